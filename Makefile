@@ -1,0 +1,48 @@
+# `make` lists the targets. Each does its own set-up; needed: make and Python 3.11 or newer.
+# Another interpreter: make PYTHON=python3.13 test
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+SOURCES := oncecast tests tools $(wildcard bench)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## watch a small simulated cluster survive a crash and a partition
+	@$(BIN)/python -m oncecast demo
+
+quick: $(READY) ## unit tests: no processes, no long scenarios
+	@$(BIN)/pytest -q --ignore=tests/live -m "not long"
+
+test: $(READY) ## all tests
+	@$(BIN)/pytest -q -n 2 --dist loadgroup
+
+check: $(READY) ## format, lint, types, layers, docs
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/mypy $(SOURCES)
+	@$(BIN)/lint-imports
+	@$(BIN)/python tools/check_docs.py
+
+format: $(READY) ## rewrite what can be formatted, fixed or generated
+	@$(BIN)/ruff format $(SOURCES)
+	@$(BIN)/ruff check --fix $(SOURCES)
+	@$(BIN)/python tools/check_docs.py --write
+
+lock: ## choose versions anew and write them to requirements.lock
+	@PYTHON=$(PYTHON) tools/lock.sh
+
+clean: ## remove the environment and all caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("oncecast needs Python 3.11 or newer, and $(PYTHON) is " + sys.version.split()[0] + "; name another one: make PYTHON=python3.13")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/pip check --disable-pip-version-check
+	@touch $@
+
+.PHONY: help demo quick test check format lock clean

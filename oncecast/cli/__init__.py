@@ -1,0 +1,1 @@
+"""The `oncecast` command: one module a command, joined in `main`."""

@@ -1,0 +1,1 @@
+"""What a protocol is, and how protocols are wired into one pure node."""

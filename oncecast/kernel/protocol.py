@@ -1,0 +1,186 @@
+"""The contract of a protocol: an input is a method call, an output is a value; that is all.
+
+A protocol is a pure state machine in the spirit of Babel (Fouto et al., SRDS 2022). Its inputs:
+
+    restore(record)             what it appended in an earlier life, oldest first
+    start()                     once, after the last restore
+    request(request)            a layer above asks
+    receive(sender, message)    a peer sends
+    observe(event)              another layer of the same node emits
+    timeout(timer)              time has come
+    down(peer)                  the link to a watched peer is gone
+
+Its outputs are effects, made by six verbs: `ask` (down), `emit` (up), `send` (across), `later` (in
+time), `append` (to disk) and `watch` (a link). Time is `self.now`, chance is `self.rng`.
+
+Saved before sent: a Send, Emit or Ask carries `after`, the number of the last record that its
+protocol knew of when it was made, and leaves the node only when that record is on disk. A protocol
+that has appended nothing never waits; one that knows better gives an `after` of its own.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, ClassVar, NewType, dataclass_transform
+
+import msgspec
+
+NodeId = NewType("NodeId", str)
+
+
+@dataclass_transform(frozen_default=True)
+class Value(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
+    """Base of everything that crosses a wire, a disk or a layer.
+
+    Values are frozen and never part of a cycle, so the garbage collector need not look at them.
+    """
+
+
+class Send(Value):
+    to: NodeId
+    message: Value
+    after: int = 0
+
+
+class Emit(Value):
+    """An event, for whoever above observes its type."""
+
+    event: Value
+    after: int = 0
+
+
+class Ask(Value):
+    """A request, for the one protocol below that serves its type."""
+
+    request: Value
+    after: int = 0
+
+
+class Append(Value):
+    """Make `record` durable; it is the node's record `number`."""
+
+    record: Value
+    number: int
+
+
+class Snapshot(Value):
+    """`state` stands for all that its protocol has appended up to record `number`."""
+
+    state: Value
+    number: int
+
+
+class Trim(Value):
+    """Its protocol will never again read a record before `number`."""
+
+    protocol: str
+    number: int
+
+
+class Later(Value):
+    """Timers are values: setting an equal one again re-arms it."""
+
+    delay: float
+    timer: Value
+
+
+class Cancel(Value):
+    timer: Value
+
+
+class Watch(Value):
+    """Keep a link to `peer` and say `down(peer)`, once, when it is gone or cannot be made."""
+
+    peer: NodeId
+
+
+class Unwatch(Value):
+    peer: NodeId
+
+
+Effect = Send | Emit | Ask | Append | Snapshot | Trim | Later | Cancel | Watch | Unwatch
+
+
+class Tally:
+    """Counts the records of a node; the protocols of a stack share one."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = 0
+
+
+class Protocol:
+    """A pure state machine. The six class variables say which types are its own."""
+
+    name: ClassVar[str]
+    Request: ClassVar[Any] = None  # what layers above may ask
+    Message: ClassVar[Any] = None  # what peers may send
+    Observed: ClassVar[Any] = None  # which events of other layers it follows
+    Timer: ClassVar[Any] = None  # what it sets itself
+    Record: ClassVar[Any] = None  # what it appends
+    State: ClassVar[Any] = None  # what its snapshots hold
+
+    def __init__(self, me: NodeId, rng: Random) -> None:
+        self.me, self.rng, self.now = me, rng, 0.0
+        self.after = 0  # the last record this protocol knows of, its own or another layer's
+        self.watched: dict[NodeId, None] = {}
+        self._records = Tally()
+        self._effects: list[Effect] = []
+
+    def restore(self, record: Any) -> None: ...
+    def start(self) -> None: ...
+    def request(self, request: Any) -> None: ...
+    def receive(self, sender: NodeId, message: Any) -> None: ...
+    def observe(self, event: Any) -> None: ...
+    def timeout(self, timer: Any) -> None: ...
+    def down(self, peer: NodeId) -> None: ...
+
+    def send(self, to: NodeId, message: Value, after: int = -1) -> None:
+        self._effects.append(Send(to, message, self.after if after < 0 else after))
+
+    def emit(self, event: Value, after: int = -1) -> None:
+        self._effects.append(Emit(event, self.after if after < 0 else after))
+
+    def ask(self, request: Value, after: int = -1) -> None:
+        self._effects.append(Ask(request, self.after if after < 0 else after))
+
+    def append(self, record: Value) -> int:
+        """Make `record` durable and return its number; what is sent from now on waits for it."""
+        self._records.last = self.after = number = self._records.last + 1
+        self._effects.append(Append(record, number))
+        return number
+
+    def snapshot(self, state: Value) -> None:
+        """After a restart `restore` sees `state` first, then only what was appended since."""
+        self._effects.append(Snapshot(state, self._records.last))
+
+    def trim(self, number: int) -> None:
+        """Give back the disk space of records before `number` that a snapshot covers."""
+        self._effects.append(Trim(self.name, number))
+
+    def later(self, delay: float, timer: Value) -> None:
+        self._effects.append(Later(delay, timer))
+
+    def cancel(self, timer: Value) -> None:
+        self._effects.append(Cancel(timer))
+
+    def watch(self, peer: NodeId) -> None:
+        if peer not in self.watched:
+            self.watched[peer] = None
+            self._effects.append(Watch(peer))
+
+    def unwatch(self, peer: NodeId) -> None:
+        if peer in self.watched:
+            del self.watched[peer]
+            self._effects.append(Unwatch(peer))
+
+    def drain(self) -> list[Effect]:
+        """The effects so far, for tests and whoever drives a protocol without a stack."""
+        effects = self._effects[:]
+        self._effects.clear()
+        return effects
+
+    def share(self, records: Tally, effects: list[Effect]) -> None:
+        """Become part of a stack: its protocols write into one list of effects, in order."""
+        self._records, self._effects = records, effects

@@ -1,0 +1,208 @@
+"""A node is a stack of protocols, and is itself one pure state machine.
+
+A value finds its protocol by its type, so neither messages, timers nor records carry a name. One
+step runs one input, and all that it causes inside the node, to completion. It returns what the
+driver must do:
+
+    Send, Emit        let it go once record `after` is on disk; an Emit is for the application
+    Append            write it; records are numbered 1, 2, 3, ... without a gap
+    Snapshot, Trim    save the state under its number; records before a trimmed number may go
+    Wake              call `wake(timer)` at that time of the node's own clock
+    Watch, Unwatch    keep, or give up, a link; call `down(peer)` once when it is gone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import UnionType
+from typing import Any, get_args
+
+from oncecast.kernel.protocol import (
+    Append,
+    Ask,
+    Cancel,
+    Effect,
+    Emit,
+    Later,
+    NodeId,
+    Protocol,
+    Send,
+    Snapshot,
+    Tally,
+    Trim,
+    Unwatch,
+    Value,
+    Watch,
+)
+
+NEVER = float("inf")
+
+
+class Wake(Value):
+    at: float
+    timer: Value
+
+
+Output = Send | Emit | Append | Snapshot | Trim | Wake | Watch | Unwatch
+
+
+class Alarm:
+    """A timer that is set: when it is due, and when the driver will call for it.
+
+    Re-arming moves `due` and leaves the call alone while it comes early enough: a time-out that is
+    put off at every message then costs the driver nothing.
+    """
+
+    __slots__ = ("call", "due")
+
+    def __init__(self, due: float) -> None:
+        self.due = self.call = due
+
+
+class Stack:
+    """Protocols, lowest first, with one list of effects and one numbering of records."""
+
+    def __init__(self, protocols: Iterable[Protocol]) -> None:
+        self.protocols = list(protocols)
+        self.records = Tally()
+        self.effects: list[Effect] = []  # of the last step, those inside the node included
+        self.ignored = 0  # messages that no protocol here knows
+        self._alarms: dict[Value, Alarm] = {}
+        self._receivers = self._owners("Message")
+        self._servers = self._owners("Request")
+        self._timers = self._owners("Timer")
+        self._restorers = self._owners("Record") | self._owners("State")
+        self._observers: dict[type, list[Protocol]] = {}
+        for protocol in self.protocols:
+            protocol.share(self.records, self.effects)
+            for kind in members(protocol.Observed):
+                self._observers.setdefault(kind, []).append(protocol)
+
+    def restore(self, number: int, record: Value) -> None:
+        """Give back a record of an earlier life, or a snapshot taken at that number."""
+        protocol = self._restorers[type(record)]
+        self.records.last = max(self.records.last, number)
+        protocol.restore(record)
+        assert not self.effects, f"{protocol.name}: restore() must have no effects"
+
+    def start(self, now: float) -> list[Output]:
+        self.effects.clear()
+        for protocol in self.protocols:
+            protocol.now = now
+            protocol.start()
+        return self._run(now)
+
+    def request(self, now: float, request: Value) -> list[Output]:
+        self.effects.clear()
+        self.effects.append(Ask(request))
+        return self._run(now)
+
+    def receive(self, now: float, sender: NodeId, message: Value) -> list[Output]:
+        effects = self.effects
+        effects.clear()
+        protocol = self._receivers.get(type(message))
+        if protocol is None:
+            self.ignored += 1
+            return []
+        protocol.now = now
+        protocol.receive(sender, message)
+        return self._run(now) if effects else []
+
+    def wake(self, now: float, timer: Value) -> list[Output]:
+        """The driver keeps an appointment; the timer may have been put off or cancelled since."""
+        self.effects.clear()
+        alarm = self._alarms.get(timer)
+        if alarm is None or alarm.call > now:
+            return []  # an older appointment than the one that counts
+        if alarm.due > now:
+            if alarm.due == NEVER:
+                del self._alarms[timer]
+                return []
+            alarm.call = alarm.due
+            return [Wake(alarm.due, timer)]
+        del self._alarms[timer]
+        protocol = self._timers[type(timer)]
+        protocol.now = now
+        protocol.timeout(timer)
+        return self._run(now)
+
+    def down(self, now: float, peer: NodeId) -> list[Output]:
+        self.effects.clear()
+        for protocol in self.protocols:
+            if peer in protocol.watched:
+                del protocol.watched[peer]
+                protocol.now = now
+                protocol.down(peer)
+        return self._run(now)
+
+    def _run(self, now: float) -> list[Output]:
+        """Carry effects between the layers until only those for the driver are left."""
+        outputs: list[Output] = []
+        for effect in self.effects:  # it grows while we go: what a layer does comes after its cause
+            kind = type(effect)
+            if kind is Send:
+                outputs.append(effect)  # type: ignore[arg-type]
+                continue
+            match effect:
+                case Later(delay, timer):
+                    self._arm(now + delay, timer, outputs)
+                case Emit(event, after):
+                    observers = self._observers.get(type(event))
+                    if observers is None:
+                        outputs.append(effect)
+                        continue
+                    for protocol in observers:
+                        enter(protocol, now, after)
+                        protocol.observe(event)
+                case Ask(request, after):
+                    protocol = self._servers[type(request)]
+                    enter(protocol, now, after)
+                    protocol.request(request)
+                case Cancel(timer):
+                    if alarm := self._alarms.get(timer):
+                        alarm.due = NEVER
+                case Unwatch(peer):
+                    if not any(peer in protocol.watched for protocol in self.protocols):
+                        outputs.append(effect)
+                case _:
+                    outputs.append(effect)
+        return outputs
+
+    def _arm(self, due: float, timer: Value, outputs: list[Output]) -> None:
+        alarm = self._alarms.get(timer)
+        if alarm is None:
+            self._alarms[timer] = Alarm(due)
+            outputs.append(Wake(due, timer))
+            return
+        alarm.due = due
+        if due < alarm.call:
+            alarm.call = due
+            outputs.append(Wake(due, timer))
+
+    def _owners(self, role: str) -> dict[type, Protocol]:
+        owners: dict[type, Protocol] = {}
+        for protocol in self.protocols:
+            for kind in members(getattr(protocol, role)):
+                other = owners.setdefault(kind, protocol)
+                assert other is protocol, (
+                    f"{kind.__name__} is the {role} of both {other.name} and {protocol.name}"
+                )
+        return owners
+
+    def types(self, *roles: str) -> tuple[type[Value], ...]:
+        """Every type of these roles, in the order of the protocols: what a codec must know."""
+        return tuple(kind for role in roles for kind in self._owners(role))
+
+
+def enter(protocol: Protocol, now: float, after: int) -> None:
+    """A layer that hears of something not yet on disk must not speak of it too early."""
+    protocol.now = now
+    if after > protocol.after:
+        protocol.after = after
+
+
+def members(union: Any) -> tuple[type[Value], ...]:
+    """The types of `A | B`, of a single type, or of None."""
+    if union is None:
+        return ()
+    return get_args(union) if isinstance(union, UnionType) else (union,)

@@ -22,7 +22,7 @@ check: $(READY) ## format, lint, types, layers, docs
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy $(SOURCES)
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tools/check_docs.py
 
 format: $(READY) ## rewrite what can be formatted, fixed or generated

@@ -1,0 +1,31 @@
+"""The Python in our pages runs: the blocks of a page in order, in a fresh directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.check_docs import ROOT, blocks
+
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+
+
+def examples(page: Path) -> str:
+    """The page with all but its Python blanked, so that a traceback has the page's line numbers."""
+    lines = [""] * (page.read_text().count("\n") + 1)
+    for block in blocks(page.read_text()):
+        if block.language == "python":
+            text = block.text.splitlines()
+            lines[block.line - 1 : block.line - 1 + len(text)] = text
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES if examples(p).strip()]
+)
+def test_examples_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(examples(page), page, "exec", dont_inherit=True), {"__name__": page.stem})

@@ -1,0 +1,94 @@
+"""The workshop: what is pinned, what is linted, and how the command behaves in a shell."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+import oncecast
+from oncecast.cli import exits, main
+from tools.check_docs import ROOT
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LAYERS, PURE = PROJECT["tool"]["importlinter"]["contracts"]
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+def test_lock_holds_names_and_versions_only() -> None:
+    for name, version in pins().items():
+        assert re.fullmatch(r"[a-z0-9-]+", name)
+        assert re.fullmatch(r"[0-9][0-9a-z.]*", version)
+
+
+def test_lock_pins_what_the_project_declares() -> None:
+    declared = (
+        PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["dev"]
+    )
+    for requirement in map(Requirement, declared):
+        assert requirement.specifier.contains(pins()[requirement.name])
+
+
+def test_every_package_below_the_runtime_is_held_pure() -> None:
+    names = [re.findall(r"\w+", layer) for layer in LAYERS["layers"]]
+    below = names[names.index(["runtime"]) + 1 :]
+    existing = {n for layer in below for n in layer if (ROOT / "oncecast" / n).is_dir()}
+    assert set(PURE["source_modules"]) == {f"oncecast.{name}" for name in existing}
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main.main(["--version"])
+    assert end.value.code == exits.OK
+    assert capsys.readouterr().out == f"oncecast {oncecast.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["--no-such-option"]])
+def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main.main(arguments)
+    assert end.value.code == exits.USAGE
+    assert "usage: oncecast" in capsys.readouterr().err
+
+
+def test_interrupted_command_says_so_by_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(arguments: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(run=interrupted)
+    monkeypatch.setattr(main, "build_parser", lambda: parser)
+    assert main.main([]) == exits.INTERRUPTED
+
+
+def test_reader_that_stops_reading_ends_the_command_quietly() -> None:
+    program = (
+        "import argparse, sys; from oncecast.cli import main; parser = argparse.ArgumentParser();"
+        "parser.set_defaults(run=lambda arguments: print('x' * 10) or 0);"
+        "main.build_parser = lambda: parser; sys.exit(main.main([]))"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (exits.BROKEN_PIPE, b"")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys; from oncecast.cli.main import build_parser; build_parser().format_help();"
+        "print(*sorted({'asyncio', 'msgspec', 'uvloop'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "\n"

@@ -1,0 +1,226 @@
+"""Checks that the pages say what is so. Run it by `make check`; `--write` renews what is generated.
+
+links         relative links and their anchors lead somewhere
+places        no file names a place on somebody's machine or a package index
+requirements  every requirement named exists, and docs/requirements.md lists the tests that name it
+commands      docs/cli.md has each command and each of its options, and no other
+console       what a `console` block types can be typed
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import io
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncecast.cli.main import build_parser
+
+ROOT = Path(__file__).resolve().parent.parent
+
+REQUIREMENT = re.compile(r"\b(?:SVC|NET|REP|CLI|DDS|EXP|PIPE)-\d+\b")
+ROW = re.compile(r"^\| (?P<id>[A-Z]+-\d+) \| (?P<text>.*?) \| (?P<tests>.*?) \|$", re.MULTILINE)
+NOT_YET = "not yet"
+
+FENCE = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
+OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+PLACE = re.compile(
+    r"(?<![\w.)}>-])/(?:root|home|work|Users)\b|[a-z]:\\users"
+    r"|pypi\.org|pythonhosted\.org|--(?:extra-)?index-url|file:///",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+    line: int  # of its first line, counted from 1
+
+
+def prose(page: str) -> str:
+    """The page without its code."""
+    return re.sub(r"`[^`\n]*`", "", FENCE.sub("", page))
+
+
+def blocks(page: str) -> list[Block]:
+    return [
+        Block(match["language"], match["text"], page.count("\n", 0, match.start("text")) + 1)
+        for match in FENCE.finditer(page)
+    ]
+
+
+def anchor(title: str) -> str:
+    """The anchor that a heading gets on a forge: lower case, no punctuation, hyphens for spaces."""
+    return re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
+
+
+def broken_links(pages: Sequence[Path]) -> Iterator[str]:
+    for page in pages:
+        for match in LINK.finditer(prose(page.read_text())):
+            path, _, fragment = match["target"].partition("#")
+            if "://" in path or path.startswith("mailto:"):
+                continue
+            target = page.parent / path if path else page
+            if not target.exists():
+                yield f"{page}: link to {path}, which does not exist"
+            elif fragment and fragment not in anchors(target):
+                yield f"{page}: link to {match['target']}, where no heading has this anchor"
+
+
+def anchors(page: Path) -> list[str]:
+    headings = HEADING.finditer(FENCE.sub("", page.read_text()))
+    return [anchor(match["title"]) for match in headings]
+
+
+def machine_places(files: Sequence[Path]) -> Iterator[str]:
+    for file in files:
+        try:
+            text = file.read_text()
+        except UnicodeDecodeError:  # no text
+            continue
+        for match in PLACE.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{file}:{line}: names {match[0]}; say it without this machine or index"
+
+
+def unknown_requirements(known: set[str], files: Sequence[Path]) -> Iterator[str]:
+    for file in files:
+        for name in sorted(set(REQUIREMENT.findall(file.read_text())) - known):
+            yield f"{file}: names {name}, which docs/requirements.md does not have"
+
+
+def naming_tests(tests: Path) -> dict[str, list[Path]]:
+    """The test files that name a requirement in a docstring, by requirement."""
+    found: dict[str, list[Path]] = {}
+    for file in sorted(tests.rglob("test_*.py")):
+        for name in sorted(set(REQUIREMENT.findall(docstrings(file)))):
+            found.setdefault(name, []).append(file)
+    return found
+
+
+def docstrings(file: Path) -> str:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = ast.walk(ast.parse(file.read_text()))
+    return "\n".join(
+        ast.get_docstring(node) or "" for node in nodes if isinstance(node, documented)
+    )
+
+
+def with_tests(page: str, tests: Path) -> str:
+    """The requirements page with its last column renewed."""
+    named = naming_tests(tests)
+
+    def renew(row: re.Match[str]) -> str:
+        files = [file.relative_to(tests.parent).as_posix() for file in named.get(row["id"], [])]
+        cell = ", ".join(f"[{file.removeprefix('tests/')}](../{file})" for file in files)
+        return f"| {row['id']} | {row['text']} | {cell or NOT_YET} |"
+
+    return ROW.sub(renew, page)
+
+
+def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Every parser that is a command and no mere group of commands."""
+    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for group in groups:
+        for child in group.choices.values():
+            yield from leaves(child)
+    if not groups:
+        yield parser
+
+
+def undocumented(parser: argparse.ArgumentParser, page: str) -> Iterator[str]:
+    """Differences between the commands and the page's sections, each headed by its command."""
+    sections = by_heading(page)
+    for command in leaves(parser):
+        section = sections.get(f"`{command.prog}`")
+        if section is None:
+            yield f"docs/cli.md: no heading `{command.prog}`"
+            continue
+        known = {name for action in command._actions for name in action.option_strings}
+        described = set(OPTION.findall(section)) | {"-h", "--help"}
+        for name in sorted(known - described):
+            yield f"docs/cli.md: `{command.prog}` has an option {name} that is not described"
+        for name in sorted(described - known):
+            yield f"docs/cli.md: `{command.prog}` has no option {name}"
+
+
+def by_heading(page: str) -> dict[str, str]:
+    _, *parts = re.split(r"^#+ (.+)$", page, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def untypable(parser: argparse.ArgumentParser, targets: set[str], page: Path) -> Iterator[str]:
+    """Lines `$ oncecast ...` and `$ make ...` of console blocks that would be turned down."""
+    for block in blocks(page.read_text()):
+        if block.language != "console":
+            continue
+        for line in re.findall(r"^\$ (.+)$", block.text, re.MULTILINE):
+            words = shlex.split(line, comments=True)
+            if words[0] == "make" and not set(words[1:]) <= targets:
+                yield f"{page}: no such target: {line}"
+            elif words[0] == "oncecast" and not parses(parser, words[1:]):
+                yield f"{page}: no such command: {line}"
+
+
+def parses(parser: argparse.ArgumentParser, words: Sequence[str]) -> bool:
+    words = words[: words.index("|")] if "|" in words else words
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            parser.parse_args(words)
+        except SystemExit as end:
+            return end.code == 0
+    return True
+
+
+def project_files() -> list[Path]:
+    """What is committed or would be."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    output = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+    return [path for path in map(Path, output.splitlines()) if path.is_file()]
+
+
+def problems() -> Iterator[str]:
+    files = project_files()
+    pages = [file for file in files if file.suffix == ".md"]
+    sources = [file for file in files if file.suffix in (".md", ".py")]
+    requirements = Path("docs/requirements.md").read_text()
+    known = {row["id"] for row in ROW.finditer(requirements)}
+    targets = set(re.findall(r"^([a-z]+):", Path("Makefile").read_text(), re.MULTILINE))
+    parser = build_parser()
+
+    yield from broken_links(pages)
+    yield from machine_places(files)
+    yield from unknown_requirements(known, sources)
+    if with_tests(requirements, Path("tests")) != requirements:
+        yield "docs/requirements.md: the column of tests is out of date; run `make format`"
+    yield from undocumented(parser, Path("docs/cli.md").read_text())
+    for page in pages:
+        yield from untypable(parser, targets, page)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    arguments.add_argument("--write", action="store_true", help="renew what is generated")
+    with contextlib.chdir(ROOT):
+        if arguments.parse_args().write:
+            page = Path("docs/requirements.md")
+            page.write_text(with_tests(page.read_text(), Path("tests")))
+        found = list(problems())
+    for problem in found:
+        print(problem, file=sys.stderr)
+    print("Documents: " + (f"{len(found)} problems." if found else "no problems."))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

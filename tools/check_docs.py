@@ -35,7 +35,7 @@ LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)")
 OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 PLACE = re.compile(
     r"(?<![\w.)}>-])/(?:root|home|work|Users)\b|[a-z]:\\users"
-    r"|pypi\.org|pythonhosted\.org|--(?:extra-)?index-url|file:///",
+    r"|pypi\.org|pythonhosted\.org|--(?:extra-)?index-url|file:/{3}",
     re.IGNORECASE,
 )
 

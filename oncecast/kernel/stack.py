@@ -7,7 +7,7 @@ driver must do:
     Send, Emit        let it go once record `after` is on disk; an Emit is for the application
     Append            write it; records are numbered 1, 2, 3, ... without a gap
     Snapshot, Trim    save the state under its number; records before a trimmed number may go
-    Wake              call `wake(timer)` at that time of the node's own clock
+    Wake              give it back by `wake` at that time of the node's own clock
     Watch, Unwatch    keep, or give up, a link; call `down(peer)` once when it is gone
 """
 
@@ -39,6 +39,8 @@ NEVER = float("inf")
 
 
 class Wake(Value):
+    """An appointment; only the last one made for a timer counts."""
+
     at: float
     timer: Value
 
@@ -108,13 +110,14 @@ class Stack:
         protocol.receive(sender, message)
         return self._run(now) if effects else []
 
-    def wake(self, now: float, timer: Value) -> list[Output]:
+    def wake(self, now: float, wake: Wake) -> list[Output]:
         """The driver keeps an appointment; the timer may have been put off or cancelled since."""
         self.effects.clear()
+        timer = wake.timer
         alarm = self._alarms.get(timer)
-        if alarm is None or alarm.call > now:
-            return []  # an older appointment than the one that counts
-        if alarm.due > now:
+        if alarm is None or alarm.call != wake.at:
+            return []  # not the last one made
+        if now < alarm.due:
             if alarm.due == NEVER:
                 del self._alarms[timer]
                 return []

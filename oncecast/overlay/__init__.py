@@ -1,0 +1,29 @@
+"""Who a node's neighbours are, and broadcast among them that loses and repeats nothing."""
+
+from oncecast.overlay.events import (
+    Broadcast,
+    Delivered,
+    Lost,
+    MessageId,
+    NeighborDown,
+    NeighborUp,
+    Publish,
+    Received,
+)
+from oncecast.overlay.mesh import Mesh
+from oncecast.overlay.plumtree import Plumtree
+from oncecast.overlay.recovery import Recovery
+
+__all__ = [
+    "Broadcast",
+    "Delivered",
+    "Lost",
+    "Mesh",
+    "MessageId",
+    "NeighborDown",
+    "NeighborUp",
+    "Plumtree",
+    "Publish",
+    "Received",
+    "Recovery",
+]

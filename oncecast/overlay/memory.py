@@ -1,0 +1,105 @@
+"""What a node remembers of streams without end, in bounded space."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from oncecast.overlay.events import NUMBER_MAX, MessageId
+
+Range = tuple[int, int]  # first and last, both included
+
+
+class Numbers:
+    """Which numbers of one origin are known: those from 1 to `top`, except the `gaps`.
+
+    Its size is that of its gaps, however far the numbers jump.
+    """
+
+    __slots__ = ("gaps", "top")
+
+    def __init__(self, top: int = 0, gaps: Iterable[Range] = ()) -> None:
+        self.top = top
+        self.gaps = list(gaps)  # ascending, never touching each other, the last one below top
+
+    def __contains__(self, number: int) -> bool:
+        return number <= self.top and self._gap_at(number) is None
+
+    @property
+    def lowest_missing(self) -> int:
+        return self.gaps[0][0] if self.gaps else self.top + 1
+
+    @property
+    def well_formed(self) -> bool:
+        """Whether a peer's numbers keep the rules that ours keep by themselves."""
+        end = -1
+        for first, last in self.gaps:
+            if not end + 1 < first <= last < self.top:
+                return False
+            end = last
+        return 0 <= self.top <= NUMBER_MAX
+
+    def add(self, number: int) -> bool:
+        """Learn a number; False if it was known."""
+        if number > self.top:
+            if number > self.top + 1:
+                self.gaps.append((self.top + 1, number - 1))
+            self.top = number
+            return True
+        at = self._gap_at(number)
+        if at is None:
+            return False
+        first, last = self.gaps[at]
+        halves = (first, number - 1), (number + 1, last)
+        self.gaps[at : at + 1] = [half for half in halves if half[0] <= half[1]]
+        return True
+
+    def add_all_to(self, number: int) -> None:
+        """Count everything up to `number` as known."""
+        self.gaps = [(max(first, number + 1), last) for first, last in self.gaps if last > number]
+        self.top = max(self.top, number)
+
+    def missing_to(self, number: int) -> list[Range]:
+        """The ranges up to `number` that are unknown."""
+        ranges = [(first, min(last, number)) for first, last in self.gaps if first <= number]
+        return ranges if number <= self.top else [*ranges, (self.top + 1, number)]
+
+    def lacks_of(self, other: Numbers) -> bool:
+        """Whether `other` knows a number that is unknown here."""
+        return other.top > self.top or any(other._knows_within(gap) for gap in self.gaps)
+
+    def _knows_within(self, wanted: Range) -> bool:
+        first, last = wanted
+        if first > self.top:
+            return False
+        at = self._gap_at(first)
+        return at is None or self.gaps[at][1] < last
+
+    def _gap_at(self, number: int) -> int | None:
+        at = bisect_right(self.gaps, (number, NUMBER_MAX)) - 1
+        return at if at >= 0 and number <= self.gaps[at][1] else None
+
+
+class Payloads:
+    """The newest payloads, bounded by count and by bytes; the very last one always stays."""
+
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self.count_max, self.bytes_max = count_max, bytes_max
+        self.by_id: dict[MessageId, bytes] = {}
+        self.bytes = 0
+
+    def add(self, key: MessageId, payload: bytes) -> list[MessageId]:
+        """Keep a payload; returns the ids that had to go, oldest first."""
+        if key in self.by_id:
+            return []
+        self.by_id[key] = payload
+        self.bytes += len(payload)
+        gone: list[MessageId] = []
+        while len(self.by_id) > 1 and self._too_much():
+            oldest = next(iter(self.by_id))
+            self.bytes -= len(self.by_id.pop(oldest))
+            gone.append(oldest)
+        return gone
+
+    def _too_much(self) -> bool:
+        return len(self.by_id) > self.count_max or self.bytes > self.bytes_max

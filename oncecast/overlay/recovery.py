@@ -1,0 +1,300 @@
+"""Recovery: durable broadcast in which each message is delivered once at each node.
+
+Plumtree is fast and may lose; this layer stores what comes, filters what comes again, and now and
+then compares with a random neighbour what each holds (anti-entropy, after Demers et al., "Epidemic
+Algorithms for Replicated Database Maintenance", PODC 1987).
+
+Needs Broadcast and Received, NeighborUp and NeighborDown. Serves Publish; gives Delivered and Lost.
+
+What an application must know:
+
+- Delivered(id) of an own id is the receipt for its Publish: the message is on this node's disk.
+- What is on disk counts as delivered. A crash may fall between the two, and a restarted node does
+  not emit Delivered again for what it finds on its disk: an application that keeps no state of its
+  own goes through `held` after a restart.
+- Messages are delivered as they come, in no promised order.
+- A node keeps its last `kept_max` payloads. One that was away for longer, or is new, gets what is
+  still kept somewhere; for the rest it emits Lost, once, and goes on behind it.
+- A node's name stands for its disk: one that lost its disk must come back under another name, for
+  it would use its numbers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import assert_never
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.overlay.events import (
+    Broadcast,
+    Delivered,
+    Lost,
+    MessageId,
+    NeighborDown,
+    NeighborUp,
+    Publish,
+    Received,
+)
+from oncecast.overlay.ledger import ANY, Holding, Inventory, Ledger, Stock
+from oncecast.overlay.memory import Payloads
+
+
+class Stored(Value):
+    """A message: as a record on disk, and as a part of repairs and snapshots."""
+
+    id: MessageId
+    payload: bytes
+
+
+class Compare(Value):
+    """This is what I have. Send me what I lack, and tell me what you lack."""
+
+    ledger: Ledger
+
+
+class Compared(Value):
+    """The answer of one that lacks something, or can no longer help: this is what I have."""
+
+    ledger: Ledger
+
+
+class Repair(Value):
+    """Some of what you lack, lowest numbers first; `more` says that there is more to ask for."""
+
+    messages: tuple[Stored, ...]
+    more: bool
+
+
+class Round(Value):
+    """Timer: time to compare with somebody."""
+
+
+class GiveUp(Value):
+    """Timer: a neighbour no longer keeps what we lack, and nobody else has sent it since."""
+
+    origin: NodeId
+
+
+class GivenUp(Value):
+    """Record: what was lacking up to this number is lost."""
+
+    origin: NodeId
+    last: int
+
+
+class Archive(Value):
+    """Snapshot: everything this node has."""
+
+    holdings: tuple[Holding, ...]
+    kept: tuple[Stored, ...]
+
+
+class Recovery(Protocol):
+    name = "recovery"
+    Request = Publish
+    Message = Compare | Compared | Repair
+    Observed = NeighborUp | NeighborDown | Received
+    Timer = Round | GiveUp
+    Record = Stored | GivenUp
+    State = Archive
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        compare_every: float = 1.0,
+        lost_after: float = 10.0,
+        kept_max: int = 1000,
+        kept_bytes_max: int = 2**24,
+        batch_max: int = 64,
+        batch_bytes_max: int = 2**18,
+        snapshot_every: int = 1000,
+        origins_max: int = 10_000,
+        gaps_max: int = 1000,
+        ledger_origins_max: int = 256,
+        ledger_gaps_max: int = 64,
+    ) -> None:
+        super().__init__(me, rng)
+        self.compare_every, self.lost_after = compare_every, lost_after
+        self.batch_max, self.batch_bytes_max = batch_max, batch_bytes_max
+        self.snapshot_every, self.snapshot_every_bytes = snapshot_every, kept_bytes_max
+        self.ledger_origins_max, self.ledger_gaps_max = ledger_origins_max, ledger_gaps_max
+        self.neighbors: dict[NodeId, None] = {}
+        self.inventory = Inventory(me, origins_max=origins_max, gaps_max=gaps_max)
+        self.kept = Payloads(kept_max, kept_bytes_max)
+        self.doubts: dict[NodeId, int] = {}  # a neighbour's floor, above something we lack
+        self.next_low = ANY  # where the next round begins to compare
+        self.unsaved = self.unsaved_bytes = 0  # in records since the last snapshot
+        self.dropped = 0  # messages that make no sense, or for which there is no room yet
+
+    @property
+    def held(self) -> Mapping[MessageId, bytes]:
+        """The payloads this node still keeps, oldest first; after a restart, those on its disk."""
+        return self.kept.by_id
+
+    def restore(self, record: Stored | GivenUp | Archive) -> None:
+        match record:
+            case Stored(key, payload):
+                self._hold(key, payload)
+            case GivenUp(origin, last):
+                self._pass_over(origin, last)
+            case Archive(holdings, kept):
+                self.inventory.restore(holdings)
+                for stored in kept:
+                    self._hold(stored.id, stored.payload)
+                self.unsaved = self.unsaved_bytes = 0
+            case _:
+                assert_never(record)
+
+    def start(self) -> None:
+        self._next_round()
+
+    def request(self, request: Publish) -> None:
+        key = MessageId(self.me, self.inventory.of(self.me).top + 1)
+        self._store(key, request.payload)
+        self.ask(Broadcast(key, request.payload))
+
+    def observe(self, event: NeighborUp | NeighborDown | Received) -> None:
+        match event:
+            case Received(key, payload):
+                self._take(key, payload)
+            case NeighborUp(peer):
+                self.neighbors[peer] = None
+            case NeighborDown(peer):
+                self.neighbors.pop(peer, None)
+            case _:
+                assert_never(event)
+
+    def receive(self, sender: NodeId, message: Compare | Compared | Repair) -> None:
+        match message:
+            case Compare(ledger):
+                if self._compare(sender, ledger):
+                    self.send(sender, Compared(self._ledger(ledger.low, ledger.high)))
+            case Compared(ledger):
+                self._compare(sender, ledger)
+            case Repair(messages, more):
+                new = [each.id for each in messages if self._take(each.id, each.payload)]
+                if more and new:  # without progress the peer would only send the same again
+                    self.send(sender, Compare(self._ledger(new[0].origin)))
+            case _:
+                assert_never(message)
+
+    def timeout(self, timer: Round | GiveUp) -> None:
+        match timer:
+            case Round():
+                if self.neighbors:
+                    peer = self.rng.choice(list(self.neighbors))
+                    ledger = self._ledger(self.next_low)
+                    self.next_low = ledger.high
+                    self.send(peer, Compare(ledger))
+                self._next_round()
+            case GiveUp(origin):
+                self._give_up(origin, self.doubts.pop(origin) - 1)
+            case _:
+                assert_never(timer)
+
+    def _next_round(self) -> None:
+        # Jitter keeps nodes that were started together from comparing in step for ever.
+        self.later(self.compare_every * self.rng.uniform(0.75, 1.25), Round())
+
+    def _take(self, key: MessageId, payload: bytes) -> bool:
+        """Store what another node sent, if it is new and there is room to remember it."""
+        if key in self.inventory:
+            return False
+        if not (key.possible and self.inventory.has_room(key)):
+            self.dropped += 1
+            return False
+        self._store(key, payload)
+        return True
+
+    def _store(self, key: MessageId, payload: bytes) -> None:
+        self._hold(key, payload)
+        self.append(Stored(key, payload))
+        self.emit(Delivered(key, payload))
+        self._save_if_due()
+
+    def _hold(self, key: MessageId, payload: bytes) -> None:
+        self.inventory.open(key.origin).add(key.number)
+        for gone in self.kept.add(key, payload):
+            self.inventory.open(gone.origin).raise_floor(gone.number + 1)
+        self.unsaved += 1
+        self.unsaved_bytes += len(payload)
+
+    def _give_up(self, origin: NodeId, last: int) -> None:
+        lost = self.inventory.of(origin).missing_to(last)
+        if not lost:
+            return
+        self._pass_over(origin, last)
+        self.append(GivenUp(origin, last))
+        for first, end in lost:
+            self.emit(Lost(origin, first, end))
+        self._save_if_due()
+
+    def _pass_over(self, origin: NodeId, last: int) -> None:
+        stock = self.inventory.open(origin)
+        stock.add_all_to(last)
+        stock.raise_floor(last + 1)
+        self.unsaved += 1
+
+    def _save_if_due(self) -> None:
+        """A snapshot holds what is kept, the records before it may go: so the log stays bounded."""
+        if self.unsaved < self.snapshot_every and self.unsaved_bytes < self.snapshot_every_bytes:
+            return
+        kept = tuple(Stored(key, payload) for key, payload in self.held.items())
+        self.snapshot(Archive(self.inventory.holdings(), kept))
+        self.trim(self.after + 1)
+        self.unsaved = self.unsaved_bytes = 0
+
+    def _ledger(self, low: NodeId, high: NodeId = ANY) -> Ledger:
+        return self.inventory.ledger(
+            low, high, origins_max=self.ledger_origins_max, gaps_max=self.ledger_gaps_max
+        )
+
+    def _compare(self, peer: NodeId, ledger: Ledger) -> bool:
+        """Help the peer where it is behind; True if it could use an answer with our own ledger."""
+        stocks = self.inventory.read(ledger)
+        if stocks is None:
+            self.dropped += 1
+            return False
+        behind: dict[NodeId, Stock] = {}
+        answer = False
+        for origin, theirs in stocks.items():
+            ours = self.inventory.of(origin)
+            if theirs.lacks_of(ours):
+                behind[origin] = theirs
+            if ours.lacks_of(theirs) or theirs.lowest_missing < ours.floor:
+                answer = True
+            if ours.lowest_missing < theirs.floor:
+                self._doubt(origin, theirs.floor)
+        if behind:
+            self._supply(peer, behind)
+        return answer
+
+    def _supply(self, peer: NodeId, behind: dict[NodeId, Stock]) -> None:
+        wanted = sorted(
+            key
+            for key in self.held
+            if key.origin in behind and key.number not in behind[key.origin]
+        )
+        if wanted:
+            batch = self._batch(wanted)
+            self.send(peer, Repair(batch, more=len(batch) < len(wanted)))
+
+    def _batch(self, wanted: list[MessageId]) -> tuple[Stored, ...]:
+        batch: list[Stored] = []
+        room = self.batch_bytes_max
+        for key in wanted[: self.batch_max]:
+            payload = self.held[key]
+            room -= len(payload)
+            if batch and room < 0:
+                break
+            batch.append(Stored(key, payload))
+        return tuple(batch)
+
+    def _doubt(self, origin: NodeId, floor: int) -> None:
+        """What lies below a neighbour's floor may be gone; others have `lost_after` to send it."""
+        if origin not in self.doubts and self.inventory.has_room_for(origin):
+            self.doubts[origin] = floor
+            self.later(self.lost_after, GiveUp(origin))

@@ -1,0 +1,287 @@
+"""A disk in memory that forgets, tears, flips and fails on demand: for the simulator and for tests.
+
+It knows two states of everything: what a running process sees, and what survives a power cut. A
+write becomes durable by the file's sync; a creation, rename or removal by the directory's. Faults
+are verbs: crash, kill, fill, free, fail_sync, flip, cut, wipe. All chance comes from the dice
+handed in, so a seed replays a disk exactly. `before` is called ahead of every change with what is
+about to happen; a test raises there to stop the world at that step.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from random import Random
+
+from oncecast.storage.disk import Buffer
+
+SECTOR = 512
+
+
+class Content:
+    """A file's bytes and size. What lies behind the bytes is zeros and takes no memory."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.size = 0
+
+    def read(self, offset: int, size: int) -> bytes:
+        size = max(0, min(size, self.size - offset))
+        found = bytes(self.data[offset : offset + size])
+        return found + bytes(size - len(found))
+
+    def write(self, offset: int, data: bytes) -> None:
+        self._grow(offset + len(data))
+        self.data[offset : offset + len(data)] = data
+        self.size = max(self.size, offset + len(data))
+
+    def resize(self, size: int) -> None:
+        del self.data[size:]
+        self.size = size
+
+    def _grow(self, size: int) -> None:
+        if len(self.data) < size:
+            self.data.extend(bytes(size - len(self.data)))
+
+    def flip(self, offset: int, bit: int) -> None:
+        self._grow(offset + 1)
+        self.data[offset] ^= 1 << bit
+
+
+class Inode:
+    """A file's two states, and the changes between them: (offset, bytes), or (size, None)."""
+
+    def __init__(self) -> None:
+        self.live = Content()
+        self.durable = Content()
+        self.changes: list[tuple[int, bytes | None]] = []
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.live.write(offset, data)
+        self.changes.append((offset, data))
+
+    def resize(self, size: int) -> None:
+        self.live.resize(size)
+        self.changes.append((size, None))
+
+    def sync(self) -> None:
+        self._apply(len(self.changes))
+        self.changes.clear()
+
+    def crash(self, rng: Random) -> None:
+        """Of what was not synced survives: nothing, a torn beginning, or any of its sectors."""
+        if self.changes:
+            rng.choice((self._keep_nothing, self._keep_beginning, self.keep_sectors))(rng)
+            self.changes.clear()
+        self.live = Content()
+        self.live.data[:] = self.durable.data
+        self.live.size = self.durable.size
+
+    def _keep_nothing(self, rng: Random) -> None:
+        pass
+
+    def _keep_beginning(self, rng: Random) -> None:
+        kept = rng.randint(0, len(self.changes))
+        self._apply(kept)
+        if kept < len(self.changes):
+            offset, data = self.changes[kept]
+            if data:
+                self.durable.write(offset, data[: rng.randrange(len(data))])
+
+    def keep_sectors(self, rng: Random) -> None:
+        touched: dict[int, None] = {}
+        for offset, data in self.changes:
+            if data is None:
+                self.durable.resize(offset)
+            else:
+                touched.update(
+                    dict.fromkeys(range(offset // SECTOR, -(-(offset + len(data)) // SECTOR)))
+                )
+        for sector in touched:
+            if rng.random() < 0.5:
+                self.durable.write(sector * SECTOR, self.live.read(sector * SECTOR, SECTOR))
+
+    def _apply(self, count: int) -> None:
+        for offset, data in self.changes[:count]:
+            if data is None:
+                self.durable.resize(offset)
+            else:
+                self.durable.write(offset, data)
+
+
+class SimulatedFile:
+    def __init__(self, disk: SimulatedDisk, name: str, inode: Inode) -> None:
+        self._disk = disk
+        self._name = name
+        self._inode = inode
+        self._life = disk.life
+
+    def size(self) -> int:
+        return self._content().size
+
+    def read(self, offset: int, size: int) -> bytes:
+        return self._content().read(offset, size)
+
+    def data(self, offset: int) -> int:
+        content = self._content()
+        return offset if offset < len(content.data) else content.size
+
+    def write(self, offset: int, parts: Sequence[Buffer]) -> None:
+        data = b"".join(parts)
+        self._reserve("write", offset + len(data))
+        self._inode.write(offset, data)
+
+    def sync(self) -> None:
+        self._content()
+        self._disk.step("sync", self._name)
+        if self._disk.sync_fails():
+            # The kernel drops the pages it could not write, and calls them clean.
+            self._inode.keep_sectors(self._disk.rng)
+            self._inode.changes.clear()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._inode.sync()
+
+    def allocate(self, size: int) -> None:
+        self._reserve("allocate", size)
+        self._inode.resize(max(size, self._inode.live.size))
+
+    def truncate(self, size: int) -> None:
+        self._reserve("truncate", size)
+        self._inode.resize(size)
+
+    def close(self) -> None:
+        self._life = -1
+
+    def _content(self) -> Content:
+        if self._life != self._disk.life:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._inode.live
+
+    def _reserve(self, verb: str, size: int) -> None:
+        content = self._content()
+        self._disk.step(verb, self._name)
+        self._disk.reserve(size - content.size)
+
+
+class SimulatedDisk:
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.life = 0  # Files that were opened in an earlier life are dead.
+        self.before: Callable[[str, str], None] | None = None
+        self._live: dict[str, Inode] = {}
+        self._durable: dict[str, Inode] = {}
+        self._changes: list[tuple[str, str, Inode]] = []  # old name, new name; "" for none
+        self._capacity: int | None = None
+        self._failing_syncs = 0
+
+    # What a log sees
+
+    def names(self) -> list[str]:
+        return sorted(self._live)
+
+    def open(self, name: str, *, create: bool = False) -> SimulatedFile:
+        inode = self._live.get(name)
+        if inode is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+            self.step("create", name)
+            inode = Inode()
+            self._change("", name, inode)
+        return SimulatedFile(self, name, inode)
+
+    def rename(self, old: str, new: str) -> None:
+        self.step("rename", old)
+        self._change(old, new, self._existing(old))
+
+    def remove(self, name: str) -> None:
+        self.step("remove", name)
+        self._change(name, "", self._existing(name))
+
+    def sync(self) -> None:
+        self.step("sync", "")
+        if self.sync_fails():
+            self._lose_changes()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._durable = dict(self._live)
+        self._changes.clear()
+
+    # Faults
+
+    def crash(self) -> None:
+        """Power loss: of what was not synced, chance decides what remains."""
+        self._lose_changes()
+        self._live = dict(self._durable)
+        for inode in self._live.values():
+            inode.crash(self.rng)
+        self.kill()
+
+    def kill(self) -> None:
+        """kill -9: the process is gone, the operating system keeps all that was written."""
+        self.life += 1
+
+    def fill(self, free_bytes: int = 0) -> None:
+        self._capacity = self.used + free_bytes
+
+    def free(self) -> None:
+        self._capacity = None
+
+    def fail_sync(self, times: int = 1) -> None:
+        """The next sync of a file or of the directory fails."""
+        self._failing_syncs += times
+
+    def flip(self, name: str, offset: int, bit: int) -> None:
+        inode = self._existing(name)
+        inode.live.flip(offset, bit)
+        inode.durable.flip(offset, bit)
+
+    def cut(self, name: str, size: int) -> None:
+        inode = self._existing(name)
+        inode.live.resize(size)
+        inode.durable.resize(size)
+
+    def wipe(self) -> None:
+        """A new, empty disk."""
+        self._live, self._durable, self._changes = {}, {}, []
+        self.kill()
+
+    @property
+    def used(self) -> int:
+        return sum(inode.live.size for inode in self._live.values())
+
+    # For the files
+
+    def step(self, verb: str, name: str) -> None:
+        if self.before is not None:
+            self.before(verb, name)
+
+    def reserve(self, growth: int) -> None:
+        if self._capacity is not None and growth > max(0, self._capacity - self.used):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def sync_fails(self) -> bool:
+        fails = self._failing_syncs > 0
+        self._failing_syncs -= fails
+        return fails
+
+    def _existing(self, name: str) -> Inode:
+        if name not in self._live:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return self._live[name]
+
+    def _change(self, old: str, new: str, inode: Inode) -> None:
+        self._changes.append((old, new, inode))
+        _apply(self._live, old, new, inode)
+
+    def _lose_changes(self) -> None:
+        for old, new, inode in self._changes:
+            if self.rng.random() < 0.5 and (not old or self._durable.get(old) is inode):
+                _apply(self._durable, old, new, inode)
+        self._changes.clear()
+
+
+def _apply(names: dict[str, Inode], old: str, new: str, inode: Inode) -> None:
+    if old:
+        del names[old]
+    if new:
+        names[new] = inode

@@ -1,0 +1,170 @@
+"""The little a log needs of a file system: the same log runs on a real and on a simulated disk.
+
+Both raise plain `OSError`; the log says what it means. Sizes are set once, by `allocate`: it keeps
+metadata out of the way of every fdatasync and finds out about a full disk before it hurts.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from oncecast.storage.errors import InUse, WrongFormat
+
+Buffer = bytes | bytearray | memoryview
+
+LOCK = "LOCK"
+_IOV_MAX = os.sysconf("SC_IOV_MAX")
+
+
+class File(Protocol):
+    def size(self) -> int: ...
+
+    def read(self, offset: int, size: int) -> bytes:
+        """The bytes there: fewer than asked for only at the end of the file."""
+
+    def data(self, offset: int) -> int:
+        """Where the next byte that may not be zero lies, at or after `offset`; at most the size."""
+
+    def write(self, offset: int, parts: Sequence[Buffer]) -> None:
+        """All of the parts, one after the other."""
+
+    def sync(self) -> None:
+        """fdatasync. May be called in another thread than the owner's."""
+
+    def allocate(self, size: int) -> None:
+        """Grow to `size`, all zeros, with the space reserved."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One directory."""
+
+    def names(self) -> list[str]: ...
+
+    def open(self, name: str, *, create: bool = False) -> File: ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomic; replaces `new`."""
+
+    def remove(self, name: str) -> None: ...
+
+    def sync(self) -> None:
+        """fsync of the directory itself: creations, renames and removals become durable."""
+
+
+class OsFile:
+    def __init__(self, path: Path, flags: int) -> None:
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        while len(data) < size:
+            more = os.pread(self._fd, size - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def data(self, offset: int) -> int:
+        try:
+            return os.lseek(self._fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            # ENXIO says that only a hole follows; any other error that nobody knows.
+            return self.size() if error.errno == errno.ENXIO else min(offset, self.size())
+
+    def write(self, offset: int, parts: Sequence[Buffer]) -> None:
+        for start in range(0, len(parts), _IOV_MAX):
+            some = parts[start : start + _IOV_MAX]
+            offset = self._write_some(offset, some)
+
+    def _write_some(self, offset: int, parts: Sequence[Buffer]) -> int:
+        end = offset + sum(map(len, parts))
+        offset += os.pwritev(self._fd, parts, offset)
+        if offset < end:  # Rare: a signal, or a disk that is about to be full.
+            rest = memoryview(b"".join(parts))
+            while offset < end:
+                offset += os.pwrite(self._fd, rest[len(rest) - (end - offset) :], offset)
+        return end
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def allocate(self, size: int) -> None:
+        try:
+            os.posix_fallocate(self._fd, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            os.ftruncate(self._fd, max(size, self.size()))
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class OsDisk:
+    """A directory of the real file system, held by one process at a time.
+
+    `read_only` takes no lock and creates nothing: for tools that look on while a node runs.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+        self._path = Path(path)
+        self._read_only = read_only
+        if not read_only:
+            self._path.mkdir(parents=True, exist_ok=True)
+        if not self._path.is_dir():
+            raise WrongFormat(f"{self._path}: no such directory; give the directory of a log")
+        self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._lock = -1 if read_only else self._take_lock()
+
+    def _take_lock(self) -> int:
+        lock = os.open(self._path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
+            os.close(lock)
+            os.close(self._fd)
+            raise InUse(
+                f"{self._path}: in use by process {holder}; stop it, or give this node its own "
+                "directory"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+        return lock
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self._path.iterdir() if path.name != LOCK)
+
+    def open(self, name: str, *, create: bool = False) -> OsFile:
+        if self._read_only:
+            return OsFile(self._path / name, os.O_RDONLY)
+        return OsFile(self._path / name, os.O_RDWR | (os.O_CREAT if create else 0))
+
+    def rename(self, old: str, new: str) -> None:
+        (self._path / old).rename(self._path / new)
+
+    def remove(self, name: str) -> None:
+        (self._path / name).unlink()
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+        if self._lock >= 0:
+            os.close(self._lock)

@@ -1,0 +1,230 @@
+"""What a log's files hold after a crash, and which bad bytes are a crash and which are corruption.
+
+A group of blocks that was never synced may reach the disk in any order, so a bad block before an
+intact one proves nothing. But each block says which record was already on disk when it was made:
+
+    a bad stretch where record n should be       verdict
+    -------------------------------------------  --------------------------------------------
+    an intact header anywhere says synced >= n   corruption: named, kept, never served
+    the file is shorter than its opening says    corruption: no crash of ours cuts a file
+    otherwise                                    unsynced tail: it and all behind it is dropped
+
+After Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018): a replica
+that takes corruption for a crash forgets what it promised. This module only reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from oncecast.storage import store
+from oncecast.storage.disk import Disk
+from oncecast.storage.errors import Corrupt
+from oncecast.storage.segment import Index, Segment, log_name, serials
+from oncecast.storage.store import Block
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A place where something is not as it was written.
+
+    The records from `first` to `last` are lost here: none if `last` < `first`, and nobody knows how
+    many if `last` is None.
+    """
+
+    file: str
+    offset: int
+    fact: str
+    first: int
+    last: int | None
+
+    def __str__(self) -> str:
+        if self.last is None:
+            lost = f"record {self.first} and later may be lost"
+        elif self.last < self.first:
+            lost = "no record is lost"
+        elif self.last == self.first:
+            lost = f"record {self.first} is lost"
+        else:
+            lost = f"records {self.first} to {self.last} are lost"
+        return f"{self.file}: {self.fact} at byte {self.offset}; {lost}"
+
+
+@dataclass
+class Suspect:
+    """A bad stretch, until it is clear what it is. `certain`: no crash can have done it."""
+
+    segment: Segment
+    offset: int
+    fact: str
+    first: int
+    last: int | None = None
+    certain: bool = False
+
+    def damage(self) -> Damage:
+        return Damage(self.segment.name, self.offset, self.fact, self.first, self.last)
+
+
+@dataclass
+class Tail:
+    """The unsynced rest of a crash: `segment` is good up to `offset`, later segments not at all."""
+
+    segment: Segment
+    offset: int
+    first: int
+
+
+@dataclass
+class Findings:
+    """What was found. `next` is the number the next record gets."""
+
+    segments: list[Segment] = field(default_factory=list)  # those with blocks, oldest first
+    blank: list[Segment] = field(default_factory=list)  # those without
+    damage: list[Damage] = field(default_factory=list)
+    tail: Tail | None = None
+    torn_bytes: int = 0
+    proven: int = 0  # the last record that some block says was synced
+    next: int = 1
+
+    @property
+    def first(self) -> int:
+        return self.segments[0].first if self.segments else 1
+
+
+def examine(disk: Disk, scan_from: int = 0) -> Findings:
+    """Read and check the log from record `scan_from` on."""
+    findings = Findings()
+    for serial in serials(disk):
+        segment = Segment(disk, serial)
+        has_blocks = segment.look()
+        segment.close()
+        # A file without even a head was cut: it may have held records.
+        if has_blocks or not segment.whole:
+            findings.segments.append(segment)
+        else:
+            findings.blank.append(segment)
+    if findings.segments:
+        _number_headless(findings.segments)
+        _Examination(findings, scan_from).run()
+    _check_start(findings, scan_from)
+    return findings
+
+
+def _check_start(findings: Findings, scan_from: int) -> None:
+    """The log must reach the snapshot that the caller goes on from, and tell its numbers."""
+    name = findings.segments[0].name if findings.segments else log_name(1)
+    if findings.next == 0:
+        raise Corrupt(name, 0, 0, 0, "no readable block, so that record numbers are unknown,")
+    if findings.next < scan_from:
+        raise Corrupt(name, 0, findings.next, scan_from - 1, "the log ends too early: nothing")
+    if 0 < scan_from < findings.first:
+        gone = Damage(name, 0, "the log begins too late", scan_from, findings.first - 1)
+        findings.damage.insert(0, gone)
+
+
+def _number_headless(segments: list[Segment]) -> None:
+    """A segment without a readable block begins, for all we know, where the next one does."""
+    following = 0
+    for segment in reversed(segments):
+        segment.first = segment.first or following
+        following = segment.first
+
+
+class _Examination:
+    """One pass over the segments, from the one that holds `scan_from`."""
+
+    def __init__(self, findings: Findings, scan_from: int) -> None:
+        self.findings = findings
+        self.scan_from = scan_from
+        self.suspects: list[Suspect] = []
+        self.open: list[Suspect] = []  # Those whose end the next block will tell.
+        self.expected = 0  # The number the next record must have; 0 while nobody knows.
+
+    def run(self) -> None:
+        segments = self.findings.segments
+        start = max(
+            (i for i, each in enumerate(segments) if 0 < each.first <= self.scan_from), default=0
+        )
+        if segments[start].serial == 1:
+            self.expected = 1
+        before = segments[start].serial - 1
+        for segment in segments[start:]:
+            if segment.serial != before + 1:
+                missing = Segment(segment.disk, before + 1)
+                self._suspect(missing, 0, "file is missing", certain=True)
+            self._segment(segment)
+            before = segment.serial
+        self._judge()
+
+    def _segment(self, segment: Segment) -> None:
+        segment.first = segment.first or self.expected
+        segment.end = self._start(segment)
+        size = segment.file.size()
+        for found in segment.walk(segment.end):
+            # What a cut file ends with is the cut's doing.
+            certain = found.end >= size and not segment.whole
+            if isinstance(found, Block):
+                self._block(segment, found, certain=certain)
+                segment.end = min(found.end, size)
+            elif found.end < size or found.dirty_end > found.offset:  # Not free space at the end.
+                self._suspect(segment, found.offset, "unreadable bytes", certain=certain)
+                segment.end = found.dirty_end
+        if not segment.whole:
+            self._suspect(segment, size, "file is cut off", certain=True)
+        segment.close()
+
+    def _start(self, segment: Segment) -> int:
+        """Where to begin: at the head, or, with a good index, near `scan_from`."""
+        if segment is not self.findings.segments[-1] and segment.first < self.scan_from:
+            segment.index = segment.stored_index()
+            if segment.index is not None:
+                at = segment.index.find(self.scan_from)
+                self.expected = 0 if at else self.expected
+                return at
+        segment.index = Index()
+        return 0
+
+    def _block(self, segment: Segment, block: Block, *, certain: bool) -> None:
+        self.findings.proven = max(self.findings.proven, block.synced)
+        if self.expected == 0:
+            self.expected = block.first
+            for suspect in self.open:
+                # Truncation made this the oldest segment, and it waits until the head is synced.
+                suspect.first, suspect.certain = block.first, True
+        if block.first < self.expected:
+            self._suspect(segment, block.offset, "records out of order")
+            return
+        if block.first > self.expected and not self.open:
+            self._suspect(segment, block.offset, "missing records")
+        for suspect in self.open:
+            suspect.last = block.first - 1
+        self.open.clear()
+        if block.body is None:
+            self.expected = block.first
+            self._suspect(segment, block.offset, "checksum mismatch", certain=certain)
+            self.open.pop().last = block.first + block.records - 1
+        elif block.kind == store.RECORDS and segment.index is not None:
+            segment.index.add(block.first, block.offset)
+        self.expected = block.first + block.records
+
+    def _suspect(self, segment: Segment, offset: int, fact: str, *, certain: bool = False) -> None:
+        suspect = Suspect(segment, offset, fact, self.expected, certain=certain)
+        self.suspects.append(suspect)
+        self.open.append(suspect)
+
+    def _judge(self) -> None:
+        findings = self.findings
+        # Who asks for what lies behind a snapshot vouches for what the snapshot stands for.
+        findings.proven = max(findings.proven, self.scan_from - 1)
+        for suspect in self.suspects:
+            if suspect.certain or suspect.first <= findings.proven:
+                findings.damage.append(suspect.damage())
+            elif findings.tail is None:
+                findings.tail = Tail(suspect.segment, suspect.offset, suspect.first)
+        findings.next = findings.tail.first if findings.tail else self.expected
+        if findings.tail is not None:
+            findings.torn_bytes = self._torn_bytes(findings.tail)
+
+    def _torn_bytes(self, tail: Tail) -> int:
+        later = (each for each in self.findings.segments if each.serial > tail.segment.serial)
+        return max(tail.segment.end - tail.offset, 0) + sum(each.end for each in later)

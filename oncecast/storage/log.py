@@ -1,0 +1,360 @@
+"""The log: numbered records in rolling segments, appended in memory, written and synced in groups.
+
+    append   only buffers      write   one writev a segment      sync   one fdatasync for all
+
+Rules
+- Records are numbered densely from 1. `last` is the last appended, `written` the last that can be
+  read, `synced` the last that survives anything.
+- A failed write or fsync poisons the log: nobody knows what is on disk, and a second fsync may
+  lie (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020). Stop the node.
+- The next segment is allocated when the current one is half full, so that a full disk is known
+  early (`room`), hits `append` before anything is written, and poisons nothing.
+- One thread owns the log. Only `Unsynced.sync` may run in another.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+
+from oncecast.storage import store
+from oncecast.storage.disk import Buffer, Disk, File
+from oncecast.storage.errors import DiskFull, NoSuchRecord, RecordTooLarge, StorageError, SyncFailed
+from oncecast.storage.recovery import Recovered, recover
+from oncecast.storage.segment import OPENING_BYTES, Segment
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+RECORD_BYTES_MAX = 1024 * 1024 * 1024
+
+_OWN_BLOCK = store.BLOCK_BYTES // 2  # Records from this size on are neither copied nor grouped.
+_SLACK = 3 * store.HEADER_BYTES + 4  # The open group's header, the record's own, and a marker's.
+_WARM = 16  # Sealed segments whose file and index stay at hand for reading.
+
+
+class Unsynced:
+    """What has been written and is not yet durable."""
+
+    def __init__(self, log: Log, stamp: int, dirty: list[File | Disk]) -> None:
+        self.number = log.written
+        self.stamp = stamp
+        self.done = False
+        self._log = log
+        self._dirty = dirty
+
+    def sync(self) -> None:
+        """fdatasync, in any thread. Then the log's owner calls `log.synced_to(this)`."""
+        for each in self._dirty:
+            try:
+                each.sync()
+            except OSError as error:
+                raise self._log.poison("fsync", error) from error
+        self.done = True
+
+
+class Log:
+    def __init__(self, disk: Disk, segment_bytes: int, recovered: Recovered) -> None:
+        self.recovery = recovery = recovered.report
+        self.last = self.written = self.synced = recovery.last
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._segments = recovered.segments
+        self._spare = recovered.spare
+        self._spare_ready = recovered.spare is not None  # It has its name.
+        self._group: list[bytes] = []  # Small records that will share a block.
+        self._group_bytes = 0
+        self._pending = 0
+        self._unwritten: list[Segment] = []  # Rolled away with blocks still in memory,
+        self._unsealed: list[Segment] = []  # and until all of it is synced.
+        self._dirty: dict[
+            File | Disk, int
+        ] = {}  # What needs a sync, and the stamp of its last change.
+        self._stamp = self._handed = 0
+        self._marked = recovered.marked
+        self._warm: OrderedDict[int, Segment] = OrderedDict()
+        self._failed: SyncFailed | None = None
+        if not self._segments or not self._segments[-1].whole:
+            self._roll(segment_bytes)
+
+    @classmethod
+    def open(cls, disk: Disk, *, segment_bytes: int = SEGMENT_BYTES, scan_from: int = 0) -> Log:
+        """Recover the log: check it from record `scan_from` on, drop an unsynced tail, name damage.
+
+        `scan_from` is the first record that the caller's snapshot does not hold: all before it must
+        have been synced when the snapshot was made. Damage does not raise here: it stands in
+        `recovery.damage`, and reading such a record raises Corrupt.
+        """
+        return cls(disk, segment_bytes, recover(disk, scan_from))
+
+    @property
+    def first(self) -> int:
+        return self._segments[0].first
+
+    @property
+    def pending_bytes(self) -> int:
+        """Appended and not written, headers included."""
+        return self._pending
+
+    @property
+    def room(self) -> int:
+        """Bytes that can be appended without asking the disk for more."""
+        spare = 0 if self._spare is None else self._spare.allocated
+        return max(0, self._active.room - self._group_bytes) + spare
+
+    @property
+    def _active(self) -> Segment:
+        return self._segments[-1]
+
+    # Appending
+
+    def append(self, *parts: Buffer) -> int:
+        """Buffer a record, given in parts; its number. DiskFull leaves all as it was."""
+        self._check()
+        # Who hands in something mutable may change it before it is written.
+        whole = [part if type(part) is bytes else bytes(part) for part in parts]
+        size = sum(map(len, whole))
+        if self._group_bytes + size + _SLACK > min(store.BLOCK_BYTES, self._active.room):
+            self._make_room(size)
+        self.last += 1
+        self._pending += size + store.HEADER_BYTES
+        if size < _OWN_BLOCK:
+            self._group.append(whole[0] if len(whole) == 1 else b"".join(whole))
+            self._group_bytes += size + 4
+        else:
+            self._active.put(store.RECORDS, self.last, 1, self.synced, whole)
+        return self.last
+
+    def _make_room(self, size: int) -> None:
+        if size > RECORD_BYTES_MAX:
+            raise RecordTooLarge(
+                f"record of {size} bytes: at most {RECORD_BYTES_MAX} are allowed; split it"
+            )
+        self._close_group()
+        if size + _SLACK > self._active.room:
+            self._roll(max(self._segment_bytes, OPENING_BYTES + size + _SLACK))
+
+    def _close_group(self) -> None:
+        """The small records that came together become one block."""
+        group, count = self._group, len(self._group)
+        if count:
+            parts = group if count == 1 else [store.pack(group)]
+            self._active.put(store.RECORDS, self.last - count + 1, count, self.synced, parts)
+            self._group, self._group_bytes = [], 0
+
+    def mark(self) -> bool:
+        """Note in the log that all of it is synced; False if that is noted, or not so.
+
+        Without a note, damage in the last group looks like the torn tail of a crash. Worth a
+        call when idle; the note is written and synced like a record.
+        """
+        self._check()
+        if self.synced < self.last or self._marked == self.last:
+            return False
+        self._active.put(store.MARKER, self.last + 1, 0, self.synced, ())
+        self._marked = self.last
+        self._pending += store.HEADER_BYTES
+        return True
+
+    # Segments come and go
+
+    def prepare(self) -> None:
+        """Allocate the next segment ahead. On a full disk `room` just stays what it is."""
+        if self._spare is None:
+            with suppress(DiskFull):
+                self._spare = self._create(self._segment_bytes)
+
+    def _create(self, size: int) -> Segment:
+        segment = Segment(self._disk, self._segments[-1].serial + 1 if self._segments else 1)
+        try:
+            segment.create()
+            segment.allocate(size)
+        except OSError as error:
+            with suppress(OSError):
+                segment.remove()
+            raise self._refused(size, error) from error
+        self._touch(segment.file)
+        return segment
+
+    def _grow(self, segment: Segment, size: int) -> None:
+        try:
+            segment.allocate(size)
+        except OSError as error:
+            raise self._refused(size, error) from error
+        self._touch(segment.file)
+
+    def _refused(self, size: int, error: OSError) -> StorageError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return DiskFull(
+                f"no room for a segment of {size} bytes; free disk space or truncate the log"
+            )
+        return self.poison("allocation", error)
+
+    def _roll(self, size: int) -> None:
+        """Go on in a new segment of at least `size` bytes."""
+        if self._spare is None:
+            self._spare = self._create(size)
+        elif self._spare.allocated < size:
+            self._grow(self._spare, size)
+        if self._spare.file in self._dirty:  # Unlucky: it was needed before the next sync.
+            try:
+                self._spare.file.sync()
+            except OSError as error:
+                raise self.poison("fsync", error) from error
+            del self._dirty[self._spare.file]
+        if not self._spare_ready:
+            self._publish_spare()
+        if self._segments:
+            self._unwritten.append(self._active)
+            self._unsealed.append(self._active)
+        self._segments.append(self._spare)
+        self._spare, self._spare_ready = None, False
+        self._active.start(self.last + 1, self.synced)
+
+    def _publish_spare(self) -> None:
+        """Only a synced file gets its name, so a short file is never taken for a crash."""
+        assert self._spare is not None
+        try:
+            self._spare.publish()
+        except OSError as error:
+            raise self.poison("rename", error) from error
+        self._spare_ready = True
+        self._touch(self._disk)
+
+    # Writing and syncing
+
+    def write(self) -> Unsynced | None:
+        """Hand everything to the operating system. None if there is nothing new to sync."""
+        self._check()
+        self._close_group()
+        if self._pending:
+            for segment in (*self._unwritten, self._active):
+                if segment.pending_bytes:
+                    self._write(segment)
+            self._unwritten.clear()
+            self._pending = 0
+            self.written = self.last
+            if self._active.room < self._active.allocated // 2:
+                self.prepare()
+        if self._handed == self._stamp:
+            return None
+        self._handed = self._stamp
+        return Unsynced(self, self._stamp, list(self._dirty))
+
+    def _write(self, segment: Segment) -> None:
+        try:
+            segment.write()
+        except OSError as error:
+            raise self.poison("write", error) from error
+        self._touch(segment.file)
+
+    def synced_to(self, done: Unsynced) -> None:
+        """The owner learns that a sync succeeded. In the order of the writes."""
+        self._check()
+        assert done.done
+        self.synced = max(self.synced, done.number)
+        self._dirty = {each: stamp for each, stamp in self._dirty.items() if stamp > done.stamp}
+        if self._spare and not self._spare_ready and self._spare.file not in self._dirty:
+            self._publish_spare()
+        while self._unsealed and self._unsealed[0].file not in self._dirty:
+            self._seal(self._unsealed.pop(0))
+
+    def _seal(self, segment: Segment) -> None:
+        segment.save_index()
+        self._keep_warm(segment)
+
+    def sync(self) -> None:
+        """Write and sync all that was appended, here and now."""
+        unsynced = self.write()
+        if unsynced is not None:
+            unsynced.sync()
+            self.synced_to(unsynced)
+
+    def _touch(self, what: File | Disk) -> None:
+        self._stamp += 1
+        self._dirty[what] = self._stamp
+
+    def poison(self, doing: str, error: OSError) -> SyncFailed:
+        """After this the log takes nothing any more."""
+        self._failed = SyncFailed(
+            f"{doing} failed: {error.strerror or error}; what is on disk is unknown: "
+            "stop the node, check the disk, start it again"
+        )
+        return self._failed
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+    # Reading
+
+    def read(self, number: int) -> bytes:
+        """A record that was written. Raises NoSuchRecord or Corrupt."""
+        segment, _ = self._find(number)
+        first, records = next(segment.blocks(number, number + 1))
+        return records[number - first]
+
+    def scan(self, start: int | None = None) -> Iterator[tuple[int, bytes]]:
+        """All records written, from `start`, with their numbers. Raises Corrupt at a bad one:
+        go on behind its `last` if you can do without."""
+        number = self.first if start is None else start
+        while number <= self.written:
+            segment, stop = self._find(number)
+            for first, records in segment.blocks(number, stop):
+                for record in records[number - first :] if number > first else records:
+                    yield number, record
+                    number += 1
+
+    def _find(self, number: int) -> tuple[Segment, int]:
+        """The segment of a record, and the first number behind it."""
+        if not self.first <= number <= self.written:
+            raise NoSuchRecord(
+                f"record {number}: the log holds {self.first} to {self.written}; "
+                "older ones were truncated, newer ones not written"
+            )
+        at = bisect_right(self._segments, number, key=lambda each: each.first) - 1
+        segment = self._segments[at]
+        if at == len(self._segments) - 1:
+            return segment, self.written + 1
+        self._keep_warm(segment)
+        return segment, min(self._segments[at + 1].first, self.written + 1)
+
+    def _keep_warm(self, segment: Segment) -> None:
+        self._warm[segment.serial] = segment
+        self._warm.move_to_end(segment.serial)
+        if len(self._warm) > _WARM:
+            _, oldest = self._warm.popitem(last=False)
+            if oldest not in self._unsealed:
+                oldest.cool()
+
+    # Giving space back
+
+    def truncate(self, before: int) -> None:
+        """Drop the segments whose records are all before `before`. Never what is not synced.
+
+        One by one and oldest first, so that a crash leaves no hole.
+        """
+        self._check()
+        while len(self._segments) > 1:
+            following = self._segments[1].first
+            if following > min(before, self.synced):
+                break
+            oldest = self._segments.pop(0)
+            self._warm.pop(oldest.serial, None)
+            try:
+                oldest.remove()
+                self._disk.sync()
+            except OSError as error:
+                raise self.poison("remove", error) from error
+
+    def close(self) -> None:
+        """Sync, note that all is synced, and let go of the files. A poisoned log only lets go."""
+        if self._failed is None:
+            self.sync()
+            if self.mark():
+                self.sync()
+        for segment in self._segments:
+            segment.close()
+        if self._spare is not None:
+            self._spare.close()

@@ -1,0 +1,106 @@
+"""Makes a log's directory fit to be written again, as `examine` has judged it.
+
+Everything here may be interrupted by a crash and done again: only what was never synced is dropped,
+newest first, and damage is left where it is, so that the next opening names it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncecast.storage.disk import Disk
+from oncecast.storage.errors import SyncFailed
+from oncecast.storage.examine import Damage, Findings, examine
+from oncecast.storage.segment import Segment, index_name
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What opening a log found: `torn_bytes` were written before a crash and never synced."""
+
+    first: int
+    last: int
+    torn_bytes: int
+    damage: tuple[Damage, ...]
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What the log goes on with."""
+
+    report: Recovery
+    marked: int  # The last record that the log itself says was synced.
+    segments: list[Segment]
+    spare: Segment | None
+
+
+def recover(disk: Disk, scan_from: int) -> Recovered:
+    findings = examine(disk, scan_from)
+    try:
+        _drop_leftovers(disk, findings)
+        _drop_tail(disk, findings)
+        spare = _take_spare(findings)
+        _make_durable(disk, findings)
+    except OSError as error:
+        raise SyncFailed(
+            f"recovery failed: {error.strerror or error}; check the disk and start the node again"
+        ) from error
+    _settle(disk, findings)
+    report = Recovery(
+        findings.first, findings.next - 1, findings.torn_bytes, tuple(findings.damage)
+    )
+    return Recovered(report, findings.proven, findings.segments, spare)
+
+
+def _drop_leftovers(disk: Disk, findings: Findings) -> None:
+    """Half-made segments, and indexes whose segment was truncated away."""
+    known = {index_name(each.serial) for each in findings.segments}
+    for name in disk.names():
+        if name.endswith(".new") or (name.endswith(".idx") and name not in known):
+            disk.remove(name)
+
+
+def _drop_tail(disk: Disk, findings: Findings) -> None:
+    tail = findings.tail
+    if tail is None:
+        return
+    while findings.segments[-1] is not tail.segment:
+        findings.segments.pop().remove()
+        disk.sync()
+    tail.segment.wipe(tail.offset)
+    if tail.segment.index is not None:
+        tail.segment.index.cut(tail.first)
+    if tail.offset == 0:
+        findings.blank.append(findings.segments.pop())
+
+
+def _take_spare(findings: Findings) -> Segment | None:
+    """The blank segment that comes next; others are of no use."""
+    last = findings.segments[-1].serial if findings.segments else 0
+    spare = None
+    for segment in sorted(findings.blank, key=lambda each: -each.serial):
+        if segment.serial == last + 1:
+            spare = segment
+        elif segment.serial > last:
+            segment.remove()
+    return spare
+
+
+def _make_durable(disk: Disk, findings: Findings) -> None:
+    """A killed process leaves records that can be read and yet are not on disk."""
+    for segment in reversed(findings.segments):
+        segment.file.sync()
+        if segment.first <= findings.proven:
+            break
+    disk.sync()
+
+
+def _settle(disk: Disk, findings: Findings) -> None:
+    """Only the last segment, which goes on being written, needs its file and index now."""
+    names = set(disk.names())
+    for segment in findings.segments[:-1]:
+        if segment.index is not None and index_name(segment.serial) not in names:
+            segment.save_index()
+        segment.cool()
+    if findings.segments:
+        findings.segments[-1].resume()

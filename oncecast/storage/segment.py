@@ -1,0 +1,267 @@
+"""One preallocated file of blocks, with its sparse index.
+
+A segment is born as `00000042.new`, gets its full size, is synced and only then renamed to
+`00000042.log`. So a `.log` shorter than its opening block says was cut by someone, never by a
+crash. Its index maps a record number to a byte near it; it is written when the segment is
+sealed, not synced, and rebuilt when it is missing or bad.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from oncecast.storage import store
+from oncecast.storage.disk import Disk, File
+from oncecast.storage.errors import Corrupt, WrongFormat
+from oncecast.storage.store import Block, Gap
+
+VERSION = 1
+INDEX_EVERY = 4096
+
+_WIPE = 1024 * 1024
+_OPENING = struct.Struct("<IIQ")  # version, serial, allocated bytes
+OPENING_BYTES = store.HEADER_BYTES + _OPENING.size
+
+
+def log_name(serial: int) -> str:
+    return f"{serial:08}.log"
+
+
+def index_name(serial: int) -> str:
+    return f"{serial:08}.idx"
+
+
+def new_name(serial: int) -> str:
+    return f"{serial:08}.new"
+
+
+def serials(disk: Disk) -> list[int]:
+    """The segments there are."""
+    return [
+        int(name[:-4]) for name in disk.names() if name.endswith(".log") and name[:-4].isdigit()
+    ]
+
+
+class Index:
+    """(number of a block's first record, its offset), one pair every few KiB of log."""
+
+    def __init__(self) -> None:
+        self._numbers = array("Q")
+        self._offsets = array("Q")
+
+    def add(self, number: int, offset: int) -> None:
+        if not self._offsets or offset - self._offsets[-1] >= INDEX_EVERY:
+            self._numbers.append(number)
+            self._offsets.append(offset)
+
+    def find(self, number: int) -> int:
+        """Where to begin looking for the record."""
+        at = bisect_right(self._numbers, number) - 1
+        return self._offsets[at] if at >= 0 else 0
+
+    def cut(self, number: int) -> None:
+        """Forget the records from `number` on."""
+        at = bisect_right(self._numbers, number - 1)
+        del self._numbers[at:], self._offsets[at:]
+
+    def encode(self) -> bytes:
+        return self._numbers.tobytes() + self._offsets.tobytes()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Index:
+        index = cls()
+        index._numbers.frombytes(data[: len(data) // 2])
+        index._offsets.frombytes(data[len(data) // 2 :])
+        return index
+
+
+class Segment:
+    """`first` is the number of its first record, `end` the byte where the next block goes."""
+
+    def __init__(self, disk: Disk, serial: int) -> None:
+        self.serial = serial
+        self.name = log_name(serial)
+        self.seed = store.seed_of(serial)
+        self.first = 0
+        self.allocated = 0
+        self.whole = True  # As long as it was made.
+        self.end = 0
+        self.index: Index | None = None
+        self.disk = disk
+        self._file: File | None = None
+        self._pending: list[bytes] = []
+        self._written = 0
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self.disk.open(self.name)
+        return self._file
+
+    @property
+    def room(self) -> int:
+        return self.allocated - self.end
+
+    @property
+    def pending_bytes(self) -> int:
+        return self.end - self._written
+
+    # Writing
+
+    def create(self) -> None:
+        """An empty file under a temporary name; `allocate` and `publish` make it a segment."""
+        self._file = self.disk.open(new_name(self.serial), create=True)
+        self._file.truncate(0)
+
+    def allocate(self, size: int) -> None:
+        self.file.allocate(size)
+        self.allocated = size
+
+    def publish(self) -> None:
+        """Give it its name. The file must be synced before, and the directory after."""
+        self.disk.rename(new_name(self.serial), self.name)
+
+    def start(self, first: int, synced: int) -> None:
+        """Its first block says what it is. Stays in memory until the first record is written."""
+        self.first = first
+        self.index = Index()
+        body = _OPENING.pack(VERSION, self.serial, self.allocated)
+        self.put(store.OPENING, first, 0, synced, [body])
+
+    def put(self, kind: int, first: int, count: int, synced: int, parts: Sequence[bytes]) -> None:
+        """Queue a block. The caller has seen to it that there is room."""
+        head = store.header(self.seed + self.end, kind, first, count, synced, parts)
+        if kind == store.RECORDS and self.index is not None:
+            self.index.add(first, self.end)
+        self._pending.append(head)
+        self._pending.extend(parts)
+        self.end += len(head) + sum(map(len, parts))
+        assert self.end <= self.allocated
+
+    def write(self) -> None:
+        self.file.write(self._written, self._pending)
+        self._pending = []
+        self._written = self.end
+
+    def resume(self) -> None:
+        """Go on writing behind what recovery found."""
+        self._written = self.end
+
+    # Reading
+
+    def look(self) -> bool:
+        """Learn `first` and the allocated size from its head. False where no block is."""
+        size = self.allocated = self.file.size()
+        self.whole = size >= OPENING_BYTES
+        block = next((found for found in self.walk() if isinstance(found, Block)), None)
+        if block is None:
+            return False
+        self.first = block.first
+        if block.kind == store.OPENING and block.body is not None:
+            version, _, self.allocated = _OPENING.unpack(block.body)
+            if version != VERSION:
+                raise WrongFormat(
+                    f"{self.name}: format version {version}, this program reads {VERSION}; "
+                    "use the program that wrote it"
+                )
+        self.whole = size >= max(self.allocated, OPENING_BYTES)
+        return True
+
+    def walk(self, start: int = 0) -> Iterator[Block | Gap]:
+        return store.walk(self.file, self.seed, start)
+
+    def blocks(self, number: int, stop: int) -> Iterator[tuple[int, list[bytes]]]:
+        """Each block's first number and records, from the one that holds `number`, below `stop`.
+
+        Raises Corrupt at the first record that cannot be read.
+        """
+        index = self.index or self.load_index()
+        for found in self.walk(index.find(number)):
+            if number >= stop:
+                return
+            if isinstance(found, Gap) or found.kind != store.RECORDS:
+                continue
+            if found.first + found.records <= number:
+                continue
+            if found.first > number:
+                raise Corrupt(self.name, found.offset, number, found.first - 1, "missing records")
+            if found.body is None:
+                last = found.first + found.records - 1
+                raise Corrupt(self.name, found.offset, number, last, "checksum mismatch")
+            yield found.first, store.unpack(found.body, found.records)
+            number = found.first + found.records
+        if number < stop:
+            raise Corrupt(self.name, self.file.size(), number, stop - 1, "missing records")
+
+    # The index file
+
+    def save_index(self) -> None:
+        """If the disk lets us: an index is a convenience."""
+        assert self.index is not None
+        body = self.index.encode()
+        head = store.header(self.seed, store.INDEX, self.first, 0, 0, [body])
+        with suppress(OSError):
+            file = self.disk.open(index_name(self.serial), create=True)
+            try:
+                file.truncate(0)
+                file.write(0, [head, body])
+            finally:
+                file.close()
+
+    def load_index(self) -> Index:
+        """From its file; where that is missing or bad, from the segment itself."""
+        self.index = self.stored_index()
+        if self.index is None:
+            self.index = self._rebuilt_index()
+            self.save_index()
+        return self.index
+
+    def stored_index(self) -> Index | None:
+        try:
+            file = self.disk.open(index_name(self.serial))
+        except FileNotFoundError:
+            return None
+        try:
+            block = store.read_block(file, self.seed, 0)
+        finally:
+            file.close()
+        if block is None or block.body is None or block.kind != store.INDEX:
+            return None
+        return Index.decode(block.body)
+
+    def _rebuilt_index(self) -> Index:
+        index = Index()
+        for found in self.walk():
+            if isinstance(found, Block) and found.kind == store.RECORDS:
+                index.add(found.first, found.offset)
+        return index
+
+    # The end
+
+    def wipe(self, start: int) -> None:
+        """Zeros from `start` to what recovery found: else an old block could show up behind new
+        ones. Keeps the size, because a short file means a cut."""
+        for at in range(start, self.end, _WIPE):
+            self.file.write(at, [bytes(min(_WIPE, self.end - at))])
+        self.file.sync()
+        self.end = start
+
+    def remove(self) -> None:
+        self.close()
+        for name in (index_name(self.serial), new_name(self.serial), self.name):
+            with suppress(FileNotFoundError):
+                self.disk.remove(name)
+
+    def cool(self) -> None:
+        """Give back the file and the memory; both come again when asked for."""
+        self.index = None
+        self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,152 @@
+"""The block: the records that were written together, under one checksum.
+
+    0  magic          4   where a reader that lost its way finds the next block
+    4  header crc     4   CRC-32C of bytes 8 to 40, seeded with the file and offset it was put at
+    8  body crc       4   CRC-32C of the body
+    12 body bytes     4
+    16 records        4   how many are in the body; 0 for the kinds that hold none
+    20 kind           4   RECORDS, OPENING, MARKER, INDEX, END
+    24 first          8   number of the first record (without records: of the next one)
+    32 synced         8   last record known to be on disk when this block was made
+    40 body               of one record: its bytes; of several: their lengths (4 each), their bytes
+
+Small records share a block, so that opening a log costs a checksum a block and not a step a record;
+a large one has a block of its own and is never copied. Everything is little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from google_crc32c import extend, value
+
+from oncecast.storage.disk import File
+
+MAGIC = b"\x8aocL"
+HEADER = struct.Struct("<4sIIIIIQQ")
+HEADER_BYTES = HEADER.size
+BLOCK_BYTES = 32 * 1024  # Small records gather up to here; a flipped bit costs no more than this.
+
+RECORDS, OPENING, MARKER, INDEX, END = range(5)
+
+_CRC = struct.Struct("<I")
+_CHECKED = struct.Struct("<IIIIQQ")
+_CHUNK = 512 * 1024
+_ZEROS = bytes(_CHUNK)
+_MASK = 0xFFFFFFFF
+
+
+class Block(NamedTuple):
+    """A stretch with an intact header. `body` is None where the body is not what was written."""
+
+    offset: int
+    end: int
+    kind: int
+    first: int
+    records: int
+    synced: int
+    body: bytes | None
+
+
+class Gap(NamedTuple):
+    """A stretch without an intact header; behind `dirty_end` it is all zeros."""
+
+    offset: int
+    end: int
+    dirty_end: int
+
+
+def seed_of(serial: int) -> int:
+    """Tells the blocks of one file from those of another; `serial` is the file's number."""
+    return serial * 0x9E3779B1 & _MASK
+
+
+def header(
+    place: int, kind: int, first: int, count: int, synced: int, parts: Sequence[bytes]
+) -> bytes:
+    """The header of a block at `place` (the file's seed + offset), whose body is the parts."""
+    crc = size = 0
+    for part in parts:
+        crc = extend(crc, part)
+        size += len(part)
+    checked = _CHECKED.pack(crc, size, count, kind, first, synced)
+    return b"%b%b%b" % (MAGIC, _CRC.pack(extend(place & _MASK, checked)), checked)
+
+
+def pack(records: Sequence[bytes]) -> bytes:
+    """The body of several records."""
+    lengths = struct.pack(f"<{len(records)}I", *map(len, records))
+    return b"".join((lengths, *records))
+
+
+def unpack(body: bytes, count: int) -> list[bytes]:
+    if count == 1:
+        return [body]
+    lengths = struct.unpack_from(f"<{count}I", body)
+    return [body[a:b] for a, b in pairwise(accumulate(lengths, initial=4 * count))]
+
+
+def read_block(file: File, seed: int, offset: int) -> Block | None:
+    """The intact block at `offset`, or None."""
+    for found in walk(file, seed, offset):
+        return found if isinstance(found, Block) and found.body is not None else None
+    return None
+
+
+def walk(file: File, seed: int, start: int = 0) -> Iterator[Block | Gap]:
+    """All of the file from `start`, as blocks and gaps. Reads in chunks, checks every checksum.
+
+    The header has its own checksum: behind a bad body we know exactly where the next block
+    begins, and behind a bad header we look for the next magic.
+    """
+    limit = file.size()
+    at = base = start
+    chunk = b""
+    while at < limit:
+        here = at - base
+        if here + HEADER_BYTES > len(chunk):
+            chunk, base, here = file.read(at, _CHUNK), at, 0
+        if not _intact(chunk, here, seed + at):
+            gap = _gap(file, seed, at, limit)
+            yield gap
+            at = gap.end
+            continue
+        _, _, crc, size, count, kind, first, synced = HEADER.unpack_from(chunk, here)
+        end = at + HEADER_BYTES + size
+        if end - base > len(chunk) and end <= limit:
+            chunk, base, here = file.read(at, max(_CHUNK, end - at)), at, 0
+        here += HEADER_BYTES
+        body = chunk[here : here + size]
+        whole = value(body) == crc and len(body) == size
+        yield Block(at, end, kind, first, count, synced, body if whole else None)
+        at = end
+
+
+def _intact(chunk: bytes, at: int, place: int) -> bool:
+    if chunk[at : at + 4] != MAGIC or len(chunk) < at + HEADER_BYTES:
+        return False
+    crc: int
+    (crc,) = _CRC.unpack_from(chunk, at + 4)
+    return crc == int(extend(place & _MASK, chunk[at + 8 : at + HEADER_BYTES]))
+
+
+def _gap(file: File, seed: int, start: int, limit: int) -> Gap:
+    """From `start` to the next intact header, or to the end of the file."""
+    at = dirty_end = start
+    while (at := file.data(at)) < limit:
+        chunk = file.read(at, _CHUNK)
+        if chunk != _ZEROS[: len(chunk)]:
+            found = chunk.find(MAGIC, 1 if at == start else 0)
+            while found >= 0 and not _intact(chunk, found, seed + at + found):
+                found = chunk.find(MAGIC, found + 1)
+            if found >= 0:
+                return Gap(start, at + found, at + found)
+            dirty_end = at + len(chunk.rstrip(b"\0"))
+        if at + len(chunk) >= limit:
+            break
+        # A header may lie across two chunks.
+        at += max(len(chunk) - HEADER_BYTES + 1, 1)
+    return Gap(start, limit, dirty_end)

@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
-SOURCES := oncecast tests tools $(wildcard bench)
+SOURCES := oncecast tests tools $(sort $(dir $(wildcard bench/*.py)))
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,7 +13,7 @@ demo: $(READY) ## watch a small simulated cluster survive a crash and a partitio
 	@$(BIN)/python -m oncecast demo
 
 quick: $(READY) ## unit tests: no processes, no long scenarios
-	@$(BIN)/pytest -q --ignore=tests/live -m "not long"
+	@$(BIN)/pytest -q -n 2 --dist loadgroup --ignore=tests/live -m "not long"
 
 test: $(READY) ## all tests
 	@$(BIN)/pytest -q -n 2 --dist loadgroup

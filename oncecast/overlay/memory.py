@@ -23,7 +23,7 @@ class Numbers:
         self.gaps = list(gaps)  # ascending, never touching each other, the last one below top
 
     def __contains__(self, number: int) -> bool:
-        return number <= self.top and self._gap_at(number) is None
+        return 1 <= number <= self.top and self._gap_at(number) is None
 
     @property
     def lowest_missing(self) -> int:

@@ -1,0 +1,93 @@
+"""What is remembered of endless streams is right, and bounded."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.overlay.events import NUMBER_MAX, MessageId
+from oncecast.overlay.memory import Numbers, Payloads
+
+A = NodeId("a")
+number = st.integers(1, 30)
+
+
+@given(st.lists(number))
+def test_numbers_know_exactly_what_was_added(added: list[int]) -> None:
+    numbers, model = Numbers(), set[int]()
+    for each in added:
+        assert numbers.add(each) is (each not in model)
+        model.add(each)
+        assert numbers.well_formed
+        assert [n for n in range(1, 32) if n in numbers] == sorted(model)
+    assert numbers.lowest_missing == min(set(range(1, 32)) - model)
+
+
+@given(st.sets(number), number)
+def test_all_up_to_a_number_can_be_counted_as_known(added: set[int], upto: int) -> None:
+    numbers = Numbers()
+    for each in added:
+        numbers.add(each)
+    missing = numbers.missing_to(upto)
+    assert [n for first, last in missing for n in range(first, last + 1)] == sorted(
+        set(range(1, upto + 1)) - added
+    )
+    numbers.add_all_to(upto)
+    assert numbers.well_formed
+    assert {n for n in range(1, 32) if n in numbers} == added | set(range(1, upto + 1))
+
+
+@given(st.sets(number), st.sets(number))
+def test_numbers_lack_of_others_what_only_the_others_know(ours: set[int], theirs: set[int]) -> None:
+    mine, other = Numbers(), Numbers()
+    for each in ours:
+        mine.add(each)
+    for each in theirs:
+        other.add(each)
+    assert mine.lacks_of(other) is bool(theirs - ours)
+
+
+def test_a_jump_of_any_width_costs_one_gap() -> None:
+    numbers = Numbers()
+    numbers.add(NUMBER_MAX)
+    numbers.add(1)
+    assert numbers.gaps == [(2, NUMBER_MAX - 1)]
+
+
+def test_numbers_that_no_honest_peer_has_are_not_well_formed() -> None:
+    for bad in (
+        Numbers(-1),
+        Numbers(NUMBER_MAX + 1),
+        Numbers(5, [(0, 2)]),
+        Numbers(5, [(3, 2)]),
+        Numbers(5, [(4, 5)]),
+        Numbers(9, [(2, 4), (3, 6)]),
+        Numbers(9, [(2, 4), (5, 6)]),
+        Numbers(9, [(6, 7), (2, 3)]),
+    ):
+        assert not bad.well_formed, (bad.top, bad.gaps)
+    assert Numbers(9, [(1, 2), (4, 8)]).well_formed
+
+
+def test_payloads_go_oldest_first_by_count_and_by_bytes() -> None:
+    payloads = Payloads(count_max=3, bytes_max=10)
+    ids = [MessageId(A, n) for n in range(1, 6)]
+    assert [payloads.add(each, b"123") for each in ids[:4]] == [[], [], [], [ids[0]]]
+    assert payloads.add(ids[4], b"1234567") == [ids[1], ids[2]]
+    assert (list(payloads.by_id), payloads.bytes) == (ids[3:], 10)
+
+
+def test_a_payload_that_alone_is_too_large_is_kept_until_the_next() -> None:
+    payloads = Payloads(count_max=3, bytes_max=10)
+    payloads.add(MessageId(A, 1), b"x" * 11)
+    assert list(payloads.by_id) == [MessageId(A, 1)]
+    assert payloads.add(MessageId(A, 2), b"") == [MessageId(A, 1)]
+    assert payloads.bytes == 0
+
+
+def test_a_payload_added_twice_counts_once() -> None:
+    payloads = Payloads(count_max=3, bytes_max=10)
+    payloads.add(MessageId(A, 1), b"1234")
+    payloads.add(MessageId(A, 1), b"1234")
+    assert payloads.bytes == 4

@@ -1,0 +1,110 @@
+"""Mesh: who is a neighbour, and when."""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.kernel.protocol import Cancel, Effect, Emit, Later, NodeId, Send, Watch
+from oncecast.overlay.events import NeighborDown, NeighborUp
+from oncecast.overlay.mesh import Hello, Mesh, Retry, Welcome
+
+A, B, C, STRANGER = NodeId("a"), NodeId("b"), NodeId("c"), NodeId("x")
+
+
+class FixedDice(Random):
+    def uniform(self, a: float, b: float) -> float:
+        return 1.0
+
+
+def make_mesh() -> Mesh:
+    return Mesh(A, FixedDice(), peers=[A, B, C], retry_every=2.0)
+
+
+def started() -> Mesh:
+    mesh = make_mesh()
+    mesh.start()
+    mesh.drain()
+    return mesh
+
+
+def lose_link(mesh: Mesh, peer: NodeId) -> list[Effect]:
+    del mesh.watched[peer]  # as the stack does
+    mesh.down(peer)
+    return mesh.drain()
+
+
+def test_start_watches_and_greets_every_peer_but_oneself() -> None:
+    mesh = make_mesh()
+    mesh.start()
+    assert mesh.drain() == [
+        Watch(B),
+        Send(B, Hello()),
+        Later(2.0, Retry(B)),
+        Watch(C),
+        Send(C, Hello()),
+        Later(2.0, Retry(C)),
+    ]
+
+
+def test_hello_makes_its_sender_a_neighbour_and_is_welcomed() -> None:
+    mesh = started()
+    mesh.receive(B, Hello())
+    assert mesh.drain() == [Cancel(Retry(B)), Emit(NeighborUp(B)), Send(B, Welcome())]
+
+
+def test_welcome_makes_its_sender_a_neighbour() -> None:
+    mesh = started()
+    mesh.receive(B, Welcome())
+    assert mesh.drain() == [Cancel(Retry(B)), Emit(NeighborUp(B))]
+
+
+def test_neighbour_that_greets_again_is_welcomed_again_and_is_up_once() -> None:
+    mesh = started()
+    mesh.receive(B, Hello())
+    mesh.drain()
+    mesh.receive(B, Hello())
+    mesh.receive(B, Welcome())
+    assert mesh.drain() == [Send(B, Welcome())]
+
+
+def test_lost_link_takes_the_neighbour_down_and_is_tried_again() -> None:
+    mesh = started()
+    mesh.receive(B, Hello())
+    mesh.drain()
+    assert lose_link(mesh, B) == [Emit(NeighborDown(B)), Later(2.0, Retry(B))]
+    mesh.timeout(Retry(B))
+    assert mesh.drain() == [Watch(B), Send(B, Hello()), Later(2.0, Retry(B))]
+
+
+def test_peer_that_was_never_up_does_not_go_down() -> None:
+    mesh = started()
+    assert lose_link(mesh, B) == [Later(2.0, Retry(B))]
+
+
+def test_peer_that_comes_back_by_itself_is_watched_before_it_is_up() -> None:
+    mesh = started()
+    lose_link(mesh, B)
+    mesh.receive(B, Hello())
+    assert mesh.drain() == [
+        Watch(B),
+        Cancel(Retry(B)),
+        Emit(NeighborUp(B)),
+        Send(B, Welcome()),
+    ]
+
+
+def test_strangers_are_ignored_and_counted() -> None:
+    mesh = started()
+    mesh.receive(STRANGER, Hello())
+    mesh.receive(STRANGER, Welcome())
+    assert (mesh.drain(), mesh.dropped) == ([], 2)
+
+
+def test_retries_of_different_nodes_do_not_stay_in_step() -> None:
+    delays = []
+    for seed in range(5):
+        mesh = Mesh(A, Random(seed), peers=[B], retry_every=2.0)
+        mesh.start()
+        delays += [effect.delay for effect in mesh.drain() if isinstance(effect, Later)]
+    assert len(set(delays)) == 5
+    assert all(1.5 <= delay <= 2.5 for delay in delays)

@@ -1,0 +1,44 @@
+"""Each protocol's page names its messages, timers, records and options, and no other."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from oncecast.kernel.protocol import Protocol
+from oncecast.kernel.stack import members
+from oncecast.overlay import Mesh, Plumtree, Recovery
+
+PAGES = Path(__file__).parents[2] / "docs" / "protocols"
+TABLE = re.compile(r"^\| (\w+) \|.*\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
+ROW = re.compile(r"^\| `(\w+)(?:\([\w, ]*\))?` \| ([^|]*) \|", re.MULTILINE)
+
+
+def tables(protocol: type[Protocol]) -> dict[str, dict[str, str]]:
+    page = (PAGES / f"{protocol.name}.md").read_text()
+    return {title: dict(ROW.findall(rows)) for title, rows in TABLE.findall(page)}
+
+
+def names(*unions: object) -> list[str]:
+    return [kind.__name__ for union in unions for kind in members(union)]
+
+
+@pytest.mark.parametrize("protocol", [Mesh, Plumtree, Recovery])
+def test_page_names_every_message_timer_and_record(protocol: type[Protocol]) -> None:
+    told = tables(protocol)
+    assert list(told["message"]) == names(protocol.Message)
+    assert list(told["timer"]) == names(protocol.Timer)
+    assert list(told.get("record", {})) == names(protocol.Record, protocol.State)
+
+
+@pytest.mark.parametrize("protocol", [Mesh, Plumtree, Recovery])
+def test_page_names_every_option_with_its_default(protocol: type[Protocol]) -> None:
+    options = {
+        name: "required" if each.default is each.empty else str(each.default)
+        for name, each in inspect.signature(protocol).parameters.items()
+        if each.kind is each.KEYWORD_ONLY
+    }
+    assert tables(protocol)["option"] == options

@@ -1,0 +1,292 @@
+"""Plumtree, rule by rule: these inputs, exactly these effects. NET-3"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from oncecast.kernel.protocol import Cancel, Emit, Later, NodeId, Send
+from oncecast.overlay.events import (
+    NUMBER_MAX,
+    Broadcast,
+    MessageId,
+    NeighborDown,
+    NeighborUp,
+    Received,
+)
+from oncecast.overlay.plumtree import (
+    ROUND_MAX,
+    Announce,
+    Announcement,
+    Gossip,
+    Graft,
+    IHave,
+    Missing,
+    Plumtree,
+    Prune,
+)
+
+A, B, C, D, FAR = NodeId("a"), NodeId("b"), NodeId("c"), NodeId("d"), NodeId("far")
+M1, M2, M3 = MessageId(FAR, 1), MessageId(FAR, 2), MessageId(FAR, 3)
+
+
+def make(
+    *, eager: tuple[NodeId, ...] = (), lazy: tuple[NodeId, ...] = (), **options: Any
+) -> Plumtree:
+    tree = Plumtree(A, Random(1), **options)
+    for peer in (*eager, *lazy):
+        tree.observe(NeighborUp(peer))
+    for peer in lazy:
+        tree.receive(peer, Prune())
+    assert tree.drain() == []
+    return tree
+
+
+def ihave(key: MessageId, hops: int = 1) -> IHave:
+    return IHave((Announcement(key, hops),))
+
+
+def test_new_neighbours_are_eager() -> None:
+    assert list(make(eager=(B, C)).eager) == [B, C]
+
+
+def test_broadcast_pushes_the_payload_to_eager_peers_and_does_not_come_back_up() -> None:
+    tree = make(eager=(B, C))
+    mine = MessageId(A, 1)
+    tree.request(Broadcast(mine, b"x"))
+    assert tree.drain() == [Send(B, Gossip(mine, 1, b"x")), Send(C, Gossip(mine, 1, b"x"))]
+
+
+def test_first_gossip_goes_up_and_on_to_all_eager_peers_but_its_sender() -> None:
+    tree = make(eager=(B, C, D))
+    tree.receive(C, Gossip(M1, 3, b"x"))
+    assert tree.drain() == [
+        Emit(Received(M1, b"x")),
+        Send(B, Gossip(M1, 4, b"x")),
+        Send(D, Gossip(M1, 4, b"x")),
+    ]
+
+
+def test_duplicate_gossip_prunes_its_sender() -> None:
+    tree = make(eager=(B, C))
+    tree.receive(B, Gossip(M1, 1, b"x"))
+    tree.drain()
+    tree.receive(C, Gossip(M1, 1, b"x"))
+    assert tree.drain() == [Send(C, Prune())]
+    assert (list(tree.eager), list(tree.lazy)) == ([B], [C])
+
+
+def test_prune_makes_its_sender_lazy() -> None:
+    tree = make(eager=(B, C))
+    tree.receive(B, Prune())
+    assert (list(tree.eager), list(tree.lazy)) == ([C], [B])
+
+
+def test_first_gossip_over_a_lazy_link_makes_it_eager() -> None:
+    tree = make(lazy=(B,))
+    tree.receive(B, Gossip(M1, 1, b"x"))
+    assert tree.drain() == [Emit(Received(M1, b"x"))]
+    assert (list(tree.eager), list(tree.lazy)) == ([B], [])
+
+
+def test_lazy_peers_get_announcements_together_and_not_of_what_they_sent() -> None:
+    tree = make(eager=(D,), lazy=(B, C), announce_after=0.1)
+    tree.request(Broadcast(MessageId(A, 1), b"x"))
+    assert tree.drain()[1:] == [Later(0.1, Announce())]
+    tree.receive(D, Gossip(M1, 1, b"y"))
+    assert tree.drain() == [Emit(Received(M1, b"y"))]
+    tree.timeout(Announce())
+    both = IHave((Announcement(MessageId(A, 1), 1), Announcement(M1, 2)))
+    assert tree.drain() == [Send(B, both), Send(C, both)]
+    tree.timeout(Announce())
+    assert tree.drain() == []
+
+
+def test_who_sent_a_payload_is_not_told_of_it() -> None:
+    tree = make(eager=(B,), lazy=(C,))
+    tree.receive(B, Gossip(M1, 1, b"x"))
+    tree.receive(B, Prune())
+    tree.drain()
+    tree.timeout(Announce())
+    assert (list(tree.lazy), tree.drain()) == ([C, B], [Send(C, ihave(M1, 2))])
+
+
+def test_a_full_batch_of_announcements_leaves_at_once() -> None:
+    tree = make(lazy=(B,), announce_max=2)
+    tree.request(Broadcast(MessageId(A, 1), b""))
+    tree.drain()
+    tree.request(Broadcast(MessageId(A, 2), b""))
+    batch = IHave((Announcement(MessageId(A, 1), 1), Announcement(MessageId(A, 2), 1)))
+    assert tree.drain() == [Send(B, batch)]
+
+
+def test_a_link_becomes_eager_only_after_its_waiting_announcements_left() -> None:
+    """Else the message would go over this link neither as payload nor as announcement."""
+    tree = make(lazy=(B,))
+    tree.request(Broadcast(MessageId(A, 1), b""))
+    tree.drain()
+    tree.receive(B, Graft(None, 1))
+    assert tree.drain() == [Send(B, ihave(MessageId(A, 1)))]
+    assert list(tree.eager) == [B]
+
+
+def test_announced_payload_that_does_not_come_is_grafted() -> None:
+    tree = make(lazy=(B, C), graft_after=0.5, graft_again_after=0.2)
+    tree.receive(B, ihave(M1, 4))
+    assert tree.drain() == [Later(0.5, Missing(M1))]
+    tree.receive(C, ihave(M1, 6))
+    assert tree.drain() == []
+    tree.timeout(Missing(M1))
+    assert tree.drain() == [Send(B, Graft(M1, 4)), Later(0.2, Missing(M1))]
+    assert list(tree.eager) == [B]
+    tree.timeout(Missing(M1))
+    assert tree.drain() == [Send(C, Graft(M1, 6)), Later(0.2, Missing(M1))]
+
+
+def test_when_every_announcer_was_asked_in_vain_the_announcement_is_forgotten() -> None:
+    tree = make(lazy=(B,))
+    tree.receive(B, ihave(M1))
+    tree.timeout(Missing(M1))
+    tree.drain()
+    tree.timeout(Missing(M1))
+    assert (tree.drain(), tree.missing) == ([], {})
+
+
+def test_payload_that_comes_in_time_ends_the_wait() -> None:
+    tree = make(eager=(B,), lazy=(C,))
+    tree.receive(C, ihave(M1))
+    tree.drain()
+    tree.receive(B, Gossip(M1, 1, b"x"))
+    assert tree.drain() == [
+        Emit(Received(M1, b"x")),
+        Later(0.05, Announce()),
+        Cancel(Missing(M1)),
+    ]
+    assert tree.missing == {}
+
+
+def test_announcement_of_a_known_payload_changes_nothing() -> None:
+    tree = make(eager=(B,))
+    tree.receive(B, Gossip(M1, 1, b"x"))
+    tree.drain()
+    tree.receive(B, ihave(M1))
+    assert (tree.drain(), tree.missing) == ([], {})
+
+
+def test_graft_is_answered_with_the_payload_and_makes_the_link_eager() -> None:
+    tree = make(eager=(B,), lazy=(C,))
+    tree.receive(B, Gossip(M1, 1, b"x"))
+    tree.timeout(Announce())
+    tree.drain()
+    tree.receive(C, Graft(M1, 2))
+    assert tree.drain() == [Send(C, Gossip(M1, 2, b"x"))]
+    assert list(tree.eager) == [B, C]
+
+
+def test_graft_of_a_payload_no_longer_cached_still_makes_the_link_eager() -> None:
+    tree = make(eager=(B,), lazy=(C,), cache_max=1)
+    tree.receive(B, Gossip(M1, 1, b"x"))
+    tree.receive(B, Gossip(M2, 1, b"y"))
+    tree.timeout(Announce())
+    tree.drain()
+    tree.receive(C, Graft(M1, 2))
+    assert (tree.drain(), list(tree.eager)) == ([], [B, C])
+
+
+def test_a_link_that_is_threshold_hops_shorter_replaces_the_longer_one() -> None:
+    """The paper's optimisation."""
+    tree = make(eager=(B,), lazy=(C, D), threshold=3)
+    tree.receive(C, ihave(M1, 4))
+    tree.receive(D, ihave(M1, 2))
+    tree.drain()
+    tree.receive(B, Gossip(M1, 5, b"x"))
+    assert tree.drain() == [
+        Emit(Received(M1, b"x")),
+        Later(0.05, Announce()),
+        Cancel(Missing(M1)),
+        Send(C, ihave(M1, 6)),
+        Send(D, ihave(M1, 6)),
+        Send(D, Graft(None, 2)),
+        Send(B, Prune()),
+    ]
+    assert (list(tree.eager), list(tree.lazy)) == ([D], [C, B])
+
+
+def test_a_link_that_is_little_shorter_replaces_nothing() -> None:
+    tree = make(eager=(B,), lazy=(C,), threshold=3)
+    tree.receive(C, ihave(M1, 3))
+    tree.receive(B, Gossip(M1, 5, b"x"))
+    assert (list(tree.eager), list(tree.lazy)) == ([B], [C])
+
+
+def test_a_neighbour_that_goes_down_is_neither_pushed_to_nor_asked() -> None:
+    tree = make(eager=(B,), lazy=(C, D))
+    tree.receive(C, ihave(M1))
+    tree.receive(D, ihave(M1, 2))
+    tree.drain()
+    tree.observe(NeighborDown(B))
+    tree.observe(NeighborDown(C))
+    tree.timeout(Missing(M1))
+    assert tree.drain() == [Send(D, Graft(M1, 2)), Later(0.25, Missing(M1))]
+    assert (list(tree.eager), list(tree.lazy)) == ([D], [])
+
+
+def test_strangers_get_no_place_in_the_tree_and_their_announcements_no_memory() -> None:
+    tree = make(eager=(B,))
+    tree.receive(FAR, ihave(M1))
+    tree.receive(FAR, Graft(None, 1))
+    tree.receive(FAR, Prune())
+    assert tree.drain() == []
+    tree.receive(FAR, Gossip(M1, 1, b"x"))
+    assert tree.drain() == [Emit(Received(M1, b"x")), Send(B, Gossip(M1, 2, b"x"))]
+    assert (list(tree.eager), list(tree.lazy), tree.missing) == ([B], [], {})
+
+
+NONSENSE: list[Gossip | IHave | Graft] = [
+    Gossip(MessageId(FAR, 0), 1, b""),
+    Gossip(MessageId(FAR, -5), 1, b""),
+    Gossip(MessageId(FAR, NUMBER_MAX + 1), 1, b""),
+    Gossip(MessageId(NodeId(""), 1), 1, b""),
+    Gossip(MessageId(NodeId("x" * 256), 1), 1, b""),
+    Gossip(M1, -1, b""),
+    Gossip(M1, ROUND_MAX, b""),
+    ihave(MessageId(FAR, 0)),
+    ihave(M1, -1),
+    Graft(M1, -1),
+    Graft(M1, ROUND_MAX),
+]
+
+
+@pytest.mark.parametrize("message", NONSENSE, ids=repr)
+def test_messages_that_make_no_sense_are_dropped_and_counted(
+    message: Gossip | IHave | Graft,
+) -> None:
+    tree = make(eager=(B,))
+    tree.receive(B, message)
+    assert (tree.drain(), tree.dropped) == ([], 1)
+
+
+def test_memory_of_announcements_is_bounded() -> None:
+    tree = make(lazy=(B,), missing_max=2)
+    tree.receive(B, IHave(tuple(Announcement(MessageId(FAR, n), 1) for n in range(1, 100))))
+    assert list(tree.missing) == [M1, M2]
+
+
+def test_memory_of_what_was_seen_is_bounded_for_any_order_of_numbers() -> None:
+    """A gap forgotten counts as seen: recovery fills it."""
+    tree = make(eager=(B,), gaps_max=2)
+    for number in (2, 4, 6, NUMBER_MAX):
+        tree.receive(B, Gossip(MessageId(FAR, number), 1, b""))
+    assert tree.seen[FAR].gaps == [(5, 5), (7, NUMBER_MAX - 1)]
+    tree.drain()
+    tree.receive(B, Gossip(M1, 1, b""))
+    assert tree.drain() == [Send(B, Prune())]
+
+
+def test_memory_of_origins_is_bounded() -> None:
+    tree = make(eager=(B,), origins_max=2)
+    for name in "xyz":
+        tree.receive(B, Gossip(MessageId(NodeId(name), 1), 1, b""))
+    assert list(tree.seen) == ["y", "z"]

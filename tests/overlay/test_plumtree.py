@@ -221,6 +221,16 @@ def test_a_link_that_is_little_shorter_replaces_nothing() -> None:
     assert (list(tree.eager), list(tree.lazy)) == ([B], [C])
 
 
+def test_a_sender_that_was_once_nearer_is_not_traded_for_itself() -> None:
+    """It may have restarted in between, and got the payload by a longer way."""
+    tree = make(lazy=(B,), threshold=3)
+    tree.receive(B, ihave(M1, 1))
+    tree.drain()
+    tree.receive(B, Gossip(M1, 9, b"x"))
+    assert tree.drain() == [Emit(Received(M1, b"x")), Cancel(Missing(M1))]
+    assert list(tree.eager) == [B]
+
+
 def test_a_neighbour_that_goes_down_is_neither_pushed_to_nor_asked() -> None:
     tree = make(eager=(B,), lazy=(C, D))
     tree.receive(C, ihave(M1))

@@ -21,7 +21,8 @@ What an application must know:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from random import Random
 from typing import assert_never
 
@@ -127,6 +128,7 @@ class Recovery(Protocol):
         self.doubts: dict[NodeId, int] = {}  # a neighbour's floor, above something we lack
         self.next_low = ANY  # where the next round begins to compare
         self.unsaved = self.unsaved_bytes = 0  # in records since the last snapshot
+        self.fresh = self.fresh_before = 0  # messages stored in this round, and in the one before
         self.dropped = 0  # messages that make no sense, or for which there is no room yet
 
     @property
@@ -189,6 +191,7 @@ class Recovery(Protocol):
                     ledger = self._ledger(self.next_low)
                     self.next_low = ledger.high
                     self.send(peer, Compare(ledger))
+                self.fresh_before, self.fresh = self.fresh, 0
                 self._next_round()
             case GiveUp(origin):
                 self._give_up(origin, self.doubts.pop(origin) - 1)
@@ -213,6 +216,7 @@ class Recovery(Protocol):
         self._hold(key, payload)
         self.append(Stored(key, payload))
         self.emit(Delivered(key, payload))
+        self.fresh += 1
         self._save_if_due()
 
     def _hold(self, key: MessageId, payload: bytes) -> None:
@@ -275,12 +279,19 @@ class Recovery(Protocol):
     def _supply(self, peer: NodeId, behind: dict[NodeId, Stock]) -> None:
         wanted = sorted(
             key
-            for key in self.held
+            for key in self._settled()
             if key.origin in behind and key.number not in behind[key.origin]
         )
         if wanted:
             batch = self._batch(wanted)
             self.send(peer, Repair(batch, more=len(batch) < len(wanted)))
+
+    def _settled(self) -> Iterator[MessageId]:
+        """What is held but for the newest, which Plumtree is probably bringing to everybody now."""
+        held = len(self.held)
+        # Under heavy load all may be new; then the older half must do, lest nothing be repaired.
+        fresh = min(self.fresh + self.fresh_before, (held + 1) // 2)
+        return islice(self.held, held - fresh)
 
     def _batch(self, wanted: list[MessageId]) -> tuple[Stored, ...]:
         batch: list[Stored] = []

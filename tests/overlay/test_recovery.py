@@ -57,8 +57,15 @@ def make(*, far: tuple[int, ...] = (), **options: Any) -> Recovery:
     recovery = Recovery(A, FixedDice(1), **options)
     for number in far:
         recovery.observe(received(number))
-    recovery.drain()
+    let_settle(recovery)
     return recovery
+
+
+def let_settle(recovery: Recovery) -> None:
+    """Two rounds later a message is no longer fresh."""
+    recovery.timeout(Round())
+    recovery.timeout(Round())
+    recovery.drain()
 
 
 def key(number: int) -> MessageId:
@@ -269,7 +276,7 @@ def test_repair_is_bounded_by_bytes_but_never_empty() -> None:
     recovery = make(batch_bytes_max=10)
     for number, size in ((1, 11), (2, 5), (3, 5), (4, 1)):
         recovery.observe(Received(key(number), bytes(size)))
-    recovery.drain()
+    let_settle(recovery)
     recovery.receive(B, Compare(empty_ledger()))
     recovery.receive(B, Compare(ledger(NOTHING_OF_MINE, Holding(FAR, 1, 1, ()))))
     first, second = sent(recovery.drain())
@@ -316,7 +323,7 @@ def test_many_origins_are_compared_a_part_at_a_time_in_turn() -> None:
 def test_peer_is_not_sent_what_lies_outside_its_ledger() -> None:
     recovery = make(far=(1,))
     recovery.observe(Received(MessageId(B, 1), b"b"))
-    recovery.drain()
+    let_settle(recovery)
     recovery.receive(C, Compare(Ledger(A, C, (NOTHING_OF_MINE,))))
     assert sent(recovery.drain()) == [Repair((Stored(MessageId(B, 1), b"b"),), more=False)]
 
@@ -330,6 +337,34 @@ def test_ledger_leaves_out_the_highest_gaps_and_nothing_is_sent_needlessly() -> 
     full = make(far=(1, 2, 3, 4, 5, 6))
     full.receive(A, compare)
     assert sent(full.drain()) == [Repair((stored(1),), more=False)]
+
+
+def test_peer_is_not_sent_what_is_so_new_that_it_is_on_its_way() -> None:
+    recovery = make(far=(1, 2))
+    recovery.observe(received(3))
+    recovery.timeout(Round())
+    recovery.observe(received(4))
+    recovery.drain()
+    repairs = []
+    for _ in range(3):
+        recovery.receive(B, Compare(empty_ledger()))
+        repairs += sent(recovery.drain())
+        recovery.timeout(Round())
+        recovery.drain()
+    assert repairs == [
+        Repair((stored(1), stored(2)), more=False),
+        Repair((stored(1), stored(2), stored(3)), more=False),
+        Repair((stored(1), stored(2), stored(3), stored(4)), more=False),
+    ]
+
+
+def test_when_all_is_new_the_older_half_is_sent() -> None:
+    recovery = make()
+    for number in range(1, 6):
+        recovery.observe(received(number))
+    recovery.drain()
+    recovery.receive(B, Compare(empty_ledger()))
+    assert sent(recovery.drain()) == [Repair((stored(1), stored(2)), more=False)]
 
 
 # What nobody keeps any more.

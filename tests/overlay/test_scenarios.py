@@ -1,0 +1,153 @@
+"""Whole clusters in the simulator: loss, duplicates, crashes, partitions, pauses."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+import pytest
+
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.stack import Stack
+from oncecast.overlay import Delivered, Lost, Mesh, MessageId, Plumtree, Publish, Recovery
+from oncecast.overlay.ledger import Holding
+from oncecast.runtime.simulated import Simulation
+
+NODES = [NodeId(f"n{index}") for index in range(5)]
+
+
+class Audience:
+    """The applications of all nodes: each hears an id once, and all hear the same under it."""
+
+    def __init__(self) -> None:
+        self.heard: dict[NodeId, dict[MessageId, bytes]] = {node: {} for node in NODES}
+        self.payloads: dict[MessageId, bytes] = {}
+        self.lost: list[tuple[NodeId, Lost]] = []
+
+    def __call__(self, node: NodeId, event: Value) -> None:
+        match event:
+            case Delivered(key, payload):
+                assert key not in self.heard[node], f"{node}: {key} delivered twice"
+                assert self.payloads.setdefault(key, payload) == payload, f"{key} used twice"
+                self.heard[node][key] = payload
+            case Lost():
+                self.lost.append((node, event))
+            case _:
+                raise AssertionError(f"{node}: {event} is not for an application")
+
+
+def cluster(
+    seed: int,
+    audience: Audience,
+    *,
+    loss: float = 0.0,
+    duplication: float = 0.0,
+    kept_max: int = 1000,
+) -> Simulation:
+    def build(me: NodeId, rng: Random) -> Stack:
+        top = Recovery(me, rng, kept_max=kept_max, snapshot_every=50)
+        return Stack([Mesh(me, rng, peers=NODES), Plumtree(me, rng), top])
+
+    sim = Simulation(seed, listener=audience, loss=loss, duplication=duplication)
+    for node in NODES:
+        sim.add(node, build, durable=True)
+    return sim
+
+
+def recovery(sim: Simulation, node: NodeId) -> Recovery:
+    stack = sim.nodes[node].stack
+    assert stack is not None, f"{node} is down: {sim.nodes[node].halted}"
+    protocol = stack.protocols[-1]
+    assert isinstance(protocol, Recovery)
+    return protocol
+
+
+def everything(sim: Simulation, node: NodeId) -> list[Holding]:
+    return sorted(recovery(sim, node).inventory.holdings(), key=lambda each: each.origin)
+
+
+def publish_every(sim: Simulation, seconds: float, *, start: float, end: float) -> None:
+    """Everybody in turn; whoever is down publishes nothing."""
+    for index in range(int((end - start) / seconds)):
+        ask = partial(sim.ask, NODES[index % len(NODES)], Publish(b"%d" % index))
+        sim.call(start + index * seconds, ask)
+
+
+def part(sim: Simulation, some: list[NodeId]) -> None:
+    sim.partition(some)
+
+
+def check_all_hold_all(sim: Simulation, audience: Audience) -> None:
+    """What was delivered anywhere is held everywhere, and what is held was published."""
+    for node in NODES:
+        held = recovery(sim, node).held
+        assert held == recovery(sim, NODES[0]).held, f"{node} differs from {NODES[0]}"
+        assert audience.payloads.items() <= held.items()
+        # A crash may fall between disk and application: then it is held and was not heard of.
+        assert audience.heard[node].items() <= held.items()
+    assert audience.lost == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_crash_and_partition_on_a_lossy_network_lose_and_repeat_nothing(seed: int) -> None:
+    """NET-1 NET-3"""
+    audience = Audience()
+    sim = cluster(seed, audience, loss=0.1, duplication=0.05)
+    publish_every(sim, 0.05, start=1.0, end=13.0)
+    sim.call(4.0, partial(sim.bounce, NODES[1], away=2.0))
+    sim.call(5.0, partial(part, sim, NODES[:2]))
+    sim.call(7.0, partial(sim.bounce, NODES[4], away=0.1))
+    sim.call(9.0, sim.repair)
+    sim.run(until=30.0)
+    check_all_hold_all(sim, audience)
+    assert len(recovery(sim, NODES[0]).held) > 200
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_crashes_of_everybody_at_any_moment_lose_no_delivered_message(seed: int) -> None:
+    """NET-1 NET-3"""
+    audience = Audience()
+    sim = cluster(seed, audience, loss=0.02)
+    publish_every(sim, 0.02, start=1.0, end=9.0)
+    for half in range(15):
+        bounce = partial(sim.bounce, sim.rng.choice(NODES), away=0.2)
+        sim.call(1.0 + half * 0.5 + sim.rng.random() * 0.2, bounce)
+    sim.run(until=30.0)
+    check_all_hold_all(sim, audience)
+
+
+def test_node_stopped_for_a_while_catches_up() -> None:
+    """NET-3"""
+    audience = Audience()
+    sim = cluster(1, audience)
+    publish_every(sim, 0.05, start=1.0, end=11.0)
+    sim.call(3.0, partial(sim.pause, NODES[2]))
+    sim.call(15.0, partial(sim.resume, NODES[2]))
+    sim.run(until=30.0)
+    check_all_hold_all(sim, audience)
+    assert len(audience.heard[NODES[2]]) == len(audience.payloads)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_node_away_for_too_long_is_told_of_each_loss_once_and_goes_on(seed: int) -> None:
+    """NET-3"""
+    audience, away = Audience(), NODES[3]
+    sim = cluster(seed, audience, loss=0.02, kept_max=30)
+    publish_every(sim, 0.05, start=1.0, end=21.0)
+    sim.call(5.0, partial(sim.bounce, away, away=6.0))
+    sim.call(22.0, partial(sim.bounce, away, away=1.0))
+    sim.run(until=60.0)
+    lost = [
+        MessageId(event.origin, number)
+        for node, event in audience.lost
+        if node == away
+        for number in range(event.first, event.last + 1)
+    ]
+    assert len(lost) == len(set(lost)) > 0
+    assert not set(lost) & set(audience.heard[away])
+    # Between disk and application a crash can take what one sync covered, and no more.
+    assert len(audience.payloads) - len(lost) - len(audience.heard[away]) <= 2
+    tops = [
+        [(each.origin, each.top, each.gaps) for each in everything(sim, node)] for node in NODES
+    ]
+    assert tops == [tops[0]] * len(NODES)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import UnionType
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from oncecast.kernel.protocol import (
     Append,
@@ -61,28 +61,58 @@ class Alarm:
         self.due = self.call = due
 
 
+class Wiring:
+    """Which type belongs to which layer. Ten thousand nodes of the same make share one."""
+
+    _made: ClassVar[dict[tuple[type[Protocol], ...], Wiring]] = {}
+
+    def __init__(self, layers: tuple[type[Protocol], ...]) -> None:
+        self.layers = layers
+        self.receiver = self.owners("Message")
+        self.server = self.owners("Request")
+        self.timer = self.owners("Timer")
+        self.restorer = self.owners("Record") | self.owners("State")
+        self.observers: dict[type, list[int]] = {}
+        for layer, protocol in enumerate(layers):
+            for kind in members(protocol.Observed):
+                self.observers.setdefault(kind, []).append(layer)
+
+    @classmethod
+    def of(cls, layers: tuple[type[Protocol], ...]) -> Wiring:
+        if layers not in cls._made:
+            cls._made[layers] = cls(layers)
+        return cls._made[layers]
+
+    def owners(self, role: str) -> dict[type[Value], int]:
+        owners: dict[type[Value], int] = {}
+        for layer, protocol in enumerate(self.layers):
+            for kind in members(getattr(protocol, role)):
+                other = owners.setdefault(kind, layer)
+                assert other == layer, (
+                    f"{kind.__name__} is the {role} of both {self.layers[other].name} "
+                    f"and {protocol.name}: give one of them a type of its own"
+                )
+        return owners
+
+
 class Stack:
     """Protocols, lowest first, with one list of effects and one numbering of records."""
 
+    __slots__ = ("_alarms", "effects", "ignored", "protocols", "records", "wiring")
+
     def __init__(self, protocols: Iterable[Protocol]) -> None:
         self.protocols = list(protocols)
+        self.wiring = Wiring.of(tuple(type(protocol) for protocol in self.protocols))
         self.records = Tally()
         self.effects: list[Effect] = []  # of the last step, those inside the node included
         self.ignored = 0  # messages that no protocol here knows
         self._alarms: dict[Value, Alarm] = {}
-        self._receivers = self._owners("Message")
-        self._servers = self._owners("Request")
-        self._timers = self._owners("Timer")
-        self._restorers = self._owners("Record") | self._owners("State")
-        self._observers: dict[type, list[Protocol]] = {}
         for protocol in self.protocols:
             protocol.share(self.records, self.effects)
-            for kind in members(protocol.Observed):
-                self._observers.setdefault(kind, []).append(protocol)
 
     def restore(self, number: int, record: Value) -> None:
         """Give back a record of an earlier life, or a snapshot taken at that number."""
-        protocol = self._restorers[type(record)]
+        protocol = self.protocols[self.wiring.restorer[type(record)]]
         self.records.last = max(self.records.last, number)
         protocol.restore(record)
         assert not self.effects, f"{protocol.name}: restore() must have no effects"
@@ -102,13 +132,17 @@ class Stack:
     def receive(self, now: float, sender: NodeId, message: Value) -> list[Output]:
         effects = self.effects
         effects.clear()
-        protocol = self._receivers.get(type(message))
-        if protocol is None:
+        layer = self.wiring.receiver.get(type(message))
+        if layer is None:
             self.ignored += 1
             return []
+        protocol = self.protocols[layer]
         protocol.now = now
         protocol.receive(sender, message)
-        return self._run(now) if effects else []
+        for effect in effects:
+            if type(effect) is not Send:
+                return self._run(now)
+        return effects  # type: ignore[return-value]  # the ordinary case: nothing but messages
 
     def wake(self, now: float, wake: Wake) -> list[Output]:
         """The driver keeps an appointment; the timer may have been put off or cancelled since."""
@@ -124,7 +158,7 @@ class Stack:
             alarm.call = alarm.due
             return [Wake(alarm.due, timer)]
         del self._alarms[timer]
-        protocol = self._timers[type(timer)]
+        protocol = self.protocols[self.wiring.timer[type(timer)]]
         protocol.now = now
         protocol.timeout(timer)
         return self._run(now)
@@ -150,16 +184,15 @@ class Stack:
                 case Later(delay, timer):
                     self._arm(now + delay, timer, outputs)
                 case Emit(event, after):
-                    observers = self._observers.get(type(event))
+                    observers = self.wiring.observers.get(type(event))
                     if observers is None:
                         outputs.append(effect)
                         continue
-                    for protocol in observers:
-                        enter(protocol, now, after)
+                    for layer in observers:
+                        protocol = self._enter(layer, now, after)
                         protocol.observe(event)
                 case Ask(request, after):
-                    protocol = self._servers[type(request)]
-                    enter(protocol, now, after)
+                    protocol = self._enter(self.wiring.server[type(request)], now, after)
                     protocol.request(request)
                 case Cancel(timer):
                     if alarm := self._alarms.get(timer):
@@ -182,26 +215,13 @@ class Stack:
             alarm.call = due
             outputs.append(Wake(due, timer))
 
-    def _owners(self, role: str) -> dict[type, Protocol]:
-        owners: dict[type, Protocol] = {}
-        for protocol in self.protocols:
-            for kind in members(getattr(protocol, role)):
-                other = owners.setdefault(kind, protocol)
-                assert other is protocol, (
-                    f"{kind.__name__} is the {role} of both {other.name} and {protocol.name}"
-                )
-        return owners
-
-    def types(self, *roles: str) -> tuple[type[Value], ...]:
-        """Every type of these roles, in the order of the protocols: what a codec must know."""
-        return tuple(kind for role in roles for kind in self._owners(role))
-
-
-def enter(protocol: Protocol, now: float, after: int) -> None:
-    """A layer that hears of something not yet on disk must not speak of it too early."""
-    protocol.now = now
-    if after > protocol.after:
-        protocol.after = after
+    def _enter(self, layer: int, now: float, after: int) -> Protocol:
+        """A layer that hears of something not yet on disk must not speak of it too early."""
+        protocol = self.protocols[layer]
+        protocol.now = now
+        if after > protocol.after:
+            protocol.after = after
+        return protocol
 
 
 def members(union: Any) -> tuple[type[Value], ...]:

@@ -1,0 +1,43 @@
+"""Progress on stderr for work that takes a while; silent where nobody looks."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+from types import TracebackType
+
+WIDTH = 30
+REDRAW_EVERY = 0.1
+
+
+class Progress:
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self._began = self._drawn = monotonic()
+        self._shown = False
+        self._look = sys.stderr.isatty()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def step(self, note: str = "") -> None:
+        self.done += 1
+        now = monotonic()
+        if self._look and (now - self._drawn >= REDRAW_EVERY or self.done == self.total):
+            self._drawn, self._shown = now, True
+            filled = WIDTH * self.done // max(1, self.total)
+            bar = "#" * filled + "." * (WIDTH - filled)
+            left = (now - self._began) / self.done * (self.total - self.done)
+            line = f"\r{self.what} [{bar}] {self.done}/{self.total}, {left:.0f} s left {note}"
+            sys.stderr.write(f"{line}\x1b[K")
+            sys.stderr.flush()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,52 @@
+"""How long things take in the simulator: distributions that draw from the dice they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from oncecast.kernel.protocol import Value
+
+Draw = Callable[[], float]
+
+
+class Fixed(Value):
+    seconds: float
+
+    def bind(self, rng: Random) -> Draw:
+        seconds = self.seconds
+        return lambda: seconds
+
+
+class Uniform(Value):
+    low: float
+    high: float
+
+    def bind(self, rng: Random) -> Draw:
+        random, low, span = rng.random, self.low, self.high - self.low
+        return lambda: low + span * random()
+
+
+class Exponential(Value):
+    """The delay of Chord's churn experiments: most arrive soon, some very late."""
+
+    mean: float
+    floor: float = 0.0
+
+    def bind(self, rng: Random) -> Draw:
+        draw, rate, floor = rng.expovariate, 1.0 / self.mean, self.floor
+        return lambda: floor + draw(rate)
+
+
+class LogNormal(Value):
+    """What a data centre looks like: a sharp peak and a long tail."""
+
+    median: float
+    sigma: float = 0.5
+
+    def bind(self, rng: Random) -> Draw:
+        draw, median, sigma = rng.lognormvariate, self.median, self.sigma
+        return lambda: median * draw(0.0, sigma)
+
+
+Latency = Fixed | Uniform | Exponential | LogNormal

@@ -1,0 +1,254 @@
+"""One node of a simulation: its stack, disk and clock, and what a driver owes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING, Any, assert_never
+
+from oncecast.kernel.protocol import (
+    Append,
+    Emit,
+    NodeId,
+    Send,
+    Snapshot,
+    Trim,
+    Unwatch,
+    Value,
+    Watch,
+)
+from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.runtime.disk import SimulatedDisk
+from oncecast.runtime.journal import Flush, Journal
+from oncecast.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from oncecast.runtime.simulated import Build, Simulation
+
+SEGMENT_BYTES = 16 * 1024  # small, so that short runs roll, trim and recover many segments
+
+
+class Clock:
+    """A clock of a node's own: it may run fast, slow or ahead, but never backwards."""
+
+    def __init__(self) -> None:
+        self.rate, self._true, self._local = 1.0, 0.0, 0.0
+        self.right = True
+
+    def skew(self, true: float, rate: float, ahead: float) -> None:
+        self._local, self._true = self.local(true) + max(0.0, ahead), true
+        self.rate = rate
+        self.right = False
+
+    def local(self, true: float) -> float:
+        return true if self.right else self._local + (true - self._true) * self.rate
+
+    def true(self, local: float) -> float:
+        if self.right:
+            return local
+        # A hair later, lest rounding wake a timer before its own clock says so.
+        return self._true + (local - self._local) / self.rate + 1e-9
+
+
+class SimulatedNode:
+    """Between `begin` and `crash` it lives one life; its disk and its clock outlast that."""
+
+    __slots__ = (
+        "_flushing",
+        "_missed",
+        "arrive",
+        "build",
+        "clock",
+        "disk",
+        "easy",
+        "halted",
+        "held",
+        "journal",
+        "life",
+        "me",
+        "paused",
+        "sim",
+        "stack",
+    )
+
+    def __init__(self, sim: Simulation, me: NodeId, build: Build, *, durable: bool) -> None:
+        self.sim, self.me, self.build = sim, me, build
+        self.stack: Stack | None = None
+        self.life = 0
+        self.paused = False
+        self.easy = False  # nothing special about it: messages may take the short way
+        self.clock = Clock()
+        self.disk = SimulatedDisk(Random(f"{sim.seed}/disk/{me}")) if durable else None
+        self.journal: Journal | None = None
+        self.halted: StorageError | None = None  # why it stopped by itself
+        self.held: list[Send | Emit] = []  # until what they depend on is on disk
+        self._flushing = False
+        self._missed: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
+        self.arrive = self.receive  # bound once: it is looked up for every message
+
+    def look(self) -> None:
+        self.easy = (
+            self.stack is not None
+            and self.journal is None
+            and not self.paused
+            and self.clock.right
+            and not self.sim.observed
+        )
+
+    # -- life and death --
+
+    def begin(self) -> None:
+        assert self.stack is None, f"{self.me} is running"
+        self.life += 1
+        self.halted = None
+        stack = self.build(self.me, Random(f"{self.sim.seed}/{self.me}/{self.life}"))
+        if self.disk is not None:
+            try:
+                self.journal = Journal.open(self.disk, stack, segment_bytes=SEGMENT_BYTES)
+            except StorageError as error:
+                self._halt(error)
+                return
+        self.stack = stack
+        self.look()
+        self._done("start", self.life, stack.start(self.clock.local(self.sim.now)))
+
+    def crash(self) -> None:
+        self.stack = self.journal = None
+        self.paused = self._flushing = False
+        self.held.clear()
+        self._missed.clear()
+        self.look()
+        if self.disk is not None:
+            self.disk.crash()
+        self.sim.note(self.me, "crash")
+
+    def _halt(self, error: StorageError) -> None:
+        """A disk that cannot be trusted stops its node; what was held is never sent."""
+        self.crash()
+        self.halted = error
+        self.sim.note(self.me, "halt", str(error))
+        self.sim.links_break(self.me)
+
+    def pause(self) -> None:
+        self.paused = True
+        self.look()
+        self.sim.note(self.me, "pause")
+
+    def resume(self) -> None:
+        self.paused = False
+        self.look()
+        self.sim.note(self.me, "resume")
+        missed, self._missed = self._missed, []
+        for action, first, second in missed:
+            action(first, second)
+
+    # -- inputs --
+
+    def receive(self, sender: NodeId, message: Value) -> None:
+        sim, stack = self.sim, self.stack
+        if self.easy:
+            for output in stack.receive(sim.now, sender, message):  # type: ignore[union-attr]
+                if type(output) is Send:
+                    sim.carry(self.me, output.to, output.message)
+                else:
+                    self._act(output)
+        elif stack is not None and not self._miss(self.receive, sender, message):
+            outputs = stack.receive(self.clock.local(sim.now), sender, message)
+            self._done("receive", (sender, message), outputs)
+
+    def request(self, request: Value, _: None) -> None:
+        if self.stack is not None and not self._miss(self.request, request, None):
+            now = self.clock.local(self.sim.now)
+            self._done("request", request, self.stack.request(now, request))
+
+    def wake(self, wake: Wake, life: int) -> None:
+        if self.stack is None or life != self.life or self._miss(self.wake, wake, life):
+            return
+        outputs = self.stack.wake(self.clock.local(self.sim.now), wake)
+        self._done("wake", wake.timer, outputs)
+
+    def hear_down(self, peer: NodeId, life: int) -> None:
+        if self.stack is None or life != self.life or self._miss(self.hear_down, peer, life):
+            return
+        self._done("down", peer, self.stack.down(self.clock.local(self.sim.now), peer))
+
+    def _miss(self, action: Callable[[Any, Any], None], first: Any, second: Any) -> bool:
+        if self.paused:
+            self._missed.append((action, first, second))
+        return self.paused
+
+    # -- outputs --
+
+    def _done(self, kind: str, subject: Any, outputs: list[Output]) -> None:
+        sim = self.sim
+        if sim.observed and self.stack is not None:
+            sim.observe(self.me, kind, subject, self.stack.effects)
+        try:
+            for output in outputs:
+                self._act(output)
+        except StorageError as error:
+            self._halt(error)
+        if self.journal is not None and self.journal.waiting and not self._flushing:
+            self._flush(self.journal)
+
+    def _act(self, output: Output) -> None:
+        sim = self.sim
+        match output:
+            case Send(to, message, after):
+                if self._must_wait(after):
+                    self.held.append(output)
+                else:
+                    sim.carry(self.me, to, message)
+            case Wake(at):
+                sim.at(max(sim.now, self.clock.true(at)), self.wake, output, self.life)
+            case Emit(event, after):
+                if self._must_wait(after):
+                    self.held.append(output)
+                else:
+                    sim.tell(self.me, event)
+            case Append() | Snapshot() | Trim():
+                if self.journal is not None:
+                    self.journal.take(output)
+            case Watch(peer):
+                sim.watch(self, peer)
+            case Unwatch(peer):
+                sim.unwatch(self, peer)
+            case _:
+                assert_never(output)
+
+    def _must_wait(self, after: int) -> bool:
+        return self.journal is not None and after > self.journal.synced
+
+    # -- the disk: all that waits is written, synced once, and then what depended on it leaves --
+
+    def _flush(self, journal: Journal) -> None:
+        try:
+            flush = journal.begin()
+        except StorageError as error:
+            self._halt(error)
+            return
+        self._flushing = True
+        self.sim.at(self.sim.now + self.sim.sync_latency(), self._flushed, flush, self.life)
+
+    def _flushed(self, flush: Flush, life: int) -> None:
+        journal = self.journal
+        if journal is None or life != self.life or self._miss(self._flushed, flush, life):
+            return
+        self._flushing = False
+        try:
+            flush.run()
+            journal.finish(flush)
+        except StorageError as error:
+            self._halt(error)
+            return
+        self.sim.note(self.me, "synced", journal.synced)
+        held, self.held = self.held, []
+        for output in held:
+            if output.after > journal.synced:
+                self.held.append(output)
+            elif isinstance(output, Send):
+                self.sim.carry(self.me, output.to, output.message)
+            else:
+                self.sim.tell(self.me, output.event)
+        if journal.waiting:
+            self._flush(journal)

@@ -1,0 +1,9 @@
+"""All scenarios by name, for the command line and the tests."""
+
+from __future__ import annotations
+
+from oncecast.scenarios.broadcast import BROADCAST
+from oncecast.scenarios.scenario import Scenario
+from oncecast.scenarios.shuffle import SHUFFLE
+
+SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in (BROADCAST, SHUFFLE)}

@@ -1,0 +1,134 @@
+"""Shuffle: every node keeps a small random sample of the others by exchanging parts of it.
+
+The passive-view shuffle of HyParView (Leitao, Pereira, Rodrigues, DSN 2007): once a second a node
+sends a part of its view on a random walk; where the walk ends, a part of that view comes back. With a
+walk of four steps that is six events a node and second: what `sim bench` measures with.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.stack import Stack
+from oncecast.runtime.checkers import Checker, Violation
+from oncecast.runtime.simulated import Simulation
+from oncecast.runtime.trace import Step
+from oncecast.scenarios.scenario import Figures, Scenario
+
+VIEW_MAX = 30
+SAMPLE = 7
+WALK = 4
+EVERY = 1.0
+
+
+class Walk(Value):
+    origin: NodeId
+    steps: int
+    sample: tuple[NodeId, ...]
+
+
+class Return(Value):
+    sample: tuple[NodeId, ...]
+
+
+class Tick(Value):
+    pass
+
+
+class Shuffle(Protocol):
+    name = "shuffle"
+    Message = Walk | Return
+    Timer = Tick
+
+    def __init__(self, me: NodeId, rng: Random, *, contacts: tuple[NodeId, ...]) -> None:
+        super().__init__(me, rng)
+        self.view = list(contacts)
+        self.known = dict.fromkeys(contacts)  # the same, to look up
+
+    def start(self) -> None:
+        self.later(EVERY * self.rng.random(), Tick())
+
+    def timeout(self, timer: Tick) -> None:
+        self.send(self._anyone(), Walk(self.me, WALK - 1, (self.me, *self._sample())))
+        self.later(EVERY, timer)
+
+    def receive(self, sender: NodeId, message: Walk | Return) -> None:
+        match message:
+            case Walk() if message.steps > 0:
+                step = Walk(message.origin, message.steps - 1, message.sample)
+                self.send(self._anyone(), step)
+            case Walk():
+                self.send(message.origin, Return(self._sample()))
+                self._merge(message.sample)
+            case Return():
+                self._merge(message.sample)
+
+    def _anyone(self) -> NodeId:
+        view = self.view
+        return view[int(self.rng.random() * len(view))]
+
+    def _sample(self) -> tuple[NodeId, ...]:
+        """Neighbours in a view that is in no order are as good as any others."""
+        start = int(self.rng.random() * len(self.view))
+        return tuple(self.view[start : start + SAMPLE])
+
+    def _merge(self, sample: tuple[NodeId, ...]) -> None:
+        view, known, random = self.view, self.known, self.rng.random
+        for node in sample:
+            if node in known or node == self.me:
+                continue
+            if len(view) < VIEW_MAX:
+                view.append(node)
+            else:
+                place = int(random() * VIEW_MAX)
+                del known[view[place]]
+                view[place] = node
+            known[node] = None
+
+
+class Views(Checker):
+    """A view has no duplicates, never holds its owner, and is as large as it can be in the end."""
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        view = view_of(sim, step.node)
+        if len(set(view)) != len(view) or step.node in view or len(view) > VIEW_MAX:
+            raise Violation(f"{step.node} has the view {view}")
+
+    def finish(self, sim: Simulation) -> None:
+        enough = min(VIEW_MAX, len(sim.nodes) - 1)
+        for node in sim.nodes:
+            if len(view_of(sim, node)) < enough:
+                raise Violation(f"{node} knows only {view_of(sim, node)}")
+
+
+def view_of(sim: Simulation, node: NodeId) -> list[NodeId]:
+    stack = sim.nodes[node].stack
+    assert stack is not None
+    (shuffle,) = stack.protocols
+    assert isinstance(shuffle, Shuffle)
+    return shuffle.view
+
+
+def populate(sim: Simulation, nodes: int) -> None:
+    """A ring of contacts that shuffling turns into a random graph."""
+    names = [NodeId(f"n{index}") for index in range(nodes)]
+
+    def build(me: NodeId, rng: Random) -> Stack:
+        here = int(me[1:])
+        contacts = dict.fromkeys(names[(here + step) % nodes] for step in (1, 2, 3))
+        contacts.pop(me, None)
+        return Stack([Shuffle(me, rng, contacts=tuple(contacts))])
+
+    for name in names:
+        sim.add(name, build)
+
+
+def play(sim: Simulation, nodes: int) -> Figures:
+    sim.check(Views())
+    populate(sim, nodes)
+    sim.run(until=60.0)
+    return {"messages": sim.done}
+
+
+SHUFFLE = Scenario("shuffle", "partial views of the others, kept random by exchange", 50, play)

@@ -1,0 +1,274 @@
+"""NET-1: a node is a stack of protocols, itself a pure state machine."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.kernel.protocol import (
+    Append,
+    Emit,
+    NodeId,
+    Protocol,
+    Send,
+    Snapshot,
+    Trim,
+    Unwatch,
+    Value,
+    Watch,
+)
+from oncecast.kernel.stack import Stack, Wake
+
+A, B = NodeId("a"), NodeId("b")
+
+
+class Ping(Value):
+    text: str
+
+
+class Patience(Value):
+    """Timer."""
+
+
+class Other(Value):
+    """Timer of the same protocol."""
+
+
+class Say(Value):
+    text: str
+
+
+class Said(Value):
+    text: str
+
+
+class Noted(Value):
+    text: str
+
+
+class Notes(Value):
+    texts: tuple[str, ...]
+
+
+class Wire(Protocol):
+    """The lower layer: sends what it is asked to, and tells what it hears."""
+
+    name = "wire"
+    Request = Say
+    Message = Ping
+    Timer = Patience | Other
+
+    def request(self, request: Say) -> None:
+        self.send(B, Ping(request.text))
+
+    def receive(self, sender: NodeId, message: Ping) -> None:
+        self.emit(Said(message.text))
+
+    def timeout(self, timer: Patience | Other) -> None:
+        self.send(B, Ping(f"{type(timer).__name__} at {self.now:g}"))
+
+    def down(self, peer: NodeId) -> None:
+        self.emit(Said(f"{peer} is gone"))
+
+
+class Tell(Value):
+    text: str
+
+
+class Notebook(Protocol):
+    """The upper layer: writes down what it hears before it answers."""
+
+    name = "notebook"
+    Request = Tell
+    Observed = Said
+    Record = Noted
+    State = Notes
+
+    def __init__(self, me: NodeId, rng: Random) -> None:
+        super().__init__(me, rng)
+        self.texts: list[str] = []
+
+    def restore(self, record: Noted | Notes) -> None:
+        if isinstance(record, Notes):
+            self.texts = list(record.texts)
+        else:
+            self.texts.append(record.text)
+
+    def observe(self, event: Said) -> None:
+        self.texts.append(event.text)
+        self.append(Noted(event.text))
+        self.ask(Say(f"noted {event.text}"))
+
+    def request(self, request: Tell) -> None:
+        self.ask(Say(request.text), after=0)
+
+
+def make() -> tuple[Stack, Wire, Notebook]:
+    wire, notebook = Wire(A, Random(1)), Notebook(A, Random(1))
+    return Stack([wire, notebook]), wire, notebook
+
+
+def test_a_request_goes_down_and_an_event_goes_up_within_one_step() -> None:
+    stack, _, notebook = make()
+    outputs = stack.receive(1.0, B, Ping("hello"))
+    assert outputs == [Append(Noted("hello"), 1), Send(B, Ping("noted hello"), after=1)]
+    assert notebook.texts == ["hello"]
+
+
+def test_the_effects_of_a_step_include_those_inside_the_node() -> None:
+    stack, _, _ = make()
+    stack.receive(1.0, B, Ping("hello"))
+    assert [type(effect).__name__ for effect in stack.effects] == ["Emit", "Append", "Ask", "Send"]
+
+
+def test_a_lower_layer_that_heard_of_an_unsynced_record_waits_for_it_too() -> None:
+    """What `wire` sends later, of its own accord, may depend on what it was asked before."""
+    stack, wire, _ = make()
+    stack.receive(1.0, B, Ping("hello"))
+    wire.start = lambda: wire.later(1.0, Patience())  # type: ignore[method-assign]
+    stack.start(1.0)
+    assert stack.wake(2.0, Wake(2.0, Patience())) == [Send(B, Ping("Patience at 2"), after=1)]
+
+
+def test_what_depends_on_nothing_unsynced_says_so() -> None:
+    stack, _, notebook = make()
+    notebook.append(Noted("earlier"))
+    assert stack.request(1.0, Tell("now")) == [Send(B, Ping("now"), after=0)]
+
+
+def test_an_event_that_no_layer_observes_is_for_the_application() -> None:
+    alone = Stack([Wire(A, Random(1))])
+    assert alone.receive(1.0, B, Ping("hello")) == [Emit(Said("hello"))]
+
+
+def test_an_unknown_message_is_ignored_and_counted() -> None:
+    stack, _, _ = make()
+    assert stack.receive(1.0, B, Tell("not a message")) == []
+    assert stack.ignored == 1
+
+
+def test_records_are_numbered_on_from_what_was_restored() -> None:
+    stack, _, notebook = make()
+    stack.restore(7, Notes(("one", "two")))
+    stack.restore(8, Noted("three"))
+    assert notebook.texts == ["one", "two", "three"]
+    assert stack.receive(0.0, B, Ping("four"))[0] == Append(Noted("four"), 9)
+
+
+def test_snapshot_and_trim_carry_the_number_they_stand_at() -> None:
+    stack, _, notebook = make()
+    stack.receive(1.0, B, Ping("one"))
+    notebook.drain()
+    notebook.snapshot(Notes(("one",)))
+    notebook.trim(2)
+    assert notebook.drain() == [Snapshot(Notes(("one",)), 1), Trim("notebook", 2)]
+
+
+def test_two_owners_of_one_type_are_refused() -> None:
+    class Twin(Protocol):
+        name = "twin"
+        Message = Ping
+
+    with pytest.raises(AssertionError, match="Ping is the Message of both wire and twin"):
+        Stack([Wire(A, Random(1)), Twin(A, Random(1))])
+
+
+class Alarmed:
+    """A stack of one protocol whose timers the test sets, and the appointments it made."""
+
+    def __init__(self) -> None:
+        self.wire = Wire(A, Random(1))
+        self.stack = Stack([self.wire])
+
+    def set(self, now: float, delay: float) -> list[object]:
+        return self._run(now, lambda: self.wire.later(delay, Patience()))
+
+    def cancel(self, now: float) -> list[object]:
+        return self._run(now, lambda: self.wire.cancel(Patience()))
+
+    def _run(self, now: float, act: object) -> list[object]:
+        self.wire.start = act  # type: ignore[assignment, method-assign]
+        return list(self.stack.start(now))
+
+
+FIRED = [Send(B, Ping("Patience at 5"))]
+
+
+def test_a_timer_fires_at_its_time() -> None:
+    alarmed = Alarmed()
+    assert alarmed.set(1.0, 4.0) == [Wake(5.0, Patience())]
+    assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == FIRED
+    assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == []
+
+
+def test_a_cancelled_timer_does_not_fire() -> None:
+    alarmed = Alarmed()
+    alarmed.set(1.0, 4.0)
+    assert alarmed.cancel(2.0) == []
+    assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == []
+
+
+def test_putting_a_timer_off_makes_no_new_appointment_until_the_old_one_has_come() -> None:
+    alarmed = Alarmed()
+    alarmed.set(1.0, 2.0)
+    assert alarmed.set(2.0, 3.0) == []
+    assert alarmed.stack.wake(3.0, Wake(3.0, Patience())) == [Wake(5.0, Patience())]
+    assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == FIRED
+
+
+def test_bringing_a_timer_forward_replaces_its_appointment() -> None:
+    alarmed = Alarmed()
+    alarmed.set(1.0, 9.0)
+    assert alarmed.set(1.0, 4.0) == [Wake(5.0, Patience())]
+    assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == FIRED
+    assert alarmed.set(5.0, 10.0) == [Wake(15.0, Patience())]
+    assert alarmed.stack.wake(10.0, Wake(10.0, Patience())) == []
+
+
+def test_a_timer_set_again_after_a_cancel_fires_once() -> None:
+    alarmed = Alarmed()
+    alarmed.set(1.0, 2.0)
+    alarmed.cancel(1.0)
+    assert alarmed.set(1.0, 4.0) == []
+    assert alarmed.stack.wake(3.0, Wake(3.0, Patience())) == [Wake(5.0, Patience())]
+    assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == FIRED
+    assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == []
+
+
+def test_an_early_call_fires_nothing_and_makes_the_appointment_again() -> None:
+    """A clock that was slowed down, or a driver that rounds."""
+    alarmed = Alarmed()
+    alarmed.set(1.0, 4.0)
+    assert alarmed.stack.wake(4.9, Wake(5.0, Patience())) == [Wake(5.0, Patience())]
+    assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == FIRED
+
+
+class Watcher(Wire):
+    name = "watcher"
+    Request = None
+    Message = None
+    Timer = None
+
+
+def test_down_is_told_once_to_each_layer_that_watches() -> None:
+    wire, watcher = Wire(A, Random(1)), Watcher(A, Random(1))
+    stack = Stack([wire, watcher])
+    wire.watch(B)
+    watcher.watch(B)
+    assert stack.down(1.0, B) == [Emit(Said("b is gone"))] * 2
+    assert stack.down(2.0, B) == []
+
+
+def test_a_link_is_given_up_when_the_last_layer_lets_go() -> None:
+    wire, watcher = Wire(A, Random(1)), Watcher(A, Random(1))
+    stack = Stack([wire, watcher])
+    wire.start = lambda: wire.watch(B)  # type: ignore[method-assign]
+    watcher.start = lambda: watcher.watch(B)  # type: ignore[method-assign]
+    assert stack.start(0.0) == [Watch(B), Watch(B)]
+    wire.start = lambda: wire.unwatch(B)  # type: ignore[method-assign]
+    watcher.start = lambda: None  # type: ignore[method-assign]
+    assert stack.start(1.0) == []
+    wire.start = lambda: None  # type: ignore[method-assign]
+    watcher.start = lambda: watcher.unwatch(B)  # type: ignore[method-assign]
+    assert stack.start(2.0) == [Unwatch(B)]

@@ -1,0 +1,79 @@
+"""NET-1: virtual time is a total order, and exact."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.runtime.agenda import Agenda
+
+
+def test_events_come_in_order_of_time_and_equals_in_order_of_age() -> None:
+    agenda, seen = Agenda(), []
+    rng = Random(7)
+    times = [rng.choice([0.0, 0.0005, 0.001, 0.0010001, 0.5, 3.0]) for _ in range(500)]
+    for age, time in enumerate(times):
+        agenda.at(time, lambda time, age: seen.append((time, age)), time, age)
+    agenda.run(until=10.0)
+    assert seen == sorted((time, age) for age, time in enumerate(times))
+    assert agenda.done == 500
+    assert len(agenda) == 0
+
+
+def test_what_an_event_causes_is_sorted_in_among_those_still_to_come() -> None:
+    agenda, seen = Agenda(), []
+
+    def note(name: str, after: float) -> None:
+        seen.append((name, agenda.now))
+        if after:
+            agenda.at(agenda.now + after, note, f"{name}'", 0.0)
+
+    agenda.at(0.0001, note, "a", 0.0002)
+    agenda.at(0.0004, note, "c", 0.0)
+    agenda.at(0.0002, note, "b", 0.0)
+    agenda.run(until=1.0)
+    assert [name for name, _ in seen] == ["a", "b", "a'", "c"]
+
+
+def test_a_run_stops_within_a_bucket_and_goes_on_there() -> None:
+    agenda, seen = Agenda(), []
+    for time in (0.0011, 0.0019, 0.0015):
+        agenda.at(time, lambda time, _: seen.append(time), time, None)
+    agenda.run(until=0.0015)
+    assert seen == [0.0011, 0.0015]
+    assert agenda.now == 0.0015
+    agenda.at(0.0017, lambda time, _: seen.append(time), 0.0017, None)
+    agenda.run(until=0.002)
+    assert seen == [0.0011, 0.0015, 0.0017, 0.0019]
+
+
+def test_random_runs_agree_with_a_sorted_list() -> None:
+    rng = Random(3)
+    for _ in range(50):
+        agenda, seen, planned = Agenda(), [], []
+
+        def act(time: float, age: int) -> None:
+            assert agenda.now == time  # noqa: B023
+            seen.append((time, age))  # noqa: B023
+            if rng.random() < 0.5 and len(planned) < 300:  # noqa: B023
+                plan(time + rng.choice([0.0, 1e-5, 1e-3, 0.1]))  # noqa: B023
+
+        def plan(time: float) -> None:
+            planned.append((time, len(planned)))  # noqa: B023
+            agenda.at(time, act, time, len(planned) - 1)  # noqa: B023
+
+        for _ in range(30):
+            plan(rng.random() * 0.01)
+        until = 0.0
+        while len(agenda):
+            until += rng.random() * 0.05
+            agenda.run(until)
+        assert seen == sorted(planned)
+
+
+def test_the_past_cannot_be_changed() -> None:
+    agenda = Agenda()
+    agenda.run(until=1.0)
+    with pytest.raises(AssertionError, match="the past"):
+        agenda.at(0.5, lambda _, __: None, None, None)

@@ -226,6 +226,11 @@ class SimulatedDisk:
     def free(self) -> None:
         self._capacity = None
 
+    def mend(self) -> None:
+        """Take back what `fill` and `fail_sync` have announced."""
+        self.free()
+        self._failing_syncs = 0
+
     def fail_sync(self, times: int = 1) -> None:
         """The next sync of a file or of the directory fails."""
         self._failing_syncs += times

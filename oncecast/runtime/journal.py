@@ -7,6 +7,7 @@ to a number. Restoring a stack is: each protocol's snapshot, then the records af
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from oncecast.kernel.protocol import Append, Snapshot, Trim, Value
@@ -15,7 +16,7 @@ from oncecast.runtime.codec import Codec
 from oncecast.runtime.errors import Malformed
 from oncecast.storage import snapshot
 from oncecast.storage.disk import Disk
-from oncecast.storage.errors import WrongFormat
+from oncecast.storage.errors import Corrupt, DiskFull, WrongFormat
 from oncecast.storage.log import SEGMENT_BYTES, Log, Unsynced
 
 
@@ -32,13 +33,16 @@ class Flush:
 
     def __init__(self, disk: Disk, unsynced: Unsynced | None, snapshots: list[Saved]) -> None:
         self.disk, self.unsynced, self.snapshots = disk, unsynced, snapshots
+        self.saved: list[Saved] = []
 
     def run(self) -> None:
         if self.unsynced is not None:
             self.unsynced.sync()
         # Only now: a snapshot must never be newer than the log that it leads into.
-        for saved in self.snapshots:
-            snapshot.save(self.disk, saved.number, [saved.state], name=saved.protocol)
+        for taken in self.snapshots:
+            with suppress(DiskFull):  # the older one and the log still serve
+                snapshot.save(self.disk, taken.number, [taken.state], name=taken.protocol)
+                self.saved.append(taken)
 
 
 class Journal:
@@ -58,8 +62,10 @@ class Journal:
         snapshots = restore_snapshots(disk, stack)
         behind = min((snapshots.get(name, 0) for name in recorders(stack)), default=0)
         log = Log.open(disk, segment_bytes=segment_bytes, scan_from=behind + 1)
-        if log.recovery.damage:
-            raise log.recovery.damage[0]
+        for damage in log.recovery.damage:
+            last = damage.first if damage.last is None else damage.last
+            if last >= damage.first:  # otherwise no record is lost
+                raise Corrupt(damage.file, damage.offset, damage.first, last, damage.fact)
         newest = max(snapshots.values(), default=0)
         if newest > log.last:
             raise WrongFormat(
@@ -104,9 +110,9 @@ class Journal:
         """In the owner's thread, after `flush.run`."""
         if flush.unsynced is not None:
             self.log.synced_to(flush.unsynced)
-        for saved in flush.snapshots:
+        for saved in flush.saved:
             self._snapshots[saved.protocol] = saved.number
-        if flush.snapshots:
+        if flush.saved:
             self.log.truncate(self._needed())
 
     def _needed(self) -> int:

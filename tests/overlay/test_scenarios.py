@@ -11,8 +11,11 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.overlay import Delivered, Lost, Mesh, MessageId, Plumtree, Publish, Recovery
 from oncecast.overlay.ledger import Holding
+from oncecast.runtime.latency import Uniform
 from oncecast.runtime.simulated import Simulation
 
+# Crashes shall often fall between a write and its sync.
+SLOW_DISK = Uniform(0.005, 0.05)
 NODES = [NodeId(f"n{index}") for index in range(5)]
 
 
@@ -48,7 +51,9 @@ def cluster(
         top = Recovery(me, rng, kept_max=kept_max, snapshot_every=50)
         return Stack([Mesh(me, rng, peers=NODES), Plumtree(me, rng), top])
 
-    sim = Simulation(seed, listener=audience, loss=loss, duplication=duplication)
+    sim = Simulation(
+        seed, loss=loss, duplication=duplication, sync_latency=SLOW_DISK, listener=audience
+    )
     for node in NODES:
         sim.add(node, build, durable=True)
     return sim
@@ -134,8 +139,13 @@ def test_node_away_for_too_long_is_told_of_each_loss_once_and_goes_on(seed: int)
     audience, away = Audience(), NODES[3]
     sim = cluster(seed, audience, loss=0.02, kept_max=30)
     publish_every(sim, 0.05, start=1.0, end=21.0)
-    sim.call(5.0, partial(sim.bounce, away, away=6.0))
-    sim.call(22.0, partial(sim.bounce, away, away=1.0))
+    found: list[MessageId] = []  # on its disk, at each restart
+    for crash, restart in ((5.0, 11.0), (22.0, 23.0)):
+        sim.run(until=crash)
+        sim.crash(away)
+        sim.run(until=restart)
+        sim.restart(away)
+        found += recovery(sim, away).held
     sim.run(until=60.0)
     lost = [
         MessageId(event.origin, number)
@@ -145,8 +155,8 @@ def test_node_away_for_too_long_is_told_of_each_loss_once_and_goes_on(seed: int)
     ]
     assert len(lost) == len(set(lost)) > 0
     assert not set(lost) & set(audience.heard[away])
-    # Between disk and application a crash can take what one sync covered, and no more.
-    assert len(audience.payloads) - len(lost) - len(audience.heard[away]) <= 2
+    # A crash may fall between disk and application, and then `held` has what was not heard of.
+    assert set(audience.payloads) - set(lost) - set(audience.heard[away]) <= set(found)
     tops = [
         [(each.origin, each.top, each.gaps) for each in everything(sim, node)] for node in NODES
     ]

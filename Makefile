@@ -18,6 +18,10 @@ quick: $(READY) ## unit tests: no processes, no long scenarios
 test: $(READY) ## all tests
 	@$(BIN)/pytest -q -n 2 --dist loadgroup
 
+bench: $(READY) ## measure the speed on this machine
+	@$(BIN)/oncecast sim bench
+	@for file in $(filter-out %/__init__.py,$(wildcard bench/*.py)); do $(BIN)/python $$file || exit 1; done
+
 check: $(READY) ## format, lint, types, layers, docs
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
@@ -45,4 +49,4 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/pip check --disable-pip-version-check
 	@touch $@
 
-.PHONY: help demo quick test check format lock clean
+.PHONY: help demo quick test bench check format lock clean

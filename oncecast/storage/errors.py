@@ -12,8 +12,6 @@ StorageError
 
 from __future__ import annotations
 
-# ruff: noqa: N818 - "raise DiskFull" says it better than "raise DiskFullError".
-
 
 class StorageError(Exception):
     """The root: everything this package raises for a caller to handle."""

@@ -105,7 +105,7 @@ def examine(disk: Disk, scan_from: int = 0) -> Findings:
             findings.blank.append(segment)
     if findings.segments:
         _number_headless(findings.segments)
-        _Examination(findings, scan_from).run()
+        Examination(findings, scan_from).run()
     _check_start(findings, scan_from)
     return findings
 
@@ -130,7 +130,7 @@ def _number_headless(segments: list[Segment]) -> None:
         following = segment.first
 
 
-class _Examination:
+class Examination:
     """One pass over the segments, from the one that holds `scan_from`."""
 
     def __init__(self, findings: Findings, scan_from: int) -> None:
@@ -154,18 +154,21 @@ class _Examination:
                 self._suspect(missing, 0, "file is missing", certain=True)
             self._segment(segment)
             before = segment.serial
-        self._judge()
+        self.judge()
 
     def _segment(self, segment: Segment) -> None:
         segment.first = segment.first or self.expected
         segment.end = self._start(segment)
         size = segment.file.size()
+        index = segment.index
         for found in segment.walk(segment.end):
             # What a cut file ends with is the cut's doing.
             certain = found.end >= size and not segment.whole
             if isinstance(found, Block):
                 self._block(segment, found, certain=certain)
-                segment.end = min(found.end, size)
+                segment.end = found.end
+                if found.kind == store.RECORDS and index is not None:
+                    index.add(found.first, found.offset)
             elif found.end < size or found.dirty_end > found.offset:  # Not free space at the end.
                 self._suspect(segment, found.offset, "unreadable bytes", certain=certain)
                 segment.end = found.dirty_end
@@ -185,7 +188,11 @@ class _Examination:
         return 0
 
     def _block(self, segment: Segment, block: Block, *, certain: bool) -> None:
-        self.findings.proven = max(self.findings.proven, block.synced)
+        if block.synced > self.findings.proven:
+            self.findings.proven = block.synced
+        if block.first == self.expected and block.body is not None and not self.open:
+            self.expected += block.records
+            return
         if self.expected == 0:
             self.expected = block.first
             for suspect in self.open:
@@ -199,20 +206,18 @@ class _Examination:
         for suspect in self.open:
             suspect.last = block.first - 1
         self.open.clear()
+        self.expected = block.first
         if block.body is None:
-            self.expected = block.first
             self._suspect(segment, block.offset, "checksum mismatch", certain=certain)
             self.open.pop().last = block.first + block.records - 1
-        elif block.kind == store.RECORDS and segment.index is not None:
-            segment.index.add(block.first, block.offset)
-        self.expected = block.first + block.records
+        self.expected += block.records
 
     def _suspect(self, segment: Segment, offset: int, fact: str, *, certain: bool = False) -> None:
         suspect = Suspect(segment, offset, fact, self.expected, certain=certain)
         self.suspects.append(suspect)
         self.open.append(suspect)
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
         findings = self.findings
         # Who asks for what lies behind a snapshot vouches for what the snapshot stands for.
         findings.proven = max(findings.proven, self.scan_from - 1)

@@ -77,6 +77,7 @@ class Log:
         self._failed: SyncFailed | None = None
         if not self._segments or not self._segments[-1].whole:
             self._roll(segment_bytes)
+            self.sync()
 
     @classmethod
     def open(cls, disk: Disk, *, segment_bytes: int = SEGMENT_BYTES, scan_from: int = 0) -> Log:
@@ -117,13 +118,14 @@ class Log:
         size = sum(map(len, whole))
         if self._group_bytes + size + _SLACK > min(store.BLOCK_BYTES, self._active.room):
             self._make_room(size)
-        self.last += 1
-        self._pending += size + store.HEADER_BYTES
         if size < _OWN_BLOCK:
             self._group.append(whole[0] if len(whole) == 1 else b"".join(whole))
             self._group_bytes += size + 4
         else:
-            self._active.put(store.RECORDS, self.last, 1, self.synced, whole)
+            self._close_group()
+            self._active.put(store.RECORDS, self.last + 1, 1, self.synced, whole)
+        self._pending += size + store.HEADER_BYTES
+        self.last += 1
         return self.last
 
     def _make_room(self, size: int) -> None:
@@ -226,6 +228,14 @@ class Log:
 
     def write(self) -> Unsynced | None:
         """Hand everything to the operating system. None if there is nothing new to sync."""
+        self._write_out()
+        return None if self._handed == self._stamp else self._hand_over()
+
+    def _hand_over(self) -> Unsynced:
+        self._handed = self._stamp
+        return Unsynced(self, self._stamp, list(self._dirty))
+
+    def _write_out(self) -> None:
         self._check()
         self._close_group()
         if self._pending:
@@ -237,10 +247,6 @@ class Log:
             self.written = self.last
             if self._active.room < self._active.allocated // 2:
                 self.prepare()
-        if self._handed == self._stamp:
-            return None
-        self._handed = self._stamp
-        return Unsynced(self, self._stamp, list(self._dirty))
 
     def _write(self, segment: Segment) -> None:
         try:
@@ -265,9 +271,10 @@ class Log:
         self._keep_warm(segment)
 
     def sync(self) -> None:
-        """Write and sync all that was appended, here and now."""
-        unsynced = self.write()
-        if unsynced is not None:
+        """Write and sync all that was appended, here and now, whatever was handed out before."""
+        self._write_out()
+        if self._dirty:
+            unsynced = self._hand_over()
             unsynced.sync()
             self.synced_to(unsynced)
 

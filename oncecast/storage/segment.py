@@ -157,7 +157,9 @@ class Segment:
         """Learn `first` and the allocated size from its head. False where no block is."""
         size = self.allocated = self.file.size()
         self.whole = size >= OPENING_BYTES
-        block = next((found for found in self.walk() if isinstance(found, Block)), None)
+        block = next(
+            (found for found in self.walk(ahead=OPENING_BYTES) if isinstance(found, Block)), None
+        )
         if block is None:
             return False
         self.first = block.first
@@ -171,8 +173,8 @@ class Segment:
         self.whole = size >= max(self.allocated, OPENING_BYTES)
         return True
 
-    def walk(self, start: int = 0) -> Iterator[Block | Gap]:
-        return store.walk(self.file, self.seed, start)
+    def walk(self, start: int = 0, *, ahead: int = store.CHUNK) -> Iterator[Block | Gap]:
+        return store.walk(self.file, self.seed, start, ahead=ahead)
 
     def blocks(self, number: int, stop: int) -> Iterator[tuple[int, list[bytes]]]:
         """Each block's first number and records, from the one that holds `number`, below `stop`.
@@ -180,7 +182,8 @@ class Segment:
         Raises Corrupt at the first record that cannot be read.
         """
         index = self.index or self.load_index()
-        for found in self.walk(index.find(number)):
+        ahead = store.CHUNK if stop - number > 1 else store.BLOCK_BYTES + INDEX_EVERY
+        for found in self.walk(index.find(number), ahead=ahead):
             if number >= stop:
                 return
             if isinstance(found, Gap) or found.kind != store.RECORDS:

@@ -32,10 +32,13 @@ BLOCK_BYTES = 32 * 1024  # Small records gather up to here; a flipped bit costs 
 
 RECORDS, OPENING, MARKER, INDEX, END = range(5)
 
-_CRC = struct.Struct("<I")
 _CHECKED = struct.Struct("<IIIIQQ")
-_CHUNK = 512 * 1024
-_ZEROS = bytes(_CHUNK)
+CHUNK = 512 * 1024
+_LARGE = 64 * 1024
+_GLANCE = 256
+_unpack = HEADER.unpack_from
+_make = tuple.__new__
+_ZEROS = bytes(CHUNK)
 _MASK = 0xFFFFFFFF
 
 
@@ -73,7 +76,7 @@ def header(
         crc = extend(crc, part)
         size += len(part)
     checked = _CHECKED.pack(crc, size, count, kind, first, synced)
-    return b"%b%b%b" % (MAGIC, _CRC.pack(extend(place & _MASK, checked)), checked)
+    return MAGIC + int(extend(place & _MASK, checked)).to_bytes(4, "little") + checked
 
 
 def pack(records: Sequence[bytes]) -> bytes:
@@ -96,7 +99,7 @@ def read_block(file: File, seed: int, offset: int) -> Block | None:
     return None
 
 
-def walk(file: File, seed: int, start: int = 0) -> Iterator[Block | Gap]:
+def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterator[Block | Gap]:
     """All of the file from `start`, as blocks and gaps. Reads in chunks, checks every checksum.
 
     The header has its own checksum: behind a bad body we know exactly where the next block
@@ -105,42 +108,44 @@ def walk(file: File, seed: int, start: int = 0) -> Iterator[Block | Gap]:
     limit = file.size()
     at = base = start
     chunk = b""
+    large = False
     while at < limit:
-        here = at - base
-        if here + HEADER_BYTES > len(chunk):
-            chunk, base, here = file.read(at, _CHUNK), at, 0
-        if not _intact(chunk, here, seed + at):
+        here = at - base + HEADER_BYTES
+        if here > len(chunk):
+            # Large bodies come alone, not copied out of a chunk: then only look at the header.
+            chunk, base, here = file.read(at, _GLANCE if large else ahead), at, HEADER_BYTES
+            chunk = chunk.ljust(HEADER_BYTES, b"\0")
+        magic, check, crc, size, records, kind, first, synced = _unpack(chunk, here - HEADER_BYTES)
+        if magic != MAGIC or check != extend(seed + at & _MASK, chunk[here - _CHECKED.size : here]):
             gap = _gap(file, seed, at, limit)
             yield gap
             at = gap.end
             continue
-        _, _, crc, size, count, kind, first, synced = HEADER.unpack_from(chunk, here)
         end = at + HEADER_BYTES + size
-        if end - base > len(chunk) and end <= limit:
-            chunk, base, here = file.read(at, max(_CHUNK, end - at)), at, 0
-        here += HEADER_BYTES
         body = chunk[here : here + size]
+        if len(body) < size and end <= limit:
+            large = size > _LARGE
+            if large:
+                body = file.read(end - size, size)
+            else:
+                chunk, base = file.read(at, max(ahead, end - at)), at
+                body = chunk[HEADER_BYTES : HEADER_BYTES + size]
         whole = value(body) == crc and len(body) == size
-        yield Block(at, end, kind, first, count, synced, body if whole else None)
+        # What Block(...) does, in half the time: this loop is the price of opening a log.
+        yield _make(Block, (at, end, kind, first, records, synced, body if whole else None))
         at = end
-
-
-def _intact(chunk: bytes, at: int, place: int) -> bool:
-    if chunk[at : at + 4] != MAGIC or len(chunk) < at + HEADER_BYTES:
-        return False
-    crc: int
-    (crc,) = _CRC.unpack_from(chunk, at + 4)
-    return crc == int(extend(place & _MASK, chunk[at + 8 : at + HEADER_BYTES]))
 
 
 def _gap(file: File, seed: int, start: int, limit: int) -> Gap:
     """From `start` to the next intact header, or to the end of the file."""
     at = dirty_end = start
     while (at := file.data(at)) < limit:
-        chunk = file.read(at, _CHUNK)
+        chunk = file.read(at, CHUNK)
         if chunk != _ZEROS[: len(chunk)]:
             found = chunk.find(MAGIC, 1 if at == start else 0)
-            while found >= 0 and not _intact(chunk, found, seed + at + found):
+            while found >= 0 and not _is_header(
+                chunk[found : found + HEADER_BYTES], seed + at + found
+            ):
                 found = chunk.find(MAGIC, found + 1)
             if found >= 0:
                 return Gap(start, at + found, at + found)
@@ -150,3 +155,10 @@ def _gap(file: File, seed: int, start: int, limit: int) -> Gap:
         # A header may lie across two chunks.
         at += max(len(chunk) - HEADER_BYTES + 1, 1)
     return Gap(start, limit, dirty_end)
+
+
+def _is_header(data: bytes, place: int) -> bool:
+    if len(data) < HEADER_BYTES:
+        return False
+    crc: int = _unpack(data)[1]
+    return crc == int(extend(place & _MASK, data[-_CHECKED.size :]))

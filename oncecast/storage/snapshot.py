@@ -1,0 +1,114 @@
+"""Snapshots: a state up to a record number, saved whole or not at all.
+
+A snapshot is written under a temporary name, as checksummed blocks with an end block, synced,
+renamed to `<name>-<number>.snap`, and the directory synced; only then do older ones go. So at any
+step of a crash the newest complete one is there. Several names may share a directory, also a log's.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from oncecast.storage import store
+from oncecast.storage.disk import Buffer, Disk, File
+from oncecast.storage.errors import Corrupt, DiskFull, StorageError, SyncFailed
+
+NAME = "state"
+
+
+def save(
+    disk: Disk, number: int, chunks: Iterable[Buffer], *, name: str = NAME, keep: int = 1
+) -> None:
+    """Save the state that the records up to `number` have led to. Keeps the `keep` newest.
+
+    `number` must be synced in the log. DiskFull leaves the older snapshots as they were; after
+    SyncFailed the node must stop.
+    """
+    temporary = f"{name}.tmp"
+    try:
+        file = disk.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            _write(file, number, chunks)
+            file.sync()
+        finally:
+            file.close()
+        disk.rename(temporary, _file_name(name, number))
+        disk.sync()
+        for old in _numbers(disk, name)[keep:]:
+            disk.remove(_file_name(name, old))
+    except OSError as error:
+        with suppress(OSError):
+            disk.remove(temporary)
+        raise _meaning(error, name, number) from error
+
+
+def load(disk: Disk, *, name: str = NAME) -> tuple[int, Iterator[bytes]] | None:
+    """The newest whole snapshot: its number and its chunks, streamed. None if none was saved.
+
+    Reads it twice: nothing is handed out before all of it is known to be good. Raises Corrupt if
+    there are snapshots and none is whole.
+    """
+    damage = None
+    for number in _numbers(disk, name):
+        try:
+            for _ in _read(disk, name, number):
+                pass
+        except Corrupt as corrupt:
+            damage = damage or corrupt
+        else:
+            return number, _read(disk, name, number)
+    if damage is not None:
+        raise damage
+    return None
+
+
+def _write(file: File, number: int, chunks: Iterable[Buffer]) -> None:
+    at, serial = 0, 0
+    for serial, chunk in enumerate(chunks, 1):
+        at = _put(file, at, number, store.RECORDS, serial, [bytes(chunk)])
+    _put(file, at, number, store.END, serial + 1, [])
+
+
+def _put(file: File, at: int, number: int, kind: int, serial: int, parts: list[bytes]) -> int:
+    head = store.header(store.seed_of(number) + at, kind, serial, len(parts), number, parts)
+    file.write(at, [head, *parts])
+    return at + len(head) + sum(map(len, parts))
+
+
+def _read(disk: Disk, name: str, number: int) -> Iterator[bytes]:
+    file_name = _file_name(name, number)
+    file = disk.open(file_name)
+    try:
+        serial, at = 1, 0
+        for found in store.walk(file, store.seed_of(number)):
+            if not isinstance(found, store.Block) or found.body is None or found.first != serial:
+                raise Corrupt(file_name, found.offset, number, number, "checksum mismatch")
+            if found.kind == store.END:
+                return
+            yield found.body
+            serial, at = serial + 1, found.end
+        raise Corrupt(file_name, at, number, number, "snapshot ends too early")
+    finally:
+        file.close()
+
+
+def _file_name(name: str, number: int) -> str:
+    return f"{name}-{number:020}.snap"
+
+
+def _numbers(disk: Disk, name: str) -> list[int]:
+    """Newest first."""
+    pattern = re.compile(re.escape(name) + r"-(\d{20})\.snap")
+    found = (pattern.fullmatch(each) for each in disk.names())
+    return sorted((int(match[1]) for match in found if match), reverse=True)
+
+
+def _meaning(error: OSError, name: str, number: int) -> StorageError:
+    what = f"snapshot {name} at record {number}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return DiskFull(f"{what}: the disk is full; free disk space, the older one still serves")
+    return SyncFailed(f"{what}: {error.strerror or error}; stop the node and check the disk")

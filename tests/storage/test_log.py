@@ -1,0 +1,328 @@
+"""What the log promises its owner, call by call."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.runtime.disk import SimulatedDisk
+from oncecast.storage import store
+from oncecast.storage.errors import (
+    DiskFull,
+    NoSuchRecord,
+    RecordTooLarge,
+    SyncFailed,
+    WrongFormat,
+)
+from oncecast.storage.log import Log
+from oncecast.storage.segment import INDEX_EVERY, Segment
+
+SEGMENT_BYTES = 4096
+
+
+def a_disk() -> SimulatedDisk:
+    return SimulatedDisk(Random(1))
+
+
+def open_log(disk: SimulatedDisk, *, scan_from: int = 0) -> Log:
+    return Log.open(disk, segment_bytes=SEGMENT_BYTES, scan_from=scan_from)
+
+
+def a_log_with(count: int, disk: SimulatedDisk) -> Log:
+    log = open_log(disk)
+    for number in range(1, count + 1):
+        log.append(a_record(number))
+    log.sync()
+    return log
+
+
+def a_record(number: int) -> bytes:
+    return b"record %d " % number * (number % 7 + 1)
+
+
+def test_a_new_log_is_empty() -> None:
+    log = open_log(a_disk())
+    assert (log.first, log.last, log.synced, log.pending_bytes) == (1, 0, 0, 0)
+    assert list(log.scan()) == []
+    assert log.write() is None
+
+
+def test_records_are_numbered_from_one_and_read_back() -> None:
+    disk = a_disk()
+    log = a_log_with(500, disk)
+    assert log.last == log.synced == 500
+    assert log.read(1) == a_record(1)
+    assert log.read(500) == a_record(500)
+    assert list(log.scan(400)) == [(number, a_record(number)) for number in range(400, 501)]
+    log.close()
+    assert dict(open_log(disk).scan()) == {number: a_record(number) for number in range(1, 501)}
+
+
+def test_records_of_all_sizes_keep_their_order() -> None:
+    disk = SimulatedDisk(Random(1))
+    log = Log.open(disk, segment_bytes=100_000)
+    dice = Random(5)
+    records = [dice.randbytes(dice.choice((0, 9, 200, 16383, 16384, 40000))) for _ in range(400)]
+    for record in records:
+        log.append(record)
+        if dice.random() < 0.2:
+            log.sync()
+    log.sync()
+    assert [record for _, record in log.scan()] == records
+    assert [log.read(number) for number in range(1, 401)] == records
+    disk.crash()
+    assert [record for _, record in Log.open(disk).scan()] == records
+
+
+def test_a_record_may_come_in_parts_and_is_taken_as_it_is_now() -> None:
+    log = open_log(a_disk())
+    mutable = bytearray(b"two ")
+    log.append(b"one ", mutable, memoryview(b"three"))
+    mutable[:] = b"XXXX"
+    log.append()
+    log.sync()
+    assert log.read(1) == b"one two three"
+    assert log.read(2) == b""
+
+
+def test_a_record_larger_than_a_segment_gets_a_larger_segment() -> None:
+    disk = a_disk()
+    log = a_log_with(60, disk)
+    large = Random(2).randbytes(3 * SEGMENT_BYTES)
+    log.append(large)
+    log.append(b"after")
+    log.sync()
+    disk.crash()
+    log = open_log(disk)
+    assert [log.read(61), log.read(62)] == [large, b"after"]
+    assert log.recovery.damage == ()
+
+
+def test_a_record_beyond_all_limits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncecast.storage.log.RECORD_BYTES_MAX", 40_000)
+    log = open_log(a_disk())
+    with pytest.raises(RecordTooLarge, match="split it"):
+        log.append(bytes(40_001))
+    assert log.append(b"fine") == 1
+
+
+def test_only_written_records_are_read() -> None:
+    log = open_log(a_disk())
+    log.append(b"in memory")
+    with pytest.raises(NoSuchRecord, match="record 1"):
+        log.read(1)
+    assert log.write() is not None
+    assert log.read(1) == b"in memory"
+    assert log.synced == 0
+
+
+def test_the_owner_appends_while_another_thread_syncs() -> None:
+    log = open_log(a_disk())
+    log.append(b"one")
+    first = log.write()
+    assert first is not None
+    log.append(b"two")
+    first.sync()
+    log.synced_to(first)
+    assert (log.synced, log.last) == (1, 2)
+    second = log.write()
+    assert second is not None
+    second.sync()
+    log.synced_to(second)
+    assert log.synced == 2
+    assert log.write() is None
+
+
+def test_a_scan_goes_on_over_what_is_written_meanwhile() -> None:
+    log = a_log_with(100, a_disk())
+    scan = log.scan(99)
+    assert next(scan)[0] == 99
+    for number in range(101, 301):
+        log.append(a_record(number))
+    log.sync()
+    assert list(scan) == [(number, a_record(number)) for number in range(100, 301)]
+
+
+def test_unsynced_records_may_go_with_the_power_but_synced_ones_stay() -> None:
+    """SVC-10"""
+    for seed in range(100):
+        disk = SimulatedDisk(Random(seed))
+        log = a_log_with(20, disk)
+        for number in range(21, 121):
+            log.append(a_record(number))
+        log.write()
+        disk.crash()
+        log = open_log(disk)
+        assert log.recovery.damage == ()
+        assert 20 <= log.last <= 120
+        assert dict(log.scan()) == {number: a_record(number) for number in range(1, log.last + 1)}
+
+
+def test_what_a_killed_process_wrote_is_made_durable_before_it_is_served() -> None:
+    """kill -9, restart, and only then the power cut."""
+    disk = a_disk()
+    log = a_log_with(5, disk)
+    for number in range(6, 300):
+        log.append(a_record(number))
+    log.write()
+    disk.kill()
+    assert open_log(disk).last == 299
+    disk.crash()
+    assert open_log(disk).last == 299
+
+
+def test_blocks_of_a_lost_group_never_come_back() -> None:
+    """Of two unsynced blocks the second survives. Then a new block fills the first one's place."""
+    disk = a_disk()
+    log = Log.open(disk)
+    log.append(b"a" * 20000)
+    log.append(b"b" * 20000)
+    log.sync()
+    disk.flip("00000001.log", 1000, 3)  # Nobody says that 1 was synced: as good as torn.
+    log = Log.open(disk)
+    assert (log.last, log.recovery.damage) == (0, ())
+    assert log.recovery.torn_bytes > 40000
+    log.append(b"c" * 20000)
+    log.sync()
+    disk.crash()
+    assert list(Log.open(disk).scan()) == [(1, b"c" * 20000)]
+
+
+def test_a_failed_fsync_poisons_the_log() -> None:
+    """SVC-10: never retried, because the second fsync would lie."""
+    disk = a_disk()
+    log = a_log_with(3, disk)
+    log.append(b"doomed")
+    disk.fail_sync()
+    with pytest.raises(SyncFailed, match="stop the node"):
+        log.sync()
+    for call in (lambda: log.append(b"x"), log.write, log.sync, log.mark, lambda: log.truncate(2)):
+        with pytest.raises(SyncFailed):
+            call()
+    assert log.synced == 3
+    log.close()
+    disk.crash()
+    assert open_log(disk).last in (3, 4)
+
+
+def test_a_full_disk_is_known_a_segment_ahead_and_poisons_nothing() -> None:
+    disk = a_disk()
+    log = open_log(disk)
+    disk.fill()
+    while log.room >= SEGMENT_BYTES // 4:
+        log.append(bytes(100))
+        log.sync()
+    taken = log.last
+    with pytest.raises(DiskFull, match="free disk space"):
+        log.append(bytes(SEGMENT_BYTES // 4))
+    log.sync()
+    assert log.last == log.synced == taken
+    disk.free()
+    log.append(b"room again")
+    log.close()
+    assert open_log(disk).last == taken + 1
+
+
+def test_the_next_segment_is_allocated_when_this_one_is_half_full() -> None:
+    disk = a_disk()
+    log = open_log(disk)
+    log.append(bytes(SEGMENT_BYTES // 2 - 200))
+    log.sync()
+    assert log.room < SEGMENT_BYTES
+    assert disk.names() == ["00000001.log"]
+    log.append(bytes(100))
+    log.sync()
+    assert log.room > SEGMENT_BYTES
+    assert disk.names() == ["00000001.log", "00000002.log"]
+
+
+def test_truncation_drops_whole_segments_behind_and_keeps_numbers() -> None:
+    """SVC-9"""
+    disk = a_disk()
+    log = a_log_with(500, disk)
+    used = disk.used
+    log.truncate(300)
+    assert 1 < log.first <= 300
+    assert disk.used < used
+    with pytest.raises(NoSuchRecord, match="truncated"):
+        log.read(1)
+    log.close()
+    log = open_log(disk)
+    assert log.recovery.damage == ()
+    assert dict(log.scan()) == {number: a_record(number) for number in range(log.first, 501)}
+
+
+def test_truncation_never_takes_what_is_not_synced() -> None:
+    log = open_log(a_disk())
+    for number in range(1, 500):
+        log.append(a_record(number))
+    log.truncate(10_000)
+    assert log.first == 1
+    log.sync()
+    log.truncate(10_000)
+    assert log.read(499) == a_record(499)
+
+
+def test_opening_behind_a_snapshot_does_not_read_what_lies_before() -> None:
+    disk = a_disk()
+    log = a_log_with(2000, disk)
+    log.close()
+    disk.flip("00000001.log", 1000, 1)
+    assert open_log(disk, scan_from=0).recovery.damage != ()
+    log = open_log(disk, scan_from=1500)
+    assert log.recovery.damage == ()
+    assert dict(log.scan(1500)) == {number: a_record(number) for number in range(1500, 2001)}
+    assert log.read(1000) == a_record(1000)
+
+
+@pytest.mark.parametrize("harm", ["missing", "flipped", "of another segment"])
+def test_a_bad_index_is_rebuilt(harm: str) -> None:
+    disk = a_disk()
+    log = Log.open(disk, segment_bytes=8 * INDEX_EVERY)
+    for _ in range(3000):
+        log.append(bytes(50))
+        log.write()
+    log.close()
+    match harm:
+        case "missing":
+            disk.remove("00000002.idx")
+        case "flipped":
+            disk.flip("00000002.idx", 60, 0)
+        case _:
+            disk.rename("00000001.idx", "00000002.idx")
+    log = Log.open(disk, scan_from=3000)
+    segment = Segment(disk, 2)
+    assert segment.look()
+    assert log.read(segment.first + 1) == bytes(50)
+    rebuilt = store.read_block(disk.open("00000002.idx"), store.seed_of(2), 0)
+    assert rebuilt is not None
+
+
+def test_a_mark_tells_damage_in_the_last_record_from_a_torn_tail() -> None:
+    disk = a_disk()
+    log = a_log_with(1, disk)
+    assert log.mark()
+    assert not log.mark()
+    log.sync()
+    disk.flip("00000001.log", 100, 0)
+    log = open_log(disk)
+    assert [(each.first, each.last) for each in log.recovery.damage] == [(1, 1)]
+    assert log.append(b"two") == 2
+
+
+def test_a_snapshot_that_the_log_does_not_reach_is_an_error() -> None:
+    disk = a_disk()
+    a_log_with(10, disk).close()
+    with pytest.raises(Exception, match="ends too early"):
+        open_log(disk, scan_from=12)
+    assert open_log(disk, scan_from=11).last == 10
+
+
+def test_a_format_we_do_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = a_disk()
+    monkeypatch.setattr("oncecast.storage.segment.VERSION", 2)
+    a_log_with(1, disk).close()
+    monkeypatch.undo()
+    with pytest.raises(WrongFormat, match="format version 2"):
+        open_log(disk)

@@ -60,9 +60,11 @@ class Suspect:
     first: int
     last: int | None = None
     certain: bool = False
+    file: str = ""  # Where it is not the segment that is bad, but the lack of one before it.
 
     def damage(self) -> Damage:
-        return Damage(self.segment.name, self.offset, self.fact, self.first, self.last)
+        name = self.file or self.segment.name
+        return Damage(name, self.offset, self.fact, self.first, self.last)
 
 
 @dataclass
@@ -78,8 +80,8 @@ class Tail:
 class Findings:
     """What was found. `next` is the number the next record gets."""
 
-    segments: list[Segment] = field(default_factory=list)  # those with blocks, oldest first
-    blank: list[Segment] = field(default_factory=list)  # those without
+    segments: list[Segment] = field(default_factory=list)  # oldest first
+    blank: list[Segment] = field(default_factory=list)  # nothing in them
     damage: list[Damage] = field(default_factory=list)
     tail: Tail | None = None
     torn_bytes: int = 0
@@ -96,13 +98,9 @@ def examine(disk: Disk, scan_from: int = 0) -> Findings:
     findings = Findings()
     for serial in serials(disk):
         segment = Segment(disk, serial)
-        has_blocks = segment.look()
+        segment.look()
         segment.close()
-        # A file without even a head was cut: it may have held records.
-        if has_blocks or not segment.whole:
-            findings.segments.append(segment)
-        else:
-            findings.blank.append(segment)
+        (findings.blank if segment.blank else findings.segments).append(segment)
     if findings.segments:
         _number_headless(findings.segments)
         Examination(findings, scan_from).run()
@@ -117,13 +115,12 @@ def _check_start(findings: Findings, scan_from: int) -> None:
         raise Corrupt(name, 0, 0, 0, "no readable block, so that record numbers are unknown,")
     if findings.next < scan_from:
         raise Corrupt(name, 0, findings.next, scan_from - 1, "the log ends too early: nothing")
-    if 0 < scan_from < findings.first:
-        gone = Damage(name, 0, "the log begins too late", scan_from, findings.first - 1)
-        findings.damage.insert(0, gone)
 
 
 def _number_headless(segments: list[Segment]) -> None:
     """A segment without a readable block begins, for all we know, where the next one does."""
+    if segments[0].serial == 1:
+        segments[0].first = 1
     following = 0
     for segment in reversed(segments):
         segment.first = segment.first or following
@@ -145,13 +142,17 @@ class Examination:
         start = max(
             (i for i, each in enumerate(segments) if 0 < each.first <= self.scan_from), default=0
         )
-        if segments[start].serial == 1:
-            self.expected = 1
+        oldest = min(each.serial for each in segments + self.findings.blank)
+        if oldest == 1:
+            self.expected = 1 if start == 0 else 0
+        elif 0 < self.scan_from < segments[0].first:
+            self.expected = self.scan_from
+            self._suspect(segments[0], 0, "the log begins too late", certain=True)
         before = segments[start].serial - 1
         for segment in segments[start:]:
             if segment.serial != before + 1:
-                missing = Segment(segment.disk, before + 1)
-                self._suspect(missing, 0, "file is missing", certain=True)
+                self._suspect(segment, 0, "file is missing")
+                self.open[-1].file = log_name(before + 1)
             self._segment(segment)
             before = segment.serial
         self.judge()

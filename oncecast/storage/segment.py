@@ -88,6 +88,7 @@ class Segment:
         self.seed = store.seed_of(serial)
         self.first = 0
         self.allocated = 0
+        self.blank = True  # Nothing but zeros.
         self.whole = True  # As long as it was made.
         self.end = 0
         self.index: Index | None = None
@@ -153,25 +154,28 @@ class Segment:
 
     # Reading
 
-    def look(self) -> bool:
-        """Learn `first` and the allocated size from its head. False where no block is."""
+    def look(self) -> None:
+        """Learn from its head what it is: blank, or which records it begins with, and if whole."""
         size = self.allocated = self.file.size()
-        self.whole = size >= OPENING_BYTES
-        block = next(
-            (found for found in self.walk(ahead=OPENING_BYTES) if isinstance(found, Block)), None
-        )
-        if block is None:
-            return False
-        self.first = block.first
-        if block.kind == store.OPENING and block.body is not None:
-            version, _, self.allocated = _OPENING.unpack(block.body)
-            if version != VERSION:
-                raise WrongFormat(
-                    f"{self.name}: format version {version}, this program reads {VERSION}; "
-                    "use the program that wrote it"
-                )
+        self.blank = size >= OPENING_BYTES
+        for found in self.walk(ahead=OPENING_BYTES):
+            if isinstance(found, Block):
+                self.blank = False
+                self.first = found.first
+                if found.kind == store.OPENING and found.body is not None:
+                    self.allocated = self._check_opening(found.body)
+                break
+            self.blank = self.blank and found.dirty_end == found.offset
         self.whole = size >= max(self.allocated, OPENING_BYTES)
-        return True
+
+    def _check_opening(self, body: bytes) -> int:
+        version, _, allocated = _OPENING.unpack(body)
+        if version != VERSION:
+            raise WrongFormat(
+                f"{self.name}: format version {version}, this program reads {VERSION}; "
+                "use the program that wrote it"
+            )
+        return int(allocated)
 
     def walk(self, start: int = 0, *, ahead: int = store.CHUNK) -> Iterator[Block | Gap]:
         return store.walk(self.file, self.seed, start, ahead=ahead)

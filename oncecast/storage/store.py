@@ -114,7 +114,9 @@ def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterat
         if here > len(chunk):
             # Large bodies come alone, not copied out of a chunk: then only look at the header.
             chunk, base, here = file.read(at, _GLANCE if large else ahead), at, HEADER_BYTES
-            chunk = chunk.ljust(HEADER_BYTES, b"\0")
+            if len(chunk) < HEADER_BYTES:
+                yield _gap(file, seed, at, limit)
+                return
         magic, check, crc, size, records, kind, first, synced = _unpack(chunk, here - HEADER_BYTES)
         if magic != MAGIC or check != extend(seed + at & _MASK, chunk[here - _CHECKED.size : here]):
             gap = _gap(file, seed, at, limit)

@@ -1,0 +1,140 @@
+"""The log on a real file system."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from oncecast.storage import snapshot
+from oncecast.storage.disk import OsDisk, OsFile
+from oncecast.storage.errors import InUse, WrongFormat
+from oncecast.storage.log import Log
+
+MIB = 1024 * 1024
+
+
+def blocks(path: Path) -> int:
+    return sum(each.stat().st_blocks for each in path.iterdir())
+
+
+def test_a_log_lives_in_a_directory(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path / "made" / "here")
+    log = Log.open(disk, segment_bytes=MIB)
+    parts = [b"%d," % number for number in range(5000)]
+    log.append(*parts)
+    log.append(*[b"x" * 20] * 2000)
+    for number in range(3, 200):
+        log.append(bytes(30_000))
+        if number % 10 == 0:
+            log.sync()
+    log.close()
+    log = Log.open(disk, segment_bytes=MIB)
+    assert log.read(1) == b"".join(parts)
+    assert log.read(2) == b"x" * 40_000
+    assert len(list(log.scan(3))) == 197
+    assert log.recovery.damage == ()
+    log.close()
+    disk.close()
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    with pytest.raises(InUse, match=f"in use by process {os.getpid()}"):
+        OsDisk(tmp_path)
+    OsDisk(tmp_path, read_only=True).close()
+    disk.close()
+    OsDisk(tmp_path).close()
+
+
+def test_looking_on_creates_nothing(tmp_path: Path) -> None:
+    with pytest.raises(WrongFormat, match="no such directory"):
+        OsDisk(tmp_path / "none", read_only=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_truncation_gives_the_space_back(tmp_path: Path) -> None:
+    """SVC-9"""
+    disk = OsDisk(tmp_path)
+    log = Log.open(disk, segment_bytes=MIB)
+    for _ in range(80):
+        log.append(bytes(100_000))
+        log.sync()
+    before = blocks(tmp_path)
+    log.truncate(log.last)
+    assert blocks(tmp_path) < before // 3
+    log.close()
+    disk.close()
+
+
+def test_segments_are_allocated_ahead(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    log = Log.open(disk, segment_bytes=MIB)
+    assert (tmp_path / "00000001.log").stat().st_size == MIB
+    log.append(bytes(600_000))
+    log.sync()
+    assert (tmp_path / "00000002.log").stat().st_size == MIB
+    log.close()
+    disk.close()
+
+
+def test_a_short_write_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = OsDisk(tmp_path)
+    file = disk.open("file", create=True)
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, offset: pwrite(fd, parts[0][:1], offset))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: pwrite(fd, data[:2], offset))
+    file.write(3, [b"abc", b"", b"defgh"])
+    assert file.read(0, 100) == b"\0\0\0abcdefgh"
+    file.close()
+    disk.close()
+
+
+def test_a_file_system_without_allocation_or_holes_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*arguments: object) -> None:
+        raise OSError(95, "not supported")
+
+    monkeypatch.setattr(os, "posix_fallocate", unsupported)
+    monkeypatch.setattr(os, "lseek", unsupported)
+    disk = OsDisk(tmp_path)
+    log = Log.open(disk, segment_bytes=MIB)
+    log.append(b"one")
+    log.close()
+    assert Log.open(disk, segment_bytes=MIB).read(1) == b"one"
+    disk.close()
+
+
+def test_many_sealed_segments_do_not_hold_many_files_open(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    log = Log.open(disk, segment_bytes=4096)
+    for _ in range(100):
+        log.append(bytes(3000))
+        log.sync()
+    assert len(list(log.scan())) == 100
+    assert [log.read(number) for number in range(1, 101)] == [bytes(3000)] * 100
+    open_files = {
+        link.readlink().name for link in Path("/proc/self/fd").iterdir() if link.is_symlink()
+    }
+    assert len([name for name in open_files if name.endswith(".log")]) < 25
+    log.close()
+    disk.close()
+
+
+def test_a_snapshot_beside_a_log(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    log = Log.open(disk, segment_bytes=MIB)
+    log.append(b"one")
+    log.sync()
+    snapshot.save(disk, 1, [b"state", bytes(MIB)])
+    log.append(b"two")
+    log.close()
+    loaded = snapshot.load(disk)
+    assert loaded is not None
+    number, chunks = loaded
+    assert list(chunks) == [b"state", bytes(MIB)]
+    assert list(Log.open(disk, scan_from=number + 1).scan(number + 1)) == [(2, b"two")]
+    assert isinstance(disk.open("00000001.log"), OsFile)
+    disk.close()

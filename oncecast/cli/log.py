@@ -1,0 +1,206 @@
+"""`oncecast log verify DIR` and `oncecast log dump DIR`: what a log's files hold, for people.
+
+Both only read, take no lock, and may look on while a node writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oncecast.cli import exits
+
+if TYPE_CHECKING:
+    from oncecast.storage.disk import Disk
+    from oncecast.storage.examine import Findings
+
+    Show = Callable[[argparse.Namespace, Findings], None]
+
+_PREVIEW = 80
+_RETRIES = 5
+
+
+def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    log = commands.add_parser("log", help="look into a node's log", description=__doc__)
+    verbs = log.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    verify = verbs.add_parser("verify", help="check every byte; exit status 1 if there is damage")
+    verify.add_argument("directory", metavar="DIR", type=Path)
+    verify.add_argument("--json", action="store_true", help="one JSON object")
+    verify.set_defaults(run=run_verify)
+
+    dump = verbs.add_parser("dump", help="print one line a record")
+    dump.add_argument("directory", metavar="DIR", type=Path)
+    dump.add_argument("--from", metavar="N", dest="start", type=int, default=1)
+    dump.add_argument("--to", metavar="N", dest="stop", type=int, help="the last one to print")
+    dump.add_argument("--json", action="store_true", help="one JSON object a record")
+    dump.set_defaults(run=run_dump)
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    return _examined(arguments, _verify)
+
+
+def run_dump(arguments: argparse.Namespace) -> int:
+    return _examined(arguments, _dump)
+
+
+def _examined(arguments: argparse.Namespace, show: Show) -> int:
+    from oncecast.storage.disk import OsDisk
+    from oncecast.storage.errors import Corrupt, StorageError
+
+    try:
+        disk = OsDisk(arguments.directory, read_only=True)
+        try:
+            findings = _look(disk)
+            if not findings.segments and not findings.blank:
+                return _complain(f"{arguments.directory}: no log here", exits.NOT_FOUND)
+            show(arguments, findings)
+        finally:
+            disk.close()
+    except Corrupt as corrupt:
+        return _complain(str(corrupt), exits.FAILURE)
+    except StorageError as error:
+        return _complain(str(error), exits.NOT_FOUND)
+    for damage in findings.damage:
+        _complain(f"damage: {damage}", exits.FAILURE)
+    return exits.FAILURE if findings.damage else exits.OK
+
+
+def _complain(text: str, status: int) -> int:
+    print(text, file=sys.stderr)
+    return status
+
+
+def _look(disk: Disk) -> Findings:
+    """A node that writes or truncates meanwhile can look like damage once, but not twice."""
+    from oncecast.storage.examine import examine
+
+    for _ in range(_RETRIES):
+        try:
+            findings = examine(disk)
+            if findings.damage:
+                before, findings = findings, examine(disk)
+                findings.damage = [each for each in findings.damage if each in before.damage]
+        except FileNotFoundError:
+            continue
+        return findings
+    return examine(disk)
+
+
+# verify
+
+
+def _verify(arguments: argparse.Namespace, findings: Findings) -> None:
+    import msgspec
+
+    report = _report(arguments.directory, findings)
+    if arguments.json:
+        print(msgspec.json.encode(report).decode())
+        return
+    print(f"{'segment':<14}{'first':>12}{'last':>12}{'bytes':>14}{'allocated':>14}")
+    for each in report["segments"]:
+        print(
+            f"{each['file']:<14}{each['first']:>12}{each['last']:>12}"
+            f"{each['bytes']:>14}{each['allocated']:>14}"
+        )
+    print(f"\nrecords {report['first']} to {report['last']}, of which the log itself says that")
+    print(f"{report['synced']} and those before were synced")
+    if findings.torn_bytes:
+        print(f"{findings.torn_bytes} bytes behind them were not: opening the log drops them")
+    print(f"damage at {len(findings.damage)} places" if findings.damage else "whole")
+
+
+def _report(directory: Path, findings: Findings) -> dict[str, Any]:
+    ends = [each.first for each in findings.segments[1:]] + [findings.next]
+    segments = [
+        {
+            "file": each.name,
+            "first": each.first,
+            "last": min(end, findings.next) - 1,
+            "bytes": each.end,
+            "allocated": each.allocated,
+        }
+        for each, end in zip(findings.segments, ends, strict=True)
+    ]
+    return {
+        "directory": str(directory),
+        "first": findings.first,
+        "last": findings.next - 1,
+        "synced": findings.proven,
+        "torn_bytes": findings.torn_bytes,
+        "segments": segments,
+        "damage": findings.damage,
+    }
+
+
+# dump
+
+
+def _dump(arguments: argparse.Namespace, findings: Findings) -> None:
+    last = findings.next - 1 if arguments.stop is None else min(arguments.stop, findings.next - 1)
+    for number, record in _records(findings, max(arguments.start, findings.first), last):
+        print(_json(number, record) if arguments.json else _line(number, record))
+
+
+def _records(findings: Findings, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+    """Those that are intact; the damage is complained about at the end."""
+    from oncecast.storage import store
+
+    ends = [each.first for each in findings.segments[1:]] + [findings.next]
+    for segment, end in zip(findings.segments, ends, strict=True):
+        if end <= first or segment.first > last:
+            continue
+        for found in segment.walk():
+            if (
+                isinstance(found, store.Block)
+                and found.kind == store.RECORDS
+                and found.body is not None
+            ):
+                for number, record in enumerate(
+                    store.unpack(found.body, found.records), found.first
+                ):
+                    if first <= number <= last:
+                        yield number, record
+        segment.close()
+
+
+def _line(number: int, record: bytes) -> str:
+    value = _decoded(record)
+    preview = record.hex(" ", 4) if value is None else repr(value)
+    if len(preview) > _PREVIEW:
+        preview = preview[: _PREVIEW - 1] + "…"
+    return f"{number:>10} {len(record):>9} B  {_crc(record)}  {preview}"
+
+
+def _json(number: int, record: bytes) -> str:
+    import msgspec
+
+    line = {"number": number, "bytes": len(record), "crc32c": _crc(record)}
+    try:
+        value = _decoded(record)
+        if value is not None:
+            return msgspec.json.encode({**line, "value": value}).decode()
+    except TypeError:  # A key that JSON does not know.
+        pass
+    return msgspec.json.encode({**line, "hex": record.hex()}).decode()
+
+
+def _decoded(record: bytes) -> Any:
+    """What a msgpack record says; None for others, and for scalars: any byte would pass for one."""
+    import msgspec
+
+    try:
+        value = msgspec.msgpack.decode(record)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+def _crc(record: bytes) -> str:
+    import google_crc32c
+
+    return f"{google_crc32c.value(record):08x}"

@@ -1,0 +1,106 @@
+"""`oncecast log`: for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from oncecast.cli.main import main
+from oncecast.storage.disk import OsDisk
+from oncecast.storage.log import Log
+
+
+def a_log(path: Path, *, close: bool = True) -> Log:
+    disk = OsDisk(path)
+    log = Log.open(disk, segment_bytes=4096)
+    log.append(msgspec.msgpack.encode({"kind": "accept", "ballot": [1, "a"], "value": b"\x00\xff"}))
+    for _ in range(100):
+        log.append(bytes(range(100)))
+        log.sync()
+    if close:
+        log.close()
+        disk.close()
+    return log
+
+
+def harm(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 4
+    path.write_bytes(data)
+
+
+def test_verify_shows_the_segments_of_a_whole_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_log(tmp_path)
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    assert main(["log", "verify", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert "00000001.log" in out
+    assert "records 1 to 101" in out
+    assert out.endswith("whole\n")
+    assert err == ""
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+
+
+def test_verify_names_file_byte_and_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_log(tmp_path)
+    harm(tmp_path / "00000002.log", 56 + 40 + 50)
+    assert main(["log", "verify", str(tmp_path), "--json"]) == 1
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    (damage,) = report["damage"]
+    assert damage["file"] == "00000002.log"
+    assert damage["offset"] == 56
+    assert damage["first"] == damage["last"] == report["segments"][1]["first"]
+    assert f"record {damage['first']} is lost" in err
+
+
+def test_verify_looks_on_while_a_node_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = a_log(tmp_path, close=False)
+    log.append(b"written, not synced")
+    log.write()
+    assert main(["log", "verify", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["last"] == 102
+    log.close()
+
+
+def test_no_log_is_told_apart_from_a_bad_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["log", "verify", str(tmp_path / "none")]) == 3
+    assert main(["log", "verify", str(tmp_path)]) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no such directory" in err
+    assert "no log here" in err
+
+
+def test_dump_shows_messages_readably_and_other_bytes_in_hex(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_log(tmp_path)
+    assert main(["log", "dump", str(tmp_path), "--to", "2"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert "{'kind': 'accept', 'ballot': [1, 'a'], 'value': b'\\x00\\xff'}" in first
+    assert "00010203 04050607" in second
+    assert second.split()[:3] == ["2", "100", "B"]
+
+
+def test_dump_leaves_out_what_is_damaged_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_log(tmp_path)
+    harm(tmp_path / "00000002.log", 56 + 40 + 50)
+    assert main(["log", "dump", str(tmp_path), "--from", "20", "--to", "40", "--json"]) == 1
+    out, err = capsys.readouterr()
+    numbers = [json.loads(line)["number"] for line in out.splitlines()]
+    (lost,) = set(range(20, 41)) - set(numbers)
+    assert f"record {lost} is lost" in err

@@ -1,0 +1,227 @@
+"""What can be done to the pub/sub machine. A command lies in the log once; its place names it.
+
+`at` is the time in microseconds at whoever proposed the command: the machine has no other clock. A
+`life` is text that no other process will ever choose; it tells a repetition from a newcomer.
+"""
+
+from __future__ import annotations
+
+from oncecast.kernel.protocol import Value
+from oncecast.pubsub.retention import DEFAULT, Policy
+
+# Where reading begins. All but an offset that is kept are moved to the nearest one that is.
+
+
+class FromNew(Value):
+    """What is put from now on."""
+
+
+class FromEarliest(Value):
+    """The first that is kept."""
+
+
+class FromOffset(Value):
+    offset: int
+
+
+class FromTime(Value):
+    """The first batch that came at `at` or later, whatever its messages say of themselves."""
+
+    at: int
+
+
+Start = FromNew | FromEarliest | FromOffset | FromTime
+
+
+# Topics.
+
+
+class CreateTopic(Value):
+    topic: str
+    at: int
+    policy: Policy = DEFAULT
+
+
+class SetPolicy(Value):
+    topic: str
+    at: int
+    policy: Policy
+
+
+class DeleteTopic(Value):
+    topic: str
+    at: int
+
+
+class Tick(Value):
+    """Time passes: what is kept for an age is looked through."""
+
+    at: int
+
+
+# Producers.
+
+
+class OpenProducer(Value):
+    """`producer` lives as `life` from now on; an older life of the same name is fenced."""
+
+    topic: str
+    producer: str
+    life: str
+    at: int
+    create: bool = True  # the topic, should it be missing
+
+
+class Put(Value):
+    """`count` messages of which the first has number `sequence`, in `size` bytes of `batch`."""
+
+    topic: str
+    producer: str
+    epoch: int
+    sequence: int
+    count: int
+    size: int
+    at: int
+    batch: bytes
+
+
+class CloseProducer(Value):
+    """The producer will never come back: what is known of it can go."""
+
+    topic: str
+    producer: str
+    epoch: int
+
+
+# Subscriptions.
+
+
+class Subscribe(Value):
+    topic: str
+    subscription: str
+    start: Start
+    at: int
+
+
+class Unsubscribe(Value):
+    topic: str
+    subscription: str
+    at: int
+
+
+class Attach(Value):
+    """`life` reads for the subscription from now on; an older life is fenced."""
+
+    topic: str
+    subscription: str
+    life: str
+
+
+class Detach(Value):
+    """A life ends in order: it has handed out what is before `handed`, and no more."""
+
+    topic: str
+    subscription: str
+    epoch: int
+    handed: int
+
+
+class Ack(Value):
+    """All before `upto` is acknowledged."""
+
+    topic: str
+    subscription: str
+    epoch: int
+    upto: int
+
+
+class Acks(Value):
+    """Acks of several subscriptions that share a place in the log."""
+
+    acks: tuple[Ack, ...]
+    at: int
+
+
+class Seek(Value):
+    """Read on from `start`. With an `epoch` only its holder may; `token` tells a repetition."""
+
+    topic: str
+    subscription: str
+    start: Start
+    at: int
+    token: str
+    epoch: int = 0
+
+
+# Staged puts.
+
+
+class Stage(Value):
+    """Messages that nobody sees before `source` publishes its `number` with this `part`."""
+
+    source: str
+    number: int
+    part: str
+    topic: str
+    count: int
+    size: int
+    at: int
+    batch: bytes
+
+
+class PublishStaged(Value):
+    """The parts are appended to their topics in this order, all or none, once a number."""
+
+    source: str
+    number: int
+    parts: tuple[str, ...]
+    at: int
+
+
+class DropStaged(Value):
+    source: str
+    number: int
+
+
+class CloseSource(Value):
+    """The source will never come back: its parts and what is known of it can go."""
+
+    source: str
+    at: int
+
+
+# The log.
+
+
+class Carry(Value):
+    """`command`, copied from place `old`, so that the log can be cut off behind it.
+
+    `offset` is where its entry in the topic's index begins; -1 for a part still staged.
+    """
+
+    old: int
+    offset: int
+    command: Put | Stage
+
+
+Command = (
+    CreateTopic
+    | SetPolicy
+    | DeleteTopic
+    | Tick
+    | OpenProducer
+    | Put
+    | CloseProducer
+    | Subscribe
+    | Unsubscribe
+    | Attach
+    | Detach
+    | Ack
+    | Acks
+    | Seek
+    | Stage
+    | PublishStaged
+    | DropStaged
+    | CloseSource
+    | Carry
+)

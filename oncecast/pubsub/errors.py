@@ -1,0 +1,225 @@
+"""Why the pub/sub machine refused a command: results with a code that stays, a text and a remedy.
+
+A refused command has changed nothing (but the clock).
+
+    Refusal
+    ├── InvalidTopic · InvalidName · InvalidArgument · TooLarge · TooMany
+    ├── NoSuchTopic · TopicExists · NameInUse
+    ├── Unopened · Gap · NotSubscribed · OutOfRange
+    ├── Fenced · Repositioned
+    └── NotStaged
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from oncecast.kernel.protocol import Value
+
+
+class Refusal(Value):
+    code: ClassVar[str]
+    remedy: ClassVar[str]
+
+    @property
+    def text(self) -> str:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.remedy}"
+
+
+class InvalidTopic(Refusal):
+    code = "invalid-topic"
+    remedy = "name it with 1 to 255 bytes of UTF-8"
+
+    @property
+    def text(self) -> str:
+        return "the topic's name is empty, too long or no Unicode"
+
+
+class InvalidName(Refusal):
+    what: str
+
+    code = "invalid-name"
+    remedy = "name it with 1 to 255 bytes of UTF-8"
+
+    @property
+    def text(self) -> str:
+        return f"the {self.what} is empty, too long or no Unicode"
+
+
+class InvalidArgument(Refusal):
+    fact: str
+
+    code = "invalid-argument"
+    remedy = "correct the request"
+
+    @property
+    def text(self) -> str:
+        return self.fact
+
+
+class TooLarge(Refusal):
+    what: str
+    max: int
+
+    code = "too-large"
+    remedy = "put less at once"
+
+    @property
+    def text(self) -> str:
+        return f"more than {self.max} {self.what} in one batch"
+
+
+class TooMany(Refusal):
+    what: str
+    max: int
+
+    code = "too-many"
+    remedy = "remove some, or raise the limit"
+
+    @property
+    def text(self) -> str:
+        return f"there are {self.max} {self.what} already"
+
+
+class NoSuchTopic(Refusal):
+    topic: str
+
+    code = "no-such-topic"
+    remedy = "create it, or subscribe to it"
+
+    @property
+    def text(self) -> str:
+        return f"topic {self.topic!r} does not exist"
+
+
+class TopicExists(Refusal):
+    topic: str
+
+    code = "topic-exists"
+    remedy = "change the policy of the existing topic, or delete it first"
+
+    @property
+    def text(self) -> str:
+        return f"topic {self.topic!r} exists with another policy"
+
+
+class NameInUse(Refusal):
+    topic: str
+    name: str
+
+    code = "name-in-use"
+    remedy = "choose another name"
+
+    @property
+    def text(self) -> str:
+        return f"in topic {self.topic!r} a producer and a source are both called {self.name!r}"
+
+
+class Unopened(Refusal):
+    topic: str
+    producer: str
+
+    code = "unopened"
+    remedy = "open the producer first"
+
+    @property
+    def text(self) -> str:
+        return f"topic {self.topic!r} does not know the producer {self.producer!r}"
+
+
+class Gap(Refusal):
+    """A request to resend from `expected` on."""
+
+    expected: int
+
+    code = "gap"
+    remedy = "send again from there"
+
+    @property
+    def text(self) -> str:
+        return f"messages before this one are missing, from {self.expected} on"
+
+
+class NotSubscribed(Refusal):
+    topic: str
+    subscription: str
+
+    code = "not-subscribed"
+    remedy = "subscribe first"
+
+    @property
+    def text(self) -> str:
+        return f"topic {self.topic!r} has no subscription {self.subscription!r}"
+
+
+class OutOfRange(Refusal):
+    next: int
+
+    code = "out-of-range"
+    remedy = "name only offsets that were delivered"
+
+    @property
+    def text(self) -> str:
+        return f"the topic ends before offset {self.next}"
+
+
+class Fenced(Refusal):
+    """`epoch` is the one that holds."""
+
+    epoch: int
+
+    code = "fenced"
+    remedy = "stop, or take another name"
+
+    @property
+    def text(self) -> str:
+        return "a newer process goes by this name"
+
+
+class Repositioned(Refusal):
+    """Still the same life, but somebody sought in between: go on from `cursor`, in `epoch`."""
+
+    epoch: int
+    cursor: int
+
+    code = "repositioned"
+    remedy = "read on from there"
+
+    @property
+    def text(self) -> str:
+        return f"the subscription was moved to offset {self.cursor}"
+
+
+class NotStaged(Refusal):
+    source: str
+    number: int
+    part: str
+
+    code = "not-staged"
+    remedy = "stage all parts of the number again, then publish"
+
+    @property
+    def text(self) -> str:
+        return f"part {self.part!r} of {self.source!r} number {self.number} is not staged"
+
+
+REFUSALS: tuple[type[Refusal], ...] = (
+    InvalidTopic,
+    InvalidName,
+    InvalidArgument,
+    TooLarge,
+    TooMany,
+    NoSuchTopic,
+    TopicExists,
+    NameInUse,
+    Unopened,
+    Gap,
+    NotSubscribed,
+    OutOfRange,
+    Fenced,
+    Repositioned,
+    NotStaged,
+)

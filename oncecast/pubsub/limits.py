@@ -1,0 +1,31 @@
+"""How much of everything the pub/sub machine takes before it says no.
+
+The limits decide results, so they are part of the machine's state: a snapshot carries them, and all
+replicas of a group must start with the same.
+"""
+
+from __future__ import annotations
+
+from oncecast.kernel.protocol import Value
+
+NAME_BYTES_MAX = 255
+
+
+class Limits(Value):
+    topics_max: int = 100_000
+    subscriptions_max: int = 10_000  # a topic
+    producers_max: int = 100_000  # a topic
+    sources_max: int = 10_000
+    staged_parts_max: int = 100_000
+    staged_bytes_max: int = 16 << 30
+    staged_age_us: int = 7 * 24 * 3600 * 1_000_000  # abandoned parts would pin the log for ever
+    batch_messages_max: int = 1_000_000
+    batch_bytes_max: int = 64 << 20
+
+
+def is_name(text: str) -> bool:
+    """Any text that UTF-8 can write in 1 to 255 bytes."""
+    try:
+        return 0 < len(text.encode()) <= NAME_BYTES_MAX
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False

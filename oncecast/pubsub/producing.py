@@ -1,0 +1,93 @@
+"""Commands of producers: each message once, in the order of its producer."""
+
+from __future__ import annotations
+
+from oncecast.pubsub.commands import CloseProducer, OpenProducer, Put
+from oncecast.pubsub.errors import (
+    Fenced,
+    Gap,
+    InvalidArgument,
+    InvalidName,
+    InvalidTopic,
+    NameInUse,
+    NoSuchTopic,
+    TooLarge,
+    TooMany,
+    Unopened,
+)
+from oncecast.pubsub.limits import Limits, is_name
+from oncecast.pubsub.producer import Producer
+from oncecast.pubsub.registry import Registry
+from oncecast.pubsub.results import Already, Appended, Opened, ProducerClosed
+
+
+class Producing:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def open(
+        self, place: int, command: OpenProducer
+    ) -> Opened | InvalidName | InvalidTopic | NoSuchTopic | NameInUse | TooMany:
+        registry = self._registry
+        registry.pass_time(command.at)
+        for what, name in (("producer", command.producer), ("life", command.life)):
+            if not is_name(name):
+                return InvalidName(what)
+        topic = registry.topics.get(command.topic)
+        if topic is None:
+            if not command.create:
+                return registry.missing(command.topic)
+            refusal = registry.refusal_to_make(command.topic)
+            if refusal is not None:
+                return refusal
+            topic = registry.make(command.topic)
+        producer = topic.producers.get(command.producer)
+        if producer is None:
+            if len(topic.producers) >= registry.limits.producers_max:
+                return TooMany("producers in the topic", registry.limits.producers_max)
+            producer = Producer(registry.new_epoch(), command.life)
+            topic.producers[command.producer] = producer
+        elif not producer.life:
+            return NameInUse(command.topic, command.producer)
+        elif producer.life != command.life:
+            producer.epoch, producer.life = registry.new_epoch(), command.life
+        return Opened(producer.epoch, producer.next, topic.id)
+
+    def put(
+        self, place: int, command: Put
+    ) -> Appended | Already | Unopened | Fenced | Gap | InvalidArgument | TooLarge | InvalidTopic:
+        registry = self._registry
+        clock = registry.pass_time(command.at)
+        fault = batch_fault(command.count, command.size, registry.limits)
+        if fault is not None:
+            return fault
+        if command.sequence < 0:
+            return InvalidArgument("sequences count from 0")
+        topic = registry.topics.get(command.topic)
+        if topic is None:
+            if not is_name(command.topic):
+                return InvalidTopic()
+            return Unopened(command.topic, command.producer)  # opening makes the topic
+        return topic.put(place, command, clock)
+
+    def close(self, place: int, command: CloseProducer) -> ProducerClosed | Fenced:
+        topic = self._registry.topics.get(command.topic)
+        producer = topic.producers.get(command.producer) if topic is not None else None
+        if topic is None or producer is None:
+            return ProducerClosed(already=True)
+        if command.epoch != producer.epoch:
+            return Fenced(producer.epoch)
+        del topic.producers[command.producer]
+        self._registry.release(topic)
+        return ProducerClosed(already=False)
+
+
+def batch_fault(count: int, size: int, limits: Limits) -> InvalidArgument | TooLarge | None:
+    """What is wrong with a batch, as far as it can be seen from outside."""
+    if count < 1 or size < 0:
+        return InvalidArgument("a batch has at least one message and no less than 0 bytes")
+    if count > limits.batch_messages_max:
+        return TooLarge("messages", limits.batch_messages_max)
+    if size > limits.batch_bytes_max:
+        return TooLarge("bytes", limits.batch_bytes_max)
+    return None

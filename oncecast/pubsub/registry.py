@@ -1,0 +1,72 @@
+"""The whole state of the pub/sub machine, and the few ways in which topics come and go."""
+
+from __future__ import annotations
+
+from oncecast.pubsub.errors import InvalidTopic, NoSuchTopic, TooMany
+from oncecast.pubsub.limits import Limits, is_name
+from oncecast.pubsub.places import Places
+from oncecast.pubsub.retention import DEFAULT, Policy
+from oncecast.pubsub.staging import Staging
+from oncecast.pubsub.topic import Topic
+
+CLOCK_MAX = 1 << 62
+
+
+class Registry:
+    """Epochs come from one counter for all names. So no command that was sent to an earlier life of
+    a producer, a subscription or a whole topic can be taken for one of the present life.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.place = -1  # of the last command
+        self.clock = 0
+        self.lives = 0  # of topics, so far
+        self.epochs = 0
+        self.places = Places()
+        self.topics: dict[str, Topic] = {}
+        self.aging: dict[str, Topic] = {}  # those that keep for an age
+        self.staging = Staging(self.places)
+
+    def pass_time(self, at: int) -> int:
+        """The clock never runs backwards, whoever proposes."""
+        if at > self.clock:
+            self.clock = min(at, CLOCK_MAX)
+        return self.clock
+
+    def new_epoch(self) -> int:
+        self.epochs += 1
+        return self.epochs
+
+    def refusal_to_make(self, name: str, more: int = 1) -> InvalidTopic | TooMany | None:
+        """Why a topic cannot be made of this name, as one of `more` new ones."""
+        if not is_name(name):
+            return InvalidTopic()
+        if len(self.topics) + more > self.limits.topics_max:
+            return TooMany("topics", self.limits.topics_max)
+        return None
+
+    def make(self, name: str, policy: Policy = DEFAULT, *, declared: bool = False) -> Topic:
+        self.lives += 1
+        topic = self.topics[name] = Topic(self.lives, name, policy, declared, self.places)
+        self.follow_age(topic)
+        return topic
+
+    def missing(self, name: str) -> InvalidTopic | NoSuchTopic:
+        return NoSuchTopic(name) if is_name(name) else InvalidTopic()
+
+    def remove(self, topic: Topic) -> None:
+        topic.index.clear()
+        del self.topics[topic.name]
+        self.aging.pop(topic.name, None)
+
+    def release(self, topic: Topic) -> None:
+        """Lets a topic go that nobody would miss."""
+        if topic.idle:
+            self.remove(topic)
+
+    def follow_age(self, topic: Topic) -> None:
+        if topic.policy.age_us:
+            self.aging[topic.name] = topic
+        else:
+            self.aging.pop(topic.name, None)

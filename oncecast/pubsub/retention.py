@@ -1,0 +1,57 @@
+"""What a topic keeps beyond, or in spite of, the needs of its subscriptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oncecast.kernel.protocol import Value
+
+if TYPE_CHECKING:
+    from oncecast.pubsub.index import Index
+
+
+class Policy(Value):
+    """By default a message is kept until all subscriptions have acknowledged it, and no longer.
+
+    `age_us` and `bytes_max` keep longer: what is younger, or among the newest so many bytes (both
+    given: what is both). With `drop_unread` they are hard limits that do not wait for
+    subscriptions: what goes unread is reported, never skipped in silence.
+    """
+
+    age_us: int = 0
+    bytes_max: int = 0
+    keep_all: bool = False
+    drop_unread: bool = False
+
+    @property
+    def retains(self) -> bool:
+        """Does it keep anything that no subscription needs?"""
+        return self.keep_all or self.age_us > 0 or self.bytes_max > 0
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it; nothing if it is a policy."""
+        limited = self.age_us > 0 or self.bytes_max > 0
+        if self.age_us < 0 or self.bytes_max < 0:
+            return "age_us and bytes_max cannot be negative"
+        if self.keep_all and (limited or self.drop_unread):
+            return "keep_all excludes age_us, bytes_max and drop_unread"
+        if self.drop_unread and not limited:
+            return "drop_unread needs age_us or bytes_max"
+        return ""
+
+    def floor(self, index: Index, clock: int) -> int:
+        """The offset below which this policy does not ask to keep."""
+        if self.keep_all:
+            return index.first
+        if not self.retains:
+            return index.next
+        floor = index.first
+        if self.age_us:
+            floor = max(floor, index.since(clock - self.age_us + 1))
+        if self.bytes_max:
+            floor = max(floor, index.newest(self.bytes_max))
+        return floor
+
+
+DEFAULT = Policy()

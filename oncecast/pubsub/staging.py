@@ -1,0 +1,116 @@
+"""Staged puts: parts that lie in the log unseen until their source publishes them.
+
+A source numbers what it publishes upwards. Of each source the last published number is remembered
+with its result, and that is enough: whoever repeats it is told "already", and parts of this or a
+lower number are late and of no use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from oncecast.pubsub.places import Places
+from oncecast.pubsub.results import PublishedRange
+
+
+class Part:
+    """Messages for one topic, by one attempt to make them."""
+
+    __slots__ = ("count", "place", "size", "time", "topic")
+
+    def __init__(self, place: int, topic: str, count: int, size: int, time: int) -> None:
+        self.place = place
+        self.topic = topic
+        self.count = count
+        self.size = size
+        self.time = time
+
+
+class Source:
+    __slots__ = ("published", "ranges", "staged")
+
+    def __init__(self) -> None:
+        self.published = -1
+        self.ranges: tuple[PublishedRange, ...] = ()
+        self.staged: dict[int, dict[str, Part]] = {}  # by number and name of the part
+
+    @property
+    def idle(self) -> bool:
+        return self.published < 0 and not self.staged
+
+
+class Staging:
+    __slots__ = ("_places", "bytes", "parts", "sources")
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.sources: dict[str, Source] = {}
+        self.parts = 0
+        self.bytes = 0
+
+    def find(self, source: str, number: int, part: str) -> Part | None:
+        known = self.sources.get(source)
+        return None if known is None else known.staged.get(number, {}).get(part)
+
+    def add(self, source: str, number: int, name: str, part: Part) -> None:
+        self.add_to(self.sources.setdefault(source, Source()), number, name, part)
+
+    def add_to(self, source: Source, number: int, name: str, part: Part) -> None:
+        source.staged.setdefault(number, {})[name] = part
+        self.parts += 1
+        self.bytes += part.size
+
+    def publish(
+        self, source: str, number: int, names: tuple[str, ...], ranges: tuple[PublishedRange, ...]
+    ) -> None:
+        """The named parts belong to topics now; all others up to `number` are of no more use."""
+        known = self.sources.setdefault(source, Source())
+        known.published, known.ranges = number, ranges
+        for name in names:
+            self._forget(known.staged[number].pop(name))
+        self.drop_up_to(source, number)
+
+    def drop(self, source: str, number: int) -> int:
+        """Drops the parts of a number and says how many they were."""
+        known = self.sources.get(source)
+        parts = known.staged.pop(number, {}) if known is not None else {}
+        for part in parts.values():
+            self._places.drop(part.place)
+            self._forget(part)
+        if known is not None and known.idle:
+            del self.sources[source]
+        return len(parts)
+
+    def drop_up_to(self, source: str, number: int) -> None:
+        known = self.sources[source]
+        for old in [each for each in known.staged if each <= number]:
+            self.drop(source, old)
+
+    def close(self, source: str) -> bool:
+        known = self.sources.get(source)
+        if known is None:
+            return False
+        for number in list(known.staged):
+            self.drop(source, number)
+        self.sources.pop(source, None)
+        return True
+
+    def expire(self, time: int) -> None:
+        """Drops every number of which the newest part was staged before `time`."""
+        old = [
+            (source, number)
+            for source, known in self.sources.items()
+            for number, parts in known.staged.items()
+            if next(reversed(parts.values())).time < time
+        ]
+        for source, number in old:
+            self.drop(source, number)
+
+    def before(self, place: int) -> Iterator[Part]:
+        for source in self.sources.values():
+            for parts in source.staged.values():
+                yield from (part for part in parts.values() if part.place < place)
+
+    def _forget(self, part: Part) -> None:
+        self.parts -= 1
+        self.bytes -= part.size

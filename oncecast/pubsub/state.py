@@ -1,0 +1,231 @@
+"""The machine's state as rows and back. A row of a topic follows the row of its topic.
+
+Only what the commands have led to is written, not how it happens to lie in memory: equal machines
+have equal bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+import msgspec
+
+from oncecast.kernel.protocol import Value
+from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.producer import Producer
+from oncecast.pubsub.registry import Registry
+from oncecast.pubsub.results import PublishedRange
+from oncecast.pubsub.retention import DEFAULT, Policy
+from oncecast.pubsub.staging import Part, Source, Staging
+from oncecast.pubsub.subscription import Subscription
+from oncecast.pubsub.topic import Topic
+
+VERSION = 1
+CHUNK_ROWS = 1000
+COLUMN_ROWS = 16384
+
+
+class HeadRow(Value):
+    version: int
+    limits: Limits
+    place: int
+    clock: int
+    lives: int
+    epochs: int
+
+
+class PlacesRow(Value):
+    places: bytes
+
+
+class TopicRow(Value):
+    id: int
+    name: str
+    policy: Policy
+    declared: bool
+    index: tuple[int, int, int, bool]
+    notes: tuple[tuple[int, int, int], ...]
+
+
+class IndexRow(Value):
+    columns: tuple[bytes, ...]
+
+
+class ProducerRow(Value):
+    name: str
+    epoch: int
+    life: str
+    next: int
+    runs: bytes
+
+
+class SubscriptionRow(Value):
+    name: str
+    epoch: int
+    attached: int
+    life: str
+    cursor: int
+    suspect_below: int
+    sought: str
+
+
+class SourceRow(Value):
+    name: str
+    published: int
+    ranges: tuple[PublishedRange, ...]
+
+
+class PartRow(Value):
+    number: int
+    name: str
+    place: int
+    topic: str
+    count: int
+    size: int
+    time: int
+
+
+Row = (
+    HeadRow | PlacesRow | TopicRow | IndexRow | ProducerRow | SubscriptionRow | SourceRow | PartRow
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Row])
+
+
+def chunks(registry: Registry) -> Iterator[bytes]:
+    some: list[Row] = []
+    for row in _rows(registry):
+        some.append(row)
+        if len(some) == CHUNK_ROWS or isinstance(row, IndexRow | PlacesRow):
+            yield _encoder.encode(some)
+            some.clear()
+    yield _encoder.encode(some)
+
+
+def restored(chunks: Iterable[bytes]) -> Registry:
+    rows = (row for chunk in chunks for row in _decoder.decode(chunk))
+    head = next(rows, None)
+    if not isinstance(head, HeadRow) or head.version != VERSION:
+        raise ValueError(
+            f"no state of version {VERSION}; restore it with the version that wrote it"
+        )
+    registry = Registry(head.limits)
+    registry.place, registry.clock = head.place, head.clock
+    registry.lives, registry.epochs = head.lives, head.epochs
+    _read(registry, rows)
+    for topic in registry.topics.values():
+        topic.rebuild()
+        registry.follow_age(topic)
+    return registry
+
+
+def _rows(registry: Registry) -> Iterator[Row]:
+    yield HeadRow(
+        VERSION,
+        registry.limits,
+        registry.place,
+        registry.clock,
+        registry.lives,
+        registry.epochs,
+    )
+    places = registry.places.column()
+    for at in range(0, len(places), COLUMN_ROWS):
+        yield PlacesRow(_packed(places[at : at + COLUMN_ROWS]))
+    for topic in registry.topics.values():
+        yield from _topic_rows(topic)
+    yield from _staging_rows(registry.staging)
+
+
+def _topic_rows(topic: Topic) -> Iterator[Row]:
+    index = topic.index
+    yield TopicRow(
+        topic.id, topic.name, topic.policy, topic.declared, index.summary(), index.notes()
+    )
+    for columns in index.rows(COLUMN_ROWS):
+        yield IndexRow(tuple(_packed(column) for column in columns))
+    for name, producer in topic.producers.items():
+        yield ProducerRow(
+            name, producer.epoch, producer.life, producer.next, _packed(producer.runs)
+        )
+    for name, each in topic.subscriptions.items():
+        yield SubscriptionRow(
+            name,
+            each.epoch,
+            each.attached,
+            each.life,
+            each.cursor,
+            each.suspect_below,
+            each.sought,
+        )
+
+
+def _staging_rows(staging: Staging) -> Iterator[Row]:
+    for name, source in staging.sources.items():
+        yield SourceRow(name, source.published, source.ranges)
+        for number, parts in source.staged.items():
+            for label, part in parts.items():
+                yield PartRow(
+                    number, label, part.place, part.topic, part.count, part.size, part.time
+                )
+
+
+def _read(registry: Registry, rows: Iterable[Row]) -> None:
+    """Rows say more of the topic or the source that was named last."""
+    topic = Topic(0, "", DEFAULT, False, registry.places)
+    source = Source()
+    for row in rows:
+        match row:
+            case HeadRow():
+                raise ValueError("two states in one; restore them one by one")
+            case PlacesRow():
+                registry.places.extend(_unpacked(row.places))
+            case TopicRow():
+                topic = Topic(row.id, row.name, row.policy, row.declared, registry.places)
+                topic.index.restore(row.index, row.notes)
+                registry.topics[row.name] = topic
+            case IndexRow():
+                topic.index.restore_rows(tuple(_unpacked(each) for each in row.columns))
+            case ProducerRow():
+                topic.producers[row.name] = _producer(row)
+            case SubscriptionRow():
+                topic.subscriptions[row.name] = _subscription(row)
+            case SourceRow():
+                source = registry.staging.sources[row.name] = Source()
+                source.published, source.ranges = row.published, row.ranges
+            case PartRow():
+                part = Part(row.place, row.topic, row.count, row.size, row.time)
+                registry.staging.add_to(source, row.number, row.name, part)
+            case _:
+                assert_never(row)
+
+
+def _producer(row: ProducerRow) -> Producer:
+    producer = Producer(row.epoch, row.life)
+    producer.next, producer.runs = row.next, _unpacked(row.runs)
+    return producer
+
+
+def _subscription(row: SubscriptionRow) -> Subscription:
+    subscription = Subscription(row.epoch, row.cursor)
+    subscription.attached, subscription.life = row.attached, row.life
+    subscription.suspect_below, subscription.sought = row.suspect_below, row.sought
+    return subscription
+
+
+def _packed(column: array[int]) -> bytes:
+    """Little-endian, as a replica on another machine may read it."""
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()
+
+
+def _unpacked(data: bytes) -> array[int]:
+    column = array("Q", data)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column

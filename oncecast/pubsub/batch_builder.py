@@ -1,0 +1,195 @@
+"""Packing: messages gathered one at a time or many at once, until they are built into a batch."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+
+from oncecast.pubsub.batch_layout import (
+    BYTES_MAX,
+    FRAME_BYTES,
+    HEADER_BYTES_MAX,
+    HEADERS_MAX,
+    KEY_BYTES_MAX,
+    MESSAGES_MAX,
+    NAME_BYTES_MAX,
+    NO_KEY,
+    Oversized,
+    Parts,
+    seal_columns,
+)
+
+ZSTD_FROM = 1024  # Bytes below which compressing is not worth the call.
+
+# What a message takes beside its bytes, at most: two lengths, a count and a time.
+_MESSAGE_BYTES = 20
+_PAIR_BYTES = 8
+
+
+class Builder:
+    """Gathers messages for one batch.
+
+    Most messages have no key and no headers, and share their time with their neighbours: these
+    cost two appends. The rest is kept by index.
+    """
+
+    __slots__ = ("_headers", "_keys", "_lengths", "_time", "_times", "_values", "bytes")
+
+    def __init__(self) -> None:
+        self.bytes = FRAME_BYTES  # so many the batch will have at most
+        self._values: list[bytes] = []
+        self._lengths: list[int] = []
+        self._keys: dict[int, bytes] = {}
+        self._headers: dict[int, list[tuple[bytes, bytes]]] = {}
+        self._times: dict[int, int] = {}
+        self._time: int | None = None  # of the first message
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def add(
+        self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None, timestamp: int
+    ) -> int:
+        """Takes a message, or raises and takes nothing. Returns its index in the batch."""
+        if type(value) is not bytes:
+            value = _to_bytes("value", value)
+        index = len(self._values)
+        length = len(value)
+        size = self.bytes + _MESSAGE_BYTES + length
+        if size > BYTES_MAX or index >= MESSAGES_MAX:
+            raise _oversized(index + 1, size)
+        if key is not None or headers or timestamp != self._time:
+            size = self._add_rest(index, size, key, headers, timestamp)
+        self._values.append(value)
+        self._lengths.append(length)
+        self.bytes = size
+        return index
+
+    def extend(self, values: Sequence[bytes], timestamp: int) -> int:
+        """Takes messages that are nothing but values. Returns the index of the first."""
+        if not set(map(type, values)) <= {bytes}:
+            values = [_to_bytes("value", value) for value in values]
+        lengths = list(map(len, values))
+        index = len(self._values)
+        count = index + len(values)
+        size = self.bytes + _MESSAGE_BYTES * len(values) + sum(lengths)
+        if size > BYTES_MAX or count > MESSAGES_MAX:
+            raise _oversized(count, size)
+        if timestamp != self._time and values:
+            self._set_times(range(index, count), to_time(timestamp))
+        self._values += values
+        self._lengths += lengths
+        self.bytes = size
+        return index
+
+    def build(self, *, zstd: int | None = None, zstd_from: int = ZSTD_FROM) -> bytes:
+        """The batch; `zstd` is a level. The builder stays as it is."""
+        count = len(self._values)
+        first = self._time or 0
+        times = [self._times.get(index, first) for index in range(count)] if self._times else []
+        counts = [0] * count if self._headers else []
+        for index, found in self._headers.items():
+            counts[index] = len(found)
+        pairs = [pair for found in self._headers.values() for pair in found]
+        parts = Parts(
+            times=_pack("q", times),
+            value_lengths=_pack("I", self._lengths),
+            key_lengths=_pack("I", self._key_lengths()),
+            header_counts=_pack("I", counts),
+            name_lengths=_pack("I", [len(name) for name, _ in pairs]),
+            header_lengths=_pack("I", [len(value) for _, value in pairs]),
+            values=b"".join(self._values),
+            keys=b"".join(self._keys.values()),
+            names=b"".join([name for name, _ in pairs]),
+            headers=b"".join([value for _, value in pairs]),
+        )
+        return seal_columns(parts, first, zstd=zstd, zstd_from=zstd_from)
+
+    def _add_rest(
+        self,
+        index: int,
+        size: int,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        timestamp: int,
+    ) -> int:
+        """What few messages have. Returns the new size; all is proved before any of it is kept."""
+        timestamp = to_time(timestamp)
+        if key is not None:
+            key = _to_bytes("key", key)
+            limit("key", len(key), KEY_BYTES_MAX)
+            size += len(key)
+        pairs = _to_pairs(headers) if headers else []
+        size += sum(_PAIR_BYTES + len(name) + len(value) for name, value in pairs)
+        if size > BYTES_MAX:
+            raise _oversized(index + 1, size)
+        if key is not None:
+            self._keys[index] = key
+        if pairs:
+            self._headers[index] = pairs
+        if timestamp != self._time:
+            self._set_times(range(index, index + 1), timestamp)
+        return size
+
+    def _set_times(self, indexes: range, timestamp: int) -> None:
+        if self._time is None:
+            self._time = timestamp
+        else:
+            self._times.update(dict.fromkeys(indexes, timestamp))
+
+    def _key_lengths(self) -> Sequence[int]:
+        if not self._keys:
+            return []
+        lengths = [NO_KEY] * len(self._values)
+        for index, key in self._keys.items():
+            lengths[index] = len(key)
+        return lengths
+
+
+def _pack(code: str, numbers: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(numbers)}{code}", *numbers)
+
+
+def _to_bytes(what: str, given: object) -> bytes:
+    """A copy of anything bytes-like: a buffer may change before the batch is built."""
+    if not isinstance(given, bytes | bytearray | memoryview):
+        raise TypeError(f"{what}: {type(given).__name__} given, bytes needed; encode it first")
+    return bytes(given)
+
+
+def to_time(given: object) -> int:
+    if not isinstance(given, int):
+        raise TypeError(f"timestamp: {type(given).__name__} given; microseconds as int needed")
+    limit("timestamp", abs(given), 2**63 - 1)
+    return given
+
+
+def _to_pairs(headers: Mapping[str, bytes]) -> list[tuple[bytes, bytes]]:
+    pairs = [(_to_name(name), _to_bytes(f"header {name!r}", x)) for name, x in headers.items()]
+    limit("number of headers", len(pairs), HEADERS_MAX)
+    for name, found in pairs:
+        limit(f"header {name.decode()!r}", len(found), HEADER_BYTES_MAX)
+    return pairs
+
+
+def _to_name(given: str) -> bytes:
+    try:
+        name = given.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"header {given!r}: its name is no Unicode; name it otherwise") from None
+    if not name:
+        raise ValueError("a header has an empty name; name it")
+    limit("header name", len(name), NAME_BYTES_MAX)
+    return name
+
+
+def limit(what: str, size: int, most: int) -> None:
+    if size > most:
+        raise Oversized(f"{what}: {size:,}, at most {most:,} are allowed")
+
+
+def _oversized(count: int, size: int) -> Oversized:
+    return Oversized(
+        f"a batch of {count:,} messages would have {size:,} bytes; at most {MESSAGES_MAX:,} and "
+        f"{BYTES_MAX:,} are allowed; build this one and begin another, or split the message"
+    )

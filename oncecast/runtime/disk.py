@@ -123,9 +123,10 @@ class SimulatedFile:
     def read(self, offset: int, size: int) -> bytes:
         return self._content().read(offset, size)
 
-    def data(self, offset: int) -> int:
+    def data(self, offset: int) -> tuple[int, int]:
         content = self._content()
-        return offset if offset < len(content.data) else content.size
+        end = min(len(content.data), content.size)
+        return (offset, end) if offset < end else (content.size, content.size)
 
     def write(self, offset: int, parts: Sequence[Buffer]) -> None:
         data = b"".join(parts)

@@ -27,8 +27,11 @@ class File(Protocol):
     def read(self, offset: int, size: int) -> bytes:
         """The bytes there: fewer than asked for only at the end of the file."""
 
-    def data(self, offset: int) -> int:
-        """Where the next byte that may not be zero lies, at or after `offset`; at most the size."""
+    def data(self, offset: int) -> tuple[int, int]:
+        """The next stretch, at or after `offset`, that may hold more than zeros: (start, end).
+
+        (size, size) if there is none.
+        """
 
     def write(self, offset: int, parts: Sequence[Buffer]) -> None:
         """All of the parts, one after the other."""
@@ -76,12 +79,16 @@ class OsFile:
             data += more
         return data
 
-    def data(self, offset: int) -> int:
+    def data(self, offset: int) -> tuple[int, int]:
+        size = self.size()
         try:
-            return os.lseek(self._fd, offset, os.SEEK_DATA)
+            # Zeros that were read ahead count as data for as long as they are cached.
+            os.posix_fadvise(self._fd, offset, 0, os.POSIX_FADV_DONTNEED)
+            start = os.lseek(self._fd, offset, os.SEEK_DATA)
+            return start, os.lseek(self._fd, start, os.SEEK_HOLE)
         except OSError as error:
             # ENXIO says that only a hole follows; any other error that nobody knows.
-            return self.size() if error.errno == errno.ENXIO else min(offset, self.size())
+            return size if error.errno == errno.ENXIO else min(offset, size), size
 
     def write(self, offset: int, parts: Sequence[Buffer]) -> None:
         for start in range(0, len(parts), _IOV_MAX):

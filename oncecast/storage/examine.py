@@ -161,17 +161,17 @@ class Examination:
         segment.first = segment.first or self.expected
         segment.end = self._start(segment)
         size = segment.file.size()
-        index = segment.index
+        assert segment.index is not None
         for found in segment.walk(segment.end):
             # What a cut file ends with is the cut's doing.
-            certain = found.end >= size and not segment.whole
+            certain = not segment.whole and found.end >= size
             if isinstance(found, Block):
-                self._block(segment, found, certain=certain)
+                self._block(segment, found, certain)
                 segment.end = found.end
-                if found.kind == store.RECORDS and index is not None:
-                    index.add(found.first, found.offset)
+                if found.kind == store.RECORDS:
+                    segment.index.add(found.first, found.offset)
             elif found.end < size or found.dirty_end > found.offset:  # Not free space at the end.
-                self._suspect(segment, found.offset, "unreadable bytes", certain=certain)
+                self._suspect(segment, found.offset, "unreadable bytes", certain)
                 segment.end = found.dirty_end
         if not segment.whole:
             self._suspect(segment, size, "file is cut off", certain=True)
@@ -188,7 +188,7 @@ class Examination:
         segment.index = Index()
         return 0
 
-    def _block(self, segment: Segment, block: Block, *, certain: bool) -> None:
+    def _block(self, segment: Segment, block: Block, certain: bool) -> None:
         if block.synced > self.findings.proven:
             self.findings.proven = block.synced
         if block.first == self.expected and block.body is not None and not self.open:
@@ -209,11 +209,11 @@ class Examination:
         self.open.clear()
         self.expected = block.first
         if block.body is None:
-            self._suspect(segment, block.offset, "checksum mismatch", certain=certain)
+            self._suspect(segment, block.offset, "checksum mismatch", certain)
             self.open.pop().last = block.first + block.records - 1
         self.expected += block.records
 
-    def _suspect(self, segment: Segment, offset: int, fact: str, *, certain: bool = False) -> None:
+    def _suspect(self, segment: Segment, offset: int, fact: str, certain: bool = False) -> None:
         suspect = Suspect(segment, offset, fact, self.expected, certain=certain)
         self.suspects.append(suspect)
         self.open.append(suspect)

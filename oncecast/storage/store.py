@@ -28,13 +28,13 @@ from oncecast.storage.disk import File
 MAGIC = b"\x8aocL"
 HEADER = struct.Struct("<4sIIIIIQQ")
 HEADER_BYTES = HEADER.size
-BLOCK_BYTES = 32 * 1024  # Small records gather up to here; a flipped bit costs no more than this.
+BLOCK_BYTES = 64 * 1024  # Small records gather up to here; a flipped bit costs no more than this.
 
 RECORDS, OPENING, MARKER, INDEX, END = range(5)
 
 _CHECKED = struct.Struct("<IIIIQQ")
 CHUNK = 512 * 1024
-_LARGE = 64 * 1024
+_LARGE = 32 * 1024
 _GLANCE = 256
 _unpack = HEADER.unpack_from
 _make = tuple.__new__
@@ -140,27 +140,39 @@ def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterat
 
 def _gap(file: File, seed: int, start: int, limit: int) -> Gap:
     """From `start` to the next intact header, or to the end of the file."""
-    at = dirty_end = start
-    while (at := file.data(at)) < limit:
-        chunk = file.read(at, CHUNK)
-        if chunk != _ZEROS[: len(chunk)]:
-            found = chunk.find(MAGIC, 1 if at == start else 0)
-            while found >= 0 and not _is_header(
-                chunk[found : found + HEADER_BYTES], seed + at + found
-            ):
-                found = chunk.find(MAGIC, found + 1)
-            if found >= 0:
-                return Gap(start, at + found, at + found)
-            dirty_end = at + len(chunk.rstrip(b"\0"))
-        if at + len(chunk) >= limit:
-            break
-        # A header may lie across two chunks.
-        at += max(len(chunk) - HEADER_BYTES + 1, 1)
+    dirty_end = start
+    for at, stop in _data(file, start, limit):
+        while at < stop:
+            chunk = file.read(at, min(CHUNK, stop - at))
+            if chunk != _ZEROS[: len(chunk)]:
+                found = _find_header(chunk, seed + at, 1 if at == start else 0)
+                if found >= 0:
+                    return Gap(start, at + found, at + found)
+                dirty_end = at + len(chunk.rstrip(b"\0"))
+            # A header may lie across two chunks.
+            at += len(chunk) if at + len(chunk) >= stop else len(chunk) - HEADER_BYTES + 1
     return Gap(start, limit, dirty_end)
 
 
-def _is_header(data: bytes, place: int) -> bool:
-    if len(data) < HEADER_BYTES:
-        return False
-    crc: int = _unpack(data)[1]
-    return crc == int(extend(place & _MASK, data[-_CHECKED.size :]))
+def _data(file: File, start: int, limit: int) -> list[tuple[int, int]]:
+    """What may be more than zeros. Asked first: a hole that is read begins to look like data."""
+    stretches = []
+    at, stop = file.data(start)
+    while at < limit:
+        # The zeros that a header ends with may lie in a hole.
+        stretches.append((at, min(stop + HEADER_BYTES, limit)))
+        at, stop = file.data(stop)
+    return stretches
+
+
+def _find_header(chunk: bytes, place: int, start: int) -> int:
+    """Where the next intact header begins, or -1."""
+    at = chunk.find(MAGIC, start)
+    while at >= 0:
+        head = chunk[at : at + HEADER_BYTES]
+        if len(head) == HEADER_BYTES:
+            check = extend(place + at & _MASK, head[-_CHECKED.size :])
+            if check == _unpack(head)[1]:
+                return at
+        at = chunk.find(MAGIC, at + 1)
+    return -1

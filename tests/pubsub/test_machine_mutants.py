@@ -1,0 +1,141 @@
+"""A checker that cannot fail is worthless: without any one of its rules the machine is found out.
+
+Each mutant replaces a piece of one function. Random runs against the model must notice it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+from oncecast.pubsub import state
+from oncecast.pubsub.administering import Administering
+from oncecast.pubsub.index import Index
+from oncecast.pubsub.producing import Producing
+from oncecast.pubsub.publishing import Publishing
+from oncecast.pubsub.registry import Registry
+from oncecast.pubsub.retention import Policy
+from oncecast.pubsub.staging import Staging
+from oncecast.pubsub.subscribing import Subscribing
+from oncecast.pubsub.subscription import Subscription
+from oncecast.pubsub.topic import Topic
+from tests.pubsub.machine_pair import random_run
+
+SEEDS = 40
+ANNOTATIONS = annotations.compiler_flag  # as in the file that a mutant comes from
+
+MUTANTS: dict[str, tuple[Any, str, str, str]] = {
+    # Puts.
+    "no dedup": (Topic, "put", "known = producer.next - put.sequence", "known = 0"),
+    "gap not detected": (Topic, "put", "if known < 0:", "if False:"),
+    "partial overlap appended whole": (Topic, "put", "- known\n", "* (put.count > known)\n"),
+    "overlap not skipped by readers": (Topic, "put", "(known, -1) if known else PLAIN", "PLAIN"),
+    "epoch of puts ignored": (Topic, "put", "if put.epoch != producer.epoch:", "if False:"),
+    "newer life not recognised": (
+        Producing, "open", "elif producer.life != command.life:", "elif False:",
+    ),
+    "lost reply to open fences its own life": (
+        Producing, "open", "elif producer.life != command.life:", "elif True:",
+    ),
+    "epochs counted anew by each record": (
+        Producing, "open", "Producer(registry.new_epoch(), ", "Producer(1, ",
+    ),
+    "anybody can close a producer": (
+        Producing, "close", "if command.epoch != producer.epoch:", "if False:",
+    ),
+    # Subscriptions.
+    "epoch of acks ignored": (Topic, "ack", "if ack.epoch != subscription.epoch:", "if False:"),
+    "acks not monotone": (Subscription, "acknowledge", "max(self.cursor, upto)", "upto"),
+    "acks beyond the end": (Topic, "ack", "if ack.upto > self.index.next:", "if False:"),
+    "life of readers ignored": (
+        Subscribing, "attach", "if subscription.life != command.life:", "if not subscription.life:",
+    ),
+    "nothing is suspect after a crash": (Subscription, "attach", "if self.life:", "if False:"),
+    "detach forgets what was handed out": (
+        Subscription, "detach", "max(self.suspect_below, handed)", "self.suspect_below",
+    ),
+    "ack undoes a seek": (Subscription, "seek", "self.epoch = epoch", "pass"),
+    "repeated seek is done again": (
+        Topic, "seek", "if seek.token == subscription.sought:", "if False:",
+    ),
+    "repeated subscribe starts again": (
+        Subscribing, "subscribe", "if known is not None:", "if False:",
+    ),
+    # Collection.
+    "collected above the low-water mark": (
+        Topic, "collect", "min(floor, self.low_water())", "min(floor, self.low_water() + 1)",
+    ),
+    "low-water mark of the fastest": (
+        Topic, "collect", "self.low_water()", "max(s.cursor for s in self.subscriptions.values())",
+    ),
+    "low-water mark forgets a seek back": (
+        Topic, "seek", "self._note_cursor(subscription.cursor, seek.subscription)", "pass",
+    ),
+    "unsubscribing keeps what was unread": (Topic, "unsubscribe", "self.collect(clock)", "pass"),
+    "hard limits wait for readers": (Topic, "collect", "and not self.policy.drop_unread", ""),
+    "age ends one tick early": (Policy, "floor", "- self.age_us + 1", "- self.age_us + 2"),
+    "bytes count one batch too few": (Index, "newest", "self._head) + 1", "self._head)"),
+    "places never let go": (Index, "drop_below", "self._alive.drop(place)", "pass"),
+    "carried but still needed where it was": (
+        Administering, "carry", "self._registry.places.drop(command.old)", "pass",
+    ),
+    "idle topics stay": (Registry, "release", "if topic.idle:", "if False:"),
+    "clock runs backwards": (Registry, "pass_time", "if at > self.clock:", "if True:"),
+    # Staged puts.
+    "publish not idempotent": (
+        Publishing, "publish", "command.number <= source.published", "False",
+    ),
+    "publish leaves out what is not staged": (
+        Publishing, "publish", "return NotStaged(command.source, command.number, name)", "continue",
+    ),
+    "late parts are taken": (Publishing, "stage", "command.number <= source.published", "False"),
+    "repeated part is staged again": (
+        Publishing, "stage", "command.part) is not None:", "command.part) is False:",
+    ),
+    "losing attempts stay": (Staging, "drop_up_to", "each <= number", "each < number"),
+    "source takes a producer's name": (
+        Publishing, "_publish_fault", "if producer is not None and producer.life:", "if False:",
+    ),
+    # Snapshots.
+    "dedup not in the snapshot": (state, "_producer", "row.next, ", "0, "),
+    "life not in the snapshot": (state, "_subscription", ", row.life", ', ""'),
+    "suspects not in the snapshot": (state, "_subscription", "row.suspect_below, ", "0, "),
+    "epochs not in the snapshot": (state, "restored", "head.lives, head.epochs", "head.lives, 0"),
+    "published not in the snapshot": (state, "_read", "row.published, row.ranges", "-1, ()"),
+    "notes not in the snapshot": (state, "_read", "(row.index, row.notes)", "(row.index, ())"),
+    "cursors not rebuilt": (Topic, "rebuild", "heapify(self._cursors)", "self._cursors.clear()"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_machine_without_this_rule_is_found_out(
+    mutant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVC-2 SVC-3 SVC-6 SVC-8 SVC-9 SVC-10"""
+    owner, name, rule, replacement = MUTANTS[mutant]
+    monkeypatch.setattr(owner, name, without(owner, name, rule, replacement))
+    assert any(noticed(seed) for seed in range(SEEDS)), f"nobody noticed: {mutant}"
+
+
+def without(owner: Any, name: str, rule: str, replacement: str) -> Any:
+    """The function with `rule` replaced."""
+    function = getattr(owner, name)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(rule) == 1, f"{rule!r} is not once in {name}; renew the mutant"
+    changed: dict[str, Any] = {}
+    names = vars(sys.modules[function.__module__])
+    code = compile(source.replace(rule, replacement), "mutant", "exec", ANNOTATIONS)
+    exec(code, names, changed)
+    return changed[name]
+
+
+def noticed(seed: int) -> bool:
+    try:
+        random_run(seed, 150)
+    except Exception:  # noqa: BLE001  # a mutant may fail in any way, as long as it does
+        return True
+    return False

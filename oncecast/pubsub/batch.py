@@ -11,8 +11,7 @@ Times are microseconds since 1970 and always handed in. `batch_layout` has the b
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from io import BytesIO
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -119,7 +118,8 @@ def messages(
 ) -> list[Message]:
     """The messages of a batch, or `count` of them after the first `skip`.
 
-    `offset` and `sequence` are those of the first message in the batch, whatever is skipped.
+    `offset` and `sequence` are those of the first message returned, so that an `Extent` of the
+    topic's index can be handed in as it is.
     """
     columns = open_columns(buffer)
     begin, end = _span(columns, skip, count)
@@ -127,13 +127,13 @@ def messages(
         map(
             Message,
             repeat(topic),
-            range(offset + begin, offset + end),
+            range(offset, offset + end - begin),
             _keys(columns, begin, end),
             _values(columns, begin, end),
             _headers(columns, begin, end),
             _times(columns, begin, end),
             repeat(producer),
-            range(sequence + begin, sequence + end),
+            range(sequence, sequence + end - begin),
             repeat(redelivered),
         )
     )
@@ -164,7 +164,7 @@ def _span(columns: Columns, skip: int, count: int | None) -> tuple[int, int]:
 
 def _values(columns: Columns, begin: int, end: int) -> list[bytes]:
     lengths = columns.numbers(columns.value_lengths, end)
-    read = _reader(columns, columns.values + sum(lengths[:begin]))
+    read = columns.reader(columns.values + sum(lengths[:begin]))
     return list(map(read, lengths[begin:]))
 
 
@@ -173,7 +173,7 @@ def _keys(columns: Columns, begin: int, end: int) -> Iterable[bytes | None]:
         return repeat(None)
     lengths = columns.numbers(columns.key_lengths, end)
     skipped = sum(length for length in lengths[:begin] if length != NO_KEY)
-    read = _reader(columns, columns.keys + skipped)
+    read = columns.reader(columns.keys + skipped)
     if NO_KEY not in lengths:
         return map(read, lengths[begin:])
     return [None if length == NO_KEY else read(length) for length in lengths[begin:]]
@@ -184,8 +184,8 @@ def _headers(columns: Columns, begin: int, end: int) -> Iterable[Mapping[str, by
         return repeat(NO_HEADERS)
     counts = columns.numbers(columns.header_counts, end)
     pairs = columns.header.pairs
-    names = map(_reader(columns, columns.names), columns.numbers(columns.name_lengths, pairs))
-    found = map(_reader(columns, columns.headers), columns.numbers(columns.header_lengths, pairs))
+    names = map(columns.reader(columns.names), columns.numbers(columns.name_lengths, pairs))
+    found = map(columns.reader(columns.headers), columns.numbers(columns.header_lengths, pairs))
     rest = islice(zip(map(bytes.decode, names), found, strict=True), sum(counts[:begin]), None)
     return [dict(islice(rest, count)) if count else NO_HEADERS for count in counts[begin:]]
 
@@ -194,11 +194,3 @@ def _times(columns: Columns, begin: int, end: int) -> Iterable[int]:
     if not columns.header.flags & TIMES:
         return repeat(columns.header.time)
     return struct.unpack_from(f"<{end - begin}q", columns.data, columns.times + 8 * begin)
-
-
-def _reader(columns: Columns, at: int) -> Callable[[int], bytes]:
-    """Reads the next so many bytes: three times faster than slices, for the counting is in C."""
-    # It shares the bytes, it does not copy them.
-    stream = BytesIO(columns.data)
-    stream.seek(at)
-    return stream.read

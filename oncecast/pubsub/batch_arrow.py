@@ -86,10 +86,10 @@ def to_arrow(
         _key_array(columns, data),
         _value_array(columns, data),
         _header_array(columns, data),
-        pa.arange(offset, offset + total),
+        pa.arange(offset - skip, offset - skip + total),
         _time_array(columns, data),
         pa.repeat(pa.scalar(producer, pa.string()), total),
-        pa.arange(sequence, sequence + total),
+        pa.arange(sequence - skip, sequence - skip + total),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA).slice(skip, count)
 

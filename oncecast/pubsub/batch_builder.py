@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from oncecast.pubsub.batch_layout import (
     BYTES_MAX,
@@ -84,26 +85,10 @@ class Builder:
 
     def build(self, *, zstd: int | None = None, zstd_from: int = ZSTD_FROM) -> bytes:
         """The batch; `zstd` is a level. The builder stays as it is."""
-        count = len(self._values)
-        first = self._time or 0
-        times = [self._times.get(index, first) for index in range(count)] if self._times else []
-        counts = [0] * count if self._headers else []
-        for index, found in self._headers.items():
-            counts[index] = len(found)
-        pairs = [pair for found in self._headers.values() for pair in found]
-        parts = Parts(
-            times=_pack("q", times),
-            value_lengths=_pack("I", self._lengths),
-            key_lengths=_pack("I", self._key_lengths()),
-            header_counts=_pack("I", counts),
-            name_lengths=_pack("I", [len(name) for name, _ in pairs]),
-            header_lengths=_pack("I", [len(value) for _, value in pairs]),
-            values=b"".join(self._values),
-            keys=b"".join(self._keys.values()),
-            names=b"".join([name for name, _ in pairs]),
-            headers=b"".join([value for _, value in pairs]),
-        )
-        return seal_columns(parts, first, zstd=zstd, zstd_from=zstd_from)
+        parts = Parts(value_lengths=_pack("I", self._lengths), values=b"".join(self._values))
+        if self._times or self._keys or self._headers:
+            parts = self._with_rest(parts)
+        return seal_columns(parts, self._time or 0, zstd=zstd, zstd_from=zstd_from)
 
     def _add_rest(
         self,
@@ -114,36 +99,58 @@ class Builder:
         timestamp: int,
     ) -> int:
         """What few messages have. Returns the new size; all is proved before any of it is kept."""
-        timestamp = to_time(timestamp)
+        pairs = _to_pairs(headers) if headers else []
+        for name, value in pairs:
+            size += _PAIR_BYTES + len(name) + len(value)
         if key is not None:
-            key = _to_bytes("key", key)
+            if type(key) is not bytes:
+                key = _to_bytes("key", key)
             limit("key", len(key), KEY_BYTES_MAX)
             size += len(key)
-        pairs = _to_pairs(headers) if headers else []
-        size += sum(_PAIR_BYTES + len(name) + len(value) for name, value in pairs)
         if size > BYTES_MAX:
             raise _oversized(index + 1, size)
+        if timestamp != self._time:
+            self._set_times(range(index, index + 1), to_time(timestamp))
         if key is not None:
             self._keys[index] = key
         if pairs:
             self._headers[index] = pairs
-        if timestamp != self._time:
-            self._set_times(range(index, index + 1), timestamp)
         return size
 
     def _set_times(self, indexes: range, timestamp: int) -> None:
         if self._time is None:
             self._time = timestamp
         else:
-            self._times.update(dict.fromkeys(indexes, timestamp))
+            for index in indexes:
+                self._times[index] = timestamp
 
-    def _key_lengths(self) -> Sequence[int]:
-        if not self._keys:
-            return []
-        lengths = [NO_KEY] * len(self._values)
-        for index, key in self._keys.items():
-            lengths[index] = len(key)
-        return lengths
+    def _with_rest(self, parts: Parts) -> Parts:
+        count = len(self._values)
+        if self._times:
+            times = [self._time or 0] * count
+            for index, time in self._times.items():
+                times[index] = time
+            parts = parts._replace(times=_pack("q", times))
+        if self._keys:
+            lengths = [NO_KEY] * count
+            for index, key in self._keys.items():
+                lengths[index] = len(key)
+            parts = parts._replace(
+                key_lengths=_pack("I", lengths), keys=b"".join(self._keys.values())
+            )
+        if self._headers:
+            counts = [0] * count
+            for index, found in self._headers.items():
+                counts[index] = len(found)
+            names, values = zip(*chain.from_iterable(self._headers.values()), strict=True)
+            parts = parts._replace(
+                header_counts=_pack("I", counts),
+                name_lengths=_pack("I", list(map(len, names))),
+                header_lengths=_pack("I", list(map(len, values))),
+                names=b"".join(names),
+                headers=b"".join(values),
+            )
+        return parts
 
 
 def _pack(code: str, numbers: Sequence[int]) -> bytes:
@@ -165,10 +172,14 @@ def to_time(given: object) -> int:
 
 
 def _to_pairs(headers: Mapping[str, bytes]) -> list[tuple[bytes, bytes]]:
-    pairs = [(_to_name(name), _to_bytes(f"header {name!r}", x)) for name, x in headers.items()]
-    limit("number of headers", len(pairs), HEADERS_MAX)
-    for name, found in pairs:
-        limit(f"header {name.decode()!r}", len(found), HEADER_BYTES_MAX)
+    limit("number of headers", len(headers), HEADERS_MAX)
+    pairs = []
+    for name, value in headers.items():
+        if type(value) is not bytes:
+            value = _to_bytes(f"header {name!r}", value)
+        if len(value) > HEADER_BYTES_MAX:
+            limit(f"header {name!r}", len(value), HEADER_BYTES_MAX)
+        pairs.append((_to_name(name), value))
     return pairs
 
 

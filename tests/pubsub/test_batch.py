@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,7 +70,8 @@ def test_reading_starts_and_ends_anywhere_in_a_batch(
 ) -> None:
     data = packed(rows, zstd=1 if zstd else None, zstd_from=0)
     end = None if count is None else skip + count
-    assert batch.messages(data, **PLACE, skip=skip, count=count) == expected(rows)[skip:end]
+    # The place is that of the first message returned, as in an extent of the index.
+    assert batch.messages(data, **PLACE, skip=skip, count=count) == expected(rows[skip:end])
     assert batch.values(data, skip, count) == batch.values(data)[skip:end]
 
 
@@ -223,3 +227,15 @@ def test_our_own_formats_cannot_be_taken_by_others() -> None:
 def test_negative_places_are_refused(skip: int, count: int | None) -> None:
     with pytest.raises(ValueError, match="negative"):
         batch.values(batch.encode([b"a"], timestamps=0), skip, count)
+
+
+def test_the_page_has_the_layout_and_the_limits_of_the_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "batch.md").read_text()
+    fields = re.findall(r"^\| (\d+) \| (\d) \| (.+?) \|", page, re.MULTILINE)
+    ends = list(accumulate(int(size) for _, size, _ in fields))
+    assert [int(at) for at, _, _ in fields] == [0, *ends[:-1]]
+    assert ends[-1] == batch_layout.HEADER_BYTES
+    assert [name.replace(" ", "_") for *_, name in fields] == list(batch.Header.__struct_fields__)
+    assert batch_layout.MAGIC.hex(" ") in page
+    for limit in ("MESSAGES_MAX", "BYTES_MAX", "KEY_BYTES_MAX", "HEADERS_MAX", "NAME_BYTES_MAX"):
+        assert re.search(rf"\b{getattr(batch_layout, limit):,} \|$", page, re.MULTILINE), limit

@@ -183,6 +183,15 @@ def test_lies_in_the_header_break_no_reader(data: st.DataObject) -> None:
             ),
             "not UTF-8",
         ),
+        (
+            made(
+                value_lengths=lengths(0),
+                header_counts=lengths(1),
+                name_lengths=lengths(0),
+                header_lengths=lengths(0),
+            ),
+            "header name: 0 to 0, but 1 to 255",
+        ),
     ],
 )
 def test_lies_are_named(data: bytes, text: str) -> None:

@@ -199,7 +199,7 @@ def behind(disk: OsDisk, scan_from: int) -> list[tuple[str, int, int]]:
         segment.look()
         if segment.blank:
             continue
-        start = segment.load_index().find(scan_from) if segment.first < scan_from else 0
+        start = segment.load_index().find(scan_from)[1] if segment.first < scan_from else 0
         end = max(found.end for found in segment.walk(start) if hasattr(found, "body"))
         segment.close()
         parts.append((name, start, end))

@@ -3,6 +3,7 @@
 A failed fsync stops the node; a torn tail is cut off; corruption is named and never served.
 """
 
+from oncecast.storage.dirty import Unsynced
 from oncecast.storage.disk import Buffer, Disk, File, OsDisk
 from oncecast.storage.errors import (
     Corrupt,
@@ -15,7 +16,7 @@ from oncecast.storage.errors import (
     WrongFormat,
 )
 from oncecast.storage.examine import Damage
-from oncecast.storage.log import Log, Unsynced
+from oncecast.storage.log import Log
 from oncecast.storage.recovery import Recovery
 
 __all__ = [

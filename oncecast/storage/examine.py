@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from oncecast.storage import store
 from oncecast.storage.disk import Disk
 from oncecast.storage.errors import Corrupt
-from oncecast.storage.segment import Index, Segment, log_name, serials
+from oncecast.storage.segment import OPENING_BYTES, Index, Segment, log_name, serials
 from oncecast.storage.store import Block
 
 
@@ -28,8 +28,8 @@ from oncecast.storage.store import Block
 class Damage:
     """A place where something is not as it was written.
 
-    The records from `first` to `last` are lost here: none if `last` < `first`, and nobody knows how
-    many if `last` is None.
+    The records from `first` to `last` are lost here: none if `last` < `first`. Where nobody knows,
+    `first` is 0 or `last` is None.
     """
 
     file: str
@@ -41,6 +41,8 @@ class Damage:
     def __str__(self) -> str:
         if self.last is None:
             lost = f"record {self.first} and later may be lost"
+        elif self.first == 0:
+            lost = f"record {self.last} and earlier may be lost"
         elif self.last < self.first:
             lost = "no record is lost"
         elif self.last == self.first:
@@ -182,8 +184,8 @@ class Examination:
         if segment is not self.findings.segments[-1] and segment.first < self.scan_from:
             segment.index = segment.stored_index()
             if segment.index is not None:
-                at = segment.index.find(self.scan_from)
-                self.expected = 0 if at else self.expected
+                number, at = segment.index.find(self.scan_from)
+                self.expected = number or self.expected
                 return at
         segment.index = Index()
         return 0
@@ -198,7 +200,8 @@ class Examination:
             self.expected = block.first
             for suspect in self.open:
                 # Truncation made this the oldest segment, and it waits until the head is synced.
-                suspect.first, suspect.certain = block.first, True
+                suspect.certain = True
+                suspect.first = block.first if block.offset == OPENING_BYTES else 0
         if block.first < self.expected:
             self._suspect(segment, block.offset, "records out of order")
             return
@@ -221,9 +224,9 @@ class Examination:
     def judge(self) -> None:
         findings = self.findings
         # Who asks for what lies behind a snapshot vouches for what the snapshot stands for.
-        findings.proven = max(findings.proven, self.scan_from - 1)
+        synced = max(findings.proven, self.scan_from - 1)
         for suspect in self.suspects:
-            if suspect.certain or suspect.first <= findings.proven:
+            if suspect.certain or suspect.first <= synced:
                 findings.damage.append(suspect.damage())
             elif findings.tail is None:
                 findings.tail = Tail(suspect.segment, suspect.offset, suspect.first)

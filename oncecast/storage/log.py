@@ -21,10 +21,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from oncecast.storage import store
-from oncecast.storage.disk import Buffer, Disk, File
-from oncecast.storage.errors import DiskFull, NoSuchRecord, RecordTooLarge, StorageError, SyncFailed
+from oncecast.storage.dirty import Dirty, Unsynced
+from oncecast.storage.disk import Buffer, Disk
+from oncecast.storage.errors import DiskFull, NoSuchRecord, RecordTooLarge, StorageError
 from oncecast.storage.recovery import Recovered, recover
 from oncecast.storage.segment import OPENING_BYTES, Segment
+
+__all__ = ["RECORD_BYTES_MAX", "SEGMENT_BYTES", "Log", "Unsynced"]
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 RECORD_BYTES_MAX = 1024 * 1024 * 1024
@@ -32,26 +35,6 @@ RECORD_BYTES_MAX = 1024 * 1024 * 1024
 _OWN_BLOCK = store.BLOCK_BYTES // 4  # Records from this size on are neither copied nor grouped.
 _SLACK = 3 * store.HEADER_BYTES + 4  # The open group's header, the record's own, and a marker's.
 _WARM = 16  # Sealed segments whose file and index stay at hand for reading.
-
-
-class Unsynced:
-    """What has been written and is not yet durable."""
-
-    def __init__(self, log: Log, stamp: int, dirty: list[File | Disk]) -> None:
-        self.number = log.written
-        self.stamp = stamp
-        self.done = False
-        self._log = log
-        self._dirty = dirty
-
-    def sync(self) -> None:
-        """fdatasync, in any thread. Then the log's owner calls `log.synced_to(this)`."""
-        for each in self._dirty:
-            try:
-                each.sync()
-            except OSError as error:
-                raise self._log.poison("fsync", error) from error
-        self.done = True
 
 
 class Log:
@@ -68,13 +51,9 @@ class Log:
         self._pending = 0
         self._unwritten: list[Segment] = []  # Rolled away with blocks still in memory,
         self._unsealed: list[Segment] = []  # and until all of it is synced.
-        self._dirty: dict[
-            File | Disk, int
-        ] = {}  # What needs a sync, and the stamp of its last change.
-        self._stamp = self._handed = 0
+        self._dirty = Dirty()
         self._marked = recovered.marked
         self._warm: OrderedDict[int, Segment] = OrderedDict()
-        self._failed: SyncFailed | None = None
         if not self._segments or not self._segments[-1].whole:
             self._roll(segment_bytes)
             self.sync()
@@ -112,7 +91,7 @@ class Log:
 
     def append(self, *parts: Buffer) -> int:
         """Buffer a record, given in parts; its number. DiskFull leaves all as it was."""
-        self._check()
+        self._dirty.check()
         # Who hands in something mutable may change it before it is written.
         whole = [part if type(part) is bytes else bytes(part) for part in parts]
         size = sum(map(len, whole))
@@ -151,7 +130,7 @@ class Log:
         Without a note, damage in the last group looks like the torn tail of a crash. Worth a
         call when idle; the note is written and synced like a record.
         """
-        self._check()
+        self._dirty.check()
         if self.synced < self.last or self._marked == self.last:
             return False
         self._active.put(store.MARKER, self.last + 1, 0, self.synced, ())
@@ -176,7 +155,7 @@ class Log:
             with suppress(OSError):
                 segment.remove()
             raise self._refused(size, error) from error
-        self._touch(segment.file)
+        self._dirty.touch(segment.file)
         return segment
 
     def _grow(self, segment: Segment, size: int) -> None:
@@ -184,14 +163,14 @@ class Log:
             segment.allocate(size)
         except OSError as error:
             raise self._refused(size, error) from error
-        self._touch(segment.file)
+        self._dirty.touch(segment.file)
 
     def _refused(self, size: int, error: OSError) -> StorageError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return DiskFull(
                 f"no room for a segment of {size} bytes; free disk space or truncate the log"
             )
-        return self.poison("allocation", error)
+        return self._dirty.fail("allocation", error)
 
     def _roll(self, size: int) -> None:
         """Go on in a new segment of at least `size` bytes."""
@@ -199,12 +178,7 @@ class Log:
             self._spare = self._create(size)
         elif self._spare.allocated < size:
             self._grow(self._spare, size)
-        if self._spare.file in self._dirty:  # Unlucky: it was needed before the next sync.
-            try:
-                self._spare.file.sync()
-            except OSError as error:
-                raise self.poison("fsync", error) from error
-            del self._dirty[self._spare.file]
+        self._dirty.sync_now(self._spare.file)  # Rare: it was needed before the next sync came.
         if not self._spare_ready:
             self._publish_spare()
         if self._segments:
@@ -220,23 +194,19 @@ class Log:
         try:
             self._spare.publish()
         except OSError as error:
-            raise self.poison("rename", error) from error
+            raise self._dirty.fail("rename", error) from error
         self._spare_ready = True
-        self._touch(self._disk)
+        self._dirty.touch(self._disk)
 
     # Writing and syncing
 
     def write(self) -> Unsynced | None:
         """Hand everything to the operating system. None if there is nothing new to sync."""
         self._write_out()
-        return None if self._handed == self._stamp else self._hand_over()
-
-    def _hand_over(self) -> Unsynced:
-        self._handed = self._stamp
-        return Unsynced(self, self._stamp, list(self._dirty))
+        return self._dirty.hand_over(self.written) if self._dirty.changed else None
 
     def _write_out(self) -> None:
-        self._check()
+        self._dirty.check()
         self._close_group()
         if self._pending:
             for segment in (*self._unwritten, self._active):
@@ -252,15 +222,14 @@ class Log:
         try:
             segment.write()
         except OSError as error:
-            raise self.poison("write", error) from error
-        self._touch(segment.file)
+            raise self._dirty.fail("write", error) from error
+        self._dirty.touch(segment.file)
 
     def synced_to(self, done: Unsynced) -> None:
         """The owner learns that a sync succeeded. In the order of the writes."""
-        self._check()
-        assert done.done
+        self._dirty.check()
+        self._dirty.settle(done)
         self.synced = max(self.synced, done.number)
-        self._dirty = {each: stamp for each, stamp in self._dirty.items() if stamp > done.stamp}
         if self._spare and not self._spare_ready and self._spare.file not in self._dirty:
             self._publish_spare()
         while self._unsealed and self._unsealed[0].file not in self._dirty:
@@ -274,25 +243,9 @@ class Log:
         """Write and sync all that was appended, here and now, whatever was handed out before."""
         self._write_out()
         if self._dirty:
-            unsynced = self._hand_over()
+            unsynced = self._dirty.hand_over(self.written)
             unsynced.sync()
             self.synced_to(unsynced)
-
-    def _touch(self, what: File | Disk) -> None:
-        self._stamp += 1
-        self._dirty[what] = self._stamp
-
-    def poison(self, doing: str, error: OSError) -> SyncFailed:
-        """After this the log takes nothing any more."""
-        self._failed = SyncFailed(
-            f"{doing} failed: {error.strerror or error}; what is on disk is unknown: "
-            "stop the node, check the disk, start it again"
-        )
-        return self._failed
-
-    def _check(self) -> None:
-        if self._failed is not None:
-            raise self._failed
 
     # Reading
 
@@ -342,7 +295,7 @@ class Log:
 
         One by one and oldest first, so that a crash leaves no hole.
         """
-        self._check()
+        self._dirty.check()
         while len(self._segments) > 1:
             following = self._segments[1].first
             if following > min(before, self.synced):
@@ -353,11 +306,11 @@ class Log:
                 oldest.remove()
                 self._disk.sync()
             except OSError as error:
-                raise self.poison("remove", error) from error
+                raise self._dirty.fail("remove", error) from error
 
     def close(self) -> None:
         """Sync, note that all is synced, and let go of the files. A poisoned log only lets go."""
-        if self._failed is None:
+        if not self._dirty.failed:
             self.sync()
             if self.mark():
                 self.sync()

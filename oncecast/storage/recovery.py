@@ -67,6 +67,7 @@ def _drop_tail(disk: Disk, findings: Findings) -> None:
     while findings.segments[-1] is not tail.segment:
         findings.segments.pop().remove()
         disk.sync()
+    tail.segment.remove_index()
     tail.segment.wipe(tail.offset)
     if tail.segment.index is not None:
         tail.segment.index.cut(tail.first)

@@ -58,10 +58,10 @@ class Index:
             self._numbers.append(number)
             self._offsets.append(offset)
 
-    def find(self, number: int) -> int:
-        """Where to begin looking for the record."""
+    def find(self, number: int) -> tuple[int, int]:
+        """Where to begin looking for a record: (number, offset) of a block; (0, 0) is the head."""
         at = bisect_right(self._numbers, number) - 1
-        return self._offsets[at] if at >= 0 else 0
+        return (self._numbers[at], self._offsets[at]) if at >= 0 else (0, 0)
 
     def cut(self, number: int) -> None:
         """Forget the records from `number` on."""
@@ -187,7 +187,7 @@ class Segment:
         """
         index = self.index or self.load_index()
         ahead = store.CHUNK if stop - number > 1 else store.BLOCK_BYTES + INDEX_EVERY
-        for found in self.walk(index.find(number), ahead=ahead):
+        for found in self.walk(index.find(number)[1], ahead=ahead):
             if number >= stop:
                 return
             if isinstance(found, Gap) or found.kind != store.RECORDS:
@@ -236,7 +236,7 @@ class Segment:
             block = store.read_block(file, self.seed, 0)
         finally:
             file.close()
-        if block is None or block.body is None or block.kind != store.INDEX:
+        if block is None or block.body is None or block.first != self.first:
             return None
         return Index.decode(block.body)
 
@@ -259,9 +259,14 @@ class Segment:
 
     def remove(self) -> None:
         self.close()
-        for name in (index_name(self.serial), new_name(self.serial), self.name):
+        self.remove_index()
+        for name in (new_name(self.serial), self.name):
             with suppress(FileNotFoundError):
                 self.disk.remove(name)
+
+    def remove_index(self) -> None:
+        with suppress(FileNotFoundError):
+            self.disk.remove(index_name(self.serial))
 
     def cool(self) -> None:
         """Give back the file and the memory; both come again when asked for."""

@@ -9,8 +9,9 @@ import pytest
 
 from oncecast.runtime.disk import SimulatedDisk
 from oncecast.storage import recovery, segment, snapshot
+from oncecast.storage.dirty import Unsynced
 from oncecast.storage.errors import StorageError
-from oncecast.storage.log import Log, Unsynced
+from oncecast.storage.log import Log
 from oncecast.storage.segment import Segment
 
 SEGMENT_BYTES = 2048

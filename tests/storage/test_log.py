@@ -299,6 +299,20 @@ def test_a_bad_index_is_rebuilt(harm: str) -> None:
     assert rebuilt is not None
 
 
+def test_the_index_of_a_segment_that_lost_its_tail_goes_with_it() -> None:
+    disk = a_disk()
+    log = a_log_with(10, disk)
+    first_lost = log.last + 1
+    log.append(bytes(3000))
+    log.append(bytes(3000))  # In the next segment, and in the same group.
+    log.sync()
+    assert "00000001.idx" in disk.names()
+    disk.flip("00000001.log", SEGMENT_BYTES // 2, 0)
+    log = open_log(disk)
+    assert log.last == first_lost - 1
+    assert "00000001.idx" not in disk.names()
+
+
 def test_a_mark_tells_damage_in_the_last_record_from_a_torn_tail() -> None:
     disk = a_disk()
     log = a_log_with(1, disk)

@@ -91,6 +91,8 @@ class Index:
         """Lets the messages before `offset` go, and the batches of which nothing is left."""
         self.first = offset
         head = self._head
+        if head + 1 < len(self._offsets) and offset < self._offsets[head + 1]:
+            return
         stop = len(self._places) if offset >= self.next else self._entry(offset)
         if stop <= head:
             return

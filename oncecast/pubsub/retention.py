@@ -42,10 +42,8 @@ class Policy(Value):
 
     def floor(self, index: Index, clock: int) -> int:
         """The offset below which this policy does not ask to keep."""
-        if self.keep_all:
-            return index.first
-        if not self.retains:
-            return index.next
+        if not self.age_us and not self.bytes_max:
+            return index.first if self.keep_all else index.next
         floor = index.first
         if self.age_us:
             floor = max(floor, index.since(clock - self.age_us + 1))

@@ -1,0 +1,44 @@
+"""docs/machine.md says what the machine takes, answers, refuses and limits."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from oncecast.pubsub.commands import Command
+from oncecast.pubsub.errors import REFUSALS
+from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.results import Done
+
+PAGE = (Path(__file__).parents[2] / "docs" / "machine.md").read_text()
+
+
+def signature(kind: type[msgspec.Struct]) -> str:
+    return f"{kind.__name__}({', '.join(kind.__struct_fields__)})"
+
+
+@pytest.mark.parametrize("kind", [*get_args(Command), *get_args(Done)])
+def test_command_or_result_is_on_the_page_with_its_fields(kind: type[msgspec.Struct]) -> None:
+    assert f"`{signature(kind)}`" in PAGE
+
+
+def test_exactly_the_codes_that_exist_are_on_the_page() -> None:
+    """SVC-7"""
+    table = PAGE.partition("## Commands")[2].partition("`start` is")[0]
+    rows = [line.rsplit("|", 2)[1] for line in table.splitlines() if line.startswith("| `")]
+    named = {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)}
+    assert named == {kind.code for kind in REFUSALS}
+
+
+def test_exactly_the_limits_that_exist_are_on_the_page_with_their_defaults() -> None:
+    """SVC-7"""
+    table = PAGE.partition("## Limits")[2]
+    named = {
+        (name, int(value)) for name, value in re.findall(r"^\| `(\w+)` \| (\d+) ", table, re.M)
+    }
+    limits = Limits()
+    assert named == {(name, getattr(limits, name)) for name in Limits.__struct_fields__}

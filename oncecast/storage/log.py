@@ -32,7 +32,7 @@ __all__ = ["RECORD_BYTES_MAX", "SEGMENT_BYTES", "Log", "Unsynced"]
 SEGMENT_BYTES = 64 * 1024 * 1024
 RECORD_BYTES_MAX = 1024 * 1024 * 1024
 
-_OWN_BLOCK = store.BLOCK_BYTES // 4  # Records from this size on are neither copied nor grouped.
+_OWN_BLOCK = 16 * 1024  # Records from this size on are neither copied nor grouped.
 _SLACK = 3 * store.HEADER_BYTES + 4  # The open group's header, the record's own, and a marker's.
 _WARM = 16  # Sealed segments whose file and index stay at hand for reading.
 

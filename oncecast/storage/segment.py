@@ -186,7 +186,7 @@ class Segment:
         Raises Corrupt at the first record that cannot be read.
         """
         index = self.index or self.load_index()
-        ahead = store.CHUNK if stop - number > 1 else store.BLOCK_BYTES + INDEX_EVERY
+        ahead = store.CHUNK if stop - number > 1 else 2 * INDEX_EVERY
         for found in self.walk(index.find(number)[1], ahead=ahead):
             if number >= stop:
                 return

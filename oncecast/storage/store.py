@@ -28,14 +28,14 @@ from oncecast.storage.disk import File
 MAGIC = b"\x8aocL"
 HEADER = struct.Struct("<4sIIIIIQQ")
 HEADER_BYTES = HEADER.size
-BLOCK_BYTES = 64 * 1024  # Small records gather up to here; a flipped bit costs no more than this.
+BLOCK_BYTES = 128 * 1024  # Small records gather up to here; a flipped bit costs no more than this.
 
 RECORDS, OPENING, MARKER, INDEX, END = range(5)
 
-_CHECKED = struct.Struct("<IIIIQQ")
-CHUNK = 512 * 1024
-_LARGE = 32 * 1024
-_GLANCE = 256
+CHUNK = 512 * 1024  # How much is read at once,
+_LARGE = 32 * 1024  # except bodies above this that do not lie in the chunk,
+_GLANCE = 256  # and, behind one of those, the next header.
+_CHECKED = struct.Struct("<IIIIQQ")  # The part of the header under its checksum.
 _unpack = HEADER.unpack_from
 _make = tuple.__new__
 _ZEROS = bytes(CHUNK)

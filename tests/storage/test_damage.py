@@ -13,7 +13,7 @@ from oncecast.storage import examine, store
 from oncecast.storage.errors import Corrupt, StorageError
 from oncecast.storage.log import Log
 
-SEGMENT_BYTES = 1536
+SEGMENT_BYTES = 1024
 NAMES = [f"{serial:08}.{kind}" for serial in (1, 2, 3, 4) for kind in ("log", "idx")][:-1]
 
 Harm = Callable[[SimulatedDisk, str, int], None]
@@ -22,13 +22,13 @@ Harm = Callable[[SimulatedDisk, str, int], None]
 @cache
 def records() -> list[bytes]:
     dice = Random(7)
-    sizes = [dice.choice((0, 1, 4, 8, 16, 32)) for _ in range(299)] + [400]
+    sizes = [dice.choice((0, 1, 4, 9, 20)) for _ in range(239)] + [300]
     return [dice.randbytes(size) for size in sizes]
 
 
 @cache
 def files(*, closed: bool) -> dict[str, bytes]:
-    """The files of a log of 300 records in four segments, in groups of 1 to 40, each synced."""
+    """The files of a log of 240 records in four segments, in groups of 1 to 40, each synced."""
     disk = SimulatedDisk(Random(1))
     log = Log.open(disk, segment_bytes=SEGMENT_BYTES)
     dice = Random(3)

@@ -1,8 +1,8 @@
 """What will happen, in order of time; of two things at the same time the older comes first.
 
 Events are dropped into buckets of a millisecond and a bucket is sorted when its time has come: with
-thousands of nodes that is twice as fast as one large heap, and just as exact. The sort is stable, so
-the order in which events were put on the agenda decides between equals.
+thousands of nodes that is twice as fast as one large heap, and just as exact. The sort is stable,
+so the order in which events were put on the agenda decides between equals.
 """
 
 from __future__ import annotations
@@ -24,55 +24,52 @@ class Agenda:
     def __init__(self) -> None:
         self.now = 0.0
         self.done = 0  # events worked off so far
-        self._buckets: dict[int, list[Event]] = {}
-        self._keys: list[int] = []  # a heap of the buckets' keys
-        self._current = -1  # the bucket being worked off
+        self.buckets: dict[float, list[Event]] = {}  # those to come, in no order
+        self._keys: list[float] = []  # a heap of theirs
+        self._current: list[Event] = []  # the one being worked off, sorted
+        self._until = 0.0  # its key
 
     def at(self, time: float, action: Action, first: Any, second: Any) -> None:
-        key = int(time * BUCKETS_PER_SECOND)
-        try:
-            bucket = self._buckets[key]
-        except KeyError:
-            bucket = self._buckets[key] = []
+        key = time * BUCKETS_PER_SECOND // 1.0
+        if key in self.buckets:
+            self.buckets[key].append((time, action, first, second))
+        elif key > self._until:
+            self.buckets[key] = [(time, action, first, second)]
             heappush(self._keys, key)
-        if key <= self._current:
-            assert time >= self.now, "the past cannot be changed"
-            insort(bucket, (time, action, first, second), key=BY_TIME)
         else:
-            bucket.append((time, action, first, second))
+            assert time >= self.now, "the past cannot be changed"
+            insort(self._current, (time, action, first, second), key=BY_TIME)
 
     def run(self, until: float) -> None:
         """Work off everything up to and including `until`."""
-        last = int(until * BUCKETS_PER_SECOND)
-        keys, buckets = self._keys, self._buckets
-        while keys and keys[0] < last:
-            self._current = key = keys[0]
-            bucket = buckets[key]
-            bucket.sort(key=BY_TIME)
-            for event in bucket:  # what is put into it meanwhile is sorted in behind us
-                self.now, action, first, second = event
-                action(first, second)
-            self.done += len(bucket)
-            del buckets[key]
-            heappop(keys)
-        if keys and keys[0] == last:
-            self._run_partly(buckets[last], until)
-        self._current = last  # part of it is over: what comes into it must be sorted in
+        last = until * BUCKETS_PER_SECOND // 1.0
+        self._finish(until)
+        while self._keys and self._keys[0] <= last:
+            self._until = heappop(self._keys)
+            self._current = self.buckets.pop(self._until)
+            self._current.sort(key=BY_TIME)
+            if self._until < last:
+                # What is put into it meanwhile is sorted in behind us.
+                for self.now, action, first, second in self._current:  # noqa: B020
+                    action(first, second)
+                self.done += len(self._current)
+                self._current = []
+            else:
+                self._finish(until)
+        self._until = last
         self.now = until
 
-    def _run_partly(self, bucket: list[Event], until: float) -> None:
-        """The last bucket: some of it may lie beyond `until`, and stays."""
-        self._current = int(until * BUCKETS_PER_SECOND)
-        bucket.sort(key=BY_TIME)
+    def _finish(self, until: float) -> None:
+        """Work off the current bucket as far as `until`; the rest of it stays."""
         done = 0
-        for event in bucket:
-            if event[0] > until:
+        for time, action, first, second in self._current:
+            if time > until:
                 break
-            self.now, action, first, second = event
+            self.now = time
             action(first, second)
             done += 1
         self.done += done
-        del bucket[:done]
+        del self._current[:done]
 
     def __len__(self) -> int:
-        return sum(map(len, self._buckets.values()))
+        return len(self._current) + sum(map(len, self.buckets.values()))

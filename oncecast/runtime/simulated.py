@@ -1,9 +1,9 @@
 """Many nodes, one thread, one seed: the same run every time, in any process.
 
 The simulator drives a stack exactly as the network runtime does: step, write, sync, let go. Around
-it are a network with weather, disks that lose what was not synced, and clocks that drift. Faults are
-verbs: crash, restart, bounce, pause, resume, skew; partition, isolate, hold, slow, repair. A node's
-disk has its own: fill, fail_sync, flip, cut, wipe, mend.
+it are a network with weather, disks that lose what was not synced, and clocks that drift. Faults
+are verbs: crash, restart, bounce, pause, resume, skew; partition, isolate, hold, slow, repair. A
+node's disk has its own: fill, fail_sync, flip, cut, wipe, mend.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from oncecast.kernel.protocol import Effect, NodeId, Value
 from oncecast.kernel.stack import Stack
-from oncecast.runtime.agenda import Agenda
+from oncecast.runtime.agenda import Action, Agenda
 from oncecast.runtime.checkers import Checker
 from oncecast.runtime.latency import Latency, Uniform
 from oncecast.runtime.simnode import SimulatedNode
@@ -47,6 +47,9 @@ class Simulation(Agenda):
         super().__init__()
         self.seed, self.keepalive = seed, keepalive
         self.rng = Random(f"{seed}/world")  # for whoever writes the story of the run
+        self.dice = Random(
+            f"{seed}/nodes"
+        )  # shared by the nodes: ten thousand would not fit a cache
         self.weather = Weather(
             Random(f"{seed}/weather"),
             latency=latency,
@@ -59,6 +62,7 @@ class Simulation(Agenda):
         self.checkers: list[Checker] = []
         self.observed = trace is not None
         self.nodes: dict[NodeId, SimulatedNode] = {}
+        self.doors: dict[NodeId, Action] = {}  # where a node's messages go in
         self._watchers: dict[NodeId, dict[NodeId, int]] = {}  # who watches a node, in which life
 
     # -- nodes --
@@ -67,6 +71,7 @@ class Simulation(Agenda):
         """A node that starts now; a durable one has a disk that outlives its crashes."""
         assert node not in self.nodes, f"{node} is there already"
         made = self.nodes[node] = SimulatedNode(self, node, build, durable=durable)
+        self.doors[node] = made.receive
         made.begin()
         return made
 
@@ -105,15 +110,15 @@ class Simulation(Agenda):
     # -- what nodes do --
 
     def carry(self, sender: NodeId, to: NodeId, message: Value) -> None:
-        node = self.nodes.get(to)
-        if node is None:
+        door = self.doors.get(to)
+        if door is None:
             return  # an address where nobody lives
         weather = self.weather
         if weather.fair:
-            self.at(self.now + weather.latency(), node.arrive, sender, message)
+            self.at(self.now + weather.latency(), door, sender, message)
         else:
             for time in weather.arrivals(self.now, sender, to, message):
-                self.at(time, node.arrive, sender, message)
+                self.at(time, door, sender, message)
 
     def tell(self, node: NodeId, event: Value) -> None:
         """The application of `node` hears an event."""

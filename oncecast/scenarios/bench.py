@@ -16,7 +16,8 @@ EVENTS = 120_000  # measured a run
 
 
 def measure(nodes: int, repeat: int, progress: Callable[[], None]) -> dict[str, Any]:
-    plain, traced = [], []
+    plain: list[float] = []
+    traced: list[float] = []
     events = 0.0
     for _ in range(repeat):
         for rates, trace in ((plain, None), (traced, Trace())):

@@ -54,14 +54,13 @@ class Once(Checker):
         self.delivered: dict[NodeId, dict[MessageId, None]] = {}
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
-        match event:
-            case Delivered(id):
-                mine = self.delivered.setdefault(node, {})
-                if id in mine:
-                    raise Violation(f"{node} delivered {id} twice")
-                mine[id] = None
-            case Lost():
-                raise Violation(f"{node} lost {event} though everything is kept")
+        if isinstance(event, Delivered):
+            mine = self.delivered.setdefault(node, {})
+            if event.id in mine:
+                raise Violation(f"{node} delivered {event.id} twice")
+            mine[event.id] = None
+        elif isinstance(event, Lost):
+            raise Violation(f"{node} lost {event} though everything is kept")
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.kind == "start":

@@ -48,7 +48,7 @@ def run(
     *,
     show: Callable[[Step], None] | None = None,
 ) -> Outcome:
-    """Run one seed. A broken promise, or a bug in a protocol, is an outcome and not an exception."""
+    """Run one seed. A broken promise, or a protocol's bug, is an outcome and not an exception."""
     count = scenario.nodes if nodes is None else nodes
     trace = Trace(show)
     sim = Simulation(seed, trace=trace)

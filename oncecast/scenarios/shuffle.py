@@ -1,12 +1,13 @@
 """Shuffle: every node keeps a small random sample of the others by exchanging parts of it.
 
 The passive-view shuffle of HyParView (Leitao, Pereira, Rodrigues, DSN 2007): once a second a node
-sends a part of its view on a random walk; where the walk ends, a part of that view comes back. With a
-walk of four steps that is six events a node and second: what `sim bench` measures with.
+sends a part of its view on a random walk; where the walk ends, a part of that view comes back. With
+a walk of four steps that is six events a node and second: what `sim bench` measures with.
 """
 
 from __future__ import annotations
 
+from itertools import filterfalse
 from random import Random
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
@@ -44,7 +45,7 @@ class Shuffle(Protocol):
     def __init__(self, me: NodeId, rng: Random, *, contacts: tuple[NodeId, ...]) -> None:
         super().__init__(me, rng)
         self.view = list(contacts)
-        self.known = dict.fromkeys(contacts)  # the same, to look up
+        self.known = {*contacts, me}  # only to look up: a set must not be iterated
 
     def start(self) -> None:
         self.later(EVERY * self.rng.random(), Tick())
@@ -54,37 +55,34 @@ class Shuffle(Protocol):
         self.later(EVERY, timer)
 
     def receive(self, sender: NodeId, message: Walk | Return) -> None:
-        match message:
-            case Walk() if message.steps > 0:
-                step = Walk(message.origin, message.steps - 1, message.sample)
-                self.send(self._anyone(), step)
-            case Walk():
-                self.send(message.origin, Return(self._sample()))
-                self._merge(message.sample)
-            case Return():
-                self._merge(message.sample)
+        if isinstance(message, Return):
+            self._merge(message.sample)
+        elif message.steps > 0:
+            step = Walk(message.origin, message.steps - 1, message.sample)
+            self.send(self._anyone(), step)
+        else:
+            self.send(message.origin, Return(self._sample()))
+            self._merge(message.sample)
 
     def _anyone(self) -> NodeId:
-        view = self.view
-        return view[int(self.rng.random() * len(view))]
+        return self.view[self.rng.getrandbits(32) % len(self.view)]
 
     def _sample(self) -> tuple[NodeId, ...]:
         """Neighbours in a view that is in no order are as good as any others."""
-        start = int(self.rng.random() * len(self.view))
+        start = self.rng.getrandbits(32) % len(self.view)
         return tuple(self.view[start : start + SAMPLE])
 
     def _merge(self, sample: tuple[NodeId, ...]) -> None:
-        view, known, random = self.view, self.known, self.rng.random
-        for node in sample:
-            if node in known or node == self.me:
-                continue
-            if len(view) < VIEW_MAX:
-                view.append(node)
-            else:
-                place = int(random() * VIEW_MAX)
-                del known[view[place]]
-                view[place] = node
-            known[node] = None
+        """Take in what is new; if need be, old ones that stand together make room for it."""
+        view, known = self.view, self.known
+        new = list(filterfalse(known.__contains__, sample))
+        if len(view) + len(new) > VIEW_MAX:
+            start = self.rng.getrandbits(32) % (len(view) - len(new) + 1)
+            known.difference_update(view[start : start + len(new)])
+            view[start : start + len(new)] = new
+        else:
+            view += new
+        known.update(new)
 
 
 class Views(Checker):

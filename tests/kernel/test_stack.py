@@ -244,11 +244,11 @@ def test_an_early_call_fires_nothing_and_makes_the_appointment_again() -> None:
     assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == FIRED
 
 
-class Watcher(Wire):
+class Watcher(Protocol):
     name = "watcher"
-    Request = None
-    Message = None
-    Timer = None
+
+    def down(self, peer: NodeId) -> None:
+        self.emit(Said(f"{peer} is gone"))
 
 
 def test_down_is_told_once_to_each_layer_that_watches() -> None:

@@ -48,28 +48,36 @@ def test_a_run_stops_within_a_bucket_and_goes_on_there() -> None:
     assert seen == [0.0011, 0.0015, 0.0017, 0.0019]
 
 
+class Improviser:
+    """Plans events at random, some of them from within others, and notes what came when."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng, self.agenda = rng, Agenda()
+        self.planned: list[tuple[float, int]] = []
+        self.seen: list[tuple[float, int]] = []
+
+    def plan(self, time: float) -> None:
+        self.planned.append((time, len(self.planned)))
+        self.agenda.at(time, self.act, *self.planned[-1])
+
+    def act(self, time: float, age: int) -> None:
+        assert self.agenda.now == time
+        self.seen.append((time, age))
+        if self.rng.random() < 0.5 and len(self.planned) < 300:
+            self.plan(time + self.rng.choice([0.0, 1e-5, 1e-3, 0.1]))
+
+
 def test_random_runs_agree_with_a_sorted_list() -> None:
     rng = Random(3)
     for _ in range(50):
-        agenda, seen, planned = Agenda(), [], []
-
-        def act(time: float, age: int) -> None:
-            assert agenda.now == time  # noqa: B023
-            seen.append((time, age))  # noqa: B023
-            if rng.random() < 0.5 and len(planned) < 300:  # noqa: B023
-                plan(time + rng.choice([0.0, 1e-5, 1e-3, 0.1]))  # noqa: B023
-
-        def plan(time: float) -> None:
-            planned.append((time, len(planned)))  # noqa: B023
-            agenda.at(time, act, time, len(planned) - 1)  # noqa: B023
-
+        improviser = Improviser(rng)
         for _ in range(30):
-            plan(rng.random() * 0.01)
+            improviser.plan(rng.random() * 0.01)
         until = 0.0
-        while len(agenda):
+        while len(improviser.agenda):
             until += rng.random() * 0.05
-            agenda.run(until)
-        assert seen == sorted(planned)
+            improviser.agenda.run(until)
+        assert improviser.seen == sorted(improviser.planned)
 
 
 def test_the_past_cannot_be_changed() -> None:

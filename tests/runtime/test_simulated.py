@@ -185,8 +185,8 @@ def test_a_paused_node_does_nothing_and_loses_nothing() -> None:
     world.shout(A, B, "hello")
     assert world.run(1.0) == []
     world.sim.resume(B)
-    assert world.run(1.0) == [(1.1, A, Heard("hello"))] or world.heard
-    assert {(node, type(event)) for _, node, event in world.heard} >= {(A, Heard)}
+    assert world.heard == [(1.0, B, Heard("hello")), (1.0, B, Rang(1.0))]
+    assert world.run(1.0) == [(1.1, A, Heard("hello"))]
 
 
 def test_a_skewed_clock_rings_early_or_late() -> None:
@@ -195,12 +195,12 @@ def test_a_skewed_clock_rings_early_or_late() -> None:
     world.sim.skew(C, rate=0.5, ahead=10.0)
     for node in (A, B, C):
         world.sim.ask(node, AlarmIn(1.0))
-    rang = {node: (time, event) for time, node, event in world.run(3.0)}
-    assert rang[A] == (1.0, Rang(1.0))
-    assert rang[B][0] == pytest.approx(0.5)
-    assert rang[C][0] == pytest.approx(2.0)
-    assert isinstance(rang[C][1], Rang)
-    assert rang[C][1].at == pytest.approx(11.0)
+    rang = {
+        node: (time, event.at) for time, node, event in world.run(3.0) if isinstance(event, Rang)
+    }
+    assert rang[A] == (1.0, 1.0)
+    assert rang[B] == pytest.approx((0.5, 1.0))
+    assert rang[C] == pytest.approx((2.0, 11.0))
 
 
 def test_a_clock_that_is_slowed_down_on_the_way_still_rings() -> None:

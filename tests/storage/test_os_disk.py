@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,27 @@ def test_a_log_lives_in_a_directory(tmp_path: Path) -> None:
     assert log.read(2) == b"x" * 40_000
     assert len(list(log.scan(3))) == 197
     assert log.recovery.damage == ()
+    log.close()
+    disk.close()
+
+
+def test_another_thread_syncs_while_the_owner_appends_and_rolls(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    log = Log.open(disk, segment_bytes=64 * 1024)
+    with ThreadPoolExecutor(1) as thread:
+        for group in range(100):
+            log.append(b"%d" % group)
+            unsynced = log.write()
+            assert unsynced is not None
+            syncing = thread.submit(unsynced.sync)
+            log.append(bytes(5000))
+            syncing.result()
+            log.synced_to(unsynced)
+            assert log.synced == log.last - 1
+    log.close()
+    log = Log.open(disk)
+    assert log.recovery.damage == ()
+    assert [log.read(2 * group + 1) for group in range(100)] == [b"%d" % n for n in range(100)]
     log.close()
     disk.close()
 

@@ -1,0 +1,95 @@
+"""Who talks to whom: the first frame of each side, and why it may be turned down.
+
+dialler     Hello      what it speaks, which cluster, who it is, whom it means to reach
+acceptor    Welcome    or Refusal, with a reason that names the remedy
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.runtime.addresses import split
+from oncecast.runtime.codec import Codec
+from oncecast.runtime.errors import BadAddress, Refused
+
+VERSION = 1  # of what frames say; the preamble has the version of how they are cut
+PEER = "peer"  # the role of a node among nodes
+
+
+class Hello(Value):
+    version: int
+    cluster: str
+    role: str
+    sender: str
+    to: str
+    life: int  # drawn at random at each start: tells two processes with one id apart
+
+
+class Welcome(Value):
+    sender: str
+    life: int
+
+
+class Refusal(Value):
+    reason: str
+
+
+GREETINGS = Codec((Hello, Welcome, Refusal))
+
+
+@dataclass(frozen=True)
+class Identity:
+    me: NodeId
+    cluster: str
+    life: int
+
+    def hello(self, to: NodeId) -> bytes:
+        return GREETINGS.encode(Hello(VERSION, self.cluster, PEER, self.me, to, self.life))
+
+    def welcome(self) -> bytes:
+        return GREETINGS.encode(Welcome(self.me, self.life))
+
+    def check_speech(self, hello: Hello) -> None:
+        """What holds for every role."""
+        if hello.version != VERSION:
+            raise Refused(
+                f"{hello.sender} speaks version {hello.version}, {self.me} version {VERSION}: "
+                "upgrade the older of the two"
+            )
+        if hello.cluster != self.cluster:
+            raise Refused(
+                f"{hello.sender} belongs to cluster {hello.cluster!r}, {self.me} to "
+                f"{self.cluster!r}: correct the address or the cluster's name"
+            )
+
+    def check_peer(self, hello: Hello) -> None:
+        """What holds among nodes."""
+        if hello.sender == self.me and hello.life == self.life:
+            raise Refused(
+                f"{self.me} has dialled itself as {hello.to}: drop its own address from its peers"
+            )
+        if hello.sender == self.me:
+            raise Refused(f"two nodes have the id {self.me}: give each an address of its own")
+        if hello.to != self.me:
+            raise Refused(
+                f"{hello.sender} wants {hello.to}, but this is {self.me}: write a node's address "
+                "the same way everywhere, and correct it where it has changed"
+            )
+        try:
+            split(hello.sender)
+        except BadAddress as error:
+            raise Refused(str(error)) from None
+
+
+def answer(greeting: Value, expected: NodeId) -> Welcome:
+    """What came back to our Hello."""
+    match greeting:
+        case Welcome() if greeting.sender == expected:
+            return greeting
+        case Welcome():
+            raise Refused(f"{greeting.sender} answers where {expected} was dialled")
+        case Refusal(reason):
+            raise Refused(reason)
+        case _:
+            raise Refused(f"{expected} answers a Hello with a Hello: it is no oncecast node")

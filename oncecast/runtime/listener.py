@@ -1,0 +1,167 @@
+"""The door of a node: accepts connections, hears their Hello, hands them to their role.
+
+A stranger costs a socket and a little memory, for a few seconds: what it may send, how long it may
+take and how many there may be is bounded before it has said who it is. When there are too many, the
+one that has waited longest must go, because an honest one is through within a round trip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from oncecast.runtime.addresses import is_loopback, split
+from oncecast.runtime.connection import Connection, Greeting, Leaving, Session, Wires
+from oncecast.runtime.errors import CannotListen, NetworkError, OutOfPlace, Refused
+from oncecast.runtime.framing import GREETING
+from oncecast.runtime.handshake import GREETINGS, Hello, Identity, Refusal
+from oncecast.runtime.incidents import line, logger
+from oncecast.runtime.tls import Tls
+
+# Takes a connection whose Hello names its role, and returns its session; or raises Refused.
+Accept = Callable[[Connection, Hello], Session]
+
+BACKLOG = 256
+ACCEPT_PAUSE = 0.1  # when the system is out of sockets
+
+
+class Listener:
+    def __init__(self, wires: Wires, identity: Identity, tls: Tls | None) -> None:
+        self.roles: dict[str, Accept] = {}
+        self.connections: dict[Connection, None] = {}
+        self._wires, self._identity, self._tls = wires, identity, tls
+        self._sockets: list[socket.socket] = []
+        # Oldest first. A task that is cancelled before it begins leaves us its socket to close.
+        self._strangers: dict[asyncio.Task[None], socket.socket | None] = {}
+
+    async def open(self, listen: str | socket.socket, *, insecure: bool) -> None:
+        self._sockets = [listen] if isinstance(listen, socket.socket) else await bind(listen)
+        for sock in self._sockets:
+            host, port = sock.getsockname()[:2]
+            if self._tls is None and not insecure and not is_loopback(host):
+                await self.close()
+                raise CannotListen(
+                    f"{host}:{port} can be reached from other machines and TLS is off: give this "
+                    "node a certificate, listen on 127.0.0.1, or allow it with insecure=True"
+                )
+            sock.setblocking(False)
+            sock.listen(BACKLOG)
+            self._listen(sock)
+            facts = {"at": f"{host}:{port}", "tls": "on" if self._tls else "off"}
+            logger.info(line("listening", facts))
+
+    async def close(self) -> None:
+        """Accept no more, and turn away who is not through yet; sessions go on."""
+        for sock in self._sockets:
+            self._wires.loop.remove_reader(sock)
+            sock.close()
+        self._sockets.clear()
+        strangers = list(self._strangers)
+        for task in strangers:
+            task.cancel()
+        await asyncio.gather(*strangers, return_exceptions=True)
+
+    def _listen(self, sock: socket.socket) -> None:
+        if sock.fileno() >= 0:
+            self._wires.loop.add_reader(sock, self._accept, sock)
+
+    def _accept(self, sock: socket.socket) -> None:
+        incidents, options = self._wires.incidents, self._wires.options
+        try:
+            guest, address = sock.accept()
+        except BlockingIOError:  # it has left again
+            return
+        except OSError as error:  # out of file descriptors: it would be called again at once
+            incidents.report("crowded", logging.ERROR, peer="?", reason=error)
+            self._wires.loop.remove_reader(sock)
+            self._wires.loop.call_later(ACCEPT_PAUSE, self._listen, sock)
+            return
+        name = f"{address[0]}:{address[1]}"
+        self._wires.stats.accepted += 1
+        if len(self.connections) + len(self._strangers) >= options.connections_max:
+            guest.close()
+            incidents.report("crowded", peer=name, reason="too many connections")
+            return
+        if len(self._strangers) >= options.strangers_max:
+            next(iter(self._strangers)).cancel()
+        guest.setblocking(False)
+        task = asyncio.create_task(self._receive(guest, name))
+        self._strangers[task] = guest
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        guest = self._strangers.pop(task)
+        if guest is not None:
+            guest.close()
+
+    async def _receive(self, guest: socket.socket, name: str) -> None:
+        """From the first byte to the Welcome, in bounded time."""
+        self._strangers[cast("asyncio.Task[None]", asyncio.current_task())] = (
+            None  # from here on the loop closes it
+        )
+        greeting = Greeting(self._wires)
+        connection = Connection(self._wires, greeting, name)
+        timeout = self._wires.options.handshake_timeout
+        try:
+            async with asyncio.timeout(timeout):
+                await self._wires.loop.connect_accepted_socket(
+                    lambda: connection, guest, ssl=self._tls.server if self._tls else None
+                )
+                hello = await greeting.wait()
+            self._admit(connection, hello)
+        except TimeoutError:
+            connection.fail("overdue", f"no handshake within {timeout} s")
+        except asyncio.CancelledError:
+            connection.fail("crowded", "turned away before its handshake was done")
+            raise
+        except OSError as error:  # of TLS, above all
+            self._wires.incidents.report("hostile", peer=name, reason=f"no TLS handshake: {error}")
+        except NetworkError:
+            pass  # it went away, or was reported when it broke the rules
+        finally:
+            if connection not in self.connections:
+                connection.abandon("no handshake")
+
+    def _admit(self, connection: Connection, hello: object) -> None:
+        if connection.over.done():  # since its Hello
+            return
+        if not isinstance(hello, Hello):
+            connection.fail("hostile", str(OutOfPlace("it does not begin with a Hello")))
+            return
+        try:
+            self._identity.check_speech(hello)
+            if hello.role not in self.roles:
+                raise Refused(f"no role {hello.role!r} here: a node has {', '.join(self.roles)}")
+            session = self.roles[hello.role](connection, hello)
+        except Refused as refused:
+            self._wires.incidents.report("refused", peer=connection.name, reason=refused)
+            connection.session = Leaving()
+            connection.send(GREETING, GREETINGS.encode(Refusal(str(refused))))
+            connection.close("refused")
+            return
+        connection.session = session
+        connection.framer.trust(self._wires.options.frame_bytes_max)
+        connection.send(GREETING, self._identity.welcome())
+        self.connections[connection] = None
+        connection.over.add_done_callback(lambda _: self.connections.pop(connection))
+
+
+async def bind(listen: str) -> list[socket.socket]:
+    """A socket for each address that the host has: localhost often has two."""
+    host, port = split(listen)
+    loop = asyncio.get_running_loop()
+    sockets: list[socket.socket] = []
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, *_, address in found:
+            sockets.append(socket.create_server(address[:2], family=family, backlog=BACKLOG))
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        raise CannotListen(
+            f"{listen}: {error.strerror or error}; stop what uses the port, or listen elsewhere"
+        ) from error
+    return sockets

@@ -1,0 +1,328 @@
+"""A stack on a real network: steps its inputs, keeps its records, carries its messages.
+
+Inputs are stepped as they come. What a step sends leaves at the end of the loop's turn, one write a
+peer; what depends on a record that is not on disk yet is held, and goes when it is. Records are
+written in groups: all that one turn has appended, or all that came while the disk was busy, share
+one fdatasync. Meanwhile the loop goes on stepping.
+
+A bug in a protocol or a disk that fails ends the node: `run` raises it, and nothing held is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from heapq import heappop, heappush
+from types import TracebackType
+from typing import Any, Self, TypeVar, assert_never
+
+from oncecast.kernel.protocol import (
+    Append,
+    Effect,
+    Emit,
+    NodeId,
+    Send,
+    Snapshot,
+    Trim,
+    Unwatch,
+    Value,
+    Watch,
+)
+from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.runtime.codec import Codec
+from oncecast.runtime.journal import Flush, Journal
+from oncecast.runtime.options import Options, Stats
+from oncecast.runtime.tls import Tls
+from oncecast.runtime.transport import Transport
+from oncecast.storage.errors import StorageError
+
+T = TypeVar("T")
+
+# Called after each step: when, which input, what it carried, what came of it. The list is reused.
+Trace = Callable[[float, str, object, list[Effect]], None]
+
+EARLY = 0.001  # uvloop counts milliseconds, so a timer may fire that much before its time
+
+
+class Runtime:
+    """One node. Either `await run()`, which ends by a signal, or `async with` it."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        *,
+        me: NodeId,
+        listen: str | socket.socket | None = None,
+        journal: Journal | None = None,  # without one, nothing survives a restart
+        on_event: Callable[[Value], None] = lambda event: None,
+        tls: Tls | None = None,
+        insecure: bool = False,
+        trace: Trace | None = None,
+        options: Options | None = None,
+    ) -> None:
+        self.me, self.stack, self.journal = me, stack, journal
+        self.options, self.stats = options or Options(), Stats()
+        self._listen = me if listen is None else listen
+        self._on_event, self._tls, self._insecure, self._trace = on_event, tls, insecure, trace
+        self._transport: Transport
+        self._loop: asyncio.AbstractEventLoop
+        self._ended: asyncio.Future[None]
+        self._now = 0.0
+        self._inputs: deque[tuple[Callable[..., list[Output]], tuple[Any, ...]]] = deque()
+        self._stepping = False
+        self._wakes: list[tuple[float, int, Wake]] = []  # a heap
+        self._wakes_made = 0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._held: list[Send | Emit] = []  # until what they depend on is on disk
+        self._commit_due = self._paused = False
+        self._flushing: tuple[Flush, asyncio.Future[None]] | None = None
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="oncecast-disk")
+
+    # -- life --
+
+    async def run(self) -> None:
+        """Serve until `stop()`, SIGTERM or SIGINT; raise what makes it impossible to go on."""
+        async with self:
+            with self._signals():
+                await asyncio.shield(self._ended)
+
+    def stop(self) -> None:
+        """Take no more inputs; `run` then makes everything durable, empties its queues, returns."""
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        self._transport = Transport(
+            self.me,
+            Codec(tuple(self.stack.wiring.receiver)),
+            deliver=partial(self._input, self.stack.receive),
+            down=partial(self._input, self.stack.down),
+            options=self.options,
+            stats=self.stats,
+            tls=self._tls,
+        )
+        await self._transport.open(self._listen, insecure=self._insecure)
+        self._input(self.stack.start)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+        failed = self._ended.exception()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if failed is None:
+            try:
+                await self._settle()
+            except StorageError as error_of_disk:
+                failed = error_of_disk
+        await self._transport.close(0.0 if failed else self.options.drain_timeout)
+        self._disk.shutdown()
+        if failed is not None and failed is not error:
+            raise failed
+        if failed is None and self.journal is not None:
+            self.journal.close()
+
+    async def _settle(self) -> None:
+        """Everything on disk, and everything held on its way."""
+        await self._transport.listener.close()
+        if self.journal is None:
+            return
+        if self._flushing is not None:
+            flush, done = self._flushing
+            await done
+            self.journal.finish(flush)
+        if self.journal.waiting:
+            self.journal.sync()
+        self._act(self._released())
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        for number in numbers:
+            self._loop.add_signal_handler(number, self.stop)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                self._loop.remove_signal_handler(number)
+
+    # -- inputs --
+
+    def request(self, request: Value) -> None:
+        """Ask the stack for something; what comes of it are events."""
+        self._input(self.stack.request, request)
+
+    def _input(self, step: Callable[..., list[Output]], *subject: Any) -> None:
+        # The stack is not re-entrant: what an event's receiver asks for waits for the step's end.
+        self._inputs.append((step, subject))
+        if not self._stepping:
+            self._guard(self._step)
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Do `work`. If it fails the node ends, whichever callback of the loop this was."""
+        if self._ended.done():
+            return
+        self._stepping = True
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  # it is raised again, by run()
+            self._held.clear()
+            self._ended.set_exception(error)
+        finally:
+            self._stepping = False
+
+    def _step(self) -> None:
+        inputs, trace = self._inputs, self._trace
+        while inputs:
+            step, subject = inputs.popleft()
+            now = self._now = max(self._now, self._loop.time())
+            self.stats.steps += 1
+            outputs = step(now, *subject)
+            if trace is not None:
+                trace(now, step.__name__, told(subject), self.stack.effects)
+            self._act(outputs)
+
+    def _wake(self) -> None:
+        self._alarm = None
+        due = self._loop.time() + EARLY
+        while self._wakes and self._wakes[0][0] <= due and not self._ended.done():
+            at, _, wake = heappop(self._wakes)
+            self._now = max(self._now, at)
+            self._input(self.stack.wake, wake)
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        if not self._wakes or self._ended.done():
+            return
+        at = self._wakes[0][0]
+        if self._alarm is not None:
+            if self._alarm.when() <= at:
+                return
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(at, self._wake)
+
+    # -- outputs --
+
+    def _act(self, outputs: list[Output]) -> None:
+        """Do what the stack wants. Without a journal nothing has to wait."""
+        journal = self.journal
+        for output in outputs:
+            match output:
+                case Send() | Emit():
+                    if journal is not None and output.after > journal.synced:
+                        self._held.append(output)
+                    else:
+                        self._let_go(output)
+                case Append() | Snapshot() | Trim():
+                    if journal is not None:
+                        self._record(journal, output)
+                case Wake(at):
+                    self._wakes_made += 1
+                    heappush(self._wakes, (at, self._wakes_made, output))
+                    self._set_alarm()
+                case Watch(peer):
+                    self._transport.watch(peer)
+                case Unwatch(peer):
+                    self._transport.unwatch(peer)
+                case _:
+                    assert_never(output)
+
+    def _let_go(self, output: Send | Emit) -> None:
+        if isinstance(output, Emit):
+            self._on_event(output.event)
+        elif output.to == self.me:
+            self._inputs.append((self.stack.receive, (self.me, output.message)))
+        else:
+            self._transport.send(output.to, output.message)
+
+    # -- the disk --
+
+    def _record(self, journal: Journal, effect: Append | Snapshot | Trim) -> None:
+        journal.take(effect)
+        self.stats.records += isinstance(effect, Append)
+        if not self._commit_due and self._flushing is None:
+            self._commit_due = True
+            self._loop.call_soon(self._turn_ends)
+        if not self._paused and self._overloaded(journal):
+            self._paused = True
+            self._transport.pause()
+
+    def _overloaded(self, journal: Journal) -> bool:
+        options = self.options
+        waiting = journal.pending_bytes
+        return waiting > options.unsynced_bytes_max or len(self._held) > options.held_max
+
+    def _turn_ends(self) -> None:
+        # What waits for nothing leaves first; a loop that writes at the end of its turn needs one.
+        if self._transport.flush():
+            self._loop.call_soon(self._guard, self._commit)
+        else:
+            self._guard(self._commit)
+
+    def _commit(self) -> None:
+        self._commit_due = False
+        journal = self.journal
+        if journal is None or not journal.waiting:
+            return
+        if journal.pending_bytes <= self.options.inline_bytes_max:
+            journal.sync()
+            self._synced()
+            return
+        flush = journal.begin()
+        done = self._loop.run_in_executor(self._disk, flush.run)
+        self._flushing = flush, done
+        done.add_done_callback(lambda _: self._guard(self._flushed))
+
+    def _flushed(self) -> None:
+        assert self.journal is not None
+        assert self._flushing is not None
+        (flush, done), self._flushing = self._flushing, None
+        done.result()  # raises what went wrong in the thread
+        self.journal.finish(flush)
+        self._synced()
+        self._commit()
+
+    def _synced(self) -> None:
+        """Let go what has waited for this."""
+        self.stats.syncs += 1
+        self._act(self._released())
+        self._step()
+        self._transport.flush()
+        if self._paused and self.journal and not self._overloaded(self.journal):
+            self._paused = False
+            self._transport.resume()
+
+    def _released(self) -> list[Output]:
+        assert self.journal is not None
+        held, self._held, synced = self._held, [], self.journal.synced
+        self._held = [output for output in held if output.after > synced]
+        return [output for output in held if output.after <= synced]
+
+
+def told(subject: tuple[Any, ...]) -> object:
+    """What an input carried, as a trace shows it: a timer rather than its appointment."""
+    if len(subject) != 1:
+        return subject or None
+    return subject[0].timer if isinstance(subject[0], Wake) else subject[0]
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` on uvloop, or on asyncio's own loop where there is no uvloop."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)

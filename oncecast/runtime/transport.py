@@ -1,0 +1,155 @@
+"""Messages between nodes: links out, connections in, one look at all of them now and then.
+
+It asks two functions of its owner: `deliver(sender, message)`, and `down(peer)` for a watched peer
+whose link is gone or could not be made. Both are called from the loop, never from inside a call to
+the transport that is under way, save for `down`: a queue may overflow while it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.runtime.addresses import split
+from oncecast.runtime.codec import Codec
+from oncecast.runtime.connection import Connection, Session, Wires
+from oncecast.runtime.handshake import PEER, Hello, Identity
+from oncecast.runtime.links import Deliver, Down, Inbound, Link
+from oncecast.runtime.listener import Listener
+from oncecast.runtime.options import Options, Stats
+from oncecast.runtime.tls import Tls, check_certificate
+
+
+class Transport:
+    def __init__(
+        self,
+        me: NodeId,
+        codec: Codec,
+        *,
+        deliver: Deliver,
+        down: Down,
+        options: Options,
+        stats: Stats,
+        tls: Tls | None = None,
+    ) -> None:
+        split(me)
+        self.identity = Identity(me, options.cluster, secrets.randbits(63))
+        self._wires = Wires(options, stats)
+        self.listener = Listener(self._wires, self.identity, tls)
+        self.listener.roles[PEER] = self._accept_peer
+        self._codec, self._deliver, self._down, self._tls = codec, deliver, down, tls
+        self._links: dict[NodeId, Link] = {}
+        self._inbound: dict[NodeId, Inbound] = {}
+        self._paused = False
+        self._encoded: tuple[Value | None, bytes] = (None, b"")  # the last message
+        self._looking: asyncio.Task[None] | None = None
+
+    async def open(self, listen: str | socket.socket, *, insecure: bool = False) -> None:
+        await self.listener.open(listen, insecure=insecure)
+        self._looking = asyncio.create_task(self._look())
+
+    # -- out --
+
+    def send(self, to: NodeId, message: Value) -> None:
+        last, body = self._encoded
+        if last is not message:  # a broadcast sends the same value to several peers
+            body = self._codec.encode(message)
+            self._encoded = (message, body)
+        if len(body) > self._wires.options.frame_bytes_max:
+            self._wires.incidents.report("too_long", peer=to, reason=self._describe(message, body))
+            return
+        self._wires.stats.messages_out += 1
+        self._link(to).send(body)
+
+    def watch(self, peer: NodeId) -> None:
+        self._link(peer).watch()
+
+    def unwatch(self, peer: NodeId) -> None:
+        if peer in self._links:
+            self._links[peer].watched = False
+
+    def flush(self) -> bool:
+        """Write what was sent without waiting for the end of the turn; whether there was any."""
+        return self._wires.flush()
+
+    def _link(self, peer: NodeId) -> Link:
+        link = self._links.get(peer)
+        if link is None:
+            link = Link(self._wires, self.identity, peer, self._down, self._tls)
+            self._links[peer] = link
+        return link
+
+    def _describe(self, message: Value, body: bytes) -> str:
+        return (
+            f"a {type(message).__name__} of {len(body)} bytes is not sent: raise frame_bytes_max "
+            "on all nodes, or send less at once"
+        )
+
+    # -- in --
+
+    def _accept_peer(self, connection: Connection, hello: Hello) -> Session:
+        self.identity.check_peer(hello)
+        if self._tls is not None:
+            host, _ = split(hello.sender)
+            check_certificate(connection.peer_certificate(), host, hello.sender)
+        peer = NodeId(hello.sender)
+        # A peer dials anew when it has given up its old link, which may not have closed here yet.
+        if older := self._inbound.get(peer):
+            older.connection.drop("its peer has dialled anew")
+        connection.name = peer
+        inbound = Inbound(self._wires, connection, peer, self._codec, self._deliver)
+        self._inbound[peer] = inbound
+        connection.over.add_done_callback(lambda _: self._forget(peer, inbound))
+        if self._paused:
+            connection.pause()
+        if peer in self._links:
+            self._links[peer].hurry()
+        return inbound
+
+    def _forget(self, peer: NodeId, inbound: Inbound) -> None:
+        if self._inbound.get(peer) is inbound:
+            del self._inbound[peer]
+
+    def pause(self) -> None:
+        """Read nothing more from peers for now: their kernels, then their queues fill up."""
+        self._paused = True
+        for inbound in self._inbound.values():
+            inbound.connection.pause()
+
+    def resume(self) -> None:
+        self._paused = False
+        for inbound in self._inbound.values():
+            inbound.connection.resume()
+
+    # -- time --
+
+    async def _look(self) -> None:
+        options = self._wires.options
+        pause = min(options.keepalive, options.frame_timeout, options.unused_after) / 4
+        while True:
+            await asyncio.sleep(pause)
+            now = self._wires.loop.time()
+            for connection in list(self._wires.connections):
+                connection.overdue(now)
+            for peer, link in list(self._links.items()):
+                if not link.look(now):
+                    del self._links[peer]
+
+    # -- the end --
+
+    async def close(self, drain: float) -> None:
+        """Stop listening, give the queues `drain` seconds to empty, then close all there is."""
+        await self.listener.close()
+        if self._looking is not None:
+            self._looking.cancel()
+        leaving = [over for link in self._links.values() if (over := link.leave())]
+        self._links.clear()
+        self.flush()
+        if leaving and drain > 0:
+            await asyncio.wait(leaving, timeout=drain)
+        for connection in list(self._wires.connections):
+            connection.drop("this node stops")
+        while self._wires.connections:  # the loop tells them in its next turns
+            await asyncio.sleep(0)

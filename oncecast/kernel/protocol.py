@@ -20,6 +20,7 @@ that has appended nothing never waits; one that knows better gives an `after` of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, ClassVar, NewType, dataclass_transform
 
@@ -102,12 +103,17 @@ Effect = Send | Emit | Ask | Append | Snapshot | Trim | Later | Cancel | Watch |
 
 
 class Tally:
-    """Counts the records of a node; the protocols of a stack share one."""
+    """Counts the records of a node, and finds them again; the protocols of a stack share one."""
 
-    __slots__ = ("last",)
+    __slots__ = ("last", "read")
 
     def __init__(self) -> None:
         self.last = 0
+        self.read: Callable[[int], Value] = nothing_kept
+
+
+def nothing_kept(number: int) -> Value:
+    raise LookupError(f"record {number}: this node has no journal to read it from")
 
 
 class Protocol:
@@ -150,6 +156,10 @@ class Protocol:
         self._records.last = self.after = number = self._records.last + 1
         self._effects.append(Append(record, number))
         return number
+
+    def recall(self, number: int) -> Value:
+        """Read an own record again, once it is on disk: state that need not be kept in memory."""
+        return self._records.read(number)
 
     def snapshot(self, state: Value) -> None:
         """After a restart `restore` sees `state` first, then only what was appended since."""

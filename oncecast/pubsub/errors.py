@@ -7,12 +7,13 @@ A refused command has changed nothing (but the clock).
     ├── NoSuchTopic · TopicExists · NameInUse
     ├── Unopened · Gap · NotSubscribed · OutOfRange
     ├── Fenced · Repositioned
-    └── NotStaged
+    ├── NotStaged
+    └── Overloaded · BadBatch    of the node, before the machine sees the command
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from oncecast.kernel.protocol import Value
 
@@ -206,20 +207,48 @@ class NotStaged(Refusal):
         return f"part {self.part!r} of {self.source!r} number {self.number} is not staged"
 
 
-REFUSALS: tuple[type[Refusal], ...] = (
-    InvalidTopic,
-    InvalidName,
-    InvalidArgument,
-    TooLarge,
-    TooMany,
-    NoSuchTopic,
-    TopicExists,
-    NameInUse,
-    Unopened,
-    Gap,
-    NotSubscribed,
-    OutOfRange,
-    Fenced,
-    Repositioned,
-    NotStaged,
+class Overloaded(Refusal):
+    """The node's, not the machine's: it takes nothing more until some of it is done."""
+
+    what: str
+
+    code = "overloaded"
+    remedy = "try again a little later"
+
+    @property
+    def text(self) -> str:
+        return f"there is too much of {self.what} at once"
+
+
+class BadBatch(Refusal):
+    """The node's, not the machine's: what was put is damaged, or not what it is said to be."""
+
+    fact: str
+
+    code = "bad-batch"
+    remedy = "put the messages again"
+
+    @property
+    def text(self) -> str:
+        return self.fact
+
+
+MachineRefusal = (
+    InvalidTopic
+    | InvalidName
+    | InvalidArgument
+    | TooLarge
+    | TooMany
+    | NoSuchTopic
+    | TopicExists
+    | NameInUse
+    | Unopened
+    | Gap
+    | NotSubscribed
+    | OutOfRange
+    | Fenced
+    | Repositioned
+    | NotStaged
 )
+AnyRefusal = MachineRefusal | Overloaded | BadBatch
+REFUSALS: tuple[type[Refusal], ...] = get_args(MachineRefusal)

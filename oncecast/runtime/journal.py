@@ -49,7 +49,8 @@ class Journal:
     def __init__(self, disk: Disk, log: Log, stack: Stack, snapshots: dict[str, int]) -> None:
         self.log = log
         self._disk = disk
-        self._encode = Codec(kinds(stack, "Record")).encode
+        records = Codec(kinds(stack, "Record"))
+        self._encode, self._decode = records.encode, records.decode
         self._encode_state = Codec(kinds(stack, "State")).encode
         self._owner = {kind: stack.protocols[layer].name for kind, layer in owners(stack, "State")}
         self._taken: list[Saved] = []
@@ -73,8 +74,9 @@ class Journal:
                 "missing; put them back, or start in an empty directory"
             )
         restore_records(log, stack, snapshots, behind)
-        stack.records.last = log.last
-        return cls(disk, log, stack, snapshots)
+        journal = cls(disk, log, stack, snapshots)
+        stack.records.last, stack.records.read = log.last, journal.read
+        return journal
 
     @property
     def synced(self) -> int:
@@ -101,6 +103,10 @@ class Journal:
                 self._taken.append(saved)
             case Trim(protocol, number):
                 self._trims[protocol] = max(self._trims[protocol], number)
+
+    def read(self, number: int) -> Value:
+        """A record that was written, checked and decoded anew."""
+        return readable(self._decode, self.log.read(number), f"record {number}")
 
     def begin(self) -> Flush:
         taken, self._taken = self._taken, []

@@ -1,0 +1,1 @@
+"""A group of replicas that agrees on one order of opaque bytes."""

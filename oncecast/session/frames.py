@@ -1,0 +1,135 @@
+"""The vocabulary between a client and a node.
+
+A client calls and is answered; a call that is repeated, because the answer was late or lost, has
+the same `id` and the same command, and commands are idempotent: so a call may be retried without
+end. Reading is a flow: a client says from where and how much it can take, and gets messages as they
+come.
+
+    client → node    Call, Fetch, Look
+    node → client    Answer, Delivery, FlowEnded, View
+"""
+
+from __future__ import annotations
+
+from oncecast.kernel.protocol import Value
+from oncecast.pubsub import commands as do
+from oncecast.pubsub import errors
+from oncecast.pubsub.results import Done
+from oncecast.pubsub.retention import Policy
+
+ClientCommand = (
+    do.CreateTopic
+    | do.SetPolicy
+    | do.DeleteTopic
+    | do.OpenProducer
+    | do.Put
+    | do.CloseProducer
+    | do.Subscribe
+    | do.Unsubscribe
+    | do.Attach
+    | do.Detach
+    | do.Seek
+    | do.Stage
+    | do.PublishStaged
+    | do.DropStaged
+    | do.CloseSource
+)
+
+
+class Call(Value):
+    """Do this. The node puts its own time in the place of the command's `at`."""
+
+    id: int
+    command: ClientCommand
+
+
+class Answer(Value):
+    id: int
+    result: Done | errors.AnyRefusal
+
+
+class Fetch(Value):
+    """Send on from `offset`, as it comes, up to the credit; all before `ack` is acknowledged.
+
+    A later Fetch replaces an earlier one. Credit counts from `offset`: messages before
+    `offset + messages` and about `bytes` of batches. It is worth a call by itself: the Get of the
+    requirements with the Ack of the one before in it (SVC-3).
+    """
+
+    topic: str
+    subscription: str
+    epoch: int
+    offset: int
+    ack: int
+    messages: int
+    bytes: int
+
+
+class Chunk(Value, tag=False):
+    """Messages of one batch: `count` from its `skip`th on, of which the first has `offset`."""
+
+    offset: int
+    skip: int
+    count: int
+    producer: str
+    sequence: int
+    batch: bytes
+
+
+class Delivery(Value):
+    """What lies from `chunks[0].offset` on. What is before `suspect_below` may have been seen."""
+
+    topic: str
+    subscription: str
+    epoch: int
+    chunks: tuple[Chunk, ...]
+    suspect_below: int
+    next: int  # of the topic: what is between is the lag
+
+
+class FlowEnded(Value):
+    """There will be no more for this epoch, and why: fenced, repositioned, unsubscribed, gone."""
+
+    topic: str
+    subscription: str
+    epoch: int
+    why: errors.AnyRefusal
+
+
+class Look(Value):
+    """Show topics and subscriptions: one topic, those that begin with `prefix`, in pages."""
+
+    id: int
+    topic: str = ""
+    prefix: str = ""
+    after: str = ""
+    limit: int = 1000
+
+
+class SubscriptionView(Value, tag=False):
+    name: str
+    cursor: int
+    lag: int
+    epoch: int
+    attached: bool
+
+
+class TopicView(Value, tag=False):
+    name: str
+    id: int
+    first: int
+    next: int
+    bytes: int
+    policy: Policy
+    subscriptions: tuple[SubscriptionView, ...]
+    producers: int
+
+
+class View(Value):
+    """`more` says that there are topics behind the last one: ask again `after` it."""
+
+    id: int
+    topics: tuple[TopicView, ...]
+    more: bool
+    node: str
+    version: str

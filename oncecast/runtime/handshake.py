@@ -2,6 +2,9 @@
 
 dialler     Hello      what it speaks, which cluster, who it is, whom it means to reach
 acceptor    Welcome    or Refusal, with a reason that names the remedy
+
+A client dials in and is never dialled: its connection is used both ways. It brings its name as
+`sender`, or nothing and is given one (SVC-8). `to` is then only what it dialled.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from oncecast.runtime.errors import BadAddress, Refused
 
 VERSION = 1  # of what frames say; the preamble has the version of how they are cut
 PEER = "peer"  # the role of a node among nodes
+CLIENT = "client"  # the role of who only uses them
 
 
 class Hello(Value):
@@ -29,6 +33,7 @@ class Hello(Value):
 class Welcome(Value):
     sender: str
     life: int
+    you: str = ""  # the name by which a client goes from now on
 
 
 class Refusal(Value):
@@ -47,8 +52,8 @@ class Identity:
     def hello(self, to: NodeId) -> bytes:
         return GREETINGS.encode(Hello(VERSION, self.cluster, PEER, self.me, to, self.life))
 
-    def welcome(self) -> bytes:
-        return GREETINGS.encode(Welcome(self.me, self.life))
+    def welcome(self, you: str = "") -> bytes:
+        return GREETINGS.encode(Welcome(self.me, self.life, you))
 
     def check_speech(self, hello: Hello) -> None:
         """What holds for every role."""

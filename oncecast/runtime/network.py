@@ -79,6 +79,7 @@ class Runtime:
         self._wakes: list[tuple[float, int, Wake]] = []  # a heap
         self._wakes_made = 0
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
         self._held: list[Send | Emit] = []  # until what they depend on is on disk
         self._commit_due = self._paused = False
         self._flushing: tuple[Flush, asyncio.Future[None]] | None = None
@@ -209,10 +210,10 @@ class Runtime:
             return
         at = self._wakes[0][0]
         if self._alarm is not None:
-            if self._alarm.when() <= at:
+            if self._alarm_at <= at:
                 return
             self._alarm.cancel()
-        self._alarm = self._loop.call_at(at, self._wake)
+        self._alarm, self._alarm_at = self._loop.call_at(at, self._wake), at
 
     # -- outputs --
 

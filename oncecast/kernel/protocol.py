@@ -161,9 +161,12 @@ class Protocol:
         """Read an own record again, once it is on disk: state that need not be kept in memory."""
         return self._records.read(number)
 
-    def snapshot(self, state: Value) -> None:
-        """After a restart `restore` sees `state` first, then only what was appended since."""
-        self._effects.append(Snapshot(state, self._records.last))
+    def snapshot(self, state: Value, number: int = -1) -> None:
+        """After a restart `restore` sees `state` first, then only what was appended since.
+
+        A state that does not know of the newest records yet says which is the last it stands for.
+        """
+        self._effects.append(Snapshot(state, self._records.last if number < 0 else number))
 
     def trim(self, number: int) -> None:
         """Give back the disk space of records before `number` that a snapshot covers."""

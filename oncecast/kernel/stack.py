@@ -46,6 +46,7 @@ class Wake(Value):
 
 
 Output = Send | Emit | Append | Snapshot | Trim | Wake | Watch | Unwatch
+NOTHING: list[Output] = []  # made once: most steps of a large simulation return it
 
 
 class Alarm:
@@ -149,10 +150,10 @@ class Stack:
             protocol = self.protocols[self._receiver[type(message)]]
         except KeyError:
             self.ignored += 1
-            return []
+            return NOTHING
         protocol.now = now
         protocol.receive(sender, message)
-        return self._run(now) if effects else []
+        return self._run(now) if effects else NOTHING
 
     def wake(self, now: float, wake: Wake) -> list[Output]:
         """The driver keeps an appointment; the timer may have been put off or cancelled since."""
@@ -160,11 +161,11 @@ class Stack:
         timer = wake.timer
         alarm = self._alarms.get(timer)
         if alarm is None or alarm.call != wake.at:
-            return []  # not the last one made
+            return NOTHING  # not the last one made
         if now < alarm.due:
             if alarm.due == NEVER:
                 del self._alarms[timer]
-                return []
+                return NOTHING
             alarm.call = alarm.due
             return [Wake(alarm.due, timer)]
         del self._alarms[timer]

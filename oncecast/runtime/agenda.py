@@ -20,35 +20,45 @@ BUCKETS_PER_SECOND = 1000.0
 BY_TIME = itemgetter(0)
 
 
+class Buckets(dict[float, list[Event]]):
+    """Those to come, each in no order. Looking one up makes it; its time must not have come."""
+
+    def __init__(self) -> None:
+        self.keys_left: list[float] = []  # a heap
+        self.until = -1.0  # the key of the one being worked off
+
+    def __missing__(self, key: float) -> list[Event]:
+        if key <= self.until:
+            raise KeyError(key)
+        heappush(self.keys_left, key)
+        bucket = self[key] = []
+        return bucket
+
+
 class Agenda:
     def __init__(self) -> None:
         self.now = 0.0
         self.done = 0  # events worked off so far
-        self.buckets: dict[float, list[Event]] = {}  # those to come, in no order
-        self._keys: list[float] = []  # a heap of theirs
-        self._current: list[Event] = []  # the one being worked off, sorted
-        self._until = 0.0  # its key
+        self.buckets = Buckets()
+        self._current: list[Event] = []  # the bucket being worked off, sorted
 
     def at(self, time: float, action: Action, first: Any, second: Any) -> None:
-        key = time * BUCKETS_PER_SECOND // 1.0
-        if key in self.buckets:
-            self.buckets[key].append((time, action, first, second))
-        elif key > self._until:
-            self.buckets[key] = [(time, action, first, second)]
-            heappush(self._keys, key)
-        else:
+        try:
+            self.buckets[time * BUCKETS_PER_SECOND // 1.0].append((time, action, first, second))
+        except KeyError:
             assert time >= self.now, "the past cannot be changed"
             insort(self._current, (time, action, first, second), key=BY_TIME)
 
     def run(self, until: float) -> None:
         """Work off everything up to and including `until`."""
         last = until * BUCKETS_PER_SECOND // 1.0
+        buckets, keys = self.buckets, self.buckets.keys_left
         self._finish(until)
-        while self._keys and self._keys[0] <= last:
-            self._until = heappop(self._keys)
-            self._current = self.buckets.pop(self._until)
+        while keys and keys[0] <= last:
+            buckets.until = heappop(keys)
+            self._current = buckets.pop(buckets.until)
             self._current.sort(key=BY_TIME)
-            if self._until < last:
+            if buckets.until < last:
                 # What is put into it meanwhile is sorted in behind us.
                 for self.now, action, first, second in self._current:  # noqa: B020
                     action(first, second)
@@ -56,7 +66,7 @@ class Agenda:
                 self._current = []
             else:
                 self._finish(until)
-        self._until = last
+        buckets.until = last
         self.now = until
 
     def _finish(self, until: float) -> None:

@@ -131,6 +131,11 @@ class Journal:
             default=0,
         )
 
+    def mark(self) -> None:
+        """Worth a call when idle: it notes on disk that nothing before is a torn tail."""
+        if not self.waiting and self.log.mark():
+            self.sync()
+
     def sync(self) -> None:
         flush = self.begin()
         flush.run()

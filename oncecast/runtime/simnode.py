@@ -148,11 +148,18 @@ class SimulatedNode:
     def receive(self, sender: NodeId, message: Value) -> None:
         stack = self.stack
         if self.easy:
-            for output in stack.receive(self.sim.now, sender, message):  # type: ignore[union-attr]
-                self._act(output)
+            outputs = stack.receive(self.sim.now, sender, message)  # type: ignore[union-attr]
+            if outputs:
+                for output in outputs:
+                    self._act(output)
         elif stack is not None and not self._miss(self.receive, sender, message):
             outputs = stack.receive(self.clock.local(self.sim.now), sender, message)
             self._done("receive", (sender, message), outputs)
+
+    def hear_itself(self, message: Value, life: int) -> None:
+        """What a node says to itself crosses no network, and dies with it."""
+        if life == self.life and not self._miss(self.hear_itself, message, life):
+            self.receive(self.me, message)
 
     def request(self, request: Value, _: None) -> None:
         if self.stack is not None and not self._miss(self.request, request, None):
@@ -198,14 +205,11 @@ class SimulatedNode:
         """What `_act` does for a Send, for as long as nothing is special: most messages go here."""
         sim = self.sim
         weather = sim.weather
-        if weather.fair and to in sim.doors:
-            time = sim.now + weather.latency()
-            key = time * BUCKETS_PER_SECOND // 1.0
-            if key in sim.buckets:
-                sim.buckets[key].append((time, sim.doors[to], self.me, message))
-            else:
-                sim.at(time, sim.doors[to], self.me, message)
-        else:
+        time = sim.now + weather.latency()
+        try:
+            bucket = sim.buckets[time * BUCKETS_PER_SECOND // 1.0]
+            bucket.append((time, weather.doors[to], self.me, message))
+        except KeyError:  # a new bucket, foul weather, or nobody there
             sim.carry(self.me, to, message)
 
     def _act(self, output: Output) -> None:

@@ -50,8 +50,10 @@ class Simulation(Agenda):
         self.dice = Random(
             f"{seed}/nodes"
         )  # shared by the nodes: ten thousand would not fit a cache
+        self.doors: dict[NodeId, Action] = {}  # where a node's messages go in
         self.weather = Weather(
             Random(f"{seed}/weather"),
+            self.doors,
             latency=latency,
             loss=loss,
             duplication=duplication,
@@ -62,7 +64,6 @@ class Simulation(Agenda):
         self.checkers: list[Checker] = []
         self.observed = trace is not None
         self.nodes: dict[NodeId, SimulatedNode] = {}
-        self.doors: dict[NodeId, Action] = {}  # where a node's messages go in
         self._watchers: dict[NodeId, dict[NodeId, int]] = {}  # who watches a node, in which life
 
     # -- nodes --

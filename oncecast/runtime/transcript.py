@@ -22,6 +22,7 @@ from oncecast.kernel.protocol import (
 from oncecast.runtime.trace import Step
 
 BYTES_SHOWN = 24
+ITEMS_SHOWN = 6
 
 
 def lines(step: Step) -> Iterator[str]:
@@ -66,7 +67,7 @@ def waiting(after: int) -> str:
 
 
 def brief(thing: Any) -> str:
-    """Like repr, but a payload does not fill the screen."""
+    """Like repr, but neither a payload nor a list fills the screen."""
     match thing:
         case Value():
             fields = (brief(getattr(thing, name)) for name in thing.__struct_fields__)
@@ -74,7 +75,8 @@ def brief(thing: Any) -> str:
         case bytes() if len(thing) > BYTES_SHOWN:
             return f"{thing[:BYTES_SHOWN]!r}... {len(thing)} B"
         case tuple() | list():
-            return f"[{', '.join(map(brief, thing))}]"
+            left_out = [f"... {len(thing)} in all"] if len(thing) > ITEMS_SHOWN else []
+            return f"[{', '.join([*map(brief, thing[:ITEMS_SHOWN]), *left_out])}]"
         case str():
             return thing
         case _:

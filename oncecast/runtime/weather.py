@@ -17,6 +17,7 @@ from enum import Enum
 from random import Random
 
 from oncecast.kernel.protocol import NodeId, Value
+from oncecast.runtime.agenda import Action
 from oncecast.runtime.latency import Draw, Latency, Uniform
 
 LAN = Uniform(0.001, 0.05)
@@ -50,14 +51,19 @@ class Weather:
     def __init__(
         self,
         rng: Random,
+        doors: dict[NodeId, Action],
         *,
         latency: Latency = LAN,
         loss: float = 0.0,
         duplication: float = 0.0,
         fifo: bool = False,
     ) -> None:
-        """`fifo` keeps the order between two nodes, as one TCP connection does."""
+        """`fifo` keeps the order between two nodes, as one TCP connection does.
+
+        `doors` is where each node's messages go in; it can be seen while the weather is fair.
+        """
         self.rng = rng
+        self._doors = doors
         self.fronts: list[Front] = []
         self.lost = self.duplicated = 0
         self._last: dict[tuple[NodeId, NodeId], float] = {}
@@ -84,6 +90,7 @@ class Weather:
 
     def _look(self) -> None:
         self.fair = not (self.fronts or self.loss or self.duplication or self.fifo)
+        self.doors = self._doors if self.fair else {}
 
     def add(self, *fronts: Front) -> None:
         self.fronts += fronts

@@ -76,10 +76,11 @@ class Shuffle(Protocol):
         """Take in what is new; if need be, old ones that stand together make room for it."""
         view, known = self.view, self.known
         new = list(filterfalse(known.__contains__, sample))
-        if len(view) + len(new) > VIEW_MAX:
-            start = self.rng.getrandbits(32) % (len(view) - len(new) + 1)
-            known.difference_update(view[start : start + len(new)])
-            view[start : start + len(new)] = new
+        count = len(new)
+        if len(view) + count > VIEW_MAX:
+            start = self.rng.getrandbits(32) % (len(view) - count + 1)
+            known.difference_update(view[start : start + count])
+            view[start : start + count] = new
         else:
             view += new
         known.update(new)

@@ -1,0 +1,118 @@
+"""NET-1, CLI-3: simulations from the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from oncecast.cli import exits
+from oncecast.cli.main import main
+from oncecast.kernel.protocol import NodeId
+from oncecast.overlay.recovery import Recovery
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = main(words)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_list_names_the_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "sim", "list")
+    assert status == exits.OK
+    assert [line.split()[0] for line in out.splitlines()] == ["broadcast", "shuffle"]
+
+
+def test_run_prints_one_json_line_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "sim", "run", "broadcast", "--seeds", "3..5", "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert status == exits.OK
+    assert [line["seed"] for line in lines] == [3, 4, 5]
+    assert all(line["ok"] and len(line["trace"]) == 32 for line in lines)
+    assert lines[0]["replay"] == "oncecast sim replay broadcast --nodes 5 --seed 3"
+
+
+def test_several_processes_find_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sim", "run", "shuffle", "--nodes", "9", "--seeds", "0..3", "--json")
+    alone = [json.loads(line)["trace"] for line in run(capsys, *words)[1].splitlines()]
+    shared = run(capsys, *words, "--jobs", "2")[1].splitlines()
+    assert [json.loads(line)["trace"] for line in shared] == alone
+
+
+def test_a_broken_promise_prints_its_seed_and_the_command_that_replays_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recovery, "start", lambda self: None)
+    status, out, _ = run(capsys, "sim", "run", "broadcast", "--seeds", "0..4")
+    assert status == exits.FAILURE
+    assert "never got" in out
+    command = next(line.split(": ", 1)[1] for line in out.splitlines() if "replay: " in line)
+    assert command.startswith("oncecast sim replay broadcast --nodes 5 --seed ")
+
+    status, out, _ = run(capsys, *command.split()[1:], "--last", "3")
+    assert status == exits.FAILURE
+    assert "never got" in out
+
+
+def test_replay_shows_the_steps_of_one_node(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sim", "replay", "broadcast", "--seed", "3", "--node", "n2", "--since", "5")
+    status, out, _ = run(capsys, *words, "--json")
+    steps = [json.loads(line) for line in out.splitlines()]
+    assert status == exits.OK
+    assert {step["node"] for step in steps} == {NodeId("n2")}
+    assert min(step["time"] for step in steps) >= 5.0
+    assert any("send" in effect for step in steps for effect in step["effects"])
+
+
+def test_the_last_steps_of_a_replay_are_those_of_the_whole(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("sim", "replay", "broadcast", "--seed", "3", "--json")
+    whole = run(capsys, *words)[1].splitlines()
+    assert run(capsys, *words, "--last", "10")[1].splitlines() == whole[-10:]
+
+
+def test_bench_measures_what_it_is_told_to(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "sim", "bench", "--nodes", "50", "--repeat", "1", "--json")
+    figures = json.loads(out)
+    assert status == exits.OK
+    assert figures["nodes"] == 50
+    assert figures["events_per_node_second"] == pytest.approx(6.0, rel=0.01)
+
+
+def test_an_unknown_scenario_is_not_found_and_the_known_ones_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for verb in (("run",), ("replay", "--seed", "1")):
+        status, _, err = run(capsys, "sim", verb[0], "nonsense", *verb[1:])
+        assert status == exits.NOT_FOUND
+        assert "broadcast, shuffle" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "broadcast", "--seeds", "5..1"),
+        ("run", "broadcast", "--seeds", "some"),
+        ("run", "broadcast", "--nodes", "0"),
+        ("run", "broadcast", "--jobs", "-1"),
+        ("replay", "broadcast"),
+        ("bench", "--nodes", "many"),
+    ],
+    ids=" ".join,
+)
+def test_bad_words_are_wrong_usage(words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(("sim", *words))
+    assert exit_.value.code == exits.USAGE
+
+
+def test_the_demo_keeps_its_promises_whatever_the_dice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for seed in range(20):
+        status, out, err = run(capsys, "demo", "--seed", str(seed))
+        assert (status, err) == (exits.OK, ""), f"seed {seed}"
+        assert "11 messages at 5 nodes: each delivered once, none lost" in out
+        assert out.count("11/11") == 5

@@ -206,7 +206,8 @@ class Recovery(Protocol):
         """Store what another node sent, if it is new and there is room to remember it."""
         if key in self.inventory:
             return False
-        if not (key.possible and self.inventory.has_room(key)):
+        # Of our own we have all there is: another one is a lie, and would push our numbers up.
+        if key.origin == self.me or not (key.possible and self.inventory.has_room(key)):
             self.dropped += 1
             return False
         self._store(key, payload)
@@ -270,7 +271,7 @@ class Recovery(Protocol):
                 behind[origin] = theirs
             if ours.lacks_of(theirs) or theirs.lowest_missing < ours.floor:
                 answer = True
-            if ours.lowest_missing < theirs.floor:
+            if ours.lowest_missing < theirs.floor and origin != self.me:
                 self._doubt(origin, theirs.floor)
         if behind:
             self._supply(peer, behind)

@@ -477,3 +477,14 @@ def test_an_enormous_jump_costs_one_gap_and_the_numbers_below_still_count() -> N
     assert recovery.inventory.of(FAR).gaps == [(2, NUMBER_MAX - 1)]
     recovery.observe(received(2))
     assert recovery.drain() == [Append(stored(2), 3), Emit(delivered(2), after=3)]
+
+
+def test_claims_about_own_messages_are_dropped() -> None:
+    """Of its own a node has all there is: a lie must neither push its numbers up nor lose some."""
+    recovery = make(lost_after=1.0)
+    recovery.receive(B, Repair((Stored(MessageId(A, NUMBER_MAX), b"lie"),), more=False))
+    assert (recovery.drain(), recovery.dropped) == ([], 1)
+    recovery.receive(B, Compared(ledger(Holding(A, 9, 20, ()))))
+    assert recovery.drain() == []
+    recovery.request(Publish(b"first"))
+    assert recovery.drain()[0] == Append(Stored(MessageId(A, 1), b"first"), 1)

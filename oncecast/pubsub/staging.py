@@ -97,14 +97,15 @@ class Staging:
 
     def expire(self, time: int) -> None:
         """Drops every number of which the newest part was staged before `time`."""
-        old = [
-            (source, number)
-            for source, known in self.sources.items()
-            for number, parts in known.staged.items()
-            if next(reversed(parts.values())).time < time
-        ]
-        for source, number in old:
+        for source, number in list(self.abandoned(time)):
             self.drop(source, number)
+
+    def abandoned(self, time: int) -> Iterator[tuple[str, int]]:
+        """The sources and numbers of which no part is newer than `time`."""
+        for source, known in self.sources.items():
+            for number, parts in known.staged.items():
+                if next(reversed(parts.values())).time < time:
+                    yield source, number
 
     def before(self, place: int) -> Iterator[Part]:
         for source in self.sources.values():

@@ -139,7 +139,7 @@ class Topic:
         if subscription is None:
             return NotSubscribed(self.name, detach.subscription)
         if detach.epoch != subscription.epoch:
-            return _stale(subscription, detach.epoch)
+            return stale(subscription, detach.epoch)
         subscription.detach(min(detach.handed, self.index.next))
         return Detached(subscription.suspect_below)
 
@@ -148,7 +148,7 @@ class Topic:
         if subscription is None:
             return NotSubscribed(self.name, ack.subscription)
         if ack.epoch != subscription.epoch:
-            return _stale(subscription, ack.epoch)
+            return stale(subscription, ack.epoch)
         if ack.upto > self.index.next:
             return OutOfRange(self.index.next)
         subscription.acknowledge(ack.upto)
@@ -164,7 +164,7 @@ class Topic:
         if seek.token == subscription.sought:
             return Sought(subscription.epoch, subscription.cursor, already=True)
         if seek.epoch not in (0, subscription.epoch):
-            return _stale(subscription, seek.epoch)
+            return stale(subscription, seek.epoch)
         subscription.seek(self.landing(seek.start), new_epoch(), seek.token)
         self._note_cursor(subscription.cursor, seek.subscription)
         self.collect(clock)
@@ -219,7 +219,7 @@ class Topic:
             self.rebuild()
 
 
-def _stale(subscription: Subscription, epoch: int) -> Fenced | Repositioned:
+def stale(subscription: Subscription, epoch: int) -> Fenced | Repositioned:
     """A seek makes a new epoch too, but the life that reads goes on."""
     if subscription.life and subscription.attached <= epoch < subscription.epoch:
         return Repositioned(subscription.epoch, subscription.cursor)

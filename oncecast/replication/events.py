@@ -1,6 +1,6 @@
 """What a replica group is asked for and what it tells, whatever protocol is behind it (REP-3).
 
-    Propose ↓    Decided ↑    and, to whoever holds the group: `entry(place)` reads a value again
+    Propose, Compact ↓    Decided ↑    and, to whoever holds the group: `entry(place)` reads again
 
 A proposal may be decided more than once, or never, if its node crashes: whoever proposes must make
 its commands idempotent, and propose again until it hears.
@@ -20,6 +20,15 @@ class Propose(Value):
     value: bytes
 
 
+class Compact(Value):
+    """Request: `state` stands for all that was decided up to `place`; nothing before `needed` will
+    be read again."""
+
+    place: int
+    needed: int
+    state: tuple[bytes, ...]
+
+
 class Decided(Value):
     """`value` stands at `place`, for ever. Places grow; `token` is -1 for what others proposed."""
 
@@ -32,3 +41,11 @@ class Entries(Protocol):
     """Read access to what was decided and not yet trimmed."""
 
     def entry(self, place: int) -> bytes: ...
+
+
+class Learner(Protocol):
+    """Who is told, before the start, what was decided in earlier lives: at most one state, then
+    values, in order."""
+
+    def install(self, place: int, state: tuple[bytes, ...]) -> None: ...
+    def learn(self, place: int, value: bytes) -> None: ...

@@ -114,6 +114,10 @@ class Simulation(Agenda):
         door = self.doors.get(to)
         if door is None:
             return  # an address where nobody lives
+        if sender == to:
+            node = self.nodes[to]
+            self.at(self.now, node.hear_itself, message, node.life)
+            return
         weather = self.weather
         if weather.fair:
             self.at(self.now + weather.latency(), door, sender, message)

@@ -1,0 +1,1 @@
+"""A node put together: its protocols, its settings, its process."""

@@ -1,0 +1,41 @@
+"""Which protocols a node is made of, lowest first."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.kernel.stack import Stack
+from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.machine import LIMITS
+from oncecast.pubsub.service import Service
+from oncecast.replication.solo import Solo
+from oncecast.session.gateway import Gateway
+
+
+class Parts(NamedTuple):
+    """A stack, and those of its protocols that somebody may want to look into."""
+
+    stack: Stack
+    service: Service
+    gateway: Gateway
+
+
+def assemble(
+    me: NodeId,
+    rng: Random,
+    *,
+    epoch_us: int = 0,
+    limits: Limits = LIMITS,
+    snapshot_bytes: int = 64 << 20,
+    window_bytes: int = 8 << 20,
+) -> Parts:
+    """A node that serves alone: a group of one."""
+    solo = Solo(me, rng)
+    service = Service(
+        me, rng, entries=solo, epoch_us=epoch_us, limits=limits, snapshot_bytes=snapshot_bytes
+    )
+    solo.learner = service
+    gateway = Gateway(me, rng, service=service, window_bytes=window_bytes)
+    return Parts(Stack([solo, service, gateway]), service, gateway)

@@ -1,0 +1,272 @@
+"""The pub/sub machine on a replica group: commands go into the log, results come out of it.
+
+    Execute, Ack ↓    Executed, Changed ↑    and `machine`, `source(place)` for whoever reads
+
+It stamps commands with the time, gathers acks so that many share a place in the log, and keeps the
+log short: a snapshot now and then, and leftovers carried forward when most around them is garbage.
+It never speaks of anything that is not decided.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from random import Random
+from typing import NamedTuple, cast, get_args
+
+import msgspec
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.pubsub import commands as do
+from oncecast.pubsub import errors
+from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.machine import LIMITS, Machine
+from oncecast.pubsub.results import Done, Published, Result
+from oncecast.pubsub.upkeep import Upkeep
+from oncecast.replication.events import Compact, Decided, Entries, Propose
+
+CARRY_BYTES = 2 << 20  # carried at once
+UPKEEP_EVERY_BYTES = 1 << 20
+
+Outcome = Done | errors.AnyRefusal
+
+
+class Execute(Value):
+    """Request: do this; the result comes back as Executed, if this node lives to see it."""
+
+    token: int
+    command: do.Command
+
+
+class Executed(Value):
+    """Event: the command is in the log for ever, and this came of it."""
+
+    token: int
+    result: Outcome
+
+
+class Changed(Value):
+    """Event: something happened to this topic."""
+
+    topic: str
+
+
+class FlushAcks(Value):
+    """Timer."""
+
+
+class Upkept(Value):
+    """Timer: time passes, and the log grows old."""
+
+
+class Source(NamedTuple):
+    """Who put a batch: `sequence` is of its first message, -1 if the index knows it."""
+
+    producer: str
+    sequence: int
+    batch: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(do.Command).decode
+STAMPED = {kind for kind in get_args(do.Command) if "at" in kind.__struct_fields__}
+
+
+class Service(Protocol):
+    name = "pubsub"
+    Request = Execute | do.Ack
+    Observed = Decided
+    Timer = FlushAcks | Upkept
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        entries: Entries,
+        epoch_us: int = 0,  # what to add to the node's own clock to get the time
+        limits: Limits = LIMITS,
+        ack_delay: float = 0.005,
+        acks_max: int = 1000,
+        upkeep_every: float = 1.0,
+        snapshot_bytes: int = 64 << 20,
+        recent_bytes: int = 32 << 20,  # of batches that are likely to be read again
+    ) -> None:
+        super().__init__(me, rng)
+        self.machine = Machine(limits)
+        self._entries, self._epoch_us = entries, epoch_us
+        self._ack_delay, self._acks_max, self._upkeep_every = ack_delay, acks_max, upkeep_every
+        self._upkeep = Upkeep(snapshot_bytes)
+        self._recent = Recent(recent_bytes)
+        self._tokens = 0
+        self._proposed: dict[int, tuple[int, do.Command]] = {}  # until decided, with its asker's
+        self._acks: dict[tuple[str, str, int], do.Ack] = {}
+        self._carrying = 0
+        self._grown = 0  # bytes since the last look
+
+    # -- what earlier lives have decided --
+
+    def install(self, place: int, state: tuple[bytes, ...]) -> None:
+        self.machine = Machine.restore(state[1:])
+        self._upkeep.restore(state[0], sum(map(len, state)))
+
+    def learn(self, place: int, value: bytes) -> None:
+        self._upkeep.add(place, len(value))
+        self.machine.apply(place, _decode(value))
+
+    def start(self) -> None:
+        self.later(self._upkeep_every, Upkept())
+
+    # -- commands in, results out --
+
+    def request(self, request: Execute | do.Ack) -> None:
+        if isinstance(request, Execute):
+            self._propose(request.command, request.token)
+        else:
+            self._gather(request)
+
+    def _propose(self, command: do.Command, asker: int = -1) -> None:
+        if type(command) in STAMPED:
+            command = msgspec.structs.replace(command, at=self._time())
+        self._tokens += 1
+        self._proposed[self._tokens] = (asker, command)
+        self.ask(Propose(self._tokens, _encode(command)))
+
+    def _time(self) -> int:
+        return self._epoch_us + int(self.now * 1e6)
+
+    def observe(self, event: Decided) -> None:
+        place, value, token = event.place, event.value, event.token
+        asker, command = self._proposed.pop(token, None) or (-1, _decode(value))
+        result = self.machine.apply(place, command)
+        self._upkeep.add(place, len(value))
+        if isinstance(command, do.Put):
+            self._recent.add(place, Source(command.producer, command.sequence, command.batch))
+            self.emit(Changed(command.topic))
+        else:
+            self._tell_changes(command, result)
+        if asker >= 0:
+            self.emit(Executed(asker, cast("Outcome", result)))
+        self._grown += len(value)
+        if self._grown >= UPKEEP_EVERY_BYTES:
+            self._look_after_log()
+
+    def _tell_changes(self, command: do.Command, result: Result) -> None:
+        if isinstance(command, do.PublishStaged):
+            for each in result.ranges if isinstance(result, Published) else ():
+                self.emit(Changed(each.topic))
+        elif isinstance(command, do.Carry):
+            self._carrying -= 1
+        elif isinstance(command, do.Attach | do.Detach | do.Seek | do.Unsubscribe | do.DeleteTopic):
+            self.emit(Changed(command.topic))
+
+    # -- acks: only the newest of a subscription counts, and nobody waits for it --
+
+    def _gather(self, ack: do.Ack) -> None:
+        key = ack.topic, ack.subscription, ack.epoch
+        known = self._acks.get(key)
+        if known is None or ack.upto > known.upto:
+            self._acks[key] = ack
+        if len(self._acks) >= self._acks_max:
+            self._flush_acks()
+        elif known is None and len(self._acks) == 1:
+            self.later(self._ack_delay, FlushAcks())
+
+    def _flush_acks(self) -> None:
+        if self._acks:
+            self._propose(do.Acks(tuple(self._acks.values()), 0))
+            self._acks.clear()
+
+    def timeout(self, timer: FlushAcks | Upkept) -> None:
+        if isinstance(timer, FlushAcks):
+            self._flush_acks()
+        else:
+            self._pass_time()
+            self._look_after_log()
+            self.later(self._upkeep_every, Upkept())
+
+    # -- reading --
+
+    def source(self, place: int) -> Source:
+        """The batch at a place that the machine still needs."""
+        found = self._recent.get(place)
+        if found is None:
+            found = source_of(_decode(self._entries.entry(place)))
+            self._recent.add(place, found)
+        return found
+
+    # -- upkeep: what goes by age, what stands for the log, what is left in it --
+
+    def _pass_time(self) -> None:
+        """A Tick only when it would let something go: an idle node leaves its disk alone."""
+        registry, time = self.machine.registry, self._time()
+        aged = (
+            topic.policy.floor(topic.index, time) > topic.index.first
+            for topic in registry.aging.values()
+        )
+        abandoned = registry.staging.abandoned(time - registry.limits.staged_age_us)
+        if any(aged) or any(abandoned):
+            self._propose(do.Tick(0))
+
+    def _look_after_log(self) -> None:
+        self._grown = 0
+        needed = self.machine.needed()
+        if self._upkeep.snapshot_due(needed):
+            self._compact(needed)
+        # The sum over all topics only when it could matter.
+        if not self._carrying and self._upkeep.carry_due(needed, 0):
+            registry = self.machine.registry
+            live = sum(topic.index.size for topic in registry.topics.values())
+            if self._upkeep.carry_due(needed, live + registry.staging.bytes):
+                self._carry(needed)
+
+    def _compact(self, needed: int) -> None:
+        state = (self._upkeep.state(needed), *self.machine.state())
+        self._upkeep.snapshot_taken(needed, sum(map(len, state)))
+        self.ask(Compact(self.machine.registry.place, needed, state))
+
+    def _carry(self, needed: int) -> None:
+        stop = self._upkeep.place_behind(needed, self._upkeep.snapshot_bytes // 2)
+        left = CARRY_BYTES
+        for extent in self.machine.extents_before(stop):
+            if left <= 0:
+                break
+            command = carried(_decode(self._entries.entry(extent.place)))
+            self._carrying += 1
+            left -= command.size
+            self._propose(do.Carry(extent.place, extent.offset, command))
+
+
+class Recent:
+    """Sources by place, the least recently used go first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes, self._bytes_max = 0, bytes_max
+        self._sources: OrderedDict[int, Source] = OrderedDict()
+
+    def get(self, place: int) -> Source | None:
+        found = self._sources.get(place)
+        if found is not None:
+            self._sources.move_to_end(place)
+        return found
+
+    def add(self, place: int, source: Source) -> None:
+        self._sources[place] = source
+        self._bytes += len(source.batch) + 256
+        while self._bytes > self._bytes_max:
+            _, oldest = self._sources.popitem(last=False)
+            self._bytes -= len(oldest.batch) + 256
+
+
+def carried(command: do.Command) -> do.Put | do.Stage:
+    """The command that brought a batch, wherever it was carried since."""
+    if isinstance(command, do.Carry):
+        command = command.command
+    assert isinstance(command, do.Put | do.Stage), f"no batch in a {type(command).__name__}"
+    return command
+
+
+def source_of(command: do.Command) -> Source:
+    command = carried(command)
+    if isinstance(command, do.Put):
+        return Source(command.producer, command.sequence, command.batch)
+    return Source(command.source, -1, command.batch)

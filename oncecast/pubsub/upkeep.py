@@ -1,0 +1,85 @@
+"""How much of the log is needed, and when it is time to make a snapshot or to carry leftovers.
+
+The machine knows which places are needed, not how many bytes lie between them. So now and then a
+mark notes how many bytes the log had at a place.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+
+import msgspec
+
+RECORD_BYTES = 64  # about what an entry costs beside its value, on disk and to replay
+MARK_EVERY = 1 << 20
+
+
+class Marks(msgspec.Struct, array_like=True):
+    """What of it a snapshot holds."""
+
+    total: int
+    trimmed: int
+    marks: list[tuple[int, int]]
+
+
+class Upkeep:
+    """`snapshot_bytes`: so much is replayed at most at a start, or given back at once."""
+
+    def __init__(self, snapshot_bytes: int) -> None:
+        self.snapshot_bytes = snapshot_bytes
+        self._total = 0  # bytes of all entries so far
+        self._places = array("Q")
+        self._totals = array("Q")  # bytes before the place
+        self._snapshot_total = 0
+        self._state_bytes = 0
+        self._trimmed = 0
+
+    def add(self, place: int, size: int) -> None:
+        if not self._totals or self._total - self._totals[-1] >= min(
+            MARK_EVERY, self.snapshot_bytes // 4
+        ):
+            self._places.append(place)
+            self._totals.append(self._total)
+        self._total += size + RECORD_BYTES
+
+    def bytes_from(self, place: int) -> int:
+        """About how many bytes of the log lie at `place` and behind."""
+        at = bisect_left(self._places, place)
+        return self._total - self._totals[at] if at < len(self._totals) else 0
+
+    def place_behind(self, place: int, size: int) -> int:
+        """The place about `size` bytes behind `place`."""
+        start = self._total - self.bytes_from(place)
+        at = bisect_left(self._totals, start + size)
+        return self._places[at] if at < len(self._places) else 0
+
+    def snapshot_due(self, needed: int) -> bool:
+        """Much was appended since the last one, or much could be given back by one."""
+        # A state as large as the log would be written as often as the log itself.
+        much = max(self.snapshot_bytes, 2 * self._state_bytes)
+        if self._total - self._snapshot_total >= much:
+            return True
+        garbage = self.bytes_from(self._trimmed) - self.bytes_from(needed)
+        return garbage >= self.snapshot_bytes
+
+    def carry_due(self, needed: int, live_bytes: int) -> bool:
+        """More than half of what is kept is kept for nothing."""
+        return self.bytes_from(needed) > 2 * live_bytes + self.snapshot_bytes
+
+    def snapshot_taken(self, needed: int, size: int) -> None:
+        self._snapshot_total, self._state_bytes, self._trimmed = self._total, size, needed
+        at = max(0, bisect_left(self._places, needed) - 1)
+        del self._places[:at]
+        del self._totals[:at]
+
+    def state(self, needed: int) -> bytes:
+        marks = list(zip(self._places, self._totals, strict=True))
+        return msgspec.msgpack.encode(Marks(self._total, needed, marks))
+
+    def restore(self, state: bytes, size: int) -> None:
+        marks = msgspec.msgpack.decode(state, type=Marks)
+        self._total = self._snapshot_total = marks.total
+        self._trimmed, self._state_bytes = marks.trimmed, size
+        self._places = array("Q", [place for place, _ in marks.marks])
+        self._totals = array("Q", [total for _, total in marks.marks])

@@ -1,0 +1,303 @@
+"""The node's role towards its clients: calls are executed and answered, flows are kept flowing.
+
+Rules
+- A call is answered when its command is decided, in whatever order that happens. The same id again
+  while it is on its way is the same call; later it is executed again, which changes nothing.
+- Limits come before everything: what is too much is answered Overloaded and has cost nothing.
+- A flow sends what is decided, in order, without a gap, within its credit, some of each flow in
+  turn. What a client does not take costs the window of its flows and nobody else anything.
+- A client that is gone loses its flows; its subscriptions know nothing of it.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+import oncecast
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.pubsub import batch, errors
+from oncecast.pubsub import commands as do
+from oncecast.pubsub.delivery import Flow, Flows, Window, standing
+from oncecast.pubsub.index import Extent
+from oncecast.pubsub.service import Changed, Execute, Executed, Service
+from oncecast.pubsub.subscription import Subscription
+from oncecast.pubsub.topic import Topic
+from oncecast.session.frames import (
+    Answer,
+    Call,
+    Chunk,
+    Delivery,
+    Fetch,
+    FlowEnded,
+    Look,
+    SubscriptionView,
+    TopicView,
+    View,
+)
+
+LOOK_MAX = 1000
+
+
+class Pump(Value):
+    """Message, to itself: what was decided meanwhile goes out together."""
+
+
+class Guest:
+    """What a client has under way: calls, the bytes that they hold, and what is sent to it."""
+
+    __slots__ = ("bytes", "calls", "window")
+
+    def __init__(self) -> None:
+        self.calls: dict[int, int] = {}  # tokens by id
+        self.bytes = 0
+        self.window = Window()
+
+
+class Waiting(NamedTuple):
+    """Who waits for a token: a client, for its call with this id and so many bytes."""
+
+    client: NodeId
+    id: int
+    bytes: int
+
+
+class Gateway(Protocol):
+    name = "gateway"
+    Message = Call | Fetch | Look | Pump
+    Observed = Executed | Changed
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        service: Service,
+        calls_max: int = 10_000,  # of a client, at once
+        calls_bytes_max: int = 64 << 20,
+        delivery_bytes: int = 1 << 20,  # in one Delivery, unless one batch is larger
+        window_bytes: int = 8 << 20,  # on their way to one client, whatever credit it gives
+    ) -> None:
+        super().__init__(me, rng)
+        self._service = service
+        self._calls_max, self._calls_bytes_max = calls_max, calls_bytes_max
+        self._delivery_bytes, self._window_bytes = delivery_bytes, window_bytes
+        self._guests: dict[NodeId, Guest] = {}
+        self._tokens = 0
+        self._calls: dict[int, Waiting] = {}  # by token
+        self.flows = Flows()
+        self._changed: dict[str, None] = {}
+        self._ready: dict[Flow, None] = {}
+        self._pumping = False
+        self.refused = 0
+
+    def receive(self, sender: NodeId, message: Call | Fetch | Look | Pump) -> None:
+        if isinstance(message, Pump):
+            if sender == self.me:
+                self._pump()
+            return
+        if sender not in self._guests:
+            self._guests[sender] = Guest()
+            self.watch(sender)
+        match message:
+            case Call(id, command):
+                self._call(sender, id, command)
+            case Fetch():
+                self._fetch(sender, message)
+            case Look():
+                self._look(sender, message)
+
+    def down(self, client: NodeId) -> None:
+        self._guests.pop(client, None)
+        for flow in self.flows.of_client(client):
+            self._drop(flow)
+
+    # -- calls --
+
+    def _call(self, client: NodeId, id: int, command: do.Command) -> None:
+        guest = self._guests[client]
+        if id in guest.calls:
+            return
+        refusal = self._refusal(guest, command)
+        if refusal is not None:
+            self.refused += 1
+            self.send(client, Answer(id, refusal))
+            return
+        size = len(command.batch) if isinstance(command, do.Put | do.Stage) else 0
+        self._tokens += 1
+        self._calls[self._tokens] = Waiting(client, id, size)
+        guest.calls[id] = self._tokens
+        guest.bytes += size
+        self.ask(Execute(self._tokens, command))
+
+    def _refusal(
+        self, guest: Guest, command: do.Command
+    ) -> errors.Overloaded | errors.TooLarge | errors.BadBatch | None:
+        if len(guest.calls) >= self._calls_max:
+            return errors.Overloaded("calls of one client")
+        if not isinstance(command, do.Put | do.Stage):
+            return None
+        size, limit = len(command.batch), self._service.machine.registry.limits.batch_bytes_max
+        if size > limit:
+            return errors.TooLarge("bytes", limit)
+        if guest.bytes and guest.bytes + size > self._calls_bytes_max:
+            return errors.Overloaded("bytes of one client's calls")
+        try:
+            header = batch.check(command.batch)
+        except batch.BadBatch as bad:
+            return errors.BadBatch(str(bad))
+        if (command.count, command.size) != (header.count, size):
+            return errors.BadBatch(
+                f"said to be {command.count} messages in {command.size} bytes, "
+                f"the batch has {header.count} in {size}"
+            )
+        return None
+
+    def observe(self, event: Executed | Changed) -> None:
+        if isinstance(event, Changed):
+            self._changed[event.topic] = None
+            self._pump_soon()
+            return
+        client, id, size = self._calls.pop(event.token)
+        guest = self._guests.get(client)
+        # It may be gone, or back in a new life with a call of the same id and another token.
+        if guest is not None and guest.calls.get(id) == event.token:
+            del guest.calls[id]
+            guest.bytes -= size
+            self.send(client, Answer(id, event.result))
+
+    # -- flows --
+
+    def _fetch(self, client: NodeId, fetch: Fetch) -> None:
+        machine = self._service.machine
+        found = standing(machine, fetch.topic, fetch.subscription, fetch.epoch)
+        _, end = machine.bounds(fetch.topic)
+        if isinstance(found, Subscription) and not 0 <= fetch.offset <= end:
+            found = errors.OutOfRange(end)
+        if not isinstance(found, Subscription):
+            self.send(client, FlowEnded(fetch.topic, fetch.subscription, fetch.epoch, found))
+            return
+        if found.cursor < fetch.ack <= end:
+            self.ask(do.Ack(fetch.topic, fetch.subscription, fetch.epoch, fetch.ack))
+        flow = self._flow(client, fetch)
+        flow.renew(fetch.offset, max(0, fetch.messages), max(0, fetch.bytes))
+        self._serve(flow)
+        if flow.window.starved:
+            self._ready.update(flow.window.starved)
+            flow.window.starved.clear()
+            self._pump_soon()
+
+    def _flow(self, client: NodeId, fetch: Fetch) -> Flow:
+        flow = self.flows.find(fetch.topic, fetch.subscription)
+        if flow is not None and (flow.client, flow.epoch) == (client, fetch.epoch):
+            return flow
+        if flow is not None:
+            self._end(flow)
+        flow = Flow(
+            client, self._guests[client].window, fetch.topic, fetch.subscription, fetch.epoch
+        )
+        self.flows.add(flow)
+        return flow
+
+    def _end(self, flow: Flow) -> None:
+        """Somebody else reads from now on. Of the same epoch it is the same life, come anew."""
+        found = standing(self._service.machine, flow.topic, flow.subscription, flow.epoch)
+        why = errors.Fenced(flow.epoch) if isinstance(found, Subscription) else found
+        self.send(flow.client, FlowEnded(flow.topic, flow.subscription, flow.epoch, why))
+        self._drop(flow)
+
+    def _drop(self, flow: Flow) -> None:
+        self.flows.drop(flow)
+        self._ready.pop(flow, None)
+
+    def _pump_soon(self) -> None:
+        """After what is decided already: it may be for the same flows."""
+        if not self._pumping:
+            self._pumping = True
+            self.send(self.me, Pump())
+
+    def _pump(self) -> None:
+        self._pumping = False
+        changed, self._changed = self._changed, {}
+        ready, self._ready = self._ready, {}
+        for topic in changed:
+            ready.update(dict.fromkeys(self.flows.of_topic(topic)))
+        for flow in ready:
+            self._serve(flow)
+
+    def _serve(self, flow: Flow) -> None:
+        """One Delivery, if there is anything and the client can take it; the rest in its turn."""
+        machine = self._service.machine
+        found = standing(machine, flow.topic, flow.subscription, flow.epoch)
+        if not isinstance(found, Subscription):
+            self._end(flow)
+            return
+        if flow.messages_left <= 0 or flow.bytes_left <= 0:
+            return
+        room = self._window_bytes - flow.window.outstanding
+        if room <= 0:
+            flow.window.starved[flow] = None
+            return
+        room = min(room, flow.bytes_left, self._delivery_bytes)
+        extents = machine.fetch(flow.topic, flow.next, flow.messages_left, room)
+        if not extents:
+            return
+        chunks = tuple([self._chunk(extent) for extent in extents])
+        _, end = machine.bounds(flow.topic)
+        self.send(
+            flow.client,
+            Delivery(flow.topic, flow.subscription, flow.epoch, chunks, found.suspect_below, end),
+        )
+        last = extents[-1]
+        flow.sent(last.offset + last.count, sum(len(chunk.batch) for chunk in chunks))
+        if flow.next < end:
+            self._ready[flow] = None
+            self._pump_soon()
+
+    def _chunk(self, extent: Extent) -> Chunk:
+        source = self._service.source(extent.place)
+        sequence = source.sequence + extent.skip if extent.sequence < 0 else extent.sequence
+        return Chunk(
+            extent.offset, extent.skip, extent.count, source.producer, sequence, source.batch
+        )
+
+    # -- looking --
+
+    def _look(self, client: NodeId, look: Look) -> None:
+        topics = self._service.machine.registry.topics
+        if look.topic:
+            names = [look.topic] if look.topic in topics else []
+        else:
+            names = sorted(
+                name for name in topics if name.startswith(look.prefix) and name > look.after
+            )
+        limit = min(max(look.limit, 1), LOOK_MAX)
+        views = tuple([topic_view(topics[name]) for name in names[:limit]])
+        more = len(names) > limit
+        self.send(client, View(look.id, views, more, self.me, oncecast.__version__))
+
+
+def topic_view(topic: Topic) -> TopicView:
+    index = topic.index
+    subscriptions = tuple(
+        [
+            SubscriptionView(
+                name,
+                each.cursor,
+                index.next - max(each.cursor, index.first),
+                each.epoch,
+                bool(each.life),
+            )
+            for name, each in topic.subscriptions.items()
+        ]
+    )
+    return TopicView(
+        topic.name,
+        topic.id,
+        index.first,
+        index.next,
+        index.size,
+        topic.policy,
+        subscriptions,
+        len(topic.producers),
+    )

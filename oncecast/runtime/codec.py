@@ -52,8 +52,8 @@ def _refuse_equal_tags(kinds: tuple[type[Value], ...]) -> None:
         other = known.setdefault(tag, kind)
         if other is not kind:
             raise TypeError(
-                f"{named(other)} and {named(kind)} are both tagged {tag!r}: rename one, or give it a "
-                "tag of its own "
+                f"{named(other)} and {named(kind)} are both tagged {tag!r}: rename one, or give it "
+                "a tag of its own "
                 f'(class {kind.__name__}(Value, tag="..."))'
             )
 

@@ -12,12 +12,13 @@ from typing import Protocol as Interface
 
 from oncecast.kernel.protocol import Value
 from oncecast.runtime.errors import NetworkError, OutOfPlace, ProtocolError
-from oncecast.runtime.framing import GREETING, HEADER, HEADER_BYTES, PREAMBLE, SCRATCH_BYTES, Framer
+from oncecast.runtime.framing import GREETING, HEADER, HEADER_BYTES, PREAMBLE, Buffers, Framer
 from oncecast.runtime.handshake import GREETINGS
 from oncecast.runtime.incidents import Incidents
 from oncecast.runtime.options import Options, Stats
 
 WRITE_BYTES = 256 * 1024  # so much is written at once, without waiting for the end of the turn
+COPIED_BYTES_MAX = 16 * 1024  # larger parts, on average, are not joined for their write
 SILENT_AFTER = 3  # keepalives
 
 
@@ -35,7 +36,7 @@ class Wires:
         self.options, self.stats = options, stats
         self.loop = asyncio.get_running_loop()
         self.incidents = Incidents(stats)
-        self.scratch = bytearray(SCRATCH_BYTES)
+        self.buffers = Buffers()
         self.connections: dict[Connection, None] = {}  # from made to lost
         self._unflushed: list[Connection] = []
 
@@ -57,8 +58,9 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, wires: Wires, session: Session, name: str) -> None:
         self.session, self.name = session, name
         self.transport: asyncio.Transport | None = None
-        self.over: asyncio.Future[str] = wires.loop.create_future()  # holds the reason
-        self.framer = Framer(wires.scratch)
+        self.ended = ""  # why, once its session knows
+        self.over: asyncio.Future[str] = wires.loop.create_future()  # why, when all is closed
+        self.framer = Framer(wires.buffers)
         self.heard = self.began = (
             wires.loop.time()
         )  # when bytes came, and when the open frame began
@@ -73,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's own is one in all but name
         self._wires.connections[self] = None
-        if self.over.done():  # given up while it was being made
+        if self.ended:  # given up while it was being made
             self.transport.abort()
         else:
             self.transport.write(PREAMBLE)
@@ -90,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             frames = framer.received(count)
             for kind, body in frames:
-                if self.over.done():
+                if self.ended:
                     return
                 self.session.frame(kind, body)
         except ProtocolError as error:
@@ -100,8 +102,8 @@ class Connection(asyncio.BufferedProtocol):
             self.began = self.heard
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._wires.connections.pop(self, None)
         self._end(f"connection lost: {error}" if error else "closed by the other side")
+        self._forget()
 
     # -- we speak --
 
@@ -119,9 +121,12 @@ class Connection(asyncio.BufferedProtocol):
         if self.backlog > self._wires.options.queue_bytes_max:
             self.fail("slow", f"{self.unsent_bytes} bytes unsent; its link is reset")
         self._unsent, self._unsent_bytes = [], 0
-        if unsent and self.transport is not None and not self.over.done():
+        if unsent and self.transport is not None and not self.ended:
             # It goes on top of a queue that may be nearly full, so a large message fits into any.
-            self.transport.write(b"".join(unsent))
+            if count < COPIED_BYTES_MAX * len(unsent):
+                self.transport.write(b"".join(unsent))
+            else:
+                self.transport.writelines(unsent)
             self._written += count
             self._wires.stats.bytes_out += count
 
@@ -135,12 +140,12 @@ class Connection(asyncio.BufferedProtocol):
         return self._unsent_bytes + self.backlog
 
     def pause(self) -> None:
-        if self.transport is not None and not self.over.done():
+        if self.transport is not None and not self.ended:
             self._paused = True
             self.transport.pause_reading()
 
     def resume(self) -> None:
-        if self.transport is not None and not self.over.done():
+        if self.transport is not None and not self.ended:
             self._paused = False
             self.heard = self.began = self._wires.loop.time()  # it was we who did not listen
             self.transport.resume_reading()
@@ -171,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def fail(self, incident: str, reason: str) -> None:
         """Give it up at once, and say so in the log; what is unsent is dropped."""
-        if not self.over.done():
+        if not self.ended:
             self._wires.incidents.report(incident, peer=self.name, reason=reason)
             self.drop(reason)
 
@@ -181,11 +186,10 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def abandon(self, reason: str) -> None:
-        """Forget one that was never used. Its end may not be told: uvloop does not, if the making of
-        a connection was cancelled."""
-        if not self.over.done():
+        """Forget one that was never used; uvloop may not tell us its end if it was cancelled."""
+        if not self.ended:
             self.drop(reason)
-        self._wires.connections.pop(self, None)
+        self._forget()
 
     def close(self, reason: str) -> None:
         """Write what is unsent, then close."""
@@ -194,9 +198,14 @@ class Connection(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.close()
 
-    def _end(self, reason: str) -> None:
+    def _forget(self) -> None:
+        self._wires.connections.pop(self, None)
         if not self.over.done():
-            self.over.set_result(reason)
+            self.over.set_result(self.ended)
+
+    def _end(self, reason: str) -> None:
+        if not self.ended:
+            self.ended = reason
             self.session.lost(reason)
 
 

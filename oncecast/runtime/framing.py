@@ -8,8 +8,8 @@ or a port scanner costs a few bytes. A length is checked before anything is rese
 buffer of a large frame grows with the bytes that arrive, not with the bytes that were announced.
 
 A framer is driven as `asyncio.BufferedProtocol` is: `get_buffer()`, fill it, `received(count)`. All
-framers of a thread share one scratch buffer, because frames are used up before the next read; an
-idle connection therefore owns no buffer at all.
+framers of a loop share their buffers, because frames are used up before the next read; an idle
+connection therefore owns none.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ HEADER_BYTES = HEADER.size
 HELLO_BYTES_MAX = 4 * 1024  # what a stranger may send us
 SCRATCH_BYTES = 256 * 1024
 TAIL_BYTES_MAX = 16 * 1024  # a longer unfinished frame gets a buffer of its own
+SPARE_BYTES_MAX = 8 * 1024 * 1024  # a larger one is not kept for the next large frame
 
 # Kinds of frames.
 GREETING, MESSAGE, PING, PONG, BYE = range(1, 6)
@@ -39,14 +40,35 @@ def frame(kind: int, body: bytes = b"") -> bytes:
     return HEADER.pack(len(body), kind) + body
 
 
+class Buffers:
+    """What the framers of a loop share: a scratch buffer, and a large one that is not in use.
+
+    Memory that is given back and asked for again at every large frame costs more than the frame.
+    """
+
+    def __init__(self) -> None:
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._spare = bytearray()
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of at least this size."""
+        spare, self._spare = self._spare, bytearray()
+        return spare if len(spare) >= size else bytearray(size)
+
+    def give_back(self, buffer: bytearray) -> None:
+        if len(self._spare) < len(buffer) <= SPARE_BYTES_MAX:
+            self._spare = buffer
+
+
 class Framer:
-    """Cuts what arrives into frames. A frame's body is valid until the next `get_buffer`."""
+    """Cuts what arrives into frames. A body is valid until the next `get_buffer` of any framer."""
 
-    __slots__ = ("_filled", "_large", "_limit", "_scratch", "_tail", "greeted")
+    __slots__ = ("_buffers", "_filled", "_large", "_limit", "_scratch", "_tail", "greeted")
 
-    def __init__(self, scratch: bytearray) -> None:
+    def __init__(self, buffers: Buffers) -> None:
         self.greeted = False  # the preamble was seen
-        self._scratch = memoryview(scratch)
+        self._buffers = buffers
+        self._scratch = buffers.scratch
         self._limit = HELLO_BYTES_MAX
         self._tail = b""  # of an unfinished frame that fits into the scratch buffer
         self._large = bytearray()  # for an unfinished frame of its own, filled as far as `_filled`
@@ -112,26 +134,30 @@ class Framer:
         if len(rest) <= TAIL_BYTES_MAX:
             self._tail = bytes(rest)
             return
-        self._large = bytearray(rest)
         self._filled = len(rest)
+        self._large = self._buffers.take(2 * self._filled)
+        self._large[: self._filled] = rest
 
     def _wanted(self) -> int:
         length, _ = HEADER.unpack_from(self._large)
         return int(HEADER_BYTES + length)
 
     def _room(self) -> memoryview:
-        """Room for the rest of a large frame, at most as much again as has arrived already."""
+        """Room for the rest of a large frame; new memory only for as much again as has arrived."""
+        wanted = self._wanted()
         if self._filled == len(self._large):
-            grown = bytearray(min(self._wanted(), 2 * self._filled))
-            grown[: self._filled] = self._large
-            self._large = grown
-        return memoryview(self._large)[self._filled :]
+            small, self._large = self._large, self._buffers.take(min(wanted, 2 * self._filled))
+            self._large[: self._filled] = small
+            self._buffers.give_back(small)
+        return memoryview(self._large)[self._filled : wanted]
 
     def _continue_large(self, count: int) -> list[Frame]:
         self._filled += count
-        if self._filled < self._wanted():
+        wanted = self._wanted()
+        if self._filled < wanted:
             return []
-        whole = memoryview(self._large)
+        whole = memoryview(self._large)[:wanted]
+        self._buffers.give_back(self._large)
         self._large, self._filled = bytearray(), 0
         return [(whole[HEADER_BYTES - 1], whole[HEADER_BYTES:])]
 

@@ -61,6 +61,12 @@ class Link:
         self._waiting_bytes += len(message)
         self._dial_in_time()
 
+    @property
+    def unsent_bytes(self) -> int:
+        if self._connection is not None:
+            return self._connection.unsent_bytes
+        return self._waiting_bytes
+
     def watch(self) -> None:
         self.watched = True
         if self._connection is None:
@@ -141,8 +147,8 @@ class Link:
         self._gone()
 
     def _up(self, connection: Connection) -> None:
-        if connection.over.done():
-            raise NetworkError(connection.over.result())  # between the Welcome and now
+        if connection.ended:  # between the Welcome and now
+            raise NetworkError(connection.ended)
         connection.session = self
         connection.framer.trust(self._wires.options.frame_bytes_max)
         self._connection = connection

@@ -11,9 +11,10 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import cast
+from dataclasses import dataclass, field
 
 from oncecast.runtime.addresses import is_loopback, split
+from oncecast.runtime.clients import Client
 from oncecast.runtime.connection import Connection, Greeting, Leaving, Session, Wires
 from oncecast.runtime.errors import CannotListen, NetworkError, OutOfPlace, Refused
 from oncecast.runtime.framing import GREETING
@@ -28,14 +29,23 @@ BACKLOG = 256
 ACCEPT_PAUSE = 0.1  # when the system is out of sockets
 
 
+@dataclass(eq=False)
+class Stranger:
+    """Somebody who has come and not yet said who it is."""
+
+    sock: socket.socket
+    name: str
+    taken: bool = False  # by the loop, which then closes the socket
+    task: asyncio.Task[None] = field(init=False)
+
+
 class Listener:
     def __init__(self, wires: Wires, identity: Identity, tls: Tls | None) -> None:
         self.roles: dict[str, Accept] = {}
         self.connections: dict[Connection, None] = {}
         self._wires, self._identity, self._tls = wires, identity, tls
         self._sockets: list[socket.socket] = []
-        # Oldest first. A task that is cancelled before it begins leaves us its socket to close.
-        self._strangers: dict[asyncio.Task[None], socket.socket | None] = {}
+        self._strangers: dict[Stranger, None] = {}  # oldest first
 
     async def open(self, listen: str | socket.socket, *, insecure: bool) -> None:
         self._sockets = [listen] if isinstance(listen, socket.socket) else await bind(listen)
@@ -60,9 +70,9 @@ class Listener:
             sock.close()
         self._sockets.clear()
         strangers = list(self._strangers)
-        for task in strangers:
-            task.cancel()
-        await asyncio.gather(*strangers, return_exceptions=True)
+        for stranger in strangers:
+            self._show_out(stranger)
+        await asyncio.gather(*(each.task for each in strangers), return_exceptions=True)
 
     def _listen(self, sock: socket.socket) -> None:
         if sock.fileno() >= 0:
@@ -86,29 +96,32 @@ class Listener:
             incidents.report("crowded", peer=name, reason="too many connections")
             return
         if len(self._strangers) >= options.strangers_max:
-            next(iter(self._strangers)).cancel()
+            self._show_out(next(iter(self._strangers)))
         guest.setblocking(False)
-        task = asyncio.create_task(self._receive(guest, name))
-        self._strangers[task] = guest
-        task.add_done_callback(self._forget)
+        stranger = Stranger(guest, name)
+        stranger.task = asyncio.create_task(self._receive(stranger))
+        stranger.task.add_done_callback(lambda _: self._strangers.pop(stranger, None))
+        self._strangers[stranger] = None
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        guest = self._strangers.pop(task)
-        if guest is not None:
-            guest.close()
+    def _show_out(self, stranger: Stranger) -> None:
+        del self._strangers[stranger]
+        stranger.task.cancel()
+        if not stranger.taken:  # its task will never begin
+            stranger.sock.close()
 
-    async def _receive(self, guest: socket.socket, name: str) -> None:
+    async def _receive(self, stranger: Stranger) -> None:
         """From the first byte to the Welcome, in bounded time."""
-        self._strangers[cast("asyncio.Task[None]", asyncio.current_task())] = (
-            None  # from here on the loop closes it
-        )
+        stranger.taken = True
+        name = stranger.name
         greeting = Greeting(self._wires)
         connection = Connection(self._wires, greeting, name)
         timeout = self._wires.options.handshake_timeout
         try:
             async with asyncio.timeout(timeout):
                 await self._wires.loop.connect_accepted_socket(
-                    lambda: connection, guest, ssl=self._tls.server if self._tls else None
+                    lambda: connection,
+                    stranger.sock,
+                    ssl=self._tls.server if self._tls else None,
                 )
                 hello = await greeting.wait()
             self._admit(connection, hello)
@@ -126,7 +139,7 @@ class Listener:
                 connection.abandon("no handshake")
 
     def _admit(self, connection: Connection, hello: object) -> None:
-        if connection.over.done():  # since its Hello
+        if connection.ended:  # since its Hello
             return
         if not isinstance(hello, Hello):
             connection.fail("hostile", str(OutOfPlace("it does not begin with a Hello")))
@@ -144,7 +157,8 @@ class Listener:
             return
         connection.session = session
         connection.framer.trust(self._wires.options.frame_bytes_max)
-        connection.send(GREETING, self._identity.welcome())
+        you = session.name if isinstance(session, Client) else ""
+        connection.send(GREETING, self._identity.welcome(you))
         self.connections[connection] = None
         connection.over.add_done_callback(lambda _: self.connections.pop(connection))
 

@@ -64,12 +64,14 @@ class Runtime:
         tls: Tls | None = None,
         insecure: bool = False,
         trace: Trace | None = None,
+        clients: tuple[type[Value], ...] = (),  # what clients may send; nothing: none are let in
         options: Options | None = None,
     ) -> None:
         self.me, self.stack, self.journal = me, stack, journal
         self.options, self.stats = options or Options(), Stats()
         self._listen = me if listen is None else listen
         self._on_event, self._tls, self._insecure, self._trace = on_event, tls, insecure, trace
+        self._clients = clients
         self._transport: Transport
         self._loop: asyncio.AbstractEventLoop
         self._ended: asyncio.Future[None]
@@ -103,7 +105,8 @@ class Runtime:
         self._ended = self._loop.create_future()
         self._transport = Transport(
             self.me,
-            Codec(tuple(self.stack.wiring.receiver)),
+            Codec(tuple(kind for kind in self.stack.wiring.receiver if kind not in self._clients)),
+            client_codec=Codec(self._clients) if self._clients else None,
             deliver=partial(self._input, self.stack.receive),
             down=partial(self._input, self.stack.down),
             options=self.options,
@@ -166,35 +169,45 @@ class Runtime:
         """Ask the stack for something; what comes of it are events."""
         self._input(self.stack.request, request)
 
+    def unsent_bytes(self, peer: NodeId) -> int:
+        """What waits to leave for this peer: who produces faster than it reads should look."""
+        return self._transport.unsent_bytes(peer)
+
     def _input(self, step: Callable[..., list[Output]], *subject: Any) -> None:
         # The stack is not re-entrant: what an event's receiver asks for waits for the step's end.
-        self._inputs.append((step, subject))
-        if not self._stepping:
-            self._guard(self._step)
+        if self._stepping:
+            self._inputs.append((step, subject))
+        else:
+            self._guard(self._step, step, subject)
 
-    def _guard(self, work: Callable[[], None]) -> None:
-        """Do `work`. If it fails the node ends, whichever callback of the loop this was."""
+    def _guard(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Do `work`, then the inputs that it caused.
+
+        If something fails the node ends, whichever callback of the loop this was.
+        """
         if self._ended.done():
             return
         self._stepping = True
         try:
-            work()
+            work(*arguments)
+            while self._inputs:
+                self._step(*self._inputs.popleft())
         except Exception as error:  # noqa: BLE001  # it is raised again, by run()
             self._held.clear()
             self._ended.set_exception(error)
         finally:
             self._stepping = False
 
-    def _step(self) -> None:
-        inputs, trace = self._inputs, self._trace
-        while inputs:
-            step, subject = inputs.popleft()
-            now = self._now = max(self._now, self._loop.time())
-            self.stats.steps += 1
-            outputs = step(now, *subject)
-            if trace is not None:
-                trace(now, step.__name__, told(subject), self.stack.effects)
-            self._act(outputs)
+    def _step(self, step: Callable[..., list[Output]], subject: tuple[Any, ...]) -> None:
+        now = self._loop.time()
+        if now < self._now:
+            now = self._now
+        self._now = now
+        self.stats.steps += 1
+        outputs = step(now, *subject)
+        if self._trace is not None:
+            self._trace(now, step.__name__, told(subject), self.stack.effects)
+        self._act(outputs)
 
     def _wake(self) -> None:
         self._alarm = None
@@ -300,7 +313,6 @@ class Runtime:
         """Let go what has waited for this."""
         self.stats.syncs += 1
         self._act(self._released())
-        self._step()
         self._transport.flush()
         if self._paused and self.journal and not self._overloaded(self.journal):
             self._paused = False

@@ -13,13 +13,16 @@ import socket
 
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.runtime.addresses import split
+from oncecast.runtime.clients import PREFIX, Clients
 from oncecast.runtime.codec import Codec
 from oncecast.runtime.connection import Connection, Session, Wires
-from oncecast.runtime.handshake import PEER, Hello, Identity
+from oncecast.runtime.handshake import CLIENT, PEER, Hello, Identity
 from oncecast.runtime.links import Deliver, Down, Inbound, Link
 from oncecast.runtime.listener import Listener
 from oncecast.runtime.options import Options, Stats
 from oncecast.runtime.tls import Tls, check_certificate
+
+CLOSE_SECONDS = 1.0  # for the loop to close what we have dropped; it takes a turn or two
 
 
 class Transport:
@@ -33,12 +36,16 @@ class Transport:
         options: Options,
         stats: Stats,
         tls: Tls | None = None,
+        client_codec: Codec | None = None,  # without one, no clients are let in
     ) -> None:
         split(me)
         self.identity = Identity(me, options.cluster, secrets.randbits(63))
         self._wires = Wires(options, stats)
         self.listener = Listener(self._wires, self.identity, tls)
         self.listener.roles[PEER] = self._accept_peer
+        self.clients = Clients(self._wires, client_codec or Codec(()), deliver=deliver, down=down)
+        if client_codec is not None:
+            self.listener.roles[CLIENT] = self._accept_client
         self._codec, self._deliver, self._down, self._tls = codec, deliver, down, tls
         self._links: dict[NodeId, Link] = {}
         self._inbound: dict[NodeId, Inbound] = {}
@@ -61,14 +68,25 @@ class Transport:
             self._wires.incidents.report("too_long", peer=to, reason=self._describe(message, body))
             return
         self._wires.stats.messages_out += 1
-        self._link(to).send(body)
+        if to.startswith(PREFIX):
+            self.clients.send(to, body)
+        else:
+            self._link(to).send(body)
 
     def watch(self, peer: NodeId) -> None:
-        self._link(peer).watch()
+        if peer.startswith(PREFIX):
+            self.clients.watch(peer)
+        else:
+            self._link(peer).watch()
 
     def unwatch(self, peer: NodeId) -> None:
-        if peer in self._links:
+        if peer.startswith(PREFIX):
+            self.clients.unwatch(peer)
+        elif peer in self._links:
             self._links[peer].watched = False
+
+    def unsent_bytes(self, peer: NodeId) -> int:
+        return self._links[peer].unsent_bytes if peer in self._links else 0
 
     def flush(self) -> bool:
         """Write what was sent without waiting for the end of the turn; whether there was any."""
@@ -108,20 +126,29 @@ class Transport:
             self._links[peer].hurry()
         return inbound
 
+    def _accept_client(self, connection: Connection, hello: Hello) -> Session:
+        client = self.clients.accept(connection, hello)
+        if self._paused:
+            connection.pause()
+        return client
+
     def _forget(self, peer: NodeId, inbound: Inbound) -> None:
         if self._inbound.get(peer) is inbound:
             del self._inbound[peer]
 
     def pause(self) -> None:
-        """Read nothing more from peers for now: their kernels, then their queues fill up."""
+        """Read nothing more for now: the senders' kernels, then their queues fill up."""
         self._paused = True
-        for inbound in self._inbound.values():
+        for inbound in self._readers():
             inbound.connection.pause()
 
     def resume(self) -> None:
         self._paused = False
-        for inbound in self._inbound.values():
+        for inbound in self._readers():
             inbound.connection.resume()
+
+    def _readers(self) -> list[Inbound]:
+        return [*self._inbound.values(), *self.clients.here.values()]
 
     # -- time --
 
@@ -149,7 +176,8 @@ class Transport:
         self.flush()
         if leaving and drain > 0:
             await asyncio.wait(leaving, timeout=drain)
-        for connection in list(self._wires.connections):
+        rest = list(self._wires.connections)
+        for connection in rest:
             connection.drop("this node stops")
-        while self._wires.connections:  # the loop tells them in its next turns
-            await asyncio.sleep(0)
+        if rest:
+            await asyncio.wait([connection.over for connection in rest], timeout=CLOSE_SECONDS)

@@ -14,7 +14,7 @@ from oncecast.kernel.stack import Stack
 from oncecast.overlay import Mesh, Plumtree, Recovery
 from oncecast.runtime.codec import Codec
 from oncecast.runtime.errors import ProtocolError
-from oncecast.runtime.framing import GREETING, HEADER_BYTES, MESSAGE, SCRATCH_BYTES, Framer, frame
+from oncecast.runtime.framing import GREETING, HEADER_BYTES, MESSAGE, Buffers, Framer, frame
 from oncecast.runtime.handshake import GREETINGS
 
 FRAMES = 250_000  # a run; there are four
@@ -138,9 +138,9 @@ def test_damaged_frames_give_values_or_protocol_errors(seed: int) -> None:
     rng = Random(seed)
     codec, frames = examples(rng)
     decoders = {MESSAGE: codec.decode, GREETING: GREETINGS.decode}
-    scratch = bytearray(SCRATCH_BYTES)
+    buffers = Buffers()
     outcomes = {"values": 0, "errors": 0, "unfinished": 0}
-    framer = Framer(scratch)
+    framer = Framer(buffers)
     framer.greeted = True
     for n in range(FRAMES):
         whole = bytearray(rng.choice(frames))
@@ -156,7 +156,7 @@ def test_damaged_frames_give_values_or_protocol_errors(seed: int) -> None:
         if framer.unfinished:
             outcomes["unfinished"] += 1
         if framer.unfinished or n % len(DAMAGES) == len(DAMAGES) - 1:
-            framer = Framer(scratch)
+            framer = Framer(buffers)
             framer.greeted = True
             framer.trust(rng.choice((4096, 64 * 1024 * 1024)))
     # The damage was of every sort: a fuzzer whose frames all break at once would test little.

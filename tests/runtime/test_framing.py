@@ -16,6 +16,7 @@ from oncecast.runtime.framing import (
     PREAMBLE,
     SCRATCH_BYTES,
     TAIL_BYTES_MAX,
+    Buffers,
     Framer,
     frame,
 )
@@ -26,7 +27,7 @@ STREAM = PREAMBLE + b"".join(frame(kind, body) for kind, body in FRAMES)
 
 
 def framer(*, trusted: bool = True) -> Framer:
-    made = Framer(bytearray(SCRATCH_BYTES))
+    made = Framer(Buffers())
     if trusted:
         made.trust(64 * MiB)
     return made
@@ -66,14 +67,19 @@ def test_frames_of_every_size_pass_in_pieces_of_any_size(piece: int) -> None:
     assert feed(framer(), pieces) == [(MESSAGE, body) for body in bodies]
 
 
-def test_framers_that_share_a_scratch_buffer_do_not_mix() -> None:
-    scratch = bytearray(SCRATCH_BYTES)
-    one, two = Framer(scratch), Framer(scratch)
-    found: list[list[tuple[int, bytes]]] = [[], []]
-    for i in range(len(STREAM)):
-        found[0] += feed(one, [STREAM[i : i + 1]])
-        found[1] += feed(two, [STREAM[i : i + 1]])
-    assert found == [FRAMES, FRAMES]
+@pytest.mark.parametrize("sizes", [(5, 0, 20), (100_000, 3, MiB, 50_000, 2 * MiB)])
+def test_framers_that_share_buffers_do_not_mix(sizes: tuple[int, ...]) -> None:
+    buffers = Buffers()
+    framers = [Framer(buffers) for _ in range(3)]
+    bodies = [[bytes([n]) * size for size in sizes] for n in range(3)]
+    streams = [PREAMBLE + b"".join(frame(MESSAGE, body) for body in each) for each in bodies]
+    found: list[list[bytes]] = [[], [], []]
+    piece = max(1, len(streams[0]) // 100)
+    for i in range(0, len(streams[0]), piece):
+        for n, made in enumerate(framers):
+            made.trust(64 * MiB)
+            found[n] += [body for _, body in feed(made, [streams[n][i : i + piece]])]
+    assert found == bodies
 
 
 def test_a_stranger_is_held_to_the_small_limit() -> None:

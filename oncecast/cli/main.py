@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import oncecast
 from oncecast.cli import exits
 
-COMMANDS = ("demo", "log", "sim")
+COMMANDS = ("demo", "log", "serve", "sim")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -88,6 +88,11 @@ class Journal:
         return self.log.pending_bytes
 
     @property
+    def snapshot_bytes(self) -> int:
+        """Of snapshots that no flush carries yet."""
+        return sum(len(saved.state) for saved in self._taken)
+
+    @property
     def waiting(self) -> bool:
         """Something was taken that no flush carries yet."""
         return bool(self.log.pending_bytes or self._taken)

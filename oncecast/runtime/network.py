@@ -151,6 +151,8 @@ class Runtime:
         if self.journal.waiting:
             self.journal.sync()
         self._act(self._released())
+        while self._inputs:  # what the node said to itself: its answers wait for that
+            self._step(*self._inputs.popleft())
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -281,7 +283,7 @@ class Runtime:
 
     def _turn_ends(self) -> None:
         # What waits for nothing leaves first; a loop that writes at the end of its turn needs one.
-        if self._transport.flush():
+        if False:
             self._loop.call_soon(self._guard, self._commit)
         else:
             self._guard(self._commit)
@@ -291,7 +293,7 @@ class Runtime:
         journal = self.journal
         if journal is None or not journal.waiting:
             return
-        if journal.pending_bytes <= self.options.inline_bytes_max:
+        if journal.pending_bytes + journal.snapshot_bytes <= self.options.inline_bytes_max:
             journal.sync()
             self._synced()
             return

@@ -1,0 +1,82 @@
+"""Two pages for machines that look after a node: /metrics and /health. No more HTTP than that.
+
+A request is one GET or HEAD without a body, of at most 4 KiB, within five seconds; the connection
+closes after the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+REQUEST_BYTES_MAX = 4096
+REQUEST_TIMEOUT = 5.0
+VISITORS_MAX = 32
+
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
+
+
+class Page(NamedTuple):
+    status: int
+    kind: str
+    body: str
+
+
+Pages = dict[str, Callable[[], Page]]
+
+
+class HttpDoor:
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+        self._server: asyncio.Server | None = None
+        self._visitors = 0
+
+    async def open(self, host: str, port: int) -> int:
+        """The port it listens on."""
+        self._server = await asyncio.start_server(
+            self._visit, host, port, limit=REQUEST_BYTES_MAX, start_serving=True
+        )
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._visitors += 1
+        try:
+            if self._visitors <= VISITORS_MAX:
+                async with asyncio.timeout(REQUEST_TIMEOUT):
+                    writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                    await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # it went away, took too long or said too much: nobody to tell
+        finally:
+            self._visitors -= 1
+            writer.close()
+
+    def _answer(self, request: bytes) -> bytes:
+        words = request.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or words[2] not in (b"HTTP/1.0", b"HTTP/1.1"):
+            page = Page(400, "text/plain", "no request\n")
+        elif words[0] not in (b"GET", b"HEAD"):
+            page = Page(405, "text/plain", "GET or HEAD\n")
+        else:
+            path = words[1].split(b"?", 1)[0].decode("latin-1")
+            known = self._pages.get(path)
+            page = known() if known else Page(404, "text/plain", " ".join(self._pages) + "\n")
+        body = page.body.encode()
+        head = (
+            f"HTTP/1.1 {page.status} {REASONS[page.status]}\r\n"
+            f"Content-Type: {page.kind}; charset=utf-8\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        ).encode()
+        return head if words[0] == b"HEAD" else head + body

@@ -1,0 +1,176 @@
+"""`oncecast serve` as a user runs it: a process, a port, a directory, signals."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oncecast.pubsub import batch
+from oncecast.pubsub import commands as do
+from oncecast.pubsub.results import Already, Appended, Attached, Opened
+from oncecast.runtime.handshake import Welcome
+from tests.node.guest import Guest, guest, put
+
+PATIENCE = 20.0
+
+
+class Process:
+    def __init__(self, *flags: str) -> None:
+        command = [sys.executable, "-m", "oncecast", "serve", "--listen", "127.0.0.1:0", *flags]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.lines: list[str] = []
+        self.port = int(self.wait_for(r"listening at=127\.0\.0\.1:(\d+)"))
+
+    def wait_for(self, pattern: str) -> str:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if found := re.search(pattern, line):
+                return found[1]
+        raise AssertionError(f"no {pattern} in {self.lines}")
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        assert self.process.stderr is not None
+        self.lines += self.process.stderr
+        return self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def processes() -> Iterator[list[Process]]:
+    started: list[Process] = []
+    yield started
+    for each in started:
+        each.process.kill()
+        each.process.wait(PATIENCE)
+        assert each.process.stderr is not None
+        each.process.stderr.close()
+
+
+def opened(client: Guest) -> tuple[int, int]:
+    client.call(do.Subscribe("topic", "sub", do.FromEarliest(), 0))
+    result = client.call(do.OpenProducer("topic", "me", "life", 0))
+    assert isinstance(result, Opened)
+    return result.epoch, result.next_sequence
+
+
+def test_what_was_acked_is_there_after_kill_9(tmp_path: Path, processes: list[Process]) -> None:
+    """SVC-10, SVC-2: killed at any moment, acked messages stay, and a repetition adds nothing."""
+    values = [b"one", b"two", b"three"]
+    for life in range(3):
+        node = Process("--data", str(tmp_path / "data"))
+        processes.append(node)
+        with guest(node.port, "me") as client:
+            epoch, sequence = opened(client)
+            assert sequence == 3 * life
+            assert client.call(put(epoch, sequence, values)) == Appended(sequence, 3, True)
+            assert client.call(put(epoch, sequence, values)) == Already(sequence, 3)
+            node.end(signal.SIGKILL)
+
+    node = Process("--data", str(tmp_path / "data"))
+    processes.append(node)
+    with guest(node.port) as client:
+        attached = client.call(do.Attach("topic", "sub", "reader"))
+        assert isinstance(attached, Attached)
+        client.fetch(attached.epoch, 0)
+        read: list[bytes] = []
+        while len(read) < 9:
+            delivery = client.delivery()
+            assert delivery.chunks[0].offset == len(read)
+            for chunk in delivery.chunks:
+                read += batch.values(chunk.batch, chunk.skip, chunk.count)
+    assert read == values * 3
+
+
+def test_sigterm_ends_it_in_order(tmp_path: Path, processes: list[Process]) -> None:
+    node = Process("--data", str(tmp_path / "data"))
+    processes.append(node)
+    with guest(node.port) as client:
+        opened(client)
+        assert node.end(signal.SIGTERM) == 0
+        with pytest.raises(ConnectionError):
+            client.receive()
+    assert "stopped" in node.lines[-1]
+
+
+def test_a_name_is_handed_out_to_whoever_brings_none(
+    tmp_path: Path, processes: list[Process]
+) -> None:
+    """SVC-8"""
+    node = Process("--data", str(tmp_path / "data"))
+    processes.append(node)
+    with guest(node.port) as one, guest(node.port) as other, guest(node.port, "ann") as ann:
+        names = [each.greeting for each in (one, other, ann)]
+        assert all(isinstance(each, Welcome) and each.you for each in names)
+        assert len({each.you for each in names if isinstance(each, Welcome)}) == 3
+        assert isinstance(ann.greeting, Welcome)
+        assert ann.greeting.you == "ann"
+
+
+def test_metrics_and_health_answer(tmp_path: Path, processes: list[Process]) -> None:
+    node = Process(
+        "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--log-format", "json"
+    )
+    processes.append(node)
+    (line,) = [each for each in node.lines if '"event": "http"' in each]
+    found = re.search(r"at=127\.0\.0\.1:(\d+)", line)
+    assert found is not None
+    with guest(node.port) as client:
+        opened(client)
+    with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/health", timeout=PATIENCE) as page:
+        assert b'"status": "ok"' in page.read()
+    with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/metrics", timeout=PATIENCE) as page:
+        text = page.read().decode()
+    assert "oncecast_topics 1\n" in text
+    assert "# TYPE oncecast_syncs_total counter\n" in text
+
+
+def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "oncecast", "serve", *flags]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+@pytest.mark.parametrize(
+    ("flags", "status", "fact"),
+    [
+        (["--listen", "0.0.0.0:0"], 5, "can be reached from other machines and TLS is off"),
+        (["--http", "0.0.0.0:0"], 5, "can be reached from other machines and TLS is off"),
+        (["--listen", "nowhere"], 2, "no address"),
+        (["--snapshot-bytes", "many"], 2, "no int"),
+        (["--tls-key", "k.pem"], 2, "give all three, or none"),
+        (["--config", "missing.toml"], 2, "missing.toml"),
+        (["--data", "FILE"], 1, "give a directory"),
+        (["--data", "STRANGE"], 1, "holds other files"),
+    ],
+)
+def test_what_cannot_work_is_said_at_once(
+    tmp_path: Path, flags: list[str], status: int, fact: str
+) -> None:
+    (tmp_path / "FILE").write_text("")
+    (tmp_path / "STRANGE").mkdir()
+    (tmp_path / "STRANGE" / "diary.txt").write_text("")
+    flags = [str(tmp_path / each) if each in ("FILE", "STRANGE") else each for each in flags]
+    if "--data" not in flags:
+        flags += ["--data", str(tmp_path / "data")]
+    if "--listen" not in flags:
+        flags += ["--listen", "127.0.0.1:0"]
+    ended = ended_at_once(*flags)
+    assert (ended.returncode, fact in ended.stderr) == (status, True), ended.stderr
+
+
+def test_a_directory_and_a_port_in_use_are_named(tmp_path: Path, processes: list[Process]) -> None:
+    node = Process("--data", str(tmp_path / "data"))
+    processes.append(node)
+    for data, listen, fact in (
+        ("data", "127.0.0.1:0", "in use by process"),
+        ("other", f"127.0.0.1:{node.port}", "listen elsewhere"),
+    ):
+        ended = ended_at_once("--data", str(tmp_path / data), "--listen", listen)
+        assert (ended.returncode, fact in ended.stderr) == (1, True), ended.stderr

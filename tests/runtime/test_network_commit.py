@@ -45,6 +45,8 @@ class FakeFlush:
 class FakeJournal:
     """Keeps Journal's promises, in memory; its syncs can be held up, and fail."""
 
+    snapshot_bytes = 0
+
     def __init__(self, *, blocked: bool = False, broken: bool = False) -> None:
         self.blocked, self.broken = blocked, broken
         self.gate = threading.Event()

@@ -283,7 +283,7 @@ class Runtime:
 
     def _turn_ends(self) -> None:
         # What waits for nothing leaves first; a loop that writes at the end of its turn needs one.
-        if False:
+        if self._transport.flush():
             self._loop.call_soon(self._guard, self._commit)
         else:
             self._guard(self._commit)

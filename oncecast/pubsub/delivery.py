@@ -71,7 +71,7 @@ class Flow:
         self.topic, self.subscription, self.epoch = topic, subscription, epoch
         self._base = self.next = self._limit = -1
         self._bytes = self._outstanding = 0
-        self._sent: deque[tuple[int, int]] = deque()  # the end of each delivery, and its bytes
+        self._sent: deque[tuple[int, int]] = deque()  # the end of each chunk, and its bytes
 
     def renew(self, offset: int, messages: int, size: int) -> None:
         """All before `offset` has come; so much more may be sent."""

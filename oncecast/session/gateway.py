@@ -181,11 +181,13 @@ class Gateway(Protocol):
             self.ask(do.Ack(fetch.topic, fetch.subscription, fetch.epoch, fetch.ack))
         flow = self._flow(client, fetch)
         flow.renew(fetch.offset, max(0, fetch.messages), max(0, fetch.bytes))
-        self._serve(flow)
-        if flow.window.starved:
-            self._ready.update(flow.window.starved)
-            flow.window.starved.clear()
-            self._pump_soon()
+        if not flow.window.starved:
+            self._serve(flow)
+            return
+        flow.window.starved[flow] = None  # behind those that have waited for longer
+        self._ready.update(flow.window.starved)
+        flow.window.starved.clear()
+        self._pump_soon()
 
     def _flow(self, client: NodeId, fetch: Fetch) -> Flow:
         flow = self.flows.find(fetch.topic, fetch.subscription)
@@ -248,8 +250,8 @@ class Gateway(Protocol):
             flow.client,
             Delivery(flow.topic, flow.subscription, flow.epoch, chunks, found.suspect_below, end),
         )
-        last = extents[-1]
-        flow.sent(last.offset + last.count, sum(len(chunk.batch) for chunk in chunks))
+        for chunk in chunks:
+            flow.sent(chunk.offset + chunk.count, len(chunk.batch))
         if flow.next < end:
             self._ready[flow] = None
             self._pump_soon()

@@ -195,7 +195,6 @@ class Runtime:
             while self._inputs:
                 self._step(*self._inputs.popleft())
         except Exception as error:  # noqa: BLE001  # it is raised again, by run()
-            self._held.clear()
             self._ended.set_exception(error)
         finally:
             self._stepping = False

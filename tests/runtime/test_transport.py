@@ -9,10 +9,11 @@ import pytest
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.runtime.codec import Codec
+from oncecast.runtime.connection import Wires
 from oncecast.runtime.framing import BYE, MESSAGE, PING, PONG, PREAMBLE, frame
-from oncecast.runtime.handshake import Refusal, Welcome
-from oncecast.runtime.links import longest_wait
-from oncecast.runtime.options import Options
+from oncecast.runtime.handshake import Identity, Refusal, Welcome
+from oncecast.runtime.links import Link, longest_wait
+from oncecast.runtime.options import Options, Stats
 from tests.runtime.raw import Raw, RawPeer, hello
 from tests.runtime.talk import (
     LOOPS,
@@ -162,6 +163,22 @@ def test_a_peer_that_dials_us_need_not_be_waited_for() -> None:
                 b.request(Tell(a.me, b"I am here"))
                 assert await a.event() == Heard(b.me, b"I am here")
                 assert await b.event() == Heard(a.me, b"waits")
+
+    drive(test())
+
+
+def test_a_watch_is_told_of_one_end_only() -> None:
+    """Messages may be sent, and lost, long after it."""
+
+    async def test() -> None:
+        downs: list[NodeId] = []
+        identity = Identity(NodeId("127.0.0.1:1"), "oncecast", life=1)
+        nowhere = NodeId("nowhere")
+        link = Link(Wires(Options(), Stats()), identity, nowhere, downs.append, None)
+        link.watched = True
+        for _ in range(2):
+            await link._connect()
+        assert downs == [nowhere]
 
     drive(test())
 

@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from heapq import heappop, heappush
 from types import TracebackType
 from typing import Any, Self, TypeVar, assert_never
 
@@ -40,14 +39,13 @@ from oncecast.runtime.journal import Flush, Journal
 from oncecast.runtime.options import Options, Stats
 from oncecast.runtime.tls import Tls
 from oncecast.runtime.transport import Transport
+from oncecast.runtime.wakes import Wakes
 from oncecast.storage.errors import StorageError
 
 T = TypeVar("T")
 
 # Called after each step: when, which input, what it carried, what came of it. The list is reused.
 Trace = Callable[[float, str, object, list[Effect]], None]
-
-EARLY = 0.001  # uvloop counts milliseconds, so a timer may fire that much before its time
 
 
 class Runtime:
@@ -78,10 +76,7 @@ class Runtime:
         self._now = 0.0
         self._inputs: deque[tuple[Callable[..., list[Output]], tuple[Any, ...]]] = deque()
         self._stepping = False
-        self._wakes: list[tuple[float, int, Wake]] = []  # a heap
-        self._wakes_made = 0
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = 0.0
+        self._wakes: Wakes
         self._held: list[Send | Emit] = []  # until what they depend on is on disk
         self._commit_due = self._paused = False
         self._flushing: tuple[Flush, asyncio.Future[None]] | None = None
@@ -103,6 +98,7 @@ class Runtime:
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
+        self._wakes = Wakes(self._loop, self._wake)
         self._transport = Transport(
             self.me,
             Codec(tuple(kind for kind in self.stack.wiring.receiver if kind not in self._clients)),
@@ -125,8 +121,7 @@ class Runtime:
     ) -> None:
         self.stop()
         failed = self._ended.exception()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._wakes.stop()
         if failed is None:
             try:
                 await self._settle()
@@ -210,24 +205,9 @@ class Runtime:
             self._trace(now, step.__name__, told(subject), self.stack.effects)
         self._act(outputs)
 
-    def _wake(self) -> None:
-        self._alarm = None
-        due = self._loop.time() + EARLY
-        while self._wakes and self._wakes[0][0] <= due and not self._ended.done():
-            at, _, wake = heappop(self._wakes)
-            self._now = max(self._now, at)
-            self._input(self.stack.wake, wake)
-        self._set_alarm()
-
-    def _set_alarm(self) -> None:
-        if not self._wakes or self._ended.done():
-            return
-        at = self._wakes[0][0]
-        if self._alarm is not None:
-            if self._alarm_at <= at:
-                return
-            self._alarm.cancel()
-        self._alarm, self._alarm_at = self._loop.call_at(at, self._wake), at
+    def _wake(self, wake: Wake) -> None:
+        self._now = max(self._now, wake.at)  # the loop's clock is coarse
+        self._input(self.stack.wake, wake)
 
     # -- outputs --
 
@@ -244,10 +224,8 @@ class Runtime:
                 case Append() | Snapshot() | Trim():
                     if journal is not None:
                         self._record(journal, output)
-                case Wake(at):
-                    self._wakes_made += 1
-                    heappush(self._wakes, (at, self._wakes_made, output))
-                    self._set_alarm()
+                case Wake():
+                    self._wakes.add(output)
                 case Watch(peer):
                     self._transport.watch(peer)
                 case Unwatch(peer):

@@ -1,0 +1,48 @@
+"""The appointments of a stack, kept with one timer of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from oncecast.kernel.stack import Wake
+
+EARLY = 0.001  # uvloop counts milliseconds, so a timer may fire that much before its time
+
+
+class Wakes:
+    def __init__(self, loop: asyncio.AbstractEventLoop, keep: Callable[[Wake], None]) -> None:
+        self._loop, self._keep = loop, keep
+        self._heap: list[tuple[float, int, Wake]] = []
+        self._made = 0  # so far; equal times keep their order
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def add(self, wake: Wake) -> None:
+        self._made += 1
+        heappush(self._heap, (wake.at, self._made, wake))
+        self._set_timer()
+
+    def stop(self) -> None:
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _due(self) -> None:
+        self._timer = None
+        now = self._loop.time() + EARLY
+        while self._heap and self._heap[0][0] <= now:
+            _, _, wake = heappop(self._heap)
+            self._keep(wake)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if not self._heap:
+            return
+        at = self._heap[0][0]
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return
+            self._timer.cancel()
+        self._timer, self._timer_at = self._loop.call_at(at, self._due), at

@@ -1,0 +1,107 @@
+"""Calls: asked again until they are answered or their time is over (the Lazy Pirate pattern).
+
+Commands are idempotent, so a call may be sent as often as it takes. The answer that comes first
+counts; of any other nobody knows the number any more, and it is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from oncecast.kernel.protocol import Value
+from oncecast.pubsub.errors import Overloaded
+from oncecast.session.frames import Answer, Call, ClientCommand, Look, View
+from oncecast.session.local import NEVER, NoAnswer, Outcome
+
+if TYPE_CHECKING:
+    from oncecast.session.client import ClientSession
+
+RETRY_MIN, RETRY_MAX = 0.5, 8.0
+
+Then = Callable[[Outcome], None]
+ThenView = Callable[[View | NoAnswer], None]
+
+
+class Waiting:
+    """A call without an answer so far."""
+
+    __slots__ = ("attempts", "deadline", "due", "message", "refusal", "then", "timeout")
+
+    def __init__(
+        self, message: Value, then: Callable[..., None], timeout: float, now: float
+    ) -> None:
+        self.message, self.then, self.timeout = message, then, timeout
+        self.deadline = now + timeout
+        self.attempts = 0
+        self.due = now
+        self.refusal: Overloaded | None = None  # the last word of a node that was busy
+
+
+class Calls:
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
+        self._waiting: dict[int, Waiting] = {}
+        # Unlike those of any earlier life, whose answers may still be under way.
+        self._last = session.rng.getrandbits(48)
+
+    def new_id(self) -> int:
+        self._last += 1
+        return self._last
+
+    def do(self, command: ClientCommand, then: Then, timeout: float = NEVER) -> None:
+        id_ = self.new_id()
+        self._begin(id_, Call(id_, command), then, timeout)
+
+    def look(self, look: Look, then: ThenView, timeout: float = NEVER) -> None:
+        self._begin(look.id, look, then, timeout)
+
+    def _begin(self, id_: int, message: Value, then: Callable[..., None], timeout: float) -> None:
+        waiting = self._waiting[id_] = Waiting(message, then, timeout, self._session.now)
+        self._send(waiting)
+
+    def answered(self, answer: Answer) -> bool:
+        """Whether it was one of these calls."""
+        waiting = self._waiting.get(answer.id)
+        if waiting is None or not isinstance(waiting.message, Call):
+            return False
+        if isinstance(answer.result, Overloaded):
+            waiting.refusal = answer.result
+            return True  # it is asked again when its time has come
+        del self._waiting[answer.id]
+        waiting.then(answer.result)
+        return True
+
+    def shown(self, view: View) -> None:
+        waiting = self._waiting.get(view.id)
+        if waiting is not None and isinstance(waiting.message, Look):
+            del self._waiting[view.id]
+            waiting.then(view)
+
+    def resend(self) -> None:
+        """The link is new: all that was under way is gone."""
+        for waiting in list(self._waiting.values()):
+            waiting.attempts = 0
+            self._send(waiting)
+
+    def tick(self, now: float) -> None:
+        for id_, waiting in list(self._waiting.items()):
+            if now >= waiting.deadline:
+                del self._waiting[id_]
+                waiting.then(waiting.refusal or NoAnswer(waiting.timeout))
+            elif now >= waiting.due:
+                self._send(waiting)
+            else:
+                self._session.due(min(waiting.due, waiting.deadline))
+
+    def _send(self, waiting: Waiting) -> None:
+        session = self._session
+        session.send(session.node, waiting.message, after=0)
+        waiting.due = session.now + session.backoff(waiting.attempts)
+        waiting.attempts += 1
+        session.due(min(waiting.due, waiting.deadline))
+
+
+def longest_wait(attempts: int) -> float:
+    """Doubles with each attempt."""
+    return min(RETRY_MAX, RETRY_MIN * 2.0 ** min(attempts, 10))

@@ -1,0 +1,267 @@
+"""The client's side of the session with a node; pure, so simulator and network run it alike.
+
+It keeps one link to its node. Over it go calls (`calls`), batches of each topic (`producing`) and
+flows of deliveries (`reading`); what the link or the node loses is sent again, and what comes twice
+is dropped. With a journal it writes its outbox down before it sends, and the next life of the
+client goes on from there.
+
+    life      text that no other process will ever choose: tells a repetition from a newcomer
+    producer  the durable name under which it puts
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.session import local
+from oncecast.session.calls import Calls, longest_wait
+from oncecast.session.frames import Answer, Delivery, FlowEnded, Look, View
+from oncecast.session.producing import Based, Flow, Outgoing, Queued, Settled
+from oncecast.session.reading import Reader
+
+READ_AHEAD = 16_384  # messages of a subscription that wait at the client
+REDIAL = 0.1
+TIDY_AFTER = 0.5  # when all is settled for so long, that is written down
+SNAPSHOT_BYTES = 4 * 1024 * 1024  # of outbox, before the settled part of it is given back
+
+
+class Tick(Value):
+    """Something is due."""
+
+
+class Redial(Value):
+    pass
+
+
+class Named(Value):
+    """Whose outbox this is."""
+
+    producer: str
+
+
+class ClientState(Value):
+    producer: str
+    records: tuple[Queued | Based | Settled, ...]
+
+
+class ClientSession(Protocol):
+    name = "client"
+    Request = local.Request
+    Message = Answer | Delivery | FlowEnded | View
+    Timer = Tick | Redial
+    Record = Named | Queued | Based | Settled
+    State = ClientState
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        node: NodeId,
+        producer: str,
+        life: str,
+        durable: bool = False,
+        read_ahead: int = READ_AHEAD,
+    ) -> None:
+        super().__init__(me, rng)
+        self.node, self.producer, self.life, self.durable = node, producer, life, durable
+        self.restored = False  # there was an earlier life
+        self.calls = Calls(self)
+        self.flows: dict[str, Flow] = {}
+        self.flying: dict[int, Outgoing] = {}  # batches under way, by the calls that carry them
+        self.readers: dict[tuple[str, str], Reader] = {}
+        self._read_ahead = read_ahead
+        self._alarm = local.NEVER
+        self._outbox_bytes = self._written_bytes = 0  # unsettled; written since the last snapshot
+        self._tidy_due = local.NEVER
+
+    # -- life --
+
+    def restore(self, record: ClientState | Named | Queued | Based | Settled) -> None:
+        self.restored = True
+        match record:
+            case ClientState(producer, records):
+                self.producer = producer
+                for each in records:
+                    self._flow(each.topic).restore(each)
+            case Named(producer):
+                self.producer = producer
+            case _:
+                self._flow(record.topic).restore(record)
+
+    def start(self) -> None:
+        if self.durable and not self.restored:
+            self.append(Named(self.producer))
+        self.watch(self.node)
+        for flow in self.flows.values():
+            self._outbox_bytes += sum(len(each.batch) for each in flow.unsettled.values())
+            flow.go_on()
+
+    # -- inputs --
+
+    def request(self, request: local.Request) -> None:
+        match request:
+            case local.Produce(ticket, topic, count, batch):
+                self._flow(topic).produce(ticket, count, batch)
+            case local.Do(ticket, command, timeout):
+                self.calls.do(command, lambda outcome: self._finished(ticket, outcome), timeout)
+            case local.Show():
+                self._show(request)
+            case local.Read(topic, subscription, start_at):
+                key = (topic, subscription)
+                assert key not in self.readers, f"{key} is being read"
+                reader = Reader(self, topic, subscription, start_at, self._read_ahead)
+                self.readers[key] = reader
+            case local.Finish():
+                self._finish(request)
+            case _:
+                self._for_reader(request)
+
+    def _for_reader(
+        self, request: local.Want | local.Settle | local.Again | local.Move | local.Leave
+    ) -> None:
+        reader = self.readers.get((request.topic, request.subscription))
+        if reader is None:  # it has ended since, and the application was told
+            return
+        match request:
+            case local.Want():
+                reader.want(request)
+            case local.Settle():
+                reader.settle(request)
+            case local.Again():
+                reader.again(request)
+            case local.Move():
+                reader.move(request)
+            case local.Leave():
+                reader.leave(request)
+
+    def receive(self, sender: NodeId, message: Answer | Delivery | FlowEnded | View) -> None:
+        match message:
+            case Answer(id_, result):
+                outgoing = self.flying.get(id_)
+                if outgoing is not None:
+                    outgoing.flow.answered(id_, outgoing, result)
+                else:
+                    self.calls.answered(message)
+            case Delivery(topic, subscription):
+                reader = self.readers.get((topic, subscription))
+                if reader is not None:
+                    reader.delivered(message)
+            case FlowEnded(topic, subscription):
+                reader = self.readers.get((topic, subscription))
+                if reader is not None:
+                    reader.flow_ended(message)
+            case View():
+                self.calls.shown(message)
+
+    def down(self, peer: NodeId) -> None:
+        self.later(self.rng.uniform(0.0, REDIAL), Redial())
+
+    def timeout(self, timer: Tick | Redial) -> None:
+        if isinstance(timer, Redial):
+            self._redial()
+        else:
+            self._tick()
+
+    def _redial(self) -> None:
+        self.watch(self.node)
+        self.calls.resend()
+        for flow in self.flows.values():
+            flow.link_lost()
+        for reader in self.readers.values():
+            reader.link_lost()
+
+    def _tick(self) -> None:
+        self._alarm = local.NEVER
+        self.calls.tick(self.now)
+        for flow in self.flows.values():
+            flow.tick(self.now)
+        for reader in list(self.readers.values()):
+            reader.tick(self.now)
+        if self.now >= self._tidy_due:
+            self._tidy_when_idle()
+        elif self._tidy_due < local.NEVER:
+            self.due(self._tidy_due)
+
+    # -- calls for the application --
+
+    def _finished(self, ticket: int, outcome: local.Outcome) -> None:
+        self.emit(local.Finished(ticket, outcome), after=0)
+
+    def _show(self, show: local.Show) -> None:
+        def shown(view: View | local.NoAnswer) -> None:
+            if isinstance(view, View):
+                self.emit(local.Shown(show.ticket, view), after=0)
+            else:
+                self._finished(show.ticket, view)
+
+        look = Look(self.calls.new_id(), show.topic, show.prefix, show.after, show.limit)
+        self.calls.look(look, shown, show.timeout)
+
+    def _finish(self, finish: local.Finish) -> None:
+        farewells = [flow.farewell() for flow in self.flows.values()] if finish.forget else []
+        commands = [command for command in farewells if command is not None]
+        left = len(commands)
+        if self.durable:
+            self.tidy()
+
+        def closed(_: local.Outcome) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self.emit(local.AllDone(finish.ticket))
+
+        for command in commands:
+            self.calls.do(command, closed, finish.timeout)
+        if not commands:
+            self.emit(local.AllDone(finish.ticket))
+
+    # -- for flows and readers --
+
+    def due(self, at: float) -> None:
+        """Tick at that time, or sooner."""
+        if at < self._alarm:
+            self._alarm = at
+            self.later(max(0.0, at - self.now), Tick())
+
+    def backoff(self, attempts: int) -> float:
+        """How long to wait for an answer: longer each time, and not in step with others."""
+        return longest_wait(attempts) * self.rng.uniform(0.5, 1.0)
+
+    def wrote(self, size: int) -> None:
+        self._outbox_bytes += size
+        self._written_bytes += size
+        if self._written_bytes > SNAPSHOT_BYTES + 4 * self._outbox_bytes:
+            self.tidy()
+
+    def settled(self, size: int) -> None:
+        if self.durable:
+            self._outbox_bytes -= size
+            if self._tidy_due == local.NEVER:
+                self._tidy_later()
+
+    def _tidy_later(self) -> None:
+        self._tidy_due = self.now + TIDY_AFTER
+        self.due(self._tidy_due)
+
+    def _tidy_when_idle(self) -> None:
+        """As long as there is more to settle, each batch says what was settled before it."""
+        if any(flow.unsettled for flow in self.flows.values()):
+            self._tidy_later()
+        else:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Give back what the outbox holds of settled batches."""
+        self._tidy_due = local.NEVER
+        self._written_bytes = 0
+        records = [record for flow in self.flows.values() for record in flow.records()]
+        self.snapshot(ClientState(self.producer, tuple(records)))
+        self.trim(self._records.last + 1)
+
+    def _flow(self, topic: str) -> Flow:
+        flow = self.flows.get(topic)
+        if flow is None:
+            flow = self.flows[topic] = Flow(self, topic)
+        return flow

@@ -1,0 +1,89 @@
+"""What has arrived for one subscription and was not taken yet: hands out each message once.
+
+Taking is the hottest path of a reader, so little is noted: what was taken follows from what is
+left. Unless told otherwise, taking more acknowledges what was taken before (SVC-3).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from oncecast.pubsub.batch import Message
+
+
+class Inbox:
+    def __init__(self, *, auto_ack: bool) -> None:
+        self.queue: deque[Message] = deque()
+        self.auto_ack = auto_ack
+        self.mark = 0  # when so many are left, the session should hear of it
+        self._end = 0  # the offset behind the last in the queue
+        self._acked = 0  # by word
+        self._before = 0  # what was taken before the last take
+
+    @property
+    def handed(self) -> int:
+        """All before it was taken."""
+        return self._end - len(self.queue)
+
+    @property
+    def ack(self) -> int:
+        """All before it is acknowledged."""
+        return max(self._acked, self._before) if self.auto_ack else self._acked
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    # -- what the session says --
+
+    def position(self, offset: int) -> None:
+        self.queue.clear()
+        self._end = self._acked = self._before = offset
+        self.mark = 0
+
+    def arrive(self, messages: list[Message]) -> bool:
+        """Add them, if they are what comes next: others belong to where we no longer are."""
+        if messages[0].offset != self._end:
+            return False
+        self.queue.extend(messages)
+        self._end += len(messages)
+        self.mark = len(self.queue) // 2
+        return True
+
+    # -- what the application does --
+
+    def take(self) -> Message | None:
+        queue = self.queue
+        if not queue:
+            return None
+        self._before = self._end - len(queue)
+        return queue.popleft()
+
+    def take_many(self, count: int) -> list[Message]:
+        queue = self.queue
+        self._before = self._end - len(queue)
+        if count >= len(queue):
+            taken = list(queue)
+            queue.clear()
+            return taken
+        return [queue.popleft() for _ in range(count)]
+
+    def acknowledge(self, offset: int) -> None:
+        """All up to and with the message at `offset`."""
+        if not 0 <= offset < self.handed:
+            raise ValueError(f"offset {offset} was not handed out yet")
+        self._acked = max(self._acked, offset + 1)
+
+    def acknowledge_all(self) -> None:
+        self._acked = self.handed
+
+    def back(self, offset: int) -> int:
+        """Hand out again from `offset`; returns what was handed out so far."""
+        handed = self.handed
+        if not self.ack <= offset < handed:
+            raise ValueError(
+                f"offset {offset} is acknowledged already, or was not handed out: "
+                f"{self.ack} to {handed - 1} can be handed out again"
+            )
+        self.position(offset)
+        return handed

@@ -1,0 +1,344 @@
+"""Putting to one topic: pipelined, resent from where the node misses something, appended once.
+
+    number      counts the messages that this client has ever put to the topic; stored in the outbox
+    sequence    what the node knows: number + shift, for this life of the topic
+
+A batch is written to the outbox, sent, and settled by its own answer. Sequences are contiguous, so
+the node can tell a repetition (`Already`) and a hole (`Gap`, a request to resend). After silence or
+a lost link only the first batch is sent; its answer opens the window again.
+
+The first open fixes the shift. It is written down before anything is sent under it, so that the
+next life of this client can tell what the node has from what it has not. Should the topic be
+another one by then, or the node know less than it had acknowledged, what is unsettled is numbered
+anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oncecast.kernel.protocol import Value
+from oncecast.pubsub.commands import CloseProducer, OpenProducer, Put
+from oncecast.pubsub.errors import AnyRefusal, Fenced, Gap, Overloaded, Refusal, Unopened
+from oncecast.pubsub.results import Already, Appended, Done, Opened
+from oncecast.session.frames import Call
+from oncecast.session.local import NotStored, Outcome, Stored
+
+if TYPE_CHECKING:
+    from oncecast.session.client import ClientSession
+
+WINDOW_BATCHES, WINDOW_BYTES = 256, 8 * 1024 * 1024  # under way at once
+
+
+# What a durable client writes down.
+
+
+class Queued(Value):
+    """A batch in the outbox. All before `settled` needs no care any more."""
+
+    topic: str
+    number: int
+    count: int
+    settled: int
+    batch: bytes
+
+
+class Based(Value):
+    """In topic life `topic_id`, message `number` has this sequence, and so on from there."""
+
+    topic: str
+    topic_id: int
+    number: int
+    sequence: int
+
+
+class Settled(Value):
+    topic: str
+    number: int
+
+
+class Outgoing:
+    """A batch that is not settled. `record` holds it in the outbox."""
+
+    __slots__ = ("batch", "count", "flow", "ids", "number", "record", "refused", "ticket")
+
+    def __init__(
+        self, flow: Flow, ticket: int, number: int, count: int, batch: bytes, record: int = 0
+    ) -> None:
+        self.flow, self.ticket, self.record = flow, ticket, record
+        self.number, self.count, self.batch = number, count, batch
+        self.ids: list[int] = []  # of the calls that carried it
+        self.refused: AnyRefusal | None = None
+
+
+class Flow:
+    def __init__(self, session: ClientSession, topic: str) -> None:
+        self.topic = topic
+        self._session = session
+        self._life = session.life
+        self._lives = 0
+        self.epoch = 0  # 0: not open
+        self._opening = False
+        self.failed: AnyRefusal | None = None  # for ever
+        self.topic_id = 0
+        self.shift = 0
+        self._base_record = 0
+        self.number = 0  # of the next message
+        self.unsettled: dict[int, Outgoing] = {}  # by number, in order
+        self._next = 0  # number from which on nothing is under way
+        self._window = 0  # batches
+        self._flying = self._flying_bytes = 0
+        self._mark = 0  # calls before this one were sent before the last rewind
+        self._attempts = 0
+        self._due = 0.0
+
+    # -- what is put --
+
+    def produce(self, ticket: int, count: int, batch: bytes) -> None:
+        session = self._session
+        if self.failed is not None:
+            session.emit(NotStored(ticket, self.failed), after=0)
+            return
+        number, record = self.number, 0
+        if session.durable:
+            record = session.append(Queued(self.topic, number, count, self.settled, batch))
+            session.wrote(len(batch))
+        self.unsettled[number] = Outgoing(self, ticket, number, count, batch, record)
+        self.number += count
+        self.go_on()
+
+    @property
+    def settled(self) -> int:
+        """All before this number needs no care any more."""
+        return next(iter(self.unsettled), self.number)
+
+    def go_on(self) -> None:
+        """Send what may be sent."""
+        if not self.unsettled or self._opening or self.failed is not None:
+            return
+        if not self.epoch:
+            self._open()
+            return
+        while self._next < self.number and self._flying < self._window:
+            if self._flying and self._flying_bytes >= WINDOW_BYTES:
+                return
+            outgoing = self.unsettled.get(self._next)
+            if outgoing is None:
+                self._next = self._after(self._next)
+            else:
+                self._send(outgoing)
+
+    def _after(self, number: int) -> int:
+        """The next unsettled one: those between have been answered since they were rewound."""
+        return next((each for each in self.unsettled if each > number), self.number)
+
+    def _send(self, outgoing: Outgoing) -> None:
+        session, batch = self._session, outgoing.batch
+        id_ = session.calls.new_id()
+        outgoing.ids.append(id_)
+        session.flying[id_] = outgoing
+        sequence = outgoing.number + self.shift
+        put = Put(
+            self.topic, session.producer, self.epoch, sequence, outgoing.count, len(batch), 0, batch
+        )
+        session.send(session.node, Call(id_, put), after=max(outgoing.record, self._base_record))
+        self._next = outgoing.number + outgoing.count
+        self._flying_bytes += len(batch)
+        self._flying += 1
+        if self._flying == 1:
+            self._patience()
+
+    # -- opening --
+
+    def _open(self) -> None:
+        session = self._session
+        self._opening = True
+        session.calls.do(OpenProducer(self.topic, session.producer, self._life, 0), self._opened)
+
+    def _opened(self, outcome: Outcome) -> None:
+        self._opening = False
+        if not isinstance(outcome, Opened):
+            assert isinstance(outcome, Refusal), f"{outcome} is no answer to an open"
+            self._fail_all(outcome)
+            return
+        self.epoch = outcome.epoch
+        self._rebase(outcome)
+        self._window = WINDOW_BATCHES
+        self._rewind(self.settled)
+
+    def _rebase(self, opened: Opened) -> None:
+        first = self.settled
+        known = opened.topic_id == self.topic_id and opened.next_sequence >= first + self.shift
+        if known:
+            for outgoing in list(self.unsettled.values()):
+                end = outgoing.number + outgoing.count + self.shift
+                if outgoing.ticket == 0 and end <= opened.next_sequence:
+                    self._settle(outgoing)  # of an earlier life, and nobody waits for its offset
+            return
+        self.topic_id, self.shift = opened.topic_id, opened.next_sequence - first
+        if self._session.durable:
+            base = Based(self.topic, self.topic_id, first, opened.next_sequence)
+            self._base_record = self._session.append(base)
+
+    def _reopen(self) -> None:
+        """What is still to come of the old epoch says nothing about the new one."""
+        self.epoch = 0
+        for outgoing in self.unsettled.values():
+            self._unknow(outgoing)
+        self.go_on()
+
+    def _unknow(self, outgoing: Outgoing) -> None:
+        for id_ in outgoing.ids:
+            self._session.flying.pop(id_, None)
+        outgoing.ids.clear()
+
+    # -- answers --
+
+    def answered(self, id_: int, outgoing: Outgoing, result: Done | AnyRefusal) -> None:
+        match result:
+            case Appended(offset, _, kept):
+                self._stored(outgoing, offset, kept)
+            case Already(offset):
+                self._stored(outgoing, offset, None)
+            case Gap(expected):
+                if id_ >= self._mark:
+                    self._resend_from(expected, outgoing)
+            case Unopened():
+                self._reopen()
+            case Fenced():
+                self._fail_all(result)
+            case Overloaded():
+                if id_ >= self._mark:
+                    self._hold()
+            case Refusal():
+                outgoing.refused = result
+                self._drop_refused()
+            case _:
+                raise AssertionError(f"{result} is no answer to a put")
+
+    def _stored(self, outgoing: Outgoing, offset: int, kept: bool | None) -> None:
+        self._session.emit(Stored(outgoing.ticket, offset, kept), after=0)
+        self._settle(outgoing)
+        self._attempts, self._window = 0, WINDOW_BATCHES
+        self._patience()
+        self._drop_refused()
+        self.go_on()
+
+    def _settle(self, outgoing: Outgoing) -> None:
+        del self.unsettled[outgoing.number]
+        self._unknow(outgoing)
+        if outgoing.number < self._next:
+            self._flying -= 1
+            self._flying_bytes -= len(outgoing.batch)
+        self._session.settled(len(outgoing.batch))
+
+    def _resend_from(self, expected: int, outgoing: Outgoing) -> None:
+        if outgoing.number == self.settled:  # it misses what it had acknowledged
+            self._reopen()
+            return
+        for each in self.unsettled.values():
+            if each.number + self.shift + each.count > expected:
+                self._rewind(each.number)
+                return
+
+    def _rewind(self, number: int) -> None:
+        """All from `number` on counts as not sent."""
+        self._next = number
+        before = [each for each in self.unsettled.values() if each.number < number]
+        self._flying = len(before)
+        self._flying_bytes = sum(len(each.batch) for each in before)
+        self._mark = self._session.calls.new_id()
+        self.go_on()
+
+    def _hold(self) -> None:
+        """The node is busy: nothing more for a while."""
+        self._window = 0
+        self._rewind(self.settled)
+        self._back_off()
+
+    # -- refusals --
+
+    def _drop_refused(self) -> None:
+        """A batch that the node does not want leaves a hole in the sequence. When all before it is
+        settled, the rest is numbered anew under a new epoch: what is under way with the old numbers
+        can then do no harm."""
+        first = next(iter(self.unsettled.values()), None)
+        if first is None or first.refused is None:
+            return
+        self._session.emit(NotStored(first.ticket, first.refused), after=0)
+        self._settle(first)
+        self._lives += 1
+        self._life = f"{self._session.life}.{self._lives}"
+        self.topic_id = 0
+        self._reopen()
+
+    def _fail_all(self, why: AnyRefusal) -> None:
+        """A newer life goes by our name, or the node will not have us: all who wait are told."""
+        if isinstance(why, Fenced):
+            self.failed = why
+        for outgoing in list(self.unsettled.values()):
+            self._session.emit(NotStored(outgoing.ticket, why), after=0)
+            self._settle(outgoing)
+        self.epoch = 0
+
+    # -- time --
+
+    def link_lost(self) -> None:
+        self._attempts = 0
+        self._probe()
+
+    def tick(self, now: float) -> None:
+        if not self.unsettled or not self.epoch:
+            return
+        if now >= self._due:
+            self._probe()
+        else:
+            self._session.due(self._due)
+
+    def _probe(self) -> None:
+        """Nothing is heard: send the first again, and the rest once that is answered."""
+        if self.epoch and self.unsettled:
+            self._window = 1
+            self._rewind(self.settled)
+            self._back_off()
+
+    def _back_off(self) -> None:
+        self._due = self._session.now + self._session.backoff(self._attempts)
+        self._attempts += 1
+        self._session.due(self._due)
+
+    def _patience(self) -> None:
+        self._due = self._session.now + self._session.backoff(0)
+        self._session.due(self._due)
+
+    # -- the end, and what a snapshot holds --
+
+    def farewell(self) -> CloseProducer | None:
+        if not self.epoch:
+            return None
+        return CloseProducer(self.topic, self._session.producer, self.epoch)
+
+    def restore(self, record: Queued | Based | Settled) -> None:
+        match record:
+            case Queued(_, number, count, settled, batch):
+                self.number = number + count
+                self._forget(settled)
+                self.unsettled[number] = Outgoing(self, 0, number, count, batch)
+            case Based(_, topic_id, number, sequence):
+                self.topic_id, self.shift = topic_id, sequence - number
+            case Settled(_, number):
+                self.number = max(self.number, number)
+                self._forget(number)
+
+    def _forget(self, settled: int) -> None:
+        for number in [each for each in self.unsettled if each < settled]:
+            del self.unsettled[number]
+
+    def records(self) -> list[Queued | Based | Settled]:
+        """What restores this flow: the same that it once appended, without what is settled."""
+        base = Based(self.topic, self.topic_id, 0, self.shift)
+        queued = [
+            Queued(self.topic, each.number, each.count, self.settled, each.batch)
+            for each in self.unsettled.values()
+        ]
+        return [base, Settled(self.topic, self.settled), *queued]

@@ -1,0 +1,415 @@
+"""Reading for one subscription: each offset once and in order, whatever the network repeats.
+
+Attach once, then fetch: deliveries are checked against the epoch and the offset that must come
+next. What is stale or repeated is dropped, what is missing is fetched again. After a lost link the same
+epoch goes on by a Fetch, never by an Attach: should a newer life read by now, this one is told so,
+and does not take the subscription back.
+
+Credit is renewed when half of the window was taken. Acks ride in a Fetch when one is due; otherwise
+they go as a call, one at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from oncecast.pubsub import batch
+from oncecast.pubsub.batch import BadBatch, Message
+from oncecast.pubsub.commands import Ack, Attach, Detach, FromOffset, Seek, Start
+from oncecast.pubsub.errors import AnyRefusal, OutOfRange, Overloaded, Refusal, Repositioned
+from oncecast.pubsub.errors import BadBatch as Unreadable
+from oncecast.pubsub.results import Acked, Attached, Sought
+from oncecast.session.calls import Then
+from oncecast.session.frames import Chunk, Delivery, Fetch, FlowEnded, Look, View
+from oncecast.session.local import (
+    NEVER,
+    Again,
+    Arrived,
+    Ended,
+    Finished,
+    Leave,
+    Move,
+    NoAnswer,
+    Outcome,
+    Positioned,
+    Settle,
+    Skipped,
+    Want,
+)
+
+if TYPE_CHECKING:
+    from oncecast.session.client import ClientSession
+
+WINDOW_BYTES = 8 * 1024 * 1024
+ACK_DELAY = 0.1  # acks of so long share a call
+DAMAGED_MAX = 3  # deliveries of one offset that cannot be read, before we believe it
+
+
+class Reader:
+    def __init__(
+        self, session: ClientSession, topic: str, subscription: str, start_at: int, window: int
+    ) -> None:
+        self.topic, self.subscription = topic, subscription
+        self._session, self._start_at, self._window = session, start_at, window
+        self.epoch = 0  # 0: not attached
+        self.ended = False
+        self._leaving: Leave | None = None
+        self._seeks = 0  # so far
+        self._moving = 0  # seeks of our own under way
+        self._end_of_topic = 0
+        self._expected = 0  # the offset that must come next
+        self._handed = 0  # taken by the application: all before it
+        self._ack = 0  # acknowledged by the application: all before it
+        self._told = 0  # of that, what was sent
+        self._confirmed = 0  # of that, what the node has answered for
+        self._ack_due = NEVER
+        self._acking = False
+        self._settling: list[tuple[int, int]] = []  # tickets, and the ack that each waits for
+        self._suspect_below = 0
+        self._fetched = self._limit = -1  # the offset of the last Fetch, and where its credit ends
+        self._bytes_limit = 0  # and how many bytes it allows in all
+        self._bytes = 0  # received, in all
+        self._queued: deque[tuple[int, int]] = deque()  # not taken: end and bytes of each batch
+        self._queued_bytes = 0
+        self._gap = -1  # the offset that was found missing last
+        self._skip = 0  # the first that is kept, if that is not what must come next
+        self._damaged = 0
+        self._attempts = 0
+        self._due = NEVER
+        session.calls.do(Attach(topic, subscription, session.life), self._attached)
+
+    # -- beginning --
+
+    def _attached(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Attached):
+            assert isinstance(outcome, Refusal), f"{outcome} is no answer to an attach"
+            self._end(outcome)
+            return
+        self.epoch, self._suspect_below = outcome.epoch, outcome.suspect_below
+        self._end_of_topic = outcome.next
+        start = self._start_at
+        if self._leaving is not None:
+            self._depart()
+        elif start > outcome.next:
+            self._end(OutOfRange(outcome.next))
+        elif 0 <= start < outcome.cursor:
+            # The node was told more than the application's own books say: back to the books.
+            self._expected = outcome.cursor
+            self._seek(FromOffset(start), self._went_back)
+        else:
+            self._position(max(outcome.cursor, start))
+            self._skip_to(outcome.first)
+            self._fetch()
+
+    def _went_back(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Sought):
+            landed, start = self._expected, self._start_at
+            self._expected = self._handed = start
+            self._skip_to(landed)
+        elif isinstance(outcome, Refusal):
+            self._end(outcome)
+
+    def _position(self, offset: int) -> None:
+        self._expected = self._handed = self._ack = offset
+        self._told = self._confirmed = 0
+        self._fetched = self._gap = -1
+        self._skip = 0
+        self._forget_queued()
+        end = self._end_of_topic = max(self._end_of_topic, offset)
+        self._session.emit(Positioned(self.topic, self.subscription, offset, end), after=0)
+
+    def _forget_queued(self) -> None:
+        self._queued.clear()
+        self._queued_bytes = 0
+
+    # -- fetching --
+
+    def _fetch(self) -> None:
+        session = self._session
+        offset, room = self._expected, WINDOW_BYTES - self._queued_bytes
+        credit = self._handed + self._window - offset
+        fetch = Fetch(
+            self.topic, self.subscription, self.epoch, offset, self._ack, credit, max(room, 0)
+        )
+        session.send(session.node, fetch, after=0)
+        self._fetched, self._limit, self._bytes_limit = offset, offset + credit, self._bytes + room
+        self._told, self._ack_due = self._ack, NEVER
+        self._wait()
+
+    def _refetch(self) -> None:
+        """Something is missing. The first Fetch from further on would only renew the credit."""
+        if self._fetched < self._expected:
+            self._fetch()
+        self._fetch()
+
+    def _wait(self) -> None:
+        self._due = self._session.now + self._session.backoff(self._attempts)
+        self._session.due(self._due)
+
+    def delivered(self, delivery: Delivery) -> None:
+        if delivery.epoch != self.epoch or self._leaving is not None:
+            return
+        self._suspect_below = max(self._suspect_below, delivery.suspect_below)
+        self._end_of_topic = delivery.next
+        messages: list[Message] = []
+        for chunk in delivery.chunks:
+            if chunk.offset > self._expected:
+                self._missing()
+                break
+            if chunk.offset + chunk.count > self._expected and not self._open(chunk, messages):
+                break
+        if messages:
+            self._attempts = self._damaged = 0
+            self._wait()
+            arrived = Arrived(self.topic, self.subscription, messages, delivery.next)
+            self._session.emit(arrived, after=0)
+
+    def _missing(self) -> None:
+        if self._gap != self._expected:
+            self._gap = self._expected
+            self._refetch()
+
+    def _open(self, chunk: Chunk, messages: list[Message]) -> bool:
+        """Add what is new in `chunk`; false if it is damaged."""
+        end = chunk.offset + chunk.count
+        suspect_end = min(max(self._suspect_below, self._expected), end)
+        try:
+            new = self._decoded(chunk, self._expected, suspect_end, redelivered=True)
+            new += self._decoded(chunk, suspect_end, end, redelivered=False)
+        except BadBatch as error:
+            self._unreadable(error)
+            return False
+        messages += new
+        self._expected = end
+        self._count(end, len(chunk.batch))
+        return True
+
+    def _count(self, end: int, size: int) -> None:
+        self._queued.append((end, size))
+        self._queued_bytes += size
+        self._bytes += size
+
+    def _decoded(self, chunk: Chunk, begin: int, end: int, *, redelivered: bool) -> list[Message]:
+        if begin == end:
+            return []
+        skipped = begin - chunk.offset
+        found = batch.messages(
+            chunk.batch,
+            topic=self.topic,
+            offset=begin,
+            producer=chunk.producer,
+            sequence=chunk.sequence + skipped,
+            skip=chunk.skip + skipped,
+            count=end - begin,
+            redelivered=redelivered,
+        )
+        if len(found) != end - begin:
+            raise BadBatch(f"{len(found)} messages where {end - begin} were announced")
+        return found
+
+    def _unreadable(self, error: BadBatch) -> None:
+        self._damaged += 1
+        if self._damaged < DAMAGED_MAX:
+            self._refetch()
+        else:
+            self._end(Unreadable(f"offset {self._expected} of topic {self.topic!r}: {error}"))
+
+    # -- what the application has done --
+
+    def want(self, want: Want | Settle | Leave) -> None:
+        self._handed = max(self._handed, min(want.handed, self._expected))
+        self._ack = max(self._ack, min(want.ack, self._handed))
+        while self._queued and self._queued[0][0] <= self._handed:
+            self._queued_bytes -= self._queued.popleft()[1]
+        if not self.epoch:
+            return
+        self._pass_skipped()
+        gained = self._handed + self._window - self._limit
+        gained_bytes = self._bytes - self._queued_bytes + WINDOW_BYTES - self._bytes_limit
+        if gained >= self._window // 2 or gained_bytes >= WINDOW_BYTES // 2:
+            self._fetch()
+        else:
+            self._ack_soon()
+
+    def _ack_soon(self) -> None:
+        if self._ack > self._told and self._ack_due == NEVER:
+            self._ack_due = self._session.now + ACK_DELAY
+            self._session.due(self._ack_due)
+
+    def settle(self, settle: Settle) -> None:
+        self.want(settle)
+        self._settling.append((settle.ticket, min(settle.ack, self._ack)))
+        self._confirm()
+
+    def _confirm(self) -> None:
+        """Have the node say that it knows what was acknowledged."""
+        waiting = self._settling
+        self._settling = [each for each in waiting if each[1] > self._confirmed]
+        for ticket, ack in waiting:
+            if ack <= self._confirmed:
+                self._session.emit(Finished(ticket, Acked(self._confirmed)), after=0)
+        if self._settling:
+            self._call_ack()
+
+    def _call_ack(self) -> None:
+        if not self._acking and self.epoch:
+            self._acking, self._told = True, self._ack
+            ack = Ack(self.topic, self.subscription, self.epoch, self._ack)
+            self._session.calls.do(ack, self._acked)
+
+    def _acked(self, outcome: Outcome) -> None:
+        self._acking = False
+        match outcome:
+            case Acked(cursor):
+                self._confirmed = max(self._confirmed, cursor)
+                self._confirm()
+                self._ack_soon()
+            case Repositioned(epoch, cursor):
+                self._repositioned(epoch, cursor)
+            case Refusal():
+                self._end(outcome)
+            case _:
+                raise AssertionError(f"{outcome} is no answer to an ack")
+
+    def again(self, again: Again) -> None:
+        if self.epoch and self._ack <= again.offset < self._expected:
+            self._suspect_below = max(self._suspect_below, again.handed)
+            self._expected = self._handed = again.offset
+            self._forget_queued()
+            self._gap = again.offset  # what is under way lies behind it, and that is no news
+            self._fetch()
+
+    # -- moves, by us and by others --
+
+    def move(self, move: Move) -> None:
+        self._seek(move.start, self._finishing(move.ticket), move.timeout)
+
+    def _finishing(self, ticket: int) -> Then:
+        return lambda outcome: self._session.emit(Finished(ticket, outcome), after=0)
+
+    def _seek(self, start: Start, then: Then, timeout: float = NEVER) -> None:
+        self._seeks += 1
+        self._moving += 1
+        token = f"{self._session.life}.{self._seeks}"
+
+        def attempt(epoch: int) -> None:
+            seek = Seek(self.topic, self.subscription, start, 0, token, epoch)
+            self._session.calls.do(seek, sought, timeout)
+
+        def sought(outcome: Outcome) -> None:
+            if isinstance(outcome, Repositioned):  # somebody else was quicker
+                attempt(outcome.epoch)
+                return
+            self._moving -= 1
+            if isinstance(outcome, Sought) and outcome.epoch != self.epoch:
+                self._repositioned(outcome.epoch, outcome.cursor)
+            elif isinstance(outcome, NoAnswer):
+                self._refetch()  # it tells whether we were moved
+            then(outcome)
+
+        attempt(self.epoch)
+
+    def _repositioned(self, epoch: int, cursor: int) -> None:
+        if self._moving or epoch <= self.epoch:
+            return  # our own seek will tell where to, or it was told already
+        self.epoch = epoch
+        self._position(cursor)
+        self._confirm_moved()
+        self._fetch()
+
+    def _confirm_moved(self) -> None:
+        """Acks of before the move are void: nobody need wait for them."""
+        for ticket, _ in self._settling:
+            self._session.emit(Finished(ticket, Acked(self._expected)), after=0)
+        self._settling.clear()
+
+    def flow_ended(self, ended: FlowEnded) -> None:
+        if ended.epoch != self.epoch:
+            return
+        match ended.why:
+            case Repositioned(epoch, cursor):
+                self._repositioned(epoch, cursor)
+            case Overloaded():
+                pass  # a Fetch will try again
+            case why:
+                self._end(why)
+
+    # -- messages that are gone --
+
+    def _skip_to(self, first: int) -> None:
+        """The topic's policy has let go what must come next; the application is told in order."""
+        self._skip = first if first > self._expected else 0
+        self._pass_skipped()
+
+    def _pass_skipped(self) -> None:
+        if self._skip and self._handed == self._expected:
+            skipped = Skipped(self.topic, self.subscription, self._expected, self._skip)
+            self._session.emit(skipped, after=0)
+            self._expected = self._handed = self._skip
+            self._skip = 0
+            self._fetch()
+
+    def _ask_first(self) -> None:
+        calls = self._session.calls
+        calls.look(Look(calls.new_id(), self.topic), self._looked, timeout=self._due)
+
+    def _looked(self, view: View | NoAnswer) -> None:
+        if isinstance(view, View) and view.topics and self.epoch and not self.ended:
+            self._skip_to(view.topics[0].first)
+
+    # -- time, and the end --
+
+    def link_lost(self) -> None:
+        if self.epoch and self._leaving is None:
+            self._attempts = 0
+            self._fetch()
+
+    def tick(self, now: float) -> None:
+        if not self.epoch or self._leaving is not None:
+            return
+        if now >= self._ack_due:
+            self._ack_due = NEVER
+            if self._expected > self._fetched:
+                self._fetch()
+            else:
+                self._call_ack()
+        if now >= self._due:
+            self._attempts += 1
+            if self._gap == self._expected:
+                self._ask_first()
+            self._refetch()
+        self._session.due(min(self._due, self._ack_due))
+
+    def leave(self, leave: Leave) -> None:
+        self._leaving = leave
+        self.want(leave)
+        if self.epoch:
+            self._depart()
+
+    def _depart(self) -> None:
+        """Acknowledge, then detach; whatever comes of it, this reading is over."""
+        leave = self._leaving
+        assert leave is not None
+        session, epoch = self._session, self.epoch
+        detach = Detach(self.topic, self.subscription, epoch, self._handed)
+        ack = Ack(self.topic, self.subscription, epoch, self._ack)
+
+        def acked(outcome: Outcome) -> None:
+            session.calls.do(detach, self._finishing(leave.ticket), leave.timeout)
+
+        self._over()
+        session.calls.do(ack, acked, leave.timeout)
+
+    def _end(self, why: AnyRefusal) -> None:
+        if not self.ended:
+            self._over()
+            for ticket, _ in self._settling:
+                self._session.emit(Finished(ticket, why), after=0)
+            if self._leaving is not None:
+                self._session.emit(Finished(self._leaving.ticket, why), after=0)
+            self._session.emit(Ended(self.topic, self.subscription, why), after=0)
+
+    def _over(self) -> None:
+        self.ended = True
+        self._session.readers.pop((self.topic, self.subscription), None)

@@ -68,7 +68,10 @@ class Publisher(Protocol):
             return
         self.made += 1
         count = self.rng.randint(1, 3)
-        values = [b"%s/%d" % (self.me.encode(), self.next + at) for at in range(count)]
+        values = [
+            b"%s/%d %s" % (self.me.encode(), self.next + at, bytes(self.rng.randint(0, 200)))
+            for at in range(count)
+        ]
         data = batch.encode(values, timestamps=0)
         put = do.Put(self.topic, self.me, self.epoch, self.next, count, len(data), 0, data)
         self.next += count
@@ -87,6 +90,8 @@ class Publisher(Protocol):
                 for id, put in self.under_way.items():
                     if put.sequence >= expected:
                         self.send(self.node, Call(id, put))
+            case _:
+                pass  # overloaded, or not open any more: it is asked again in a while
 
 
 class Reader(Protocol):
@@ -94,9 +99,12 @@ class Reader(Protocol):
     Message = Answer | Delivery | FlowEnded
     Timer = Again
 
-    def __init__(self, me: NodeId, rng: Random, *, node: NodeId, topic: str, window: int) -> None:
+    def __init__(
+        self, me: NodeId, rng: Random, *, node: NodeId, topic: str, window: int, wait: float = 0.0
+    ) -> None:
+        """It subscribes at once, and reads after a while."""
         super().__init__(me, rng)
-        self.node, self.topic, self.window = node, topic, window
+        self.node, self.topic, self.window, self.wait = node, topic, window, wait
         self.subscribed = False
         self.epoch = 0
         self.next = 0
@@ -111,6 +119,8 @@ class Reader(Protocol):
                 self.topic, self.me, do.FromEarliest(), 0
             )
             self.send(self.node, Call(1, command))
+        elif self.now < self.wait:
+            pass
         elif not self.epoch:
             command = do.Attach(self.topic, self.me, f"{self.me}/{self.life}")
             self.send(self.node, Call(2 + self.life, command))

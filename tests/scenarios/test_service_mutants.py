@@ -1,0 +1,233 @@
+"""One rule is taken away at a time, and the storms must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.pubsub import commands as do
+from oncecast.pubsub.delivery import Flow
+from oncecast.pubsub.producer import Producer
+from oncecast.pubsub.service import Service
+from oncecast.pubsub.subscription import Subscription
+from oncecast.pubsub.topic import Topic
+from oncecast.pubsub.upkeep import Upkeep
+from oncecast.replication.events import Compact, Decided
+from oncecast.replication.solo import Checkpoint, Entry, Solo, Stored
+from oncecast.runtime.simnode import SimulatedNode
+from oncecast.session.gateway import Gateway
+from tests.session.promises import storm
+
+SEEDS = 40
+MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = []
+
+propose, learn, install = Solo._propose, Service.learn, Service.install
+serve, renew, put, append = Gateway._serve, Flow.renew, Topic.put, Topic.append
+
+
+def mutant(break_: Callable[[pytest.MonkeyPatch], None]) -> Callable[[pytest.MonkeyPatch], None]:
+    MUTANTS.append(break_)
+    return break_
+
+
+@mutant
+def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
+    def decided_at_once(self: Solo, token: int, value: bytes) -> None:
+        place = self._records.last + 1
+        self.append(Entry(place, value))
+        self.emit(Decided(place, value, token), after=0)
+
+    patch.setattr(Solo, "_propose", decided_at_once)
+
+
+@mutant
+def vote_does_not_wait_for_the_disk(patch: pytest.MonkeyPatch) -> None:
+    def impatient(self: Solo, token: int, value: bytes) -> None:
+        propose(self, token, value)
+        self._effects.pop()
+        self.send(self.me, Stored(self._records.last), after=0)
+
+    patch.setattr(Solo, "_propose", impatient)
+
+
+@mutant
+def held_messages_survive_their_life(patch: pytest.MonkeyPatch) -> None:
+    """As if a message to oneself, from before a crash, could be heard after it."""
+
+    def hear_itself(self: SimulatedNode, message: Any, life: int) -> None:
+        self.receive(self.me, message)
+
+    def all_that_waits(self: Solo, sender: NodeId, message: Stored) -> None:
+        while self._undecided:
+            self.emit(self._undecided.popleft(), after=0)
+
+    patch.setattr(SimulatedNode, "hear_itself", hear_itself)
+    patch.setattr(Solo, "receive", all_that_waits)
+
+
+@mutant
+def snapshot_claims_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
+    def compact(self: Solo, request: Compact) -> None:
+        self.snapshot(Checkpoint(request.place, request.state))
+        self.trim(min(request.needed, request.place + 1))
+
+    patch.setattr(Solo, "_compact", compact)
+
+
+@mutant
+def trim_above_what_is_needed(patch: pytest.MonkeyPatch) -> None:
+    def compact(self: Solo, request: Compact) -> None:
+        self.snapshot(Checkpoint(request.place, request.state), request.place)
+        self.trim(request.place + 1)
+
+    patch.setattr(Solo, "_compact", compact)
+
+
+@mutant
+def start_forgets_what_came_after_the_snapshot(patch: pytest.MonkeyPatch) -> None:
+    def install_only(self: Service, place: int, value: bytes) -> None:
+        if place % 10:
+            learn(self, place, value)
+
+    patch.setattr(Service, "learn", install_only)
+
+
+@mutant
+def no_dedup(patch: pytest.MonkeyPatch) -> None:
+    def put_anyway(self: Topic, place: int, command: do.Put, clock: int) -> Any:
+        producer = self.producers.get(command.producer)
+        if producer is not None and command.sequence < producer.next:
+            self._places.add(place)
+            append(self, place, producer, command.count, command.size, clock)
+        return put(self, place, command, clock)
+
+    patch.setattr(Topic, "put", put_anyway)
+
+
+@mutant
+def gap_is_taken(patch: pytest.MonkeyPatch) -> None:
+    def jump(self: Topic, place: int, command: do.Put, clock: int) -> Any:
+        producer = self.producers.get(command.producer)
+        if producer is not None and command.sequence > producer.next:
+            producer.next = command.sequence
+        return put(self, place, command, clock)
+
+    patch.setattr(Topic, "put", jump)
+
+
+@mutant
+def dedup_is_not_in_the_snapshot(patch: pytest.MonkeyPatch) -> None:
+    def forgetful(self: Service, place: int, state: tuple[bytes, ...]) -> None:
+        install(self, place, state)
+        for topic in self.machine.registry.topics.values():
+            for producer in topic.producers.values():
+                producer.next = max(0, producer.next - 1)
+
+    patch.setattr(Service, "install", forgetful)
+
+
+@mutant
+def cursor_moves_at_send(patch: pytest.MonkeyPatch) -> None:
+    def serve_and_ack(self: Gateway, flow: Flow) -> None:
+        serve(self, flow)
+        self.ask(do.Ack(flow.topic, flow.subscription, flow.epoch, flow.next))
+
+    patch.setattr(Gateway, "_serve", serve_and_ack)
+
+
+@mutant
+def collection_above_the_low_water_mark(patch: pytest.MonkeyPatch) -> None:
+    def highest(self: Topic) -> int:
+        return max(each.cursor for each in self.subscriptions.values())
+
+    patch.setattr(Topic, "low_water", highest)
+
+
+@mutant
+def ack_may_go_back_and_forth(patch: pytest.MonkeyPatch) -> None:
+    def acknowledge(self: Subscription, upto: int) -> None:
+        self.cursor = upto + 2
+
+    patch.setattr(Subscription, "acknowledge", acknowledge)
+
+
+@mutant
+def resend_is_refused(patch: pytest.MonkeyPatch) -> None:
+    def never_back(self: Flow, offset: int, messages: int, size: int) -> None:
+        self._base = -1
+        renew(self, max(offset, self.next), messages, size)
+
+    patch.setattr(Flow, "renew", never_back)
+
+
+@mutant
+def flow_skips_a_message(patch: pytest.MonkeyPatch) -> None:
+    def hop(self: Flow, offset: int, messages: int, size: int) -> None:
+        renew(self, offset + (offset % 7 == 6), messages, size)
+
+    patch.setattr(Flow, "renew", hop)
+
+
+@mutant
+def carried_batches_are_mixed_up(patch: pytest.MonkeyPatch) -> None:
+    carry = Service._carry
+
+    def carry_wrong(self: Service, needed: int) -> None:
+        entry, self._entries = self._entries, Shifted(self._entries)
+        carry(self, needed)
+        self._entries = entry
+
+    patch.setattr(Service, "_carry", carry_wrong)
+
+
+class Shifted:
+    """Gives the batch that was asked for before."""
+
+    def __init__(self, entries: Any) -> None:
+        self._entries, self._last = entries, -1
+
+    def entry(self, place: int) -> bytes:
+        last, self._last = self._last, place
+        found: bytes = self._entries.entry(place if last < 0 else last)
+        return found
+
+
+@mutant
+def half_a_batch_is_new(patch: pytest.MonkeyPatch) -> None:
+    """A producer that is told less than it put would go on too early."""
+
+    def appended(self: Producer, offset: int, count: int) -> None:
+        self.next += max(1, count - 1)
+
+    patch.setattr(Producer, "appended", appended)
+
+
+@mutant
+def log_is_cut_without_being_carried(patch: pytest.MonkeyPatch) -> None:
+    def snapshot_due(self: Upkeep, needed: int) -> bool:
+        return True
+
+    def compact(self: Service, needed: int) -> None:
+        place = self.machine.registry.place
+        state = (self._upkeep.state(needed), *self.machine.state())
+        self.ask(Compact(place, needed + 30, state))
+
+    patch.setattr(Upkeep, "snapshot_due", snapshot_due)
+    patch.setattr(Service, "_compact", compact)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("break_", MUTANTS, ids=lambda each: each.__name__)
+def test_a_rule_taken_away_is_noticed(
+    break_: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_(monkeypatch)
+    for seed in range(SEEDS):
+        try:
+            storm(seed)
+        except Exception:  # noqa: BLE001  # a broken promise, or a node that runs into its own error
+            return
+    raise AssertionError(f"{break_.__name__} went unnoticed in {SEEDS} storms")

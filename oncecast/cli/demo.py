@@ -35,7 +35,8 @@ class Story:
         self.seed = seed
         self.trace = Trace()
         self.sim: Simulation = Simulation(seed, trace=self.trace, listener=self._hear)
-        self.sim.check(Once())
+        self.checker = Once()
+        self.sim.check(self.checker)
         self.nodes = [NodeId(name) for name in ("ada", "bob", "cleo", "dan", "eve")]
         self.delivered = dict.fromkeys(self.nodes, 0)
         self.published = 0
@@ -83,12 +84,12 @@ class Story:
 
     def _publish(self, node: NodeId, count: int) -> None:
         from oncecast.overlay.events import Publish
-        from oncecast.scenarios.broadcast import recovery_of
 
-        first = recovery_of(self.sim, node).inventory.of(node).top + 1
-        for number in range(first, first + count):
-            self.sim.ask(node, Publish(b"%s/%d" % (node.encode(), number)))
+        for _ in range(count):
             self.published += 1
+            payload = b"message %d" % self.published
+            self.checker.published[payload] = (node, self.sim.nodes[node].life)
+            self.sim.ask(node, Publish(payload))
 
     def _run(self, seconds: float) -> None:
         self.sim.run(until=self.sim.now + seconds)

@@ -66,7 +66,10 @@ def positive(text: str) -> int:
 
 
 def sizes(text: str) -> list[int]:
-    return [positive(part) for part in text.split(",")]
+    try:
+        return [positive(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give numbers as 1000,10000") from None
 
 
 def seeds(text: str) -> range:
@@ -80,13 +83,21 @@ def seeds(text: str) -> range:
     return span
 
 
-def find(name: str) -> Scenario | None:
+def find(args: argparse.Namespace) -> Scenario | None:
     from oncecast.scenarios.catalogue import SCENARIOS
 
-    if name not in SCENARIOS:
+    scenario = SCENARIOS.get(args.scenario)
+    if scenario is None:
         known = ", ".join(sorted(SCENARIOS))
-        print(f"oncecast: there is no scenario {name!r}; there are: {known}", file=sys.stderr)
-    return SCENARIOS.get(name)
+        complain(f"there is no scenario {args.scenario!r}; there are: {known}")
+    elif args.nodes is not None and args.nodes < scenario.nodes_min:
+        complain(f"{scenario.name} needs {scenario.nodes_min} nodes or more; raise --nodes")
+        raise SystemExit(exits.USAGE)
+    return scenario
+
+
+def complain(text: str) -> None:
+    print(f"oncecast: {text}", file=sys.stderr)
 
 
 def list_scenarios(args: argparse.Namespace) -> int:
@@ -101,7 +112,7 @@ def list_scenarios(args: argparse.Namespace) -> int:
 
 
 def run_seeds(args: argparse.Namespace) -> int:
-    scenario = find(args.scenario)
+    scenario = find(args)
     if scenario is None:
         return exits.NOT_FOUND
     failed = events = 0
@@ -150,7 +161,7 @@ def report(outcome: Outcome) -> None:
 
 
 def replay(args: argparse.Namespace) -> int:
-    scenario = find(args.scenario)
+    scenario = find(args)
     if scenario is None:
         return exits.NOT_FOUND
     from collections import deque
@@ -158,9 +169,11 @@ def replay(args: argparse.Namespace) -> int:
     from oncecast.scenarios.scenario import run
 
     kept: deque[Step] = deque(maxlen=args.last)
+    seen: dict[str, None] = {}
     printer: Callable[[Step], None] = write_step if args.json else print_step
 
     def show(step: Step) -> None:
+        seen[step.node] = None
         if step.time >= args.since and args.node in (None, step.node):
             if args.last is None:
                 printer(step)
@@ -172,6 +185,9 @@ def replay(args: argparse.Namespace) -> int:
     outcome = run(scenario, args.seed, args.nodes, show=copying(show) if keep_copy else show)
     for step in kept:
         printer(step)
+    if args.node is not None and args.node not in seen:
+        complain(f"there is no node {args.node!r}; there are: {', '.join(seen)}")
+        return exits.NOT_FOUND
     if not args.json:
         print(f"trace {outcome.trace}, {outcome.events:,} events, {outcome.virtual_seconds:g} s")
         if not outcome.ok:

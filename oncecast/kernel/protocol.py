@@ -169,7 +169,10 @@ class Protocol:
         self._effects.append(Snapshot(state, self._records.last if number < 0 else number))
 
     def trim(self, number: int) -> None:
-        """Give back the disk space of records before `number` that a snapshot covers."""
+        """Give back the disk space of records before `number` that a snapshot covers.
+
+        The log is shared: it is cut off only where every protocol that appends has let go.
+        """
         self._effects.append(Trim(self.name, number))
 
     def later(self, delay: float, timer: Value) -> None:

@@ -51,6 +51,7 @@ class Agenda:
 
     def run(self, until: float) -> None:
         """Work off everything up to and including `until`."""
+        assert until >= self.now, "time does not run backwards"
         last = until * BUCKETS_PER_SECOND // 1.0
         buckets, keys = self.buckets, self.buckets.keys_left
         self._finish(until)

@@ -55,8 +55,8 @@ class Storm:
         self._over = True
         self.sim.weather.set(loss=0.0, duplication=0.0)
         self.sim.repair()
-        for node in list(self.away):
-            self._back(node)
+        for back in dict.fromkeys(self.away.values()):
+            self._return(back)
         for node in self.nodes:
             disk = self.sim.nodes[node].disk
             if disk is not None:
@@ -77,15 +77,20 @@ class Storm:
             self.strikes[name] = self.strikes.get(name, 0) + 1
         self.begin()
 
-    # -- one node is away for a while --
+    # -- some nodes are away for a while --
 
-    def _leave(self, node: NodeId, back: Callable[[], None]) -> None:
-        self.away[node] = back
-        self.sim.call(self._some(self.lasting), lambda: self._back(node, back))
+    def _leave(self, nodes: Sequence[NodeId], back: Callable[[], None]) -> None:
+        for node in nodes:
+            self.away[node] = back
+        self.sim.call(self._some(self.lasting), lambda: self._return(back))
 
-    def _back(self, node: NodeId, back: Callable[[], None] | None = None) -> None:
-        if node in self.away and back in (None, self.away[node]):
-            self.away.pop(node)()
+    def _return(self, back: Callable[[], None]) -> None:
+        """All who left together come back together, unless `calm` was earlier."""
+        nodes = [node for node, way in self.away.items() if way is back]
+        for node in nodes:
+            del self.away[node]
+        if nodes:
+            back()
 
     def _spare(self, node: NodeId) -> bool:
         """Whether this node may be hurt without breaking the budget."""
@@ -103,14 +108,14 @@ class Storm:
         if not self._spare(node):
             return False
         self.sim.crash(node)
-        self._leave(node, lambda: self._restart(node))
+        self._leave([node], lambda: self._restart(node))
         return True
 
     def _pause(self, node: NodeId) -> bool:
         if not self._spare(node):
             return False
         self.sim.pause(node)
-        self._leave(node, lambda: self.sim.resume(node))
+        self._leave([node], lambda: self.sim.resume(node))
         return True
 
     def _fail_sync(self, node: NodeId) -> bool:
@@ -119,7 +124,7 @@ class Storm:
         if disk is None or not self._spare(node):
             return False
         disk.fail_sync()
-        self._leave(node, lambda: self._restart(node))
+        self._leave([node], lambda: self._restart(node))
         return True
 
     def _fill_disk(self, node: NodeId) -> bool:
@@ -127,7 +132,7 @@ class Storm:
         if disk is None or not self._spare(node):
             return False
         disk.fill()
-        self._leave(node, lambda: self._restart(node))
+        self._leave([node], lambda: self._restart(node))
         return True
 
     def _cut_off(self, node: NodeId) -> bool:
@@ -143,18 +148,20 @@ class Storm:
         if not self._spare(node):
             return False
         fronts = raise_front()
-        self._leave(node, lambda: self.sim.repair(fronts))
+        self._leave([node], lambda: self.sim.repair(fronts))
         return True
 
     # -- the network is bad for a while --
 
     def _split(self, node: NodeId) -> bool:
-        """Two sides, neither of which is everybody; not more than the budget on the smaller."""
-        size = self.rng.randint(1, max(1, min(self.away_max, len(self.nodes) // 2)))
-        if len(self.away) + size > self.away_max:
+        """Two sides; those on the smaller one count as away."""
+        room = min(self.away_max - len(self.away), len(self.nodes) // 2)
+        there = [node for node in self.nodes if self._spare(node)]
+        if room < 1 or not there:
             return False
-        fronts = self.sim.partition(self.rng.sample(self.nodes, size))
-        self.sim.call(self._some(self.lasting), lambda: self.sim.repair(fronts))
+        side = self.rng.sample(there, self.rng.randint(1, min(room, len(there))))
+        fronts = self.sim.partition(side)
+        self._leave(side, lambda: self.sim.repair(fronts))
         return True
 
     def _slow(self, node: NodeId) -> bool:

@@ -55,6 +55,7 @@ class Journal:
         self._owner = {kind: stack.protocols[layer].name for kind, layer in owners(stack, "State")}
         self._taken: list[Saved] = []
         self._snapshots = snapshots  # the number of each protocol's newest one on disk
+        self._trimmed = False  # since the last look at what can go
         self._trims = {stack.protocols[layer].name: 0 for _, layer in owners(stack, "Record")}
 
     @classmethod
@@ -64,8 +65,9 @@ class Journal:
         behind = min((snapshots.get(name, 0) for name in recorders(stack)), default=0)
         log = Log.open(disk, segment_bytes=segment_bytes, scan_from=behind + 1)
         for damage in log.recovery.damage:
-            last = damage.first if damage.last is None else damage.last
-            if last >= damage.first:  # otherwise no record is lost
+            last = max(damage.first, behind + 1) if damage.last is None else damage.last
+            # Otherwise no record is lost, or only such as a snapshot covers: `read` will name it.
+            if last >= damage.first and last > behind:
                 raise Corrupt(damage.file, damage.offset, damage.first, last, damage.fact)
         newest = max(snapshots.values(), default=0)
         if newest > log.last:
@@ -108,6 +110,7 @@ class Journal:
                 self._taken.append(saved)
             case Trim(protocol, number):
                 self._trims[protocol] = max(self._trims[protocol], number)
+                self._trimmed = True
 
     def read(self, number: int) -> Value:
         """A record that was written, checked and decoded anew."""
@@ -123,7 +126,8 @@ class Journal:
             self.log.synced_to(flush.unsynced)
         for saved in flush.saved:
             self._snapshots[saved.protocol] = saved.number
-        if flush.saved:
+        if flush.saved or self._trimmed:
+            self._trimmed = False
             self.log.truncate(self._needed())
 
     def _needed(self) -> int:

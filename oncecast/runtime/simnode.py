@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import inf, nextafter
 from random import Random
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -20,6 +21,7 @@ from oncecast.kernel.protocol import (
 from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.runtime.agenda import BUCKETS_PER_SECOND
 from oncecast.runtime.disk import SimulatedDisk
+from oncecast.runtime.gate import Gate
 from oncecast.runtime.journal import Flush, Journal
 from oncecast.storage.errors import StorageError
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from oncecast.runtime.simulated import Build, Simulation
 
 SEGMENT_BYTES = 16 * 1024  # small, so that short runs roll, trim and recover many segments
+IDLE_AFTER = 0.05  # seconds without a record until the log is marked
 
 
 class Clock:
@@ -37,6 +40,7 @@ class Clock:
         self.right = True
 
     def skew(self, true: float, rate: float, ahead: float) -> None:
+        assert rate > 0, "a clock that stands still wakes nobody"
         self._local, self._true = self.local(true) + max(0.0, ahead), true
         self.rate = rate
         self.right = False
@@ -48,7 +52,10 @@ class Clock:
         if self.right:
             return local
         # A hair later, lest rounding wake a timer before its own clock says so.
-        return self._true + (local - self._local) / self.rate + 1e-9
+        true = self._true + (local - self._local) / self.rate
+        while self.local(true) < local:
+            true = nextafter(true, inf)
+        return true
 
 
 class SimulatedNode:
@@ -61,8 +68,8 @@ class SimulatedNode:
         "clock",
         "disk",
         "easy",
+        "gate",
         "halted",
-        "held",
         "journal",
         "life",
         "me",
@@ -81,7 +88,7 @@ class SimulatedNode:
         self.disk = SimulatedDisk(Random(f"{sim.seed}/disk/{me}")) if durable else None
         self.journal: Journal | None = None
         self.halted: StorageError | None = None  # why it stopped by itself
-        self.held: list[Send | Emit] = []  # until what they depend on is on disk
+        self.gate = Gate()
         self._flushing = False
         self._missed: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
 
@@ -91,6 +98,7 @@ class SimulatedNode:
             and self.journal is None
             and not self.paused
             and self.clock.right
+            and self.sim.weather.continuous
             and not self.sim.observed
         )
         if self.stack is not None:
@@ -116,7 +124,7 @@ class SimulatedNode:
     def crash(self) -> None:
         self.stack = self.journal = None
         self.paused = self._flushing = False
-        self.held.clear()
+        self.gate = Gate()
         self._missed.clear()
         self.look()
         if self.disk is not None:
@@ -150,8 +158,7 @@ class SimulatedNode:
         if self.easy:
             outputs = stack.receive(self.sim.now, sender, message)  # type: ignore[union-attr]
             if outputs:
-                for output in outputs:
-                    self._act(output)
+                self._act_on(outputs)
         elif stack is not None and not self._miss(self.receive, sender, message):
             outputs = stack.receive(self.clock.local(self.sim.now), sender, message)
             self._done("receive", (sender, message), outputs)
@@ -171,8 +178,7 @@ class SimulatedNode:
         if stack is None or life != self.life:
             return
         if self.easy:
-            for output in stack.wake(self.sim.now, wake):
-                self._act(output)
+            self._act_on(stack.wake(self.sim.now, wake))
         elif not self._miss(self.wake, wake, life):
             outputs = stack.wake(self.clock.local(self.sim.now), wake)
             self._done("wake", wake.timer, outputs)
@@ -194,22 +200,31 @@ class SimulatedNode:
         if sim.observed and self.stack is not None:
             sim.observe(self.me, kind, subject, self.stack.effects)
         try:
-            for output in outputs:
-                self._act(output)
+            self._act_on(outputs)
         except StorageError as error:
             self._halt(error)
         if self.journal is not None and self.journal.waiting and not self._flushing:
             self._flush(self.journal)
 
+    def _act_on(self, outputs: Sequence[Output]) -> None:
+        life = self.life
+        for output in outputs:
+            if self.stack is None or self.life != life:
+                return  # whoever heard of it has crashed us
+            self._act(output)
+
     def send(self, to: NodeId, message: Value, after: int = -1) -> None:
         """What `_act` does for a Send, for as long as nothing is special: most messages go here."""
         sim = self.sim
-        weather = sim.weather
-        time = sim.now + weather.latency()
-        try:
-            bucket = sim.buckets[time * BUCKETS_PER_SECOND // 1.0]
-            bucket.append((time, weather.doors[to], self.me, message))
-        except KeyError:  # a new bucket, foul weather, or nobody there
+        doors = sim.weather.doors
+        if to in doors and to != self.me:
+            time = sim.now + sim.weather.latency()
+            try:
+                bucket = sim.buckets[time * BUCKETS_PER_SECOND // 1.0]
+                bucket.append((time, doors[to], self.me, message))
+            except KeyError:  # the bucket that is being worked off
+                sim.at(time, doors[to], self.me, message)
+        else:
             sim.carry(self.me, to, message)
 
     def _act(self, output: Output) -> None:
@@ -219,16 +234,9 @@ class SimulatedNode:
             sim.at(at, self.wake, output, self.life)
             return
         match output:
-            case Send(to, message, after):
-                if self._must_wait(after):
-                    self.held.append(output)
-                else:
-                    sim.carry(self.me, to, message)
-            case Emit(event, after):
-                if self._must_wait(after):
-                    self.held.append(output)
-                else:
-                    sim.tell(self.me, event)
+            case Send() | Emit():
+                if self.journal is None or self.gate.opens(output, self.journal.synced):
+                    self._let_go(output)
             case Append() | Snapshot() | Trim():
                 if self.journal is not None:
                     self.journal.take(output)
@@ -239,8 +247,11 @@ class SimulatedNode:
             case _:
                 assert_never(output)
 
-    def _must_wait(self, after: int) -> bool:
-        return self.journal is not None and after > self.journal.synced
+    def _let_go(self, output: Send | Emit) -> None:
+        if isinstance(output, Send):
+            self.sim.carry(self.me, output.to, output.message)
+        else:
+            self.sim.tell(self.me, output.event)
 
     # -- the disk: all that waits is written, synced once, and then what depended on it leaves --
 
@@ -265,13 +276,20 @@ class SimulatedNode:
             self._halt(error)
             return
         self.sim.note(self.me, "synced", journal.synced)
-        held, self.held = self.held, []
-        for output in held:
-            if output.after > journal.synced:
-                self.held.append(output)
-            elif isinstance(output, Send):
-                self.sim.carry(self.me, output.to, output.message)
-            else:
-                self.sim.tell(self.me, output.event)
-        if journal.waiting:
+        self._act_on(self.gate.release(journal.synced))
+        if self.journal is not journal:
+            return  # whoever heard of it has crashed us
+        if journal.waiting and not self._flushing:
             self._flush(journal)
+        else:
+            self.sim.at(self.sim.now + IDLE_AFTER, self._mark, journal.synced, life)
+
+    def _mark(self, synced: int, life: int) -> None:
+        """Idle: note on disk that nothing before is a torn tail, as the network runtime does."""
+        journal = self.journal
+        if journal is None or life != self.life or journal.synced != synced or self._flushing:
+            return
+        try:
+            journal.mark()
+        except StorageError as error:
+            self._halt(error)

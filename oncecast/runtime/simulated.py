@@ -77,8 +77,8 @@ class Simulation(Agenda):
         return made
 
     def ask(self, node: NodeId, request: Value) -> None:
-        """The application of `node` requests something, now."""
-        self.nodes[node].request(request, None)
+        """The application of `node` requests something: now, but not within a step."""
+        self.at(self.now, self.nodes[node].request, request, None)
 
     def alive(self) -> list[NodeId]:
         return [node.me for node in self.nodes.values() if node.stack is not None]

@@ -18,7 +18,7 @@ from random import Random
 
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.runtime.agenda import Action
-from oncecast.runtime.latency import Draw, Latency, Uniform
+from oncecast.runtime.latency import Draw, Fixed, Latency, Uniform
 
 LAN = Uniform(0.001, 0.05)
 
@@ -80,6 +80,7 @@ class Weather:
         """Change some of it, from now on."""
         if latency is not None:
             self.latency: Draw = latency.bind(self.rng)
+            self.continuous = not isinstance(latency, Fixed)  # no two things at the same time
         if loss is not None:
             self.loss = loss
         if duplication is not None:

@@ -21,6 +21,7 @@ class Scenario(msgspec.Struct, frozen=True):
     about: str
     nodes: int
     play: Callable[[Simulation, int], Figures]
+    nodes_min: int = 2
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -50,6 +51,7 @@ def run(
 ) -> Outcome:
     """Run one seed. A broken promise, or a protocol's bug, is an outcome and not an exception."""
     count = scenario.nodes if nodes is None else nodes
+    assert count >= scenario.nodes_min, f"{scenario.name} needs {scenario.nodes_min} nodes"
     trace = Trace(show)
     sim = Simulation(seed, trace=trace)
     figures: Figures = {}

@@ -90,6 +90,8 @@ class Views(Checker):
     """A view has no duplicates, never holds its owner, and is as large as it can be in the end."""
 
     def after(self, sim: Simulation, step: Step) -> None:
+        if step.node not in sim.nodes or sim.nodes[step.node].stack is None:
+            return  # a verb of the simulator, about many nodes or one that is gone
         view = view_of(sim, step.node)
         if len(set(view)) != len(view) or step.node in view or len(view) > VIEW_MAX:
             raise Violation(f"{step.node} has the view {view}")

@@ -90,12 +90,20 @@ def test_an_unknown_scenario_is_not_found_and_the_known_ones_are_named(
         assert "broadcast, shuffle" in err
 
 
+def test_a_node_that_is_not_there_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sim", "replay", "broadcast", "--seed", "3", "--node", "zz")
+    status, _, err = run(capsys, *words)
+    assert status == exits.NOT_FOUND
+    assert "n0" in err
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ("run", "broadcast", "--seeds", "5..1"),
         ("run", "broadcast", "--seeds", "some"),
         ("run", "broadcast", "--nodes", "0"),
+        ("run", "shuffle", "--nodes", "1"),
         ("run", "broadcast", "--jobs", "-1"),
         ("replay", "broadcast"),
         ("bench", "--nodes", "many"),

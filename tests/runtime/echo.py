@@ -82,8 +82,9 @@ class Echo(Protocol):
         if isinstance(message, Call):
             self.written.append(message.text)
             self.append(Written(message.text))
-            self.send(sender, Reply(message.text))
         self.emit(Heard(message.text))
+        if isinstance(message, Call):
+            self.send(sender, Reply(message.text))
 
     def timeout(self, timer: Ring) -> None:
         self.emit(Rang(self.now))

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from oncecast.kernel.protocol import NodeId, Value
+from oncecast.runtime.faults import Storm
 from oncecast.runtime.latency import Exponential, Fixed, LogNormal, Uniform
 from oncecast.runtime.simulated import Simulation
+from oncecast.runtime.trace import Trace
+from oncecast.runtime.weather import Kind
+from oncecast.scenarios import shuffle
 from oncecast.storage.errors import Corrupt, SyncFailed
-from tests.runtime.echo import AlarmIn, Echo, Gone, Heard, Rang, Shout, Watchful, build
+from tests.runtime.echo import AlarmIn, Call, Echo, Gone, Heard, Rang, Shout, Watchful, build
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 
@@ -155,6 +159,7 @@ def test_a_crashed_node_hears_nothing_and_its_timers_die_with_it() -> None:
     world = World()
     world.sim.ask(B, AlarmIn(0.5))
     world.shout(A, B, "too late")
+    world.run(0.0)
     world.sim.crash(B)
     world.sim.restart(B)
     world.sim.crash(B)
@@ -181,6 +186,7 @@ def test_a_crash_loses_what_was_not_synced_and_keeps_what_was() -> None:
 def test_a_paused_node_does_nothing_and_loses_nothing() -> None:
     world = World()
     world.sim.ask(B, AlarmIn(0.5))
+    world.run(0.0)
     world.sim.pause(B)
     world.shout(A, B, "hello")
     assert world.run(1.0) == []
@@ -283,3 +289,95 @@ def test_a_flipped_bit_is_named_at_the_next_start_and_never_served() -> None:
     world.sim.restart(B)
     assert isinstance(node.halted, Corrupt)
     assert node.halted.first <= 8 <= node.halted.last
+
+
+@pytest.mark.parametrize("then", ["stays away", "comes back"])
+def test_a_node_that_is_crashed_by_what_it_says_says_nothing_more(then: str) -> None:
+    """SVC-10: crash exactly at the answer, before the rest of the step has left."""
+    world = World(durable=True)
+
+    def crash(node: NodeId, event: Value) -> None:
+        world.heard.append((world.sim.now, node, event))
+        if node == B:
+            world.sim.crash(B)
+            if then == "comes back":
+                world.sim.restart(B)
+
+    world.sim.listener = crash
+    for index in range(5):
+        world.shout(A, B, f"{index}")
+    world.run(1.0)
+    assert [node for _, node, _ in world.heard].count(B) == 1
+    assert world.sim.nodes[B].halted is None
+    if then == "comes back":
+        said = {event for _, node, event in world.heard if node == A}
+        assert said <= {Heard(text) for text in world.written(B)}
+
+
+def test_what_a_listener_asks_for_waits_for_the_end_of_the_step() -> None:
+    """B answers before its application, called in the middle of that step, shouts to C."""
+    world = World()
+    sent: list[NodeId] = []
+    carry = world.sim.carry
+
+    def note(sender: NodeId, to: NodeId, message: Value) -> None:
+        sent.append(to)
+        carry(sender, to, message)
+
+    world.sim.carry = note  # type: ignore[method-assign]
+    world.sim.listener = lambda node, event: world.shout(B, C, "news") if node == B else None
+    world.sim.nodes[B].receive(A, Call("x"))
+    world.run(0.05)
+    assert sent == [A, C]
+
+
+def test_a_run_that_is_looked_at_is_the_same_run() -> None:
+    """The short way of messages changes nothing but the speed."""
+
+    def views(looked_at: bool, spoil: bool) -> list[list[NodeId]]:
+        sim = Simulation(5, trace=Trace() if looked_at else None)
+        shuffle.populate(sim, 60)
+        sim.run(until=4.0)
+        if spoil:
+            sim.weather.set(loss=0.2)
+            sim.run(until=5.0)
+            sim.weather.set(loss=0.0)
+        sim.run(until=8.0)
+        return [shuffle.view_of(sim, node) for node in sim.nodes]
+
+    for spoil in (False, True):
+        assert views(True, spoil) == views(False, spoil)
+
+
+@pytest.mark.parametrize("away_max", [1, 2])
+def test_a_storm_keeps_its_budget(away_max: int) -> None:
+    names = [NodeId(f"n{index}") for index in range(5)]
+    for seed in range(20):
+        sim = Simulation(seed)
+        for name in names:
+            sim.add(name, build, durable=True)
+        storm = Storm(sim, names, away_max=away_max, every=0.2)
+        storm.begin()
+        for _ in range(200):
+            sim.run(until=sim.now + 0.1)
+            hurt = [name for name in names if unwell(sim, name)]
+            assert len(hurt) <= away_max, f"seed {seed}: {hurt}"
+        storm.calm()
+        sim.run(until=sim.now + 5.0)
+        assert not any(unwell(sim, name) for name in names)
+
+
+def unwell(sim: Simulation, name: NodeId) -> bool:
+    node = sim.nodes[name]
+    cut = any(
+        front.kind is not Kind.SLOW and name in front.senders | front.receivers
+        for front in sim.weather.fronts
+    )
+    return node.stack is None or node.paused or cut
+
+
+def test_time_does_not_run_backwards() -> None:
+    world = World()
+    world.run(1.0)
+    with pytest.raises(AssertionError, match="backwards"):
+        world.sim.run(until=0.5)

@@ -20,8 +20,8 @@ def test_a_step_is_a_line_and_its_effects_stand_below_it() -> None:
     assert list(lines(Step(1.5, A, "receive", (B, Call("hello")), echo.drain()))) == [
         "    1.500000  a          receive   Call(hello) from b",
         "                         -> append 1: Written(hello)",
-        "                         -> send Reply(hello) to b (after 1)",
         "                         -> emit Heard(hello) (after 1)",
+        "                         -> send Reply(hello) to b (after 1)",
     ]
 
 

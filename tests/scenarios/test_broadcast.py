@@ -9,7 +9,7 @@ import pytest
 from oncecast.kernel.protocol import Emit, NodeId, Protocol, Value
 from oncecast.overlay.events import Delivered, MessageId
 from oncecast.overlay.recovery import Recovery
-from oncecast.runtime.simnode import SimulatedNode
+from oncecast.runtime.gate import Gate
 from oncecast.scenarios.broadcast import BROADCAST
 from oncecast.scenarios.scenario import run
 
@@ -39,7 +39,7 @@ Mutant = Callable[[pytest.MonkeyPatch], None]
 
 def told_before_synced(patch: pytest.MonkeyPatch) -> None:
     """The runtime does not hold back what depends on an unsynced record."""
-    patch.setattr(SimulatedNode, "_must_wait", lambda self, after: False)
+    patch.setattr(Gate, "opens", lambda self, output, synced: True)
 
 
 def delivered_without_waiting(patch: pytest.MonkeyPatch) -> None:
@@ -50,6 +50,10 @@ def delivered_without_waiting(patch: pytest.MonkeyPatch) -> None:
         self._effects.append(Emit(event, after))
 
     patch.setattr(Recovery, "emit", emit)
+
+
+def never_published(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Recovery, "request", lambda self, request: None)
 
 
 def never_appended(patch: pytest.MonkeyPatch) -> None:
@@ -97,6 +101,7 @@ def snapshot_forgets(patch: pytest.MonkeyPatch) -> None:
     [
         told_before_synced,
         delivered_without_waiting,
+        never_published,
         never_appended,
         never_compared,
         taken_twice,

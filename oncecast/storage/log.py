@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -34,6 +34,7 @@ RECORD_BYTES_MAX = 1024 * 1024 * 1024
 
 _OWN_BLOCK = 16 * 1024  # Records from this size on are neither copied nor grouped.
 _SLACK = 3 * store.HEADER_BYTES + 4  # The open group's header, the record's own, and a marker's.
+_OPENED = 8  # Blocks of small records that were read last.
 _WARM = 16  # Sealed segments whose file and index stay at hand for reading.
 
 
@@ -54,6 +55,7 @@ class Log:
         self._dirty = Dirty()
         self._marked = recovered.marked
         self._warm: OrderedDict[int, Segment] = OrderedDict()
+        self._opened: deque[tuple[int, list[bytes]]] = deque(maxlen=_OPENED)
         if not self._segments or not self._segments[-1].whole:
             self._roll(segment_bytes)
             self.sync()
@@ -252,7 +254,12 @@ class Log:
     def read(self, number: int) -> bytes:
         """A record that was written. Raises NoSuchRecord or Corrupt."""
         segment, _ = self._find(number)
+        for first, records in self._opened:  # who reads on finds the next in the same block
+            if first <= number < first + len(records):
+                return records[number - first]
         first, records = next(segment.blocks(number, number + 1))
+        if len(records) > 1:
+            self._opened.append((first, records))
         return records[number - first]
 
     def scan(self, start: int | None = None) -> Iterator[tuple[int, bytes]]:
@@ -314,6 +321,10 @@ class Log:
             self.sync()
             if self.mark():
                 self.sync()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the files, as a crash would."""
         for segment in self._segments:
             segment.close()
         if self._spare is not None:

@@ -154,6 +154,10 @@ class Journal:
         self.sync()
         self.log.close()
 
+    def abandon(self) -> None:
+        """Let go of the files, as a crash would."""
+        self.log.abandon()
+
 
 def owners(stack: Stack, role: str) -> list[tuple[type[Value], int]]:
     return list(stack.wiring.owners(role).items())

@@ -15,7 +15,7 @@ import contextlib
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
@@ -35,14 +35,18 @@ from oncecast.kernel.protocol import (
 )
 from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.runtime.codec import Codec
+from oncecast.runtime.gate import Gate
 from oncecast.runtime.journal import Flush, Journal
 from oncecast.runtime.options import Options, Stats
 from oncecast.runtime.tls import Tls
 from oncecast.runtime.transport import Transport
 from oncecast.runtime.wakes import Wakes
-from oncecast.storage.errors import StorageError
 
 T = TypeVar("T")
+
+SETTLE_ROUNDS = (
+    100  # a protocol that never stops talking to itself must not keep a node from ending
+)
 
 # Called after each step: when, which input, what it carried, what came of it. The list is reused.
 Trace = Callable[[float, str, object, list[Effect]], None]
@@ -77,7 +81,8 @@ class Runtime:
         self._inputs: deque[tuple[Callable[..., list[Output]], tuple[Any, ...]]] = deque()
         self._stepping = False
         self._wakes: Wakes
-        self._held: list[Send | Emit] = []  # until what they depend on is on disk
+        self._gate = Gate()
+        self._idle: asyncio.TimerHandle | None = None
         self._commit_due = self._paused = False
         self._flushing: tuple[Flush, asyncio.Future[None]] | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="oncecast-disk")
@@ -122,32 +127,43 @@ class Runtime:
         self.stop()
         failed = self._ended.exception()
         self._wakes.stop()
-        if failed is None:
-            try:
+        if self._idle is not None:
+            self._idle.cancel()
+        try:
+            if failed is None:
                 await self._settle()
-            except StorageError as error_of_disk:
-                failed = error_of_disk
+        except Exception as unsettled:  # noqa: BLE001  # it is raised again, after the clean-up
+            failed = unsettled
         await self._transport.close(0.0 if failed else self.options.drain_timeout)
         self._disk.shutdown()
-        if failed is not None and failed is not error:
+        if failed is None:
+            if self.journal is not None:
+                self.journal.close()
+            return
+        if self.journal is not None:
+            self.journal.abandon()
+        if failed is not error:
             raise failed
-        if failed is None and self.journal is not None:
-            self.journal.close()
 
     async def _settle(self) -> None:
         """Everything on disk, and everything held on its way."""
         await self._transport.listener.close()
-        if self.journal is None:
+        journal = self.journal
+        if journal is None:
             return
         if self._flushing is not None:
             flush, done = self._flushing
             await done
-            self.journal.finish(flush)
-        if self.journal.waiting:
-            self.journal.sync()
-        self._act(self._released())
-        while self._inputs:  # what the node said to itself: its answers wait for that
-            self._step(*self._inputs.popleft())
+            journal.finish(flush)
+        # What the node says to itself may append again, and its answers wait for that.
+        for _ in range(SETTLE_ROUNDS):
+            if journal.waiting:
+                journal.sync()
+            self._act(self._gate.release(journal.synced))
+            while self._inputs:
+                self._step(*self._inputs.popleft())
+            if not journal.waiting:
+                break
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -211,15 +227,13 @@ class Runtime:
 
     # -- outputs --
 
-    def _act(self, outputs: list[Output]) -> None:
+    def _act(self, outputs: Sequence[Output]) -> None:
         """Do what the stack wants. Without a journal nothing has to wait."""
         journal = self.journal
         for output in outputs:
             match output:
                 case Send() | Emit():
-                    if journal is not None and output.after > journal.synced:
-                        self._held.append(output)
-                    else:
+                    if journal is None or self._gate.opens(output, journal.synced):
                         self._let_go(output)
                 case Append() | Snapshot() | Trim():
                     if journal is not None:
@@ -256,7 +270,7 @@ class Runtime:
     def _overloaded(self, journal: Journal) -> bool:
         options = self.options
         waiting = journal.pending_bytes
-        return waiting > options.unsynced_bytes_max or len(self._held) > options.held_max
+        return waiting > options.unsynced_bytes_max or len(self._gate.held) > options.held_max
 
     def _turn_ends(self) -> None:
         # What waits for nothing leaves first; a loop that writes at the end of its turn needs one.
@@ -268,8 +282,8 @@ class Runtime:
     def _commit(self) -> None:
         self._commit_due = False
         journal = self.journal
-        if journal is None or not journal.waiting:
-            return
+        if journal is None or not journal.waiting or self._flushing is not None:
+            return  # a flush that is under way commits the rest when it is done
         if journal.pending_bytes + journal.snapshot_bytes <= self.options.inline_bytes_max:
             journal.sync()
             self._synced()
@@ -291,17 +305,27 @@ class Runtime:
     def _synced(self) -> None:
         """Let go what has waited for this."""
         self.stats.syncs += 1
-        self._act(self._released())
+        assert self.journal is not None
+        self._act(self._gate.release(self.journal.synced))
         self._transport.flush()
-        if self._paused and self.journal and not self._overloaded(self.journal):
+        self._await_idleness(self.journal)
+        if self._paused and not self._overloaded(self.journal):
             self._paused = False
             self._transport.resume()
 
-    def _released(self) -> list[Output]:
-        assert self.journal is not None
-        held, self._held, synced = self._held, [], self.journal.synced
-        self._held = [output for output in held if output.after > synced]
-        return [output for output in held if output.after <= synced]
+    def _await_idleness(self, journal: Journal) -> None:
+        if self._idle is None:
+            self._idle = self._loop.call_later(
+                self.options.idle_after, self._guard, self._rest, journal, journal.synced
+            )
+
+    def _rest(self, journal: Journal, synced: int) -> None:
+        """Idle since then: note on disk that nothing before is a torn tail."""
+        self._idle = None
+        if journal.synced != synced or journal.waiting or self._flushing is not None:
+            self._await_idleness(journal)
+        else:
+            journal.mark()
 
 
 def told(subject: tuple[Any, ...]) -> object:

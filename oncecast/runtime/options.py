@@ -30,6 +30,7 @@ class Options:
     drain_timeout: float = 5.0  # what a clean stop gives the send queues
 
     inline_bytes_max: int = 64 * KiB  # a larger group of records is written in a thread
+    idle_after: float = 0.05  # without a new record; then the log notes that all of it is synced
     unsynced_bytes_max: int = 64 * MiB  # records that wait for the disk: beyond, nothing is read
     held_max: int = 100_000  # messages and events that wait for the disk: beyond, nothing is read
 

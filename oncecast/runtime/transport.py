@@ -172,6 +172,7 @@ class Transport:
         if self._looking is not None:
             self._looking.cancel()
         leaving = [over for link in self._links.values() if (over := link.leave())]
+        leaving += self.clients.leave()
         self._links.clear()
         self.flush()
         if leaving and drain > 0:

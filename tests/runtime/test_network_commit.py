@@ -55,6 +55,7 @@ class FakeJournal:
         self.groups: list[int] = []
         self.flushes: list[FakeFlush] = []
         self.closed = False
+        self.marks = 0
 
     @property
     def pending_bytes(self) -> int:
@@ -84,8 +85,14 @@ class FakeJournal:
         flush.run()
         self.finish(flush)
 
+    def mark(self) -> None:
+        self.marks += 1
+
     def close(self) -> None:
         self.closed = True
+
+    def abandon(self) -> None:
+        pass
 
 
 def node(journal: FakeJournal, **options: Any) -> Node:

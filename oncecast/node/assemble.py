@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
+import oncecast
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.pubsub.limits import Limits
@@ -37,5 +38,7 @@ def assemble(
         me, rng, entries=solo, epoch_us=epoch_us, limits=limits, snapshot_bytes=snapshot_bytes
     )
     solo.learner = service
-    gateway = Gateway(me, rng, service=service, window_bytes=window_bytes)
+    gateway = Gateway(
+        me, rng, service=service, version=oncecast.__version__, window_bytes=window_bytes
+    )
     return Parts(Stack([solo, service, gateway]), service, gateway)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-import oncecast
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.pubsub import batch, errors
 from oncecast.pubsub import commands as do
@@ -73,13 +72,14 @@ class Gateway(Protocol):
         rng: Random,
         *,
         service: Service,
+        version: str = "",  # of the program, for whoever looks
         calls_max: int = 10_000,  # of a client, at once
         calls_bytes_max: int = 64 << 20,
         delivery_bytes: int = 1 << 20,  # in one Delivery, unless one batch is larger
         window_bytes: int = 8 << 20,  # on their way to one client, whatever credit it gives
     ) -> None:
         super().__init__(me, rng)
-        self._service = service
+        self._service, self._version = service, version
         self._calls_max, self._calls_bytes_max = calls_max, calls_bytes_max
         self._delivery_bytes, self._window_bytes = delivery_bytes, window_bytes
         self._guests: dict[NodeId, Guest] = {}
@@ -276,7 +276,7 @@ class Gateway(Protocol):
         limit = min(max(look.limit, 1), LOOK_MAX)
         views = tuple([topic_view(topics[name]) for name in names[:limit]])
         more = len(names) > limit
-        self.send(client, View(look.id, views, more, self.me, oncecast.__version__))
+        self.send(client, View(look.id, views, more, self.me, self._version))
 
 
 def topic_view(topic: Topic) -> TopicView:

@@ -65,6 +65,8 @@ def _examined(arguments: argparse.Namespace, show: Show) -> int:
         return _complain(str(corrupt), exits.FAILURE)
     except StorageError as error:
         return _complain(str(error), exits.NOT_FOUND)
+    except OSError as error:
+        return _complain(f"{arguments.directory}: {error}", exits.FAILURE)
     for damage in findings.damage:
         _complain(f"damage: {damage}", exits.FAILURE)
     return exits.FAILURE if findings.damage else exits.OK

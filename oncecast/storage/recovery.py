@@ -68,6 +68,7 @@ def _drop_tail(disk: Disk, findings: Findings) -> None:
         findings.segments.pop().remove()
         disk.sync()
     tail.segment.remove_index()
+    disk.sync()  # Or else a crash could leave the index of what is wiped now.
     tail.segment.wipe(tail.offset)
     if tail.segment.index is not None:
         tail.segment.index.cut(tail.first)

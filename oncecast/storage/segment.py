@@ -8,6 +8,7 @@ sealed, not synced, and rebuilt when it is missing or bad.
 
 from __future__ import annotations
 
+import re
 import struct
 from array import array
 from bisect import bisect_right
@@ -20,6 +21,7 @@ from oncecast.storage.errors import Corrupt, WrongFormat
 from oncecast.storage.store import Block, Gap
 
 VERSION = 1
+LOG_NAME = re.compile(r"[0-9]{8,}\.log")
 INDEX_EVERY = 4096
 
 _WIPE = 1024 * 1024
@@ -40,10 +42,10 @@ def new_name(serial: int) -> str:
 
 
 def serials(disk: Disk) -> list[int]:
-    """The segments there are."""
-    return [
-        int(name[:-4]) for name in disk.names() if name.endswith(".log") and name[:-4].isdigit()
-    ]
+    """The segments there are. A file whose name is not just as we write it is not ours."""
+    names = disk.names()
+    numbers = [int(name[:-4]) for name in names if LOG_NAME.fullmatch(name)]
+    return [number for number in numbers if log_name(number) in names]
 
 
 class Index:

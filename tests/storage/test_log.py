@@ -340,3 +340,15 @@ def test_a_format_we_do_not_know_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.undo()
     with pytest.raises(WrongFormat, match="format version 2"):
         open_log(disk)
+
+
+def test_files_that_are_not_named_as_we_name_them_are_left_alone() -> None:
+    disk = SimulatedDisk(Random(1))
+    log = Log.open(disk)
+    log.append(b"mine")
+    log.close()
+    for name in ("1.log", "000000001.log", "٣٣٣٣٣٣٣٣.log", "²²²²²²²².log", "notes.log"):
+        disk.open(name, create=True).write(0, [b"not a segment"])
+    log = Log.open(disk)
+    assert (log.last, log.recovery.damage) == (1, ())
+    assert "1.log" in disk.names()

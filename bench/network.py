@@ -41,7 +41,7 @@ from oncecast.storage.disk import OsDisk
 SMALL, LARGE = 100, 1_000_000
 MESSAGES = {SMALL: 200_000, LARGE: 1_000}
 TURN_BYTES = 200_000  # sent before the loop gets a turn
-UNSENT_BYTES = 4_000_000  # then the sender waits
+UNSENT_BYTES = 16_000_000  # then the sender waits
 TRIPS = 5_000
 STEPS = 50_000
 OPTIONS = Options(queue_bytes_max=1 << 30, waiting_bytes_max=1 << 30)
@@ -218,7 +218,7 @@ async def pour(
         if n % a_turn == 0:
             await asyncio.sleep(0)
             while unsent(peer.id) > UNSENT_BYTES:  # noqa: ASYNC110  # there is no event for it
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.001)
     send(LAST)
     seconds = float(await asyncio.to_thread(peer.hear))
     return MESSAGES[size] / seconds

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import metadata
 from random import Random
 from typing import NamedTuple
 
-import oncecast
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.pubsub.limits import Limits
@@ -13,6 +13,9 @@ from oncecast.pubsub.machine import LIMITS
 from oncecast.pubsub.service import Service
 from oncecast.replication.solo import Solo
 from oncecast.session.gateway import Gateway
+
+# From the installation: the root package imports clients, which are above a node.
+VERSION = metadata.version("oncecast")
 
 
 class Parts(NamedTuple):
@@ -38,7 +41,5 @@ def assemble(
         me, rng, entries=solo, epoch_us=epoch_us, limits=limits, snapshot_bytes=snapshot_bytes
     )
     solo.learner = service
-    gateway = Gateway(
-        me, rng, service=service, version=oncecast.__version__, window_bytes=window_bytes
-    )
+    gateway = Gateway(me, rng, service=service, version=VERSION, window_bytes=window_bytes)
     return Parts(Stack([solo, service, gateway]), service, gateway)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import NamedTuple
 
-import oncecast
-from oncecast.node.assemble import Parts
+from oncecast.node.assemble import VERSION, Parts
 from oncecast.runtime.journal import Journal
 from oncecast.runtime.options import Stats
 
@@ -70,7 +69,7 @@ def page(found: Iterator[Metric]) -> str:
     lines = [
         "# HELP oncecast_info The version that runs.",
         "# TYPE oncecast_info gauge",
-        f'oncecast_info{{version="{oncecast.__version__}"}} 1',
+        f'oncecast_info{{version="{VERSION}"}} 1',
     ]
     for name, kind, about, value in found:
         lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", f"{name} {value}"]

@@ -13,9 +13,8 @@ from random import SystemRandom
 from types import TracebackType
 from typing import Self
 
-import oncecast
 from oncecast.kernel.protocol import NodeId
-from oncecast.node.assemble import assemble
+from oncecast.node.assemble import VERSION, assemble
 from oncecast.node.config import Settings
 from oncecast.node.http import HttpDoor, Page
 from oncecast.node.metrics import metrics, page
@@ -108,7 +107,7 @@ class Server:
 
     async def _open_http(self) -> None:
         registry = self.parts.service.machine.registry
-        facts = {"node": self.me, "data": self.settings.data, "version": oncecast.__version__}
+        facts = {"node": self.me, "data": self.settings.data, "version": VERSION}
         counts = {"topics": len(registry.topics), "records": self.journal.log.last}
         logger.info(line("recovered", {**facts, **counts}))
         if self.settings.http:
@@ -134,7 +133,7 @@ class Server:
         return Page(200, "text/plain; version=0.0.4", page(found))
 
     def _health(self) -> Page:
-        health = {"status": "ok", "node": self.me, "version": oncecast.__version__}
+        health = {"status": "ok", "node": self.me, "version": VERSION}
         return Page(200, "application/json", json.dumps(health) + "\n")
 
 

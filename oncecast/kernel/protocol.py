@@ -71,6 +71,12 @@ class Snapshot(Value):
     number: int
 
 
+class Chunked(Value):
+    """Base of a state that may be large: its chunks are saved and given back as they are."""
+
+    chunks: tuple[bytes, ...]
+
+
 class Trim(Value):
     """Its protocol will never again read a record before `number`."""
 

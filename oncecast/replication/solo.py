@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from random import Random
 
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import Chunked, NodeId, Protocol, Value
 from oncecast.replication.events import Compact, Decided, Learner, Propose
 
 
@@ -22,11 +22,10 @@ class Entry(Value):
     value: bytes
 
 
-class Checkpoint(Value):
+class Checkpoint(Chunked):
     """State: what all up to `place` has led to."""
 
     place: int
-    state: tuple[bytes, ...]
 
 
 class Stored(Value):
@@ -52,7 +51,7 @@ class Solo(Protocol):
     def restore(self, record: Entry | Checkpoint) -> None:
         assert self.learner is not None, "a log to learn from, and nobody to learn it"
         if isinstance(record, Checkpoint):
-            self.learner.install(record.place, record.state)
+            self.learner.install(record.place, record.chunks)
         else:
             self.learner.learn(record.place, record.value)
 
@@ -84,5 +83,5 @@ class Solo(Protocol):
 
     def _compact(self, compact: Compact) -> None:
         """What is appended and not yet decided is not in the state: it must stay behind it."""
-        self.snapshot(Checkpoint(compact.place, compact.state), compact.place)
+        self.snapshot(Checkpoint(compact.state, compact.place), compact.place)
         self.trim(min(compact.needed, compact.place + 1))

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from oncecast.kernel.protocol import Append, Snapshot, Trim, Value
+import msgspec
+
+from oncecast.kernel.protocol import Append, Chunked, Snapshot, Trim, Value
 from oncecast.kernel.stack import Stack
 from oncecast.runtime.codec import Codec
 from oncecast.runtime.errors import Malformed
@@ -25,7 +27,7 @@ class Saved(NamedTuple):
 
     protocol: str
     number: int
-    state: bytes
+    chunks: list[bytes]
 
 
 class Flush:
@@ -41,7 +43,7 @@ class Flush:
         # Only now: a snapshot must never be newer than the log that it leads into.
         for taken in self.snapshots:
             with suppress(DiskFull):  # the older one and the log still serve
-                snapshot.save(self.disk, taken.number, [taken.state], name=taken.protocol)
+                snapshot.save(self.disk, taken.number, taken.chunks, name=taken.protocol)
                 self.saved.append(taken)
 
 
@@ -92,7 +94,7 @@ class Journal:
     @property
     def snapshot_bytes(self) -> int:
         """Of snapshots that no flush carries yet."""
-        return sum(len(saved.state) for saved in self._taken)
+        return sum(len(chunk) for saved in self._taken for chunk in saved.chunks)
 
     @property
     def waiting(self) -> bool:
@@ -106,8 +108,8 @@ class Journal:
                 here = self.log.append(self._encode(record))
                 assert here == number, f"record {number} became the log's {here}"
             case Snapshot(state, number):
-                saved = Saved(self._owner[type(state)], number, self._encode_state(state))
-                self._taken.append(saved)
+                chunks = in_chunks(self._encode_state, state)
+                self._taken.append(Saved(self._owner[type(state)], number, chunks))
             case Trim(protocol, number):
                 self._trims[protocol] = max(self._trims[protocol], number)
                 self._trimmed = True
@@ -159,6 +161,13 @@ class Journal:
         self.log.abandon()
 
 
+def in_chunks(encode: Callable[[Value], bytes], state: Value) -> list[bytes]:
+    """What a snapshot holds: a state, and if it has chunks, those without another copy of them."""
+    if not isinstance(state, Chunked):
+        return [encode(state)]
+    return [encode(msgspec.structs.replace(state, chunks=())), *state.chunks]
+
+
 def owners(stack: Stack, role: str) -> list[tuple[type[Value], int]]:
     return list(stack.wiring.owners(role).items())
 
@@ -182,7 +191,9 @@ def restore_snapshots(disk: Disk, stack: Stack) -> dict[str, int]:
         found = snapshot.load(disk, name=protocol.name)
         if found is not None:
             number, chunks = found
-            state = readable(decode, b"".join(chunks), f"snapshot {protocol.name} at {number}")
+            state = readable(decode, next(chunks), f"snapshot {protocol.name} at {number}")
+            if isinstance(state, Chunked):
+                state = msgspec.structs.replace(state, chunks=tuple(chunks))
             stack.restore(number, state)
             numbers[protocol.name] = number
     return numbers

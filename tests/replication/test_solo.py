@@ -72,7 +72,7 @@ def test_a_snapshot_stands_for_what_was_applied_and_not_for_what_is_in_flight() 
     group.drain()
     group.request(Compact(place=3, needed=9, state=(b"state",)))
     assert group.drain() == [
-        Snapshot(Checkpoint(3, (b"state",)), 3),
+        Snapshot(Checkpoint((b"state",), 3), 3),
         Trim("solo", 4),
     ]
     group.request(Compact(place=3, needed=2, state=(b"state",)))

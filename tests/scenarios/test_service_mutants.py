@@ -71,7 +71,7 @@ def held_messages_survive_their_life(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def snapshot_claims_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
     def compact(self: Solo, request: Compact) -> None:
-        self.snapshot(Checkpoint(request.place, request.state))
+        self.snapshot(Checkpoint(request.state, request.place))
         self.trim(min(request.needed, request.place + 1))
 
     patch.setattr(Solo, "_compact", compact)
@@ -80,7 +80,7 @@ def snapshot_claims_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def trim_above_what_is_needed(patch: pytest.MonkeyPatch) -> None:
     def compact(self: Solo, request: Compact) -> None:
-        self.snapshot(Checkpoint(request.place, request.state), request.place)
+        self.snapshot(Checkpoint(request.state, request.place), request.place)
         self.trim(request.place + 1)
 
     patch.setattr(Solo, "_compact", compact)

@@ -61,6 +61,7 @@ class Server:
                 window_bytes=settings.window_bytes,
             )
             self.journal = Journal.open(self._disk, self.parts.stack)
+            self.parts.gateway.room = lambda: self.journal.log.room
         except BaseException:
             self._disk.close()
             raise

@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
@@ -77,11 +78,14 @@ class Gateway(Protocol):
         calls_bytes_max: int = 64 << 20,
         delivery_bytes: int = 1 << 20,  # in one Delivery, unless one batch is larger
         window_bytes: int = 8 << 20,  # on their way to one client, whatever credit it gives
+        room_min: int = 8 << 20,  # of the log, lest acks and deletions find no place either
     ) -> None:
         super().__init__(me, rng)
         self._service, self._version = service, version
         self._calls_max, self._calls_bytes_max = calls_max, calls_bytes_max
         self._delivery_bytes, self._window_bytes = delivery_bytes, window_bytes
+        self._room_min = room_min
+        self.room: Callable[[], int] | None = None  # bytes that the log has for sure
         self._guests: dict[NodeId, Guest] = {}
         self._tokens = 0
         self._calls: dict[int, Waiting] = {}  # by token
@@ -140,6 +144,8 @@ class Gateway(Protocol):
         size, limit = len(command.batch), self._service.machine.registry.limits.batch_bytes_max
         if size > limit:
             return errors.TooLarge("bytes", limit)
+        if self.room is not None and self.room() < self._room_min:
+            return errors.Overloaded("data on the node's disk")
         if guest.bytes and guest.bytes + size > self._calls_bytes_max:
             return errors.Overloaded("bytes of one client's calls")
         try:

@@ -10,7 +10,7 @@ from oncecast.kernel.protocol import Ask, NodeId, Send, Watch
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors
 from oncecast.pubsub.limits import Limits
-from oncecast.pubsub.results import Already, Appended, Opened, Subscribed
+from oncecast.pubsub.results import Acked, Already, Appended, Opened, Subscribed
 from oncecast.pubsub.retention import DEFAULT
 from oncecast.pubsub.service import Execute, Executed, Service
 from oncecast.replication.solo import Solo
@@ -159,6 +159,24 @@ def test_a_batch_larger_than_all_calls_may_hold_passes_if_it_is_alone() -> None:
     desk = Desk(gateway={"calls_bytes_max": 10})
     epoch = producing(desk)
     assert desk.call(BOB, put(epoch, 0, bytes(100))) == Appended(0, 1, kept=False)
+
+
+def test_a_disk_that_is_nearly_full_takes_no_puts_but_what_gives_space_back() -> None:
+    """SVC-7: a full disk is a clear error, and nothing is lost."""
+    desk = Desk(gateway={"room_min": 8 * 1024})
+    desk.gateway.room = lambda: desk.journal.log.room
+    epoch = reading(desk)
+    producer = producing(desk)
+    desk.disk.fill()
+    sequence = 0
+    while desk.call(BOB, put(producer, sequence, bytes(500))) == Appended(sequence, 1, kept=True):
+        sequence += 1
+    refusal = errors.Overloaded("data on the node's disk")
+    assert desk.call(BOB, put(producer, sequence, bytes(500))) == refusal
+    assert desk.call(ANN, do.Ack("topic", "sub", epoch, sequence)) == Acked(sequence)
+    desk.disk.mend()
+    desk.restart()
+    assert desk.call(BOB, put(producer, sequence, b"x")) == Appended(sequence, 1, kept=True)
 
 
 def test_subscribing_again_is_answered_already() -> None:

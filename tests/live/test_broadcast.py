@@ -23,20 +23,20 @@ def test_a_killed_node_comes_back_and_has_everything_once(tmp_path: Path) -> Non
         victim.tell("publish", 20, 100)
         all_reach(cluster, 50)
 
-        others[1].tell("publish", 1000, 100)  # it dies among these
+        others[1].tell("publish", 700, 100)  # it dies among these; all are kept by everybody
         assert victim.end(signal.SIGKILL) == -signal.SIGKILL
         others[2].tell("publish", 50, 100)
-        all_reach(others, 1100)
+        all_reach(others, 800)
 
         restored = victim.start([node.id for node in cluster])
         assert restored >= 50  # what it had delivered is on its disk
-        all_reach(cluster, 1100)
+        all_reach(cluster, 800)
         victim.tell("publish", 10, 100)  # its numbers go on where they were
-        all_reach(cluster, 1110)
+        all_reach(cluster, 810)
 
-        assert victim.status()["delivered"] == 1110
+        assert victim.status()["delivered"] == 810
         for node in others:
-            assert node.status()["delivered"] == 1110
+            assert node.status()["delivered"] == 810
             assert f"lost peer={victim.id}" in node.log_text()
         assert [node.end(signal.SIGTERM) for node in cluster] == [0] * 5
 

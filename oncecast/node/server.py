@@ -174,7 +174,10 @@ def door(listen: str) -> tuple[str | socket.socket, NodeId]:
     if port:
         return listen, NodeId(listen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.create_server((host, 0), family=family)
+    try:
+        sock = socket.create_server((host, 0), family=family)
+    except OSError as error:
+        raise CannotListen(f"{listen}: {error.strerror or error}; listen elsewhere") from error
     return sock, NodeId(f"{listen.rsplit(':', 1)[0]}:{sock.getsockname()[1]}")
 
 

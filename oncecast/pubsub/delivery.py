@@ -113,6 +113,10 @@ class Flows:
         self._by_topic: dict[str, dict[str, Flow]] = {}
         self._by_client: dict[NodeId, dict[Flow, None]] = {}
 
+    def __contains__(self, topic: str) -> bool:
+        """Is anybody reading there?"""
+        return topic in self._by_topic
+
     def __len__(self) -> int:
         return sum(map(len, self._by_topic.values()))
 

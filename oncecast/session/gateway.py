@@ -161,8 +161,9 @@ class Gateway(Protocol):
 
     def observe(self, event: Executed | Changed) -> None:
         if isinstance(event, Changed):
-            self._changed[event.topic] = None
-            self._pump_soon()
+            if event.topic in self.flows:
+                self._changed[event.topic] = None
+                self._pump_soon()
             return
         client, id, size = self._calls.pop(event.token)
         guest = self._guests.get(client)

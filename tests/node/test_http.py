@@ -1,0 +1,50 @@
+"""The pages for machines that look after a node: little HTTP, and none of it can hurt."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from oncecast.node.http import REQUEST_BYTES_MAX, HttpDoor, Page
+
+PAGES = {"/health": lambda: Page(200, "text/plain", "fine\n")}
+
+
+async def visit(request: bytes) -> bytes:
+    door = HttpDoor(PAGES)
+    port = await door.open("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        writer.write_eof()
+        return await asyncio.wait_for(reader.read(), 20.0)
+    finally:
+        writer.close()
+        await door.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "body"),
+    [
+        (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", b"200 OK", b"fine\n"),
+        (b"GET /health?x=1 HTTP/1.0\r\n\r\n", b"200 OK", b"fine\n"),
+        (b"HEAD /health HTTP/1.1\r\n\r\n", b"200 OK", b""),
+        (b"GET / HTTP/1.1\r\n\r\n", b"404 Not Found", b"/health\n"),
+        (b"GET /../etc/passwd HTTP/1.1\r\n\r\n", b"404 Not Found", b"/health\n"),
+        (b"POST /health HTTP/1.1\r\n\r\n", b"405 Method Not Allowed", b"GET or HEAD\n"),
+        (b"GET /health\r\n\r\n", b"400 Bad Request", b"no request\n"),
+        (b"\xff\x00\r\n\r\n", b"400 Bad Request", b"no request\n"),
+    ],
+)
+def test_a_request_is_answered(request_: bytes, status: bytes, body: bytes) -> None:
+    head, _, found = asyncio.run(visit(request_)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 " + status)
+    assert found == body
+
+
+@pytest.mark.parametrize("request_", [b"", b"GET /health", b"x" * (4 * REQUEST_BYTES_MAX)])
+def test_what_is_unfinished_or_too_long_is_not_answered(request_: bytes) -> None:
+    with contextlib.suppress(ConnectionError):
+        assert asyncio.run(visit(request_)) == b""

@@ -60,7 +60,7 @@ class Settled(Value):
 class Outgoing:
     """A batch that is not settled. `record` holds it in the outbox."""
 
-    __slots__ = ("batch", "count", "flow", "ids", "number", "record", "refused", "ticket")
+    __slots__ = ("batch", "count", "flow", "ids", "led", "number", "record", "refused", "ticket")
 
     def __init__(
         self, flow: Flow, ticket: int, number: int, count: int, batch: bytes, record: int = 0
@@ -68,6 +68,7 @@ class Outgoing:
         self.flow, self.ticket, self.record = flow, ticket, record
         self.number, self.count, self.batch = number, count, batch
         self.ids: list[int] = []  # of the calls that carried it
+        self.led = 0  # the last of them, if all before it was settled by then
         self.refused: AnyRefusal | None = None
 
 
@@ -136,6 +137,7 @@ class Flow:
         session, batch = self._session, outgoing.batch
         id_ = session.calls.new_id()
         outgoing.ids.append(id_)
+        outgoing.led = id_ if outgoing.number == self.settled else 0
         session.flying[id_] = outgoing
         sequence = outgoing.number + self.shift
         put = Put(
@@ -202,7 +204,7 @@ class Flow:
                 self._stored(outgoing, offset, None)
             case Gap(expected):
                 if id_ >= self._mark:
-                    self._resend_from(expected, outgoing)
+                    self._resend_from(expected, misses_all=id_ == outgoing.led)
             case Unopened():
                 self._reopen()
             case Fenced():
@@ -232,8 +234,8 @@ class Flow:
             self._flying_bytes -= len(outgoing.batch)
         self._session.settled(len(outgoing.batch))
 
-    def _resend_from(self, expected: int, outgoing: Outgoing) -> None:
-        if outgoing.number == self.settled:  # it misses what it had acknowledged
+    def _resend_from(self, expected: int, *, misses_all: bool) -> None:
+        if misses_all:  # what it had acknowledged, too
             self._reopen()
             return
         for each in self.unsettled.values():

@@ -1,7 +1,6 @@
 """Real client sessions at a real node in the simulator, with applications that keep the books.
 
-An application outlives the crashes of its session, as somebody who restarts a program does; only what
-its promise allows it to remember counts.
+An application outlives the crashes of its session, as somebody who restarts a program does.
 """
 
 from __future__ import annotations
@@ -116,6 +115,8 @@ class Publisher(App):
                 self.fenced = True
             case local.NotStored():
                 raise Violation(f"{self.me}: {event}")
+            case _:
+                pass
 
 
 class Subscriber(App):
@@ -155,6 +156,8 @@ class Subscriber(App):
                 self.ended = why
             case local.Skipped():
                 raise Violation(f"{self.me}: {event}")
+            case _:
+                pass
 
     def _take(self) -> None:
         rng, inbox = self.world.sim.rng, self.inbox
@@ -203,12 +206,9 @@ class Reached(Checker):
         if step.node != NODE or step.kind != "receive":
             return
         sender, message = step.subject
-        if isinstance(message, Call) and isinstance(message.command, do.Put):
-            if self.world.apps[sender].durable:
-                self.sent.update(dict.fromkeys(batch.values(message.command.batch)))
-
-    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
-        pass
+        command = message.command if isinstance(message, Call) else None
+        if isinstance(command, do.Put) and self.world.apps[sender].durable:
+            self.sent.update(dict.fromkeys(batch.values(command.batch)))
 
 
 class World:
@@ -270,11 +270,11 @@ class World:
         subscribers = [app for app in self.apps.values() if isinstance(app, Subscriber)]
         readers = [app for app in subscribers if app.ended is None]
         log = max((app.seen for app in readers), key=len)
-        for app in readers:
-            if app.seen != log:
-                raise Violation(f"{app.me} read {len(app.seen)} of {len(log)}, or others")
-            if app.books and app.effects != log:
-                raise Violation(f"{app.me} has other effects than the topic has messages")
+        for reader in readers:
+            if reader.seen != log:
+                raise Violation(f"{reader.me} read {len(reader.seen)} of {len(log)}, or others")
+            if reader.books and reader.effects != log:
+                raise Violation(f"{reader.me} has other effects than the topic has messages")
         if len(set(log)) != len(log):
             raise Violation("something is in the topic twice")
         places = {value: place for place, value in enumerate(log)}

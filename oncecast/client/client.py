@@ -1,0 +1,441 @@
+"""The asynchronous client.
+
+    async with oncecast.connect("127.0.0.1:7400") as client:
+        news = await client.subscribe("news")
+        await client.put("news", b"hello")
+        async for message in news: ...
+
+It batches, pipelines, resends and reconnects by itself. A call that gets no answer in `timeout`
+seconds raises TimedOut; putting and getting wait for as long as they are told to.
+"""
+
+# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from random import SystemRandom
+from types import TracebackType
+from typing import Any, Self
+
+from oncecast.client.driver import ClientRuntime
+from oncecast.client.errors import (
+    Closed,
+    NotConnected,
+    OncecastError,
+    TimedOut,
+    raised,
+)
+from oncecast.client.putting import Putting, Receipt
+from oncecast.client.state import StateDirectory
+from oncecast.client.subscription import Subscription
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.stack import Stack
+from oncecast.pubsub import commands as do
+from oncecast.pubsub import errors as refusals
+from oncecast.pubsub.batch import Message
+from oncecast.pubsub.limits import is_name
+from oncecast.pubsub.retention import DEFAULT, Policy
+from oncecast.runtime.addresses import split
+from oncecast.runtime.errors import BadAddress
+from oncecast.runtime.tls import Tls
+from oncecast.session import local
+from oncecast.session.client import ClientSession
+from oncecast.session.frames import ClientCommand, TopicView, View
+
+DEFAULT_ADDRESS = "127.0.0.1:7400"
+NEW, EARLIEST = do.FromNew(), do.FromEarliest()
+LOOK = 1000
+
+
+def from_offset(offset: int) -> do.Start:
+    return do.FromOffset(offset)
+
+
+def from_time(seconds: float) -> do.Start:
+    """What was put at this time or later, in seconds since 1970."""
+    return do.FromTime(int(seconds * 1e6))
+
+
+class Client:
+    """Made by `connect`. One connection, one name, any number of topics and subscriptions."""
+
+    def __init__(
+        self,
+        address: str = DEFAULT_ADDRESS,
+        *,
+        name: str | None = None,  # a durable one; without, the node gives one that is forgotten
+        state: str | os.PathLike[str] | None = None,  # a directory: puts survive this process
+        timeout: float = 30.0,
+        connect_timeout: float = 5.0,
+        tls: Tls | None = None,
+        cluster: str = "oncecast",
+        zstd: int | None = None,  # level to compress batches with
+    ) -> None:
+        try:
+            split(address)
+        except BadAddress as error:
+            raise NotConnected(str(error)) from None
+        self._address, self._timeout, self._tls, self._cluster = address, timeout, tls, cluster
+        self._connect_timeout, self._zstd = connect_timeout, zstd
+        self._given, self._state_path = name, state
+        self._state: StateDirectory | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._session: ClientSession
+        self._runtime: ClientRuntime
+        self._putting: Putting
+        self._tickets = 0
+        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self._passing: dict[str, None] = {}  # topics of subscriptions that end with this client
+        self._running = False
+        self._closed: OncecastError | None = Closed(
+            "the client is not open: use it in `async with`"
+        )
+
+    # -- life --
+
+    @property
+    def name(self) -> str:
+        """The name that it brought, or was given (SVC-8)."""
+        return self._session.producer
+
+    @property
+    def durable_name(self) -> bool:
+        return self._given is not None or self._state_path is not None
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        me = NodeId(f"client/{secrets.token_hex(8)}")
+        self._session = ClientSession(
+            me,
+            SystemRandom(),
+            node=NodeId(self._address),
+            producer=self._given or "",
+            life=secrets.token_hex(16),
+            durable=self._state_path is not None,
+        )
+        stack, journal = Stack([self._session]), None
+        if self._state_path is not None:
+            self._state = StateDirectory(self._state_path)
+        try:
+            if self._state is not None:
+                journal = self._state.open(stack, self._session)
+            self._runtime = ClientRuntime(
+                stack,
+                self._session,
+                journal=journal,
+                on_event=self._hear,
+                ended=self._break,
+                tls=self._tls,
+                cluster=self._cluster,
+                connect_timeout=self._connect_timeout,
+            )
+            self._putting = Putting(self._runtime.request, zstd=self._zstd)
+            self._handlers = self._events()
+            await self._runtime.__aenter__()
+        except BaseException:
+            self._close_state()
+            raise
+        self.put_nowait = self._putting.put_nowait  # type: ignore[method-assign]  # one call less
+        self._closed, self._running = None, True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close(ack=kind is None)
+
+    async def close(self, *, ack: bool = True) -> None:
+        """Store what was put, end the subscriptions, and go; `ack` as in `Subscription.close`."""
+        if not self._running:
+            return
+        self._running = False
+        failure: OncecastError | None = None
+        if self._closed is None:
+            try:
+                await self._leave(ack)
+            except OncecastError as error:
+                failure = error
+        self._break(self._closed or Closed("the client is closed"))
+        try:
+            await self._runtime.__aexit__(None, None, None)
+        finally:
+            self._close_state()
+        if failure is not None:
+            raise failure
+
+    async def _leave(self, ack: bool) -> None:
+        await self._putting.flush(self._timeout)
+        for subscription in list(self._subscriptions.values()):
+            await subscription.close(ack=ack)
+        for topic in self._passing:
+            await self.unsubscribe(topic)
+        forget = not self.durable_name
+        await self.finished(lambda ticket: local.Finish(ticket, forget, self._timeout), None)
+
+    def _close_state(self) -> None:
+        if self._state is not None:
+            self._state.close()
+            self._state = None
+
+    # -- putting --
+
+    async def put(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Return when the message is on disk. Puts that wait at the same time share a batch."""
+        self._check_open()
+        return await self._putting.put(topic, value, key, headers, timeout)
+
+    def put_nowait(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Put without waiting; `flush` tells what became of it. Overloaded when too much waits."""
+        self._check_open()
+
+    async def put_many(
+        self, topic: str, values: Sequence[bytes], timeout: float | None = None
+    ) -> Receipt | None:
+        """Put all in order; return when they are on disk, with the receipt of the last."""
+        self._check_open()
+        return await self._putting.put_many(topic, values, timeout)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Return when all that was put is on disk; raise the first failure since the last flush."""
+        self._check_open()
+        await self._putting.flush(timeout)
+
+    async def room(self) -> None:
+        """Return when there is room for more puts that nobody waits for."""
+        await self._putting.wait_for_room()
+
+    @property
+    def put_later(self) -> Callable[..., None]:
+        """As `put_nowait`, but what is wrong with the message is raised by `flush`."""
+        return self._putting.put_later
+
+    # -- subscriptions --
+
+    async def subscribe(
+        self,
+        topic: str,
+        subscription: str | None = None,  # by default it has the client's own name
+        *,
+        start: do.Start = NEW,  # where a new subscription begins; one that exists goes on
+        start_at: int | None = None,  # read from this offset, whatever was acknowledged (E3)
+        auto_ack: bool = True,
+    ) -> Subscription:
+        """Subscribe, if that was not done before, and read. The topic is made if it is missing.
+
+        The same subscription twice in one client is the same object.
+        """
+        name = self._subscription_name(subscription)
+        if (topic, name) in self._subscriptions:
+            return self._subscriptions[topic, name]
+        await self.call(do.Subscribe(topic, name, start, 0))
+        if subscription is None and not self.durable_name:
+            self._passing[topic] = None
+        return await self.read(topic, name, start_at=start_at, auto_ack=auto_ack)
+
+    async def read(
+        self,
+        topic: str,
+        subscription: str | None = None,
+        *,
+        start_at: int | None = None,
+        auto_ack: bool = True,
+    ) -> Subscription:
+        """Read a subscription that exists; NotSubscribed if it does not."""
+        key = (topic, self._subscription_name(subscription))
+        found = self._subscriptions.get(key)
+        if found is None:
+            self._check_open()
+            check_names(do.Attach(*key, life=""))
+            found = Subscription(self, *key, auto_ack=auto_ack, start_at=start_at)
+            self._subscriptions[key] = found
+        try:
+            return await found.ready()
+        except OncecastError:
+            self.forget(found)
+            raise
+
+    async def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:
+        """Forget the subscription and what it had not read; whether there was one."""
+        name = self._subscription_name(subscription)
+        reading = self._subscriptions.pop((topic, name), None)
+        if reading is not None:
+            await reading.close(ack=False)
+        result = await self.call(do.Unsubscribe(topic, name, 0))
+        return not result.already
+
+    async def get(self, topic: str, timeout: float | None = None) -> Message | None:
+        """The next message of the subscription with the client's own name; None if none comes."""
+        return await (await self.read(topic)).get(timeout)
+
+    async def get_many(self, topic: str, count: int, timeout: float | None = None) -> list[Message]:
+        return await (await self.read(topic)).get_many(count, timeout)
+
+    async def seek(self, topic: str, subscription: str, start: do.Start) -> int:
+        """Move a subscription that anybody may be reading; returns the offset it is at now."""
+        seek = do.Seek(topic, subscription, start, 0, secrets.token_hex(16))
+        return int((await self.call(seek)).cursor)
+
+    def _subscription_name(self, name: str | None) -> str:
+        self._check_open()
+        return self.name if name is None else name
+
+    def forget(self, subscription: Subscription) -> None:
+        key = (subscription.topic, subscription.name)
+        if self._subscriptions.get(key) is subscription:
+            del self._subscriptions[key]
+
+    # -- topics --
+
+    async def create_topic(self, topic: str, policy: Policy = DEFAULT) -> bool:
+        """Make a topic that stays until it is deleted; whether it is new."""
+        return not (await self.call(do.CreateTopic(topic, 0, policy))).already
+
+    async def set_policy(self, topic: str, policy: Policy) -> None:
+        await self.call(do.SetPolicy(topic, 0, policy))
+
+    async def delete_topic(self, topic: str) -> bool:
+        """Delete it with all its messages and subscriptions; whether there was one."""
+        return not (await self.call(do.DeleteTopic(topic, 0))).already
+
+    async def describe(self, topic: str) -> TopicView:
+        if not is_name(topic):
+            raise raised(refusals.InvalidTopic())
+        view = await self._look(topic=topic)
+        if not view.topics:
+            raise raised(refusals.NoSuchTopic(topic))
+        return view.topics[0]
+
+    async def topics(self, prefix: str = "") -> AsyncIterator[TopicView]:
+        """All topics whose names begin with `prefix`, by name."""
+        after, more = "", True
+        while more:
+            view = await self._look(prefix=prefix, after=after, limit=LOOK)
+            for each in view.topics:
+                yield each
+                after = each.name
+            more = view.more
+
+    async def ping(self) -> View:
+        """Who is there: the node's address and version."""
+        return await self._look(prefix="\uffff", limit=1)
+
+    async def _look(self, **look: Any) -> View:
+        view: View = await self.finished(
+            lambda ticket: local.Show(ticket, timeout=self._timeout, **look), None
+        )
+        return view
+
+    # -- the session --
+
+    async def call(self, command: ClientCommand, timeout: float | None = None) -> Any:
+        """Have the node do this, once; returns its result or raises its refusal."""
+        check_names(command)
+        return await self.finished(
+            lambda ticket: local.Do(ticket, command, self.patience(timeout)), None
+        )
+
+    def patience(self, timeout: float | None) -> float:
+        return self._timeout if timeout is None else timeout
+
+    def from_thread(self, work: Callable[[], None]) -> None:
+        """Do this in the loop, asked for from another thread."""
+        self._loop.call_soon_threadsafe(work)
+
+    def session_request(self, request: Value) -> None:
+        if self._closed is None:
+            self._runtime.request(request)
+
+    async def finished(self, request: Callable[[int], Value], timeout: float | None) -> Any:
+        """Ask the session for something and wait for what comes of it."""
+        self._check_open()
+        self._tickets += 1
+        ticket = self._tickets
+        waiter = self._calls[ticket] = asyncio.get_running_loop().create_future()
+        try:
+            self._runtime.request(request(ticket))
+            return await asyncio.wait_for(waiter, timeout)
+        except TimeoutError as error:
+            if isinstance(error, TimedOut):
+                raise
+            raise TimedOut(f"no answer within {timeout:g} s") from None
+        finally:
+            self._calls.pop(ticket, None)
+
+    def _events(self) -> dict[type[Value], Callable[[Any], None]]:
+        return {
+            local.Stored: self._putting.stored,
+            local.NotStored: self._putting.not_stored,
+            local.Finished: lambda event: self._answer(event.ticket, event.outcome),
+            local.Shown: lambda event: self._answer(event.ticket, event.view),
+            local.AllDone: lambda event: self._answer(event.ticket, None),
+            local.Positioned: self._of_subscription(Subscription.positioned),
+            local.Arrived: self._of_subscription(Subscription.arrived),
+            local.Skipped: self._of_subscription(Subscription.skipped),
+            local.Ended: self._of_subscription(Subscription.ended),
+        }
+
+    def _hear(self, event: Value) -> None:
+        self._handlers[type(event)](event)
+
+    def _of_subscription(self, method: Callable[[Subscription, Any], None]) -> Callable[..., None]:
+        def tell(event: Any) -> None:
+            subscription = self._subscriptions.get((event.topic, event.subscription))
+            if subscription is not None:
+                method(subscription, event)
+
+        return tell
+
+    def _answer(self, ticket: int, outcome: Any) -> None:
+        waiter = self._calls.get(ticket)
+        if waiter is None or waiter.done():
+            return
+        if isinstance(outcome, refusals.Refusal | local.NoAnswer):
+            waiter.set_exception(raised(outcome))
+        else:
+            waiter.set_result(outcome)
+
+    def _break(self, error: OncecastError) -> None:
+        """There will be no answers any more: all who wait are told."""
+        self._closed = error
+        self._putting.fail(error)
+        for waiter in self._calls.values():
+            if not waiter.done():
+                waiter.set_exception(error)
+        for subscription in self._subscriptions.values():
+            subscription.fail(error)
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise self._closed
+
+
+def check_names(command: ClientCommand) -> None:
+    """What no frame can carry, or no node will take, is refused here."""
+    if not is_name(getattr(command, "topic", " ")):
+        raise raised(refusals.InvalidTopic())
+    if not is_name(getattr(command, "subscription", " ")):
+        raise raised(refusals.InvalidName("subscription"))
+
+
+connect = Client

@@ -1,0 +1,214 @@
+"""A client session on a real network: the runtime of a node, with one link that it dials.
+
+The connection is used both ways. When it is lost the session hears of it and dials again; only a
+node that refuses us, or tells us that a newer client goes by our name, ends it for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Self
+
+from oncecast.client.errors import Fenced, NotConnected, OncecastError, StateUnusable
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.stack import Stack
+from oncecast.runtime.addresses import split
+from oncecast.runtime.codec import Codec
+from oncecast.runtime.connection import Connection, Greeting, Wires
+from oncecast.runtime.errors import Malformed, OutOfPlace, Refused
+from oncecast.runtime.framing import BYE, GREETING, MESSAGE, PONG
+from oncecast.runtime.handshake import CLIENT, GREETINGS, VERSION, Hello, Identity, Refusal, Welcome
+from oncecast.runtime.journal import Journal
+from oncecast.runtime.links import Deliver, Down, Link
+from oncecast.runtime.network import Runtime
+from oncecast.runtime.options import MiB, Options, Stats
+from oncecast.runtime.tls import Tls
+from oncecast.runtime.transport import Transport
+from oncecast.runtime.wakes import Wakes
+from oncecast.session.client import ClientSession
+from oncecast.storage.errors import StorageError
+
+NOWHERE = NodeId("localhost:0")  # nobody dials a client
+
+# The session bounds what is under way by itself: these must not come first.
+OPTIONS = Options(frame_bytes_max=65 * MiB, queue_bytes_max=128 * MiB, waiting_bytes_max=128 * MiB)
+
+DIAL_PAUSE = 0.05
+
+Ended = Callable[[OncecastError], None]  # why there is no session any more
+
+
+class ClientLink(Link):
+    """The link to the node, both ways."""
+
+    def __init__(
+        self,
+        wires: Wires,
+        identity: Identity,
+        peer: NodeId,
+        down: Down,
+        tls: Tls | None,
+        *,
+        name: str,
+        codec: Codec,
+        deliver: Deliver,
+        ended: Ended,
+    ) -> None:
+        super().__init__(wires, identity, peer, down, tls)
+        self.name = name  # the one we bring, then the one we were given (SVC-8)
+        self.problem = ""  # why there is no connection
+        self.refused = False
+        self.linked: asyncio.Future[None] = wires.loop.create_future()
+        self._codec, self._deliver, self._ended = codec, deliver, ended
+
+    async def _shake_hands(self, connection: Connection, greeting: Greeting) -> None:
+        host, port = split(self.peer)
+        await self._wires.loop.create_connection(
+            lambda: connection,
+            host,
+            port,
+            ssl=self._tls.client if self._tls else None,
+            server_hostname=host if self._tls else None,
+        )
+        identity = self._identity
+        hello = Hello(VERSION, identity.cluster, CLIENT, self.name, self.peer, identity.life)
+        connection.send(GREETING, GREETINGS.encode(hello))
+        match await greeting.wait():
+            case Welcome(_, _, you):
+                self.name = you
+            case Refusal(reason):
+                raise Refused(reason)
+            case _:
+                raise Refused(f"{self.peer} answers a Hello with a Hello: it is no node")
+
+    def _up(self, connection: Connection) -> None:
+        super()._up(connection)
+        if not self.linked.done():
+            self.linked.set_result(None)
+
+    def _unreachable(self, error: Exception) -> None:
+        self.problem = str(error) or "no answer"
+        super()._unreachable(error)
+        self.refused = isinstance(error, Refused)
+        if self.refused:
+            self._ended(NotConnected(f"{self.peer}: {self.problem}"))
+
+    def frame(self, kind: int, body: memoryview) -> None:
+        if kind == MESSAGE:
+            try:
+                message = self._codec.decode(body)
+            except Malformed as error:
+                self._wires.incidents.report("malformed", peer=self.peer, reason=error)
+                return
+            self._wires.stats.messages_in += 1
+            self._deliver(self.peer, message)
+        elif kind == GREETING:
+            told = GREETINGS.decode(body)
+            self._ended(Fenced(told.reason if isinstance(told, Refusal) else "a second greeting"))
+        elif kind == BYE and self._connection is not None:
+            self._connection.close("the node stops")
+        elif kind != PONG:
+            raise OutOfPlace(f"a frame of kind {kind} from a node")
+
+
+class ClientTransport(Transport):
+    """Dials one node, and listens to nobody."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        name: str,
+        codec: Codec,
+        *,
+        deliver: Deliver,
+        down: Down,
+        ended: Ended,
+        options: Options,
+        stats: Stats,
+        tls: Tls | None,
+    ) -> None:
+        super().__init__(
+            NOWHERE, codec, deliver=deliver, down=down, options=options, stats=stats, tls=tls
+        )
+        self.link = ClientLink(
+            self._wires,
+            self.identity,
+            node,
+            down,
+            tls,
+            name=name,
+            codec=codec,
+            deliver=deliver,
+            ended=ended,
+        )
+        self._links[node] = self.link
+        self._looking = asyncio.create_task(self._look())
+
+
+class ClientRuntime(Runtime):
+    """Drives one client session over one link."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        session: ClientSession,
+        *,
+        journal: Journal | None,
+        on_event: Callable[[Value], None],
+        ended: Ended,
+        tls: Tls | None,
+        cluster: str,
+        connect_timeout: float,
+    ) -> None:
+        options = replace(OPTIONS, cluster=cluster)
+        super().__init__(
+            stack, me=session.me, journal=journal, on_event=on_event, tls=tls, options=options
+        )
+        self._session, self._told, self._connect_timeout = session, ended, connect_timeout
+
+    async def __aenter__(self) -> Self:
+        """Connect; the session starts when it knows by which name it goes."""
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        self._wakes = Wakes(self._loop, self._wake)
+        self._transport = transport = ClientTransport(
+            self._session.node,
+            self._session.producer,
+            Codec(tuple(self.stack.wiring.receiver)),
+            deliver=partial(self._input, self.stack.receive),
+            down=partial(self._input, self.stack.down),
+            ended=self._told,
+            options=self.options,
+            stats=self.stats,
+            tls=self._tls,
+        )
+        try:
+            await self._dial(transport.link)
+        except BaseException:
+            await transport.close(0.0)
+            self._disk.shutdown()
+            raise
+        self._ended.add_done_callback(self._broke)
+        self._session.producer = transport.link.name
+        self._input(self.stack.start)
+        return self
+
+    async def _dial(self, link: ClientLink) -> None:
+        """The first connection decides whether there is a session at all."""
+        give_up = self._loop.time() + self._connect_timeout
+        while not link.linked.done():
+            link.watch()
+            if link.refused or self._loop.time() >= give_up:
+                raise NotConnected(f"{link.peer}: {link.problem or 'no answer'}")
+            await asyncio.wait([link.linked], timeout=DIAL_PAUSE)
+
+    def _broke(self, ended: asyncio.Future[None]) -> None:
+        """A disk that fails, or a bug: whoever waits must not wait for ever."""
+        error = ended.exception()
+        if isinstance(error, StorageError):
+            self._told(StateUnusable(str(error)))
+        elif error is not None:
+            self._told(OncecastError(f"the session failed: {error!r}"))

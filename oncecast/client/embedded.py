@@ -1,0 +1,45 @@
+"""A node and its client in one process: the same code, files and promises as a node of its own."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any
+
+from oncecast.client.client import Client
+from oncecast.node.config import Settings
+from oncecast.node.server import Server
+
+
+class Embedded:
+    """`async with` it to get a client; the node stops when that ends.
+
+    `path` is the node's directory. Only one process can have it at a time.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        self._path, self._options = path, options
+
+    async def __aenter__(self) -> Client:
+        self._server = Server(Settings(data=os.fspath(self._path), listen="127.0.0.1:0"))
+        await self._server.__aenter__()
+        try:
+            self._client = Client(self._server.me, **self._options)
+            return await self._client.__aenter__()
+        except BaseException:
+            await self._server.__aexit__(None, None, None)
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._client.__aexit__(kind, error, traceback)
+        finally:
+            await self._server.__aexit__(None, None, None)
+
+
+embedded = Embedded

@@ -1,0 +1,43 @@
+"""What a client keeps between its processes: its name, and its outbox.
+
+A state directory belongs to one client, and to one process at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from oncecast.client.errors import StateUnusable
+from oncecast.kernel.stack import Stack
+from oncecast.runtime.journal import Journal
+from oncecast.session.client import ClientSession
+from oncecast.storage.disk import OsDisk
+from oncecast.storage.errors import StorageError
+
+
+class StateDirectory:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        try:
+            self._disk = OsDisk(self._path)
+        except (OSError, StorageError) as error:
+            raise StateUnusable(str(error)) from error
+
+    def open(self, stack: Stack, session: ClientSession) -> Journal:
+        """Restore the session. The name in the directory is the client's; another is refused."""
+        name = session.producer
+        try:
+            journal = Journal.open(self._disk, stack)
+        except StorageError as error:
+            raise StateUnusable(f"{self._path}: {error}") from error
+        if name and session.producer != name:
+            journal.close()
+            raise StateUnusable(
+                f"{self._path} is the state of client {session.producer!r}, not of {name!r}: "
+                "use that name or none, or another directory"
+            )
+        return journal
+
+    def close(self) -> None:
+        self._disk.close()

@@ -1,0 +1,295 @@
+"""A subscription as its reader sees it: messages in order, each once in this life."""
+
+# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from oncecast.client.errors import (
+    Closed,
+    InvalidArgument,
+    MessagesLost,
+    OncecastError,
+    raised,
+)
+from oncecast.pubsub.batch import Message
+from oncecast.session.inbox import Inbox
+from oncecast.session.local import (
+    Again,
+    Arrived,
+    Ended,
+    Leave,
+    Move,
+    Positioned,
+    Read,
+    Settle,
+    Skipped,
+    Want,
+)
+
+if TYPE_CHECKING:
+    from oncecast.client.client import Client
+    from oncecast.pubsub.commands import Start
+
+TELL_AFTER = 0.05  # seconds after which the session hears what was taken
+
+
+class Subscription:
+    """`async for message in subscription`, or `get`. Made by `Client.subscribe`.
+
+    With `auto_ack` (the default) the next get acknowledges what was got before; without it nothing
+    is acknowledged but by `ack`.
+    """
+
+    def __init__(
+        self, client: Client, topic: str, name: str, *, auto_ack: bool, start_at: int | None
+    ) -> None:
+        self.topic, self.name = topic, name
+        self._client = client
+        self._inbox = Inbox(auto_ack=auto_ack)
+        self._queue = self._inbox.queue
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._end_of_topic = 0
+        self._ready = False
+        self._lost: MessagesLost | None = None  # to be raised once
+        self._error: OncecastError | None = None  # to be raised from now on
+        self._telling: asyncio.TimerHandle | None = None
+        self._hailed = False  # another thread has asked for `_took`
+        client.session_request(Read(topic, name, -1 if start_at is None else start_at))
+
+    # -- getting --
+
+    async def get(self, timeout: float | None = None) -> Message | None:
+        """The next message; None if there is none within `timeout` seconds.
+
+        Without a timeout it waits for as long as it takes. With 0 it does not wait for anything to
+        be put: it asks the node, and takes what is there.
+        """
+        message = self._take()
+        if message is None and await self._arrival(timeout):
+            message = self._take()
+        return message
+
+    async def get_many(self, count: int, timeout: float | None = None) -> list[Message]:
+        """What is there, at least one and at most `count`; [] if nothing comes in time."""
+        if count < 1:
+            raise InvalidArgument(f"count {count}: ask for at least one message")
+        if not self._queue and not await self._arrival(timeout):
+            return []
+        taken = self._inbox.take_many(count)
+        self._took()
+        return taken
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        while True:
+            message = self._take()
+            if message is None:
+                await self._arrival(None)
+            else:
+                yield message
+
+    def take_arrived(self) -> Message | None:
+        """For another thread than the loop's: a message if one is here, and nothing is amiss."""
+        message = self._inbox.take()
+        if message is None or self._hailed:
+            return message
+        if self._telling is None or len(self._queue) <= self._inbox.mark:
+            self._hailed = True
+            self._client.from_thread(self._took)
+        return message
+
+    def _take(self) -> Message | None:
+        message = self._inbox.take()
+        if message is not None and (self._telling is None or len(self._queue) <= self._inbox.mark):
+            self._took()
+        return message
+
+    def _took(self) -> None:
+        """The session hears of it: at once when much was taken, otherwise in a while."""
+        self._hailed = False
+        if len(self._queue) <= self._inbox.mark:
+            self._inbox.mark = len(self._queue) // 2
+            self._tell()
+        elif self._telling is None:
+            loop = asyncio.get_running_loop()
+            self._telling = loop.call_later(TELL_AFTER, self._tell)
+
+    def _tell(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+        inbox = self._inbox
+        if self._error is None and self._ready:
+            self._client.session_request(Want(self.topic, self.name, inbox.handed, inbox.ack))
+
+    # -- waiting --
+
+    async def _arrival(self, timeout: float | None) -> bool:
+        """Whether there is something to take now; raises what there is to be raised."""
+        if timeout is not None and timeout <= 0:
+            if not await self._due():
+                return False
+            timeout = None
+        try:
+            async with asyncio.timeout(timeout):
+                while not self._queue:
+                    self._raise()
+                    await self._wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _raise(self) -> None:
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
+        if self._error is not None:
+            raise self._error
+
+    async def _wait(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    async def _due(self) -> bool:
+        """Is there anything that was not taken yet? The node knows."""
+        self._raise()
+        if self._inbox.handed >= self._end_of_topic:
+            view = await self._client.describe(self.topic)
+            self._end_of_topic = max(self._end_of_topic, view.next)
+        return self._inbox.handed < self._end_of_topic or self._lost is not None
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def ready(self) -> Self:
+        """When it is attached; raises why it cannot be."""
+        while not self._ready:
+            self._raise()
+            await self._wait()
+        return self
+
+    # -- what the session says --
+
+    def positioned(self, event: Positioned) -> None:
+        self._inbox.position(event.offset)
+        self._end_of_topic = event.next
+        self._ready = True
+        self._wake()
+
+    def arrived(self, event: Arrived) -> None:
+        self._end_of_topic = event.next
+        if self._inbox.arrive(event.messages):
+            self._wake()
+
+    def skipped(self, event: Skipped) -> None:
+        self._inbox.position(event.next)
+        self._lost = MessagesLost(self.topic, event.first, event.next)
+        self._wake()
+
+    def ended(self, event: Ended) -> None:
+        self.fail(raised(event.why))
+
+    def fail(self, error: OncecastError) -> None:
+        self._error = self._error or error
+        self._inbox.position(self._inbox.handed)  # what was not taken is somebody else's now
+        if self._telling is not None:
+            self._telling.cancel()
+        self._wake()
+
+    # -- acknowledging --
+
+    def ack(self, message: Message) -> None:
+        """This message and all before it are done with. The node hears it soon; `flush` waits."""
+        self._check(message)
+        try:
+            self._inbox.acknowledge(message.offset)
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from None
+        self._took()
+
+    def nack(self, message: Message) -> None:
+        """Hand out this message, and all behind it, once more; they are marked `redelivered`."""
+        self._check(message)
+        try:
+            handed = self._inbox.back(message.offset)
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from None
+        self._client.session_request(Again(self.topic, self.name, message.offset, handed))
+
+    def _check(self, message: Message) -> None:
+        self._raise_error()
+        if message.topic != self.topic:
+            raise InvalidArgument(
+                f"a message of topic {message.topic!r}: it was not got from {self.topic!r}"
+            )
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Return when the node has on disk what was acknowledged."""
+        self._raise_error()
+        inbox = self._inbox
+        await self._client.finished(
+            lambda ticket: Settle(ticket, self.topic, self.name, inbox.handed, inbox.ack),
+            timeout,
+        )
+
+    async def seek(self, start: Start, timeout: float | None = None) -> None:
+        """Read on from another place: an offset, a time, `EARLIEST` or `NEW`."""
+        self._raise_error()
+        await self._client.finished(
+            lambda ticket: Move(
+                ticket, self.topic, self.name, start, self._client.patience(timeout)
+            ),
+            None,
+        )
+
+    # -- the end --
+
+    async def close(self, *, ack: bool = True) -> None:
+        """Stop reading; the subscription stays, and keeps what comes.
+
+        With `auto_ack` all that was got is acknowledged, unless `ack` is false: then the last that
+        was got comes again, marked `redelivered`.
+        """
+        if self._error is not None:
+            return
+        inbox = self._inbox
+        if inbox.auto_ack and ack:
+            inbox.acknowledge_all()
+        handed, acked = inbox.handed, inbox.ack
+        self.fail(Closed(f"the subscription {self.name!r} of topic {self.topic!r} is closed"))
+        try:
+            await self._client.finished(
+                lambda ticket: Leave(
+                    ticket, self.topic, self.name, handed, acked, self._client.patience(None)
+                ),
+                None,
+            )
+        finally:
+            self._client.forget(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close(ack=kind is None)

@@ -1,0 +1,135 @@
+"""A publisher that comes back: what it put is stored once, whatever happened in between."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import oncecast
+from oncecast import errors
+from oncecast.node.config import Settings
+from oncecast.node.server import Server
+from tests.client.rooms import run, serving
+
+
+async def read_all(client: oncecast.Client, topic: str) -> list[bytes]:
+    found: list[bytes] = []
+    while messages := await client.get_many(topic, 1000, timeout=0):
+        found += [message.value for message in messages]
+    return found
+
+
+def test_name_is_kept_in_the_directory(tmp_path: Path) -> None:
+    """SVC-8 SVC-12"""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            async with oncecast.connect(node, state=tmp_path / "me") as client:
+                name = client.name
+            async with oncecast.connect(node, state=tmp_path / "me") as client:
+                assert client.name == name
+            with pytest.raises(errors.StateUnusable, match=name):
+                async with oncecast.connect(node, name="other", state=tmp_path / "me"):
+                    pass
+
+    run(story())
+
+
+def test_directory_has_one_process_at_a_time(tmp_path: Path) -> None:
+    """SVC-8"""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node, oncecast.connect(node, state=tmp_path / "me"):
+            with pytest.raises(errors.StateUnusable, match="in use"):
+                async with oncecast.connect(node, state=tmp_path / "me"):
+                    pass
+
+    run(story())
+
+
+def test_sequence_goes_on_from_process_to_process(tmp_path: Path) -> None:
+    """SVC-2"""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node, oncecast.connect(node, name="reader") as reader:
+            await reader.subscribe("t")
+            for number in range(5):
+                async with oncecast.connect(node, state=tmp_path / "me") as client:
+                    assert (await client.put("t", b"%d" % number)).offset == number
+            assert await read_all(reader, "t") == [b"%d" % number for number in range(5)]
+
+    run(story())
+
+
+def test_outbox_is_put_by_the_next_process(tmp_path: Path) -> None:
+    """SVC-2 SVC-12"""
+
+    async def story() -> None:
+        async with Server(Settings(data=str(tmp_path / "node"), listen="127.0.0.1:0")) as server:
+            node = server.me
+            async with oncecast.connect(node, name="reader") as reader:
+                await reader.subscribe("t")
+            client = await oncecast.connect(node, state=tmp_path / "me", timeout=0.2).__aenter__()
+            await client.put("t", b"0")
+        # The node is gone: what is put now stays here.
+        with pytest.raises(errors.TimedOut):
+            await client.put("t", b"1", timeout=0.1)
+        client.put_nowait("t", b"2")
+        with pytest.raises(errors.TimedOut):
+            await client.close()
+        async with (
+            serving(tmp_path, node),
+            oncecast.connect(node, state=tmp_path / "me") as client,
+            oncecast.connect(node, name="reader") as reader,
+        ):
+            assert (await client.put("t", b"3")).offset == 3
+            assert await read_all(reader, "t") == [b"0", b"1", b"2", b"3"]
+
+    run(story())
+
+
+def test_client_goes_on_when_its_node_comes_back(tmp_path: Path) -> None:
+    """SVC-2 SVC-3 SVC-10"""
+
+    async def story() -> None:
+        async with Server(Settings(data=str(tmp_path / "node"), listen="127.0.0.1:0")) as server:
+            node = server.me
+            client = await oncecast.connect(node).__aenter__()
+            topic = await client.subscribe("t")
+            await client.put("t", b"0")
+        putting = asyncio.create_task(client.put("t", b"1"))
+        getting = asyncio.create_task(topic.get_many(10))
+        assert [message.value for message in await getting] == [b"0"]
+        getting = asyncio.create_task(topic.get_many(10))
+        async with serving(tmp_path, node):
+            assert (await putting).offset == 1
+            assert [message.value for message in await getting] == [b"1"]
+            await client.close()
+
+    run(story())
+
+
+def test_effects_once_by_storing_the_offset_with_the_result(tmp_path: Path) -> None:
+    """SVC-3"""
+
+    async def story() -> None:
+        books: list[int] = []
+        async with serving(tmp_path) as node, oncecast.connect(node) as client:
+            topic = await client.subscribe("t", "sum", auto_ack=False)
+            await client.put_many("t", [b"1", b"2", b"3", b"4"])
+            books += [int(each.value) for each in await topic.get_many(3)]
+            await topic.close()  # nothing was acknowledged
+            again = await client.subscribe("t", "sum", auto_ack=False, start_at=len(books))
+            message = await again.get()
+            assert message is not None
+            assert (message.offset, message.value) == (3, b"4")
+            again.ack(message)
+            await again.close()
+            # The books were restored from an older copy: the node goes back as far as it can.
+            await client.put("t", b"5")
+            with pytest.raises(errors.MessagesLost):
+                await (await client.subscribe("t", "sum", start_at=2)).get()
+
+    run(story())

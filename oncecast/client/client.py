@@ -83,7 +83,7 @@ class Client:
         self._connect_timeout, self._zstd = connect_timeout, zstd
         self._given, self._state_path = name, state
         self._state: StateDirectory | None = None
-        self._loop: asyncio.AbstractEventLoop
+        self.loop: asyncio.AbstractEventLoop
         self._session: ClientSession
         self._runtime: ClientRuntime
         self._putting: Putting
@@ -108,7 +108,7 @@ class Client:
         return self._given is not None or self._state_path is not None
 
     async def __aenter__(self) -> Self:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         me = NodeId(f"client/{secrets.token_hex(8)}")
         self._session = ClientSession(
             me,
@@ -360,7 +360,7 @@ class Client:
 
     def from_thread(self, work: Callable[[], None]) -> None:
         """Do this in the loop, asked for from another thread."""
-        self._loop.call_soon_threadsafe(work)
+        self.loop.call_soon_threadsafe(work)
 
     def session_request(self, request: Value) -> None:
         if self._closed is None:

@@ -20,6 +20,7 @@ from oncecast.client.errors import (
 from oncecast.pubsub.batch import Message
 from oncecast.session.inbox import Inbox
 from oncecast.session.local import (
+    NEVER,
     Again,
     Arrived,
     Ended,
@@ -59,6 +60,7 @@ class Subscription:
         self._lost: MessagesLost | None = None  # to be raised once
         self._error: OncecastError | None = None  # to be raised from now on
         self._telling: asyncio.TimerHandle | None = None
+        self._slow: float = NEVER  # with more than so many here, taking one is all there is to do
         self._hailed = False  # another thread has asked for `_took`
         client.session_request(Read(topic, name, -1 if start_at is None else start_at))
 
@@ -70,6 +72,8 @@ class Subscription:
         Without a timeout it waits for as long as it takes. With 0 it does not wait for anything to
         be put: it asks the node, and takes what is there.
         """
+        if len(self._queue) > self._slow:
+            return self._queue.popleft()
         message = self._take()
         if message is None and await self._arrival(timeout):
             message = self._take()
@@ -81,31 +85,34 @@ class Subscription:
             raise InvalidArgument(f"count {count}: ask for at least one message")
         if not self._queue and not await self._arrival(timeout):
             return []
+        self._slow = NEVER
         taken = self._inbox.take_many(count)
         self._took()
         return taken
 
     async def __aiter__(self) -> AsyncIterator[Message]:
+        queue = self._queue
         while True:
-            message = self._take()
-            if message is None:
-                await self._arrival(None)
-            else:
+            if len(queue) > self._slow:
+                yield queue.popleft()
+            elif (message := self._take()) is not None:
                 yield message
+            else:
+                await self._arrival(None)
 
     def take_arrived(self) -> Message | None:
         """For another thread than the loop's: a message if one is here, and nothing is amiss."""
+        if len(self._queue) > self._slow:
+            return self._queue.popleft()
         message = self._inbox.take()
-        if message is None or self._hailed:
-            return message
-        if self._telling is None or len(self._queue) <= self._inbox.mark:
+        if message is not None and not self._hailed:
             self._hailed = True
             self._client.from_thread(self._took)
         return message
 
     def _take(self) -> Message | None:
         message = self._inbox.take()
-        if message is not None and (self._telling is None or len(self._queue) <= self._inbox.mark):
+        if message is not None:
             self._took()
         return message
 
@@ -116,10 +123,12 @@ class Subscription:
             self._inbox.mark = len(self._queue) // 2
             self._tell()
         elif self._telling is None:
-            loop = asyncio.get_running_loop()
-            self._telling = loop.call_later(TELL_AFTER, self._tell)
+            self._telling = self._client.loop.call_later(TELL_AFTER, self._tell)
+        if self._telling is not None and self._inbox.last == 1:
+            self._slow = self._inbox.mark
 
     def _tell(self) -> None:
+        self._slow = NEVER
         if self._telling is not None:
             self._telling.cancel()
             self._telling = None
@@ -182,8 +191,12 @@ class Subscription:
 
     # -- what the session says --
 
+    def _to(self, offset: int) -> None:
+        self._slow = NEVER
+        self._inbox.position(offset)
+
     def positioned(self, event: Positioned) -> None:
-        self._inbox.position(event.offset)
+        self._to(event.offset)
         self._end_of_topic = event.next
         self._ready = True
         self._wake()
@@ -194,7 +207,7 @@ class Subscription:
             self._wake()
 
     def skipped(self, event: Skipped) -> None:
-        self._inbox.position(event.next)
+        self._to(event.next)
         self._lost = MessagesLost(self.topic, event.first, event.next)
         self._wake()
 
@@ -203,7 +216,7 @@ class Subscription:
 
     def fail(self, error: OncecastError) -> None:
         self._error = self._error or error
-        self._inbox.position(self._inbox.handed)  # what was not taken is somebody else's now
+        self._to(self._inbox.handed)  # what was not taken is somebody else's now
         if self._telling is not None:
             self._telling.cancel()
         self._wake()
@@ -223,6 +236,7 @@ class Subscription:
         """Hand out this message, and all behind it, once more; they are marked `redelivered`."""
         self._check(message)
         try:
+            self._slow = NEVER
             handed = self._inbox.back(message.offset)
         except ValueError as error:
             raise InvalidArgument(str(error)) from None

@@ -1,6 +1,6 @@
 """What has arrived for one subscription and was not taken yet: hands out each message once.
 
-Taking is the hottest path of a reader, so little is noted: what was taken follows from what is
+Taking is the hottest path of a reader, so nothing is noted: what was taken follows from what is
 left. Unless told otherwise, taking more acknowledges what was taken before (SVC-3).
 """
 
@@ -18,7 +18,7 @@ class Inbox:
         self.mark = 0  # when so many are left, the session should hear of it
         self._end = 0  # the offset behind the last in the queue
         self._acked = 0  # by word
-        self._before = 0  # what was taken before the last take
+        self.last = 0  # so many were taken by the last take
 
     @property
     def handed(self) -> int:
@@ -28,7 +28,7 @@ class Inbox:
     @property
     def ack(self) -> int:
         """All before it is acknowledged."""
-        return max(self._acked, self._before) if self.auto_ack else self._acked
+        return max(self._acked, self.handed - self.last) if self.auto_ack else self._acked
 
     @property
     def end(self) -> int:
@@ -38,8 +38,8 @@ class Inbox:
 
     def position(self, offset: int) -> None:
         self.queue.clear()
-        self._end = self._acked = self._before = offset
-        self.mark = 0
+        self._end = self._acked = offset
+        self.mark = self.last = 0
 
     def arrive(self, messages: list[Message]) -> bool:
         """Add them, if they are what comes next: others belong to where we no longer are."""
@@ -53,20 +53,21 @@ class Inbox:
     # -- what the application does --
 
     def take(self) -> Message | None:
-        queue = self.queue
-        if not queue:
+        """After one of these, whoever takes from `queue` itself takes as well."""
+        if not self.queue:
             return None
-        self._before = self._end - len(queue)
-        return queue.popleft()
+        self.last = 1
+        return self.queue.popleft()
 
     def take_many(self, count: int) -> list[Message]:
         queue = self.queue
-        self._before = self._end - len(queue)
         if count >= len(queue):
             taken = list(queue)
             queue.clear()
-            return taken
-        return [queue.popleft() for _ in range(count)]
+        else:
+            taken = [queue.popleft() for _ in range(count)]
+        self.last = len(taken)
+        return taken
 
     def acknowledge(self, offset: int) -> None:
         """All up to and with the message at `offset`."""
@@ -75,7 +76,7 @@ class Inbox:
         self._acked = max(self._acked, offset + 1)
 
     def acknowledge_all(self) -> None:
-        self._acked = self.handed
+        self._acked, self.last = self.handed, 0
 
     def back(self, offset: int) -> int:
         """Hand out again from `offset`; returns what was handed out so far."""

@@ -155,11 +155,13 @@ class SimulatedNode:
 
     def receive(self, sender: NodeId, message: Value) -> None:
         stack = self.stack
+        if stack is None:
+            return
         if self.easy:
-            outputs = stack.receive(self.sim.now, sender, message)  # type: ignore[union-attr]
+            outputs = stack.receive(self.sim.now, sender, message)
             if outputs:
                 self._act_on(outputs)
-        elif stack is not None and not self._miss(self.receive, sender, message):
+        elif not self._miss(self.receive, sender, message):
             outputs = stack.receive(self.clock.local(self.sim.now), sender, message)
             self._done("receive", (sender, message), outputs)
 

@@ -51,21 +51,22 @@ class Shuffle(Protocol):
         self.later(EVERY * self.rng.random(), Tick())
 
     def timeout(self, timer: Tick) -> None:
-        self.send(self._anyone(), Walk(self.me, WALK - 1, (self.me, *self._sample())))
+        anyone = self.view[self.rng.getrandbits(32) % len(self.view)]
+        self.send(anyone, Walk(self.me, WALK - 1, (self.me, *self._sample())))
         self.later(EVERY, timer)
 
     def receive(self, sender: NodeId, message: Walk | Return) -> None:
         if isinstance(message, Return):
             self._merge(message.sample)
         elif message.steps > 0:
-            step = Walk(message.origin, message.steps - 1, message.sample)
-            self.send(self._anyone(), step)
+            view = self.view
+            self.send(
+                view[self.rng.getrandbits(32) % len(view)],
+                Walk(message.origin, message.steps - 1, message.sample),
+            )
         else:
             self.send(message.origin, Return(self._sample()))
             self._merge(message.sample)
-
-    def _anyone(self) -> NodeId:
-        return self.view[self.rng.getrandbits(32) % len(self.view)]
 
     def _sample(self) -> tuple[NodeId, ...]:
         """Neighbours in a view that is in no order are as good as any others."""

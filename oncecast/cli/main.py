@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import oncecast
 from oncecast.cli import exits
 
-COMMANDS = ("demo", "log", "serve", "sim")
+COMMANDS = ("serve", "messages", "topics", "subs", "load", "demo", "log", "sim")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,0 +1,244 @@
+"""`oncecast put`, `get`, `sub` and `unsub`: the four operations, one at a time."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Any
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import (
+    add_options,
+    add_subscription,
+    complain,
+    positive,
+    show,
+    start,
+    talk,
+)
+
+if TYPE_CHECKING:
+    from oncecast.client.client import Client
+    from oncecast.client.subscription import Subscription
+    from oncecast.pubsub.batch import Message
+
+READ = 256 * 1024  # bytes of standard input at once
+TOGETHER = 1000  # messages that are put, or got, together
+
+
+def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    put = commands.add_parser("put", help="put messages", description="Put messages in a topic.")
+    put.add_argument("topic", metavar="TOPIC")
+    put.add_argument("values", metavar="VALUE", nargs="+", help="or - for lines of standard input")
+    put.add_argument("--key", type=os.fsencode, help="of each message")
+    put.add_argument(
+        "--header", metavar="NAME=VALUE", type=header, action="append", default=[], dest="headers"
+    )
+    put.add_argument("--name", help="of the producer; by default the node gives one")
+    put.add_argument("--state", metavar="DIR", help="keep what is not stored yet, for the next put")
+    add_options(put)
+    put.set_defaults(run=lambda each: talk(each, run_put, name=each.name, state=each.state))
+
+    get = commands.add_parser("get", help="get messages", description="Get the next messages.")
+    get.add_argument("topic", metavar="TOPIC")
+    add_subscription(get)
+    get.add_argument("--count", metavar="N", type=positive, default=1, help="at most (%(default)s)")
+    get.add_argument("--keep", action="store_true", help="do not acknowledge: they come again")
+    add_options(get, timeout=0.0, about_timeout="seconds to wait for messages, or inf")
+    get.set_defaults(run=lambda each: talk(each, run_get, timeout=30.0))
+
+    sub = commands.add_parser("sub", help="subscribe", description="Subscribe to a topic.")
+    sub.add_argument("topic", metavar="TOPIC")
+    add_subscription(sub)
+    sub.add_argument(
+        "--start",
+        type=start,
+        default="new",
+        help="new, earliest, an offset, or a time as 2030-01-31T12:00 (%(default)s)",
+    )
+    add_options(sub)
+    sub.set_defaults(run=lambda each: talk(each, run_sub))
+
+    unsub = commands.add_parser("unsub", help="unsubscribe", description="End a subscription.")
+    unsub.add_argument("topic", metavar="TOPIC")
+    add_subscription(unsub)
+    add_options(unsub)
+    unsub.set_defaults(run=lambda each: talk(each, run_unsub))
+
+
+def header(text: str) -> tuple[str, bytes]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(f"{text}: no NAME=VALUE")
+    return name, os.fsencode(value)
+
+
+# put
+
+
+async def run_put(client: Client, arguments: argparse.Namespace) -> int:
+    kept = True
+    async for values in _to_put(arguments.values):
+        for at in range(0, len(values), TOGETHER):
+            kept &= await _put(client, arguments, values[at : at + TOGETHER])
+        sys.stdout.flush()
+    if not kept:
+        complain(
+            f"nobody subscribes to topic {arguments.topic!r} and nothing retains it: what was put "
+            "is gone; `oncecast sub` first, or `oncecast topic create --keep-all`",
+        )
+    return exits.OK
+
+
+async def _put(client: Client, arguments: argparse.Namespace, values: list[bytes]) -> bool:
+    topic, headers = arguments.topic, dict(arguments.headers) or None
+    puts = (client.put(topic, value, arguments.key, headers, arguments.timeout) for value in values)
+    receipts = await asyncio.gather(*puts)
+    for offset, kept in receipts:
+        fields = {"topic": topic, "offset": offset, "kept": kept, "producer": client.name}
+        show(arguments, fields, str(offset))
+    return all(kept is not False for _, kept in receipts)
+
+
+async def _to_put(words: list[str]) -> AsyncIterator[list[bytes]]:
+    if words != ["-"]:
+        yield list(map(os.fsencode, words))
+        return
+    rest = b""
+    while piece := await _read():
+        *lines, rest = (rest + piece).split(b"\n")
+        if lines:
+            yield lines
+    if rest:
+        yield [rest]
+
+
+async def _read() -> bytes:
+    """Some of standard input, read in a thread that nobody waits for: Ctrl-C ends the command."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[bytes] = loop.create_future()
+
+    def tell(piece: bytes) -> None:
+        if not result.done():
+            result.set_result(piece)
+
+    def read() -> None:
+        piece = os.read(sys.stdin.fileno(), READ)
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, piece)
+
+    threading.Thread(target=read, daemon=True).start()
+    return await result
+
+
+# get
+
+
+async def run_get(client: Client, arguments: argparse.Namespace) -> int:
+    """What was written is acknowledged; what could not be written comes again."""
+    subscription = await client.read(
+        arguments.topic, arguments.subscription, auto_ack=not arguments.keep
+    )
+    left, status = arguments.count, exits.OK
+    async for messages in _arriving(subscription, arguments):
+        if isinstance(messages, str):
+            status = complain(messages)
+            continue
+        write(arguments, messages)
+        left -= len(messages)
+    if left == arguments.count and status == exits.OK:
+        return complain(
+            f"no message in topic {arguments.topic!r} for subscription {arguments.subscription!r}; "
+            "--timeout S waits for one",
+            exits.EMPTY,
+        )
+    return status
+
+
+async def _arriving(
+    subscription: Subscription, arguments: argparse.Namespace
+) -> AsyncIterator[list[Message] | str]:
+    """Messages until there are enough or time is over; a text in the place of what is gone."""
+    from oncecast.client.errors import MessagesLost
+
+    loop = asyncio.get_running_loop()
+    deadline, left = loop.time() + arguments.timeout, arguments.count
+    while left:
+        wait = max(0.0, deadline - loop.time())
+        try:
+            messages = await subscription.get_many(
+                min(left, TOGETHER), None if wait == float("inf") else wait
+            )
+        except MessagesLost as lost:
+            yield str(lost)
+            continue
+        if not messages:
+            return
+        left -= len(messages)
+        yield messages
+
+
+def write(arguments: argparse.Namespace, messages: Iterable[Message]) -> None:
+    import msgspec
+
+    out = sys.stdout.buffer
+    for message in messages:
+        out.write(msgspec.json.encode(as_fields(message)) if arguments.json else message.value)
+        out.write(b"\n")
+    out.flush()
+
+
+def as_fields(message: Message) -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "offset": message.offset,
+        "key": None if message.key is None else as_text(message.key),
+        "value": as_text(message.value),
+        "headers": {name: as_text(value) for name, value in message.headers.items()},
+        "timestamp": message.timestamp,
+        "producer": message.producer,
+        "sequence": message.sequence,
+        "redelivered": message.redelivered,
+    }
+
+
+def as_text(data: bytes) -> str | dict[str, str]:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data).decode()}
+
+
+# sub, unsub
+
+
+async def run_sub(client: Client, arguments: argparse.Namespace) -> int:
+    from oncecast.pubsub.commands import Subscribe
+
+    topic, name = arguments.topic, arguments.subscription
+    # The command alone: to read would take the subscription away from whoever reads it now.
+    done = await client.call(Subscribe(topic, name, arguments.start, 0))
+    show(
+        arguments,
+        {"topic": topic, "subscription": name, "cursor": done.cursor, "already": done.already},
+        f"{topic}: subscription {name} {'was' if done.already else 'is'} there, "
+        f"next offset {done.cursor}",
+    )
+    return exits.OK
+
+
+async def run_unsub(client: Client, arguments: argparse.Namespace) -> int:
+    topic, name = arguments.topic, arguments.subscription
+    there = await client.unsubscribe(topic, name)
+    show(
+        arguments,
+        {"topic": topic, "subscription": name, "already": not there},
+        f"{topic}: subscription {name} {'is gone' if there else 'was not there'}",
+    )
+    return exits.OK

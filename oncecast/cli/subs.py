@@ -1,0 +1,114 @@
+"""`oncecast subs list|lag|seek`: subscriptions, whoever reads them, and `oncecast status`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import (
+    add_options,
+    add_subscription,
+    complain,
+    show,
+    start,
+    table,
+    talk,
+)
+
+if TYPE_CHECKING:
+    from oncecast.client.client import Client
+
+
+def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    subs = commands.add_parser("subs", help="look at and move subscriptions", description=__doc__)
+    verbs = subs.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    list_ = verbs.add_parser("list", help="all subscriptions, or those of one topic")
+    list_.add_argument("topic", metavar="TOPIC", nargs="?")
+    add_options(list_)
+    list_.set_defaults(run=lambda each: talk(each, run_list))
+
+    lag = verbs.add_parser("lag", help="how many messages one has not acknowledged")
+    lag.add_argument("topic", metavar="TOPIC")
+    add_subscription(lag)
+    add_options(lag)
+    lag.set_defaults(run=lambda each: talk(each, run_lag))
+
+    seek = verbs.add_parser("seek", help="read on from another place")
+    seek.add_argument("topic", metavar="TOPIC")
+    seek.add_argument(
+        "to",
+        metavar="PLACE",
+        type=start,
+        help="new, earliest, an offset, or a time as 2030-01-31T12:00",
+    )
+    add_subscription(seek)
+    add_options(seek)
+    seek.set_defaults(run=lambda each: talk(each, run_seek))
+
+    status = commands.add_parser(
+        "status", help="what a node has", description="Is there a node, and what has it?"
+    )
+    add_options(status)
+    status.set_defaults(run=lambda each: talk(each, run_status))
+
+
+async def run_list(client: Client, arguments: argparse.Namespace) -> int:
+    if arguments.topic is None:
+        views = [view async for view in client.topics()]
+    else:
+        views = [await client.describe(arguments.topic)]
+    found = [(view.name, each) for view in views for each in view.subscriptions]
+    if not arguments.json:
+        table(
+            ("topic", "subscription", "next", "lag", "attached"),
+            [
+                (topic, each.name, each.cursor, each.lag, "yes" if each.attached else "no")
+                for topic, each in found
+            ],
+        )
+        return exits.OK
+    for topic, each in found:
+        fields = {"topic": topic, "subscription": each.name, "cursor": each.cursor}
+        show(arguments, {**fields, "lag": each.lag, "attached": each.attached}, None)
+    return exits.OK
+
+
+async def run_lag(client: Client, arguments: argparse.Namespace) -> int:
+    topic, name = arguments.topic, arguments.subscription
+    view = await client.describe(topic)
+    for each in view.subscriptions:
+        if each.name == name:
+            show(arguments, {"topic": topic, "subscription": name, "lag": each.lag}, str(each.lag))
+            return exits.OK
+    return complain(
+        f"topic {topic!r} has no subscription {name!r}; `oncecast subs list` names those there are",
+        exits.NOT_FOUND,
+    )
+
+
+async def run_seek(client: Client, arguments: argparse.Namespace) -> int:
+    topic, name = arguments.topic, arguments.subscription
+    cursor = await client.seek(topic, name, arguments.to)
+    fields = {"topic": topic, "subscription": name, "cursor": cursor}
+    show(arguments, fields, f"{topic}: subscription {name}, next offset {cursor}")
+    return exits.OK
+
+
+async def run_status(client: Client, arguments: argparse.Namespace) -> int:
+    node = await client.ping()
+    views = [view async for view in client.topics()]
+    subscriptions = [each for view in views for each in view.subscriptions]
+    fields = {
+        "node": node.node,
+        "version": node.version,
+        "topics": len(views),
+        "messages": sum(view.next - view.first for view in views),
+        "bytes": sum(view.bytes for view in views),
+        "subscriptions": len(subscriptions),
+        "attached": sum(each.attached for each in subscriptions),
+        "lag": sum(each.lag for each in subscriptions),
+    }
+    show(arguments, fields, "\n".join(f"{name:<14}{value}" for name, value in fields.items()))
+    return exits.OK

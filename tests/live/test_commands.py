@@ -1,0 +1,277 @@
+"""CLI-3, SVC-12: each operation as a one-shot command against a node of its own process."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncecast.cli import connecting, exits
+from oncecast.cli.main import main
+from tests.live.conftest import Command
+from tests.live.test_serve import PATIENCE, Process
+
+pytestmark = pytest.mark.xdist_group("commands")
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name of its own for each test; names are never rewritten (SVC-1)."""
+    return f"{request.node.name} ü"
+
+
+def lines(out: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+# put and get
+
+
+def test_calls_of_get_give_each_message_once_and_in_order(oncecast: Command, topic: str) -> None:
+    """SVC-3: the subscription is the same from call to call, and an ack is confirmed."""
+    assert oncecast("sub", topic)[0] == exits.OK
+    assert oncecast("put", topic, "one", "two words")[:2] == (exits.OK, "0\n1\n")
+    assert oncecast("put", topic, "three")[:2] == (exits.OK, "2\n")
+    assert oncecast("get", topic) == (exits.OK, "one\n", "")
+    assert oncecast("get", topic, "--count", "9") == (exits.OK, "two words\nthree\n", "")
+    status, out, err = oncecast("get", topic)
+    assert (status, out) == (exits.EMPTY, "")
+    assert "no message" in err
+
+
+def test_a_message_as_json_has_all_its_fields(oncecast: Command, topic: str) -> None:
+    oncecast("sub", topic)
+    oncecast("put", topic, "v", "--key", "k", "--header", "a=b=c", "--name", "ann")
+    (fields,) = lines(oncecast("get", topic, "--json")[1])
+    assert fields.pop("timestamp") > 0
+    assert fields == {
+        "topic": topic,
+        "offset": 0,
+        "key": "k",
+        "value": "v",
+        "headers": {"a": "b=c"},
+        "producer": "ann",
+        "sequence": 0,
+        "redelivered": False,
+    }
+
+
+def test_what_is_kept_comes_again_and_says_so(oncecast: Command, topic: str) -> None:
+    oncecast("sub", topic)
+    oncecast("put", topic, "v")
+    seen = [lines(oncecast("get", topic, "--keep", "--json")[1])[0] for _ in range(2)]
+    seen += lines(oncecast("get", topic, "--json")[1])
+    assert [each["value"] for each in seen] == ["v"] * 3
+    assert [each["redelivered"] for each in seen] == [False, True, True]
+    assert oncecast("get", topic)[0] == exits.EMPTY
+
+
+def test_get_waits_as_long_as_it_is_told_to(oncecast: Command, topic: str) -> None:
+    oncecast("sub", topic)
+    assert oncecast("get", topic, "--timeout", "0.05")[0] == exits.EMPTY
+
+
+def test_a_value_that_is_no_text_is_base64(oncecast: Command, node: Process, topic: str) -> None:
+    oncecast("sub", topic)
+    put = piped(node, b"\xff\xfe\n\nlast", "put", topic, "-")
+    assert (put.returncode, put.stdout) == (exits.OK, b"0\n1\n2\n"), put.stderr
+    found = lines(oncecast("get", topic, "--count", "3", "--json")[1])
+    assert [each["value"] for each in found] == [{"base64": "//4="}, "", "last"]
+
+
+def test_lines_of_standard_input_come_out_as_they_went_in(node: Process, topic: str) -> None:
+    """SVC-2: more lines than are put together, and one that is larger than what is read at once."""
+    text = b"".join(b"%d\n" % number for number in range(5000)) + b"x" * 700_000 + b"\n"
+    assert piped(node, b"", "sub", topic).returncode == exits.OK
+    assert piped(node, text, "put", topic, "-").returncode == exits.OK
+    got = piped(node, b"", "get", topic, "--count", "6000")
+    assert (got.returncode, got.stdout) == (exits.OK, text)
+
+
+def test_what_nobody_can_read_is_not_acknowledged(
+    oncecast: Command, node: Process, topic: str
+) -> None:
+    oncecast("sub", topic)
+    oncecast("put", topic, "v")
+    command = [sys.executable, "-m", "oncecast", "get", topic, "--server", f"127.0.0.1:{node.port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
+        assert reader.stdout is not None
+        reader.stdout.close()
+        assert reader.wait(PATIENCE) == exits.BROKEN_PIPE
+    (again,) = lines(oncecast("get", topic, "--json")[1])
+    assert (again["value"], again["redelivered"]) == ("v", True)
+
+
+def piped(node: Process, text: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "oncecast", *words, "--server", f"127.0.0.1:{node.port}"]
+    return subprocess.run(command, input=text, capture_output=True, timeout=PATIENCE, check=False)
+
+
+def test_a_put_that_nobody_will_get_says_so(oncecast: Command, topic: str) -> None:
+    """SVC-5"""
+    status, out, err = oncecast("put", topic, "v", "--json")
+    assert (status, lines(out)[0]["kept"]) == (exits.OK, False)
+    assert "nobody subscribes" in err
+
+
+def test_a_producer_with_a_state_directory_counts_on(
+    oncecast: Command, topic: str, tmp_path: Path
+) -> None:
+    """SVC-12: its name and its numbers live in the directory."""
+    oncecast("sub", topic)
+    state = str(tmp_path / "state")
+    assert oncecast("put", topic, "a", "b", "--name", "ann", "--state", state)[0] == exits.OK
+    assert oncecast("put", topic, "c", "--state", state)[0] == exits.OK
+    found = lines(oncecast("get", topic, "--count", "3", "--json")[1])
+    assert [(each["producer"], each["sequence"]) for each in found] == [
+        ("ann", 0),
+        ("ann", 1),
+        ("ann", 2),
+    ]
+    status, _, err = oncecast("put", topic, "d", "--name", "bob", "--state", state)
+    assert (status, "'ann'" in err) == (exits.FAILURE, True)
+
+
+# subscriptions
+
+
+def test_subscribing_twice_and_unsubscribing_twice_changes_nothing(
+    oncecast: Command, topic: str
+) -> None:
+    """SVC-6"""
+    answers = [
+        lines(oncecast(word, topic, "--subscription", "s", "--json")[1])[0]["already"]
+        for word in ("sub", "sub", "unsub", "unsub")
+    ]
+    assert answers == [False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [("new", ""), ("earliest", "a\nb\nc\n"), ("1", "b\nc\n"), ("2001-01-01T00:00", "a\nb\nc\n")],
+)
+def test_a_subscription_begins_where_it_is_told_to(
+    oncecast: Command, topic: str, start: str, expected: str
+) -> None:
+    oncecast("topic", "create", topic, "--keep-all")
+    oncecast("put", topic, "a", "b", "c")
+    assert oncecast("sub", topic, "--start", start)[0] == exits.OK
+    assert oncecast("get", topic, "--count", "5")[1] == expected
+
+
+def test_seek_and_lag(oncecast: Command, topic: str) -> None:
+    oncecast("topic", "create", topic, "--keep-all")
+    oncecast("sub", topic)
+    oncecast("put", topic, "a", "b", "c")
+    oncecast("get", topic, "--count", "2")
+    assert oncecast("subs", "lag", topic) == (exits.OK, "1\n", "")
+    assert oncecast("subs", "seek", topic, "earliest")[0] == exits.OK
+    assert lines(oncecast("subs", "lag", topic, "--json")[1])[0]["lag"] == 3
+    assert oncecast("get", topic)[1] == "a\n"
+    status, out, _ = oncecast("subs", "list", topic, "--json")
+    assert (status, lines(out)) == (
+        exits.OK,
+        [{"topic": topic, "subscription": "default", "cursor": 1, "lag": 2, "attached": False}],
+    )
+    assert re.search(r"default +1 +2  no", oncecast("subs", "list")[1])
+
+
+# topics
+
+
+def test_a_topic_is_made_described_listed_and_deleted(oncecast: Command, topic: str) -> None:
+    """SVC-9"""
+    limits = ("--keep-age", "2h", "--keep-bytes", "3M", "--drop-unread")
+    assert lines(oncecast("topic", "create", topic, *limits, "--json")[1])[0]["already"] is False
+    assert lines(oncecast("topic", "create", topic, *limits, "--json")[1])[0]["already"] is True
+    oncecast("sub", topic)
+    (found,) = lines(oncecast("topic", "describe", topic, "--json")[1])
+    assert (found["keep_age"], found["keep_bytes"], found["drop_unread"]) == (7200, 3 * 2**20, True)
+    assert found["subscriptions"][0]["subscription"] == "default"
+    assert lines(oncecast("topic", "list", "--prefix", topic, "--json")[1]) == [found]
+    assert "7200 s and 3145728 bytes" in oncecast("topic", "describe", topic)[1]
+    assert topic in oncecast("topic", "list")[1]
+    status, _, err = oncecast("topic", "create", topic, "--keep-all")
+    assert (status, "`oncecast topic set`" in err) == (exits.FAILURE, True)
+    assert oncecast("topic", "set", topic, "--keep-all")[0] == exits.OK
+    assert lines(oncecast("topic", "describe", topic, "--json")[1])[0]["keep_all"] is True
+    assert oncecast("topic", "delete", topic)[0] == exits.OK
+    assert oncecast("topic", "delete", topic)[0] == exits.NOT_FOUND
+
+
+def test_status_names_the_node_and_what_it_has(oncecast: Command, node: Process) -> None:
+    (found,) = lines(oncecast("status", "--json")[1])
+    assert found["node"] == f"127.0.0.1:{node.port}"
+    assert re.search(r"version +\d", oncecast("status")[1])
+
+
+# what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "fact"),
+    [
+        (("get", "missing"), exits.NOT_FOUND, "'missing' does not exist; `oncecast topic create`"),
+        (("topic", "describe", "missing"), exits.NOT_FOUND, "'missing' does not exist"),
+        (("subs", "lag", "missing"), exits.NOT_FOUND, "'missing' does not exist"),
+        (("subs", "seek", "missing", "new"), exits.NOT_FOUND, "oncecast: "),
+        (("put", "", "v"), exits.USAGE, "name is empty"),
+        (("sub", "x" * 256), exits.USAGE, "too long"),
+        (("put", "\udcff", "v"), exits.USAGE, "no Unicode"),
+        (("topic", "create", "t", "--keep-all", "--drop-unread"), exits.USAGE, "excludes"),
+        (("status", "--server", "nowhere"), exits.USAGE, "is no address"),
+        (("status", "--cluster", "other"), exits.FAILURE, "cluster 'other'"),
+        (("status", "--tls", "a", "b", "c"), exits.USAGE, "give PEM files"),
+        (("load", "--trace", "."), exits.FAILURE, "directory"),
+    ],
+    ids=lambda each: " ".join(each)[:30] if isinstance(each, tuple) else "",
+)
+def test_what_goes_wrong_is_one_line_with_its_status(
+    oncecast: Command, words: tuple[str, ...], status: int, fact: str
+) -> None:
+    """SVC-7"""
+    ended, out, err = oncecast(*words)
+    assert (ended, out, err.count("\n")) == (status, "", 1), err
+    assert fact in err
+
+
+def test_a_subscription_that_is_not_there_is_not_found(oncecast: Command, topic: str) -> None:
+    oncecast("sub", topic)
+    for words in (("get",), ("subs", "lag"), ("subs", "seek")):
+        place = ("new",) if words == ("subs", "seek") else ()
+        status, _, err = oncecast(*words, topic, *place, "--subscription", "other")
+        assert (status, "'other'" in err) == (exits.NOT_FOUND, True), words
+
+
+def test_where_no_node_is_the_remedy_is_named(
+    oncecast: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "CONNECT_TIMEOUT", 0.1)
+    status, out, err = oncecast("status", "--server", "127.0.0.1:1")
+    assert (status, out) == (exits.FAILURE, "")
+    assert "`oncecast serve`" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("put", "t"),
+        ("put", "t", "v", "--header", "novalue"),
+        ("get", "t", "--count", "0"),
+        ("get", "t", "--timeout", "-1"),
+        ("sub", "t", "--start", "sometimes"),
+        ("topic", "create", "t", "--keep-age", "7x"),
+        ("topic", "create", "t", "--keep-bytes", "0"),
+        ("load", "--publishes", "0"),
+    ],
+    ids=" ".join,
+)
+def test_bad_words_are_wrong_usage(words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(words)
+    assert exit_.value.code == exits.USAGE

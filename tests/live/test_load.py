@@ -1,0 +1,106 @@
+"""CLI-2: the automated client against a node of its own process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncecast.cli import exits
+from tests.live.conftest import Command
+from tests.live.test_serve import PATIENCE, Process
+
+pytestmark = pytest.mark.xdist_group("commands")
+
+
+def lines(out: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_load_reports_and_traces_what_it_did(oncecast: Command, tmp_path: Path) -> None:
+    """CLI-2: the trace has each message as it was put, stored, delivered and acknowledged."""
+    trace = tmp_path / "trace.jsonl"
+    words = ("--publishes", "500", "--topics", "3", "--subscribers", "2", "--size", "64")
+    status, out, err = oncecast("load", *words, "--seed", "3", "--trace", str(trace), "--json")
+    assert (status, err) == (exits.OK, "")
+    (report,) = lines(out)
+    assert (report["puts"], report["deliveries"]) == (500, 1000)
+    assert (report["lost"], report["duplicated"], report["out_of_order"]) == (0, 0, 0)
+
+    rows = lines(trace.read_text())
+    put, stored = ids(rows, "put"), ids(rows, "stored")
+    assert len(put) == len(set(put)) == 500
+    assert sorted(stored) == sorted(put)
+    delivered = zip(ids(rows, "delivery"), of_kind(rows, "delivery"), strict=True)
+    assert {(*key, row["subscription"]) for key, row in delivered} == {
+        (*key, name) for key in put for name in ("s0", "s1")
+    }
+    acked = {(row["topic"], row["subscription"]): row["offset"] for row in of_kind(rows, "ack")}
+    assert sum(offset + 1 for offset in acked.values()) == 1000
+    assert "load-" not in oncecast("topic", "list")[1]
+
+
+def test_the_seed_decides_what_is_put_where(oncecast: Command, tmp_path: Path) -> None:
+    shares = []
+    for seed in ("1", "1", "2"):
+        trace = tmp_path / "trace.jsonl"
+        oncecast("load", "--publishes", "60", "--seed", seed, "--trace", str(trace))
+        rows = of_kind(lines(trace.read_text()), "put")
+        shares.append(
+            sorted((row["topic"][-1], row["producer"][-2:], row["sequence"]) for row in rows)
+        )
+    assert shares[0] == shares[1] != shares[2]
+
+
+def test_load_for_people_is_a_table(oncecast: Command) -> None:
+    status, out, _ = oncecast("load", "--publishes", "50", "--rate", "5000", "--producers", "1")
+    assert status == exits.OK
+    assert re.search(r"^put ms +p50 [\d.]+ +p99 [\d.]+ +max [\d.]+$", out, re.MULTILINE)
+    assert re.search(r"^lost +0$", out, re.MULTILINE)
+
+
+def test_a_node_that_is_killed_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """SVC-2, SVC-3, SVC-10: killed after the first acks, with puts under way, and started again."""
+    trace = tmp_path / "trace"
+    os.mkfifo(trace)
+    data = ("--data", str(tmp_path / "data"))
+    node = Process(*data)
+    address = f"127.0.0.1:{node.port}"
+    words = ("load", "--publishes", "6000", "--json", "--server", address, "--trace", str(trace))
+    command = [sys.executable, "-m", "oncecast", *words]
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as load:
+            with trace.open() as rows:
+                next(row for row in rows if '"ack"' in row)
+                node.end(signal.SIGKILL)
+                close(node)
+                node = Process(*data, "--listen", address)
+                rest = sum('"stored"' in row for row in rows)
+            out, _ = load.communicate(timeout=PATIENCE)
+    finally:
+        node.process.kill()
+        node.process.wait(PATIENCE)
+        close(node)
+    (report,) = lines(out)
+    assert (load.returncode, report["deliveries"]) == (exits.OK, 12_000)
+    assert rest > 0
+
+
+def close(node: Process) -> None:
+    assert node.process.stderr is not None
+    node.process.stderr.close()
+
+
+def of_kind(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["kind"] == kind]
+
+
+def ids(rows: list[dict[str, Any]], kind: str) -> list[tuple[str, str, int]]:
+    return [(row["topic"], row["producer"], row["sequence"]) for row in of_kind(rows, kind)]

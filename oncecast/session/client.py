@@ -23,7 +23,7 @@ from oncecast.session.reading import Reader
 READ_AHEAD = 16_384  # messages of a subscription that wait at the client
 REDIAL = 0.1
 TIDY_AFTER = 0.5  # when all is settled for so long, that is written down
-SNAPSHOT_BYTES = 4 * 1024 * 1024  # of outbox, before the settled part of it is given back
+OUTBOX_BYTES = 4 * 1024 * 1024  # written, before the settled part of it is given back
 
 
 class Tick(Value):
@@ -63,6 +63,7 @@ class ClientSession(Protocol):
         life: str,
         durable: bool = False,
         read_ahead: int = READ_AHEAD,
+        outbox_bytes: int = OUTBOX_BYTES,
     ) -> None:
         super().__init__(me, rng)
         self.node, self.producer, self.life, self.durable = node, producer, life, durable
@@ -71,7 +72,7 @@ class ClientSession(Protocol):
         self.flows: dict[str, Flow] = {}
         self.flying: dict[int, Outgoing] = {}  # batches under way, by the calls that carry them
         self.readers: dict[tuple[str, str], Reader] = {}
-        self._read_ahead = read_ahead
+        self._read_ahead, self._outbox_max = read_ahead, outbox_bytes
         self._alarm = local.NEVER
         self._outbox_bytes = self._written_bytes = 0  # unsettled; written since the last snapshot
         self._tidy_due = local.NEVER
@@ -232,7 +233,7 @@ class ClientSession(Protocol):
     def wrote(self, size: int) -> None:
         self._outbox_bytes += size
         self._written_bytes += size
-        if self._written_bytes > SNAPSHOT_BYTES + 4 * self._outbox_bytes:
+        if self._written_bytes > self._outbox_max + 4 * self._outbox_bytes:
             self.tidy()
 
     def settled(self, size: int) -> None:

@@ -60,7 +60,18 @@ class Settled(Value):
 class Outgoing:
     """A batch that is not settled. `record` holds it in the outbox."""
 
-    __slots__ = ("batch", "count", "flow", "ids", "led", "number", "record", "refused", "ticket")
+    __slots__ = (
+        "batch",
+        "count",
+        "flow",
+        "ids",
+        "led",
+        "number",
+        "record",
+        "refused",
+        "sent",
+        "ticket",
+    )
 
     def __init__(
         self, flow: Flow, ticket: int, number: int, count: int, batch: bytes, record: int = 0
@@ -68,6 +79,7 @@ class Outgoing:
         self.flow, self.ticket, self.record = flow, ticket, record
         self.number, self.count, self.batch = number, count, batch
         self.ids: list[int] = []  # of the calls that carried it
+        self.sent = ticket == 0  # ever; what is restored may have been
         self.led = 0  # the last of them, if all before it was settled by then
         self.refused: AnyRefusal | None = None
 
@@ -103,9 +115,10 @@ class Flow:
         number, record = self.number, 0
         if session.durable:
             record = session.append(Queued(self.topic, number, count, self.settled, batch))
-            session.wrote(len(batch))
         self.unsettled[number] = Outgoing(self, ticket, number, count, batch, record)
         self.number += count
+        if session.durable:
+            session.wrote(len(batch))
         self.go_on()
 
     @property
@@ -137,6 +150,7 @@ class Flow:
         session, batch = self._session, outgoing.batch
         id_ = session.calls.new_id()
         outgoing.ids.append(id_)
+        outgoing.sent = True
         outgoing.led = id_ if outgoing.number == self.settled else 0
         session.flying[id_] = outgoing
         sequence = outgoing.number + self.shift
@@ -169,18 +183,26 @@ class Flow:
         self._rewind(self.settled)
 
     def _rebase(self, opened: Opened) -> None:
-        first = self.settled
-        known = opened.topic_id == self.topic_id and opened.next_sequence >= first + self.shift
-        if known:
-            for outgoing in list(self.unsettled.values()):
-                end = outgoing.number + outgoing.count + self.shift
-                if outgoing.ticket == 0 and end <= opened.next_sequence:
-                    self._settle(outgoing)  # of an earlier life, and nobody waits for its offset
+        """Find out which sequence our next number has."""
+        if opened.topic_id == self.topic_id and self._agrees(opened.next_sequence):
             return
+        first = self.settled
         self.topic_id, self.shift = opened.topic_id, opened.next_sequence - first
         if self._session.durable:
             base = Based(self.topic, self.topic_id, first, opened.next_sequence)
             self._base_record = self._session.append(base)
+
+    def _agrees(self, next_sequence: int) -> bool:
+        """Whether the node knows what our books say, and no more."""
+        if next_sequence < self.settled + self.shift:
+            return False
+        for outgoing in list(self.unsettled.values()):
+            end = outgoing.number + outgoing.count + self.shift
+            if outgoing.ticket == 0 and end <= next_sequence:
+                self._settle(outgoing)  # of an earlier life, and nobody waits for its offset
+        first = next(iter(self.unsettled.values()), None)
+        # What was never sent cannot be there: somebody with other books has put under our name.
+        return first is None or first.sent or next_sequence <= first.number + self.shift
 
     def _reopen(self) -> None:
         """What is still to come of the old epoch says nothing about the new one."""

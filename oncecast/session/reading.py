@@ -86,8 +86,7 @@ class Reader:
             assert isinstance(outcome, Refusal), f"{outcome} is no answer to an attach"
             self._end(outcome)
             return
-        self.epoch, self._suspect_below = outcome.epoch, outcome.suspect_below
-        self._end_of_topic = outcome.next
+        self.epoch, self._end_of_topic = outcome.epoch, outcome.next
         start = self._start_at
         if self._leaving is not None:
             self._depart()

@@ -9,20 +9,19 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.protocol import Append, NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.node.assemble import assemble
 from oncecast.pubsub import batch
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.errors import Fenced
-from oncecast.pubsub.service import Service
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
 from oncecast.runtime.trace import Step
 from oncecast.session import local
 from oncecast.session.client import ClientSession
-from oncecast.session.frames import Call
 from oncecast.session.inbox import Inbox
+from oncecast.session.producing import Queued
 
 NODE = NodeId("node")
 TOPIC = "topic"
@@ -53,7 +52,8 @@ class App:
             producer=self.name,
             life=life,
             durable=self.durable,
-            read_ahead=self.world.read_ahead,
+            read_ahead=8,
+            outbox_bytes=0,
         )
         self.world.sim.call(0.0, self.if_alive(self.begin))
         return Stack([session])
@@ -195,29 +195,31 @@ class Subscriber(App):
             raise Violation(f"{self.me}: {offset} was handed back and is not marked")
 
 
-class Reached(Checker):
-    """What a durable client has sent will be in the topic, whoever crashes."""
+class Outboxes(Checker):
+    """What a durable client has on its disk will be in the topic, whoever crashes."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.sent: dict[bytes, None] = {}
+    def __init__(self) -> None:
+        self.safe: dict[bytes, None] = {}
+        self._written: dict[NodeId, list[tuple[int, Queued]]] = {}
 
     def after(self, sim: Simulation, step: Step) -> None:
-        if step.node != NODE or step.kind != "receive":
-            return
-        sender, message = step.subject
-        command = message.command if isinstance(message, Call) else None
-        if isinstance(command, do.Put) and self.world.apps[sender].durable:
-            self.sent.update(dict.fromkeys(batch.values(command.batch)))
+        if step.kind == "start":
+            self._written[step.node] = []
+        written = self._written.setdefault(step.node, [])
+        for effect in step.effects:
+            if isinstance(effect, Append) and isinstance(effect.record, Queued):
+                written.append((effect.number, effect.record))
+        if step.kind == "synced":
+            while written and written[0][0] <= step.subject:
+                self.safe.update(dict.fromkeys(batch.values(written.pop(0)[1].batch)))
 
 
 class World:
-    def __init__(self, seed: int, *, read_ahead: int = 8, **weather: Any) -> None:
+    def __init__(self, seed: int, **weather: Any) -> None:
         self.sim = Simulation(seed, listener=self._hear, **weather)
-        self.read_ahead = read_ahead
         self.apps: dict[NodeId, App] = {}
-        self.reached = Reached(self)
-        self.sim.check(self.reached)
+        self.outboxes = Outboxes()
+        self.sim.check(self.outboxes)
         self.sim.add(NODE, build_node, durable=True)
 
     def _hear(self, node: NodeId, event: Value) -> None:
@@ -281,9 +283,9 @@ class World:
         for app in self.apps.values():
             if isinstance(app, Publisher):
                 self._check_publisher(app, places)
-        for value in self.reached.sent:
+        for value in self.outboxes.safe:
             if value not in places and not self._fenced(value):
-                raise Violation(f"{value!r} was sent by a durable client and is lost")
+                raise Violation(f"{value!r} was in an outbox and is lost")
         return log
 
     def _check_publisher(self, app: Publisher, places: dict[bytes, int]) -> None:
@@ -303,9 +305,3 @@ class World:
         name = NodeId(value.decode().rsplit("/", 1)[0])
         app = self.apps[name]
         return isinstance(app, Publisher) and app.fenced
-
-    def machine(self) -> Any:
-        stack = self.sim.nodes[NODE].stack
-        assert stack is not None
-        (service,) = [each for each in stack.protocols if isinstance(each, Service)]
-        return service.machine

@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 
 from oncecast.pubsub.errors import Fenced
+from oncecast.runtime import simulated
+from oncecast.runtime.latency import Latency, Uniform
 from tests.session.client_world import NODE, Publisher, Subscriber, World
 
+SLOW_DISK = Uniform(0.01, 0.3)
 
-def storm(seed: int, *, total: int = 60, crashes: bool = True) -> World:
-    world = World(seed, loss=0.2, duplication=0.1)
+
+def storm(
+    seed: int, *, total: int = 60, crashes: bool = True, disk: Latency = simulated.SSD
+) -> World:
+    world = World(seed, loss=0.2, duplication=0.1, sync_latency=disk)
     subscribers = [Subscriber(world, "auto"), Subscriber(world, "books", books=True)]
     world.run_until(lambda: all(each.positioned for each in subscribers))
     publishers = [
@@ -35,6 +41,13 @@ def test_loss_duplication_and_reordering_cost_nothing_but_time(seed: int) -> Non
 def test_crashes_of_node_publishers_and_subscribers(seed: int) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11"""
     world = storm(seed)
+    assert world.finish()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_crashes_while_the_disks_are_slow(seed: int) -> None:
+    """SVC-2 SVC-10"""
+    world = storm(seed, disk=SLOW_DISK)
     assert world.finish()
 
 

@@ -1,0 +1,112 @@
+"""A client session by itself: what it is asked and told, and exactly what it does."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, TypeVar
+
+from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Value
+from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.pubsub import batch
+from oncecast.session.client import ClientSession
+from oncecast.session.frames import Answer, Call, Chunk, Delivery, Fetch
+
+ME, NODE = NodeId("client/me"), NodeId("node")
+T = TypeVar("T", bound=Value)
+
+
+def packed(*values: bytes) -> bytes:
+    return batch.encode(values, timestamps=1)
+
+
+def chunk(offset: int, *values: bytes) -> Chunk:
+    return Chunk(offset, 0, len(values), "p", offset, packed(*values))
+
+
+class Lone:
+    """Drives one session by hand; `sent` and `told` are what came of the last input."""
+
+    def __init__(self, *, durable: bool = False, life: str = "life", read_ahead: int = 100) -> None:
+        self.session = ClientSession(
+            ME,
+            Random(1),
+            node=NODE,
+            producer="p",
+            life=life,
+            durable=durable,
+            read_ahead=read_ahead,
+            outbox_bytes=200,
+        )
+        self.stack = Stack([self.session])
+        self.now = 0.0
+        self.outputs: list[Output] = []
+        self.wakes: list[Wake] = []
+
+    def start(self, *records: Value) -> Lone:
+        for number, record in enumerate(records, 1):
+            self.stack.restore(number, record)
+        self._did(self.stack.start(self.now))
+        return self
+
+    def ask(self, request: Value) -> Lone:
+        self._did(self.stack.request(self.now, request))
+        return self
+
+    def hear(self, message: Value) -> Lone:
+        self._did(self.stack.receive(self.now, NODE, message))
+        return self
+
+    def answer(self, call: Call, result: Any) -> Lone:
+        return self.hear(Answer(call.id, result))
+
+    def deliver(self, epoch: int, *chunks: Chunk, suspect_below: int = 0) -> Lone:
+        end = chunks[-1].offset + chunks[-1].count
+        return self.hear(Delivery("t", "s", epoch, chunks, suspect_below, end))
+
+    def down(self) -> Lone:
+        self._did(self.stack.down(self.now, NODE))
+        return self.wait(0.2)
+
+    def wait(self, seconds: float) -> Lone:
+        """Time passes; all that is due happens."""
+        until, outputs = self.now + seconds, []
+        while due := [wake for wake in self.wakes if wake.at <= until]:
+            wake = min(due, key=lambda each: each.at)
+            self.wakes.remove(wake)
+            self.now = wake.at
+            self._did(self.stack.wake(self.now, wake))
+            outputs += self.outputs
+        self.now = until
+        self.outputs = outputs
+        return self
+
+    def _did(self, outputs: list[Output]) -> None:
+        self.outputs = [each for each in outputs if not isinstance(each, Wake)]
+        self.wakes += [each for each in outputs if isinstance(each, Wake)]
+
+    # -- what came of it --
+
+    @property
+    def sent(self) -> list[Value]:
+        return [each.message for each in self.outputs if isinstance(each, Send)]
+
+    @property
+    def told(self) -> list[Value]:
+        return [each.event for each in self.outputs if isinstance(each, Emit)]
+
+    @property
+    def records(self) -> list[Value]:
+        return [each.record for each in self.outputs if isinstance(each, Append)]
+
+    @property
+    def call(self) -> Call:
+        (call,) = [each for each in self.sent if isinstance(each, Call)]
+        return call
+
+    @property
+    def fetch(self) -> Fetch:
+        (fetch,) = [each for each in self.sent if isinstance(each, Fetch)]
+        return fetch
+
+    def effects(self) -> list[Effect]:
+        return self.stack.effects

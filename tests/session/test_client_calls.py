@@ -1,0 +1,140 @@
+"""Calls and the inbox, by their exact effects."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.pubsub import batch, errors, results
+from oncecast.pubsub import commands as do
+from oncecast.session.frames import Answer, Call, View
+from oncecast.session.inbox import Inbox
+from oncecast.session.local import Do, Finished, NoAnswer, Show, Shown
+from tests.session.lone import Lone
+
+CREATE = do.CreateTopic("t", 0)
+DONE = results.TopicCreated(1, False)
+
+
+def test_call_is_asked_again_with_the_same_id_until_it_is_answered() -> None:
+    """SVC-3 SVC-13"""
+    lone = Lone().start().ask(Do(9, CREATE))
+    call = lone.call
+    assert call.command == CREATE
+    assert lone.wait(5.0).sent == [call] * len(lone.sent)
+    assert 2 <= len(lone.sent) <= 5
+    assert lone.answer(call, DONE).told == [Finished(9, DONE)]
+    assert lone.wait(30.0).sent == []
+
+
+def test_late_and_repeated_answers_are_dropped() -> None:
+    """SVC-3"""
+    lone = Lone().start().ask(Do(9, CREATE))
+    call = lone.call
+    lone.answer(call, DONE)
+    assert lone.answer(call, DONE).outputs == []
+    assert lone.hear(Answer(call.id + 1000, DONE)).outputs == []
+
+
+def test_time_over_is_no_answer() -> None:
+    """SVC-7"""
+    lone = Lone().start().ask(Do(9, CREATE, timeout=2.0))
+    call = lone.call
+    assert lone.wait(1.9).told == []
+    assert lone.wait(0.2).told == [Finished(9, NoAnswer(2.0))]
+    assert lone.answer(call, DONE).outputs == []
+
+
+def test_busy_node_is_asked_again_and_named_when_time_is_over() -> None:
+    """SVC-7"""
+    lone = Lone().start().ask(Do(9, CREATE, timeout=2.0))
+    busy = errors.Overloaded("calls")
+    assert lone.answer(lone.call, busy).outputs == []
+    assert lone.wait(0.6).call.command == CREATE
+    assert lone.wait(2.0).told == [Finished(9, busy)]
+
+
+def test_new_link_carries_all_that_was_under_way() -> None:
+    """SVC-13"""
+    lone = Lone().start().ask(Do(9, CREATE))
+    call = lone.call
+    lone.ask(Show(10, "t"))
+    (look,) = lone.sent
+    assert lone.down().sent == [call, look]
+
+
+def test_view_answers_a_look_and_nothing_else() -> None:
+    """SVC-3"""
+    lone = Lone().start().ask(Do(9, CREATE))
+    call = lone.call
+    view = View(call.id, (), False, "node", "1")
+    assert lone.hear(view).outputs == []
+    (look,) = lone.ask(Show(10, "t", timeout=1.0)).sent
+    assert not isinstance(look, Call)
+    view = View(call.id + 1, (), False, "node", "1")
+    assert lone.hear(view).told == [Shown(10, view)]
+
+
+# The inbox.
+
+
+def messages(first: int, count: int) -> list[batch.Message]:
+    packed = batch.encode([b"%d" % each for each in range(count)], timestamps=1)
+    return batch.messages(packed, topic="t", offset=first, producer="p", sequence=0)
+
+
+def inbox(*, auto_ack: bool = True) -> Inbox:
+    made = Inbox(auto_ack=auto_ack)
+    made.position(5)
+    assert made.arrive(messages(5, 4))
+    return made
+
+
+def test_each_is_handed_out_once_in_order() -> None:
+    """SVC-3"""
+    box = inbox()
+    first, rest = box.take(), box.take_many(10)
+    assert first is not None
+    assert [first.offset, *(each.offset for each in rest)] == [5, 6, 7, 8]
+    assert box.take() is None
+    assert box.take_many(3) == []
+    assert box.handed == 9
+
+
+def test_taking_acknowledges_what_was_taken_before() -> None:
+    """SVC-3"""
+    box = inbox()
+    assert box.ack == 5
+    box.take()
+    assert box.ack == 5
+    box.take_many(2)
+    assert box.ack == 6
+    box.take()
+    assert box.ack == 8
+    box.acknowledge_all()
+    assert box.ack == 9
+
+
+def test_without_auto_ack_only_words_count() -> None:
+    """SVC-3"""
+    box = inbox(auto_ack=False)
+    box.take_many(3)
+    assert box.ack == 5
+    box.acknowledge(6)
+    assert box.ack == 7
+    box.acknowledge(5)
+    assert box.ack == 7
+    with pytest.raises(ValueError, match="offset 8"):
+        box.acknowledge(8)
+
+
+def test_going_back_voids_what_is_here() -> None:
+    """SVC-3"""
+    box = inbox(auto_ack=False)
+    box.take_many(3)
+    box.acknowledge(5)
+    with pytest.raises(ValueError, match="6 to 7"):
+        box.back(5)
+    assert box.back(6) == 8
+    assert (box.handed, box.take()) == (6, None)
+    assert not box.arrive(messages(8, 1))
+    assert box.arrive(messages(6, 1))

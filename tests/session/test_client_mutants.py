@@ -1,0 +1,193 @@
+"""Without any one of its rules the session is found out, by a storm or by two lives at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oncecast.session.calls import Calls
+from oncecast.session.client import ClientSession
+from oncecast.session.inbox import Inbox
+from oncecast.session.producing import Flow
+from oncecast.session.reading import Reader
+from tests.pubsub.test_machine_mutants import without
+from tests.session import test_client_calls as calls
+from tests.session import test_client_producing as puts
+from tests.session import test_client_reading as reads
+from tests.session.test_client_storms import fencing, storm
+
+SEEDS = 15
+Story = Callable[[int], None]
+
+
+def weather(seed: int) -> None:
+    assert len(storm(seed, crashes=False).finish()) == 120
+
+
+def crashes(seed: int) -> None:
+    storm(seed).finish()
+
+
+def two_lives(seed: int) -> None:
+    world, older, newer = fencing(seed)
+    world.finish()
+    assert not newer.fenced
+    assert older.fenced or len(older.promised) == 60
+
+
+def exact(test: Callable[[], None]) -> Story:
+    """A rule that saves time, or that no storm is likely to need: its test must notice."""
+    return lambda seed: test()
+
+
+MUTANTS: dict[str, tuple[Story, Any, str, str, str]] = {
+    # Putting.
+    "gap ignored": (
+        exact(puts.test_gap_has_it_sent_again_from_there_and_only_once),
+        Flow, "_resend_from", "self._rewind(each.number)", "pass",
+    ),
+    "resent from the wrong place": (
+        exact(puts.test_gap_has_it_sent_again_from_there_and_only_once),
+        Flow, "_resend_from", "(each.number)", "(each.number + each.count)",
+    ),
+    "every gap answered anew": (
+        exact(puts.test_gap_has_it_sent_again_from_there_and_only_once),
+        Flow, "_rewind", "self._mark = self._session.calls.new_id()", "pass",
+    ),
+    "already taken for a failure": (
+        weather, Flow, "answered", "self._stored(outgoing, offset, None)",
+        "self._fail_all(Fenced(0))",
+    ),
+    "silence never broken": (
+        weather, Flow, "tick", "self._probe()", "pass",
+    ),
+    "resent under another number": (
+        weather, Flow, "_send", "outgoing.number + self.shift",
+        "outgoing.number + self.shift + (len(outgoing.ids) > 1)",
+    ),
+    "shift not taken from the node": (
+        crashes, Flow, "_rebase", "= opened.topic_id, opened.next_sequence - first",
+        "= opened.topic_id, 0",
+    ),
+    "sent before it is written down": (
+        exact(puts.test_durable_client_writes_down_what_it_puts_and_under_which_numbers),
+        Flow, "_send", "max(outgoing.record, self._base_record)", "0",
+    ),
+    "outbox not restored": (
+        crashes, Flow, "restore",
+        "self.unsettled[number] = Outgoing(self, 0, number, count, batch)", "pass",
+    ),
+    "outbox put again whole": (
+        crashes, Flow, "_rebase", "opened.topic_id == self.topic_id and", "False and",
+    ),
+    "outbox never sent by the next life": (
+        crashes, ClientSession, "start", "flow.go_on()", "pass",
+    ),
+    "snapshot forgets what is unsettled": (
+        exact(puts.test_busy_outbox_is_given_back_without_what_is_unsettled),
+        Flow, "records", "self.unsettled.values()", "()",
+    ),
+    "snapshot forgets the numbers": (
+        crashes, Flow, "records", "self.topic_id, 0, self.shift", "0, 0, 0",
+    ),
+    "number not restored": (
+        crashes, Flow, "restore", "self.number = number + count", "pass",
+    ),
+    "books of others overwritten": (
+        exact(puts.test_what_somebody_else_put_under_our_name_is_not_taken_for_ours),
+        Flow, "_agrees", "first.sent or", "True or",
+    ),
+    "newer life ignored": (
+        two_lives, Flow, "answered", "self._fail_all(result)", "self._reopen()",
+    ),
+    "link lost and nothing sent again": (
+        exact(puts.test_lost_link_goes_on_in_the_same_epoch),
+        ClientSession, "_redial", "flow.link_lost()", "pass",
+    ),
+    "refused batch leaves a hole": (
+        exact(puts.test_refused_batch_leaves_no_hole), Flow, "_drop_refused", "self._reopen()",
+        "self.go_on()",
+    ),
+    # Reading.
+    "epoch of deliveries not checked": (
+        exact(reads.test_stale_delivery_is_dropped),
+        Reader, "delivered", "delivery.epoch != self.epoch or", "False or",
+    ),
+    "end of an older flow believed": (
+        exact(reads.test_fenced_reader_is_told_and_stops),
+        Reader, "flow_ended", "if ended.epoch != self.epoch:", "if False:",
+    ),
+    "gap skipped": (
+        weather, Reader, "delivered", "if chunk.offset > self._expected:",
+        "self._expected = max(self._expected, chunk.offset)\n        if False:",
+    ),
+    "gap not fetched": (
+        exact(reads.test_gap_is_fetched_again_once), Reader, "_missing", "self._refetch()", "pass",
+    ),
+    "lost delivery never fetched again": (
+        weather, Reader, "tick", "self._refetch()", "self._wait()",
+    ),
+    "repeated delivery handed out again": (
+        exact(reads.test_messages_arrive_in_order_and_once),
+        Reader, "delivered", "chunk.offset + chunk.count > self._expected and",
+        "not vars(self).update(_expected=chunk.offset) and",
+    ),
+    "suspects not marked": (
+        crashes, Reader, "delivered", "max(self._suspect_below, delivery.suspect_below)", "0",
+    ),
+    "handed back and not marked": (
+        weather, Reader, "again", "max(self._suspect_below, again.handed)", "self._suspect_below",
+    ),
+    "cursor moved by what has arrived": (
+        crashes, Reader, "want", "min(want.ack, self._handed)", "self._expected",
+    ),
+    "own seek done twice": (
+        exact(reads.test_own_seek_goes_on_in_the_new_epoch),
+        Reader, "_repositioned", "self._moving or", "False or",
+    ),
+    "attached again after a lost link": (
+        exact(reads.test_lost_link_goes_on_by_a_fetch_in_the_same_epoch),
+        Reader, "link_lost", "self._fetch()",
+        "self._session.calls.do(Attach(self.topic, self.subscription, 'x'), self._attached)",
+    ),
+    "own books ignored": (
+        exact(reads.test_own_offset_is_where_reading_begins),
+        Reader, "_attached", "start = self._start_at", "start = -1",
+    ),
+    "taking acknowledges what is taken": (
+        exact(calls.test_taking_acknowledges_what_was_taken_before),
+        Inbox, "take", "self.last = 1", "self.last = 0",
+    ),
+    "stale arrival taken in": (
+        exact(calls.test_going_back_voids_what_is_here),
+        Inbox, "arrive", "if messages[0].offset != self._end:", "if False:",
+    ),
+    # Calls.
+    "calls asked once": (
+        weather, Calls, "tick", "self._send(waiting)", "pass",
+    ),
+    "late answer believed": (
+        exact(calls.test_late_and_repeated_answers_are_dropped),
+        Calls, "answered", "del self._waiting[answer.id]", "pass",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_session_without_this_rule_is_found_out(
+    mutant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVC-2 SVC-3 SVC-8 SVC-11 SVC-13"""
+    story, owner, name, rule, replacement = MUTANTS[mutant]
+    monkeypatch.setattr(owner, name, without(owner, name, rule, replacement))
+    assert any(noticed(story, seed) for seed in range(SEEDS)), f"nobody noticed: {mutant}"
+
+
+def noticed(story: Story, seed: int) -> bool:
+    try:
+        story(seed)
+    except Exception:  # noqa: BLE001  # a mutant may fail in any way, as long as it does
+        return True
+    return False

@@ -1,0 +1,257 @@
+"""Putting, by its exact effects."""
+
+from __future__ import annotations
+
+from oncecast.kernel.protocol import Append, Send, Snapshot
+from oncecast.pubsub import commands as do
+from oncecast.pubsub import errors, results
+from oncecast.session import producing
+from oncecast.session.client import ClientState, Named
+from oncecast.session.frames import Call
+from oncecast.session.local import AllDone, Finish, NotStored, Produce, Stored
+from oncecast.session.producing import Based, Queued, Settled
+from tests.session.lone import NODE, Lone, packed
+
+A, B, C = packed(b"a"), packed(b"b1", b"b2"), packed(b"c")
+
+
+def put(sequence: int, count: int, batch: bytes, epoch: int = 7) -> do.Put:
+    return do.Put("t", "p", epoch, sequence, count, len(batch), 0, batch)
+
+
+def opened(next_sequence: int = 0, *, durable: bool = False, topic_id: int = 1) -> Lone:
+    """A session that has put A and been let in, but has no answer yet."""
+    lone = Lone(durable=durable).start().ask(Produce(1, "t", 1, A))
+    return lone.answer(lone.call, results.Opened(7, next_sequence, topic_id))
+
+
+def commands(lone: Lone) -> list[object]:
+    return [each.command for each in lone.sent if isinstance(each, Call)]
+
+
+def test_first_put_opens_the_producer() -> None:
+    """SVC-2"""
+    lone = Lone().start().ask(Produce(1, "t", 1, A))
+    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0)]
+    lone.ask(Produce(2, "t", 2, B))
+    assert lone.sent == []
+
+
+def test_puts_are_numbered_from_where_the_node_is_and_pipelined() -> None:
+    """SVC-2"""
+    lone = opened(40)
+    assert commands(lone) == [put(40, 1, A)]
+    lone.ask(Produce(2, "t", 2, B))
+    assert commands(lone) == [put(41, 2, B)]
+    lone.ask(Produce(3, "t", 1, C))
+    assert commands(lone) == [put(43, 1, C)]
+
+
+def test_answer_settles_its_own_batch() -> None:
+    """SVC-2"""
+    lone = opened()
+    first = lone.call
+    second = lone.ask(Produce(2, "t", 2, B)).call
+    assert lone.answer(second, results.Appended(11, 2, True)).told == [Stored(2, 11, True)]
+    assert lone.answer(first, results.Already(10, 1)).told == [Stored(1, 10, None)]
+    assert lone.answer(first, results.Already(10, 1)).told == []
+
+
+def test_gap_has_it_sent_again_from_there_and_only_once() -> None:
+    """SVC-2 SVC-13"""
+    lone = opened()
+    calls = [lone.call]
+    for ticket, count, batch in ((2, 2, B), (3, 1, C)):
+        calls.append(lone.ask(Produce(ticket, "t", count, batch)).call)
+    lone.answer(calls[0], results.Appended(0, 1, True))
+    lone.answer(calls[2], errors.Gap(1))
+    assert commands(lone) == [put(1, 2, B), put(3, 1, C)]
+    assert lone.answer(calls[1], errors.Gap(1)).sent == []
+
+
+def test_window_bounds_what_is_under_way() -> None:
+    """SVC-2"""
+    lone = opened()
+    first = lone.call
+    for ticket in range(2, producing.WINDOW_BATCHES + 3):
+        lone.ask(Produce(ticket, "t", 1, A))
+    assert lone.sent == []
+    lone.answer(first, results.Appended(0, 1, True))
+    assert commands(lone) == [put(producing.WINDOW_BATCHES, 1, A)]
+
+
+def test_silence_is_probed_with_the_first_batch_and_less_and_less_often() -> None:
+    """SVC-2"""
+    lone = opened()
+    lone.ask(Produce(2, "t", 2, B))
+    lone.wait(0.6)
+    assert commands(lone) == [put(0, 1, A)]
+    probe = lone.call
+    lone.wait(20.0)
+    assert 3 <= len(lone.sent) <= 6
+    lone.answer(probe, results.Already(0, 1))
+    assert commands(lone) == [put(1, 2, B)]
+
+
+def test_lost_link_goes_on_in_the_same_epoch() -> None:
+    """SVC-2 SVC-8"""
+    lone = opened().down()
+    assert commands(lone) == [put(0, 1, A)]
+
+
+def test_unopened_opens_again_and_numbers_anew_what_is_unsettled() -> None:
+    """SVC-2"""
+    lone = opened(40)
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    lone.ask(Produce(2, "t", 2, B))
+    lone.answer(lone.call, errors.Unopened("t", "p"))
+    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0)]
+    lone.answer(lone.call, results.Opened(8, 0, 2))
+    assert commands(lone) == [put(0, 2, B, epoch=8)]
+
+
+def test_node_that_has_forgotten_what_it_acknowledged_is_begun_with_anew() -> None:
+    lone = opened(40)
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    lone.ask(Produce(2, "t", 2, B))
+    lone.answer(lone.call, errors.Gap(0))
+    lone.answer(lone.call, results.Opened(8, 0, 1))
+    assert commands(lone) == [put(0, 2, B, epoch=8)]
+
+
+def test_fenced_tells_all_who_wait_and_all_who_come() -> None:
+    """SVC-8"""
+    lone = opened()
+    first = lone.call
+    lone.ask(Produce(2, "t", 2, B))
+    why = errors.Fenced(9)
+    assert lone.answer(first, why).told == [NotStored(1, why), NotStored(2, why)]
+    lone.ask(Produce(3, "t", 1, C))
+    assert (lone.told, lone.sent) == ([NotStored(3, why)], [])
+
+
+def test_refused_open_fails_what_waits_and_is_tried_again_later() -> None:
+    """SVC-7"""
+    lone = Lone().start().ask(Produce(1, "t", 1, A))
+    why = errors.TooMany("topics", 1)
+    assert lone.answer(lone.call, why).told == [NotStored(1, why)]
+    lone.ask(Produce(2, "t", 2, B))
+    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0)]
+
+
+def test_refused_batch_leaves_no_hole() -> None:
+    """SVC-7: what is behind it is numbered anew, under an epoch in which old numbers do no harm."""
+    lone = opened()
+    first = lone.call
+    second = lone.ask(Produce(2, "t", 2, B)).call
+    lone.ask(Produce(3, "t", 1, C))
+    why = errors.TooLarge("bytes", 1)
+    assert lone.answer(second, why).told == []
+    assert lone.answer(first, results.Appended(0, 1, True)).told == [
+        Stored(1, 0, True),
+        NotStored(2, why),
+    ]
+    assert commands(lone) == [do.OpenProducer("t", "p", "life.1", 0)]
+    lone.answer(lone.call, results.Opened(8, 1, 1))
+    assert commands(lone) == [put(1, 1, C, epoch=8)]
+
+
+def test_busy_node_is_left_alone_for_a_while() -> None:
+    """SVC-7"""
+    lone = opened()
+    first = lone.call
+    second = lone.ask(Produce(2, "t", 2, B)).call
+    assert lone.answer(first, errors.Overloaded("calls")).sent == []
+    assert lone.answer(second, errors.Gap(0)).sent == []
+    lone.wait(0.6)
+    assert commands(lone) == [put(0, 1, A)]
+
+
+# What survives.
+
+
+def test_durable_client_writes_down_what_it_puts_and_under_which_numbers() -> None:
+    """SVC-2"""
+    lone = Lone(durable=True).start()
+    assert lone.records == [Named("p")]
+    lone.ask(Produce(1, "t", 1, A))
+    assert lone.records == [Queued("t", 0, 1, 0, A)]
+    lone.answer(lone.call, results.Opened(7, 40, 3))
+    assert lone.records == [Based("t", 3, 0, 40)]
+    (sent,) = [each for each in lone.outputs if isinstance(each, Send)]
+    (based,) = [each for each in lone.outputs if isinstance(each, Append)]
+    assert sent.after == based.number == 3
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    lone.ask(Produce(2, "t", 2, B))
+    assert lone.records == [Queued("t", 1, 2, 1, B)]
+
+
+def test_next_life_drops_what_the_node_has_and_sends_the_rest() -> None:
+    """SVC-2"""
+    queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 0, B)]
+    lone = Lone(durable=True, life="next").start(Named("p"), *queued, Queued("t", 3, 1, 1, C))
+    assert commands(lone) == [do.OpenProducer("t", "p", "next", 0)]
+    lone.answer(lone.call, results.Opened(8, 43, 3))
+    assert commands(lone) == [put(43, 1, C, epoch=8)]
+    lone.ask(Produce(1, "t", 1, A))
+    assert commands(lone) == [put(44, 1, A, epoch=8)]
+
+
+def test_what_somebody_else_put_under_our_name_is_not_taken_for_ours() -> None:
+    """SVC-2: a directory restored from an older copy, or another one with the same name."""
+    lone = Lone(durable=True).start(Named("p"), Based("t", 3, 0, 40), Settled("t", 2))
+    lone.ask(Produce(1, "t", 1, A))
+    lone.answer(lone.call, results.Opened(8, 50, 3))
+    assert commands(lone) == [put(50, 1, A, epoch=8)]
+
+
+def test_next_life_puts_its_outbox_to_a_topic_that_was_made_anew() -> None:
+    """SVC-2"""
+    queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
+    lone = Lone(durable=True, life="next").start(Named("p"), *queued)
+    lone.answer(lone.call, results.Opened(8, 0, 4))
+    assert commands(lone) == [put(0, 2, B, epoch=8)]
+    assert lone.records == [Based("t", 4, 1, 0)]
+
+
+def test_settled_batches_are_given_back_when_all_is_quiet() -> None:
+    """SVC-9"""
+    lone = opened(40, durable=True)
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    lone.wait(1.0)
+    (taken,) = [each for each in lone.outputs if isinstance(each, Snapshot)]
+    assert taken.state == ClientState("p", (Based("t", 1, 0, 40), Settled("t", 1)))
+    assert taken.number == 3
+    restored = Lone(durable=True, life="next").start(taken.state)
+    assert restored.sent == []
+    restored.ask(Produce(1, "t", 2, B))
+    assert restored.records == [Queued("t", 1, 2, 1, B)]
+
+
+def test_busy_outbox_is_given_back_without_what_is_unsettled() -> None:
+    """SVC-9"""
+    lone = opened(durable=True)
+    taken: list[Snapshot] = []
+    ticket = 1
+    while not taken:
+        ticket += 1
+        lone.answer(lone.call, results.Appended(ticket, 1, True)).ask(Produce(ticket, "t", 1, C))
+        taken = [each for each in lone.outputs if isinstance(each, Snapshot)]
+    last = Queued("t", ticket - 1, 1, ticket - 1, C)
+    assert [each.state for each in taken] == [
+        ClientState("p", (Based("t", 1, 0, 0), Settled("t", ticket - 1), last))
+    ]
+    next_life = Lone(durable=True, life="next").start(taken[0].state)
+    next_life.answer(next_life.call, results.Opened(8, ticket - 1, 1))
+    assert commands(next_life) == [put(ticket - 1, 1, C, epoch=8)]
+
+
+def test_client_that_will_never_come_back_closes_its_producers() -> None:
+    """SVC-9"""
+    lone = opened()
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    lone.ask(Finish(9, forget=True))
+    assert commands(lone) == [do.CloseProducer("t", "p", 7)]
+    assert lone.answer(lone.call, results.ProducerClosed(False)).told == [AllDone(9)]
+    assert lone.ask(Finish(10, forget=False)).told == [AllDone(10)]
+    assert NODE in lone.session.watched

@@ -1,0 +1,243 @@
+"""Reading, by its exact effects."""
+
+from __future__ import annotations
+
+from oncecast.pubsub import commands as do
+from oncecast.pubsub import errors, results
+from oncecast.pubsub.retention import Policy
+from oncecast.session import reading
+from oncecast.session.frames import Fetch, FlowEnded, Look, TopicView, View
+from oncecast.session.local import (
+    Again,
+    Arrived,
+    Ended,
+    Finished,
+    Leave,
+    Move,
+    Positioned,
+    Read,
+    Settle,
+    Skipped,
+    Want,
+)
+from tests.session.lone import Lone, chunk
+
+WINDOW = reading.WINDOW_BYTES
+
+
+def attached(*, cursor: int = 5) -> Lone:
+    lone = Lone().start().ask(Read("t", "s"))
+    assert lone.call.command == do.Attach("t", "s", "life")
+    return lone.answer(lone.call, results.Attached(3, cursor, 0, 9, 0, 1))
+
+
+def told(lone: Lone) -> list[tuple[int, bytes, bool]]:
+    """Offset, value and mark of what arrived."""
+    return [
+        (message.offset, message.value, message.redelivered)
+        for event in lone.told
+        if isinstance(event, Arrived)
+        for message in event.messages
+    ]
+
+
+def test_reading_begins_at_the_cursor() -> None:
+    """SVC-3"""
+    lone = attached()
+    assert lone.told == [Positioned("t", "s", 5, 9)]
+    assert lone.fetch == Fetch("t", "s", 3, 5, 5, 100, WINDOW)
+
+
+def test_messages_arrive_in_order_and_once() -> None:
+    """SVC-3"""
+    lone = attached()
+    assert told(lone.deliver(3, chunk(5, b"a", b"b"))) == [(5, b"a", False), (6, b"b", False)]
+    assert told(lone.deliver(3, chunk(5, b"a", b"b"))) == []
+    assert told(lone.deliver(3, chunk(5, b"a", b"b", b"c"))) == [(7, b"c", False)]
+    assert lone.sent == []
+
+
+def test_stale_delivery_is_dropped() -> None:
+    """SVC-3"""
+    lone = attached()
+    assert lone.deliver(2, chunk(5, b"a")).outputs == []
+
+
+def test_gap_is_fetched_again_once() -> None:
+    """SVC-3 SVC-13"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    lone.deliver(3, chunk(7, b"c"))
+    # The first only renews the credit: the node cannot know that something is missing.
+    assert [each.offset for each in lone.sent if isinstance(each, Fetch)] == [6, 6]
+    assert lone.told == []
+    assert lone.deliver(3, chunk(8, b"d")).outputs == []
+
+
+def test_what_may_have_been_seen_is_marked() -> None:
+    """SVC-11"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b"), suspect_below=6)
+    assert told(lone) == [(5, b"a", True), (6, b"b", False)]
+
+
+def test_silence_is_followed_by_another_fetch() -> None:
+    """SVC-3 SVC-13"""
+    lone = attached().wait(0.6)
+    assert lone.fetch.offset == 5
+
+
+def test_lost_link_goes_on_by_a_fetch_in_the_same_epoch() -> None:
+    """SVC-8 SVC-11"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    lone.ask(Want("t", "s", 6, 6)).down()
+    assert lone.sent == [Fetch("t", "s", 3, 6, 6, 100, WINDOW)]
+
+
+def test_credit_is_renewed_when_half_of_it_was_used() -> None:
+    """SVC-3"""
+    lone = attached(cursor=0)
+    lone.deliver(3, chunk(0, *[b"x"] * 60))
+    assert lone.ask(Want("t", "s", 49, 0)).sent == []
+    lone.ask(Want("t", "s", 50, 0))
+    assert (lone.fetch.offset, lone.fetch.messages) == (60, 90)
+
+
+def test_acks_ride_in_a_fetch_or_share_a_call() -> None:
+    """SVC-3"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b"))
+    lone.ask(Want("t", "s", 6, 6)).wait(0.15)
+    assert lone.fetch.ack == 6
+    lone.ask(Want("t", "s", 7, 7)).wait(0.15)
+    assert lone.call.command == do.Ack("t", "s", 3, 7)
+
+
+def test_settled_when_the_node_says_so() -> None:
+    """SVC-3"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b"))
+    lone.ask(Settle(9, "t", "s", 7, 6))
+    assert lone.call.command == do.Ack("t", "s", 3, 6)
+    assert lone.answer(lone.call, results.Acked(6)).told == [Finished(9, results.Acked(6))]
+
+
+def test_handed_back_comes_again_and_is_marked() -> None:
+    """SVC-3"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b", b"c"))
+    lone.ask(Again("t", "s", 6, 7))
+    assert lone.fetch.offset == 6
+    assert told(lone.deliver(3, chunk(8, b"d"))) == []
+    assert told(lone.deliver(3, chunk(6, b"b", b"c"))) == [(6, b"b", True), (7, b"c", False)]
+
+
+def test_own_seek_goes_on_in_the_new_epoch() -> None:
+    """SVC-1"""
+    lone = attached()
+    lone.ask(Move(9, "t", "s", do.FromEarliest()))
+    assert lone.call.command == do.Seek("t", "s", do.FromEarliest(), 0, "life.1", 3)
+    call = lone.call
+    # What the node says of it before its answer comes is no news.
+    assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 0))).outputs == []
+    lone.answer(call, results.Sought(4, 0, False))
+    assert lone.told == [Positioned("t", "s", 0, 9), Finished(9, results.Sought(4, 0, False))]
+    assert lone.fetch == Fetch("t", "s", 4, 0, 0, 100, WINDOW)
+    assert lone.deliver(3, chunk(5, b"a")).outputs == []
+
+
+def test_seek_of_somebody_else_moves_the_reader() -> None:
+    """SVC-3"""
+    lone = attached()
+    lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2)))
+    assert lone.told == [Positioned("t", "s", 2, 9)]
+    assert lone.fetch == Fetch("t", "s", 4, 2, 2, 100, WINDOW)
+    assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2))).outputs == []
+
+
+def test_fenced_reader_is_told_and_stops() -> None:
+    """SVC-8"""
+    lone = attached()
+    assert lone.hear(FlowEnded("t", "s", 2, errors.Fenced(4))).outputs == []
+    assert lone.hear(FlowEnded("t", "s", 3, errors.Fenced(4))).told == [
+        Ended("t", "s", errors.Fenced(4))
+    ]
+    assert lone.deliver(3, chunk(5, b"a")).outputs == []
+    assert lone.wait(30.0).sent == []
+
+
+def test_refused_attach_is_the_end() -> None:
+    """SVC-7"""
+    lone = Lone().start().ask(Read("t", "s"))
+    why = errors.NotSubscribed("t", "s")
+    assert lone.answer(lone.call, why).told == [Ended("t", "s", why)]
+
+
+def test_damaged_delivery_is_fetched_again_and_at_last_reported() -> None:
+    """SVC-10"""
+    lone = attached()
+    good = chunk(5, b"a")
+    bad = type(good)(5, 0, 1, "p", 5, good.batch[:-1] + b"?")
+    for _ in range(reading.DAMAGED_MAX - 1):
+        assert lone.deliver(3, bad).fetch.offset == 5
+    (ended,) = lone.deliver(3, bad).told
+    assert isinstance(ended, Ended)
+    assert isinstance(ended.why, errors.BadBatch)
+
+
+def test_leaving_acknowledges_and_says_what_was_handed_out() -> None:
+    """SVC-11"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b", b"c"))
+    lone.ask(Leave(9, "t", "s", 7, 6))
+    ack = lone.call
+    assert ack.command == do.Ack("t", "s", 3, 6)
+    detach = lone.answer(ack, results.Acked(6)).call
+    assert detach.command == do.Detach("t", "s", 3, 7)
+    done = results.Detached(7)
+    assert lone.answer(lone.call, done).told == [Finished(9, done)]
+    assert lone.deliver(3, chunk(8, b"d")).outputs == []
+
+
+# Own books (E3), and what is gone.
+
+
+def test_own_offset_is_where_reading_begins() -> None:
+    """SVC-3"""
+    lone = Lone().start().ask(Read("t", "s", 7))
+    lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
+    assert lone.told == [Positioned("t", "s", 7, 9)]
+    assert lone.fetch == Fetch("t", "s", 3, 7, 7, 100, WINDOW)
+
+
+def test_own_offset_before_the_cursor_goes_back() -> None:
+    """SVC-3"""
+    lone = Lone().start().ask(Read("t", "s", 2))
+    lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
+    seek = lone.call
+    assert seek.command == do.Seek("t", "s", do.FromOffset(2), 0, "life.1", 3)
+    lone.answer(seek, results.Sought(4, 4, False))
+    assert lone.told == [Positioned("t", "s", 4, 9), Skipped("t", "s", 2, 4)]
+    assert {each.offset for each in lone.sent if isinstance(each, Fetch)} == {4}
+
+
+def test_own_offset_behind_the_end_is_refused() -> None:
+    """SVC-7"""
+    lone = Lone().start().ask(Read("t", "s", 10))
+    lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
+    assert lone.told == [Ended("t", "s", errors.OutOfRange(9))]
+
+
+def test_what_the_policy_let_go_is_reported_in_its_place() -> None:
+    """SVC-9"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    lone.deliver(3, chunk(8, b"d"))
+    lone.wait(0.6)
+    (look,) = [each for each in lone.sent if isinstance(each, Look)]
+    topic = TopicView("t", 1, 8, 9, 0, Policy(), (), 0)
+    assert lone.hear(View(look.id, (topic,), False, "node", "1")).told == []
+    lone.ask(Want("t", "s", 6, 6))
+    assert lone.told == [Skipped("t", "s", 6, 8)]
+    assert told(lone.deliver(3, chunk(8, b"d"))) == [(8, b"d", False)]

@@ -17,7 +17,8 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.session import local
 from oncecast.session.calls import Calls, longest_wait
 from oncecast.session.frames import Answer, Delivery, FlowEnded, Look, View
-from oncecast.session.producing import Based, Flow, Outgoing, Queued, Settled
+from oncecast.session.outbox import Based, Outgoing, Queued, Settled
+from oncecast.session.producing import Flow
 from oncecast.session.reading import Reader
 
 READ_AHEAD = 16_384  # messages of a subscription that wait at the client

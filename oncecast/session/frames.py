@@ -56,7 +56,7 @@ class Fetch(Value):
     this client and epoch and what was sent since renews the credit, and what is under way is not
     sent again. The same `offset` again, or an earlier one, has it sent again from there. Credit
     counts from `offset`: messages before `offset + messages` and about `bytes` of batches. It is
-    worth a call by itself: the Get of the requirements with the Ack of the one before in it (SVC-3).
+    worth a call by itself: the Get of the requirements, with the Ack of the one before (SVC-3).
     """
 
     topic: str

@@ -17,71 +17,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oncecast.kernel.protocol import Value
 from oncecast.pubsub.commands import CloseProducer, OpenProducer, Put
 from oncecast.pubsub.errors import AnyRefusal, Fenced, Gap, Overloaded, Refusal, Unopened
 from oncecast.pubsub.results import Already, Appended, Done, Opened
 from oncecast.session.frames import Call
 from oncecast.session.local import NotStored, Outcome, Stored
+from oncecast.session.outbox import Based, Outgoing, Queued, Record, Settled
 
 if TYPE_CHECKING:
     from oncecast.session.client import ClientSession
 
 WINDOW_BATCHES, WINDOW_BYTES = 256, 8 * 1024 * 1024  # under way at once
-
-
-# What a durable client writes down.
-
-
-class Queued(Value):
-    """A batch in the outbox. All before `settled` needs no care any more."""
-
-    topic: str
-    number: int
-    count: int
-    settled: int
-    batch: bytes
-
-
-class Based(Value):
-    """In topic life `topic_id`, message `number` has this sequence, and so on from there."""
-
-    topic: str
-    topic_id: int
-    number: int
-    sequence: int
-
-
-class Settled(Value):
-    topic: str
-    number: int
-
-
-class Outgoing:
-    """A batch that is not settled. `record` holds it in the outbox."""
-
-    __slots__ = (
-        "batch",
-        "count",
-        "flow",
-        "ids",
-        "led",
-        "number",
-        "record",
-        "refused",
-        "sent",
-        "ticket",
-    )
-
-    def __init__(
-        self, flow: Flow, ticket: int, number: int, count: int, batch: bytes, record: int = 0
-    ) -> None:
-        self.flow, self.ticket, self.record = flow, ticket, record
-        self.number, self.count, self.batch = number, count, batch
-        self.ids: list[int] = []  # of the calls that carried it
-        self.sent = ticket == 0  # ever; what is restored may have been
-        self.led = 0  # the last of them, if all before it was settled by then
-        self.refused: AnyRefusal | None = None
 
 
 class Flow:
@@ -342,7 +288,7 @@ class Flow:
             return None
         return CloseProducer(self.topic, self._session.producer, self.epoch)
 
-    def restore(self, record: Queued | Based | Settled) -> None:
+    def restore(self, record: Record) -> None:
         match record:
             case Queued(_, number, count, settled, batch):
                 self.number = number + count
@@ -358,7 +304,7 @@ class Flow:
         for number in [each for each in self.unsettled if each < settled]:
             del self.unsettled[number]
 
-    def records(self) -> list[Queued | Based | Settled]:
+    def records(self) -> list[Record]:
         """What restores this flow: the same that it once appended, without what is settled."""
         base = Based(self.topic, self.topic_id, 0, self.shift)
         queued = [

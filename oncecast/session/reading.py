@@ -1,12 +1,9 @@
 """Reading for one subscription: each offset once and in order, whatever the network repeats.
 
 Attach once, then fetch: deliveries are checked against the epoch and the offset that must come
-next. What is stale or repeated is dropped, what is missing is fetched again. After a lost link the same
-epoch goes on by a Fetch, never by an Attach: should a newer life read by now, this one is told so,
-and does not take the subscription back.
-
-Credit is renewed when half of the window was taken. Acks ride in a Fetch when one is due; otherwise
-they go as a call, one at a time.
+next. What is stale or repeated is dropped, what is missing is fetched again. After a lost link the
+same epoch goes on by a Fetch, never by an Attach: should a newer life read by now, this one is told
+so, and does not take the subscription back. Credit is renewed when half of the window was taken.
 """
 
 from __future__ import annotations
@@ -16,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from oncecast.pubsub import batch
 from oncecast.pubsub.batch import BadBatch, Message
-from oncecast.pubsub.commands import Ack, Attach, Detach, FromOffset, Seek, Start
+from oncecast.pubsub.commands import Attach, Detach, FromOffset, Seek, Start
 from oncecast.pubsub.errors import AnyRefusal, OutOfRange, Overloaded, Refusal, Repositioned
 from oncecast.pubsub.errors import BadBatch as Unreadable
 from oncecast.pubsub.results import Acked, Attached, Sought
+from oncecast.session.acks import Acks
 from oncecast.session.calls import Then
 from oncecast.session.frames import Chunk, Delivery, Fetch, FlowEnded, Look, View
 from oncecast.session.local import (
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
     from oncecast.session.client import ClientSession
 
 WINDOW_BYTES = 8 * 1024 * 1024
-ACK_DELAY = 0.1  # acks of so long share a call
 DAMAGED_MAX = 3  # deliveries of one offset that cannot be read, before we believe it
 
 
@@ -60,12 +57,7 @@ class Reader:
         self._end_of_topic = 0
         self._expected = 0  # the offset that must come next
         self._handed = 0  # taken by the application: all before it
-        self._ack = 0  # acknowledged by the application: all before it
-        self._told = 0  # of that, what was sent
-        self._confirmed = 0  # of that, what the node has answered for
-        self._ack_due = NEVER
-        self._acking = False
-        self._settling: list[tuple[int, int]] = []  # tickets, and the ack that each waits for
+        self._acks = self._new_acks(0)
         self._suspect_below = 0
         self._fetched = self._limit = -1  # the offset of the last Fetch, and where its credit ends
         self._bytes_limit = 0  # and how many bytes it allows in all
@@ -110,13 +102,18 @@ class Reader:
             self._end(outcome)
 
     def _position(self, offset: int) -> None:
-        self._expected = self._handed = self._ack = offset
-        self._told = self._confirmed = 0
+        self._expected = self._handed = offset
+        self._acks.void(Acked(offset))
+        self._acks = self._new_acks(offset)
         self._fetched = self._gap = -1
         self._skip = 0
         self._forget_queued()
         end = self._end_of_topic = max(self._end_of_topic, offset)
         self._session.emit(Positioned(self.topic, self.subscription, offset, end), after=0)
+
+    def _new_acks(self, offset: int) -> Acks:
+        where = (self.topic, self.subscription, self.epoch, offset)
+        return Acks(self._session, *where, self._ack_refused)
 
     def _forget_queued(self) -> None:
         self._queued.clear()
@@ -129,11 +126,11 @@ class Reader:
         offset, room = self._expected, WINDOW_BYTES - self._queued_bytes
         credit = self._handed + self._window - offset
         fetch = Fetch(
-            self.topic, self.subscription, self.epoch, offset, self._ack, credit, max(room, 0)
+            self.topic, self.subscription, self.epoch, offset, self._acks.upto, credit, max(room, 0)
         )
         session.send(session.node, fetch, after=0)
         self._fetched, self._limit, self._bytes_limit = offset, offset + credit, self._bytes + room
-        self._told, self._ack_due = self._ack, NEVER
+        self._acks.carried()
         self._wait()
 
     def _refetch(self) -> None:
@@ -218,7 +215,7 @@ class Reader:
 
     def want(self, want: Want | Settle | Leave) -> None:
         self._handed = max(self._handed, min(want.handed, self._expected))
-        self._ack = max(self._ack, min(want.ack, self._handed))
+        self._acks.advance(min(want.ack, self._handed))
         while self._queued and self._queued[0][0] <= self._handed:
             self._queued_bytes -= self._queued.popleft()[1]
         if not self.epoch:
@@ -229,41 +226,16 @@ class Reader:
         if gained >= self._window // 2 or gained_bytes >= WINDOW_BYTES // 2:
             self._fetch()
         else:
-            self._ack_soon()
-
-    def _ack_soon(self) -> None:
-        if self._ack > self._told and self._ack_due == NEVER:
-            self._ack_due = self._session.now + ACK_DELAY
-            self._session.due(self._ack_due)
+            self._acks.soon()
 
     def settle(self, settle: Settle) -> None:
         self.want(settle)
-        self._settling.append((settle.ticket, min(settle.ack, self._ack)))
-        self._confirm()
+        self._acks.settle(settle.ticket, settle.ack)
 
-    def _confirm(self) -> None:
-        """Have the node say that it knows what was acknowledged."""
-        waiting = self._settling
-        self._settling = [each for each in waiting if each[1] > self._confirmed]
-        for ticket, ack in waiting:
-            if ack <= self._confirmed:
-                self._session.emit(Finished(ticket, Acked(self._confirmed)), after=0)
-        if self._settling:
-            self._call_ack()
-
-    def _call_ack(self) -> None:
-        if not self._acking and self.epoch:
-            self._acking, self._told = True, self._ack
-            ack = Ack(self.topic, self.subscription, self.epoch, self._ack)
-            self._session.calls.do(ack, self._acked)
-
-    def _acked(self, outcome: Outcome) -> None:
-        self._acking = False
+    def _ack_refused(self, acks: Acks, outcome: Outcome) -> None:
+        if acks is not self._acks or self.ended:
+            return  # of before a move
         match outcome:
-            case Acked(cursor):
-                self._confirmed = max(self._confirmed, cursor)
-                self._confirm()
-                self._ack_soon()
             case Repositioned(epoch, cursor):
                 self._repositioned(epoch, cursor)
             case Refusal():
@@ -272,7 +244,7 @@ class Reader:
                 raise AssertionError(f"{outcome} is no answer to an ack")
 
     def again(self, again: Again) -> None:
-        if self.epoch and self._ack <= again.offset < self._expected:
+        if self.epoch and self._acks.upto <= again.offset < self._expected:
             self._suspect_below = max(self._suspect_below, again.handed)
             self._expected = self._handed = again.offset
             self._forget_queued()
@@ -314,14 +286,7 @@ class Reader:
             return  # our own seek will tell where to, or it was told already
         self.epoch = epoch
         self._position(cursor)
-        self._confirm_moved()
         self._fetch()
-
-    def _confirm_moved(self) -> None:
-        """Acks of before the move are void: nobody need wait for them."""
-        for ticket, _ in self._settling:
-            self._session.emit(Finished(ticket, Acked(self._expected)), after=0)
-        self._settling.clear()
 
     def flow_ended(self, ended: FlowEnded) -> None:
         if ended.epoch != self.epoch:
@@ -367,18 +332,17 @@ class Reader:
     def tick(self, now: float) -> None:
         if not self.epoch or self._leaving is not None:
             return
-        if now >= self._ack_due:
-            self._ack_due = NEVER
+        if now >= self._acks.due:
             if self._expected > self._fetched:
                 self._fetch()
             else:
-                self._call_ack()
+                self._acks.call()
         if now >= self._due:
             self._attempts += 1
             if self._gap == self._expected:
                 self._ask_first()
             self._refetch()
-        self._session.due(min(self._due, self._ack_due))
+        self._session.due(min(self._due, self._acks.due))
 
     def leave(self, leave: Leave) -> None:
         self._leaving = leave
@@ -392,19 +356,17 @@ class Reader:
         assert leave is not None
         session, epoch = self._session, self.epoch
         detach = Detach(self.topic, self.subscription, epoch, self._handed)
-        ack = Ack(self.topic, self.subscription, epoch, self._ack)
 
         def acked(outcome: Outcome) -> None:
             session.calls.do(detach, self._finishing(leave.ticket), leave.timeout)
 
         self._over()
-        session.calls.do(ack, acked, leave.timeout)
+        session.calls.do(self._acks.command(), acked, leave.timeout)
 
     def _end(self, why: AnyRefusal) -> None:
         if not self.ended:
             self._over()
-            for ticket, _ in self._settling:
-                self._session.emit(Finished(ticket, why), after=0)
+            self._acks.void(why)
             if self._leaving is not None:
                 self._session.emit(Finished(self._leaving.ticket, why), after=0)
             self._session.emit(Ended(self.topic, self.subscription, why), after=0)

@@ -21,7 +21,7 @@ from oncecast.runtime.trace import Step
 from oncecast.session import local
 from oncecast.session.client import ClientSession
 from oncecast.session.inbox import Inbox
-from oncecast.session.producing import Queued
+from oncecast.session.outbox import Queued
 
 NODE = NodeId("node")
 TOPIC = "topic"

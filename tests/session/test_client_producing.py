@@ -9,7 +9,7 @@ from oncecast.session import producing
 from oncecast.session.client import ClientState, Named
 from oncecast.session.frames import Call
 from oncecast.session.local import AllDone, Finish, NotStored, Produce, Stored
-from oncecast.session.producing import Based, Queued, Settled
+from oncecast.session.outbox import Based, Queued, Settled
 from tests.session.lone import NODE, Lone, packed
 
 A, B, C = packed(b"a"), packed(b"b1", b"b2"), packed(b"c")

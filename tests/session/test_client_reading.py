@@ -123,6 +123,20 @@ def test_settled_when_the_node_says_so() -> None:
     assert lone.answer(lone.call, results.Acked(6)).told == [Finished(9, results.Acked(6))]
 
 
+def test_ack_of_before_a_move_confirms_nothing_after_it() -> None:
+    """SVC-3"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b", b"c"))
+    old = lone.ask(Settle(9, "t", "s", 8, 8)).call
+    lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2)))
+    assert Finished(9, results.Acked(2)) in lone.told
+    lone.deliver(4, chunk(2, b"x", b"y"))
+    new = lone.ask(Settle(10, "t", "s", 4, 4)).call
+    assert new.command == do.Ack("t", "s", 4, 4)
+    assert lone.answer(old, results.Acked(8)).told == []
+    assert lone.answer(new, results.Acked(4)).told == [Finished(10, results.Acked(4))]
+
+
 def test_handed_back_comes_again_and_is_marked() -> None:
     """SVC-3"""
     lone = attached()

@@ -1,0 +1,70 @@
+"""docs/api.md has every call, every option and every error, and no other."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+import oncecast
+from oncecast.client import errors
+from oncecast.client.client import Client
+from oncecast.client.subscription import Subscription
+from oncecast.pubsub.errors import AnyRefusal
+from tests.client.test_blocking import ONLY_ASYNC
+from tools.check_docs import ROOT
+
+PAGE = (ROOT / "docs" / "api.md").read_text()
+INSIDE = {"arrived", "ended", "fail", "positioned", "ready", "skipped", "take_arrived"}
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "hidden"),
+    [(Client, {*ONLY_ASYNC, "session_request"}), (Subscription, INSIDE)],
+)
+def test_calls_are_documented_with_their_parameters(kind: type, hidden: set[str]) -> None:
+    """SVC-1"""
+    told = section(kind.__name__)
+    for name, member in inspect.getmembers(kind, inspect.isfunction):
+        if name.startswith("_") or name in hidden:
+            continue
+        call = re.search(rf"`{name}\((?P<parameters>.*?)\)`", told)
+        assert call, f"{name} is not in the page"
+        parameters = [each.split("=")[0].strip() for each in call["parameters"].split(", ") if each]
+        assert parameters == list(inspect.signature(member).parameters)[1:]
+
+
+def test_options_are_documented() -> None:
+    """SVC-1"""
+    options = [name for name in inspect.signature(Client).parameters if name != "address"]
+    head = PAGE.split("\n## Client\n")[0]
+    assert re.findall(r"^\| `(\w+)` \| (?:none|`|\d)", head, re.MULTILINE) == options
+
+
+def test_errors_are_documented_with_their_codes() -> None:
+    """SVC-7"""
+    kinds = [
+        kind
+        for _, kind in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(kind, errors.OncecastError) and kind is not errors.OncecastError
+    ]
+    told = dict(re.findall(r"^\| `(\w+)` \| `([\w-]+)` \|", section("Errors"), re.MULTILINE))
+    assert told == {kind.__name__: kind.code for kind in kinds}
+    assert len(set(told.values())) == len(told)
+
+
+def test_every_refusal_has_its_exception() -> None:
+    """SVC-7"""
+    assert set(errors.BY_REFUSAL) == set(AnyRefusal.__args__)
+
+
+def test_public_names_are_there() -> None:
+    for name in oncecast.__all__:
+        assert getattr(oncecast, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = oncecast.nonsense

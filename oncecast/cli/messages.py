@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import os
 import sys
@@ -97,6 +96,8 @@ async def run_put(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def _put(client: Client, arguments: argparse.Namespace, values: list[bytes]) -> bool:
+    import asyncio
+
     topic, headers = arguments.topic, dict(arguments.headers) or None
     puts = (client.put(topic, value, arguments.key, headers, arguments.timeout) for value in values)
     receipts = await asyncio.gather(*puts)
@@ -121,6 +122,8 @@ async def _to_put(words: list[str]) -> AsyncIterator[list[bytes]]:
 
 async def _read() -> bytes:
     """Some of standard input, read in a thread that nobody waits for: Ctrl-C ends the command."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     result: asyncio.Future[bytes] = loop.create_future()
 
@@ -165,6 +168,8 @@ async def _arriving(
     subscription: Subscription, arguments: argparse.Namespace
 ) -> AsyncIterator[list[Message] | str]:
     """Messages until there are enough or time is over; a text in the place of what is gone."""
+    import asyncio
+
     from oncecast.client.errors import MessagesLost
 
     loop = asyncio.get_running_loop()

@@ -134,13 +134,16 @@ class Client:
                 cluster=self._cluster,
                 connect_timeout=self._connect_timeout,
             )
-            self._putting = Putting(self._runtime.request, zstd=self._zstd)
+            runtime = self._runtime
+            self._putting = Putting(runtime.request, runtime.send_now, zstd=self._zstd)
             self._handlers = self._events()
             await self._runtime.__aenter__()
         except BaseException:
             self._close_state()
             raise
-        self.put_nowait = self._putting.put_nowait  # type: ignore[method-assign]  # one call less
+        # One call less for each message.
+        self.put_nowait = self._putting.put_nowait  # type: ignore[method-assign]
+        self.put = self._putting.put  # type: ignore[method-assign]
         self._closed, self._running = None, True
         return self
 

@@ -205,6 +205,10 @@ class ClientRuntime(Runtime):
                 raise NotConnected(f"{link.peer}: {link.problem or 'no answer'}")
             await asyncio.wait([link.linked], timeout=DIAL_PAUSE)
 
+    def send_now(self) -> None:
+        """Write what was sent, without waiting for the end of the turn."""
+        self._transport.flush()
+
     def _broke(self, ended: asyncio.Future[None]) -> None:
         """A disk that fails, or a bug: whoever waits must not wait for ever."""
         error = ended.exception()

@@ -80,10 +80,16 @@ class Parcel:
 
 
 class Putting:
-    """`request` is where batches go."""
+    """`request` is where batches go; `send` lets them leave without another turn of the loop."""
 
-    def __init__(self, request: Callable[[Value], None], *, zstd: int | None = None) -> None:
-        self._request, self._zstd = request, zstd
+    def __init__(
+        self,
+        request: Callable[[Value], None],
+        send: Callable[[], object],
+        *,
+        zstd: int | None = None,
+    ) -> None:
+        self._request, self._send, self._zstd = request, send, zstd
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Parcel] = {}  # by topic: still taking
         self._flying: dict[int, Parcel] = {}  # by ticket: with the session
@@ -120,18 +126,17 @@ class Putting:
         self,
         topic: str,
         value: bytes,
-        key: bytes | None,
-        headers: Mapping[str, bytes] | None,
-        timeout: float | None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        timeout: float | None = None,
     ) -> Receipt:
-        if self._bytes >= BUFFER_BYTES:
-            await self.wait_for_room(timeout)
         parcel = self._open.get(topic)
         if parcel is None:
-            parcel = self._begin(topic)
-        index = len(parcel)
+            if self._bytes >= BUFFER_BYTES:
+                await self.wait_for_room(timeout)
+            parcel = self._open.get(topic) or self._begin(topic)
         waiter: asyncio.Future[Receipt] = self._loop.create_future()
-        self._add(parcel, value, key, headers, (waiter, index))
+        self._add(parcel, value, key, headers, waiter)
         if timeout is None:
             return await waiter
         try:
@@ -151,7 +156,7 @@ class Putting:
             if self._bytes >= BUFFER_BYTES:
                 await self.wait_for_room(timeout)
             self._put_some(topic, values[start : min(start + CHUNK, len(values) - 1)])
-        return await self.put(topic, values[-1], None, None, timeout)
+        return await self.put(topic, values[-1], timeout=timeout)
 
     def _put_some(self, topic: str, values: Sequence[bytes]) -> None:
         size = sum(map(len, values))
@@ -185,12 +190,13 @@ class Putting:
         value: bytes,
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
-        waiter: tuple[asyncio.Future[Receipt], int] | None = None,
+        waiter: asyncio.Future[Receipt] | None = None,
     ) -> None:
         """A message that is waited for, or has more than a value."""
-        if type(value) is bytes and len(value) > PAYLOAD_BYTES_MAX:
-            raise too_large(len(value))
+        index = len(parcel)
         if key is None and headers is None and type(value) is bytes:
+            if len(value) > PAYLOAD_BYTES_MAX:
+                raise too_large(len(value))
             parcel.values.append(value)
             parcel.bytes += MESSAGE_BYTES + len(value)
         else:
@@ -199,9 +205,9 @@ class Putting:
             except Oversized as error:
                 raise PayloadTooLarge(str(error)) from None
         if waiter is not None:
-            parcel.waiters.append(waiter)
+            parcel.waiters.append((waiter, index))
         if parcel.bytes > CUT_BYTES:
-            self._full(parcel)
+            self._cut(parcel)
 
     def put_later(self, *message: Any) -> None:
         """As `put_nowait`, and `flush` tells also that it could not be taken."""
@@ -225,6 +231,7 @@ class Putting:
         self._due = False
         if len(self._flying) < FLYING:
             self._cut_all()
+            self._send()
 
     def _cut_all(self) -> None:
         for parcel in list(self._open.values()):

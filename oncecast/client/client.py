@@ -26,12 +26,13 @@ from oncecast.client.errors import (
     Closed,
     NotConnected,
     OncecastError,
-    TimedOut,
     raised,
 )
 from oncecast.client.putting import Putting, Receipt
+from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.client.state import StateDirectory
 from oncecast.client.subscription import Subscription
+from oncecast.client.tickets import Tickets
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.pubsub import commands as do
@@ -46,18 +47,10 @@ from oncecast.session import local
 from oncecast.session.client import ClientSession
 from oncecast.session.frames import ClientCommand, TopicView, View
 
+__all__ = ["EARLIEST", "NEW", "Client", "connect", "from_offset", "from_time"]
+
 DEFAULT_ADDRESS = "127.0.0.1:7400"
-NEW, EARLIEST = do.FromNew(), do.FromEarliest()
 LOOK = 1000
-
-
-def from_offset(offset: int) -> do.Start:
-    return do.FromOffset(offset)
-
-
-def from_time(seconds: float) -> do.Start:
-    """What was put at this time or later, in seconds since 1970."""
-    return do.FromTime(int(seconds * 1e6))
 
 
 class Client:
@@ -87,8 +80,7 @@ class Client:
         self._session: ClientSession
         self._runtime: ClientRuntime
         self._putting: Putting
-        self._tickets = 0
-        self._calls: dict[int, asyncio.Future[Any]] = {}
+        self._tickets = Tickets()
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._passing: dict[str, None] = {}  # topics of subscriptions that end with this client
         self._running = False
@@ -372,26 +364,15 @@ class Client:
     async def finished(self, request: Callable[[int], Value], timeout: float | None) -> Any:
         """Ask the session for something and wait for what comes of it."""
         self._check_open()
-        self._tickets += 1
-        ticket = self._tickets
-        waiter = self._calls[ticket] = asyncio.get_running_loop().create_future()
-        try:
-            self._runtime.request(request(ticket))
-            return await asyncio.wait_for(waiter, timeout)
-        except TimeoutError as error:
-            if isinstance(error, TimedOut):
-                raise
-            raise TimedOut(f"no answer within {timeout:g} s") from None
-        finally:
-            self._calls.pop(ticket, None)
+        return await self._tickets.wait(self._runtime.request, request, timeout)
 
     def _events(self) -> dict[type[Value], Callable[[Any], None]]:
         return {
             local.Stored: self._putting.stored,
             local.NotStored: self._putting.not_stored,
-            local.Finished: lambda event: self._answer(event.ticket, event.outcome),
-            local.Shown: lambda event: self._answer(event.ticket, event.view),
-            local.AllDone: lambda event: self._answer(event.ticket, None),
+            local.Finished: lambda event: self._tickets.answer(event.ticket, event.outcome),
+            local.Shown: lambda event: self._tickets.answer(event.ticket, event.view),
+            local.AllDone: lambda event: self._tickets.answer(event.ticket, None),
             local.Positioned: self._of_subscription(Subscription.positioned),
             local.Arrived: self._of_subscription(Subscription.arrived),
             local.Skipped: self._of_subscription(Subscription.skipped),
@@ -409,22 +390,11 @@ class Client:
 
         return tell
 
-    def _answer(self, ticket: int, outcome: Any) -> None:
-        waiter = self._calls.get(ticket)
-        if waiter is None or waiter.done():
-            return
-        if isinstance(outcome, refusals.Refusal | local.NoAnswer):
-            waiter.set_exception(raised(outcome))
-        else:
-            waiter.set_result(outcome)
-
     def _break(self, error: OncecastError) -> None:
         """There will be no answers any more: all who wait are told."""
         self._closed = error
         self._putting.fail(error)
-        for waiter in self._calls.values():
-            if not waiter.done():
-                waiter.set_exception(error)
+        self._tickets.fail(error)
         for subscription in self._subscriptions.values():
             subscription.fail(error)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from random import Random
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.pubsub.errors import NotSubscribed
 from oncecast.session import local
 from oncecast.session.calls import Calls, longest_wait
 from oncecast.session.frames import Answer, Delivery, FlowEnded, Look, View
@@ -124,7 +125,10 @@ class ClientSession(Protocol):
         self, request: local.Want | local.Settle | local.Again | local.Move | local.Leave
     ) -> None:
         reader = self.readers.get((request.topic, request.subscription))
-        if reader is None:  # it has ended since, and the application was told
+        if reader is None:  # it has ended since, and the application was told why
+            if not isinstance(request, local.Want | local.Again):
+                gone = NotSubscribed(request.topic, request.subscription)
+                self._finished(request.ticket, gone)
             return
         match request:
             case local.Want():

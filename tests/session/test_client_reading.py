@@ -179,6 +179,8 @@ def test_fenced_reader_is_told_and_stops() -> None:
     ]
     assert lone.deliver(3, chunk(5, b"a")).outputs == []
     assert lone.wait(30.0).sent == []
+    gone = errors.NotSubscribed("t", "s")
+    assert lone.ask(Settle(9, "t", "s", 5, 5)).told == [Finished(9, gone)]
 
 
 def test_refused_attach_is_the_end() -> None:

@@ -14,6 +14,8 @@ from oncecast.overlay.ledger import Holding
 from oncecast.runtime.latency import Uniform
 from oncecast.runtime.simulated import Simulation
 
+pytestmark = pytest.mark.long
+
 # Crashes shall often fall between a write and its sync.
 SLOW_DISK = Uniform(0.005, 0.05)
 NODES = [NodeId(f"n{index}") for index in range(5)]

@@ -13,6 +13,8 @@ from oncecast.runtime.gate import Gate
 from oncecast.scenarios.broadcast import BROADCAST
 from oncecast.scenarios.scenario import run
 
+pytestmark = pytest.mark.long
+
 SEEDS = range(100)
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from tests.session.promises import storm
 
+pytestmark = pytest.mark.long
+
 SEEDS = 300
 PER_TEST = 25
 

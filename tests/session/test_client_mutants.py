@@ -18,6 +18,8 @@ from tests.session import test_client_producing as puts
 from tests.session import test_client_reading as reads
 from tests.session.test_client_storms import fencing, storm
 
+pytestmark = pytest.mark.long
+
 SEEDS = 15
 Story = Callable[[int], None]
 

@@ -9,6 +9,8 @@ from oncecast.runtime import simulated
 from oncecast.runtime.latency import Latency, Uniform
 from tests.session.client_world import NODE, Publisher, Subscriber, World
 
+pytestmark = pytest.mark.long
+
 SLOW_DISK = Uniform(0.01, 0.3)
 
 

@@ -115,7 +115,8 @@ class Stack:
     def short_cut(self, send: Callable[..., None] | None) -> None:
         """Hand messages to `send` at once instead of returning them; None takes that back.
 
-        For a driver that neither holds back nor writes down: it saves most of a step's cost.
+        For a driver that neither holds back nor writes down: it saves most of a step's cost. Such
+        a driver may even give a message to its protocol itself, and only `finish` the step.
         """
         for protocol in self.protocols:
             if send is not None:
@@ -154,6 +155,10 @@ class Stack:
         protocol.now = now
         protocol.receive(sender, message)
         return self._run(now) if effects else NOTHING
+
+    def finish(self, now: float) -> list[Output]:
+        """Carry out what a protocol has done, if a driver has given it an input directly."""
+        return self._run(now)
 
     def wake(self, now: float, wake: Wake) -> list[Output]:
         """The driver keeps an appointment; the timer may have been put off or cancelled since."""

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from oncecast.kernel.protocol import (
     Append,
+    Effect,
     Emit,
     NodeId,
+    Protocol,
     Send,
     Snapshot,
     Trim,
@@ -68,12 +70,14 @@ class SimulatedNode:
         "clock",
         "disk",
         "easy",
+        "effects",
         "gate",
         "halted",
         "journal",
         "life",
         "me",
         "paused",
+        "receivers",
         "sim",
         "stack",
     )
@@ -89,6 +93,8 @@ class SimulatedNode:
         self.journal: Journal | None = None
         self.halted: StorageError | None = None  # why it stopped by itself
         self.gate = Gate()
+        self.effects: list[Effect] = []
+        self.receivers: dict[type, Protocol] = {}
         self._flushing = False
         self._missed: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
 
@@ -103,6 +109,9 @@ class SimulatedNode:
         )
         if self.stack is not None:
             self.stack.short_cut(self.send if self.easy else None)
+            self.effects = self.stack.effects
+            wiring, layers = self.stack.wiring, self.stack.protocols
+            self.receivers = {kind: layers[layer] for kind, layer in wiring.receiver.items()}
 
     # -- life and death --
 
@@ -154,15 +163,15 @@ class SimulatedNode:
     # -- inputs --
 
     def receive(self, sender: NodeId, message: Value) -> None:
-        stack = self.stack
-        if stack is None:
-            return
         if self.easy:
-            outputs = stack.receive(self.sim.now, sender, message)
-            if outputs:
-                self._act_on(outputs)
-        elif not self._miss(self.receive, sender, message):
-            outputs = stack.receive(self.clock.local(self.sim.now), sender, message)
+            protocol = self.receivers.get(type(message))
+            if protocol is not None:
+                protocol.now = self.sim.now
+                protocol.receive(sender, message)
+                if self.effects:
+                    self._act_on(self.stack.finish(self.sim.now))  # type: ignore[union-attr]
+        elif self.stack is not None and not self._miss(self.receive, sender, message):
+            outputs = self.stack.receive(self.clock.local(self.sim.now), sender, message)
             self._done("receive", (sender, message), outputs)
 
     def hear_itself(self, message: Value, life: int) -> None:
@@ -209,6 +218,7 @@ class SimulatedNode:
             self._flush(self.journal)
 
     def _act_on(self, outputs: Sequence[Output]) -> None:
+        self.effects.clear()  # they are looked at; what is left would be taken for the next step's
         life = self.life
         for output in outputs:
             if self.stack is None or self.life != life:

@@ -124,7 +124,7 @@ class Load:
             if not messages:
                 continue
             chance = dice.random()
-            if chance < LEAVE and reading.next == reading.seen:
+            if chance < LEAVE:
                 await subscription.close(ack=False)
                 reading.back(acked)
                 self._trace("leave", client, self._place(subscription, acked))

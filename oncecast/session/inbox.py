@@ -80,11 +80,13 @@ class Inbox:
 
     def back(self, offset: int) -> int:
         """Hand out again from `offset`; returns what was handed out so far."""
-        handed = self.handed
-        if not self.ack <= offset < handed:
+        handed, acked = self.handed, self.ack
+        if not acked <= offset < handed:
             raise ValueError(
                 f"offset {offset} is acknowledged already, or was not handed out: "
-                f"{self.ack} to {handed - 1} can be handed out again"
+                f"{acked} to {handed - 1} can be handed out again"
             )
         self.position(offset)
+        # What lies before it is no more acknowledged than it was: that takes a word, or a take.
+        self._acked, self.last = acked, offset - acked
         return handed

@@ -355,7 +355,8 @@ class Reader:
         leave = self._leaving
         assert leave is not None
         session, epoch = self._session, self.epoch
-        detach = Detach(self.topic, self.subscription, epoch, self._handed)
+        handed = max(self._handed, self._suspect_below)  # a nack has moved the one back
+        detach = Detach(self.topic, self.subscription, epoch, handed)
 
         def acked(outcome: Outcome) -> None:
             session.calls.do(detach, self._finishing(leave.ticket), leave.timeout)

@@ -176,6 +176,32 @@ def test_explicit_acks_only(tmp_path: Path) -> None:
     run(story())
 
 
+def test_nack_acknowledges_nothing_and_what_was_handed_out_stays_marked(tmp_path: Path) -> None:
+    """SVC-3, SVC-4: what lies before a nack is no more acknowledged than it was."""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", "s", auto_ack=False)
+            await client.put_many("t", [b"%d" % number for number in range(5)])
+            messages: list[oncecast.Message] = []
+            while len(messages) < 5:
+                messages += await topic.get_many(5, timeout=10)
+            topic.nack(messages[3])
+            again = await topic.get(timeout=10)
+            assert again is not None
+            assert (again.offset, again.redelivered) == (3, True)
+            await topic.close(ack=False)
+
+            topic = await client.read("t", "s", auto_ack=False)
+            messages = []
+            while len(messages) < 5:
+                messages += await topic.get_many(5, timeout=10)
+            assert [message.offset for message in messages] == [0, 1, 2, 3, 4]
+            assert all(message.redelivered for message in messages)
+
+    asyncio.run(story())
+
+
 def test_nack_hands_out_again_from_there(tmp_path: Path) -> None:
     """SVC-3"""
 

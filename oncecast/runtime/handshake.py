@@ -57,14 +57,15 @@ class Identity:
 
     def check_speech(self, hello: Hello) -> None:
         """What holds for every role."""
+        who = hello.sender or "a client"  # it may bring no name
         if hello.version != VERSION:
             raise Refused(
-                f"{hello.sender} speaks version {hello.version}, {self.me} version {VERSION}: "
+                f"{who} speaks version {hello.version}, {self.me} version {VERSION}: "
                 "upgrade the older of the two"
             )
         if hello.cluster != self.cluster:
             raise Refused(
-                f"{hello.sender} belongs to cluster {hello.cluster!r}, {self.me} to "
+                f"{who} belongs to cluster {hello.cluster!r}, {self.me} to "
                 f"{self.cluster!r}: correct the address or the cluster's name"
             )
 

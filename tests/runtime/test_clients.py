@@ -192,7 +192,9 @@ def test_a_stop_says_goodbye_after_the_last_message() -> None:
         ("x" * 256, {}, (Word,), "255 bytes"),
         ("a\nb", {}, (Word,), "printable"),
         ("ann", {"version": 99}, (Word,), "upgrade"),
-        ("ann", {"cluster": "other"}, (Word,), "cluster"),
+        ("ann", {"cluster": "other"}, (Word,), "ann belongs to cluster 'other'"),
+        ("", {"cluster": "other"}, (Word,), "a client belongs to cluster 'other'"),
+        ("", {"version": 99}, (Word,), "a client speaks version 99"),
         ("ann", {}, (), "no role 'client'"),
     ],
 )

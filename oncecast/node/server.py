@@ -134,8 +134,9 @@ class Server:
         return Page(200, "text/plain; version=0.0.4", page(found))
 
     def _health(self) -> Page:
-        health = {"status": "ok", "node": self.me, "version": VERSION}
-        return Page(200, "application/json", json.dumps(health) + "\n")
+        status, word = (503, "draining") if self.runtime.stopping else (200, "ok")
+        health = {"status": word, "node": self.me, "version": VERSION}
+        return Page(status, "application/json", json.dumps(health) + "\n")
 
 
 def options_of(settings: Settings) -> Options:

@@ -100,6 +100,11 @@ class Runtime:
         if not self._ended.done():
             self._ended.set_result(None)
 
+    @property
+    def stopping(self) -> bool:
+        ended = getattr(self, "_ended", None)  # none before it is entered
+        return ended is not None and ended.done()
+
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()

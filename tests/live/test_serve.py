@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,6 +131,25 @@ def test_metrics_and_health_answer(tmp_path: Path, processes: list[Process]) -> 
         text = page.read().decode()
     assert "oncecast_topics 1\n" in text
     assert "# TYPE oncecast_syncs_total counter\n" in text
+
+
+def test_health_says_when_a_node_is_draining(tmp_path: Path, processes: list[Process]) -> None:
+    """It answers until it has ended, so that whoever balances load sends nobody there any more."""
+    node = Process(
+        "--data", str(tmp_path / "data"), "--http", "127.0.0.1:0", "--drain-timeout", str(PATIENCE)
+    )
+    processes.append(node)
+    port = next(found[1] for line in node.lines if (found := re.search(r"http at=.*:(\d+)", line)))
+    with guest(node.port) as client:
+        node.process.send_signal(signal.SIGTERM)
+        with pytest.raises(ConnectionError, match="goodbye"):
+            client.receive()
+        # It waits for this client to close, and says so meanwhile.
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=PATIENCE)
+        with refused.value as page:
+            assert (page.code, b'"status": "draining"' in page.read()) == (503, True)
+    assert node.process.wait(PATIENCE) == 0
 
 
 def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:

@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
+PEERS := .venv/peers
+GET_PEERS := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
 SOURCES := oncecast tests tools $(sort $(dir $(wildcard bench/*.py)))
 
 help: ## list the targets
@@ -18,9 +20,10 @@ quick: $(READY) ## unit tests: no processes, no long scenarios
 test: $(READY) ## all tests
 	@$(BIN)/pytest -q -n 2 --dist loadgroup
 
-bench: $(READY) ## measure the speed on this machine
+bench: $(READY) $(PEERS) ## measure the speed on this machine, beside Redis, NATS and RabbitMQ
 	@$(BIN)/oncecast sim bench
 	@for file in $(filter-out %/__init__.py,$(wildcard bench/*.py)); do $(BIN)/python $$file || exit 1; done
+	@mkdir -p build && $(BIN)/python -m bench.peers --json build/peers.json
 
 check: $(READY) ## format, lint, types, layers, docs
 	@$(BIN)/ruff format --check $(SOURCES)
@@ -48,5 +51,10 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	$(BIN)/pip check --disable-pip-version-check
 	@touch $@
+
+# What cannot be had here, `make bench` does without: it says so, and tries again the next time.
+$(PEERS): requirements-bench.lock $(READY)
+	@if $(GET_PEERS) --requirement $<; then touch $@; \
+	else for pin in $$(grep -v '^#' $<); do $(GET_PEERS) $$pin || echo "bench: cannot get $$pin" >&2; done; fi
 
 .PHONY: help demo quick test bench check format lock clean

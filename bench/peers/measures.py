@@ -1,0 +1,82 @@
+"""What is measured, of how many messages, and what oncecast has to reach beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from bench.peers.peer import Peer
+
+SUBSCRIBERS = 10
+PUBLISHERS = 256
+
+
+@dataclass(frozen=True)
+class Measure:
+    key: str
+    title: str
+    unit: str
+    of: Callable[[Peer, list[bytes]], Coroutine[Any, Any, float]]
+    share: float  # of the messages asked for
+    size: int = 100
+    less_is_better: bool = False
+    alike: bool = False  # as many messages for each system, however slow
+    slices: int = 1  # a round is made of, in turn with the other systems
+    targets: dict[str, float] = field(default_factory=dict)  # oncecast's figure over the peer's
+
+    def count(self, messages: int, peer_share: float) -> int:
+        """Of one slice for a system with this share."""
+        if self.alike:
+            return max(10, int(messages * self.share / self.slices))
+        return max(4 * PUBLISHERS, int(messages * self.share * peer_share / self.slices))
+
+    def reached(self, name: str, ratio: float) -> bool | None:
+        """Whether a ratio to the system of this name is what it has to be; None if nobody says."""
+        target = self.targets.get(name)
+        if target is None:
+            return None
+        return ratio <= target if self.less_is_better else ratio >= target
+
+
+async def put(peer: Peer, values: list[bytes]) -> float:
+    return len(values) / await peer.put(values)
+
+
+async def get(peer: Peer, values: list[bytes]) -> float:
+    return len(values) / await peer.get(values)
+
+
+async def fan_out(peer: Peer, values: list[bytes]) -> float:
+    return SUBSCRIBERS * len(values) / await peer.fan_out(values, SUBSCRIBERS)
+
+
+async def trip(peer: Peer, values: list[bytes]) -> float:
+    return median(await peer.trips(values)) * 1e6
+
+
+async def publish(peer: Peer, values: list[bytes]) -> float:
+    return len(values) / await peer.publish(values, PUBLISHERS)
+
+
+MEASURES = (
+    Measure("put", "put, 100 B", "msg/s", put, 1.0, targets={"Redis": 10, "NATS": 100}),
+    Measure("get", "get + ack, 100 B", "msg/s", get, 1.0, targets={"Redis": 8}),
+    Measure(
+        "fan-out", "10 subscribers, 100 B", "deliveries/s", fan_out, 0.2, targets={"Redis": 10}
+    ),
+    Measure(
+        "latency",
+        "put to get, p50, 100 B",
+        "us",
+        trip,
+        0.001,
+        less_is_better=True,
+        alike=True,
+        slices=10,  # the time that a sync takes is another one every few seconds
+        targets={"Redis": 0.8},
+    ),
+    Measure("put-1k", "put, 1 KiB", "msg/s", put, 0.1, size=1024, targets={"Redis": 5}),
+    Measure("publishers", "256 publishers, 100 B", "msg/s", publish, 0.2, targets={"Redis": 3}),
+)

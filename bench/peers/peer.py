@@ -1,0 +1,150 @@
+"""What the bench asks of each system, and how it runs a server that cleans up after itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic, sleep
+from typing import ClassVar
+
+START = 60.0  # seconds that a server may take
+END = 15.0
+MANY = 1000  # messages that are asked for, or sent, together where a client does not do it itself
+PAUSE = 0.001  # seconds after which a subscriber that was asked to wait does
+
+
+class Failed(Exception):
+    """A server that does not start, or a client that cannot work with it."""
+
+
+class Peer(ABC):
+    """One system: its server, and its Python client at its best.
+
+    Each measurement makes what it needs under a new name, and returns the seconds from the first
+    call until the last message was stored, or got and acknowledged; then it deletes what it made.
+    """
+
+    name: ClassVar[str]
+    told: ClassVar[str]  # what server and client are told to do
+    share: ClassVar[float]  # of the messages that the fastest is given, so that rounds are short
+    modules: ClassVar[tuple[str, ...]] = ()
+    programs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.servers: list[Server] = []
+
+    @classmethod
+    def missing(cls) -> list[str]:
+        """What this machine does not have of it."""
+        return [
+            *(f"the program {each}" for each in cls.programs if program(each) is None),
+            *(f"the Python package {each}" for each in cls.modules if find_spec(each) is None),
+        ]
+
+    def new_name(self) -> str:
+        self.made += 1
+        return f"bench{self.made}"
+
+    def run(
+        self, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None
+    ) -> Server:
+        self.servers.append(Server(command, log, env))
+        return self.servers[-1]
+
+    def stop(self) -> None:
+        for each in reversed(self.servers):
+            each.end()
+
+    @abstractmethod
+    def start(self, directory: Path) -> None:
+        """Start the server, with all its files there; return when it answers."""
+
+    @abstractmethod
+    def version(self) -> str: ...
+
+    @abstractmethod
+    async def put(self, values: list[bytes]) -> float:
+        """One publisher, one call a message, to a topic that is kept for one subscription."""
+
+    @abstractmethod
+    async def get(self, values: list[bytes]) -> float:
+        """One subscription gets and acknowledges what was put before."""
+
+    @abstractmethod
+    async def fan_out(self, values: list[bytes], subscribers: int) -> float:
+        """One publisher; all subscribers, each with a connection, get and acknowledge it all."""
+
+    @abstractmethod
+    async def trips(self, values: list[bytes]) -> list[float]:
+        """Seconds from each put until a subscriber that waits has it; one at a time."""
+
+    @abstractmethod
+    async def publish(self, values: list[bytes], publishers: int) -> float:
+        """Publishers at work at once; each waits for the ack of a message before the next."""
+
+
+class Server:
+    """A process with a session of its own: Ctrl-C is for the bench, which then ends it."""
+
+    def __init__(
+        self, command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None
+    ) -> None:
+        self.log = log
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=os.environ | dict(env or {}),
+            )
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        until = monotonic() + START
+        while not ready():
+            if self.process.poll() is not None or monotonic() > until:
+                tail = self.log.read_text(errors="replace")[-500:]
+                raise Failed(f"{self.process.args!r} did not start: {tail}")
+            sleep(0.05)
+
+    def end(self) -> None:
+        """Ask it to end, and all that it started; then make it."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.process.pid, number)
+                self.process.wait(END)
+            except ProcessLookupError:
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+
+def program(name: str) -> Path | None:
+    """Where it is: beside the interpreter, in Debian's place for what it wraps, on the path."""
+    places = [Path(sys.executable).parent, "/usr/lib/rabbitmq/bin", os.environ.get("PATH", "")]
+    found = shutil.which(name, path=os.pathsep.join(map(str, places)))
+    return Path(found) if found else None
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,170 @@
+"""Redis Streams: consumer groups, and an append-only file that is synced before every answer."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from time import perf_counter
+from typing import Any
+
+from bench.peers.peer import MANY, PAUSE, Peer, answers, free_port, program
+
+WAIT_MS = 10_000
+
+
+class Redis(Peer):
+    name = "Redis"
+    told = (
+        "appendonly, appendfsync always, no rewrite of the file meanwhile; redis-py with hiredis: "
+        "XADD in pipelines of 1000; XREADGROUP of 1000 in one pipeline with the XACK of those "
+        "before; a thread a subscriber, which is faster than asyncio; 256 connections of "
+        "redis.asyncio for 256 publishers"
+    )
+    share = 0.2
+    modules = ("redis", "hiredis")
+    programs = ("redis-server",)
+
+    def start(self, directory: Path) -> None:
+        self.port = free_port()
+        options = {
+            "port": self.port,
+            "bind": "127.0.0.1",
+            "dir": directory,
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "auto-aof-rewrite-percentage": 0,
+            "save": "",
+        }
+        flags = [str(word) for key, value in options.items() for word in (f"--{key}", value)]
+        server = self.run([program("redis-server") or "", *flags], directory / "log")
+        server.wait_until(lambda: answers(self.port))
+
+    def version(self) -> str:
+        import redis
+
+        with self.connect() as client:
+            return f"{client.info('server')['redis_version']}, redis-py {redis.__version__}"
+
+    def connect(self) -> Any:
+        import redis
+
+        return redis.Redis(port=self.port)
+
+    async def put(self, values: list[bytes]) -> float:
+        stream = self.new_name()
+        with self.connect() as client:
+            client.xgroup_create(stream, "reader", mkstream=True)
+            began = perf_counter()
+            put_all(client, stream, values)
+            took = perf_counter() - began
+            client.delete(stream)
+        return took
+
+    async def get(self, values: list[bytes]) -> float:
+        stream = self.new_name()
+        with self.connect() as client:
+            client.xgroup_create(stream, "reader", mkstream=True)
+            put_all(client, stream, values)
+        with self.connect() as client:
+            client.ping()
+            began = perf_counter()
+            get_all(client, stream, "reader", len(values))
+            took = perf_counter() - began
+            client.delete(stream)
+        return took
+
+    async def fan_out(self, values: list[bytes], subscribers: int) -> float:
+        stream, threads = self.new_name(), []
+        with ExitStack() as clients:
+            publisher = clients.enter_context(self.connect())
+            for number in range(subscribers):
+                client, group = clients.enter_context(self.connect()), f"reader{number}"
+                client.xgroup_create(stream, group, mkstream=True)
+                work = partial(get_all, client, stream, group, len(values))
+                threads.append(Thread(target=work, daemon=True))
+            began = perf_counter()
+            for each in threads:
+                each.start()
+            put_all(publisher, stream, values)
+            for each in threads:
+                each.join()
+            took = perf_counter() - began
+            publisher.delete(stream)
+        return took
+
+    async def trips(self, values: list[bytes]) -> list[float]:
+        stream = self.new_name()
+        with (
+            self.connect() as publisher,
+            self.connect() as subscriber,
+            ThreadPoolExecutor(1) as thread,
+        ):
+            subscriber.xgroup_create(stream, "reader", mkstream=True)
+
+            def arrival() -> float:
+                answer = subscriber.xreadgroup("reader", "me", {stream: ">"}, 1, block=WAIT_MS)
+                at = perf_counter()
+                subscriber.xack(stream, "reader", entries(answer)[0][0])
+                return at
+
+            times = []
+            for value in values:
+                getting = thread.submit(arrival)
+                await asyncio.sleep(PAUSE)  # it waits by now
+                began = perf_counter()
+                publisher.xadd(stream, {b"v": value})
+                times.append(getting.result() - began)
+            publisher.delete(stream)
+        return times
+
+    async def publish(self, values: list[bytes], publishers: int) -> float:
+        import redis.asyncio
+
+        stream = self.new_name()
+        pool = redis.asyncio.BlockingConnectionPool(port=self.port, max_connections=publishers)
+        async with redis.asyncio.Redis.from_pool(pool) as client:
+
+            async def work(share: list[bytes]) -> None:
+                for value in share:
+                    await client.xadd(stream, {b"v": value})
+
+            await client.xgroup_create(stream, "reader", mkstream=True)
+            await asyncio.gather(*(client.ping() for _ in range(publishers)))  # all are connected
+            began = perf_counter()
+            await asyncio.gather(*(work(values[at::publishers]) for at in range(publishers)))
+            took = perf_counter() - began
+            await client.delete(stream)
+        return took
+
+
+def put_all(client: Any, stream: str, values: list[bytes]) -> None:
+    for start in range(0, len(values), MANY):
+        pipeline = client.pipeline(transaction=False)
+        for value in values[start : start + MANY]:
+            pipeline.xadd(stream, {b"v": value})
+        pipeline.execute()
+
+
+def get_all(client: Any, stream: str, group: str, count: int) -> None:
+    done: list[bytes] = []
+    while count or done:
+        pipeline = client.pipeline(transaction=False)
+        if done:
+            pipeline.xack(stream, group, *done)
+        if count:
+            pipeline.xreadgroup(group, "me", {stream: ">"}, count=MANY, block=WAIT_MS)
+        answer = pipeline.execute()[-1]
+        done = [each for each, _ in entries(answer)] if count else []
+        count -= len(done)
+
+
+def entries(answer: Any) -> list[tuple[bytes, Any]]:
+    """The messages of one stream, in the shape of either version of the wire protocol."""
+    if not answer:
+        return []
+    found = next(iter(answer.values()))[0] if isinstance(answer, dict) else answer[0][1]
+    return list(found)

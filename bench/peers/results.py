@@ -1,0 +1,88 @@
+"""Figures of many rounds: medians with their spread, ratios round by round, and a table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from bench.peers.measures import Measure
+
+OURS = "oncecast"
+
+
+@dataclass(frozen=True)
+class Spread:
+    median: float
+    min: float
+    max: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    return Spread(median(values), min(values), max(values))
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one measure found: for each system a figure a round, in the order of the rounds."""
+
+    measure: Measure
+    rounds: dict[str, list[float]]
+
+    def ratio(self, name: str) -> Spread | None:
+        """oncecast's figure over this system's, of the same round: noise that lasts hits both."""
+        if name == OURS or OURS not in self.rounds:
+            return None
+        pairs = zip(self.rounds[OURS], self.rounds[name], strict=True)
+        return spread([ours / theirs for ours, theirs in pairs])
+
+    def as_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"title": self.measure.title, "unit": self.measure.unit}
+        for name, values in self.rounds.items():
+            ratio, target = self.ratio(name), self.measure.targets.get(name)
+            found[name] = {"rounds": values, **asdict(spread(values))}
+            if ratio is not None:
+                found[name]["ratio"] = asdict(ratio)
+                if target is not None:
+                    found[name]["target"] = target
+                    found[name]["ok"] = self.measure.reached(name, ratio.median)
+        return found
+
+
+HEAD = ("measure", "system", "median", "min", "max", "ratio", "min", "max", "target", "")
+
+
+def table(all_figures: Sequence[Figures]) -> str:
+    """Markdown, and readable as it stands."""
+    rows = [HEAD, tuple("-" * 3 for _ in HEAD)]
+    for figures in all_figures:
+        title = f"{figures.measure.title} ({figures.measure.unit})"
+        for name, values in figures.rounds.items():
+            rows.append((title, name, *told(spread(values), ",.0f"), *beside(figures, name)))
+            title = ""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    return "\n".join("| " + " | ".join(map(pad, row, widths)) + " |" for row in rows)
+
+
+def beside(figures: Figures, name: str) -> tuple[str, ...]:
+    """The columns about oncecast beside this system."""
+    ratio = figures.ratio(name)
+    if ratio is None:
+        return ("", "", "", "", "")
+    measure = figures.measure
+    verdict = {None: "", True: "ok", False: "SHORT"}[measure.reached(name, ratio.median)]
+    target = measure.targets.get(name)
+    sign = "<=" if measure.less_is_better else ">="
+    return (*told(ratio, ".2f"), f"{sign} {target:g}" if target else "", verdict)
+
+
+def told(figures: Spread, form: str) -> tuple[str, ...]:
+    return tuple(format(each, form) for each in (figures.median, figures.min, figures.max))
+
+
+def pad(text: str, width: int) -> str:
+    """Rules as wide as their column, figures to the right."""
+    if text == "---":
+        return "-" * width
+    return text.rjust(width) if text[:1].isdigit() else text.ljust(width)

@@ -1,0 +1,205 @@
+"""The harness that measures us beside others: its arithmetic, its order, its manners."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from bench.peers.__main__ import figures_of, present, running
+from bench.peers.measures import MEASURES, Measure
+from bench.peers.peer import Failed, Peer, Server
+from bench.peers.results import Figures, Spread, spread, table
+from tests.test_workshop import PROJECT
+from tools.check_docs import ROOT
+
+
+class Fake(Peer):
+    """Says how often it was asked, and leaves a trace."""
+
+    name = "Fake"
+    told = "nothing"
+    share = 0.5
+    trace: list[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0.0
+
+    def start(self, directory: Path) -> None:
+        self.trace.append(f"start {self.name}")
+
+    def stop(self) -> None:
+        self.trace.append(f"stop {self.name}")
+
+    def version(self) -> str:
+        return "1"
+
+    async def put(self, values: list[bytes]) -> float:
+        self.trace.append(f"{self.name} {len(values)}")
+        self.asked += 1
+        return self.asked
+
+    async def get(self, values: list[bytes]) -> float:
+        raise NotImplementedError
+
+    async def fan_out(self, values: list[bytes], subscribers: int) -> float:
+        raise NotImplementedError
+
+    async def trips(self, values: list[bytes]) -> list[float]:
+        raise NotImplementedError
+
+    async def publish(self, values: list[bytes], publishers: int) -> float:
+        raise NotImplementedError
+
+
+def fakes(*names: str) -> tuple[list[Peer], list[str]]:
+    trace: list[str] = []
+    peers: list[Peer] = [type(name, (Fake,), {"name": name, "trace": trace})() for name in names]
+    return peers, trace
+
+
+async def asked(peer: Peer, values: list[bytes]) -> float:
+    return await peer.put(values)
+
+
+def measure(less_is_better: bool = False, slices: int = 1) -> Measure:
+    return Measure(
+        "put",
+        "put, 100 B",
+        "msg/s",
+        asked,
+        1.0,
+        less_is_better=less_is_better,
+        slices=slices,
+        targets={"Redis": 2},
+    )
+
+
+def test_spread_is_the_median_and_the_extremes() -> None:
+    assert spread([3.0, 1.0, 10.0, 2.0]) == Spread(2.5, 1.0, 10.0)
+
+
+def test_ratio_compares_figures_of_the_same_round() -> None:
+    figures = Figures(measure(), {"oncecast": [10.0, 90.0, 40.0], "Redis": [1.0, 10.0, 5.0]})
+    assert figures.ratio("Redis") == Spread(9.0, 8.0, 10.0)
+    assert figures.ratio("oncecast") is None
+
+
+@pytest.mark.parametrize(
+    ("less_is_better", "ratio", "reached"),
+    [(False, 2.0, True), (False, 1.9, False), (True, 2.0, True), (True, 2.1, False)],
+)
+def test_target_is_a_floor_for_rates_and_a_ceiling_for_times(
+    less_is_better: bool, ratio: float, reached: bool
+) -> None:
+    assert measure(less_is_better).reached("Redis", ratio) is reached
+    assert measure(less_is_better).reached("NATS", ratio) is None
+
+
+def test_table_tells_median_spread_ratio_and_verdict() -> None:
+    figures = Figures(measure(), {"oncecast": [1500.0], "Redis": [1000.0], "NATS": [10.0]})
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table([figures]).splitlines()
+    ]
+    assert rows[2] == ["put, 100 B (msg/s)", "oncecast", *["1,500"] * 3, *[""] * 5]
+    assert rows[3] == ["", "Redis", *["1,000"] * 3, *["1.50"] * 3, ">= 2", "SHORT"]
+    assert rows[4] == ["", "NATS", *["10"] * 3, *["150.00"] * 3, "", ""]
+    assert len({len(line) for line in table([figures]).splitlines()}) == 1
+
+
+def test_json_holds_every_round_and_the_verdict() -> None:
+    figures = Figures(measure(), {"oncecast": [6.0, 4.0], "Redis": [2.0, 2.0]})
+    found = json.loads(json.dumps(figures.as_json()))
+    assert found["oncecast"]["rounds"] == [6.0, 4.0]
+    assert found["Redis"]["ratio"] == {"median": 2.5, "min": 2.0, "max": 3.0}
+    assert (found["Redis"]["target"], found["Redis"]["ok"]) == (2, True)
+
+
+def test_systems_take_turns_and_the_warm_up_does_not_count() -> None:
+    peers, trace = fakes("a", "b")
+    figures = figures_of(measure(), peers, messages=10_000, rounds=2)
+    assert trace == ["a 1024", "b 1024", "a 5000", "b 5000", "a 5000", "b 5000"]
+    assert figures.rounds == {"a": [2.0, 3.0], "b": [2.0, 3.0]}
+
+
+def test_round_of_slices_is_their_median_and_takes_turns_between_them() -> None:
+    peers, trace = fakes("a", "b")
+    figures = figures_of(measure(slices=3), peers, messages=30_000, rounds=1)
+    assert trace[6:] == ["a 5000", "b 5000"] * 3
+    assert figures.rounds == {"a": [5.0], "b": [5.0]}  # of 4, 5 and 6
+
+
+def test_what_is_not_installed_is_named_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    class Lacking(Fake):
+        name = "Lacking"
+        programs = ("no-such-program",)
+        modules = ("no_such_module", "json")
+
+    found, missing = present([Fake, Lacking])
+    assert [each.name for each in found] == ["Fake"]
+    assert missing == {
+        "Lacking": "the program no-such-program and the Python package no_such_module"
+    }
+    assert "Lacking is left out: the program no-such-program" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [Failed("no"), KeyboardInterrupt()])
+def test_all_servers_are_ended_whatever_happens(error: BaseException, tmp_path: Path) -> None:
+    peers, trace = fakes("a", "b")
+    with pytest.raises(type(error)), running(peers, tmp_path):
+        raise error
+    assert trace == ["start a", "start b", "stop a", "stop b"]
+
+
+def server(tmp_path: Path, program: str) -> Server:
+    return Server([sys.executable, "-c", program], tmp_path / "log", None)
+
+
+def test_server_that_ends_at_once_tells_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match="the port is taken"):
+        server(tmp_path, "raise SystemExit('the port is taken')").wait_until(lambda: False)
+
+
+@pytest.mark.parametrize("signals", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN);"])
+def test_server_is_ended_with_what_it_has_started(
+    signals: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.peers.peer.END", 0.5)
+    life = tmp_path / "life"
+    os.mkfifo(life)
+    child = f"import sys; file = open({str(life)!r}, 'w'); sys.stdin.read()"
+    each = server(
+        tmp_path,
+        f"import signal, subprocess, sys; {signals}"
+        f"subprocess.run([sys.executable, '-c', {child!r}], stdin=subprocess.PIPE)",
+    )
+    with life.open() as held:
+        each.end()
+        assert each.process.poll() is not None
+        assert held.read() == ""  # comes to its end when nobody has the other one any more
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "requirements-bench.lock").read_text().splitlines()
+    return dict(line.split("==") for line in lines if not line.startswith("#"))
+
+
+def test_peers_are_pinned_by_name_and_version_only() -> None:
+    for name, version in pins().items():
+        assert re.fullmatch(r"[a-z0-9-]+", name)
+        assert re.fullmatch(r"[0-9][0-9a-z.]*", version)
+    for requirement in map(Requirement, PROJECT["project"]["optional-dependencies"]["bench"]):
+        assert requirement.specifier.contains(pins()[requirement.name])
+
+
+def test_page_names_every_measure() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    for each in MEASURES:
+        assert f"`{each.key}`" in page

@@ -27,7 +27,6 @@ from oncecast.runtime.network import Runtime
 from oncecast.runtime.options import MiB, Options, Stats
 from oncecast.runtime.tls import Tls
 from oncecast.runtime.transport import Transport
-from oncecast.runtime.wakes import Wakes
 from oncecast.session.client import ClientSession
 from oncecast.storage.errors import StorageError
 
@@ -171,9 +170,7 @@ class ClientRuntime(Runtime):
 
     async def __aenter__(self) -> Self:
         """Connect; the session starts when it knows by which name it goes."""
-        self._loop = asyncio.get_running_loop()
-        self._ended = self._loop.create_future()
-        self._wakes = Wakes(self._loop, self._wake)
+        self._prepare()
         self._transport = transport = ClientTransport(
             self._session.node,
             self._session.producer,

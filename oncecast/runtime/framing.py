@@ -112,7 +112,10 @@ class Framer:
                 break
             start = body + length
             frames.append((kind, scratch[body:start]))
-        self._keep(scratch[start:end])
+        if start < end:
+            self._keep(scratch[start:end])
+        else:
+            self._tail = b""
         return frames
 
     def _greet(self, end: int) -> bool:

@@ -92,9 +92,12 @@ class Journal:
         return self.log.pending_bytes
 
     @property
-    def snapshot_bytes(self) -> int:
-        """Of snapshots that no flush carries yet."""
-        return sum(len(chunk) for saved in self._taken for chunk in saved.chunks)
+    def waiting_bytes(self) -> int:
+        """Of records and snapshots that no flush carries yet."""
+        waiting = self.log.pending_bytes
+        if self._taken:
+            waiting += sum(len(chunk) for saved in self._taken for chunk in saved.chunks)
+        return waiting
 
     @property
     def waiting(self) -> bool:

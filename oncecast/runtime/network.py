@@ -15,11 +15,11 @@ import contextlib
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar, assert_never
+from typing import Any, Self, TypeVar, get_args
 
 from oncecast.kernel.protocol import (
     Append,
@@ -81,6 +81,7 @@ class Runtime:
         self._inputs: deque[tuple[Callable[..., list[Output]], tuple[Any, ...]]] = deque()
         self._stepping = False
         self._wakes: Wakes
+        self._deeds: dict[type[Value], Callable[[Any], None]]
         self._gate = Gate()
         self._idle: asyncio.TimerHandle | None = None
         self._commit_due = self._paused = False
@@ -105,10 +106,14 @@ class Runtime:
         ended = getattr(self, "_ended", None)  # none before it is entered
         return ended is not None and ended.done()
 
-    async def __aenter__(self) -> Self:
+    def _prepare(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
         self._wakes = Wakes(self._loop, self._wake)
+        self._deeds = self._all_deeds()
+
+    async def __aenter__(self) -> Self:
+        self._prepare()
         self._transport = Transport(
             self.me,
             Codec(tuple(kind for kind in self.stack.wiring.receiver if kind not in self._clients)),
@@ -164,9 +169,7 @@ class Runtime:
         for _ in range(SETTLE_ROUNDS):
             if journal.waiting:
                 journal.sync()
-            self._act(self._gate.release(journal.synced))
-            while self._inputs:
-                self._step(*self._inputs.popleft())
+            self._release(journal)
             if not journal.waiting:
                 break
 
@@ -224,7 +227,8 @@ class Runtime:
         outputs = step(now, *subject)
         if self._trace is not None:
             self._trace(now, step.__name__, told(subject), self.stack.effects)
-        self._act(outputs)
+        for output in outputs:
+            self._deeds[type(output)](output)
 
     def _wake(self, wake: Wake) -> None:
         self._now = max(self._now, wake.at)  # the loop's clock is coarse
@@ -232,37 +236,51 @@ class Runtime:
 
     # -- outputs --
 
-    def _act(self, outputs: Sequence[Output]) -> None:
-        """Do what the stack wants. Without a journal nothing has to wait."""
-        journal = self.journal
-        for output in outputs:
-            match output:
-                case Send() | Emit():
-                    if journal is None or self._gate.opens(output, journal.synced):
-                        self._let_go(output)
-                case Append() | Snapshot() | Trim():
-                    if journal is not None:
-                        self._record(journal, output)
-                case Wake():
-                    self._wakes.add(output)
-                case Watch(peer):
-                    self._transport.watch(peer)
-                case Unwatch(peer):
-                    self._transport.unwatch(peer)
-                case _:
-                    assert_never(output)
+    def _all_deeds(self) -> dict[type[Value], Callable[[Any], None]]:
+        """What to do for each kind of output."""
+        deeds: dict[type[Value], Callable[[Any], None]] = {
+            Send: self._send,
+            Emit: self._emit,
+            Append: self._record,
+            Snapshot: self._record,
+            Trim: self._record,
+            Wake: self._wakes.add,
+            Watch: lambda watch: self._transport.watch(watch.peer),
+            Unwatch: lambda unwatch: self._transport.unwatch(unwatch.peer),
+        }
+        assert deeds.keys() == set(get_args(Output))
+        return deeds
 
-    def _let_go(self, output: Send | Emit) -> None:
-        if isinstance(output, Emit):
-            self._on_event(output.event)
-        elif output.to == self.me:
-            self._inputs.append((self.stack.receive, (self.me, output.message)))
+    def _send(self, send: Send) -> None:
+        if self.journal is None or self._gate.opens(send, self.journal.synced):
+            self._let_go(send)
+
+    def _emit(self, emit: Emit) -> None:
+        if self.journal is None or self._gate.opens(emit, self.journal.synced):
+            self._on_event(emit.event)
+
+    def _let_go(self, send: Send) -> None:
+        if send.to == self.me:
+            self._inputs.append((self.stack.receive, (self.me, send.message)))
         else:
-            self._transport.send(output.to, output.message)
+            self._transport.send(send.to, send.message)
+
+    def _release(self, journal: Journal) -> None:
+        """What was held goes, and with it what the node says to itself."""
+        for output in self._gate.release(journal.synced):
+            if isinstance(output, Send):
+                self._let_go(output)
+            else:
+                self._on_event(output.event)
+        while self._inputs:
+            self._step(*self._inputs.popleft())
 
     # -- the disk --
 
-    def _record(self, journal: Journal, effect: Append | Snapshot | Trim) -> None:
+    def _record(self, effect: Append | Snapshot | Trim) -> None:
+        journal = self.journal
+        if journal is None:
+            return
         journal.take(effect)
         self.stats.records += isinstance(effect, Append)
         if not self._commit_due and self._flushing is None:
@@ -287,9 +305,9 @@ class Runtime:
     def _commit(self) -> None:
         self._commit_due = False
         journal = self.journal
-        if journal is None or not journal.waiting or self._flushing is not None:
+        if journal is None or not journal.waiting_bytes or self._flushing is not None:
             return  # a flush that is under way commits the rest when it is done
-        if journal.pending_bytes + journal.snapshot_bytes <= self.options.inline_bytes_max:
+        if journal.waiting_bytes <= self.options.inline_bytes_max:
             journal.sync()
             self._synced()
             return
@@ -308,10 +326,10 @@ class Runtime:
         self._commit()
 
     def _synced(self) -> None:
-        """Let go what has waited for this."""
+        """Let go what has waited for this, and all that comes of it, in the same turn."""
         self.stats.syncs += 1
         assert self.journal is not None
-        self._act(self._gate.release(self.journal.synced))
+        self._release(self.journal)
         self._transport.flush()
         self._await_idleness(self.journal)
         if self._paused and not self._overloaded(self.journal):

@@ -37,6 +37,7 @@ from oncecast.session.frames import (
 )
 
 LOOK_MAX = 1000
+WITH_BATCH = (do.Put, do.Stage)
 
 
 class Pump(Value):
@@ -100,16 +101,16 @@ class Gateway(Protocol):
             if sender == self.me:
                 self._pump()
             return
-        if sender not in self._guests:
-            self._guests[sender] = Guest()
+        guest = self._guests.get(sender)
+        if guest is None:
+            guest = self._guests[sender] = Guest()
             self.watch(sender)
-        match message:
-            case Call(id, command):
-                self._call(sender, id, command)
-            case Fetch():
-                self._fetch(sender, message)
-            case Look():
-                self._look(sender, message)
+        if isinstance(message, Call):
+            self._call(sender, guest, message.id, message.command)
+        elif isinstance(message, Fetch):
+            self._fetch(sender, message)
+        else:
+            self._look(sender, message)
 
     def down(self, client: NodeId) -> None:
         self._guests.pop(client, None)
@@ -118,8 +119,7 @@ class Gateway(Protocol):
 
     # -- calls --
 
-    def _call(self, client: NodeId, id: int, command: do.Command) -> None:
-        guest = self._guests[client]
+    def _call(self, client: NodeId, guest: Guest, id: int, command: do.Command) -> None:
         if id in guest.calls:
             return
         refusal = self._refusal(guest, command)
@@ -127,7 +127,7 @@ class Gateway(Protocol):
             self.refused += 1
             self.send(client, Answer(id, refusal))
             return
-        size = len(command.batch) if isinstance(command, do.Put | do.Stage) else 0
+        size = len(command.batch) if isinstance(command, WITH_BATCH) else 0
         self._tokens += 1
         self._calls[self._tokens] = Waiting(client, id, size)
         guest.calls[id] = self._tokens
@@ -139,7 +139,7 @@ class Gateway(Protocol):
     ) -> errors.Overloaded | errors.TooLarge | errors.BadBatch | None:
         if len(guest.calls) >= self._calls_max:
             return errors.Overloaded("calls of one client")
-        if not isinstance(command, do.Put | do.Stage):
+        if not isinstance(command, WITH_BATCH):
             return None
         size, limit = len(command.batch), self._service.machine.registry.limits.batch_bytes_max
         if size > limit:

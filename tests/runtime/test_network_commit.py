@@ -45,8 +45,6 @@ class FakeFlush:
 class FakeJournal:
     """Keeps Journal's promises, in memory; its syncs can be held up, and fail."""
 
-    snapshot_bytes = 0
-
     def __init__(self, *, blocked: bool = False, broken: bool = False) -> None:
         self.blocked, self.broken = blocked, broken
         self.gate = threading.Event()
@@ -60,6 +58,10 @@ class FakeJournal:
     @property
     def pending_bytes(self) -> int:
         return 100 * (self.taken - self.begun)
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self.pending_bytes
 
     @property
     def waiting(self) -> bool:

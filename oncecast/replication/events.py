@@ -1,20 +1,23 @@
 """What a replica group is asked for and what it tells, whatever protocol is behind it (REP-3).
 
-    Propose, Compact ↓    Decided ↑    and, to whoever holds the group: `entry(place)` reads again
+    Propose, Compact, Digest, Change, HandOver ↓
+    Decided, LeaderChanged, StateWanted, Installed, Compare, Added, Removed, Suspected, Mended ↑
+    and, to whoever holds the group: `entry(place)` reads again
 
-A proposal may be decided more than once, or never, if its node crashes: whoever proposes must make
-its commands idempotent, and propose again until it hears.
+A proposal may be decided more than once, or never, if its node crashes or ceases to lead: whoever
+proposes must make its commands idempotent, and propose again until it hears.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from oncecast.kernel.protocol import Value
+from oncecast.kernel.protocol import NodeId, Value
 
 
 class Propose(Value):
-    """Request: put `value` into the order. `token` comes back with it, at this node only."""
+    """Request: put `value` into the order. `token` comes back with it, at this node only, as long
+    as it leads."""
 
     token: int
     value: bytes
@@ -29,12 +32,92 @@ class Compact(Value):
     state: tuple[bytes, ...]
 
 
+class Digest(Value):
+    """Request: this is what the state at `place` comes to; it is compared with the others'."""
+
+    place: int
+    digest: bytes
+
+
+class Change(Value):
+    """Request to the leader: take a node that has offered itself, or let one go, or both.
+
+    `size` is how many replicas there should be from then on; 0 leaves that as it is.
+    """
+
+    add: NodeId = NodeId("")
+    remove: NodeId = NodeId("")
+    size: int = 0
+
+
+class HandOver(Value):
+    """Request to the leader: let another one lead."""
+
+    heir: NodeId
+
+
 class Decided(Value):
     """`value` stands at `place`, for ever. Places grow; `token` is -1 for what others proposed."""
 
     place: int
     value: bytes
     token: int = -1
+
+
+class LeaderChanged(Value):
+    """`leader` may be nobody. Who leads itself hears it when it has all that was ever decided."""
+
+    leader: NodeId
+
+
+class StateWanted(Value):
+    """Somebody must be given the state: answer with Compact, now."""
+
+
+class Installed(Value):
+    """Forget all: `state` stands for what was decided up to `place`."""
+
+    place: int
+    state: tuple[bytes, ...]
+
+
+class Compare(Value):
+    """All replicas compare what they have at `place`: answer with Digest, now."""
+
+    place: int
+
+
+class Added(Value):
+    node: NodeId
+
+
+class Removed(Value):
+    node: NodeId
+
+
+class Suspected(Value):
+    """The leader has not heard of it for the suspicion time; or has again."""
+
+    node: NodeId
+    silent: bool
+
+
+class Mended(Value):
+    """What could not be read at `place` can be read again."""
+
+    place: int
+
+
+class Missing(LookupError):
+    """An entry that this replica cannot read; it is being fetched from the others."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(f"entry {place} cannot be read here; it is being fetched from a replica")
+        self.place = place
+
+
+class Diverged(Exception):
+    """This replica's state differs from what a majority has: it must not go on."""
 
 
 class Entries(Protocol):

@@ -1,0 +1,133 @@
+"""The acceptor: it promises, it stores, it votes. It never forgets, and never goes back.
+
+Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015), acceptor; with the leader's lease:
+who has heard of a leader promises nobody else anything until the suspicion time has passed on its
+own clock, also after a restart, when it no longer knows whom it had heard.
+"""
+
+from __future__ import annotations
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.replication.ballot import Ballot
+from oncecast.replication.core import Core
+from oncecast.replication.events import LeaderChanged
+from oncecast.replication.messages import (
+    Accept,
+    Accepted,
+    Beat,
+    Heard,
+    Prepare,
+    Promise,
+    Promised,
+    Reject,
+    Release,
+    Silence,
+    Vote,
+)
+
+
+class Acceptor(Core):
+    # -- phase 1 --
+
+    def on_prepare(self, sender: NodeId, message: Prepare) -> None:
+        ballot = message.ballot
+        if ballot.node != sender:
+            return
+        if ballot < self.promised:
+            self.send(sender, Reject(self.promised))
+            return
+        if ballot > self.promised:
+            if self.leased(sender):
+                return
+            self.promised = ballot
+            self.append(Promised(ballot))
+            self.outrun(ballot)
+        self.send(sender, self._promise(ballot, message.first))
+
+    def leased(self, candidate: NodeId) -> bool:
+        """Whether somebody else may still rely on our answer to its Beat."""
+        return candidate != self.leader and self.now < self.heard + self.options.suspicion
+
+    def _promise(self, ballot: Ballot, first: int) -> Promise:
+        known = max(self.applied, self.certain)
+        self.lost = [(max(low, known + 1), high) for low, high in self.lost if high > known]
+        votes = [
+            Vote(slot, self.votes[slot], self.item(slot))
+            for slot in sorted(self.votes)
+            if slot >= first and slot > known
+        ]
+        return Promise(ballot, self.life, first, known, tuple(votes), tuple(self.lost))
+
+    # -- phase 2 --
+
+    def on_accept(self, sender: NodeId, message: Accept) -> None:
+        ballot = message.ballot
+        if ballot.node != sender:
+            return
+        if ballot < self.promised:
+            self.send(sender, Reject(self.promised))
+            return
+        self.follow(ballot)
+        self.accept(message)
+        last = message.slot + len(message.items) - 1
+        for node in self.others():
+            self.send(node, Accepted(ballot, message.slot, last, self.life))
+        self.say_stored()
+        self.chosen_up_to(ballot, message.known)
+
+    def accept(self, message: Accept) -> None:
+        """Store what is new: what is applied is what the leader must be proposing."""
+        ballot, before = message.ballot, self._records.last
+        for slot, item in enumerate(message.items, message.slot):
+            if slot > self.applied and self.votes.get(slot) != ballot:
+                self.store(slot, ballot, item)
+        if ballot > self.promised:
+            self.promised = ballot
+            if self._records.last == before:  # nothing that was stored says it
+                self.append(Promised(ballot))
+
+    # -- following --
+
+    def on_beat(self, sender: NodeId, message: Beat) -> None:
+        if message.ballot.node != sender:
+            return
+        if message.ballot < self.promised:
+            self.send(sender, Reject(self.promised))
+            return
+        self.follow(message.ballot)
+        self.send(sender, Heard(message.ballot, message.stamp, self.life, self.applied), after=0)
+        self.chosen_up_to(message.ballot, message.known)
+
+    def follow(self, ballot: Ballot) -> None:
+        """The leader has spoken."""
+        self.heard = self.now
+        self.later(self.patience(), Silence())
+        if ballot <= self.ballot:
+            return
+        self.outrun(ballot)
+        self.ballot = ballot
+        if self.leader != ballot.node:
+            self.leader = ballot.node
+            self.emit(LeaderChanged(ballot.node), after=0)
+
+    def patience(self) -> float:
+        """How long to wait for a leader; not all the same, lest all stand at once."""
+        return self.options.suspicion * (1 + self.rng.random() / 4)
+
+    def on_release(self, sender: NodeId, message: Release) -> None:
+        if message.ballot.node != sender or message.ballot < self.ballot:
+            return
+        self.heard = self.now - self.options.suspicion
+        if message.heir == self.me:
+            self.stand()
+
+    # -- hooks for the other roles --
+
+    def outrun(self, ballot: Ballot) -> None:
+        """A higher ballot is about: whoever leads or stands with a lower one ceases to."""
+
+    def stand(self) -> None:
+        """Try to lead."""
+
+    def chosen_up_to(self, ballot: Ballot, slot: int) -> None:
+        """All up to `slot` is chosen, says the leader of `ballot`."""

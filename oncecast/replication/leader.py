@@ -1,0 +1,327 @@
+"""The leader: it stands, finishes what others have begun, and then proposes what it is asked to.
+
+Multi-Paxos: one Prepare serves all slots. Slots are pipelined within a window, and what is proposed
+in one turn while others are on their way shares an Accept. A slot is proposed only when it is known
+who votes on it: while a change of the membership is on its way, what comes behind it waits.
+
+A leader may answer by itself, without a round, for as long as a majority has promised to promise
+nobody else anything: its lease. It counts from when the Beat was sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from random import Random
+from typing import Any
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.replication.ballot import Ballot, above
+from oncecast.replication.core import decode_config
+from oncecast.replication.events import HandOver, LeaderChanged, Propose
+from oncecast.replication.messages import (
+    COMMAND,
+    CONFIG,
+    Accept,
+    Accepted,
+    Beat,
+    BeatDue,
+    Flush,
+    Heard,
+    Item,
+    Prepare,
+    Promise,
+    Promised,
+    Reject,
+    Release,
+    Silence,
+    Unanswered,
+)
+from oncecast.replication.promises import Promises
+from oncecast.replication.quorum import Config, Member
+from oncecast.replication.supply import Supplier
+
+FOR_EVER = float("inf")
+
+
+class Reign:
+    """One ballot of ours, from the Prepare to whatever ends it."""
+
+    def __init__(self, ballot: Ballot, now: float) -> None:
+        self.ballot, self.since = ballot, now
+        self.promises = Promises()
+        self.elected = False  # a majority has promised
+        self.acting = False  # all that could have been chosen before is applied
+        self.next = 0  # slot to propose
+        self.queue: deque[tuple[int, Item]] = deque()
+        self.flying: deque[tuple[int, int]] = deque()  # slot and bytes, proposed and not applied
+        self.flying_bytes = 0
+        self.changing: tuple[int, Config] | None = None  # a membership on its way
+        self.stamps: dict[Member, float] = {}  # of the last Beat that each has answered
+        self.waiting = self.flushing = False  # a timer is set
+
+
+class Leader(Supplier):
+    def __init__(self, me: NodeId, rng: Random, **options: Any) -> None:
+        super().__init__(me, rng, **options)
+        self.reign: Reign | None = None
+        self.seen = self.promised  # the highest ballot heard of
+
+    # -- standing --
+
+    def on_silence(self) -> None:
+        if self.reign is not None or not self.seated:
+            return
+        left = self.heard + self.options.suspicion - self.now
+        if left > 0:
+            self.later(left, Silence())
+        else:
+            self.stand()
+
+    def stand(self) -> None:
+        if not self.seated:
+            return
+        self.seen = ballot = above(max(self.seen, self.promised, self.ballot), self.me)
+        self._lose_leader()
+        self.reign = Reign(ballot, self.now)
+        self.promised = ballot
+        self.append(Promised(ballot))
+        first = self.applied + 1
+        self.send(self.me, self._promise(ballot, first))
+        for node in self.others():
+            # Not before it is on disk: another life must not use the same ballot.
+            self.send(node, Prepare(ballot, first))
+        self._await_answers(self.reign)
+
+    def on_promise(self, sender: NodeId, message: Promise) -> None:
+        reign = self.reign
+        if reign is None or message.ballot != reign.ballot:
+            return
+        reign.promises.add(Member(sender, message.life), message)
+        if message.known > self.applied:
+            self.known = max(self.known, message.known)
+            self.want_from(sender)
+        self.proceed()
+
+    def on_reject(self, sender: NodeId, message: Reject) -> None:
+        self.seen = max(self.seen, message.ballot)
+        if self.reign is not None and message.ballot > self.reign.ballot:
+            self._step_down()
+            self.later(self.options.resend * (1 + 3 * self.rng.random()), Silence())
+
+    def outrun(self, ballot: Ballot) -> None:
+        self.seen = max(self.seen, ballot)
+        if self.reign is not None and self.reign.ballot < ballot:
+            self._step_down()
+
+    def _step_down(self) -> None:
+        self.reign = None
+        self.tokens.clear()
+        self._lose_leader()
+        self.later(self.patience(), Silence())
+
+    def _lose_leader(self) -> None:
+        if self.leader:
+            self.leader = NodeId("")
+            self.emit(LeaderChanged(self.leader), after=0)
+
+    # -- proposing --
+
+    def on_propose(self, request: Propose) -> None:
+        reign = self.reign
+        if reign is None or not reign.acting:
+            return  # who asks has heard that somebody else leads, or will
+        reign.queue.append((request.token, Item(COMMAND, request.value)))
+        if not reign.flying or len(self.config.members) == 1:
+            self.proceed()
+        elif not reign.flushing:
+            reign.flushing = True
+            self.later(0.0, Flush())
+
+    def on_flush(self) -> None:
+        if self.reign is not None:
+            self.reign.flushing = False
+            self.proceed()
+
+    def progressed(self) -> None:
+        reign = self.reign
+        if reign is None:
+            return
+        while reign.flying and reign.flying[0][0] <= self.applied:
+            slot, size = reign.flying.popleft()
+            reign.flying_bytes -= size
+            reign.promises.forget(slot)
+        self.proceed()
+
+    def proceed(self) -> None:
+        """Propose all that may be proposed now; what others have begun comes first."""
+        reign = self.reign
+        while reign is not None and reign is self.reign:
+            reign.next = max(reign.next, self.applied + 1)
+            if reign.changing is not None:
+                if reign.changing[0] > self.applied:
+                    return
+                reign.changing = None
+            items = self._next_items(reign)
+            self._take_office(reign)
+            if not items:
+                return
+            self._propose(reign, items)
+
+    def _next_items(self, reign: Reign) -> list[Item]:
+        config, promises, options = self.config, reign.promises, self.options
+        items: list[Item] = []
+        room = min(options.accept_bytes, options.window_bytes - reign.flying_bytes)
+        slot = reign.next
+        while room > 0 and len(reign.flying) + len(items) < options.window_slots:
+            if not promises.cover(slot, config):
+                break
+            if slot <= promises.horizon:
+                items.append(promises.value(slot))
+            elif reign.queue:
+                self.tokens[slot], item = reign.queue.popleft()
+                items.append(item)
+            else:
+                break
+            if items[-1].kind == CONFIG:
+                break
+            room -= len(items[-1].data)
+            slot += 1
+        return items
+
+    def _propose(self, reign: Reign, items: list[Item]) -> None:
+        first = reign.next
+        accept = Accept(reign.ballot, first, tuple(items), self.applied)
+        others = self.others()
+        for node in others:
+            self.send(node, accept, after=0)
+        self.accept(accept)
+        for slot, item in enumerate(items, first):
+            reign.flying.append((slot, len(item.data)))
+            reign.flying_bytes += len(item.data)
+        reign.next = first + len(items)
+        if items[-1].kind == CONFIG:
+            reign.changing = reign.next - 1, decode_config(items[-1].data)
+        for node in others:
+            self.send(node, Accepted(reign.ballot, first, reign.next - 1, self.life))
+        self.say_stored()
+        if others:
+            self._await_answers(reign)
+
+    def _await_answers(self, reign: Reign) -> None:
+        if not reign.waiting:
+            reign.waiting = True
+            self.later(self.options.resend, Unanswered())
+
+    def on_unanswered(self) -> None:
+        """Say it again to who has not answered."""
+        reign = self.reign
+        if reign is None:
+            return
+        reign.waiting = False
+        self._prepare_again(reign)
+        if reign.flying:
+            self._accept_again(reign)
+        if reign.flying or not reign.elected:
+            self._await_answers(reign)
+
+    def _prepare_again(self, reign: Reign) -> None:
+        for member in self.config.members:
+            if member not in reign.promises.members and member.node != self.me:
+                self.send(member.node, Prepare(reign.ballot, self.applied + 1))
+
+    def _accept_again(self, reign: Reign) -> None:
+        first = self.applied + 1
+        items: list[Item] = []
+        room = self.options.accept_bytes
+        while room > 0 and first + len(items) < reign.next:
+            items.append(self.item(first + len(items)))
+            room -= len(items[-1].data)
+        tally = self.tallies.get(first)
+        answered = tally.voters if tally is not None and tally.ballot == reign.ballot else {}
+        for member in self.config.members:
+            if member.node != self.me and member not in answered and items:
+                accept = Accept(reign.ballot, first, tuple(items), self.applied)
+                self.send(member.node, accept, after=0)
+
+    # -- leading --
+
+    def _take_office(self, reign: Reign) -> None:
+        promises = reign.promises
+        if reign.acting or self.applied < promises.known:
+            return  # who has not caught up does not know who votes now
+        if not promises.cover(promises.horizon + 1, self.config):
+            return
+        if not reign.elected:
+            reign.elected = True
+            self.ballot = reign.ballot
+            self.beat()
+        if self.applied >= promises.horizon:
+            reign.acting = True
+            self.leader = self.me
+            self.emit(LeaderChanged(self.me), after=0)
+
+    def beat(self) -> None:
+        reign = self.reign
+        if reign is None or not reign.elected:
+            return
+        if self.now > self.lease_ends() + self.options.suspicion and reign.acting:
+            self._step_down()  # no majority hears us: who asks should ask elsewhere
+            return
+        self.heard = self.now
+        reign.stamps[self.self_as_member] = self.now
+        for node in self.audience():
+            self.send(node, Beat(reign.ballot, self.applied, self.now), after=0)
+        self.later(self.options.heartbeat, BeatDue())
+
+    def reconfigured(self, before: Config) -> None:
+        """Who votes from now on must have promised too."""
+        reign = self.reign
+        if reign is None:
+            return
+        if not self.seated:
+            self._resign(reign, NodeId(""))
+        elif not reign.promises.cover(reign.promises.horizon + 1, self.config):
+            self._prepare_again(reign)
+            self._await_answers(reign)
+
+    def audience(self) -> list[NodeId]:
+        """Who hears that we lead."""
+        return self.others()
+
+    def on_heard(self, sender: NodeId, message: Heard) -> None:
+        reign = self.reign
+        if reign is None or message.ballot != reign.ballot:
+            return
+        member = Member(sender, message.life)
+        reign.stamps[member] = max(message.stamp, reign.stamps.get(member, message.stamp))
+
+    def lease_ends(self) -> float:
+        """Until when, on our clock, nobody else can have been elected."""
+        reign = self.reign
+        if reign is None or not reign.elected:
+            return 0.0
+        changing = (reign.changing[1],) if reign.changing is not None else ()
+        return min(self._lease(reign, config) for config in (self.config, *changing))
+
+    def _lease(self, reign: Reign, config: Config) -> float:
+        if [member.node for member in config.members] == [self.me]:
+            return FOR_EVER
+        stamps = sorted(reign.stamps.get(member, reign.since) for member in config.members)
+        stamp = stamps[len(stamps) - config.majority]
+        return stamp + self.options.lease if stamp > reign.since else reign.since
+
+    @property
+    def leads(self) -> bool:
+        """Whether what is applied here is all that anybody can have heard of."""
+        return self.reign is not None and self.reign.acting and self.now < self.lease_ends()
+
+    def on_hand_over(self, request: HandOver) -> None:
+        reign = self.reign
+        if reign is not None and reign.acting and request.heir in self.others():
+            self._resign(reign, request.heir)
+
+    def _resign(self, reign: Reign, heir: NodeId) -> None:
+        for node in self.others():
+            self.send(node, Release(reign.ballot, heir), after=0)
+        self._step_down()
+        self.heard = self.now - self.options.suspicion

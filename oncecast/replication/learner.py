@@ -1,0 +1,172 @@
+"""The learner: it counts votes, applies what is chosen in order, and fetches what it lacks.
+
+A slot is chosen when a majority of its membership has accepted it with one ballot; what this
+replica has accepted with that ballot or a higher one is then the value. A leader's word that all up
+to a slot is chosen serves as well, for what was accepted with its ballot.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.replication.acceptor import Acceptor
+from oncecast.replication.ballot import BOTTOM, Ballot
+from oncecast.replication.events import Mended
+from oncecast.replication.messages import (
+    Accepted,
+    Behind,
+    Chosen,
+    Item,
+    Lacking,
+    Stored,
+    Want,
+)
+from oncecast.replication.quorum import Member
+
+
+class Tally:
+    """Who has accepted a slot with the highest ballot seen for it."""
+
+    __slots__ = ("ballot", "voters")
+
+    def __init__(self, ballot: Ballot) -> None:
+        self.ballot = ballot
+        self.voters: dict[Member, None] = {}
+
+
+class Learner(Acceptor):
+    def __init__(self, me: NodeId, rng: Random, **options: Any) -> None:
+        super().__init__(me, rng, **options)
+        self.tallies: dict[int, Tally] = {}
+        self.surely = (BOTTOM, 0)  # all up to this slot is chosen, said the leader of this ballot
+        self.known = 0  # some slot up to here is chosen, and perhaps not here
+        self.wanting: dict[NodeId, None] = {}  # who was asked for the next one in vain
+        self.holes: dict[int, None] = {}  # slots below `applied` that cannot be read
+
+    # -- votes --
+
+    def on_accepted(self, sender: NodeId, message: Accepted) -> None:
+        member = Member(sender, message.life)
+        last = min(message.last, self.applied + 4 * self.options.window_slots)
+        for slot in range(max(message.first, self.applied + 1), last + 1):
+            self._vote(slot, message.ballot, member)
+        self.advance()
+
+    def on_stored(self, sender: NodeId, message: Stored) -> None:
+        if sender != self.me:
+            return  # only our own disk can say so
+        for slot, ballot in self.on_disk(message.record):
+            if slot > self.applied:
+                self._vote(slot, ballot, self.self_as_member)
+        self.advance()
+
+    def _vote(self, slot: int, ballot: Ballot, member: Member) -> None:
+        tally = self.tallies.get(slot)
+        if tally is None or ballot > tally.ballot:
+            tally = self.tallies[slot] = Tally(ballot)
+        if ballot == tally.ballot:
+            tally.voters[member] = None
+
+    # -- what is chosen --
+
+    def chosen_up_to(self, ballot: Ballot, slot: int) -> None:
+        self.surely = max(self.surely, (ballot, slot))
+        self.known = max(self.known, slot)
+        self.advance()
+
+    def advance(self) -> None:
+        """Apply in order all that is chosen and here; not too much in one step."""
+        before = self.applied
+        stop = before + self.options.window_slots
+        while self.applied < stop:
+            slot = self.applied + 1
+            if slot <= self.certain or slot in self.told:
+                item = self.readable(slot)
+            else:
+                item = self.item(slot) if self._is_chosen(slot) else None
+            if item is None:
+                break
+            self.apply(slot, item)
+        if self.applied > before:
+            self.wanting.clear()
+            self.progressed()
+        if max(self.known, self.certain) > self.applied:
+            self.later(0.0 if self.applied == stop else self.options.resend, Behind())
+
+    def apply(self, slot: int, item: Item) -> None:
+        self.tallies.pop(slot, None)
+        super().apply(slot, item)
+
+    def _is_chosen(self, slot: int) -> bool:
+        mine = self.votes.get(slot, BOTTOM)
+        ballot, upto = self.surely
+        if slot <= upto and mine >= ballot:
+            return True
+        tally = self.tallies.get(slot)
+        if tally is None or not self.memberships.of(slot).agreed(tally.voters):
+            return False
+        self.known = max(self.known, slot)
+        return mine >= tally.ballot
+
+    def progressed(self) -> None:
+        """Something was applied."""
+
+    # -- what is chosen and not here --
+
+    def on_behind(self) -> None:
+        """Ask one who may have it: the leader first, then each in turn."""
+        before = self.applied
+        self.advance()
+        self.known = max(self.known, self.certain)
+        if self.applied > before or (self.known <= self.applied and not self.holes):
+            return
+        sources = self.sources()
+        untried = [node for node in sources if node not in self.wanting]
+        if not untried:
+            self.wanting.clear()
+            untried = sources
+        if untried:
+            node = self.leader if self.leader in untried else self.rng.choice(untried)
+            self.wanting[node] = None
+            self.want_from(node)
+        self.later(self.options.resend, Behind())
+
+    def sources(self) -> list[NodeId]:
+        """Who may have what this one lacks."""
+        return self.others() or [node for node in self.contacts if node != self.me]
+
+    def want_from(self, node: NodeId) -> None:
+        if self.known > self.applied:
+            first = self.applied + 1
+            self.send(node, Want(first, self.known), after=0)
+        for slot in list(self.holes)[:16]:
+            self.send(node, Want(slot, slot), after=0)
+
+    def on_chosen(self, sender: NodeId, message: Chosen) -> None:
+        for slot, item in enumerate(message.items, message.first):
+            if slot in self.holes:
+                self._mend(slot, item)
+            elif self.applied < slot <= self.applied + 4 * self.options.window_slots:
+                self.keep_learned(slot, item)
+        self.say_stored()
+        before = self.applied
+        self.advance()
+        if before < self.applied < self.known:
+            self.want_from(sender)  # there is more
+
+    def on_lacking(self, sender: NodeId, message: Lacking) -> None:
+        self.wanting[sender] = None
+
+    # -- what was here, and cannot be read --
+
+    def missed(self, slot: int) -> None:
+        if slot not in self.holes:
+            self.holes[slot] = None
+            self.later(0.0, Behind())
+
+    def _mend(self, slot: int, item: Item) -> None:
+        del self.holes[slot]
+        self.keep_learned(slot, item)
+        self.emit(Mended(slot), after=0)

@@ -1,0 +1,287 @@
+"""The vocabulary of a replica group: what replicas say, what they write, what they wait for.
+
+standing     Prepare → Promise | Reject
+deciding     Accept → Accepted, to all | Reject
+leading      Beat → Heard                       Release: the leader gives up by itself
+catching up  Want → Chosen | Lacking | Ahead    WantPiece → Piece
+joining      Offer → Guide                      comparing  Sum
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from oncecast.kernel.protocol import Chunked, NodeId, Value
+from oncecast.replication.ballot import Ballot
+from oncecast.replication.places import Run
+from oncecast.replication.quorum import Config
+
+COMMAND, NOOP, CONFIG, CHECK = range(4)
+
+
+class Item(NamedTuple):
+    """What a slot holds: an opaque command, nothing, a membership, or a call to compare."""
+
+    kind: int
+    data: bytes
+
+
+class Vote(NamedTuple):
+    slot: int
+    ballot: Ballot
+    item: Item
+
+
+# -- messages --
+
+
+class Prepare(Value):
+    """May I lead? What have you accepted from slot `first` on?"""
+
+    ballot: Ballot
+    first: int
+
+
+class Promise(Value):
+    """No lower ballot gets anything from me any more.
+
+    All slots up to `known` are chosen, and not reported: a log that was cut is not an empty one.
+    Of the slots in `lost` I may have accepted something that my disk has lost.
+    """
+
+    ballot: Ballot
+    life: int
+    first: int
+    known: int
+    votes: tuple[Vote, ...]
+    lost: tuple[tuple[int, int], ...]
+
+
+class Reject(Value):
+    """I have promised this one."""
+
+    ballot: Ballot
+
+
+class Accept(Value):
+    """Items for the slots from `slot` on. All up to `known` is chosen."""
+
+    ballot: Ballot
+    slot: int
+    items: tuple[Item, ...]
+    known: int
+
+
+class Accepted(Value):
+    """The items of these slots are on my disk, with this ballot."""
+
+    ballot: Ballot
+    first: int
+    last: int
+    life: int
+
+
+class Beat(Value):
+    """I lead, and said so at `stamp` of my clock. All up to `known` is chosen."""
+
+    ballot: Ballot
+    known: int
+    stamp: float
+
+
+class Heard(Value):
+    """Until the suspicion time has passed, I promise nobody else anything."""
+
+    ballot: Ballot
+    stamp: float
+    life: int
+    applied: int
+
+
+class Release(Value):
+    """I have ceased to lead: nobody needs to wait for my lease. `heir` should stand."""
+
+    ballot: Ballot
+    heir: NodeId
+
+
+class Want(Value):
+    """Send me what was chosen for the slots from `first` to `last`."""
+
+    first: int
+    last: int
+
+
+class Chosen(Value):
+    """These were chosen for the slots from `first` on."""
+
+    first: int
+    items: tuple[Item, ...]
+
+
+class Lacking(Value):
+    """I cannot read this slot myself."""
+
+    slot: int
+
+
+class Ahead(Value):
+    """What you want is gone: take my state at `place`, and what it needs from `needed` on."""
+
+    place: int
+    needed: int
+    chain: int
+    config: Config
+    pieces: int
+
+
+class WantPiece(Value):
+    place: int
+    index: int
+
+
+class Piece(Value):
+    """`last` says that the piece ends a chunk of the state."""
+
+    place: int
+    index: int
+    data: bytes
+    last: bool
+
+
+class Offer(Value):
+    """I would be a replica, and have all up to `applied`."""
+
+    life: int
+    applied: int
+
+
+class Guide(Value):
+    """Ask this one; these are the replicas that I know of."""
+
+    leader: NodeId
+    config: Config
+
+
+class Sum(Value):
+    """What all up to `slot` has led to at my place."""
+
+    slot: int
+    chain: int
+    digest: bytes
+
+
+class Stored(Value):
+    """To itself: the records up to `record` are on disk."""
+
+    record: int
+
+
+Message = (
+    Prepare
+    | Promise
+    | Reject
+    | Accept
+    | Accepted
+    | Beat
+    | Heard
+    | Release
+    | Want
+    | Chosen
+    | Lacking
+    | Ahead
+    | WantPiece
+    | Piece
+    | Offer
+    | Guide
+    | Sum
+    | Stored
+)
+
+# -- records --
+
+
+class Born(Value):
+    """The life of this disk begins; who founds a group is its first member."""
+
+    life: int
+    config: Config
+
+
+class Promised(Value):
+    ballot: Ballot
+
+
+class Entry(Value):
+    """Accepted. All up to `applied` was chosen then, and is what this log last said of it."""
+
+    slot: int
+    ballot: Ballot
+    kind: int
+    data: bytes
+    applied: int
+
+
+class Again(Value):
+    """What stands at these slots was accepted again, with a higher ballot."""
+
+    first: int
+    last: int
+    ballot: Ballot
+
+
+class Learned(Value):
+    """Chosen, as another replica said."""
+
+    slot: int
+    kind: int
+    data: bytes
+
+
+Record = Born | Promised | Entry | Again | Learned
+
+
+class Checkpoint(Chunked):
+    """State: what all up to `place` has led to, and what a replica must not forget."""
+
+    place: int
+    life: int
+    promised: Ballot
+    config: Config
+    chain: int
+    runs: tuple[Run, ...]
+    lost: tuple[tuple[int, int], ...]
+
+
+# -- timers --
+
+
+class BeatDue(Value):
+    """The leader's."""
+
+
+class Silence(Value):
+    """Nothing was heard of a leader."""
+
+
+class Unanswered(Value):
+    """Prepare and Accept, as long as they have no majority."""
+
+
+class Flush(Value):
+    """What was proposed in this turn goes together."""
+
+
+class Behind(Value):
+    """Chosen, and not here."""
+
+
+class Unclaimed(Value):
+    """A state that was asked for, and is fetched by nobody."""
+
+
+class OfferDue(Value):
+    """An outsider's."""
+
+
+Timer = BeatDue | Silence | Unanswered | Flush | Behind | Unclaimed | OfferDue

@@ -1,0 +1,150 @@
+"""A replica of a Multi-Paxos group: acceptor, learner and leader as one protocol (REP-1, REP-2).
+
+    messages, records, timers    messages.py
+    storing and applying         core.py         one order, applied without a gap
+    promising and voting         acceptor.py     never back, never before the disk
+    counting and catching up     learner.py, supply.py
+    standing and proposing       leader.py       with a lease, so that reads need no round
+    who is a member              seats.py        decided in the same order
+
+Needs: links to the others, a log. Gives: what replication/events.py says, over opaque bytes.
+docs/protocols/multipaxos.md says how it differs from the papers, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.replication import messages as m
+from oncecast.replication.events import (
+    Change,
+    Compact,
+    Digest,
+    Diverged,
+    HandOver,
+    Propose,
+)
+from oncecast.replication.messages import CHECK, Born, Item, OfferDue, Silence, Sum
+from oncecast.replication.quorum import NOBODY, Config
+from oncecast.replication.seats import Seats
+
+
+class Paxos(Seats):
+    Request = Propose | Compact | Digest | Change | HandOver
+
+    def __init__(self, me: NodeId, rng: Random, **options: Any) -> None:
+        super().__init__(me, rng, **options)
+        self.sums: dict[int, dict[NodeId, tuple[int, bytes]]] = {}
+        self.compared = 0.0
+
+    def start(self) -> None:
+        if not self.born:
+            self._begin_life()
+        self.started = True
+        self.advance()
+        alone = self.config.nodes() == [self.me]
+        # What was answered to a leader before a restart still binds.
+        self.heard = self.now - self.options.suspicion if alone else self.now
+        if not self.seated:
+            self.later(0.0, OfferDue())
+        elif alone:
+            self.stand()
+        else:
+            self.later(self.patience(), Silence())
+
+    def _begin_life(self) -> None:
+        self.life = self.life or self.rng.getrandbits(62) + 1
+        config = self.founders
+        if config is NOBODY and not self.contacts:
+            config = Config(1, (self.self_as_member,), self.options.size)
+        self.memberships.start(0, config)
+        self.append(Born(self.life, config))
+
+    def request(self, request: Propose | Compact | Digest | Change | HandOver) -> None:
+        if isinstance(request, Propose):
+            self.on_propose(request)
+        elif isinstance(request, Compact):
+            self.on_compact(request)
+        elif isinstance(request, Digest):
+            self._compare(self.me, Sum(request.place, self.chain_at(request.place), request.digest))
+        elif isinstance(request, Change):
+            self.on_change(request)
+        else:
+            self.on_hand_over(request)
+
+    def receive(self, sender: NodeId, message: m.Message) -> None:
+        HANDLERS[type(message)](self, sender, message)
+
+    def timeout(self, timer: m.Timer) -> None:
+        TIMERS[type(timer)](self)
+
+    # -- comparing --
+
+    def beat(self) -> None:
+        super().beat()
+        every, reign = self.options.compare_every, self.reign
+        if every and reign is not None and reign.acting and self.now >= self.compared + every:
+            self.compared = self.now
+            reign.queue.append((-1, Item(CHECK, b"")))
+            self.proceed()
+
+    def on_sum(self, sender: NodeId, message: Sum) -> None:
+        self._compare(sender, message)
+
+    def _compare(self, node: NodeId, total: Sum) -> None:
+        sums = self.sums.setdefault(total.slot, {})
+        sums[node] = total.chain, total.digest
+        for old in sorted(self.sums)[:-4]:
+            del self.sums[old]
+        if node == self.me:
+            for other in self.others():
+                self.send(other, total)
+        mine, config = sums.get(self.me), self.memberships.of(total.slot)
+        if mine is None:
+            return
+        against = [sums[each] for each in config.nodes() if each in sums and sums[each] != mine]
+        if any(against.count(each) >= config.majority for each in against) or (
+            against and len(sums) >= len(config.members) and len(config.members) == 2
+        ):
+            raise Diverged(
+                f"replica {self.me}: its state at slot {total.slot} differs from what "
+                f"{len(against)} of {len(config.members)} replicas have; move its data "
+                "directory away and let it join anew"
+            )
+
+
+Handler = Callable[[Paxos, NodeId, Any], None]
+
+HANDLERS: dict[type, Handler] = {
+    m.Prepare: Paxos.on_prepare,
+    m.Promise: Paxos.on_promise,
+    m.Reject: Paxos.on_reject,
+    m.Accept: Paxos.on_accept,
+    m.Accepted: Paxos.on_accepted,
+    m.Beat: Paxos.on_beat,
+    m.Heard: Paxos.on_heard,
+    m.Release: Paxos.on_release,
+    m.Want: Paxos.on_want,
+    m.Chosen: Paxos.on_chosen,
+    m.Lacking: Paxos.on_lacking,
+    m.Ahead: Paxos.on_ahead,
+    m.WantPiece: Paxos.on_want_piece,
+    m.Piece: Paxos.on_piece,
+    m.Offer: Paxos.on_offer,
+    m.Guide: Paxos.on_guide,
+    m.Sum: Paxos.on_sum,
+    m.Stored: Paxos.on_stored,
+}
+
+TIMERS: dict[type, Callable[[Paxos], None]] = {
+    m.BeatDue: Paxos.beat,
+    m.Silence: Paxos.on_silence,
+    m.Unanswered: Paxos.on_unanswered,
+    m.Flush: Paxos.on_flush,
+    m.Behind: Paxos.on_behind,
+    m.Unclaimed: Paxos.on_unclaimed,
+    m.OfferDue: Paxos.on_offer_due,
+}

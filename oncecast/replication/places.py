@@ -1,0 +1,99 @@
+"""Which record of the log holds the value of a slot.
+
+Slots and records mostly go side by side, so runs of both say nearly all; what does not fit a run
+(a slot that was voted on again, a hole that was filled) stands apart.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+
+Run = tuple[int, int, int]  # the first slot, its record, how many
+
+
+class Places:
+    def __init__(self) -> None:
+        self._slots: list[int] = []
+        self._records: list[int] = []
+        self._counts: list[int] = []
+        self._apart: dict[int, int] = {}
+
+    @property
+    def end(self) -> int:
+        """The first slot behind all that are known."""
+        return self._slots[-1] + self._counts[-1] if self._slots else 0
+
+    def put(self, slot: int, record: int) -> None:
+        end = self.end
+        if slot < end:
+            if self.get(slot) != record:
+                self._apart[slot] = record
+        elif slot == end and record == self._records[-1] + self._counts[-1]:
+            self._counts[-1] += 1
+        else:
+            self._slots.append(slot)
+            self._records.append(record)
+            self._counts.append(1)
+
+    def get(self, slot: int) -> int | None:
+        if slot in self._apart:
+            return self._apart[slot]
+        at = bisect_right(self._slots, slot) - 1
+        if at < 0 or slot >= self._slots[at] + self._counts[at]:
+            return None
+        return self._records[at] + slot - self._slots[at]
+
+    def lowest(self, slot: int) -> int | None:
+        """The first record that holds `slot` or a later one."""
+        found = [record for other, record in self._apart.items() if other >= slot]
+        at = max(0, bisect_right(self._slots, slot) - 1)
+        for first, record, count in list(self.runs())[at:]:
+            if slot < first + count:
+                found.append(record + max(0, slot - first))
+        return min(found, default=None)
+
+    def holes(self, first: int, last: int) -> Iterator[int]:
+        """The slots from `first` to `last` that no record holds."""
+        covered = [(first - 1, 1)]
+        covered += [(slot, count) for slot, _, count in self.runs() if first <= slot + count - 1]
+        covered.append((last + 1, 1))
+        for (slot, count), (following, _) in pairwise(covered):
+            for hole in range(max(first, slot + count), min(following, last + 1)):
+                if hole not in self._apart:
+                    yield hole
+
+    def runs(self) -> Iterator[Run]:
+        yield from zip(self._slots, self._records, self._counts, strict=True)
+
+    def state(self) -> tuple[Run, ...]:
+        """All of it; what stands apart comes last, as runs of one."""
+        return (*self.runs(), *[(slot, record, 1) for slot, record in self._apart.items()])
+
+    def restore(self, state: tuple[Run, ...]) -> None:
+        self.__init__()  # type: ignore[misc]
+        for slot, record, count in state:
+            if slot >= self.end:
+                self._slots.append(slot)
+                self._records.append(record)
+                self._counts.append(count)
+            else:
+                self._apart[slot] = record
+
+    def trim(self, slot: int) -> None:
+        """Forget the slots before this one."""
+        at = max(0, bisect_right(self._slots, slot) - 1)
+        del self._slots[:at], self._records[:at], self._counts[:at]
+        for other in [other for other in self._apart if other < slot]:
+            del self._apart[other]
+
+    def cut(self, slot: int) -> None:
+        """Forget this slot and all behind it."""
+        while self._slots and self._slots[-1] >= slot:
+            for column in (self._slots, self._records, self._counts):
+                column.pop()
+        if self._slots:
+            self._counts[-1] = min(self._counts[-1], slot - self._slots[-1])
+        for other in [other for other in self._apart if other >= slot]:
+            del self._apart[other]

@@ -1,0 +1,47 @@
+"""What a candidate has been promised: who answered, and what each slot may already hold."""
+
+from __future__ import annotations
+
+from oncecast.replication.core import within
+from oncecast.replication.messages import NOOP, Item, Promise, Vote
+from oncecast.replication.quorum import Config, Member
+
+
+class Promises:
+    def __init__(self) -> None:
+        self.members: dict[Member, Promise] = {}
+        self.known = 0  # all up to here is chosen, says one who has it
+        self.horizon = 0  # the last slot that anybody reported anything of
+        self._best: dict[int, Vote] = {}
+
+    def add(self, member: Member, promise: Promise) -> None:
+        self.members[member] = promise
+        self.known = max(self.known, promise.known)
+        self.horizon = max(self.horizon, promise.known)
+        for _, last in promise.lost:
+            self.horizon = max(self.horizon, last)
+        for vote in promise.votes:
+            self.horizon = max(self.horizon, vote.slot)
+            best = self._best.get(vote.slot)
+            if best is None or vote.ballot > best.ballot:
+                self._best[vote.slot] = vote
+
+    def cover(self, slot: int, config: Config) -> bool:
+        """Whether a majority has said all that it ever accepted for this slot."""
+        if slot > self.horizon:
+            return config.agreed(self.members)
+        return config.agreed(
+            {
+                member: None
+                for member, promise in self.members.items()
+                if promise.known < slot and not within(promise.lost, slot)
+            }
+        )
+
+    def value(self, slot: int) -> Item:
+        """What must be proposed: the value of the highest ballot, and if there is none, nothing."""
+        best = self._best.get(slot)
+        return Item(NOOP, b"") if best is None else best.item
+
+    def forget(self, slot: int) -> None:
+        self._best.pop(slot, None)

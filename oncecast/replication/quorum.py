@@ -1,0 +1,81 @@
+"""Memberships and majorities: pure arithmetic.
+
+A member is a node in one life of its disk: a node whose disk was lost comes back in another life,
+and is a stranger until a decided membership names that one. Each slot has exactly one membership,
+the last that was decided before it; so two majorities of different memberships never have to meet.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Container
+from typing import NamedTuple
+
+import msgspec
+
+from oncecast.kernel.protocol import NodeId
+
+
+class Member(NamedTuple):
+    node: NodeId
+    life: int
+
+
+class Config(msgspec.Struct, frozen=True, array_like=True):
+    """Who votes; `size` is how many there should be; each change has the next version."""
+
+    version: int
+    members: tuple[Member, ...]
+    size: int
+
+    def nodes(self) -> list[NodeId]:
+        return [member.node for member in self.members]
+
+    def member(self, node: NodeId) -> Member | None:
+        return next((member for member in self.members if member.node == node), None)
+
+    @property
+    def majority(self) -> int:
+        return len(self.members) // 2 + 1
+
+    def agreed(self, voters: Container[Member]) -> bool:
+        """Whether these are a majority. Nobody is a majority of nobody."""
+        return sum(member in voters for member in self.members) >= self.majority
+
+    def changed(self, *, add: Member | None = None, remove: NodeId | None = None) -> Config:
+        """One out, one in, or both: a node that is added in a new life takes its own place."""
+        gone = {remove, add.node if add else None}
+        kept = tuple(member for member in self.members if member.node not in gone)
+        return Config(self.version + 1, (*kept, add) if add else kept, self.size)
+
+
+NOBODY = Config(0, (), 0)
+
+
+class Memberships:
+    """Which membership decides which slot."""
+
+    def __init__(self) -> None:
+        self._slots = [0]  # where each was decided: it is in force behind that
+        self._configs = [NOBODY]
+
+    @property
+    def last(self) -> Config:
+        return self._configs[-1]
+
+    def of(self, slot: int) -> Config:
+        """Who votes on this slot."""
+        return self._configs[bisect_left(self._slots, slot) - 1]
+
+    def decided(self, slot: int, config: Config) -> None:
+        self._slots.append(slot)
+        self._configs.append(config)
+
+    def start(self, slot: int, config: Config) -> None:
+        """Of what lies before `slot` nothing will be asked any more."""
+        self._slots, self._configs = [slot], [config]
+
+    def forget(self, slot: int) -> None:
+        """Only slots behind this one will be asked for."""
+        keep = max(0, bisect_left(self._slots, slot + 1) - 1)
+        del self._slots[:keep], self._configs[:keep]

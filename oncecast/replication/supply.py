@@ -1,0 +1,233 @@
+"""Catching up from afar: a state in pieces, then the entries that it still needs.
+
+Who wants slots that are gone is told of a state instead, and fetches it piece by piece at its own
+pace; then the entries that it refers to; and only when all of that is in its log does the state
+become its own. A state nobody fetches any more is let go; as long as somebody does, its entries
+stay.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.replication.events import Compact, Installed, StateWanted
+from oncecast.replication.learner import Learner
+from oncecast.replication.messages import (
+    Ahead,
+    Behind,
+    Checkpoint,
+    Chosen,
+    Item,
+    Lacking,
+    Piece,
+    Unclaimed,
+    Want,
+    WantPiece,
+)
+
+TRIES = 20  # without an answer; then another replica is asked
+
+
+class Giving:
+    """A state that others may fetch."""
+
+    def __init__(self, ahead: Ahead, pieces: list[tuple[bytes, bool]], now: float) -> None:
+        self.ahead, self.pieces, self.asked = ahead, pieces, now
+
+
+class Taking:
+    """A state on its way here."""
+
+    def __init__(self, source: NodeId, ahead: Ahead) -> None:
+        self.source, self.ahead = source, ahead
+        self.index = 0  # of the next piece
+        self.chunks: list[bytes] = []
+        self.parts: list[bytes] = []  # of the next chunk
+        self.tries = 0
+
+
+class Supplier(Learner):
+    def __init__(self, me: NodeId, rng: Random, **options: Any) -> None:
+        super().__init__(me, rng, **options)
+        self.kept = 1  # the first slot that is still here
+        self.giving: Giving | None = None
+        self.taking: Taking | None = None
+        self.askers: dict[NodeId, None] = {}
+
+    # -- the log behind a state --
+
+    def on_compact(self, compact: Compact) -> None:
+        place, needed = compact.place, min(compact.needed, compact.place + 1)
+        if self.askers:
+            self._give(compact, needed)
+        if self.giving is not None:
+            needed = min(needed, self.giving.ahead.needed)
+        self._save(place, needed, compact.state, self.chain_at(place))
+
+    def _save(self, place: int, needed: int, state: tuple[bytes, ...], chain: int) -> None:
+        """What is behind `place` must be read again after a restart, from the lowest record on."""
+        self.kept = max(self.kept, needed)
+        self.places.trim(needed)
+        config = self.memberships.of(place + 1)
+        self.memberships.forget(place)
+        checkpoint = Checkpoint(
+            state,
+            place,
+            self.life,
+            self.promised,
+            config,
+            chain,
+            self.places.state(),
+            tuple(self.lost),
+        )
+        behind = self.places.lowest(place + 1)
+        self.snapshot(checkpoint, -1 if behind is None else behind - 1)
+        lowest = self.places.lowest(needed)
+        self.trim(self._records.last + 1 if lowest is None else lowest)
+
+    # -- giving --
+
+    def on_want(self, sender: NodeId, message: Want) -> None:
+        items: list[Item] = []
+        room = self.options.accept_bytes
+        for slot in range(message.first, min(message.last, self.applied) + 1):
+            item = self.readable(slot)
+            if item is None:
+                break
+            items.append(item)
+            room -= len(item.data)
+            if room <= 0 or len(items) >= self.options.window_slots:
+                break
+        if items:
+            self.send(sender, Chosen(message.first, tuple(items)), after=0)
+        elif message.first < self.kept and message.last >= self.kept:
+            self._offer_state(sender)
+        else:
+            self.send(sender, Lacking(message.first), after=0)
+
+    def _offer_state(self, to: NodeId) -> None:
+        if self.giving is not None:
+            self.send(to, self.giving.ahead, after=0)
+        elif not self.askers:
+            self.askers[to] = None
+            self.emit(StateWanted())
+        else:
+            self.askers[to] = None
+
+    def _give(self, compact: Compact, needed: int) -> None:
+        place = compact.place
+        pieces = in_pieces(compact.state, self.options.piece_bytes)
+        config = self.memberships.of(place + 1)
+        ahead = Ahead(place, needed, self.chain_at(place), config, len(pieces))
+        self.giving = Giving(ahead, pieces, self.now)
+        for node in self.askers:
+            self.send(node, ahead, after=0)
+        self.askers.clear()
+        self.later(self.options.unclaimed_after, Unclaimed())
+
+    def on_want_piece(self, sender: NodeId, message: WantPiece) -> None:
+        giving = self.giving
+        if giving is None or giving.ahead.place != message.place:
+            self._offer_state(sender)
+        elif 0 <= message.index < len(giving.pieces):
+            giving.asked = self.now
+            data, last = giving.pieces[message.index]
+            self.send(sender, Piece(message.place, message.index, data, last), after=0)
+
+    def on_unclaimed(self) -> None:
+        if self.giving is None:
+            return
+        left = self.giving.asked + self.options.unclaimed_after - self.now
+        if left > 0:
+            self.later(left, Unclaimed())
+        else:
+            self.giving = None
+
+    # -- taking --
+
+    def on_ahead(self, sender: NodeId, message: Ahead) -> None:
+        if message.place <= self.applied or message.pieces < 1:
+            return
+        taking = self.taking
+        if taking is None or (taking.source == sender and taking.ahead.place != message.place):
+            self.taking = taking = Taking(sender, message)
+        if taking.source == sender:
+            self._take_on(taking)
+
+    def on_piece(self, sender: NodeId, message: Piece) -> None:
+        taking = self.taking
+        if taking is None or taking.source != sender:
+            return
+        if (message.place, message.index) != (taking.ahead.place, taking.index):
+            return
+        taking.index, taking.tries = taking.index + 1, 0
+        taking.parts.append(message.data)
+        if message.last:
+            taking.chunks.append(b"".join(taking.parts))
+            taking.parts.clear()
+        self._take_on(taking)
+
+    def on_chosen(self, sender: NodeId, message: Chosen) -> None:
+        taking = self.taking
+        if taking is None or taking.index < taking.ahead.pieces or sender != taking.source:
+            super().on_chosen(sender, message)
+            return
+        for slot, item in enumerate(message.items, message.first):
+            if taking.ahead.needed <= slot <= taking.ahead.place:
+                self.keep_learned(slot, item)
+                taking.tries = 0
+        self.say_stored()
+        self._take_on(taking)
+
+    def _take_on(self, taking: Taking) -> None:
+        """Ask for what lacks; if nothing does, begin a new life from there."""
+        ahead = taking.ahead
+        self.later(self.options.resend, Behind())
+        if taking.index < ahead.pieces:
+            self.send(taking.source, WantPiece(ahead.place, taking.index), after=0)
+            return
+        hole = next(self.places.holes(ahead.needed, ahead.place), None)
+        if hole is not None:
+            self.send(taking.source, Want(hole, ahead.place), after=0)
+        else:
+            self._install(ahead, tuple(taking.chunks))
+
+    def _install(self, ahead: Ahead, state: tuple[bytes, ...]) -> None:
+        self.taking = None
+        place = ahead.place
+        if place > self.applied:
+            self.applied = self.certain = place
+            self.chain = ahead.chain
+            self.chains.clear()
+            before = self.config
+            self.memberships.start(place, ahead.config)
+            for kept in (self.votes, self.told, self.tallies, self.items, self.tokens):
+                for slot in [slot for slot in kept if slot <= place]:
+                    del kept[slot]
+            self.emit(Installed(place, state))
+            self._save(place, ahead.needed, state, ahead.chain)
+            self.reconfigured(before)
+            self.wanting.clear()
+        self.advance()
+
+    def on_behind(self) -> None:
+        taking = self.taking
+        if taking is not None:
+            taking.tries += 1
+            if taking.tries < TRIES:
+                self._take_on(taking)
+                return
+            self.wanting[taking.source] = None
+            self.taking = None
+        super().on_behind()
+
+
+def in_pieces(state: tuple[bytes, ...], size: int) -> list[tuple[bytes, bool]]:
+    """The chunks, cut to size; each piece says whether its chunk ends with it."""
+    return [
+        (chunk[at : at + size], at + size >= len(chunk))
+        for chunk in state
+        for at in range(0, max(1, len(chunk)), size)
+    ]

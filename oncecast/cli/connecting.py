@@ -23,6 +23,7 @@ SUBSCRIPTION = "default"  # the same from call to call: each goes on where the l
 ANSWER_TIMEOUT = 30.0
 CONNECT_TIMEOUT = 3.0  # a node that was started a moment ago is waited for
 
+PLACES = "new, earliest, an offset, or a time as 2030-01-31T12:00"
 NO_NODE = "start one with `oncecast serve`, or name another with --server or ONCECAST_SERVER"
 
 REMEDIES = {
@@ -48,27 +49,45 @@ STATUS = {
 # Options.
 
 
-def add_options(
-    parser: argparse.ArgumentParser,
-    *,
-    timeout: float = ANSWER_TIMEOUT,
-    about_timeout: str = "seconds that the node has for an answer",
-) -> None:
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """Which node, and how to reach it."""
     parser.add_argument(
         "--server", metavar="HOST:PORT", help=f"the node (ONCECAST_SERVER, or {SERVER})"
-    )
-    parser.add_argument(
-        "--timeout",
-        metavar="S",
-        type=seconds,
-        default=timeout,
-        help=f"{about_timeout} (%(default)g)",
     )
     parser.add_argument("--cluster", default="oncecast", help="the node's (%(default)s)")
     parser.add_argument(
         "--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files; then TLS is used"
     )
+
+
+def add_identity(parser: argparse.ArgumentParser) -> None:
+    """Who puts."""
+    parser.add_argument("--name", help="of the producer; by default the node gives one")
+    parser.add_argument("--state", metavar="DIR", help="keep what is not stored yet, for the next")
+
+
+def add_timeout(
+    parser: argparse.ArgumentParser,
+    default: float = ANSWER_TIMEOUT,
+    about: str = "seconds that the node has for an answer",
+) -> None:
+    parser.add_argument(
+        "--timeout", metavar="S", type=seconds, default=default, help=f"{about} (%(default)g)"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="JSON, an object a line")
+
+
+def add_work(parser: argparse.ArgumentParser, work: Work, *, in_shell: bool) -> None:
+    """What the command does with a client; a shell has one already, and how long it waits."""
+    add_json(parser)
+    if not in_shell:
+        add_connection(parser)
+        if parser.get_default("timeout") is None:
+            add_timeout(parser)
+    parser.set_defaults(run=lambda arguments: talk(arguments, work), work=work)
 
 
 def add_subscription(parser: argparse.ArgumentParser) -> None:
@@ -102,25 +121,31 @@ def start(text: str) -> Start:
     return from_time(datetime.fromisoformat(text).timestamp())
 
 
+def moved(asked: Start, cursor: int) -> str:
+    """What to say if a subscription is not at the offset that was asked for."""
+    from oncecast.pubsub.commands import FromOffset
+
+    if not isinstance(asked, FromOffset) or asked.offset == cursor:
+        return ""
+    why = "beyond the end" if asked.offset > cursor else "no longer kept"
+    return f": offset {asked.offset} is {why}"
+
+
 # The connection.
 
 
-def talk(arguments: argparse.Namespace, work: Work, **options: Any) -> int:
+def talk(arguments: argparse.Namespace, work: Work) -> int:
     """Run `work` with a client; what goes wrong is complained about in one line."""
-    from oncecast.client.errors import OncecastError
-    from oncecast.runtime.errors import BadAddress, NetworkError
     from oncecast.runtime.network import run
 
     async def connected() -> int:
-        async with client_of(arguments, **options) as client:
+        async with client_of(arguments) as client:
             return await work(client, arguments)
 
     try:
         return run(connected())
-    except OncecastError as error:
-        return complain(remedied(error), STATUS.get(error.code, exits.FAILURE))
-    except (BadAddress, NetworkError) as error:  # an option: the address, the TLS files
-        return complain(error, exits.USAGE)
+    except foreseen() as error:
+        return told(error)
 
 
 def client_of(arguments: argparse.Namespace, **options: Any) -> Client:
@@ -130,19 +155,40 @@ def client_of(arguments: argparse.Namespace, **options: Any) -> Client:
 
     server = arguments.server or os.environ.get("ONCECAST_SERVER") or SERVER
     split(server)
-    options.setdefault("timeout", max(arguments.timeout, 1.0))
     if arguments.tls:
         certificate, key, ca = arguments.tls
         options["tls"] = Tls.from_files(certificate=certificate, key=key, ca=ca)
+    for name in ("name", "state"):
+        options.setdefault(name, getattr(arguments, name, None))
+    # To wait long for messages, or not at all, says nothing of how long an answer may take.
+    patience = getattr(arguments, "patience", arguments.timeout)
     return Client(
         server,
         cluster=arguments.cluster,
         connect_timeout=CONNECT_TIMEOUT,
+        timeout=max(patience, 1.0),
         **options,
     )
 
 
 # What people and scripts are told.
+
+
+def foreseen() -> tuple[type[Exception], ...]:
+    """What `told` can tell."""
+    from oncecast.client.errors import OncecastError
+    from oncecast.runtime.errors import NetworkError
+
+    return OncecastError, NetworkError
+
+
+def told(error: Exception) -> int:
+    """Complain of what a client or its connection raised; its exit status."""
+    from oncecast.client.errors import OncecastError
+
+    if isinstance(error, OncecastError):
+        return complain(remedied(error), STATUS.get(error.code, exits.FAILURE))
+    return complain(error, exits.USAGE)  # an option: the address, the TLS files
 
 
 def remedied(error: OncecastError) -> str:
@@ -155,7 +201,7 @@ def remedied(error: OncecastError) -> str:
 
 
 def complain(what: object, status: int = exits.FAILURE) -> int:
-    print(f"oncecast: {what}", file=sys.stderr)
+    print(f"oncecast: {what}", file=sys.stderr, flush=True)
     return status
 
 

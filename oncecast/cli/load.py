@@ -9,7 +9,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from oncecast.cli.connecting import add_options, complain, positive, seconds, talk
+from oncecast.cli.connecting import (
+    add_connection,
+    add_json,
+    add_timeout,
+    complain,
+    positive,
+    seconds,
+    talk,
+)
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,7 +33,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     load.add_argument("--seed", type=int, default=0)
     load.add_argument("--trace", metavar="FILE", help="JSON lines: every put, ack and delivery")
     load.add_argument("--keep", action="store_true", help="do not delete the topics at the end")
-    add_options(load, about_timeout="seconds without progress after which it gives up")
+    add_timeout(load, about="seconds without progress after which it gives up")
+    add_connection(load)
+    add_json(load)
     load.set_defaults(run=run)
 
 

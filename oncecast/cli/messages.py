@@ -8,18 +8,22 @@ import os
 import sys
 import threading
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits
 from oncecast.cli.connecting import (
-    add_options,
+    ANSWER_TIMEOUT,
+    PLACES,
+    add_identity,
     add_subscription,
+    add_timeout,
+    add_work,
     complain,
+    moved,
     positive,
     show,
     start,
-    talk,
 )
 
 if TYPE_CHECKING:
@@ -31,44 +35,41 @@ READ = 256 * 1024  # bytes of standard input at once
 TOGETHER = 1000  # messages that are put, or got, together
 
 
-def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def configure(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, in_shell: bool = False
+) -> None:
     put = commands.add_parser("put", help="put messages", description="Put messages in a topic.")
     put.add_argument("topic", metavar="TOPIC")
-    put.add_argument("values", metavar="VALUE", nargs="+", help="or - for lines of standard input")
+    lines = "" if in_shell else "or - for lines of standard input"
+    put.add_argument("values", metavar="VALUE", nargs="+", help=lines)
     put.add_argument("--key", type=os.fsencode, help="of each message")
     put.add_argument(
         "--header", metavar="NAME=VALUE", type=header, action="append", default=[], dest="headers"
     )
-    put.add_argument("--name", help="of the producer; by default the node gives one")
-    put.add_argument("--state", metavar="DIR", help="keep what is not stored yet, for the next put")
-    add_options(put)
-    put.set_defaults(run=lambda each: talk(each, run_put, name=each.name, state=each.state))
+    if not in_shell:
+        add_identity(put)
+    put.set_defaults(lines=not in_shell)
+    add_work(put, run_put, in_shell=in_shell)
 
     get = commands.add_parser("get", help="get messages", description="Get the next messages.")
     get.add_argument("topic", metavar="TOPIC")
     add_subscription(get)
     get.add_argument("--count", metavar="N", type=positive, default=1, help="at most (%(default)s)")
     get.add_argument("--keep", action="store_true", help="do not acknowledge: they come again")
-    add_options(get, timeout=0.0, about_timeout="seconds to wait for messages, or inf")
-    get.set_defaults(run=lambda each: talk(each, run_get, timeout=30.0))
+    add_timeout(get, 0.0, "seconds to wait for messages, or inf")
+    get.set_defaults(patience=ANSWER_TIMEOUT)
+    add_work(get, run_get, in_shell=in_shell)
 
     sub = commands.add_parser("sub", help="subscribe", description="Subscribe to a topic.")
     sub.add_argument("topic", metavar="TOPIC")
     add_subscription(sub)
-    sub.add_argument(
-        "--start",
-        type=start,
-        default="new",
-        help="new, earliest, an offset, or a time as 2030-01-31T12:00 (%(default)s)",
-    )
-    add_options(sub)
-    sub.set_defaults(run=lambda each: talk(each, run_sub))
+    sub.add_argument("--start", type=start, default="new", help=f"{PLACES} (%(default)s)")
+    add_work(sub, run_sub, in_shell=in_shell)
 
     unsub = commands.add_parser("unsub", help="unsubscribe", description="End a subscription.")
     unsub.add_argument("topic", metavar="TOPIC")
     add_subscription(unsub)
-    add_options(unsub)
-    unsub.set_defaults(run=lambda each: talk(each, run_unsub))
+    add_work(unsub, run_unsub, in_shell=in_shell)
 
 
 def header(text: str) -> tuple[str, bytes]:
@@ -83,7 +84,7 @@ def header(text: str) -> tuple[str, bytes]:
 
 async def run_put(client: Client, arguments: argparse.Namespace) -> int:
     kept = True
-    async for values in _to_put(arguments.values):
+    async for values in _to_put(arguments):
         for at in range(0, len(values), TOGETHER):
             kept &= await _put(client, arguments, values[at : at + TOGETHER])
         sys.stdout.flush()
@@ -107,9 +108,9 @@ async def _put(client: Client, arguments: argparse.Namespace, values: list[bytes
     return all(kept is not False for _, kept in receipts)
 
 
-async def _to_put(words: list[str]) -> AsyncIterator[list[bytes]]:
-    if words != ["-"]:
-        yield list(map(os.fsencode, words))
+async def _to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
+    if arguments.values != ["-"] or not arguments.lines:
+        yield list(map(os.fsencode, arguments.values))
         return
     rest = b""
     while piece := await _read():
@@ -145,16 +146,16 @@ async def _read() -> bytes:
 
 async def run_get(client: Client, arguments: argparse.Namespace) -> int:
     """What was written is acknowledged; what could not be written comes again."""
-    subscription = await client.read(
-        arguments.topic, arguments.subscription, auto_ack=not arguments.keep
-    )
     left, status = arguments.count, exits.OK
-    async for messages in _arriving(subscription, arguments):
-        if isinstance(messages, str):
-            status = complain(messages)
-            continue
-        write(arguments, messages)
-        left -= len(messages)
+    async with await client.read(
+        arguments.topic, arguments.subscription, auto_ack=not arguments.keep
+    ) as subscription:
+        async for messages in _arriving(subscription, arguments):
+            if isinstance(messages, str):
+                status = complain(messages)
+                continue
+            write(arguments, messages)
+            left -= len(messages)
     if left == arguments.count and status == exits.OK:
         return complain(
             f"no message in topic {arguments.topic!r} for subscription {arguments.subscription!r}; "
@@ -190,13 +191,27 @@ async def _arriving(
 
 
 def write(arguments: argparse.Namespace, messages: Iterable[Message]) -> None:
+    if arguments.json:
+        print("\n".join(as_lines(messages)), flush=True)
+        return
+    sys.stdout.flush()  # what a shell has printed before
+    out = sys.stdout.buffer
+    out.write(b"".join(message.value + b"\n" for message in messages))
+    out.flush()
+
+
+def as_lines(messages: Iterable[Message]) -> Iterator[str]:
+    """JSON."""
     import msgspec
 
-    out = sys.stdout.buffer
-    for message in messages:
-        out.write(msgspec.json.encode(as_fields(message)) if arguments.json else message.value)
-        out.write(b"\n")
-    out.flush()
+    return (msgspec.json.encode(as_fields(message)).decode() for message in messages)
+
+
+def in_words(message: Message) -> str:
+    """For the screen: what could be a command to a terminal is spelled out."""
+    value = message.value.decode(errors="backslashreplace")
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
+    return f"{message.topic} {message.offset}: {text}"
 
 
 def as_fields(message: Message) -> dict[str, Any]:
@@ -229,11 +244,18 @@ async def run_sub(client: Client, arguments: argparse.Namespace) -> int:
     topic, name = arguments.topic, arguments.subscription
     # The command alone: to read would take the subscription away from whoever reads it now.
     done = await client.call(Subscribe(topic, name, arguments.start, 0))
+    note = "" if done.already else moved(arguments.start, done.cursor)
     show(
         arguments,
-        {"topic": topic, "subscription": name, "cursor": done.cursor, "already": done.already},
+        {
+            "topic": topic,
+            "subscription": name,
+            "cursor": done.cursor,
+            "already": done.already,
+            "moved": bool(note),
+        },
         f"{topic}: subscription {name} {'was' if done.already else 'is'} there, "
-        f"next offset {done.cursor}",
+        f"next offset {done.cursor}{note}",
     )
     return exits.OK
 

@@ -7,51 +7,46 @@ from typing import TYPE_CHECKING
 
 from oncecast.cli import exits
 from oncecast.cli.connecting import (
-    add_options,
+    PLACES,
     add_subscription,
+    add_work,
     complain,
+    moved,
     show,
     start,
     table,
-    talk,
 )
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
 
 
-def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    subs = commands.add_parser("subs", help="look at and move subscriptions", description=__doc__)
+def configure(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, in_shell: bool = False
+) -> None:
+    about = "look at and move subscriptions"
+    subs = commands.add_parser("subs", help=about, description=about)
     verbs = subs.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     list_ = verbs.add_parser("list", help="all subscriptions, or those of one topic")
     list_.add_argument("topic", metavar="TOPIC", nargs="?")
-    add_options(list_)
-    list_.set_defaults(run=lambda each: talk(each, run_list))
+    add_work(list_, run_list, in_shell=in_shell)
 
     lag = verbs.add_parser("lag", help="how many messages one has not acknowledged")
     lag.add_argument("topic", metavar="TOPIC")
     add_subscription(lag)
-    add_options(lag)
-    lag.set_defaults(run=lambda each: talk(each, run_lag))
+    add_work(lag, run_lag, in_shell=in_shell)
 
     seek = verbs.add_parser("seek", help="read on from another place")
     seek.add_argument("topic", metavar="TOPIC")
-    seek.add_argument(
-        "to",
-        metavar="PLACE",
-        type=start,
-        help="new, earliest, an offset, or a time as 2030-01-31T12:00",
-    )
+    seek.add_argument("to", metavar="PLACE", type=start, help=PLACES)
     add_subscription(seek)
-    add_options(seek)
-    seek.set_defaults(run=lambda each: talk(each, run_seek))
+    add_work(seek, run_seek, in_shell=in_shell)
 
     status = commands.add_parser(
         "status", help="what a node has", description="Is there a node, and what has it?"
     )
-    add_options(status)
-    status.set_defaults(run=lambda each: talk(each, run_status))
+    add_work(status, run_status, in_shell=in_shell)
 
 
 async def run_list(client: Client, arguments: argparse.Namespace) -> int:
@@ -91,8 +86,9 @@ async def run_lag(client: Client, arguments: argparse.Namespace) -> int:
 async def run_seek(client: Client, arguments: argparse.Namespace) -> int:
     topic, name = arguments.topic, arguments.subscription
     cursor = await client.seek(topic, name, arguments.to)
-    fields = {"topic": topic, "subscription": name, "cursor": cursor}
-    show(arguments, fields, f"{topic}: subscription {name}, next offset {cursor}")
+    note = moved(arguments.to, cursor)
+    fields = {"topic": topic, "subscription": name, "cursor": cursor, "moved": bool(note)}
+    show(arguments, fields, f"{topic}: subscription {name}, next offset {cursor}{note}")
     return exits.OK
 
 

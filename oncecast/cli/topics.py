@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits
-from oncecast.cli.connecting import add_options, complain, show, table, talk
+from oncecast.cli.connecting import add_work, complain, show, table
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -17,8 +17,11 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 BYTES = {"k": 2**10, "M": 2**20, "G": 2**30}
 
 
-def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    topic = commands.add_parser("topic", help="make, list and delete topics", description=__doc__)
+def configure(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, in_shell: bool = False
+) -> None:
+    about = "make, list and delete topics"
+    topic = commands.add_parser("topic", help=about, description=about)
     verbs = topic.add_subparsers(title="verbs", metavar="VERB", required=True)
 
     for verb, about, work in (
@@ -28,23 +31,19 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         parser = verbs.add_parser(verb, help=about, description=about)
         parser.add_argument("topic", metavar="TOPIC")
         _add_retention(parser)
-        add_options(parser)
-        parser.set_defaults(run=lambda each, work=work: talk(each, work))
+        add_work(parser, work, in_shell=in_shell)
 
     list_ = verbs.add_parser("list", help="all topics, by name")
     list_.add_argument("--prefix", default="", help="only those whose names begin so")
-    add_options(list_)
-    list_.set_defaults(run=lambda each: talk(each, run_list))
+    add_work(list_, run_list, in_shell=in_shell)
 
-    describe = verbs.add_parser("describe", help="one topic with its subscriptions")
-    describe.add_argument("topic", metavar="TOPIC")
-    add_options(describe)
-    describe.set_defaults(run=lambda each: talk(each, run_describe))
-
-    delete = verbs.add_parser("delete", help="with its messages and subscriptions")
-    delete.add_argument("topic", metavar="TOPIC")
-    add_options(delete)
-    delete.set_defaults(run=lambda each: talk(each, run_delete))
+    for verb, about, work in (
+        ("describe", "one topic with its subscriptions", run_describe),
+        ("delete", "delete it with its messages and subscriptions", run_delete),
+    ):
+        parser = verbs.add_parser(verb, help=about, description=about)
+        parser.add_argument("topic", metavar="TOPIC")
+        add_work(parser, work, in_shell=in_shell)
 
 
 def _add_retention(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,314 @@
+"""CLI-1: the interactive client, from a pipe and at a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from oncecast.cli import exits
+from tests.live.conftest import Command
+from tests.live.test_load import close
+from tests.live.test_serve import PATIENCE, Process
+
+pytestmark = pytest.mark.xdist_group("commands")
+
+
+# From a pipe
+
+
+def piped(node: Process, text: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "oncecast", "shell", "--server", f"127.0.0.1:{node.port}"]
+    return subprocess.run(
+        [*command, *flags],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def test_lines_of_a_pipe_are_done_one_by_one_without_a_prompt(node: Process) -> None:
+    text = (
+        "# what people type\n"
+        'subscribe "piped topic"\n'
+        "publish \"piped topic\" one 'two words'\n"
+        'get "piped topic" --count 9\n'
+        'lag "piped topic"\n'
+    )
+    ended = piped(node, text)
+    assert ended.stdout == (
+        "piped topic: subscription default is there, next offset 0\n0\n1\none\ntwo words\n0\n"
+    )
+    assert (ended.returncode, ended.stderr) == (exits.OK, "")
+
+
+def test_the_status_is_that_of_the_first_failure_and_the_rest_is_done(node: Process) -> None:
+    ended = piped(node, "get nowhere\nnonsense\nstatus --json\n")
+    assert ended.returncode == exits.NOT_FOUND
+    assert json.loads(ended.stdout)["node"] == f"127.0.0.1:{node.port}"
+    assert ended.stderr.count("\n") == 2
+
+
+def test_with_stop_on_error_nothing_is_done_after_a_failure(node: Process) -> None:
+    ended = piped(node, "put\nstatus\n", "--stop-on-error")
+    assert (ended.returncode, ended.stdout) == (exits.USAGE, "")
+
+
+def test_all_answers_can_be_json(node: Process) -> None:
+    ended = piped(node, "sub as-json\nput as-json v\nget as-json\nlag as-json\n", "--json")
+    made, receipt, message, lag = map(json.loads, ended.stdout.splitlines())
+    assert (made["already"], receipt["offset"], message["value"], lag["lag"]) == (False, 0, "v", 0)
+
+
+def test_exit_ends_the_shell(node: Process) -> None:
+    assert piped(node, "exit\nnonsense\n").returncode == exits.OK
+
+
+def test_values_may_be_any_bytes_and_a_dash_is_one(node: Process) -> None:
+    text = b"sub bytes\nput bytes \xff -\nget bytes --count 2\n"
+    command = [sys.executable, "-m", "oncecast", "shell", "--server", f"127.0.0.1:{node.port}"]
+    ended = subprocess.run(command, input=text, capture_output=True, timeout=PATIENCE, check=True)
+    assert ended.stdout.endswith(b"0\n1\n\xff\n-\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "fact"),
+    [
+        ("stauts", "did you mean status?"),
+        ("put news it's", "No closing quotation"),
+        ("help nothing", "no command 'nothing'"),
+        ("get news --count 0", "argument --count"),
+    ],
+)
+def test_what_cannot_be_understood_is_wrong_usage(node: Process, line: str, fact: str) -> None:
+    ended = piped(node, f"{line}\n")
+    assert (ended.returncode, ended.stdout) == (exits.USAGE, "")
+    assert fact in ended.stderr
+
+
+def test_help_tells_of_all_commands_and_of_each(node: Process) -> None:
+    ended = piped(node, "help\nhelp topics\nhelp watch\n")
+    for word in ("put", "get", "unwatch", "usage: topic list", "usage: watch"):
+        assert word in ended.stdout
+    assert "--server" not in ended.stdout
+
+
+# At a terminal
+
+
+class Screen:
+    """A shell at a terminal of its own, typed to and read from."""
+
+    def __init__(self, node: str, home: Path, *flags: str) -> None:
+        self._master, slave = pty.openpty()
+        take_it = (
+            "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+            "os.execv(sys.executable, [sys.executable, '-m', 'oncecast', 'shell', *sys.argv[1:]])"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", take_it, "--server", node, *flags],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            env={**os.environ, "TERM": "xterm", "XDG_STATE_HOME": str(home)},
+        )
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, b"\x32\x00\xc8\x00\x00\x00\x00\x00")
+        os.close(slave)
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def see(self, pattern: str) -> str:
+        """Wait for it; what comes behind it is still to be seen."""
+        deadline = time.monotonic() + PATIENCE
+        while (found := re.search(pattern, self.seen)) is None:
+            ready, _, _ = select.select([self._master], [], [], deadline - time.monotonic())
+            assert ready, f"no {pattern!r} in {self.seen!r}"
+            try:
+                self.seen += os.read(self._master, 65_536).decode(errors="replace")
+            except OSError:  # the other end is closed
+                raise AssertionError(f"ended without {pattern!r}: {self.seen!r}") from None
+        self.seen = self.seen[found.end() :]
+        return found[0]
+
+    def do(self, line: str, expected: str) -> str:
+        self.see("oncecast> ")
+        self.type(f"{line}\n")
+        return self.see(expected)
+
+    def end(self) -> int:
+        while True:  # what nobody reads would keep it from ending
+            try:
+                if not os.read(self._master, 65_536):
+                    break
+            except OSError:
+                break
+        os.close(self._master)
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def screen(node: str, home: Path, *flags: str) -> Iterator[Screen]:
+    made = Screen(node, home, *flags)
+    try:
+        yield made
+    finally:
+        if made.process.poll() is None:
+            made.process.kill()
+            made.end()
+
+
+@pytest.fixture
+def shell(node: Process, tmp_path: Path) -> Iterator[Screen]:
+    with screen(f"127.0.0.1:{node.port}", tmp_path) as made:
+        yield made
+
+
+def test_tab_completes_commands_and_topics_with_blanks(shell: Screen, oncecast: Command) -> None:
+    oncecast("sub", "a topic with blanks")
+    oncecast("put", "a topic with blanks", "found")
+    shell.see("Connected to 127")
+    shell.see("oncecast> ")
+    shell.type("ge\ta\\ topic\t\n")
+    shell.see(r"\r\nfound\r\n")
+    shell.see("oncecast> ")
+    shell.type("\x04")
+    assert shell.end() == exits.OK
+
+
+def test_messages_are_shown_while_a_line_is_typed_and_the_line_stays(
+    shell: Screen, oncecast: Command
+) -> None:
+    oncecast("sub", "watched")
+    shell.do("watch watched", "shown as they come")
+    shell.see("oncecast> ")
+    shell.type("lag wat")
+    shell.see("lag wat")
+    oncecast("put", "watched", "first", "\x1b[2Jsecond")
+    shell.see(r"watched 0: first\r\nwatched 1: \\x1b\[2Jsecond\r\noncecast> lag wat")
+    shell.type("ched\n")
+    shell.see(r"\r\n\d\r\n")
+    shell.do("get watched", "is being watched; `unwatch` it first")
+    shell.do("unwatch watched", "no longer watched")
+    shell.do("lag watched", r"\r\n0\r\n")
+    shell.do("exit", "")
+    assert shell.end() == exits.OK
+
+
+def test_who_unsubscribes_what_is_watched_is_told(shell: Screen, oncecast: Command) -> None:
+    oncecast("sub", "let go")
+    shell.do('watch "let go"', "shown as they come")
+    oncecast("unsub", "let go")
+    shell.see("let go: no longer watched: topic 'let go' does not exist")
+    shell.type("\x04")
+    assert shell.end() == exits.OK
+
+
+def test_ctrl_c_drops_a_line_and_ends_a_command_but_not_the_shell(
+    shell: Screen, oncecast: Command
+) -> None:
+    oncecast("sub", "quiet")
+    shell.see("oncecast> ")
+    shell.type("nonsense\x03")
+    shell.do("get quiet --timeout inf", "inf")
+    wait_for_reader(oncecast, "quiet")
+    shell.type("\x03")
+    shell.see("interrupted")
+    oncecast("put", "quiet", "after all")
+    shell.do("get quiet", r"\r\nafter all\r\n")
+    shell.see("oncecast> ")
+    shell.type("\x04")
+    assert shell.end() == exits.OK
+
+
+def wait_for_reader(oncecast: Command, topic: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while '"attached":true' not in oncecast("subs", "list", topic, "--json")[1]:
+        assert time.monotonic() < deadline
+
+
+def test_the_history_is_kept_in_the_state_directory(node: Process, tmp_path: Path) -> None:
+    """SVC-12: so is what was put and is not stored yet, under a name that stays."""
+    address, state = f"127.0.0.1:{node.port}", tmp_path / "state"
+    for _ in range(2):
+        with screen(address, tmp_path, "--state", str(state), "--name", "ann") as shell:
+            shell.see("oncecast> ")
+            shell.type("sub kept\n" if not state.joinpath("history").exists() else "\x10\n")
+            shell.see("kept: subscription default")
+            shell.see("oncecast> ")
+            shell.type("\x04")
+            assert shell.end() == exits.OK
+    assert state.joinpath("history").read_text() == "sub kept\nsub kept\n"
+    assert state.joinpath("history").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_lost_connection_is_told_and_mended(tmp_path: Path) -> None:
+    """SVC-11: what is watched goes on, and what is asked meanwhile is done when the node comes."""
+    data = ("--data", str(tmp_path / "data"))
+    node = Process(*data)
+    address = f"127.0.0.1:{node.port}"
+    try:
+        with screen(address, tmp_path) as shell:
+            shell.do("sub news", "is there")
+            shell.do("watch news", "shown as they come")
+            shell.see("oncecast> ")
+            node.end(signal.SIGKILL)
+            close(node)
+            shell.see("connection is lost")
+            shell.type("put news again\n")
+            shell.see("put news again\r\n")
+            node = Process(*data, "--listen", address)
+            shell.see("connection is there again")
+            shell.see("news 0: again")
+            shell.see("oncecast> ")
+            shell.type("\x04")
+            assert shell.end() == exits.OK
+    finally:
+        node.process.kill()
+        node.process.wait(PATIENCE)
+        close(node)
+
+
+def test_a_shell_without_a_node_waits_for_one_to_come(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    node = Process(*data)
+    address = f"127.0.0.1:{node.port}"
+    node.end(signal.SIGTERM)
+    close(node)
+    with screen(address, tmp_path) as shell:
+        shell.see("start one with `oncecast serve`")
+        shell.see("oncecast> ")
+        node = Process(*data, "--listen", address)
+        try:
+            shell.type("status\n")
+            shell.see(r"version +\d")
+            shell.see("oncecast> ")
+            shell.type("\x04")
+            assert shell.end() == exits.OK
+        finally:
+            node.process.kill()
+            node.process.wait(PATIENCE)
+            close(node)
+
+
+def test_a_shell_that_can_never_work_says_so_and_ends(tmp_path: Path) -> None:
+    with screen("nowhere", tmp_path) as shell:
+        shell.see("'nowhere' is no address")
+        assert shell.end() == exits.USAGE

@@ -1,0 +1,249 @@
+"""The moments at which a process may die that exactly-once has to survive, by name.
+
+A moment is a call of a named function: before it, or after it. The same catalogue serves the
+simulator, where whoever runs the function loses its memory and what it had not synced, and real
+processes, which kill themselves there by SIGKILL. The program knows nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from importlib import import_module
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from oncecast.kernel.protocol import Emit, Send, Value
+from oncecast.pubsub import commands as do
+from oncecast.pubsub.results import Appended
+from oncecast.replication.events import Propose
+from oncecast.session.frames import Answer, Call, Delivery, Fetch
+from oncecast.session.local import Produce, Stored
+from oncecast.storage import store
+
+When = Callable[..., bool]
+Strike = Callable[[Any], None]  # is given the arguments of the call
+
+
+def always(*arguments: Any) -> bool:
+    return True
+
+
+class Place(NamedTuple):
+    """A call of `function`, "module:name", for which `when` is true of its arguments."""
+
+    function: str
+    after: bool
+    when: When = always
+    left: bool = False  # not before what it sends has left a real process
+
+
+class Point(NamedTuple):
+    process: str  # whose: publisher, node or subscriber
+    name: str
+    outcome: str
+    place: Place  # in the simulator
+    elsewhere: Place | None = None  # in a real process, if it is another there
+    deed: str = "die"
+    disk: str = ""  # what is left of unsynced writes, unless chance decides
+
+    def __str__(self) -> str:
+        return f"{self.process}: {self.name}"
+
+    @property
+    def live(self) -> Place:
+        return self.elsewhere or self.place
+
+
+# -- what to look for: functions of a call's arguments --
+
+
+def is_put(message: Value) -> bool:
+    return isinstance(message, Call) and isinstance(message.command, do.Put)
+
+
+def is_receipt(message: Value) -> bool:
+    return isinstance(message, Answer) and isinstance(message.result, Appended)
+
+
+def is_get(message: Value) -> bool:
+    return isinstance(message, Fetch)
+
+
+def is_ack(message: Value) -> bool:
+    """A get takes it along."""
+    return isinstance(message, Fetch) and message.ack > 0
+
+
+def hears(wanted: Callable[[Value], bool]) -> When:
+    return lambda protocol, sender, message: wanted(message)
+
+
+def lets_go(wanted: Callable[[Value], bool]) -> When:
+    return lambda node, output: isinstance(output, Send) and wanted(output.message)
+
+
+def sends(wanted: Callable[[Value], bool]) -> When:
+    return lambda transport, to, message: wanted(message)
+
+
+def proposes_put(solo: Any, request: Value) -> bool:
+    return isinstance(request, Propose) and holds(do.Put, request.value)
+
+
+def decides(command: type[Value]) -> When:
+    return lambda service, event: holds(command, event.value)
+
+
+def holds(command: type[Value], value: bytes) -> bool:
+    tag = command.__name__.encode()
+    return tag in value[: len(tag) + 4]
+
+
+def tells_stored(node: Any, output: Any) -> bool:
+    return isinstance(output, Emit) and isinstance(output.event, Stored)
+
+
+def frees_put(gate: Any, synced: int) -> bool:
+    return any(isinstance(each, Send) and is_put(each.message) for each in gate.held)
+
+
+def writes_records(flush: Any) -> bool:
+    return flush.unsynced is not None
+
+
+def is_snapshot(disk: Any, old: str, new: str) -> bool:
+    return new.endswith(".snap")
+
+
+def cuts(log: Any, before: int) -> bool:
+    return len(log._segments) > 1 and log._segments[1].first <= min(before, log.synced)
+
+
+CLIENT = "oncecast.session.client:ClientSession"
+LETS_GO = "oncecast.runtime.simnode:SimulatedNode._let_go"
+SENDS = "oncecast.runtime.transport:Transport.send"
+DECIDED = "oncecast.pubsub.service:Service.observe"
+SYNC = "oncecast.runtime.journal:Flush.run"
+BOOKS = "tests.scenarios.crash_world:Bookkeeper"
+SQLITE = "tests.live.dying:Books"
+
+
+def before(function: str, when: When = always) -> Place:
+    return Place(function, False, when)
+
+
+def after(function: str, when: When = always) -> Place:
+    return Place(function, True, when)
+
+
+def sent(wanted: Callable[[Value], bool]) -> tuple[Place, Place]:
+    """The message has left, in the simulator and in a real process."""
+    return after(LETS_GO, lets_go(wanted)), Place(SENDS, True, sends(wanted), left=True)
+
+
+NOT_PUT = "nobody was told that it is stored, and it is not in the topic"
+FROM_OUTBOX = "the next life finds it in its outbox, and puts it once"
+ASKS = "the next life asks how far the node is, and puts only what is missing"
+ASKED_AGAIN = "the client gets no answer and asks again; it is appended once"
+ALREADY = "it is in the topic; the client asks again, and is told that it is"
+NO_HARM = "the older snapshot and the log after it lead to the same state"
+FROM_BOOKS = "the next life reads on from its own books, so it is done once"
+
+POINTS = [
+    # -- publisher --
+    Point("publisher", "sequence assigned", NOT_PUT,
+          after(CLIENT + ".request", lambda session, request: isinstance(request, Produce))),
+    Point("publisher", "stored", FROM_OUTBOX,
+          before("oncecast.runtime.gate:Gate.release", frees_put)),
+    Point("publisher", "sent", ASKS, *sent(is_put)),
+    Point("publisher", "ack lost", ASKS, before(CLIENT + ".receive", hears(is_receipt))),
+    Point("publisher", "ack received, not recorded", ASKS,
+          after(CLIENT + ".receive", hears(is_receipt))),
+    Point("publisher", "application told, not recorded", ASKS,
+          after(LETS_GO, tells_stored), after("oncecast.client.putting:Putting.stored")),
+    Point("publisher", "restart with the old epoch",
+          "what the old life has under way is Fenced, whenever it arrives",
+          before(LETS_GO, lets_go(is_put)), deed="come late"),
+    Point("publisher", "two lives at once",
+          "the newer one goes on, the older one gets Fenced; nothing is in the topic twice",
+          after(LETS_GO, lets_go(is_put)), deed="meet a twin"),
+    # -- node --
+    Point("node", "received", ASKED_AGAIN,
+          before("oncecast.session.gateway:Gateway.receive", hears(is_put))),
+    Point("node", "proposed", ASKED_AGAIN,
+          after("oncecast.replication.solo:Solo.request", proposes_put)),
+    Point("node", "accepted by the only one", ALREADY, after(SYNC, writes_records)),
+    Point("node", "chosen, not applied", ALREADY, before(DECIDED, decides(do.Put))),
+    Point("node", "applied, not answered", ALREADY, after(DECIDED, decides(do.Put))),
+    Point("node", "answered", "what was answered is on disk, and stays", *sent(is_receipt)),
+    Point("node", "snapshot half written", NO_HARM,
+          before("oncecast.storage.snapshot:_put", lambda *written: store.END in written[3:4])),
+    Point("node", "snapshot not renamed", NO_HARM,
+          before("oncecast.runtime.disk:SimulatedDisk.rename", is_snapshot),
+          before("oncecast.storage.disk:OsDisk.rename", is_snapshot)),
+    Point("node", "log not trimmed", "the snapshot says from where on the log counts",
+          before("oncecast.storage.log:Log.truncate", cuts)),
+    Point("node", "collection decided", "the ack is on disk, so what it frees is freed later",
+          before(DECIDED, decides(do.Acks))),
+    Point("node", "collection applied", "only what every subscription has acknowledged is gone",
+          after("oncecast.pubsub.index:Index.drop_below")),
+    Point("node", "restart with a stale disk", "unsynced writes are gone; " + ASKED_AGAIN,
+          before(SYNC, writes_records), disk="stale"),
+    Point("node", "restart with a torn disk", "the torn tail is cut off; " + ASKED_AGAIN,
+          before(SYNC, writes_records), disk="torn"),
+    # -- subscriber --
+    Point("subscriber", "get sent", "the next life asks anew, from its books or its cursor",
+          *sent(is_get)),
+    Point("subscriber", "data received",
+          "it comes again; what may have been handed out is marked redelivered",
+          after(CLIENT + ".receive", hears(lambda message: isinstance(message, Delivery)))),
+    Point("subscriber", "handler runs", FROM_BOOKS,
+          before(BOOKS + ".handle"), before(SQLITE + ".handle")),
+    Point("subscriber", "effect done, not committed", "the transaction is void; " + FROM_BOOKS,
+          before(BOOKS + ".commit"), before(SQLITE + ".commit")),
+    Point("subscriber", "committed, not acked", "it is in the books, so it is not done again",
+          after(BOOKS + ".commit"), after(SQLITE + ".commit")),
+    Point("subscriber", "ack lost", "the node keeps it for longer; the next ack covers this one",
+          before(LETS_GO, lets_go(is_ack)), before(SENDS, sends(is_ack))),
+    Point("subscriber", "fenced in the handler",
+          "its ack is Fenced, and its commit finds that the books have moved on",
+          before(BOOKS + ".handle"), before(SQLITE + ".handle"), deed="meet a twin"),
+]  # fmt: skip
+
+BY_NAME = {str(point): point for point in POINTS}
+
+
+# -- how they are hit --
+
+
+@contextmanager
+def planted(place: Place, strike: Strike) -> Iterator[None]:
+    """For as long as this lasts, `strike` is called at that place."""
+    module, _, path = place.function.partition(":")
+    owner: Any = import_module(module)
+    *outer, name = path.split(".")
+    for each in outer:
+        owner = getattr(owner, each)
+    original = getattr(owner, name)
+
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        matches = place.when(*arguments, **options)
+        if matches and not place.after:
+            strike(arguments)
+        result = original(*arguments, **options)
+        if matches and place.after:
+            strike(arguments)
+        return result
+
+    with patch.object(owner, name, wrapped):
+        yield
+
+
+@contextmanager
+def all_planted(points: Iterable[Point], strike: Callable[[Point, Any], None]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for point in dict.fromkeys(points):
+            stack.enter_context(planted(point.place, partial(strike, point)))
+        yield

@@ -249,7 +249,7 @@ class Reader:
             self._expected = self._handed = again.offset
             self._forget_queued()
             self._gap = again.offset  # what is under way lies behind it, and that is no news
-            self._fetch()
+            self._refetch()
 
     # -- moves, by us and by others --
 

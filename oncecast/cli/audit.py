@@ -2,6 +2,7 @@
 
 A message says in its value which it is: `producer.sequence`, counted by whoever puts it, topic by
 topic. A reader may ask for messages again (`back`), and must then get them, marked `redelivered`.
+It may unsubscribe and subscribe `anew`, and is then owed what comes from there on.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class Reading:
     duplicated: int = 0
     out_of_order: int = 0
     redelivered: int = 0
+    forgone: int = 0  # by unsubscribing: nobody owes them to this reader any more
 
     def deliver(self, message: Message) -> bool:
         """Whether it came for the first time."""
@@ -61,6 +63,13 @@ class Reading:
     def back(self, offset: int) -> None:
         """From here once more, as the reader has asked for."""
         self.next = offset
+
+    def anew(self, offset: int) -> int:
+        """Unsubscribed, and subscribed again from here on; how many are forgone by that."""
+        forgone = max(0, offset - self.seen)
+        self.forgone += forgone
+        self.next, self.seen = offset, max(self.seen, offset)
+        return forgone
 
     def end(self, total: int) -> None:
         """So many were stored, and no more will come."""

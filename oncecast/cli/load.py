@@ -1,7 +1,8 @@
 """`oncecast load`: the automated client. Random operations, measured, traced and audited.
 
 Producers put in topics of their own choice. Subscribers get one or many, ask for messages again,
-leave without an ack and come back. All of it follows from the seed, but for the timing.
+leave without an ack and come back, unsubscribe and subscribe anew. All of it follows from the seed,
+but for the timing.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ from oncecast.cli import exits
 from oncecast.cli.audit import Reading, id_of, value_of
 from oncecast.cli.connecting import client_of, complain, show
 from oncecast.cli.progress import Progress
+from oncecast.client.starts import NEW
+from oncecast.pubsub.commands import Subscribe
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -25,6 +27,7 @@ UNDER_WAY = 256  # puts of one producer that wait for their answers
 MANY = 200  # messages that a subscriber asks for at most
 AGAIN = 0.02  # of the gets are asked for again
 LEAVE = 0.01  # of the gets are left without an ack
+ANEW = 0.01  # of the gets are the last before the reader unsubscribes, and subscribes again
 
 
 class Load:
@@ -69,8 +72,8 @@ class Load:
                     for number in range(self.arguments.subscribers):
                         name = f"s{number}"
                         client = await clients.enter_async_context(client_of(self.arguments))
-                        subscription = await client.subscribe(topic, name, auto_ack=False)
                         self.readings[topic, name] = Reading()
+                        subscription = await self._subscribe(client, topic, name)
                         tasks.create_task(self._read(client, subscription))
                 for number, plan in enumerate(self.plans):
                     name = f"load-{self._run}-p{number}"
@@ -110,6 +113,12 @@ class Load:
 
     # -- subscribers --
 
+    async def _subscribe(self, client: Client, topic: str, name: str) -> Subscription:
+        made = await client.call(Subscribe(topic, name, NEW, 0))
+        self.progress.step(by=self.readings[topic, name].anew(made.cursor))
+        self._trace("subscribe", client, place(topic, name, made.cursor))
+        return await client.read(topic, name, auto_ack=False)
+
     async def _read(self, client: Client, subscription: Subscription) -> None:
         topic, name = subscription.topic, subscription.name
         dice = Random(f"{self.arguments.seed} {name} {topic.rsplit('-', 1)[1]}")
@@ -127,20 +136,38 @@ class Load:
             if chance < LEAVE:
                 await subscription.close(ack=False)
                 reading.back(acked)
-                self._trace("leave", client, self._place(subscription, acked))
+                self._trace("leave", client, place(topic, name, acked))
                 subscription = await client.read(topic, name, auto_ack=False)
-                continue
-            # All are done with, or those before one that must come again.
-            done = dice.randrange(len(messages)) if chance < LEAVE + AGAIN else len(messages)
-            if done:
-                subscription.ack(messages[done - 1])
-                acked = messages[done - 1].offset + 1
-                self._trace("ack", client, self._place(subscription, acked - 1))
-            if done < len(messages):
-                subscription.nack(messages[done])
-                reading.back(acked)
-                self._trace("nack", client, self._place(subscription, acked))
+            elif chance < LEAVE + ANEW:
+                await client.unsubscribe(topic, name)
+                self._trace("unsubscribe", client, place(topic, name, acked))
+                subscription = await self._subscribe(client, topic, name)
+                acked = reading.next
+            else:
+                again = chance < LEAVE + ANEW + AGAIN
+                done = dice.randrange(len(messages)) if again else len(messages)
+                acked = self._settle(client, subscription, messages, done, acked)
         await subscription.flush(self.arguments.timeout)
+
+    def _settle(
+        self,
+        client: Client,
+        subscription: Subscription,
+        messages: list[Message],
+        done: int,
+        acked: int,
+    ) -> int:
+        """So many are done with, the rest must come again; what is acknowledged now."""
+        topic, name = subscription.topic, subscription.name
+        if done:
+            subscription.ack(messages[done - 1])
+            acked = messages[done - 1].offset + 1
+            self._trace("ack", client, place(topic, name, acked - 1))
+        if done < len(messages):
+            subscription.nack(messages[done])
+            self.readings[topic, name].back(acked)
+            self._trace("nack", client, place(topic, name, acked))
+        return acked
 
     def _delivered(
         self, client: Client, subscription: Subscription, reading: Reading, message: Message
@@ -152,18 +179,9 @@ class Load:
             self.progress.step()
         if self._file is not None:
             producer, sequence = id_of(message.value)
-            fields = {"producer": producer, "sequence": sequence}
-            place = self._place(subscription, message.offset)
-            again = {"redelivered": message.redelivered}
-            self._trace("delivery", client, {**place, **fields, **again})
-
-    @staticmethod
-    def _place(subscription: Subscription, offset: int) -> dict[str, Any]:
-        return {
-            "topic": subscription.topic,
-            "subscription": subscription.name,
-            "offset": offset,
-        }
+            fields: dict[str, Any] = {"producer": producer, "sequence": sequence}
+            fields |= place(subscription.topic, subscription.name, message.offset)
+            self._trace("delivery", client, {**fields, "redelivered": message.redelivered})
 
     # -- what came of it --
 
@@ -177,6 +195,8 @@ class Load:
 
     def _report(self, took: float) -> int:
         readings = self.readings.values()
+        forgone = sum(each.forgone for each in readings)
+        delivered = sum(each.seen for each in readings) - forgone
         faults = {
             "lost": sum(each.lost for each in readings),
             "duplicated": sum(each.duplicated for each in readings),
@@ -185,11 +205,12 @@ class Load:
         fields = {
             "seed": self.arguments.seed,
             "puts": len(self.put_times),
-            "deliveries": sum(each.seen for each in readings),
+            "deliveries": delivered,
+            "forgone": forgone,
             "asked_again": sum(each.redelivered for each in readings),
             "seconds": round(took, 3),
             "puts_per_s": round(len(self.put_times) / max(self.took_putting, 1e-9)),
-            "deliveries_per_s": round(sum(each.seen for each in readings) / max(took, 1e-9)),
+            "deliveries_per_s": round(delivered / max(took, 1e-9)),
             "put_ms": spread(self.put_times),
             "put_to_get_ms": spread(self.get_times),
             **faults,
@@ -198,6 +219,10 @@ class Load:
         if any(faults.values()):
             return complain("messages are lost, doubled or out of order; keep the node's directory")
         return exits.OK
+
+
+def place(topic: str, subscription: str, offset: int) -> dict[str, Any]:
+    return {"topic": topic, "subscription": subscription, "offset": offset}
 
 
 def spread(times: list[float]) -> dict[str, float]:

@@ -20,14 +20,14 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def step(self, note: str = "") -> None:
-        self.done += 1
+    def step(self, note: str = "", *, by: int = 1) -> None:
+        self.done += by
         now = monotonic()
         if self._look and (now - self._drawn >= REDRAW_EVERY or self.done == self.total):
             self._drawn, self._shown = now, True
             filled = WIDTH * self.done // max(1, self.total)
             bar = "#" * filled + "." * (WIDTH - filled)
-            left = (now - self._began) / self.done * (self.total - self.done)
+            left = (now - self._began) / max(1, self.done) * (self.total - self.done)
             line = f"\r{self.what} [{bar}] {self.done}/{self.total}, {left:.0f} s left {note}"
             sys.stderr.write(f"{line}\x1b[K")
             sys.stderr.flush()

@@ -81,3 +81,23 @@ def test_what_was_asked_for_again_and_did_not_come_is_lost() -> None:
 def test_a_value_names_its_producer_and_is_as_long_as_wanted() -> None:
     assert id_of(value_of("a.b", 17, 100)) == ("a.b", 17)
     assert len(value_of("a.b", 17, 100)) == 100
+
+
+def test_who_subscribes_anew_forgoes_what_is_before_and_is_owed_the_rest() -> None:
+    """CLI-2, SVC-6"""
+    reading = Reading()
+    assert reading.deliver(message(0))
+    assert reading.anew(3) == 2
+    assert reading.deliver(message(3))
+    reading.deliver(message(5))
+    reading.end(6)
+    assert (reading.forgone, reading.lost, reading.duplicated) == (2, 1, 0)
+
+
+def test_what_was_read_before_a_new_subscription_must_not_come_again() -> None:
+    reading = Reading()
+    reading.deliver(message(0))
+    reading.deliver(message(1))
+    assert reading.anew(1) == 0  # a node that has kept the old place
+    reading.deliver(message(1))
+    assert reading.duplicated == 1

@@ -181,6 +181,23 @@ def test_seek_and_lag(oncecast: Command, topic: str) -> None:
     assert re.search(r"default +1 +2  no", oncecast("subs", "list")[1])
 
 
+def test_an_offset_that_is_not_there_is_said_to_be_moved(oncecast: Command, topic: str) -> None:
+    """SVC-7: beyond the end, and no longer kept; neither is an error, and neither is silent."""
+    oncecast("sub", topic)
+    oncecast("put", topic, "a", "b", "c")
+    oncecast("get", topic, "--count", "2")
+    seek = ("subs", "seek", topic)
+    assert oncecast(*seek, "9")[1].endswith("next offset 3: offset 9 is beyond the end\n")
+    assert oncecast(*seek, "0")[1].endswith(": offset 0 is no longer kept\n")
+    assert oncecast(*seek, "3")[1].endswith("next offset 3\n")
+    (beyond,) = lines(oncecast(*seek, "9", "--json")[1])
+    assert (beyond["cursor"], beyond["moved"]) == (3, True)
+    assert lines(oncecast(*seek, "new", "--json")[1])[0]["moved"] is False
+    sub = ("sub", topic, "--subscription", "late", "--start", "9")
+    assert oncecast(*sub)[1].endswith("offset 9 is beyond the end\n")
+    assert lines(oncecast(*sub, "--json")[1])[0]["moved"] is False  # it was there already
+
+
 # topics
 
 

@@ -226,7 +226,9 @@ def test_ctrl_c_drops_a_line_and_ends_a_command_but_not_the_shell(
 ) -> None:
     oncecast("sub", "quiet")
     shell.see("oncecast> ")
-    shell.type("nonsense\x03")
+    shell.type("nonsense")
+    shell.see("nonsense")
+    shell.type("\x03")
     shell.do("get quiet --timeout inf", "inf")
     wait_for_reader(oncecast, "quiet")
     shell.type("\x03")

@@ -3,6 +3,7 @@
 A protocol is a pure state machine in the spirit of Babel (Fouto et al., SRDS 2022). Its inputs:
 
     restore(record)             what it appended in an earlier life, oldest first
+    damaged(first, last)        in between: these records cannot be read any more
     start()                     once, after the last restore
     request(request)            a layer above asks
     receive(sender, message)    a peer sends
@@ -132,6 +133,7 @@ class Protocol:
     Timer: ClassVar[Any] = None  # what it sets itself
     Record: ClassVar[Any] = None  # what it appends
     State: ClassVar[Any] = None  # what its snapshots hold
+    heals: ClassVar[bool] = False  # it can do without some of its records; others must not start
 
     def __init__(self, me: NodeId, rng: Random) -> None:
         self.me, self.rng, self.now = me, rng, 0.0
@@ -141,6 +143,7 @@ class Protocol:
         self._effects: list[Effect] = []
 
     def restore(self, record: Any) -> None: ...
+    def damaged(self, first: int, last: int) -> None: ...
     def start(self) -> None: ...
     def request(self, request: Any) -> None: ...
     def receive(self, sender: NodeId, message: Any) -> None: ...

@@ -131,6 +131,17 @@ class Stack:
         protocol.restore(record)
         assert not self.effects, f"{protocol.name}: restore() must have no effects"
 
+    @property
+    def heals(self) -> bool:
+        """Whether all who append can do without some of their records."""
+        return all(each.heals for each in self.protocols if each.Record is not None)
+
+    def damaged(self, first: int, last: int) -> None:
+        """The records from `first` to `last` of an earlier life cannot be given back."""
+        self.records.last = max(self.records.last, last)
+        for protocol in self.protocols:
+            protocol.damaged(first, last)
+
     def start(self, now: float) -> list[Output]:
         self.effects.clear()
         for protocol in self.protocols:

@@ -46,6 +46,7 @@ encode_config = msgspec.msgpack.Encoder().encode
 
 class Core(Protocol):
     name = "paxos"
+    heals = True
     Message = m.Message
     Record = m.Record
     State = Checkpoint
@@ -144,6 +145,7 @@ class Core(Protocol):
         self.promised = max(self.promised, state.promised)
         self.applied = self.certain = state.place
         self.chain = state.chain
+        self.chains.append((state.place, state.chain))
         self.memberships.start(state.place, state.config)
         self.places.restore(state.runs)
         self.lost = list(state.lost)
@@ -283,7 +285,7 @@ class Core(Protocol):
 
     def chain_at(self, slot: int) -> int:
         """The checksum as it was when `slot` had been applied."""
-        return next((chain for at, chain in reversed(self.chains) if at <= slot), self.chain)
+        return next((chain for at, chain in reversed(self.chains) if at <= slot), 0)
 
 
 def without(ranges: list[tuple[int, int]], slot: int) -> list[tuple[int, int]]:

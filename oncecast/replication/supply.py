@@ -200,7 +200,7 @@ class Supplier(Learner):
         if place > self.applied:
             self.applied = self.certain = place
             self.chain = ahead.chain
-            self.chains.clear()
+            self.chains.append((place, ahead.chain))
             before = self.config
             self.memberships.start(place, ahead.config)
             for kept in (self.votes, self.told, self.tallies, self.items, self.tokens):

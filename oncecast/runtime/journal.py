@@ -62,14 +62,16 @@ class Journal:
 
     @classmethod
     def open(cls, disk: Disk, stack: Stack, *, segment_bytes: int = SEGMENT_BYTES) -> Journal:
-        """Recover the log and restore the stack. Damage to what a restore needs raises."""
+        """Recover the log and restore the stack. Damage to what a restore needs raises, unless the
+        stack heals and it is clear which records are gone."""
         snapshots = restore_snapshots(disk, stack)
         behind = min((snapshots.get(name, 0) for name in recorders(stack)), default=0)
         log = Log.open(disk, segment_bytes=segment_bytes, scan_from=behind + 1)
         for damage in log.recovery.damage:
             last = max(damage.first, behind + 1) if damage.last is None else damage.last
+            clear = damage.first > 0 and damage.last is not None
             # Otherwise no record is lost, or only such as a snapshot covers: `read` will name it.
-            if last >= damage.first and last > behind:
+            if last >= damage.first and last > behind and not (stack.heals and clear):
                 raise Corrupt(damage.file, damage.offset, damage.first, last, damage.fact)
         newest = max(snapshots.values(), default=0)
         if newest > log.last:
@@ -208,10 +210,19 @@ def restore_records(log: Log, stack: Stack, snapshots: dict[str, int], behind: i
         kind: snapshots.get(stack.protocols[layer].name, 0)
         for kind, layer in owners(stack, "Record")
     }
-    for number, encoded in log.scan(max(behind + 1, log.first)):
-        record = readable(decode, encoded, f"record {number}")
-        if number > covered[type(record)]:
-            stack.restore(number, record)
+    start = max(behind + 1, log.first)
+    while start <= log.last:
+        try:
+            for number, encoded in log.scan(start):
+                record = readable(decode, encoded, f"record {number}")
+                if number > covered[type(record)]:
+                    stack.restore(number, record)
+            return
+        except Corrupt as damage:
+            if not stack.heals:
+                raise
+            stack.damaged(max(damage.first, start), damage.last)
+            start = damage.last + 1
 
 
 def readable(decode: Callable[[bytes], Value], encoded: bytes, what: str) -> Value:

@@ -23,7 +23,9 @@ test: $(READY) ## all tests
 bench: $(READY) $(PEERS) ## measure the speed on this machine, beside Redis, NATS and RabbitMQ
 	@$(BIN)/oncecast sim bench
 	@for file in $(filter-out %/__init__.py,$(wildcard bench/*.py)); do $(BIN)/python $$file || exit 1; done
-	@mkdir -p build && $(BIN)/python -m bench.peers --json build/peers.json
+	@mkdir -p build
+	@$(BIN)/python -m bench.cost --json build/cost.json
+	@$(BIN)/python -m bench.peers --json build/peers.json
 
 check: $(READY) ## format, lint, types, layers, docs
 	@$(BIN)/ruff format --check $(SOURCES)

@@ -22,13 +22,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from types import FrameType
 from typing import Any
 
 from bench.peers.measures import MEASURES, Measure
 from bench.peers.nats_jetstream import Nats
 from bench.peers.ours import Oncecast
-from bench.peers.peer import Failed, Peer
+from bench.peers.peer import Failed, Peer, end_in_order, say
 from bench.peers.rabbitmq import RabbitMQ
 from bench.peers.redis_streams import Redis
 from bench.peers.results import Figures, table
@@ -36,10 +35,6 @@ from oncecast.runtime.network import run
 
 PEERS: tuple[type[Peer], ...] = (Oncecast, Redis, Nats, RabbitMQ)
 WARM_UP = 0.2  # of the messages, before the first round
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def present(wanted: Sequence[type[Peer]]) -> tuple[list[Peer], dict[str, str]]:
@@ -141,10 +136,6 @@ def measured(arguments: argparse.Namespace, root: Path) -> dict[str, Any]:
     return {"machine": about, "systems": systems, "missing": missing, "results": results}
 
 
-def terminated(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="bench.peers", description=(__doc__ or "").splitlines()[0]
@@ -157,7 +148,7 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, help="on the disk to be measured")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, terminated)
+    signal.signal(signal.SIGTERM, end_in_order)
     try:
         with tempfile.TemporaryDirectory(
             prefix="oncecast-bench-", dir=arguments.directory, ignore_cleanup_errors=True

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
+from types import FrameType
 from typing import ClassVar
 
 START = 60.0  # seconds that a server may take
@@ -127,6 +128,16 @@ class Server:
                 return
             except subprocess.TimeoutExpired:
                 continue
+
+
+def say(text: str) -> None:
+    """Progress, for whoever watches."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def end_in_order(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends the bench as Ctrl-C does: servers are ended, and their files removed."""
+    raise KeyboardInterrupt
 
 
 def program(name: str) -> Path | None:

@@ -1,0 +1,124 @@
+"""Much behind a slow subscriber: memory, put rate beside an empty node, the disk given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+from time import monotonic, perf_counter
+from typing import Any
+from unittest.mock import patch
+
+import oncecast
+from bench.cost.node import ROUNDS, VALUE, Figure, Found, Node, most, node
+from bench.peers.ours import get_all, put_all
+from bench.peers.peer import say
+from oncecast.client import putting
+from oncecast.runtime.network import run
+
+WINDOWS = 20  # a backlog is put in so many parts, the last ROUNDS in turn with an empty node
+COLLECTED = 60.0  # seconds that collection may take
+# Twice what a node writes between snapshots, and a segment that is allocated ahead.
+DISK_MB = 3 * 67.2
+
+
+@asynccontextmanager
+async def slow_subscriber(address: str, topic: str) -> AsyncIterator[None]:
+    """One that takes a hundred messages a second."""
+    async with oncecast.connect(address) as client:
+        reading = await client.subscribe(topic, "slow")
+
+        async def work() -> None:
+            while True:
+                await reading.get()
+                await asyncio.sleep(0.01)
+
+        task = asyncio.ensure_future(work())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await reading.close(ack=False)
+
+
+Putting = Callable[[oncecast.Client, int], Coroutine[Any, Any, None]]
+
+
+async def put_bulk(client: oncecast.Client, count: int) -> None:
+    await put_all(client, "topic", [VALUE] * count)
+
+
+async def put_single(client: oncecast.Client, count: int) -> None:
+    with patch.object(putting, "CUT_BYTES", 0):  # a batch is full with its first message
+        await put_all(client, "topic", [VALUE] * count)
+
+
+async def put_rate(put: Putting, address: str, count: int) -> float:
+    async with slow_subscriber(address, "topic"), oncecast.connect(address) as client:
+        began = perf_counter()
+        await put(client, count)
+        return count / (perf_counter() - began)
+
+
+async def forget(address: str) -> None:
+    async with oncecast.connect(address) as client:
+        await client.delete_topic("topic")
+
+
+def backlog(name: str, put: Putting, total: int, root: Path) -> Found:
+    window, ratios, full_rates, empty_rates = total // WINDOWS, [], [], []
+    with node(root, "full") as full, node(root, "empty") as empty:
+        began = full.memory_mb()
+        for number in range(1, WINDOWS + 1):
+            rate = run(put_rate(put, full.address, window))
+            say(f"{name}: {number * window:,} put, {rate:,.0f}/s, {full.memory_mb():.0f} MB")
+            if number > WINDOWS - ROUNDS:
+                other = run(put_rate(put, empty.address, window))
+                run(forget(empty.address))
+                say(f"{name}: empty node {other:,.0f}/s")
+                full_rates.append(rate)
+                empty_rates.append(other)
+                ratios.append(rate / other)
+        yield Figure(f"{name}: memory of a new node", began, "MB")
+        yield most(f"{name}: memory with {total:,} messages", full.memory_mb(), "MB", 300)
+        yield most(f"{name}: most memory it ever had", full.memory_mb("VmHWM"), "MB", 300)
+        yield Figure(f"{name}: put rate", median(full_rates), "msg/s")
+        yield Figure(f"{name}: put rate of an empty node", median(empty_rates), "msg/s")
+        ratio = median(ratios)
+        spread = f"put rate beside an empty node's ({min(ratios):.2f} to {max(ratios):.2f})"
+        yield Figure(f"{name}: {spread}", ratio, "", ">= 0.8", ratio >= 0.8)
+        yield from collection(name, full, total)
+        yield from restart(name, full)
+
+
+def collection(name: str, full: Node, total: int) -> Found:
+    before = full.disk_mb()
+
+    async def read() -> float:
+        async with oncecast.connect(full.address) as client:
+            view = await client.describe("topic")
+            left = sum(each.lag for each in view.subscriptions)
+            began = perf_counter()
+            await get_all(await client.read("topic", "slow"), left)
+            return left / (perf_counter() - began)
+
+    rate = run(read())
+    say(f"{name}: all read, {rate:,.0f}/s")
+    until = monotonic() + COLLECTED
+    after = full.disk_mb()
+    while after > 0.2 * before and monotonic() < until:
+        run(asyncio.sleep(0.2))
+        after = full.disk_mb()
+    yield Figure(f"{name}: rate of reading it all", rate, "msg/s")
+    yield Figure(f"{name}: disk before it was read", before, "MB")
+    yield most(f"{name}: disk after", after, "MB", DISK_MB)
+    yield Figure(f"{name}: memory after", full.memory_mb(), "MB")
+
+
+def restart(name: str, each: Node) -> Found:
+    each.stop()
+    began = perf_counter()
+    each.start(each.directory)
+    yield Figure(f"{name}: start after that", perf_counter() - began, "s")

@@ -1,0 +1,88 @@
+"""A hundred subscribers, and one of them stops: do the others notice?"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import oncecast
+from bench.cost.node import ROUNDS, VALUE, Figure, Found, most, node
+from bench.peers.ours import get_all, put_all
+from bench.peers.peer import say
+from oncecast.runtime.network import run
+
+SUBSCRIBERS = 100
+HOW = {False: "all at work", True: "one stalled"}
+
+READER = """
+import asyncio, sys, oncecast
+async def main():
+    async with oncecast.connect(sys.argv[1]) as client:
+        reading = await client.subscribe(sys.argv[2], "one")
+        print("ready", flush=True)
+        while True:
+            await reading.get_many(1000)
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def one_more(address: str, topic: str, stalled: bool) -> Iterator[None]:
+    """A subscriber in a process of its own, which is stopped as soon as it has subscribed."""
+    command = [sys.executable, "-c", READER, address, topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            if stalled:
+                process.send_signal(signal.SIGSTOP)
+            yield
+        finally:
+            process.kill()
+
+
+async def others(address: str, topic: str, count: int, stalled: bool) -> float:
+    """Seconds until all subscribers but one have got all."""
+    async with AsyncExitStack() as clients:
+        readings = []
+        for number in range(SUBSCRIBERS - 1):
+            client = await clients.enter_async_context(oncecast.connect(address))
+            readings.append(await client.subscribe(topic, f"reader{number}"))
+        publisher = await clients.enter_async_context(oncecast.connect(address))
+        with one_more(address, topic, stalled):
+            began = perf_counter()
+            await asyncio.gather(
+                put_all(publisher, topic, [VALUE] * count),
+                *(get_all(reading, count) for reading in readings),
+            )
+            took = perf_counter() - began
+        await publisher.delete_topic(topic)
+    return took
+
+
+def stall(messages: int, root: Path) -> Found:
+    times: dict[bool, list[float]] = {False: [], True: []}
+    cpu: dict[bool, list[float]] = {False: [], True: []}
+    with node(root, "stall") as each:
+        for number in range(ROUNDS + 1):  # the first is to warm up
+            for stalled in (False, True):
+                used = each.cpu_seconds()
+                took = run(others(each.address, f"t{number}{stalled}", messages, stalled))
+                say(f"stall: round {number} of {ROUNDS}, {HOW[stalled]}: {took:.2f} s")
+                if number:
+                    times[stalled].append(took)
+                    cpu[stalled].append(each.cpu_seconds() - used)
+    slower = [after / before - 1 for before, after in zip(times[False], times[True], strict=True)]
+    deliveries = messages * (SUBSCRIBERS - 1)
+    for stalled, how in HOW.items():
+        yield Figure(f"stall: {how}", deliveries / median(times[stalled]), "deliveries/s")
+        yield Figure(f"stall: {how}, the node's CPU", median(cpu[stalled]), "s")
+    spread = f"{min(slower):.0%} to {max(slower):.0%}"
+    yield most(f"stall: the others are slower by ({spread})", 100 * median(slower), "%", 10)

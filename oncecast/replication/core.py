@@ -20,7 +20,7 @@ import msgspec
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication import messages as m
 from oncecast.replication.ballot import BOTTOM, Ballot
-from oncecast.replication.events import Added, Decided, Learner, Missing, Removed
+from oncecast.replication.events import Added, Crippled, Decided, Learner, Missing, Removed
 from oncecast.replication.events import Compare as CompareNow
 from oncecast.replication.messages import (
     CHECK,
@@ -33,6 +33,7 @@ from oncecast.replication.messages import (
     Item,
     Learned,
     Promised,
+    Reborn,
     Stored,
 )
 from oncecast.replication.options import GroupOptions
@@ -71,6 +72,8 @@ class Core(Protocol):
         self.promised = BOTTOM
         self.votes: dict[int, Ballot] = {}  # by slot, of what is not applied
         self.lost: list[tuple[int, int]] = []
+        self.damage = ""  # what the log could not give back
+        self.forgetful = False  # a promise may be among it
         self.places = Places()
         self.items: dict[int, Item] = {}  # not applied, or not yet on disk
         self.stored = 0  # the last record that is on disk
@@ -107,6 +110,7 @@ class Core(Protocol):
 
     def restore(self, record: m.Record | Checkpoint) -> None:
         number = self._records.last
+        self.forgetful &= isinstance(record, Learned)  # all others say what was promised then
         match record:
             case Entry(slot, ballot, kind, data, applied):
                 self.promised = max(self.promised, ballot)
@@ -126,6 +130,8 @@ class Core(Protocol):
                         self.votes[slot] = ballot
             case Promised(ballot):
                 self.promised = max(self.promised, ballot)
+            case Reborn(life):
+                self.life = life
             case Born(life, config):
                 self.life, self.born = life, True
                 self.memberships.start(0, config)
@@ -154,6 +160,13 @@ class Core(Protocol):
     def damaged(self, first: int, last: int) -> None:
         """So many records cannot be read. Whatever they said of slots that were not yet chosen then
         is lost, and also what stood there before may have been replaced by it."""
+        self.damage = f"records {first} to {last} of its log cannot be read"
+        if not self.born:
+            raise Crippled(
+                f"replica {self.me}: {self.damage}, and they said who it is; move its data "
+                "directory away and let it join anew"
+            )
+        self.forgetful = True
         behind = max(self.applied, self.certain)
         end = max(self.places.end, behind + 1) + last - first
         self.lost.append((behind + 1, end))

@@ -208,6 +208,12 @@ class Born(Value):
     config: Config
 
 
+class Reborn(Value):
+    """The disk has lost what may have been a promise: whoever made it is no more."""
+
+    life: int
+
+
 class Promised(Value):
     ballot: Ballot
 
@@ -238,7 +244,7 @@ class Learned(Value):
     data: bytes
 
 
-Record = Born | Promised | Entry | Again | Learned
+Record = Born | Reborn | Promised | Entry | Again | Learned
 
 
 class Checkpoint(Chunked):

@@ -22,12 +22,13 @@ from oncecast.replication import messages as m
 from oncecast.replication.events import (
     Change,
     Compact,
+    Crippled,
     Digest,
     Diverged,
     HandOver,
     Propose,
 )
-from oncecast.replication.messages import CHECK, Born, Item, OfferDue, Silence, Sum
+from oncecast.replication.messages import CHECK, Born, Item, OfferDue, Reborn, Silence, Sum
 from oncecast.replication.quorum import NOBODY, Config
 from oncecast.replication.seats import Seats
 
@@ -46,6 +47,8 @@ class Paxos(Seats):
         self.started = True
         self.advance()
         alone = self.config.nodes() == [self.me]
+        if self.damage:
+            self._outlive_damage(alone)
         # What was answered to a leader before a restart still binds.
         self.heard = self.now - self.options.suspicion if alone else self.now
         if not self.seated:
@@ -54,6 +57,16 @@ class Paxos(Seats):
             self.stand()
         else:
             self.later(self.patience(), Silence())
+
+    def _outlive_damage(self, alone: bool) -> None:
+        if alone:
+            raise Crippled(
+                f"replica {self.me}: {self.damage}, and there is no other to get them from; "
+                'run "oncecast log verify"'
+            )
+        if self.forgetful:
+            self.life = self.rng.getrandbits(62) + 1
+            self.append(Reborn(self.life))
 
     def _begin_life(self) -> None:
         self.life = self.life or self.rng.getrandbits(62) + 1

@@ -17,7 +17,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from random import SystemRandom
+from random import Random
 from types import TracebackType
 from typing import Any, Self
 
@@ -104,7 +104,7 @@ class Client:
         me = NodeId(f"client/{secrets.token_hex(8)}")
         self._session = ClientSession(
             me,
-            SystemRandom(),
+            Random(),  # the system's own is a call of it for each number
             node=NodeId(self._address),
             producer=self._given or "",
             life=secrets.token_hex(16),

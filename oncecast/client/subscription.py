@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from oncecast.pubsub.commands import Start
 
 TELL_AFTER = 0.05  # seconds after which the session hears what was taken
+NOT_BY_COUNT = -1  # a mark that no count of messages falls to
 
 
 class Subscription:
@@ -117,15 +118,16 @@ class Subscription:
         return message
 
     def _took(self) -> None:
-        """The session hears of it: at once when much was taken, otherwise in a while."""
+        """The session hears of it: at once when its credit is low, otherwise in a while."""
         self._hailed = False
-        if len(self._queue) <= self._inbox.mark:
-            self._inbox.mark = len(self._queue) // 2
+        inbox = self._inbox
+        if len(self._queue) <= inbox.mark:
+            inbox.mark = len(self._queue) // 2
             self._tell()
         elif self._telling is None:
             self._telling = self._client.loop.call_later(TELL_AFTER, self._tell)
-        if self._telling is not None and self._inbox.last == 1:
-            self._slow = self._inbox.mark
+        if self._telling is not None and inbox.last == 1:
+            self._slow = max(inbox.mark, 0)
 
     def _tell(self) -> None:
         self._slow = NEVER
@@ -144,14 +146,20 @@ class Subscription:
             if not await self._due():
                 return False
             timeout = None
+        if timeout is None:
+            await self._message()
+            return True
         try:
             async with asyncio.timeout(timeout):
-                while not self._queue:
-                    self._raise()
-                    await self._wait()
+                await self._message()
         except TimeoutError:
             return False
         return True
+
+    async def _message(self) -> None:
+        while not self._queue:
+            self._raise()
+            await self._wait()
 
     def _raise(self) -> None:
         lost, self._lost = self._lost, None
@@ -161,7 +169,7 @@ class Subscription:
             raise self._error
 
     async def _wait(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
+        waiter = self._client.loop.create_future()
         self._waiters.append(waiter)
         try:
             await waiter
@@ -204,6 +212,8 @@ class Subscription:
     def arrived(self, event: Arrived) -> None:
         self._end_of_topic = event.next
         if self._inbox.arrive(event.messages):
+            if not event.low:
+                self._inbox.mark = NOT_BY_COUNT
             self._wake()
 
     def skipped(self, event: Skipped) -> None:

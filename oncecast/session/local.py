@@ -153,12 +153,16 @@ class Positioned(Value):
 
 
 class Arrived(Value):
-    """The next messages, in order. The topic ends at `next`."""
+    """The next messages, in order. The topic ends at `next`.
+
+    With `low` credit a Want is welcome as soon as some of them are taken; otherwise in a while.
+    """
 
     topic: str
     subscription: str
     messages: list[Message]
     next: int
+    low: bool
 
 
 class Skipped(Value):

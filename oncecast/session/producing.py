@@ -190,7 +190,8 @@ class Flow:
         self._session.emit(Stored(outgoing.ticket, offset, kept), after=0)
         self._settle(outgoing)
         self._attempts, self._window = 0, WINDOW_BATCHES
-        self._patience()
+        if self._flying:
+            self._patience()
         self._drop_refused()
         self.go_on()
 

@@ -158,8 +158,13 @@ class Reader:
         if messages:
             self._attempts = self._damaged = 0
             self._wait()
-            arrived = Arrived(self.topic, self.subscription, messages, delivery.next)
+            where = (self.topic, self.subscription)
+            arrived = Arrived(*where, messages, delivery.next, self._credit_is_low())
             self._session.emit(arrived, after=0)
+
+    def _credit_is_low(self) -> bool:
+        left, left_bytes = self._limit - self._expected, self._bytes_limit - self._bytes
+        return left <= self._window // 2 or left_bytes <= WINDOW_BYTES // 2
 
     def _missing(self) -> None:
         if self._gap != self._expected:

@@ -104,6 +104,19 @@ def test_credit_is_renewed_when_half_of_it_was_used() -> None:
     assert (lone.fetch.offset, lone.fetch.messages) == (60, 90)
 
 
+def test_arrivals_say_when_half_of_the_credit_is_gone() -> None:
+    """SVC-3"""
+    lone = attached(cursor=0)
+    assert lows(lone.deliver(3, chunk(0, *[b"x"] * 49))) == [False]
+    assert lows(lone.deliver(3, chunk(49, b"x"))) == [True]
+    lone.ask(Want("t", "s", 50, 0))
+    assert lows(lone.deliver(3, chunk(50, bytes(WINDOW // 2)))) == [True]
+
+
+def lows(lone: Lone) -> list[bool]:
+    return [event.low for event in lone.told if isinstance(event, Arrived)]
+
+
 def test_acks_ride_in_a_fetch_or_share_a_call() -> None:
     """SVC-3"""
     lone = attached()

@@ -127,7 +127,12 @@ class Client:
                 connect_timeout=self._connect_timeout,
             )
             runtime = self._runtime
-            self._putting = Putting(runtime.request, runtime.send_now, zstd=self._zstd)
+            self._putting = Putting(
+                runtime.request,
+                runtime.send_now,
+                busy=lambda: self._session.busy,
+                zstd=self._zstd,
+            )
             self._handlers = self._events()
             await self._runtime.__aenter__()
         except BaseException:

@@ -24,6 +24,7 @@ from oncecast.client.errors import (
 from oncecast.kernel.protocol import Value
 from oncecast.pubsub.batch import Builder, Oversized
 from oncecast.pubsub.errors import InvalidTopic as InvalidTopicRefusal
+from oncecast.pubsub.errors import Refusal
 from oncecast.pubsub.limits import is_name
 from oncecast.session.local import NotStored, Produce, Stored
 
@@ -87,9 +88,10 @@ class Putting:
         request: Callable[[Value], None],
         send: Callable[[], object],
         *,
+        busy: Callable[[], Refusal | None] = lambda: None,
         zstd: int | None = None,
     ) -> None:
-        self._request, self._send, self._zstd = request, send, zstd
+        self._request, self._send, self._busy, self._zstd = request, send, busy, zstd
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Parcel] = {}  # by topic: still taking
         self._flying: dict[int, Parcel] = {}  # by ticket: with the session
@@ -142,7 +144,7 @@ class Putting:
         try:
             return await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
-            raise TimedOut(
+            raise self._late(
                 f"topic {topic!r}: not stored within {timeout:g} s, though it may be yet"
             ) from None
 
@@ -303,7 +305,12 @@ class Putting:
         try:
             await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
-            raise TimedOut(f"{what} after {timeout:g} s") from None
+            raise self._late(f"{what} after {timeout:g} s") from None
+
+    def _late(self, fact: str) -> OncecastError:
+        """A node that says why it takes nothing knows better than the clock."""
+        busy = self._busy()
+        return TimedOut(fact) if busy is None else Overloaded(f"{fact}: {busy.text}")
 
     def fail(self, error: OncecastError) -> None:
         """There will be no answers any more."""

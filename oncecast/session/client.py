@@ -14,7 +14,7 @@ from __future__ import annotations
 from random import Random
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
-from oncecast.pubsub.errors import NotSubscribed
+from oncecast.pubsub.errors import NotSubscribed, Overloaded
 from oncecast.session import local
 from oncecast.session.calls import Calls, longest_wait
 from oncecast.session.frames import Answer, Delivery, FlowEnded, Look, View
@@ -222,6 +222,11 @@ class ClientSession(Protocol):
             self.calls.do(command, closed, finish.timeout)
         if not commands:
             self.emit(local.AllDone(finish.ticket))
+
+    @property
+    def busy(self) -> Overloaded | None:
+        """Why the node does not take what is put; None if it does, or says nothing."""
+        return next((flow.busy for flow in self.flows.values() if flow.busy is not None), None)
 
     # -- for flows and readers --
 

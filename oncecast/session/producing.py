@@ -39,6 +39,7 @@ class Flow:
         self.epoch = 0  # 0: not open
         self._opening = False
         self.failed: AnyRefusal | None = None  # for ever
+        self.busy: Overloaded | None = None  # the last word of a node that takes nothing now
         self.topic_id = 0
         self.shift = 0
         self._base_record = 0
@@ -178,6 +179,7 @@ class Flow:
             case Fenced():
                 self._fail_all(result)
             case Overloaded():
+                self.busy = result
                 if id_ >= self._mark:
                     self._hold()
             case Refusal():
@@ -189,6 +191,7 @@ class Flow:
     def _stored(self, outgoing: Outgoing, offset: int, kept: bool | None) -> None:
         self._session.emit(Stored(outgoing.ticket, offset, kept), after=0)
         self._settle(outgoing)
+        self.busy = None
         self._attempts, self._window = 0, WINDOW_BATCHES
         if self._flying:
             self._patience()

@@ -59,6 +59,11 @@ class Reign:
         self.stamps: dict[Member, float] = {}  # of the last Beat that each has answered
         self.waiting = self.flushing = False  # a timer is set
 
+    @property
+    def idle(self) -> bool:
+        """There is nothing that it should propose."""
+        return self.acting and not self.queue and self.next > self.promises.horizon
+
 
 class Leader(Supplier):
     def __init__(self, me: NodeId, rng: Random, **options: Any) -> None:
@@ -91,6 +96,16 @@ class Leader(Supplier):
             # Not before it is on disk: another life must not use the same ballot.
             self.send(node, Prepare(ballot, first))
         self._await_answers(self.reign)
+
+    def lead_alone(self) -> None:
+        """Nobody else votes: what is on disk is chosen, and there is nobody to ask."""
+        self.certain = max(self.certain, self.places.end - 1)
+        while self.applied < self.certain:
+            self.advance()
+        self.seen = self.promised = ballot = above(max(self.seen, self.promised), self.me)
+        self.reign = Reign(ballot, self.now)
+        self.reign.promises.add(self.self_as_member, self._promise(ballot, self.applied + 1))
+        self.proceed()
 
     def on_promise(self, sender: NodeId, message: Promise) -> None:
         reign = self.reign
@@ -155,7 +170,7 @@ class Leader(Supplier):
     def proceed(self) -> None:
         """Propose all that may be proposed now; what others have begun comes first."""
         reign = self.reign
-        while reign is not None and reign is self.reign:
+        while reign is not None and reign is self.reign and not reign.idle:
             reign.next = max(reign.next, self.applied + 1)
             if reign.changing is not None:
                 if reign.changing[0] > self.applied:

@@ -54,7 +54,7 @@ class Paxos(Seats):
         if not self.seated:
             self.later(0.0, OfferDue())
         elif alone:
-            self.stand()
+            self.lead_alone()
         else:
             self.later(self.patience(), Silence())
 

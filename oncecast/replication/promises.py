@@ -13,6 +13,7 @@ class Promises:
         self.known = 0  # all up to here is chosen, says one who has it
         self.horizon = 0  # the last slot that anybody reported anything of
         self._best: dict[int, Vote] = {}
+        self._agreed: Config | None = None  # known to be satisfied with these promises
 
     def add(self, member: Member, promise: Promise) -> None:
         self.members[member] = promise
@@ -29,7 +30,9 @@ class Promises:
     def cover(self, slot: int, config: Config) -> bool:
         """Whether a majority has said all that it ever accepted for this slot."""
         if slot > self.horizon:
-            return config.agreed(self.members)
+            if config is not self._agreed and config.agreed(self.members):
+                self._agreed = config
+            return config is self._agreed
         return config.agreed(
             {
                 member: None

@@ -40,7 +40,12 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
 
     def agreed(self, voters: Container[Member]) -> bool:
         """Whether these are a majority. Nobody is a majority of nobody."""
-        return sum(member in voters for member in self.members) >= self.majority
+        members = self.members
+        left = len(members) // 2 + 1
+        for member in members:
+            if member in voters:
+                left -= 1
+        return left <= 0
 
     def changed(self, *, add: Member | None = None, remove: NodeId | None = None) -> Config:
         """One out, one in, or both: a node that is added in a new life takes its own place."""

@@ -38,7 +38,7 @@ def assemble(
     """A node that serves alone: a group of one."""
     solo = Solo(me, rng)
     service = Service(
-        me, rng, entries=solo, epoch_us=epoch_us, limits=limits, snapshot_bytes=snapshot_bytes
+        me, rng, group=solo, epoch_us=epoch_us, limits=limits, snapshot_bytes=snapshot_bytes
     )
     solo.learner = service
     gateway = Gateway(me, rng, service=service, version=VERSION, window_bytes=window_bytes)

@@ -4,7 +4,8 @@
 
 It stamps commands with the time, gathers acks so that many share a place in the log, and keeps the
 log short: a snapshot now and then, and leftovers carried forward when most around them is garbage.
-It never speaks of anything that is not decided.
+It never speaks of anything that is not decided. It proposes only where its replica leads; what was
+proposed when that ends is forgotten: who asked must ask the next leader.
 """
 
 from __future__ import annotations
@@ -22,10 +23,22 @@ from oncecast.pubsub.limits import Limits
 from oncecast.pubsub.machine import LIMITS, Machine
 from oncecast.pubsub.results import Done, Published, Result
 from oncecast.pubsub.upkeep import Upkeep
-from oncecast.replication.events import Compact, Decided, Entries, Propose
+from oncecast.replication.events import (
+    Compact,
+    Compare,
+    Decided,
+    Digest,
+    Group,
+    Installed,
+    LeaderChanged,
+    Missing,
+    Propose,
+    StateWanted,
+)
 
 CARRY_BYTES = 2 << 20  # carried at once
 UPKEEP_EVERY_BYTES = 1 << 20
+NOBODY, CARRYING = -1, -2  # who asked, if it is no token of a layer above
 
 Outcome = Done | errors.AnyRefusal
 
@@ -74,7 +87,7 @@ STAMPED = {kind for kind in get_args(do.Command) if "at" in kind.__struct_fields
 class Service(Protocol):
     name = "pubsub"
     Request = Execute | do.Ack
-    Observed = Decided
+    Observed = Decided | LeaderChanged | StateWanted | Installed | Compare
     Timer = FlushAcks | Upkept
 
     def __init__(
@@ -82,7 +95,7 @@ class Service(Protocol):
         me: NodeId,
         rng: Random,
         *,
-        entries: Entries,
+        group: Group,
         epoch_us: int = 0,  # what to add to the node's own clock to get the time
         limits: Limits = LIMITS,
         ack_delay: float = 0.005,
@@ -93,7 +106,8 @@ class Service(Protocol):
     ) -> None:
         super().__init__(me, rng)
         self.machine = Machine(limits)
-        self._entries, self._epoch_us = entries, epoch_us
+        self.group, self._epoch_us = group, epoch_us
+        self.leader = NodeId("")
         self._ack_delay, self._acks_max, self._upkeep_every = ack_delay, acks_max, upkeep_every
         self._upkeep = Upkeep(snapshot_bytes)
         self._recent = Recent(recent_bytes)
@@ -116,6 +130,10 @@ class Service(Protocol):
     def start(self) -> None:
         self.later(self._upkeep_every, Upkept())
 
+    @property
+    def leading(self) -> bool:
+        return self.leader == self.me
+
     # -- commands in, results out --
 
     def request(self, request: Execute | do.Ack) -> None:
@@ -124,7 +142,9 @@ class Service(Protocol):
         else:
             self._gather(request)
 
-    def _propose(self, command: do.Command, asker: int = -1) -> None:
+    def _propose(self, command: do.Command, asker: int = NOBODY) -> None:
+        if not self.leading:
+            return
         if type(command) in STAMPED:
             command = msgspec.structs.replace(command, at=self._time())
         self._tokens += 1
@@ -134,9 +154,28 @@ class Service(Protocol):
     def _time(self) -> int:
         return self._epoch_us + int(self.now * 1e6)
 
-    def observe(self, event: Decided) -> None:
+    def observe(self, event: Decided | LeaderChanged | StateWanted | Installed | Compare) -> None:
+        if isinstance(event, Decided):
+            self._decided(event)
+        elif isinstance(event, LeaderChanged):
+            self._follow(event.leader)
+        elif isinstance(event, StateWanted):
+            self._compact(self.machine.needed())
+        elif isinstance(event, Installed):
+            self._recent.clear()
+            self.install(event.place, event.state)
+        else:
+            self.ask(Digest(event.place, self.machine.checksum().to_bytes(8, "big")))
+
+    def _follow(self, leader: NodeId) -> None:
+        self.leader = leader
+        self._proposed.clear()
+        self._acks.clear()
+        self._carrying = 0
+
+    def _decided(self, event: Decided) -> None:
         place, value, token = event.place, event.value, event.token
-        asker, command = self._proposed.pop(token, None) or (-1, _decode(value))
+        asker, command = self._proposed.pop(token, None) or (NOBODY, _decode(value))
         result = self.machine.apply(place, command)
         self._upkeep.add(place, len(value))
         if isinstance(command, do.Put):
@@ -146,6 +185,8 @@ class Service(Protocol):
             self._tell_changes(command, result)
         if asker >= 0:
             self.emit(Executed(asker, cast("Outcome", result)))
+        elif asker == CARRYING:
+            self._carrying -= 1
         self._grown += len(value)
         if self._grown >= UPKEEP_EVERY_BYTES:
             self._look_after_log()
@@ -154,8 +195,6 @@ class Service(Protocol):
         if isinstance(command, do.PublishStaged):
             for each in result.ranges if isinstance(result, Published) else ():
                 self.emit(Changed(each.topic))
-        elif isinstance(command, do.Carry):
-            self._carrying -= 1
         elif isinstance(command, do.Attach | do.Detach | do.Seek | do.Unsubscribe | do.DeleteTopic):
             self.emit(Changed(command.topic))
 
@@ -190,7 +229,7 @@ class Service(Protocol):
         """The batch at a place that the machine still needs."""
         found = self._recent.get(place)
         if found is None:
-            found = source_of(_decode(self._entries.entry(place)))
+            found = source_of(_decode(self.group.entry(place)))
             self._recent.add(place, found)
         return found
 
@@ -198,6 +237,8 @@ class Service(Protocol):
 
     def _pass_time(self) -> None:
         """A Tick only when it would let something go: an idle node leaves its disk alone."""
+        if not self.leading:
+            return
         registry, time = self.machine.registry, self._time()
         aged = (
             topic.policy.floor(topic.index, time) > topic.index.first
@@ -213,7 +254,7 @@ class Service(Protocol):
         if self._upkeep.snapshot_due(needed):
             self._compact(needed)
         # The sum over all topics only when it could matter.
-        if not self._carrying and self._upkeep.carry_due(needed, 0):
+        if self.leading and not self._carrying and self._upkeep.carry_due(needed, 0):
             registry = self.machine.registry
             live = sum(topic.index.size for topic in registry.topics.values())
             if self._upkeep.carry_due(needed, live + registry.staging.bytes):
@@ -230,10 +271,13 @@ class Service(Protocol):
         for extent in self.machine.extents_before(stop):
             if left <= 0:
                 break
-            command = carried(_decode(self._entries.entry(extent.place)))
+            try:
+                command = carried(_decode(self.group.entry(extent.place)))
+            except Missing:
+                break  # it is being fetched
             self._carrying += 1
             left -= command.size
-            self._propose(do.Carry(extent.place, extent.offset, command))
+            self._propose(do.Carry(extent.place, extent.offset, command), CARRYING)
 
 
 class Recent:
@@ -248,6 +292,10 @@ class Recent:
         if found is not None:
             self._sources.move_to_end(place)
         return found
+
+    def clear(self) -> None:
+        self._sources.clear()
+        self._bytes = 0
 
     def add(self, place: int, source: Source) -> None:
         self._sources[place] = source

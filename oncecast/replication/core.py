@@ -103,6 +103,9 @@ class Core(Protocol):
     def seated(self) -> bool:
         return self.self_as_member in self.config.members
 
+    def nodes(self) -> tuple[NodeId, ...]:
+        return tuple(self.config.nodes())
+
     def others(self) -> list[NodeId]:
         return [node for node in self.config.nodes() if node != self.me]
 

@@ -2,7 +2,7 @@
 
     Propose, Compact, Digest, Change, HandOver ↓
     Decided, LeaderChanged, StateWanted, Installed, Compare, Added, Removed, Suspected, Mended ↑
-    and, to whoever holds the group: `entry(place)` reads again
+    and, to whoever holds the group: `entry(place)` reads again, `leads(now)`, `nodes()`
 
 A proposal may be decided more than once, or never, if its node crashes or ceases to lead: whoever
 proposes must make its commands idempotent, and propose again until it hears.
@@ -125,10 +125,20 @@ class Diverged(Exception):
     """This replica's state differs from what a majority has: it must not go on."""
 
 
-class Entries(Protocol):
-    """Read access to what was decided and not yet trimmed."""
+class Group(Protocol):
+    """What is asked of a replica directly: nothing of it changes anything."""
 
-    def entry(self, place: int) -> bytes: ...
+    def entry(self, place: int) -> bytes:
+        """What was decided there and is not yet trimmed. Raises Missing."""
+        ...
+
+    def leads(self, now: float) -> bool:
+        """Whether what is applied here is all that anybody can have heard of."""
+        ...
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        """The replicas."""
+        ...
 
 
 class Learner(Protocol):

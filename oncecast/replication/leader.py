@@ -325,10 +325,9 @@ class Leader(Supplier):
         stamp = stamps[len(stamps) - config.majority]
         return stamp + self.options.lease if stamp > reign.since else reign.since
 
-    @property
-    def leads(self) -> bool:
+    def leads(self, now: float) -> bool:
         """Whether what is applied here is all that anybody can have heard of."""
-        return self.reign is not None and self.reign.acting and self.now < self.lease_ends()
+        return self.reign is not None and self.reign.acting and now < self.lease_ends()
 
     def on_hand_over(self, request: HandOver) -> None:
         reign = self.reign

@@ -12,7 +12,7 @@ from collections import deque
 from random import Random
 
 from oncecast.kernel.protocol import Chunked, NodeId, Protocol, Value
-from oncecast.replication.events import Compact, Decided, Learner, Propose
+from oncecast.replication.events import Compact, Decided, LeaderChanged, Learner, Propose
 
 
 class Entry(Value):
@@ -60,7 +60,16 @@ class Solo(Protocol):
         assert isinstance(record, Entry)
         return record.value
 
+    def leads(self, now: float) -> bool:
+        return True
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        return (self.me,)
+
     # -- this life --
+
+    def start(self) -> None:
+        self.emit(LeaderChanged(self.me))
 
     def request(self, request: Propose | Compact) -> None:
         if isinstance(request, Propose):

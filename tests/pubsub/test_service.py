@@ -12,7 +12,7 @@ from oncecast.pubsub.limits import Limits
 from oncecast.pubsub.results import TopicCreated
 from oncecast.pubsub.retention import Policy
 from oncecast.pubsub.service import Changed, Execute, Executed, FlushAcks, Service
-from oncecast.replication.events import Decided, Propose
+from oncecast.replication.events import Decided, LeaderChanged, Propose
 from oncecast.replication.solo import Solo
 from tests.session.desk import ANN, BOB, Desk, fetch, packed, producing, put, reading, values
 
@@ -22,7 +22,9 @@ encode = msgspec.msgpack.encode
 
 def bare() -> Service:
     rng = Random(0)
-    return Service(ME, rng, entries=Solo(ME, rng), epoch_us=7)
+    service = Service(ME, rng, group=Solo(ME, rng), epoch_us=7)
+    service.observe(LeaderChanged(ME))
+    return service
 
 
 def small(**options: int) -> Desk:

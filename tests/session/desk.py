@@ -47,7 +47,7 @@ class Desk:
         of_service, of_gateway = self._options
         rng = Random(0)
         solo = Solo(ME, rng)
-        self.service = solo.learner = Service(ME, rng, entries=solo, **of_service)
+        self.service = solo.learner = Service(ME, rng, group=solo, **of_service)
         self.gateway = Gateway(ME, rng, service=self.service, **of_gateway)
         self.stack = Stack([solo, self.service, self.gateway])
         self.journal = Journal.open(self.disk, self.stack, segment_bytes=16 * 1024)

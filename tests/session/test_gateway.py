@@ -21,7 +21,7 @@ from tests.session.desk import ANN, BOB, ME, Desk, fetch, packed, producing, put
 
 def bare() -> Gateway:
     rng = Random(0)
-    return Gateway(ME, rng, service=Service(ME, rng, entries=Solo(ME, rng)))
+    return Gateway(ME, rng, service=Service(ME, rng, group=Solo(ME, rng)))
 
 
 def test_a_call_is_executed_and_answered_by_its_id() -> None:

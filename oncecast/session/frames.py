@@ -6,7 +6,7 @@ end. Reading is a flow: a client says from where and how much it can take, and g
 come.
 
     client → node    Call, Fetch, Look
-    node → client    Answer, Delivery, FlowEnded, View
+    node → client    Answer, Delivery, FlowEnded, View, Elsewhere
 """
 
 from __future__ import annotations
@@ -97,6 +97,14 @@ class FlowEnded(Value):
     subscription: str
     epoch: int
     why: errors.AnyRefusal
+
+
+class Elsewhere(Value):
+    """This node does not lead: what it was asked for is forgotten. Ask `leader`, if there is one,
+    or else these nodes, until one does."""
+
+    leader: str
+    nodes: tuple[str, ...]
 
 
 class Look(Value):

@@ -7,6 +7,8 @@ Rules
 - A flow sends what is decided, in order, without a gap, within its credit, some of each flow in
   turn. What a client does not take costs the window of its flows and nobody else anything.
 - A client that is gone loses its flows; its subscriptions know nothing of it.
+- Only the leader of its group serves; it sends what it reads only while it holds the lease. When it
+  ceases to lead, all that is under way is forgotten and clients are sent elsewhere.
 """
 
 from __future__ import annotations
@@ -23,11 +25,13 @@ from oncecast.pubsub.index import Extent
 from oncecast.pubsub.service import Changed, Execute, Executed, Service
 from oncecast.pubsub.subscription import Subscription
 from oncecast.pubsub.topic import Topic
+from oncecast.replication.events import LeaderChanged, Mended, Missing
 from oncecast.session.frames import (
     Answer,
     Call,
     Chunk,
     Delivery,
+    Elsewhere,
     Fetch,
     FlowEnded,
     Look,
@@ -37,11 +41,16 @@ from oncecast.session.frames import (
 )
 
 LOOK_MAX = 1000
+LEASE_PAUSE = 0.02
 WITH_BATCH = (do.Put, do.Stage)
 
 
 class Pump(Value):
     """Message, to itself: what was decided meanwhile goes out together."""
+
+
+class LeaseDue(Value):
+    """Timer: no majority has answered the leader; it may read again when one has."""
 
 
 class Guest:
@@ -66,7 +75,8 @@ class Waiting(NamedTuple):
 class Gateway(Protocol):
     name = "gateway"
     Message = Call | Fetch | Look | Pump
-    Observed = Executed | Changed
+    Observed = Executed | Changed | LeaderChanged | Mended
+    Timer = LeaseDue
 
     def __init__(
         self,
@@ -93,6 +103,7 @@ class Gateway(Protocol):
         self.flows = Flows()
         self._changed: dict[str, None] = {}
         self._ready: dict[Flow, None] = {}
+        self._unreadable: dict[Flow, None] = {}  # what they need is being fetched from a replica
         self._pumping = False
         self.refused = 0
 
@@ -116,6 +127,26 @@ class Gateway(Protocol):
         self._guests.pop(client, None)
         for flow in self.flows.of_client(client):
             self._drop(flow)
+
+    # -- leading --
+
+    def _elsewhere(self) -> Elsewhere:
+        return Elsewhere(self._service.leader, self._service.group.nodes())
+
+    def _lead(self, leader: NodeId) -> None:
+        if leader == self.me:
+            return
+        self._calls.clear()
+        self._ready.clear()
+        for client, guest in self._guests.items():
+            guest.calls.clear()
+            guest.bytes = 0
+            for flow in self.flows.of_client(client):
+                self._drop(flow)
+            self.send(client, self._elsewhere())
+
+    def timeout(self, timer: LeaseDue) -> None:
+        self._pump_soon()
 
     # -- calls --
 
@@ -159,11 +190,19 @@ class Gateway(Protocol):
             )
         return None
 
-    def observe(self, event: Executed | Changed) -> None:
+    def observe(self, event: Executed | Changed | LeaderChanged | Mended) -> None:
         if isinstance(event, Changed):
             if event.topic in self.flows:
                 self._changed[event.topic] = None
                 self._pump_soon()
+            return
+        if isinstance(event, LeaderChanged):
+            self._lead(event.leader)
+            return
+        if isinstance(event, Mended):
+            self._ready.update(dict.fromkeys(self._unreadable))
+            self._unreadable.clear()
+            self._pump_soon()
             return
         client, id, size = self._calls.pop(event.token)
         guest = self._guests.get(client)
@@ -218,6 +257,7 @@ class Gateway(Protocol):
     def _drop(self, flow: Flow) -> None:
         self.flows.drop(flow)
         self._ready.pop(flow, None)
+        self._unreadable.pop(flow, None)
 
     def _pump_soon(self) -> None:
         """After what is decided already: it may be for the same flows."""
@@ -243,6 +283,10 @@ class Gateway(Protocol):
             return
         if flow.messages_left <= 0 or flow.bytes_left <= 0:
             return
+        if not self._service.group.leads(self.now):
+            self._ready[flow] = None
+            self.later(LEASE_PAUSE, LeaseDue())
+            return
         room = self._window_bytes - flow.window.outstanding
         if room <= 0:
             flow.window.starved[flow] = None
@@ -251,7 +295,11 @@ class Gateway(Protocol):
         extents = machine.fetch(flow.topic, flow.next, flow.messages_left, room)
         if not extents:
             return
-        chunks = tuple([self._chunk(extent) for extent in extents])
+        try:
+            chunks = tuple([self._chunk(extent) for extent in extents])
+        except Missing:
+            self._unreadable[flow] = None
+            return
         _, end = machine.bounds(flow.topic)
         self.send(
             flow.client,

@@ -21,9 +21,12 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from oncecast.client.driver import ClientRuntime
 from oncecast.client.errors import (
     Closed,
+    InvalidArgument,
     NotConnected,
     OncecastError,
     raised,
@@ -267,6 +270,7 @@ class Client:
         if found is None:
             self._check_open()
             check_names(do.Attach(*key, life=""))
+            check_sendable(do.FromOffset(start_at or 0))
             found = Subscription(self, *key, auto_ack=auto_ack, start_at=start_at)
             self._subscriptions[key] = found
         try:
@@ -369,6 +373,7 @@ class Client:
     async def finished(self, request: Callable[[int], Value], timeout: float | None) -> Any:
         """Ask the session for something and wait for what comes of it."""
         self._check_open()
+        check_sendable(request(0))
         return await self._tickets.wait(self._runtime.request, request, timeout)
 
     def _events(self) -> dict[type[Value], Callable[[Any], None]]:
@@ -414,6 +419,14 @@ def check_names(command: ClientCommand) -> None:
         raise raised(refusals.InvalidTopic())
     if not is_name(getattr(command, "subscription", " ")):
         raise raised(refusals.InvalidName("subscription"))
+
+
+def check_sendable(value: Value) -> None:
+    """What no frame can carry would end the session."""
+    try:
+        msgspec.msgpack.encode(value)
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise InvalidArgument(f"what is asked for cannot be sent: {error}") from None
 
 
 connect = Client

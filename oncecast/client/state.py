@@ -13,7 +13,7 @@ from oncecast.kernel.stack import Stack
 from oncecast.runtime.journal import Journal
 from oncecast.session.client import ClientSession
 from oncecast.storage.disk import OsDisk
-from oncecast.storage.errors import StorageError
+from oncecast.storage.errors import InUse, StorageError
 
 
 class StateDirectory:
@@ -21,8 +21,12 @@ class StateDirectory:
         self._path = Path(path)
         try:
             self._disk = OsDisk(self._path)
-        except (OSError, StorageError) as error:
-            raise StateUnusable(str(error)) from error
+        except OSError as error:
+            raise StateUnusable(
+                f"{self._path}: {error.strerror or error}; give a directory that can be written"
+            ) from error
+        except InUse as error:
+            raise StateUnusable(str(error).replace("this node", "this client")) from error
 
     def open(self, stack: Stack, session: ClientSession) -> Journal:
         """Restore the session. The name in the directory is the client's; another is refused."""

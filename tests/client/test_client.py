@@ -373,6 +373,11 @@ def test_topics_are_created_described_listed_and_deleted(tmp_path: Path) -> None
     run(story())
 
 
+async def seek_far(client: oncecast.Client) -> None:
+    topic = await client.subscribe("far")
+    await topic.seek(oncecast.from_offset(2**70))
+
+
 REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
     "empty topic": (errors.InvalidTopic, lambda client: client.put("", b"x")),
     "long topic": (errors.InvalidTopic, lambda client: client.put("x" * 256, b"x")),
@@ -388,6 +393,23 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
     "policy of another kind": (
         errors.InvalidArgument,
         lambda client: client.create_topic("t", oncecast.Policy(drop_unread=True)),
+    ),
+    "prefix that is no text": (
+        errors.InvalidArgument,
+        lambda client: anext(client.topics("\ud800")),
+    ),
+    "offset that is no offset": (
+        errors.InvalidArgument,
+        lambda client: client.subscribe("t", start=oncecast.from_offset(2**70)),
+    ),
+    "time that will never come": (
+        errors.InvalidArgument,
+        lambda client: client.seek("t", "s", oncecast.from_time(1e30)),
+    ),
+    "offset to go to that is no offset": (errors.InvalidArgument, seek_far),
+    "place of one's own that is no offset": (
+        errors.InvalidArgument,
+        lambda client: client.subscribe("t", "s", start_at=2**70),
     ),
     "offset that is not there": (
         errors.OutOfRange,

@@ -61,7 +61,7 @@ class Client:
 
     def __init__(
         self,
-        address: str = DEFAULT_ADDRESS,
+        address: str = DEFAULT_ADDRESS,  # of a node, or of several, with commas between
         *,
         name: str | None = None,  # a durable one; without, the node gives one that is forgotten
         state: str | os.PathLike[str] | None = None,  # a directory: puts survive this process
@@ -72,10 +72,12 @@ class Client:
         zstd: int | None = None,  # level to compress batches with
     ) -> None:
         try:
-            split(address)
+            addresses = [each.strip() for each in address.split(",")]
+            for each in addresses:
+                split(each)
         except BadAddress as error:
             raise NotConnected(str(error)) from None
-        self._address, self._timeout, self._tls, self._cluster = address, timeout, tls, cluster
+        self._addresses, self._timeout, self._tls, self._cluster = addresses, timeout, tls, cluster
         self._connect_timeout, self._zstd = connect_timeout, zstd
         self._given, self._state_path = name, state
         self._state: StateDirectory | None = None
@@ -108,7 +110,8 @@ class Client:
         self._session = ClientSession(
             me,
             Random(),  # the system's own is a call of it for each number
-            node=NodeId(self._address),
+            node=NodeId(self._addresses[0]),
+            others=tuple(map(NodeId, self._addresses[1:])),
             producer=self._given or "",
             life=secrets.token_hex(16),
             durable=self._state_path is not None,

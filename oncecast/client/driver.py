@@ -51,17 +51,13 @@ class ClientLink(Link):
         down: Down,
         tls: Tls | None,
         *,
-        name: str,
-        codec: Codec,
-        deliver: Deliver,
-        ended: Ended,
+        transport: ClientTransport,
     ) -> None:
         super().__init__(wires, identity, peer, down, tls)
-        self.name = name  # the one we bring, then the one we were given (SVC-8)
+        self._transport = transport
         self.problem = ""  # why there is no connection
         self.refused = False
         self.linked: asyncio.Future[None] = wires.loop.create_future()
-        self._codec, self._deliver, self._ended = codec, deliver, ended
 
     async def _shake_hands(self, connection: Connection, greeting: Greeting) -> None:
         host, port = split(self.peer)
@@ -73,11 +69,13 @@ class ClientLink(Link):
             server_hostname=host if self._tls else None,
         )
         identity = self._identity
-        hello = Hello(VERSION, identity.cluster, CLIENT, self.name, self.peer, identity.life)
+        hello = Hello(
+            VERSION, identity.cluster, CLIENT, self._transport.name, self.peer, identity.life
+        )
         connection.send(GREETING, GREETINGS.encode(hello))
         match await greeting.wait():
             case Welcome(_, _, you):
-                self.name = you
+                self._transport.name = you
             case Refusal(reason):
                 raise Refused(reason)
             case _:
@@ -93,20 +91,22 @@ class ClientLink(Link):
         super()._unreachable(error)
         self.refused = isinstance(error, Refused)
         if self.refused:
-            self._ended(NotConnected(f"{self.peer}: {self.problem}"))
+            self._transport.ended(NotConnected(f"{self.peer}: {self.problem}"))
 
     def frame(self, kind: int, body: memoryview) -> None:
         if kind == MESSAGE:
             try:
-                message = self._codec.decode(body)
+                message = self._transport.codec.decode(body)
             except Malformed as error:
                 self._wires.incidents.report("malformed", peer=self.peer, reason=error)
                 return
             self._wires.stats.messages_in += 1
-            self._deliver(self.peer, message)
+            self._transport.deliver(self.peer, message)
         elif kind == GREETING:
             told = GREETINGS.decode(body)
-            self._ended(Fenced(told.reason if isinstance(told, Refusal) else "a second greeting"))
+            self._transport.ended(
+                Fenced(told.reason if isinstance(told, Refusal) else "a second greeting")
+            )
         elif kind == BYE and self._connection is not None:
             self._connection.close("the node stops")
         elif kind != PONG:
@@ -114,11 +114,10 @@ class ClientLink(Link):
 
 
 class ClientTransport(Transport):
-    """Dials one node, and listens to nobody."""
+    """Dials the nodes that its session watches, and listens to nobody."""
 
     def __init__(
         self,
-        node: NodeId,
         name: str,
         codec: Codec,
         *,
@@ -132,19 +131,21 @@ class ClientTransport(Transport):
         super().__init__(
             NOWHERE, codec, deliver=deliver, down=down, options=options, stats=stats, tls=tls
         )
-        self.link = ClientLink(
-            self._wires,
-            self.identity,
-            node,
-            down,
-            tls,
-            name=name,
-            codec=codec,
-            deliver=deliver,
-            ended=ended,
-        )
-        self._links[node] = self.link
+        self.name = name  # the one we bring, then the one we were given (SVC-8)
+        self.codec, self.deliver, self.ended = codec, deliver, ended
         self._looking = asyncio.create_task(self._look())
+
+    def _link(self, peer: NodeId) -> Link:
+        return self.link(peer)
+
+    def link(self, peer: NodeId) -> ClientLink:
+        link = self._links.get(peer)
+        if link is None:
+            link = self._links[peer] = ClientLink(
+                self._wires, self.identity, peer, self._down, self._tls, transport=self
+            )
+        assert isinstance(link, ClientLink)
+        return link
 
 
 class ClientRuntime(Runtime):
@@ -172,7 +173,6 @@ class ClientRuntime(Runtime):
         """Connect; the session starts when it knows by which name it goes."""
         self._prepare()
         self._transport = transport = ClientTransport(
-            self._session.node,
             self._session.producer,
             Codec(tuple(self.stack.wiring.receiver)),
             deliver=partial(self._input, self.stack.receive),
@@ -183,24 +183,35 @@ class ClientRuntime(Runtime):
             tls=self._tls,
         )
         try:
-            await self._dial(transport.link)
+            await self._dial(transport)
         except BaseException:
             await transport.close(0.0)
             self._disk.shutdown()
             raise
         self._ended.add_done_callback(self._broke)
-        self._session.producer = transport.link.name
+        self._session.producer = transport.name
         self._input(self.stack.start)
         return self
 
-    async def _dial(self, link: ClientLink) -> None:
-        """The first connection decides whether there is a session at all."""
+    async def _dial(self, transport: ClientTransport) -> None:
+        """The first connection decides whether there is a session at all; any node will do."""
         give_up = self._loop.time() + self._connect_timeout
-        while not link.linked.done():
-            link.watch()
-            if link.refused or self._loop.time() >= give_up:
-                raise NotConnected(f"{link.peer}: {link.problem or 'no answer'}")
-            await asyncio.wait([link.linked], timeout=DIAL_PAUSE)
+        links = [transport.link(node) for node in self._session.nodes]
+        while not any(link.linked.done() for link in links):
+            for link in links:
+                link.watch()
+            if any(link.refused for link in links) or self._loop.time() >= give_up:
+                problems = [f"{link.peer}: {link.problem or 'no answer'}" for link in links]
+                raise NotConnected("; ".join(problems))
+            await asyncio.wait(
+                [link.linked for link in links],
+                timeout=DIAL_PAUSE,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        first = next(link for link in links if link.linked.done())
+        self._session.node = first.peer
+        for link in links:
+            link.watched = link is first
 
     def send_now(self) -> None:
         """Write what was sent, without waiting for the end of the turn."""

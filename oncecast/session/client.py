@@ -1,9 +1,10 @@
 """The client's side of the session with a node; pure, so simulator and network run it alike.
 
-It keeps one link to its node. Over it go calls (`calls`), batches of each topic (`producing`) and
-flows of deliveries (`reading`); what the link or the node loses is sent again, and what comes twice
-is dropped. With a journal it writes its outbox down before it sends, and the next life of the
-client goes on from there.
+It keeps one link, to the node that leads; a node that does not says who does, and one that is gone
+is replaced by the next that is known. Over the link go calls (`calls`), batches of each topic
+(`producing`) and flows of deliveries (`reading`); what the link or the node loses is sent again,
+and what comes twice is dropped. With a journal it writes its outbox down before it sends, and the
+next life of the client goes on from there.
 
     life      text that no other process will ever choose: tells a repetition from a newcomer
     producer  the durable name under which it puts
@@ -17,13 +18,14 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.pubsub.errors import NotSubscribed, Overloaded
 from oncecast.session import local
 from oncecast.session.calls import Calls, longest_wait
-from oncecast.session.frames import Answer, Delivery, FlowEnded, Look, View
+from oncecast.session.frames import Answer, Delivery, Elsewhere, FlowEnded, Look, View
 from oncecast.session.outbox import Based, Outgoing, Queued, Settled
 from oncecast.session.producing import Flow
 from oncecast.session.reading import Reader
 
 READ_AHEAD = 16_384  # messages of a subscription that wait at the client
 REDIAL = 0.1
+NODES_MAX = 64  # that it remembers
 TIDY_AFTER = 0.5  # when all is settled for so long, that is written down
 OUTBOX_BYTES = 4 * 1024 * 1024  # written, before the settled part of it is given back
 
@@ -50,7 +52,7 @@ class ClientState(Value):
 class ClientSession(Protocol):
     name = "client"
     Request = local.Request
-    Message = Answer | Delivery | FlowEnded | View
+    Message = Answer | Delivery | FlowEnded | View | Elsewhere
     Timer = Tick | Redial
     Record = Named | Queued | Based | Settled
     State = ClientState
@@ -61,6 +63,7 @@ class ClientSession(Protocol):
         rng: Random,
         *,
         node: NodeId,
+        others: tuple[NodeId, ...] = (),  # of the same cluster
         producer: str,
         life: str,
         durable: bool = False,
@@ -69,6 +72,8 @@ class ClientSession(Protocol):
     ) -> None:
         super().__init__(me, rng)
         self.node, self.producer, self.life, self.durable = node, producer, life, durable
+        self.nodes = tuple(dict.fromkeys((node, *others)))
+        self._strays = 0  # times that it was sent on, since somebody has answered
         self.restored = False  # there was an earlier life
         self.calls = Calls(self)
         self.flows: dict[str, Flow] = {}
@@ -142,7 +147,14 @@ class ClientSession(Protocol):
             case local.Leave():
                 reader.leave(request)
 
-    def receive(self, sender: NodeId, message: Answer | Delivery | FlowEnded | View) -> None:
+    def receive(
+        self, sender: NodeId, message: Answer | Delivery | FlowEnded | View | Elsewhere
+    ) -> None:
+        if isinstance(message, Elsewhere):
+            if sender == self.node:
+                self._go_elsewhere(message)
+            return
+        self._strays = 0
         match message:
             case Answer(id_, result):
                 outgoing = self.flying.get(id_)
@@ -161,8 +173,29 @@ class ClientSession(Protocol):
             case View():
                 self.calls.shown(message)
 
+    # -- where the leader is --
+
     def down(self, peer: NodeId) -> None:
-        self.later(self.rng.uniform(0.0, REDIAL), Redial())
+        if peer == self.node:
+            self._move_to(self._next_node())
+
+    def _go_elsewhere(self, told: Elsewhere) -> None:
+        known = (*told.nodes, *self.nodes)
+        self.nodes = tuple(dict.fromkeys(map(NodeId, known)))[:NODES_MAX]
+        self._move_to(NodeId(told.leader) if told.leader else self._next_node())
+
+    def _next_node(self) -> NodeId:
+        at = self.nodes.index(self.node) if self.node in self.nodes else -1
+        return self.nodes[(at + 1) % len(self.nodes)]
+
+    def _move_to(self, node: NodeId) -> None:
+        """At once if somebody says so; those who are sent from one to the other take their time."""
+        if node != self.node:
+            self.unwatch(self.node)
+            self.node = node
+        self._strays += 1
+        pause = REDIAL * min(self._strays - 1, 4)
+        self.later(self.rng.uniform(0.0, pause or REDIAL / 10), Redial())
 
     def timeout(self, timer: Tick | Redial) -> None:
         if isinstance(timer, Redial):

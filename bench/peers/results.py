@@ -51,18 +51,20 @@ class Figures:
 
 
 HEAD = ("measure", "system", "median", "min", "max", "ratio", "min", "max", "target", "")
+FIGURES = (False, False, *[True] * 6, False, False)
+RULE = "---"
 
 
 def table(all_figures: Sequence[Figures]) -> str:
     """Markdown, and readable as it stands."""
-    rows = [HEAD, tuple("-" * 3 for _ in HEAD)]
+    rows = [HEAD, tuple(RULE for _ in HEAD)]
     for figures in all_figures:
         title = f"{figures.measure.title} ({figures.measure.unit})"
         for name, values in figures.rounds.items():
             rows.append((title, name, *told(spread(values), ",.0f"), *beside(figures, name)))
             title = ""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    return "\n".join("| " + " | ".join(map(pad, row, widths)) + " |" for row in rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("| " + " | ".join(map(pad, row, widths, FIGURES)) + " |" for row in rows)
 
 
 def beside(figures: Figures, name: str) -> tuple[str, ...]:
@@ -81,8 +83,8 @@ def told(figures: Spread, form: str) -> tuple[str, ...]:
     return tuple(format(each, form) for each in (figures.median, figures.min, figures.max))
 
 
-def pad(text: str, width: int) -> str:
+def pad(text: str, width: int, figure: bool) -> str:
     """Rules as wide as their column, figures to the right."""
-    if text == "---":
-        return "-" * width
-    return text.rjust(width) if text[:1].isdigit() else text.ljust(width)
+    if text == RULE:
+        return RULE[0] * width
+    return text.rjust(width) if figure else text.ljust(width)

@@ -11,6 +11,8 @@ from oncecast.kernel.stack import Stack
 from oncecast.pubsub.limits import Limits
 from oncecast.pubsub.machine import LIMITS
 from oncecast.pubsub.service import Service
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
 from oncecast.replication.solo import Solo
 from oncecast.session.gateway import Gateway
 
@@ -34,12 +36,17 @@ def assemble(
     limits: Limits = LIMITS,
     snapshot_bytes: int = 64 << 20,
     window_bytes: int = 8 << 20,
+    options: GroupOptions | None = None,  # without: it serves alone, a group of one
+    contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; nobody: it founds one
 ) -> Parts:
-    """A node that serves alone: a group of one."""
-    solo = Solo(me, rng)
+    group: Solo | Paxos
+    if options is None:
+        group = Solo(me, rng)
+    else:
+        group = Paxos(me, rng, options=options, contacts=contacts)
     service = Service(
-        me, rng, group=solo, epoch_us=epoch_us, limits=limits, snapshot_bytes=snapshot_bytes
+        me, rng, group=group, epoch_us=epoch_us, limits=limits, snapshot_bytes=snapshot_bytes
     )
-    solo.learner = service
+    group.learner = service
     gateway = Gateway(me, rng, service=service, version=VERSION, window_bytes=window_bytes)
-    return Parts(Stack([solo, service, gateway]), service, gateway)
+    return Parts(Stack([group, service, gateway]), service, gateway)

@@ -165,6 +165,8 @@ class Leader(Supplier):
             slot, size = reign.flying.popleft()
             reign.flying_bytes -= size
             reign.promises.forget(slot)
+        if reign.changing is not None and reign.changing[0] <= self.applied:
+            reign.changing = None
         self.proceed()
 
     def proceed(self) -> None:
@@ -173,9 +175,7 @@ class Leader(Supplier):
         while reign is not None and reign is self.reign and not reign.idle:
             reign.next = max(reign.next, self.applied + 1)
             if reign.changing is not None:
-                if reign.changing[0] > self.applied:
-                    return
-                reign.changing = None
+                return
             items = self._next_items(reign)
             self._take_office(reign)
             if not items:
@@ -236,7 +236,7 @@ class Leader(Supplier):
         self._prepare_again(reign)
         if reign.flying:
             self._accept_again(reign)
-        if reign.flying or not reign.elected:
+        if reign.flying or not self._covered(reign):
             self._await_answers(reign)
 
     def _prepare_again(self, reign: Reign) -> None:
@@ -264,7 +264,7 @@ class Leader(Supplier):
         promises = reign.promises
         if reign.acting or self.applied < promises.known:
             return  # who has not caught up does not know who votes now
-        if not promises.cover(promises.horizon + 1, self.config):
+        if not self._covered(reign):
             return
         if not reign.elected:
             reign.elected = True
@@ -295,9 +295,13 @@ class Leader(Supplier):
             return
         if not self.seated:
             self._resign(reign, NodeId(""))
-        elif not reign.promises.cover(reign.promises.horizon + 1, self.config):
+        elif not self._covered(reign):
             self._prepare_again(reign)
             self._await_answers(reign)
+
+    def _covered(self, reign: Reign) -> bool:
+        """Whether a majority of those who vote now has promised."""
+        return reign.promises.cover(reign.promises.horizon + 1, self.config)
 
     def audience(self) -> list[NodeId]:
         """Who hears that we lead."""

@@ -105,6 +105,7 @@ class Gateway(Protocol):
         self._ready: dict[Flow, None] = {}
         self._unreadable: dict[Flow, None] = {}  # what they need is being fetched from a replica
         self._pumping = False
+        self._answers: list[tuple[NodeId, Answer]] = []  # that go out with the next pump
         self.refused = 0
 
     def receive(self, sender: NodeId, message: Call | Fetch | Look | Pump) -> None:
@@ -116,7 +117,9 @@ class Gateway(Protocol):
         if guest is None:
             guest = self._guests[sender] = Guest()
             self.watch(sender)
-        if isinstance(message, Call):
+        if not self._service.leading:
+            self.send(sender, self._elsewhere())
+        elif isinstance(message, Call):
             self._call(sender, guest, message.id, message.command)
         elif isinstance(message, Fetch):
             self._fetch(sender, message)
@@ -210,11 +213,17 @@ class Gateway(Protocol):
         if guest is not None and guest.calls.get(id) == event.token:
             del guest.calls[id]
             guest.bytes -= size
-            self.send(client, Answer(id, event.result))
+            answer = Answer(id, event.result)
+            if self._pumping:
+                self._answers.append((client, answer))
+            else:
+                self.send(client, answer)
 
     # -- flows --
 
     def _fetch(self, client: NodeId, fetch: Fetch) -> None:
+        if not self._service.group.leads(self.now):
+            return  # what is known here may be old; it will ask again
         machine = self._service.machine
         found = standing(machine, fetch.topic, fetch.subscription, fetch.epoch)
         _, end = machine.bounds(fetch.topic)
@@ -273,19 +282,23 @@ class Gateway(Protocol):
             ready.update(dict.fromkeys(self.flows.of_topic(topic)))
         for flow in ready:
             self._serve(flow)
+        # Who reads comes before who has put: the one waits for news, the other for a receipt.
+        answers, self._answers = self._answers, []
+        for client, answer in answers:
+            self.send(client, answer)
 
     def _serve(self, flow: Flow) -> None:
         """One Delivery, if there is anything and the client can take it; the rest in its turn."""
+        if not self._service.group.leads(self.now):
+            self._ready[flow] = None
+            self.later(LEASE_PAUSE, LeaseDue())
+            return
         machine = self._service.machine
         found = standing(machine, flow.topic, flow.subscription, flow.epoch)
         if not isinstance(found, Subscription):
             self._end(flow)
             return
         if flow.messages_left <= 0 or flow.bytes_left <= 0:
-            return
-        if not self._service.group.leads(self.now):
-            self._ready[flow] = None
-            self.later(LEASE_PAUSE, LeaseDue())
             return
         room = self._window_bytes - flow.window.outstanding
         if room <= 0:

@@ -15,6 +15,7 @@ from oncecast.node.assemble import assemble
 from oncecast.pubsub import batch
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.errors import Fenced
+from oncecast.replication.options import GroupOptions
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
 from oncecast.runtime.trace import Step
@@ -28,8 +29,24 @@ TOPIC = "topic"
 AWAY = 0.4  # longer than anything is under way: a connection's bytes do not outlive it either
 
 
+FAST = GroupOptions(
+    heartbeat=0.2,
+    suspicion=0.8,
+    drift=0.25,
+    resend=0.1,
+    replace_after=30.0,
+    compare_every=2.0,
+    unclaimed_after=2.0,
+)
+
+
 def build_node(me: NodeId, rng: Random) -> Stack:
     return assemble(me, rng, snapshot_bytes=4096).stack
+
+
+def build_replica(me: NodeId, rng: Random) -> Stack:
+    contacts = () if me == NODE else (NODE,)
+    return assemble(me, rng, snapshot_bytes=4096, options=FAST, contacts=contacts).stack
 
 
 class App:
@@ -48,7 +65,8 @@ class App:
         session = ClientSession(
             me,
             rng,
-            node=NODE,
+            node=self.world.nodes[0],
+            others=tuple(self.world.nodes[1:]),
             producer=self.name,
             life=life,
             durable=self.durable,
@@ -215,12 +233,16 @@ class Outboxes(Checker):
 
 
 class World:
-    def __init__(self, seed: int, **weather: Any) -> None:
+    """`replicas` is None for a node that serves alone."""
+
+    def __init__(self, seed: int, *, replicas: int | None = None, **weather: Any) -> None:
+        self.nodes = [NODE, *[NodeId(f"node{each}") for each in range(2, (replicas or 1) + 1)]]
         self.sim = Simulation(seed, listener=self._hear, **weather)
         self.apps: dict[NodeId, App] = {}
         self.outboxes = Outboxes()
         self.sim.check(self.outboxes)
-        self.sim.add(NODE, build_node, durable=True)
+        for node in self.nodes:
+            self.sim.add(node, build_replica if replicas else build_node, durable=True)
 
     def _hear(self, node: NodeId, event: Value) -> None:
         app = self.apps.get(node)

@@ -4,7 +4,7 @@ backlog       10 million messages of 100 B behind a slow subscriber: the node's 
               rate in turn with that of an empty node; then all is read: the disk that comes back
 single        the same of 2 million messages that each came as a batch of its own
 many          10,000 topics with a subscription each: time to start, memory
-stall         100 subscribers, all at work or one of them stopped: how fast the others get all
+stall         99 subscribers, alone or with one more whose process is stopped: until all got all
 
     python -m bench.cost [--only backlog] [--scale 1.0] [--json FILE] [--directory DIR]
 

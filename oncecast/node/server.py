@@ -146,8 +146,9 @@ def options_of(settings: Settings) -> Options:
         unsynced_bytes_max=settings.unsynced_bytes_max,
         drain_timeout=settings.drain_timeout,
         frame_bytes_max=settings.batch_bytes_max + FRAME_SLACK,
-        # What flows have under way, and as much again for answers.
-        queue_bytes_max=2 * settings.window_bytes,
+        # What flows have under way, of which the last batch may be beyond their window, and as
+        # much again for answers and for what is asked for twice.
+        queue_bytes_max=2 * (settings.window_bytes + settings.batch_bytes_max),
     )
 
 

@@ -23,6 +23,7 @@ SUBSCRIPTION = "default"  # the same from call to call: each goes on where the l
 ANSWER_TIMEOUT = 30.0
 CONNECT_TIMEOUT = 3.0  # a node that was started a moment ago is waited for
 
+OFFSETS = 2**63
 PLACES = "new, earliest, an offset, or a time as 2030-01-31T12:00"
 NO_NODE = "start one with `oncecast serve`, or name another with --server or ONCECAST_SERVER"
 
@@ -54,7 +55,9 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server", metavar="HOST:PORT", help=f"the node (ONCECAST_SERVER, or {SERVER})"
     )
-    parser.add_argument("--cluster", default="oncecast", help="the node's (%(default)s)")
+    parser.add_argument(
+        "--cluster", type=unicode, default="oncecast", help="the node's (%(default)s)"
+    )
     parser.add_argument(
         "--tls", nargs=3, metavar=("CERT", "KEY", "CA"), help="PEM files; then TLS is used"
     )
@@ -62,7 +65,9 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 
 def add_identity(parser: argparse.ArgumentParser) -> None:
     """Who puts."""
-    parser.add_argument("--name", help="of the producer; by default the node gives one")
+    parser.add_argument(
+        "--name", type=unicode, help="of the producer; the node gives one if left out"
+    )
     parser.add_argument("--state", metavar="DIR", help="keep what is not stored yet, for the next")
 
 
@@ -96,29 +101,41 @@ def add_subscription(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def seconds(text: str) -> float:
-    value = float(text)
+def unicode(word: str) -> str:
+    """Not what bytes that are no UTF-8 become on a command line."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no Unicode; write it in UTF-8") from None
+    return word
+
+
+def seconds(word: str) -> float:
+    value = float(word)
     if not value >= 0:
-        raise ValueError(f"{text}: no time to wait")
+        raise argparse.ArgumentTypeError(f"{word}: no time to wait; 0 is the shortest")
     return value
 
 
-def positive(text: str) -> int:
-    value = int(text)
+def positive(word: str) -> int:
+    value = int(word)
     if value < 1:
-        raise ValueError(f"{text} is less than 1")
+        raise argparse.ArgumentTypeError(f"{word} is less than 1")
     return value
 
 
-def start(text: str) -> Start:
+def start(word: str) -> Start:
     """Where a subscription begins: `new`, `earliest`, an offset, or a time of ISO 8601."""
     from oncecast.client.client import EARLIEST, NEW, from_offset, from_time
 
-    if text in ("new", "earliest"):
-        return NEW if text == "new" else EARLIEST
-    if text.isdecimal():
-        return from_offset(int(text))
-    return from_time(datetime.fromisoformat(text).timestamp())
+    if word in ("new", "earliest"):
+        return NEW if word == "new" else EARLIEST
+    if word.isdecimal() and int(word) < OFFSETS:
+        return from_offset(int(word))
+    try:
+        return from_time(datetime.fromisoformat(word).timestamp())
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{word!r} is no place; write {PLACES}") from None
 
 
 def moved(asked: Start, cursor: int) -> str:

@@ -80,7 +80,7 @@ class Load:
                     client = await clients.enter_async_context(client_of(self.arguments, name=name))
                     tasks.create_task(self._produce(client, plan))
         except BaseExceptionGroup as group:
-            raise group.exceptions[0] from None
+            raise first_of(group) from None
 
     # -- producers --
 
@@ -219,6 +219,12 @@ class Load:
         if any(faults.values()):
             return complain("messages are lost, doubled or out of order; keep the node's directory")
         return exits.OK
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What went wrong first, however deep in groups it is."""
+    error = group.exceptions[0]
+    return first_of(error) if isinstance(error, BaseExceptionGroup) else error
 
 
 def place(topic: str, subscription: str, offset: int) -> dict[str, Any]:

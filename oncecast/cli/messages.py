@@ -24,6 +24,7 @@ from oncecast.cli.connecting import (
     positive,
     show,
     start,
+    unicode,
 )
 
 if TYPE_CHECKING:
@@ -72,11 +73,11 @@ def configure(
     add_work(unsub, run_unsub, in_shell=in_shell)
 
 
-def header(text: str) -> tuple[str, bytes]:
-    name, equals, value = text.partition("=")
+def header(word: str) -> tuple[str, bytes]:
+    name, equals, value = word.partition("=")
     if not name or not equals:
-        raise ValueError(f"{text}: no NAME=VALUE")
-    return name, os.fsencode(value)
+        raise argparse.ArgumentTypeError(f"{word!r} is no NAME=VALUE")
+    return unicode(name), os.fsencode(value)
 
 
 # put
@@ -112,13 +113,25 @@ async def _to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
     if arguments.values != ["-"] or not arguments.lines:
         yield list(map(os.fsencode, arguments.values))
         return
-    rest = b""
+    parts: list[bytes] = []  # of a line whose end has not come yet
     while piece := await _read():
-        *lines, rest = (rest + piece).split(b"\n")
+        head, *lines = piece.split(b"\n")
+        parts.append(head)
+        check_size(sum(map(len, parts)))
         if lines:
-            yield lines
-    if rest:
-        yield [rest]
+            yield [b"".join(parts), *lines[:-1]]
+            parts = lines[-1:]
+    if any(parts):
+        yield [b"".join(parts)]
+
+
+def check_size(size: int) -> None:
+    """Before a line without an end fills the memory."""
+    from oncecast.client.errors import PayloadTooLarge
+    from oncecast.client.putting import PAYLOAD_BYTES_MAX
+
+    if size > PAYLOAD_BYTES_MAX:
+        raise PayloadTooLarge(f"a line of more than the {PAYLOAD_BYTES_MAX} bytes of a message")
 
 
 async def _read() -> bytes:

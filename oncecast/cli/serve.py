@@ -35,7 +35,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def run(arguments: argparse.Namespace) -> int:
     from oncecast.node.config import TABLE, BadSetting, load
     from oncecast.node.server import NotAllowed, Server, log_to_stderr
-    from oncecast.runtime.errors import BadAddress, NetworkError
+    from oncecast.runtime.errors import BadAddress, NetworkError, TlsUnusable
     from oncecast.runtime.network import run as run_loop
     from oncecast.storage.errors import StorageError
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         settings = load(flags, os.environ, arguments.config)
         log_to_stderr(settings)
         run_loop(Server(settings).run())
-    except (BadSetting, BadAddress) as error:
+    except (BadSetting, BadAddress, TlsUnusable) as error:
         return _complain(error, exits.USAGE)
     except NotAllowed as error:
         return _complain(error, exits.NOT_ALLOWED)

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits
-from oncecast.cli.connecting import add_work, complain, show, table
+from oncecast.cli.connecting import add_work, complain, show, table, unicode
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -34,7 +34,7 @@ def configure(
         add_work(parser, work, in_shell=in_shell)
 
     list_ = verbs.add_parser("list", help="all topics, by name")
-    list_.add_argument("--prefix", default="", help="only those whose names begin so")
+    list_.add_argument("--prefix", type=unicode, default="", help="only those whose names begin so")
     add_work(list_, run_list, in_shell=in_shell)
 
     for verb, about, work in (
@@ -59,20 +59,20 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def age(text: str) -> int:
+def age(word: str) -> int:
     """In microseconds."""
-    return int(_scaled(text, SECONDS) * 1e6)
+    return int(_scaled(word, SECONDS) * 1e6)
 
 
-def size(text: str) -> int:
-    return int(_scaled(text, BYTES))
+def size(word: str) -> int:
+    return int(_scaled(word, BYTES))
 
 
-def _scaled(text: str, units: dict[str, int]) -> float:
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1)
+def _scaled(word: str, units: dict[str, int]) -> float:
+    number, unit = (word[:-1], units[word[-1]]) if word[-1:] in units else (word, 1)
     value = float(number) * unit
     if not 0 < value < 2**62 / 1e6:
-        raise ValueError(f"{text} is out of range")
+        raise argparse.ArgumentTypeError(f"{word} is out of range")
     return value
 
 

@@ -93,6 +93,16 @@ def test_lines_of_standard_input_come_out_as_they_went_in(node: Process, topic: 
     assert (got.returncode, got.stdout) == (exits.OK, text)
 
 
+@pytest.mark.long
+def test_a_message_that_is_larger_than_any_window_goes_through(node: Process, topic: str) -> None:
+    """SVC-1: its reader takes a while, which does not make it a slow one."""
+    text = b"x" * (32 << 20) + b"\n"
+    piped(node, b"", "sub", topic)
+    assert piped(node, text, "put", topic, "-").returncode == exits.OK
+    got = piped(node, b"", "get", topic)
+    assert (got.returncode, got.stdout == text) == (exits.OK, True), got.stderr
+
+
 def test_what_nobody_can_read_is_not_acknowledged(
     oncecast: Command, node: Process, topic: str
 ) -> None:

@@ -23,9 +23,9 @@ PATIENCE = 20.0
 
 
 class Process:
-    def __init__(self, *flags: str) -> None:
-        command = [sys.executable, "-m", "oncecast", "serve", "--listen", "127.0.0.1:0", *flags]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    def __init__(self, *flags: str, program: tuple[str, ...] = ("-m", "oncecast")) -> None:
+        words = (*program, "serve", "--listen", "127.0.0.1:0", *flags)
+        self.process = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
         self.port = int(self.wait_for(r"listening at=127\.0\.0\.1:(\d+)"))
 
@@ -165,6 +165,7 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
         (["--listen", "nowhere"], 2, "no address"),
         (["--snapshot-bytes", "many"], 2, "no int"),
         (["--tls-key", "k.pem"], 2, "give all three, or none"),
+        (["--tls-key", "k", "--tls-certificate", "c", "--tls-ca", "a"], 2, "give PEM files"),
         (["--config", "missing.toml"], 2, "missing.toml"),
         (["--data", "FILE"], 1, "give a directory"),
         (["--data", "STRANGE"], 1, "holds other files"),

@@ -1,0 +1,366 @@
+"""SVC-7: what is wrong is said clearly, with a status that stays, and nothing is lost by it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from oncecast.cli import exits
+from oncecast.pubsub.errors import Fenced
+from oncecast.pubsub.results import Appended
+from oncecast.runtime.handshake import VERSION, Refusal
+from oncecast.storage import segment
+from oncecast.storage.disk import OsDisk
+from oncecast.storage.log import Log
+from tests.live.conftest import Command
+from tests.live.test_serve import PATIENCE, Process, ended_at_once, opened
+from tests.node.guest import Guest, guest, put
+
+pytestmark = pytest.mark.xdist_group("commands")
+
+TOPICS = {"empty": b"", "256 bytes": "é".encode() * 128, "no UTF-8": b"\xff\xfe"}
+WORDS: tuple[tuple[str, ...], ...] = (
+    ("put", "TOPIC", "v"),
+    ("get", "TOPIC"),
+    ("sub", "TOPIC"),
+    ("unsub", "TOPIC"),
+    ("topic", "create", "TOPIC"),
+    ("topic", "describe", "TOPIC"),
+    ("topic", "delete", "TOPIC"),
+    ("subs", "list", "TOPIC"),
+    ("subs", "lag", "TOPIC"),
+    ("subs", "seek", "TOPIC", "new"),
+)
+
+
+@contextmanager
+def serving(data: Path, *flags: str, program: tuple[str, ...] = ()) -> Iterator[Process]:
+    flags = ("--data", str(data), *flags)
+    node = Process(*flags, program=program) if program else Process(*flags)
+    try:
+        yield node
+    finally:
+        node.process.kill()
+        node.process.wait(PATIENCE)
+        assert node.process.stderr is not None
+        node.process.stderr.close()
+
+
+def command(node: Process, *words: str | bytes, text: bytes = b"") -> tuple[int, str, str]:
+    """As a process of its own, with the bytes as they are."""
+    server = ("--server", f"127.0.0.1:{node.port}")
+    ended = subprocess.run(
+        [sys.executable, "-m", "oncecast", *words, *server],
+        input=text,
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return ended.returncode, ended.stdout.decode(), ended.stderr.decode()
+
+
+# Names
+
+
+@pytest.mark.parametrize("words", WORDS, ids=lambda each: " ".join(each[:2]))
+@pytest.mark.parametrize("kind", TOPICS)
+def test_a_topic_with_a_bad_name_is_refused_by_every_command(
+    oncecast: Command, words: tuple[str, ...], kind: str
+) -> None:
+    topic = os.fsdecode(TOPICS[kind])
+    ended = oncecast(*(topic if word == "TOPIC" else word for word in words))
+    assert ended[:2] == (exits.USAGE, "")
+    assert "name is empty, too long or no Unicode; name it with 1 to 255 bytes" in ended[2]
+
+
+def test_bytes_of_the_command_line_that_are_no_text_are_said_to_be_none(node: Process) -> None:
+    for words in (
+        ("put", b"\xff", "v"),
+        ("put", "t", "v", "--name", b"\xff"),
+        ("put", "t", "v", "--header", b"\xff=v"),
+        ("get", "t", "--subscription", b"\xff"),
+        ("topic", "list", "--prefix", b"\xff"),
+        ("status", "--cluster", b"\xff"),
+    ):
+        status, out, err = command(node, *words)
+        assert (status, out, "no Unicode" in err) == (exits.USAGE, "", True), err
+        assert "Traceback" not in err
+
+
+def test_255_bytes_are_a_name(oncecast: Command) -> None:
+    """SVC-1"""
+    topic = "é" * 127 + "x"
+    oncecast("sub", topic)
+    oncecast("put", topic, "v")
+    assert oncecast("get", topic) == (exits.OK, "v\n", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sub", "t", "--start", "9" * 30),
+        ("subs", "seek", "t", "9" * 30),
+        ("subs", "seek", "t", "0001-01-01"),
+        ("topic", "create", "t", "--keep-age", "inf"),
+    ],
+    ids=" ".join,
+)
+def test_places_and_ages_out_of_range_are_wrong_usage(
+    oncecast: Command, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        oncecast(*words)
+    assert exit_.value.code == exits.USAGE
+    assert "Traceback" not in capsys.readouterr().err
+
+
+# Messages
+
+
+def test_a_line_over_the_limit_is_refused_and_those_before_it_are_stored(
+    node: Process, oncecast: Command
+) -> None:
+    oncecast("sub", "large")
+    text = b"before\n" + bytes(61 << 20) + b"\nbehind\n"
+    status, out, err = command(node, "put", "large", "-", text=text)
+    assert (status, out) == (exits.USAGE, "0\n")
+    assert "a line of more than the 62914560 bytes of a message; put less at once" in err
+    assert oncecast("put", "large", "after")[:2] == (exits.OK, "1\n")
+    assert oncecast("get", "large", "--count", "9")[1] == "before\nafter\n"
+
+
+def test_a_message_over_the_limit_of_the_node_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", "--batch-bytes-max", "1000") as node:
+        command(node, "sub", "t")
+        status, out, err = command(node, "put", "t", "x" * 2000)
+        assert (status, out) == (exits.USAGE, "")
+        assert "more than 1000 bytes in one batch; put less at once, or raise batch_bytes" in err
+        assert command(node, "put", "t", "small")[:2] == (exits.OK, "0\n")
+
+
+def test_a_put_to_a_missing_topic_says_that_nobody_will_get_it(oncecast: Command) -> None:
+    """SVC-5: it is no error, by the topic's policy, but it is not silent either."""
+    status, out, err = oncecast("put", "missing", "v")
+    assert (status, out) == (exits.OK, "0\n")
+    assert "nobody subscribes to topic 'missing' and nothing retains it" in err
+
+
+def test_load_says_in_one_line_what_went_wrong(oncecast: Command) -> None:
+    status, out, err = oncecast("load", "--publishes", "4", "--size", str(61 << 20))
+    assert (status, out, err.count("\n")) == (exits.USAGE, "", 1), err
+    assert "62914560 are allowed" in err
+
+
+# Somebody else
+
+
+def test_an_unknown_subscription_is_not_found(oncecast: Command) -> None:
+    oncecast("sub", "known")
+    status, out, err = oncecast("get", "known", "--subscription", "other")
+    assert (status, out) == (exits.NOT_FOUND, "")
+    assert "topic 'known' has no subscription 'other'; `oncecast sub` makes it" in err
+
+
+def test_a_put_of_a_wrong_epoch_is_fenced_and_adds_nothing(tmp_path: Path) -> None:
+    """SVC-8"""
+    with serving(tmp_path / "data") as node, guest(node.port, "me") as client:
+        epoch, sequence = opened(client)
+        for wrong in (epoch - 1, epoch + 1):
+            assert client.call(put(wrong, sequence, [b"x"])) == Fenced(epoch)
+        assert client.call(put(epoch, sequence, [b"x"])) == Appended(0, 1, True)
+
+
+def test_the_older_of_two_producers_with_one_name_is_told(node: Process, oncecast: Command) -> None:
+    """SVC-8: what it had put is stored; what it puts now is not."""
+    oncecast("sub", "fenced")
+    words = ("put", "fenced", "-", "--name", "ann", "--server", f"127.0.0.1:{node.port}")
+    with subprocess.Popen(
+        [sys.executable, "-m", "oncecast", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as older:
+        assert older.stdin is not None
+        assert older.stdout is not None
+        assert older.stderr is not None
+        older.stdin.write(b"first\n")
+        older.stdin.flush()
+        assert older.stdout.readline() == b"0\n"
+        assert oncecast("put", "fenced", "second", "--name", "ann")[:2] == (exits.OK, "1\n")
+        older.stdin.write(b"third\n")
+        older.stdin.close()
+        assert older.wait(PATIENCE) == exits.NOT_ALLOWED
+        assert b"a newer connection goes by the name 'ann'" in older.stderr.read()
+    assert oncecast("get", "fenced", "--count", "9")[1] == "first\nsecond\n"
+
+
+def test_a_client_of_another_version_is_refused_with_the_remedy(node: Process) -> None:
+    for version in (VERSION - 1, VERSION + 1):
+        stranger = Guest(node.port, version=version)
+        stranger.close()
+        assert isinstance(stranger.greeting, Refusal)
+        assert f"a client speaks version {version}" in stranger.greeting.reason
+        assert "upgrade the older of the two" in stranger.greeting.reason
+
+
+def test_a_client_of_another_cluster_is_refused_by_what_it_is(oncecast: Command) -> None:
+    status, out, err = oncecast("status", "--cluster", "other")
+    assert (status, out) == (exits.FAILURE, "")
+    assert "a client belongs to cluster 'other'" in err
+
+
+def test_a_state_directory_that_cannot_be_used_is_named(oncecast: Command, tmp_path: Path) -> None:
+    """SVC-12"""
+    (tmp_path / "file").write_text("")
+    for path, fact in (("file", "File exists"), ("file/below", "Not a directory")):
+        status, out, err = oncecast("put", "t", "v", "--state", str(tmp_path / path))
+        assert (status, out) == (exits.FAILURE, "")
+        assert f"{path}: {fact}; give a directory that can be written" in err
+    held = OsDisk(tmp_path / "state")
+    status, _, err = oncecast("put", "t", "v", "--state", str(tmp_path / "state"))
+    held.close()
+    assert (status, f"in use by process {os.getpid()}" in err) == (exits.FAILURE, True)
+
+
+# The node's directory and port
+
+
+def test_a_directory_that_cannot_be_made_or_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    # Nobody, not even root, makes a directory in these.
+    for data in (tmp_path / "file" / "below", Path("/proc/oncecast"), Path(os.devnull)):
+        ended = ended_at_once("--data", str(data), "--listen", "127.0.0.1:0")
+        assert ended.returncode == exits.FAILURE
+        assert f"{data}: " in ended.stderr
+        assert "give a directory that can be written" in ended.stderr
+
+
+def test_a_directory_of_another_format_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVC-10: an older program must not touch what a newer one has written."""
+    monkeypatch.setattr(segment, "VERSION", segment.VERSION + 1)
+    disk = OsDisk(tmp_path / "data")
+    log = Log.open(disk)
+    log.append(b"of the future")
+    log.sync()
+    log.close()
+    disk.close()
+    before = files(tmp_path / "data")
+    ended = ended_at_once("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    assert (ended.returncode, "format version 2" in ended.stderr) == (exits.FAILURE, True)
+    assert files(tmp_path / "data") == before
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in directory.iterdir() if each.name != "LOCK"}
+
+
+def test_a_config_file_of_garbage_is_wrong_usage(tmp_path: Path) -> None:
+    for number, garbage in enumerate((b"\xff\xfe\x00", b"data = ", b"data = [1]", b"[data]\nx=1")):
+        config = tmp_path / f"{number}.toml"
+        config.write_bytes(garbage)
+        ended = ended_at_once("--config", str(config), "--data", str(tmp_path / "data"))
+        assert (ended.returncode, str(config) in ended.stderr) == (exits.USAGE, True), ended.stderr
+        assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_port_in_use_is_named_and_harms_nobody(node: Process, tmp_path: Path) -> None:
+    used = f"127.0.0.1:{node.port}"
+    for flags in (("--listen", used), ("--listen", "127.0.0.1:0", "--http", used)):
+        ended = ended_at_once("--data", str(tmp_path / "data"), *flags)
+        assert (ended.returncode, used in ended.stderr) == (exits.FAILURE, True), ended.stderr
+        assert "stop what uses the port" in ended.stderr
+    assert command(node, "status")[0] == exits.OK
+
+
+# A full disk
+
+FULL = """
+import errno, os, sys
+from pathlib import Path
+
+allocate = os.posix_fallocate
+
+def full_or_not(file, start, size):
+    if Path(sys.argv[1]).exists():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    allocate(file, start, size)
+
+os.posix_fallocate = full_or_not
+from oncecast.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.long
+def test_a_disk_that_fills_up_refuses_puts_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    """SVC-10: what is stored can be got and acknowledged meanwhile, and that gives room back."""
+    full = tmp_path / "full"
+    with serving(tmp_path / "data", program=("-c", FULL, str(full))) as node:
+        command(node, "sub", "t")
+        full.touch()
+        large = b"x" * (1 << 20) + b"\n"
+        assert command(node, "put", "t", "-", text=56 * large)[0] == exits.OK  # of 64 MiB
+        status, out, err = command(node, "put", "t", "late", "--timeout", "1")
+        assert (status, out) == (exits.FAILURE, "")
+        assert "the node's disk" in err
+        assert command(node, "get", "t")[:2] == (exits.OK, large.decode())
+        full.unlink()
+        assert command(node, "put", "t", "again")[0] == exits.OK
+        got = command(node, "get", "t", "--count", "99")[1].splitlines()
+        assert (len(got), got[-1]) == (56, "again")  # "late" went with the process that put it
+
+
+def test_a_disk_on_which_nothing_can_be_written_stops_the_node_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    """SVC-10: what was acknowledged before is there after."""
+    with serving(tmp_path / "data") as node:
+        command(node, "sub", "t")
+        assert command(node, "put", "t", "stored")[0] == exits.OK
+        # Not a byte behind the first ones: what a quota or a failing disk does.
+        resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+        assert command(node, "put", "t", "not stored", "--timeout", "1")[0] != exits.OK
+        assert node.process.wait(PATIENCE) == exits.FAILURE
+        assert node.process.stderr is not None
+        said = node.process.stderr.read()
+        assert "Traceback" not in said
+        assert "check the disk" in said
+    with serving(tmp_path / "data") as node:
+        assert command(node, "get", "t", "--count", "9")[:2] == (exits.OK, "stored\n")
+
+
+def test_a_disk_without_room_for_a_log_is_said_at_the_start(tmp_path: Path) -> None:
+    limit = 1 << 20
+    shell = f'ulimit -f {limit // 512}; exec "$@"'
+    words = (sys.executable, "-m", "oncecast", "serve", "--listen", "127.0.0.1:0")
+    ended = subprocess.run(
+        ["sh", "-c", shell, "sh", *words, "--data", str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (ended.returncode, "free disk space" in ended.stderr) == (exits.FAILURE, True)
+
+
+def test_a_node_that_is_stopped_while_a_put_waits_has_stored_it_or_says_not(
+    tmp_path: Path,
+) -> None:
+    """SVC-10"""
+    with serving(tmp_path / "data") as node:
+        command(node, "sub", "t")
+        assert node.end(signal.SIGTERM) == 0
+        status, out, err = command(node, "put", "t", "v", "--timeout", "1")
+        assert (status, out) == (exits.FAILURE, "")
+        assert "`oncecast serve`" in err

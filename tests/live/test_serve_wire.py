@@ -1,0 +1,106 @@
+"""What is on the wire between a client and a node of its own process: TLS, and batches in zstd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import oncecast
+from oncecast import blocking
+from oncecast.cli import exits
+from oncecast.client.errors import NotConnected
+from oncecast.runtime.tls import Tls
+from tests.live.test_bad_input import command, serving
+from tests.live.test_serve import Process
+from tests.runtime.test_transport_tls import Authority
+
+pytestmark = pytest.mark.xdist_group("commands")
+
+
+class Files:
+    """PEM files of 127.0.0.1, by one authority."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.tls = Authority(directory).issue("127.0.0.1")
+        self.names = tuple(
+            str(directory / f"{each}") for each in ("127.0.0.1.pem", "127.0.0.1.key")
+        )
+        self.ca = str(directory / "ca.pem")
+        self.flags = ("--tls", *self.names, self.ca)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path / "ours")
+
+
+@pytest.fixture
+def guarded(files: Files, tmp_path: Path) -> Iterator[Process]:
+    certificate, key = files.names
+    flags = ("--tls-certificate", certificate, "--tls-key", key, "--tls-ca", files.ca)
+    with serving(tmp_path / "data", *flags) as node:
+        yield node
+
+
+def test_commands_and_clients_work_over_tls(guarded: Process, files: Files) -> None:
+    """SVC-12"""
+    assert command(guarded, "sub", "t", *files.flags)[0] == exits.OK
+    assert command(guarded, "put", "t", "by a command", *files.flags)[:2] == (exits.OK, "0\n")
+    with blocking.connect(f"127.0.0.1:{guarded.port}", tls=files.tls) as client:
+        large = bytes(3_000_000)
+        assert client.put("t", large).offset == 1
+        topic = client.read("t", "default")
+        assert [message.value for message in topic.get_many(1)] == [b"by a command"]
+        assert [message.value for message in topic.get_many(1)] == [large]
+
+
+def test_a_client_without_tls_or_of_another_authority_gets_nowhere(
+    guarded: Process, files: Files, tmp_path: Path
+) -> None:
+    """SVC-7"""
+    address = f"127.0.0.1:{guarded.port}"
+    others: tuple[Tls | None, ...] = (None, Files(tmp_path / "others").tls)
+    for tls in others:
+        with (
+            pytest.raises(NotConnected, match=address),
+            blocking.connect(address, tls=tls, connect_timeout=0.5),
+        ):
+            pass
+    assert command(guarded, "status", *files.flags)[0] == exits.OK
+
+
+def test_a_client_with_tls_gets_nowhere_at_a_node_without(files: Files, tmp_path: Path) -> None:
+    """SVC-7"""
+    with serving(tmp_path / "data") as node:
+        address = f"127.0.0.1:{node.port}"
+        with (
+            pytest.raises(NotConnected, match=address),
+            blocking.connect(address, tls=files.tls, connect_timeout=0.5),
+        ):
+            pass
+
+
+def test_batches_in_zstd_are_read_by_everybody(tmp_path: Path) -> None:
+    """SVC-1: keys, headers and values come back; the node keeps fewer bytes than were put."""
+    value = b"the same again and again " * 4000
+    with serving(tmp_path / "data") as node:
+        address = f"127.0.0.1:{node.port}"
+        with blocking.connect(address, zstd=3) as client:
+            client.subscribe("t", "s").close()
+            assert client.put("t", value, key=b"k", headers={"h": b"x"}).offset == 0
+            client.put_many("t", [value] * 100)
+            assert client.describe("t").bytes < len(value)
+        with blocking.connect(address) as plain:
+            topic = plain.read("t", "s")
+            first = topic.get(timeout=5)
+            assert first is not None
+            assert (first.value, first.key, first.headers) == (value, b"k", {"h": b"x"})
+            rest: list[oncecast.Message] = []
+            while len(rest) < 100:
+                rest += topic.get_many(100, timeout=5)
+            assert {message.value for message in rest} == {value}
+        status, out, _ = command(node, "subs", "lag", "t", "--subscription", "s")
+        assert (status, out) == (exits.OK, "0\n")

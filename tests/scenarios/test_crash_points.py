@@ -59,30 +59,24 @@ def test_each_process_dies_at_each_of_its_points_in_another_moment_by_each_seed(
 # -- beyond what is promised: the node has lost its disk, or came back with an old copy of it --
 
 
-def test_node_with_an_empty_disk_says_so_and_takes_nothing_twice() -> None:
+@pytest.mark.parametrize("seed", range(SINGLE_SEEDS))
+def test_node_with_an_empty_disk_says_so_and_takes_nothing_twice(seed: int) -> None:
     """SVC-7 SVC-10: all it knew is gone; readers are told, and what is put from now on is once"""
-    for seed in range(SINGLE_SEEDS):
-        world = CrashWorld(seed)
-        reader, publisher = put_and_read(world, 10)
-        world.sim.crash(NODE)
-        disk = world.sim.nodes[NODE].disk
-        assert disk is not None
-        disk.wipe()
-        world.sim.restart(NODE)
-        world.run_until(lambda: reader.ended is not None)
-        assert isinstance(reader.ended, NoSuchTopic | NotSubscribed)
-        newer = Subscriber(world, "newer")
-        world.run_until(lambda: newer.positioned)
-        world.more(10)
-        world.run_until(lambda: len(publisher.promised) == 20)
-        world.sim.run(until=world.sim.now + 20.0)
-        numbers = [int(value.rsplit(b"/")[-1]) for value in newer.seen]
-        assert numbers == list(range(10, 20))
-
-
-def put_and_read(world: CrashWorld, count: int) -> tuple[Subscriber, Publisher]:
+    world = CrashWorld(seed)
     reader = Subscriber(world, "reader")
     world.run_until(lambda: reader.positioned)
-    publisher = Publisher(world, "durable", count, durable=True)
-    world.run_until(lambda: len(publisher.promised) == len(reader.seen) == count)
-    return reader, publisher
+    publisher = Publisher(world, "durable", 10, durable=True)
+    world.run_until(lambda: len(publisher.promised) == len(reader.seen) == 10)
+    world.sim.crash(NODE)
+    disk = world.sim.nodes[NODE].disk
+    assert disk is not None
+    disk.wipe()
+    world.sim.restart(NODE)
+    world.run_until(lambda: reader.ended is not None)
+    assert isinstance(reader.ended, NoSuchTopic | NotSubscribed)
+    newer = Subscriber(world, "newer")
+    world.run_until(lambda: newer.positioned)
+    world.more(10)
+    world.run_until(lambda: len(publisher.promised) == 20)
+    world.sim.run(until=world.sim.now + 20.0)
+    assert [int(value.rsplit(b"/")[-1]) for value in newer.seen] == list(range(10, 20))

@@ -1,0 +1,58 @@
+"""A consumer that stores its result and its offset in one transaction (E3)."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from oncecast import blocking, errors
+from oncecast.pubsub.batch import Message
+
+
+class Books:
+    def __init__(self, path: Path) -> None:
+        self.database = sqlite3.connect(path, isolation_level=None)
+        self.database.execute("create table if not exists effects (value blob)")
+        self.database.execute("create table if not exists progress (next integer)")
+        self.database.execute(
+            "insert into progress select 0 where not exists (select * from progress)"
+        )
+
+    @property
+    def next(self) -> int:
+        (found,) = self.database.execute("select next from progress").fetchone()
+        return int(found)
+
+    @property
+    def effects(self) -> list[bytes]:
+        return [value for (value,) in self.database.execute("select value from effects")]
+
+    def handle(self, message: Message) -> None:
+        self.database.execute("begin immediate")
+        self.database.execute("insert into effects values (?)", (message.value,))
+
+    def commit(self, message: Message) -> bool:
+        """False, and nothing done, if somebody else has gone on from these books."""
+        here = message.offset
+        moved = self.database.execute(
+            "update progress set next = ? where next = ?", (here + 1, here)
+        )
+        self.database.execute("commit" if moved.rowcount else "rollback")
+        return bool(moved.rowcount)
+
+
+def consume(address: str, topic: str, path: Path, count: int) -> None:
+    """Until the books have `count` effects, or a newer life has taken over."""
+    books = Books(path)
+    with (
+        blocking.connect(address) as client,
+        client.read(topic, "books", start_at=books.next, auto_ack=False) as sub,
+    ):
+        while books.next < count:
+            message = sub.get()
+            assert message is not None
+            books.handle(message)
+            if not books.commit(message):
+                raise errors.Fenced("the books have moved on")
+            sub.ack(message)
+    books.database.close()

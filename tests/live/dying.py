@@ -1,0 +1,101 @@
+"""A process that kills itself at a named point: what SIGKILL leaves behind is all that is left.
+
+    python -m tests.live.dying POINT TIMES node DATA
+    python -m tests.live.dying POINT TIMES publisher ADDRESS TOPIC STATE COUNT
+    python -m tests.live.dying POINT TIMES subscriber ADDRESS TOPIC BOOKS COUNT
+
+A point at which it meets a twin is no death: there it says "here" and waits for a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from oncecast import blocking
+from oncecast.cli.main import main as oncecast
+from oncecast.runtime.journal import Journal
+from oncecast.storage.log import Log
+from tests.crashpoints import BY_NAME, Point, planted
+from tests.live.books import consume
+
+SEGMENT_BYTES = 4096  # small, so that a short run trims its log
+TURNS = 4  # of a loop, until what was sent is with the kernel
+
+
+class Strike:
+    def __init__(self, point: Point, times: int) -> None:
+        self._point, self._left = point, times
+
+    def __call__(self, arguments: Any) -> None:
+        self._left -= 1
+        if self._left:
+            return
+        if self._point.deed == "meet a twin":
+            print("here", flush=True)
+            sys.stdin.readline()
+        elif self._point.live.left:
+            die_soon(TURNS)
+        else:
+            die()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_soon(turns: int) -> None:
+    if turns:
+        asyncio.get_running_loop().call_soon(die_soon, turns - 1)
+    else:
+        die()
+
+
+@contextmanager
+def small_segments() -> Iterator[None]:
+    open_ = partial(Journal.open, segment_bytes=SEGMENT_BYTES)
+    # Such a log never has as much room as a node wants before it takes a put.
+    room = property(lambda log: 1 << 30)
+    with patch.object(Journal, "open", open_), patch.object(Log, "room", room):
+        yield
+
+
+def node(data: str) -> None:
+    with small_segments():
+        oncecast(["serve", "--listen", "127.0.0.1:0", "--data", data, "--snapshot-bytes", "4096"])
+
+
+def publisher(address: str, topic: str, state: str, count: str) -> None:
+    """Says what it was promised."""
+    with blocking.connect(address, name=f"publisher of {topic}", state=state) as client:
+        for number in range(int(count)):
+            client.put_nowait(topic, b"%d" % number)
+            if number % 3 == 2:
+                client.flush()
+                print(number, flush=True)
+
+
+def subscriber(address: str, topic: str, books: str, count: str) -> None:
+    consume(address, topic, Path(books), int(count))
+
+
+ROLES: dict[str, Callable[..., None]] = {
+    "node": node,
+    "publisher": publisher,
+    "subscriber": subscriber,
+}
+
+
+if __name__ == "__main__":
+    name, times, role, *rest = sys.argv[1:]
+    point = BY_NAME[name]
+    with planted(point.live, Strike(point, int(times))):
+        ROLES[role](*rest)

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from oncecast.pubsub.commands import Carry, CreateTopic, DeleteTopic, Put, SetPolicy, Tick
+from oncecast.pubsub.commands import (
+    Carry,
+    CreateTopic,
+    DeleteTopic,
+    Put,
+    SetLimits,
+    SetPolicy,
+    Tick,
+)
 from oncecast.pubsub.errors import InvalidArgument, InvalidTopic, NoSuchTopic, TooMany, TopicExists
 from oncecast.pubsub.registry import Registry
-from oncecast.pubsub.results import Carried, PolicySet, Ticked, TopicCreated, TopicDeleted
+from oncecast.pubsub.results import (
+    Carried,
+    LimitsSet,
+    PolicySet,
+    Ticked,
+    TopicCreated,
+    TopicDeleted,
+)
 
 
 class Administering:
@@ -54,6 +69,10 @@ class Administering:
         if topic is not None:
             self._registry.remove(topic)
         return TopicDeleted(already=topic is None)
+
+    def set_limits(self, place: int, command: SetLimits) -> LimitsSet:
+        self._registry.limits = command.limits
+        return LimitsSet()
 
     def tick(self, place: int, command: Tick) -> Ticked:
         registry = self._registry

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from oncecast.kernel.protocol import Value
+from oncecast.pubsub.limits import Limits
 from oncecast.pubsub.retention import DEFAULT, Policy
 
 # Where reading begins. All but an offset that is kept are moved to the nearest one that is.
@@ -51,6 +52,12 @@ class SetPolicy(Value):
 class DeleteTopic(Value):
     topic: str
     at: int
+
+
+class SetLimits(Value):
+    """From here on these are the limits."""
+
+    limits: Limits
 
 
 class Tick(Value):
@@ -208,6 +215,7 @@ Command = (
     CreateTopic
     | SetPolicy
     | DeleteTopic
+    | SetLimits
     | Tick
     | OpenProducer
     | Put

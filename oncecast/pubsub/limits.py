@@ -1,7 +1,8 @@
 """How much of everything the pub/sub machine takes before it says no.
 
-The limits decide results, so they are part of the machine's state: a snapshot carries them, and all
-replicas of a group must start with the same.
+The limits decide results, so they are part of the machine's state and change only by a command: a
+log that is read again refuses just what it refused the first time. Their defaults are what a log
+says nothing of, and must never change: a node that wants others proposes them.
 """
 
 from __future__ import annotations

@@ -100,6 +100,7 @@ class Machine:
             do.CreateTopic: administering.create,
             do.SetPolicy: administering.set_policy,
             do.DeleteTopic: administering.delete,
+            do.SetLimits: administering.set_limits,
             do.Tick: administering.tick,
             do.Carry: administering.carry,
             do.OpenProducer: producing.open,

@@ -19,6 +19,10 @@ class TopicDeleted(Value):
     already: bool
 
 
+class LimitsSet(Value):
+    pass
+
+
 class Ticked(Value):
     pass
 
@@ -138,6 +142,7 @@ Done = (
     TopicCreated
     | PolicySet
     | TopicDeleted
+    | LimitsSet
     | Ticked
     | Opened
     | Appended

@@ -105,7 +105,8 @@ class Service(Protocol):
         recent_bytes: int = 32 << 20,  # of batches that are likely to be read again
     ) -> None:
         super().__init__(me, rng)
-        self.machine = Machine(limits)
+        self.machine = Machine()
+        self._limits = limits
         self.group, self._epoch_us = group, epoch_us
         self.leader = NodeId("")
         self._ack_delay, self._acks_max, self._upkeep_every = ack_delay, acks_max, upkeep_every
@@ -172,6 +173,8 @@ class Service(Protocol):
         self._proposed.clear()
         self._acks.clear()
         self._carrying = 0
+        if self.leading and self.machine.registry.limits != self._limits:
+            self._propose(do.SetLimits(self._limits))
 
     def _decided(self, event: Decided) -> None:
         place, value, token = event.place, event.value, event.token
@@ -240,10 +243,7 @@ class Service(Protocol):
         if not self.leading:
             return
         registry, time = self.machine.registry, self._time()
-        aged = (
-            topic.policy.floor(topic.index, time) > topic.index.first
-            for topic in registry.aging.values()
-        )
+        aged = (topic.floor(time) > topic.index.first for topic in registry.aging.values())
         abandoned = registry.staging.abandoned(time - registry.limits.staged_age_us)
         if any(aged) or any(abandoned):
             self._propose(do.Tick(0))

@@ -189,11 +189,16 @@ class Topic:
 
     def collect(self, clock: int) -> None:
         """Lets go what neither the policy nor a subscription needs."""
+        floor = self.floor(clock)
+        if floor > self.index.first:
+            self.index.drop_below(floor)
+
+    def floor(self, clock: int) -> int:
+        """The offset below which nobody needs anything."""
         floor = self.policy.floor(self.index, clock)
         if self.subscriptions and not self.policy.drop_unread:
             floor = min(floor, self.low_water())
-        if floor > self.index.first:
-            self.index.drop_below(floor)
+        return floor
 
     def low_water(self) -> int:
         """The smallest cursor; there must be a subscription."""

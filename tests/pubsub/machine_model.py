@@ -161,6 +161,9 @@ class Model:
                 return self._produce(place, command)
             case do.Stage() | do.PublishStaged() | do.DropStaged() | do.CloseSource():
                 return self._publish(place, command)
+            case do.SetLimits(limits):
+                self.limits = limits
+                return done.LimitsSet()
             case do.Acks():
                 results = tuple(self._apply(place, ack) for ack in command.acks)
                 return done.AcksDone(results)  # type: ignore[arg-type]

@@ -67,16 +67,16 @@ MUTANTS: dict[str, tuple[Any, str, str, str]] = {
     ),
     # Collection.
     "collected above the low-water mark": (
-        Topic, "collect", "min(floor, self.low_water())", "min(floor, self.low_water() + 1)",
+        Topic, "floor", "min(floor, self.low_water())", "min(floor, self.low_water() + 1)",
     ),
     "low-water mark of the fastest": (
-        Topic, "collect", "self.low_water()", "max(s.cursor for s in self.subscriptions.values())",
+        Topic, "floor", "self.low_water()", "max(s.cursor for s in self.subscriptions.values())",
     ),
     "low-water mark forgets a seek back": (
         Topic, "seek", "self._note_cursor(subscription.cursor, seek.subscription)", "pass",
     ),
     "unsubscribing keeps what was unread": (Topic, "unsubscribe", "self.collect(clock)", "pass"),
-    "hard limits wait for readers": (Topic, "collect", "and not self.policy.drop_unread", ""),
+    "hard limits wait for readers": (Topic, "floor", "and not self.policy.drop_unread", ""),
     "age ends one tick early": (Policy, "floor", "- self.age_us + 1", "- self.age_us + 2"),
     "bytes count one batch too few": (Index, "newest", "self._head) + 1", "self._head)"),
     "places never let go": (Index, "drop_below", "self._alive.drop(place)", "pass"),

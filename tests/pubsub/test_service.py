@@ -8,6 +8,7 @@ import msgspec
 
 from oncecast.kernel.protocol import Ask, Emit, Later, NodeId
 from oncecast.pubsub import commands as do
+from oncecast.pubsub.errors import TooLarge
 from oncecast.pubsub.limits import Limits
 from oncecast.pubsub.results import TopicCreated
 from oncecast.pubsub.retention import Policy
@@ -152,3 +153,27 @@ def test_what_was_read_lately_is_not_read_from_disk_again() -> None:
         desk.call(BOB, put(producer, sequence, bytes(500)))
     assert len(values(desk.send(ANN, fetch(epoch, 0)))) == 20
     assert len(desk.service._recent._sources) == 2
+
+
+def test_a_lower_limit_refuses_nothing_that_the_log_holds_already() -> None:
+    """SVC-10: settings may change between two starts; what was acknowledged stays."""
+    desk = small()
+    reading(desk)
+    epoch = producing(desk)
+    for sequence in range(3):
+        desk.call(BOB, put(epoch, sequence, bytes(1000)))
+    desk.restart(limits=Limits(batch_bytes_max=500))
+    assert desk.service.machine.bounds("topic") == (0, 3)
+    assert desk.call(BOB, put(epoch, 3, bytes(1000))) == TooLarge("bytes", 500)
+
+
+def test_what_is_old_and_unread_stays_and_nobody_writes_about_it() -> None:
+    """SVC-9"""
+    desk = small()
+    desk.call(ANN, do.CreateTopic("topic", 0, Policy(age_us=1_000_000)))
+    reading(desk)
+    desk.call(BOB, put(producing(desk), 0, b"old"))
+    last = desk.journal.log.last
+    for _ in range(20):
+        desk.pass_time(1.0)
+    assert desk.journal.log.last == last

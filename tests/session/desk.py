@@ -58,7 +58,9 @@ class Desk:
         self._wakes: list[Wake] = []
         self._do(self.stack.start(self.now))
 
-    def restart(self) -> None:
+    def restart(self, **of_service: Any) -> None:
+        """After a crash; perhaps with other settings."""
+        self._options[0].update(of_service)
         self.disk.crash()
         self.begin()
 

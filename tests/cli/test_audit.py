@@ -101,3 +101,11 @@ def test_what_was_read_before_a_new_subscription_must_not_come_again() -> None:
     assert reading.anew(1) == 0  # a node that has kept the old place
     reading.deliver(message(1))
     assert reading.duplicated == 1
+
+
+def test_what_is_forgone_is_neither_lost_nor_forgone_twice() -> None:
+    reading = Reading()
+    assert reading.anew(3) == 3
+    assert reading.anew(5) == 2
+    reading.end(5)
+    assert (reading.forgone, reading.lost, reading.duplicated) == (5, 0, 0)

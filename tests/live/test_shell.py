@@ -35,6 +35,8 @@ def piped(node: Process, text: str, *flags: str) -> subprocess.CompletedProcess[
     return subprocess.run(
         [*command, *flags],
         input=text,
+        # Output is gathered, as it is for most people: it must be in order all the same.
+        env={name: each for name, each in os.environ.items() if name != "PYTHONUNBUFFERED"},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -47,12 +49,13 @@ def test_lines_of_a_pipe_are_done_one_by_one_without_a_prompt(node: Process) -> 
         "# what people type\n"
         'subscribe "piped topic"\n'
         "publish \"piped topic\" one 'two words'\n"
+        'lag "piped topic"\n'
         'get "piped topic" --count 9\n'
         'lag "piped topic"\n'
     )
     ended = piped(node, text)
     assert ended.stdout == (
-        "piped topic: subscription default is there, next offset 0\n0\n1\none\ntwo words\n0\n"
+        "piped topic: subscription default is there, next offset 0\n0\n1\n2\none\ntwo words\n0\n"
     )
     assert (ended.returncode, ended.stderr) == (exits.OK, "")
 

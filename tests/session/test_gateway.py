@@ -13,15 +13,26 @@ from oncecast.pubsub.limits import Limits
 from oncecast.pubsub.results import Acked, Already, Appended, Opened, Subscribed
 from oncecast.pubsub.retention import DEFAULT
 from oncecast.pubsub.service import Execute, Executed, Service
+from oncecast.replication.events import LeaderChanged
 from oncecast.replication.solo import Solo
-from oncecast.session.frames import Answer, Call, Look, SubscriptionView, TopicView, View
+from oncecast.session.frames import (
+    Answer,
+    Call,
+    Elsewhere,
+    Look,
+    SubscriptionView,
+    TopicView,
+    View,
+)
 from oncecast.session.gateway import Gateway, Pump
 from tests.session.desk import ANN, BOB, ME, Desk, fetch, packed, producing, put, reading
 
 
 def bare() -> Gateway:
     rng = Random(0)
-    return Gateway(ME, rng, service=Service(ME, rng, group=Solo(ME, rng)))
+    service = Service(ME, rng, group=Solo(ME, rng))
+    service.observe(LeaderChanged(ME))
+    return Gateway(ME, rng, service=service)
 
 
 def test_a_call_is_executed_and_answered_by_its_id() -> None:
@@ -234,3 +245,17 @@ def test_a_client_is_watched_once() -> None:
     gateway.receive(stranger, Look(1))
     gateway.receive(stranger, Look(2))
     assert [each for each in gateway.drain() if isinstance(each, Watch)] == [Watch(stranger)]
+
+
+def test_who_does_not_lead_sends_everybody_elsewhere() -> None:
+    """REP-5: and forgets what was under way; clients ask again."""
+    gateway = bare()
+    gateway.receive(ANN, Call(1, do.CreateTopic("topic", 0)))
+    gateway.drain()
+    service = gateway._service
+    service.observe(LeaderChanged(NodeId("other")))
+    gateway.observe(LeaderChanged(NodeId("other")))
+    elsewhere = Send(ANN, Elsewhere("other", (ME,)))
+    assert gateway.drain() == [elsewhere]
+    gateway.receive(ANN, Call(1, do.CreateTopic("topic", 0)))
+    assert gateway.drain() == [elsewhere]

@@ -104,7 +104,7 @@ class Core(Protocol):
         return self.self_as_member in self.config.members
 
     def nodes(self) -> tuple[NodeId, ...]:
-        return tuple(self.config.nodes())
+        return tuple(self.config.nodes()) or self.contacts
 
     def others(self) -> list[NodeId]:
         return [node for node in self.config.nodes() if node != self.me]

@@ -44,6 +44,7 @@ class Paxos(Seats):
     def start(self) -> None:
         if not self.born:
             self._begin_life()
+        self._move_house()
         self.started = True
         self.advance()
         alone = self.config.nodes() == [self.me]
@@ -75,6 +76,14 @@ class Paxos(Seats):
             config = Config(1, (self.self_as_member,), self.options.size)
         self.memberships.start(0, config)
         self.append(Born(self.life, config))
+
+    def _move_house(self) -> None:
+        """Who is alone may go by another address from now on: nobody else knows the old one."""
+        config = self.config
+        alone = len(config.members) == 1 and config.members[0].life == self.life
+        if alone and not self.seated:
+            moved = Config(config.version + 1, (self.self_as_member,), config.size)
+            self.memberships.start(self.applied, moved)
 
     def request(self, request: Propose | Compact | Digest | Change | HandOver) -> None:
         if isinstance(request, Propose):

@@ -36,6 +36,7 @@ class Seats(Leader):
         self.courted = NodeId("")  # whom the leader lets catch up
         self.changes: list[Change] = []  # asked for, and not yet proposed
         self.last_heard: dict[NodeId, float] = {}
+        self.reported: dict[NodeId, int] = {}  # what each said to have applied
         self.silent: dict[NodeId, None] = {}
         self.guide = NodeId("")  # whom an outsider was told to ask
 
@@ -71,7 +72,7 @@ class Seats(Leader):
 
     def on_heard(self, sender: NodeId, message: Heard) -> None:
         super().on_heard(sender, message)
-        self.last_heard[sender] = self.now
+        self.last_heard[sender], self.reported[sender] = self.now, message.applied
         if sender in self.silent:
             del self.silent[sender]
             self.emit(Suspected(sender, False), after=0)
@@ -94,6 +95,7 @@ class Seats(Leader):
     def look_at_seats(self) -> None:
         reign = self.reign
         if reign is None or not reign.acting:
+            self.changes.clear()  # who asked for them must ask the next leader
             return
         self._suspect(reign)
         for node in [node for node, each in self.offers.items() if self._is_old(each)]:
@@ -122,9 +124,11 @@ class Seats(Leader):
         while self.changes:
             change = self.changes[0]
             config = self._asked_for(change)
-            if config is None:
+            if config is None and change.add in self.offers:
                 break  # it waits for a node that catches up
             self.changes.pop(0)
+            if config is None:
+                continue  # whom it was to add is gone
             if config != self.config:
                 return config
         if self.changes:

@@ -1,0 +1,107 @@
+"""Who asks for a change of the group gets it, or is in nobody's way; who is alone may move."""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.kernel.protocol import Append, Emit, NodeId
+from oncecast.replication.core import decode_config
+from oncecast.replication.events import Change, Decided, LeaderChanged, Propose
+from oncecast.replication.messages import Born, Entry, Heard, Offer, Stored
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Config, Member
+
+ME, OTHER, THIRD = NodeId("me"), NodeId("other"), NodeId("third")
+
+
+class Deaf:
+    """Learns, and forgets."""
+
+    def install(self, place: int, state: tuple[bytes, ...]) -> None: ...
+    def learn(self, place: int, value: bytes) -> None: ...
+
+
+def replica(me: NodeId = ME, contacts: tuple[NodeId, ...] = (), size: int = 3) -> Paxos:
+    made = Paxos(me, Random(0), life=7, contacts=contacts, options=GroupOptions(size=size))
+    made.learner = Deaf()
+    return made
+
+
+def leading(size: int = 3) -> Paxos:
+    group = replica(size=size)
+    group.start()
+    return group
+
+
+def asked(group: Paxos, change: Change) -> list[Config]:
+    """The memberships that it proposes at once."""
+    group.drain()
+    group.request(change)
+    records = [effect.record for effect in group.drain() if isinstance(effect, Append)]
+    return [decode_config(each.data) for each in records if isinstance(each, Entry)]
+
+
+def test_who_is_alone_goes_by_another_address_after_a_restart() -> None:
+    """SVC-10: a node on any free port finds what it had, and leads."""
+    moved = replica(OTHER)
+    moved.restore(Born(7, Config(1, (Member(ME, 7),), 3)))
+    moved.start()
+    assert moved.config == Config(2, (Member(OTHER, 7),), 3)
+    assert Emit(LeaderChanged(OTHER), after=0) in moved.drain()
+    moved.request(Propose(1, b"value"))
+    moved.drain()
+    moved.receive(OTHER, Stored(10))
+    assert Emit(Decided(1, b"value", 1), after=0) in moved.drain()
+
+
+def test_who_has_others_keeps_its_address_or_is_a_stranger() -> None:
+    moved = replica(THIRD)
+    both = (Member(ME, 7), Member(OTHER, 8))
+    moved.restore(Born(7, Config(2, both, 3)))
+    moved.start()
+    assert moved.config.members == both
+    assert not moved.seated
+
+
+def test_whose_disk_was_lost_does_not_take_the_place_of_who_was_alone() -> None:
+    other_life = replica()
+    other_life.restore(Born(8, Config(1, (Member(ME, 7),), 3)))
+    other_life.start()
+    assert not other_life.seated
+
+
+def test_who_waits_for_a_seat_sends_clients_to_those_it_knows() -> None:
+    outsider = replica(contacts=(OTHER, THIRD))
+    outsider.start()
+    assert outsider.nodes() == (OTHER, THIRD)
+
+
+def test_a_node_that_offered_itself_is_added_when_asked_for() -> None:
+    group = leading(size=1)
+    group.receive(OTHER, Offer(9, 0))
+    members = (Member(ME, 7), Member(OTHER, 9))
+    assert [each.members for each in asked(group, Change(add=OTHER, size=2))] == [members]
+
+
+def test_a_node_that_never_offered_itself_is_in_nobodys_way() -> None:
+    group = leading()
+    assert asked(group, Change(add=THIRD)) == []
+    assert group.changes == []
+    group.receive(OTHER, Offer(9, 0))
+    assert group.reign is not None
+    assert group.reign.changing is not None  # the free seat is for who is there
+
+
+def test_who_does_not_lead_keeps_no_change_for_later() -> None:
+    follower = replica(contacts=(OTHER,))
+    follower.start()
+    follower.request(Change(remove=OTHER))
+    assert follower.changes == []
+
+
+def test_a_leader_knows_how_far_the_others_are() -> None:
+    group = leading()
+    assert group.reign is not None
+    group.receive(OTHER, Heard(group.reign.ballot, 0.0, 9, 41))
+    assert group.reported == {OTHER: 41}

@@ -21,11 +21,11 @@ class Redis(Peer):
     told = (
         "appendonly, appendfsync always, no rewrite of the file meanwhile; redis-py with hiredis: "
         "XADD in pipelines of 1000; XREADGROUP of 1000 in one pipeline with the XACK of those "
-        "before; a thread a subscriber, which is faster than asyncio; 256 connections of "
-        "redis.asyncio for 256 publishers"
+        "before; a thread a subscriber, which is faster than asyncio; 256 publishers: tasks that "
+        "share a client of valkey-glide, which is four times as fast at this as redis.asyncio"
     )
     share = 0.2
-    modules = ("redis", "hiredis")
+    modules = ("redis", "hiredis", "glide")
     programs = ("redis-server",)
 
     def start(self, directory: Path) -> None:
@@ -122,22 +122,27 @@ class Redis(Peer):
         return times
 
     async def publish(self, values: list[bytes], publishers: int) -> float:
-        import redis.asyncio
+        import glide
 
         stream = self.new_name()
-        pool = redis.asyncio.BlockingConnectionPool(port=self.port, max_connections=publishers)
-        async with redis.asyncio.Redis.from_pool(pool) as client:
+        address = glide.NodeAddress("127.0.0.1", self.port)
+        client = await glide.GlideClient.create(
+            glide.GlideClientConfiguration([address], request_timeout=WAIT_MS)
+        )
 
-            async def work(share: list[bytes]) -> None:
-                for value in share:
-                    await client.xadd(stream, {b"v": value})
+        async def work(share: list[bytes]) -> None:
+            for value in share:
+                await client.xadd(stream, [(b"v", value)])
 
-            await client.xgroup_create(stream, "reader", mkstream=True)
-            await asyncio.gather(*(client.ping() for _ in range(publishers)))  # all are connected
+        try:
+            new = glide.StreamGroupOptions(make_stream=True)
+            await client.xgroup_create(stream, "reader", "$", new)
             began = perf_counter()
             await asyncio.gather(*(work(values[at::publishers]) for at in range(publishers)))
             took = perf_counter() - began
-            await client.delete(stream)
+            await client.delete([stream])
+        finally:
+            await client.close()
         return took
 
 

@@ -35,6 +35,7 @@ from oncecast.session.local import (
     Skipped,
     Want,
 )
+from oncecast.session.patience import RETRY_MAX, Patience
 
 if TYPE_CHECKING:
     from oncecast.session.client import ClientSession
@@ -67,8 +68,7 @@ class Reader:
         self._gap = -1  # the offset that was found missing last
         self._skip = 0  # the first that is kept, if that is not what must come next
         self._damaged = 0
-        self._attempts = 0
-        self._due = NEVER
+        self._patience = Patience(session)
         session.calls.do(Attach(topic, subscription, session.life), self._attached)
 
     # -- beginning --
@@ -131,17 +131,13 @@ class Reader:
         session.send(session.node, fetch, after=0)
         self._fetched, self._limit, self._bytes_limit = offset, offset + credit, self._bytes + room
         self._acks.carried()
-        self._wait()
+        self._patience.begin()
 
     def _refetch(self) -> None:
         """Something is missing. The first Fetch from further on would only renew the credit."""
         if self._fetched < self._expected:
             self._fetch()
         self._fetch()
-
-    def _wait(self) -> None:
-        self._due = self._session.now + self._session.backoff(self._attempts)
-        self._session.due(self._due)
 
     def delivered(self, delivery: Delivery) -> None:
         if delivery.epoch != self.epoch or self._leaving is not None:
@@ -156,8 +152,8 @@ class Reader:
             if chunk.offset + chunk.count > self._expected and not self._open(chunk, messages):
                 break
         if messages:
-            self._attempts = self._damaged = 0
-            self._wait()
+            self._patience.attempts = self._damaged = 0
+            self._patience.begin()
             where = (self.topic, self.subscription)
             arrived = Arrived(*where, messages, delivery.next, self._credit_is_low())
             self._session.emit(arrived, after=0)
@@ -321,7 +317,7 @@ class Reader:
 
     def _ask_first(self) -> None:
         calls = self._session.calls
-        calls.look(Look(calls.new_id(), self.topic), self._looked, timeout=self._due)
+        calls.look(Look(calls.new_id(), self.topic), self._looked, timeout=RETRY_MAX)
 
     def _looked(self, view: View | NoAnswer) -> None:
         if isinstance(view, View) and view.topics and self.epoch and not self.ended:
@@ -331,7 +327,6 @@ class Reader:
 
     def link_lost(self) -> None:
         if self.epoch and self._leaving is None:
-            self._attempts = 0
             self._fetch()
 
     def tick(self, now: float) -> None:
@@ -342,12 +337,12 @@ class Reader:
                 self._fetch()
             else:
                 self._acks.call()
-        if now >= self._due:
-            self._attempts += 1
+        if self._patience.over(now):
+            self._patience.attempts += 1
             if self._gap == self._expected:
                 self._ask_first()
             self._refetch()
-        self._session.due(min(self._due, self._acks.due))
+        self._session.due(self._acks.due)
 
     def leave(self, leave: Leave) -> None:
         self._leaving = leave

@@ -15,10 +15,13 @@ demo: $(READY) ## watch a small simulated cluster survive a crash and a partitio
 	@$(BIN)/python -m oncecast demo
 
 quick: $(READY) ## unit tests: no processes, no long scenarios
-	@$(BIN)/pytest -q -n 2 --dist loadgroup --ignore=tests/live -m "not long"
+	@$(BIN)/pytest -q -n 2 --dist loadgroup --ignore=tests/live -m "not long and not mutants"
 
 test: $(READY) ## all tests
-	@$(BIN)/pytest -q -n 2 --dist loadgroup
+	@$(BIN)/pytest -q -n 2 --dist loadgroup -m "not mutants"
+
+mutants: $(READY) ## take away one rule at a time, and see which test notices
+	@$(BIN)/python tools/mutants.py
 
 bench: $(READY) $(PEERS) ## measure the speed on this machine, beside Redis, NATS and RabbitMQ
 	@$(BIN)/oncecast sim bench
@@ -59,4 +62,4 @@ $(PEERS): requirements-bench.lock $(READY)
 	@if $(GET_PEERS) --requirement $<; then touch $@; \
 	else for pin in $$(grep -v '^#' $<); do $(GET_PEERS) $$pin || echo "bench: cannot get $$pin" >&2; done; fi
 
-.PHONY: help demo quick test bench check format lock clean
+.PHONY: help demo quick test mutants bench check format lock clean

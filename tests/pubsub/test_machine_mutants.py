@@ -5,9 +5,6 @@ Each mutant replaces a piece of one function. Random runs against the model must
 
 from __future__ import annotations
 
-import inspect
-import sys
-import textwrap
 from typing import Any
 
 import pytest
@@ -23,12 +20,12 @@ from oncecast.pubsub.staging import Staging
 from oncecast.pubsub.subscribing import Subscribing
 from oncecast.pubsub.subscription import Subscription
 from oncecast.pubsub.topic import Topic
+from tests.mutants import Mutant, must_be_noticed, replaced
 from tests.pubsub.machine_pair import random_run
 
 SEEDS = 40
-ANNOTATIONS = annotations.compiler_flag  # as in the file that a mutant comes from
 
-MUTANTS: dict[str, tuple[Any, str, str, str]] = {
+RULES: dict[str, tuple[Any, str, str, str]] = {
     # Puts.
     "no dedup": (Topic, "put", "known = producer.next - put.sequence", "known = 0"),
     "gap not detected": (Topic, "put", "if known < 0:", "if False:"),
@@ -111,31 +108,17 @@ MUTANTS: dict[str, tuple[Any, str, str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_machine_without_this_rule_is_found_out(
-    mutant: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def random_commands(seed: int) -> None:
+    random_run(seed, 150)
+
+
+MUTANTS = [
+    Mutant(rule, replaced(*change), random_commands, SEEDS) for rule, change in RULES.items()
+]
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_machine_without_this_rule_is_found_out(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-6 SVC-8 SVC-9 SVC-10"""
-    owner, name, rule, replacement = MUTANTS[mutant]
-    monkeypatch.setattr(owner, name, without(owner, name, rule, replacement))
-    assert any(noticed(seed) for seed in range(SEEDS)), f"nobody noticed: {mutant}"
-
-
-def without(owner: Any, name: str, rule: str, replacement: str) -> Any:
-    """The function with `rule` replaced."""
-    function = getattr(owner, name)
-    source = textwrap.dedent(inspect.getsource(function))
-    assert source.count(rule) == 1, f"{rule!r} is not once in {name}; renew the mutant"
-    changed: dict[str, Any] = {}
-    names = vars(sys.modules[function.__module__])
-    code = compile(source.replace(rule, replacement), "mutant", "exec", ANNOTATIONS)
-    exec(code, names, changed)
-    return changed[name]
-
-
-def noticed(seed: int) -> bool:
-    try:
-        random_run(seed, 150)
-    except Exception:  # noqa: BLE001  # a mutant may fail in any way, as long as it does
-        return True
-    return False
+    must_be_noticed(mutant)

@@ -24,7 +24,8 @@ from oncecast.runtime.checkers import Violation
 from oncecast.runtime.simulated import Simulation
 from oncecast.session import local
 from tests.crashpoints import Point, all_planted
-from tests.session.client_world import NODE, App, Outboxes, Publisher, Subscriber, World
+from tests.session import client_world
+from tests.session.client_world import NODE, App, Publisher, Subscriber, World
 
 PATIENCE = 90.0  # virtual seconds until all points must have been hit
 CALM = 20.0  # longer than anybody waits before asking again
@@ -166,13 +167,15 @@ class CrashWorld(World):
     """`points` are hit in this order."""
 
     def __init__(self, seed: int, points: Sequence[Point] = (), reply: str = "") -> None:
-        self.sim = self.mortal = Mortal(seed, listener=self._hear)
+        with (
+            patch.object(client_world, "Simulation", Mortal),
+            patch.object(client_world, "build_node", build_node),
+        ):
+            super().__init__(seed)
+        assert isinstance(self.sim, Mortal)
+        self.mortal = self.sim
         self.mortal.died = self._bury
         self.mortal.fate = self._fate
-        self.apps = {}
-        self.outboxes = Outboxes()
-        self.sim.check(self.outboxes)
-        self.sim.add(NODE, build_node, durable=True)
         self.reply = reply
         self.due = list(points)
         self.hit: list[str] = []

@@ -1,0 +1,64 @@
+"""The mutants fit the program as it is, and the rules that matter most are looked at each time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mutants import Mutant, must_be_noticed, notice, replaced
+from tools.mutants import mutants, suites
+
+ALL = {mutant.rule: mutant for module in suites([]) for mutant in mutants(module)}
+
+FIRST = [
+    "no dedup",
+    "ack before fsync",
+    "cursor moves at send",
+    "epoch of puts ignored",
+    "epoch of acks ignored",
+    "epoch of deliveries not checked",
+    "collected above the low-water mark",
+    "late answer believed",
+    "gap ignored",
+]
+
+
+@pytest.mark.parametrize("rule", FIRST)
+def test_program_without_this_rule_is_found_out(rule: str) -> None:
+    """SVC-2 SVC-3 SVC-8 SVC-9 SVC-10"""
+    must_be_noticed(ALL[rule])
+
+
+def test_every_mutant_fits_the_program() -> None:
+    """The rule that it takes away is there, so `make mutants` will find it to take."""
+    assert len(ALL) >= 100
+    for mutant in ALL.values():
+        with pytest.MonkeyPatch.context() as patch:
+            mutant.plant(patch)
+
+
+class Door:
+    def opens(self) -> bool:
+        return True
+
+
+def door_opens(seed: int) -> None:
+    assert Door().opens()
+
+
+def test_mutant_that_changes_nothing_goes_unnoticed() -> None:
+    kept = Mutant("nothing", replaced(Door, "opens", "True", "True"), door_opens, 3)
+    assert notice(kept) is None
+    with pytest.raises(AssertionError, match="unnoticed in 3 runs"):
+        must_be_noticed(kept)
+
+
+def test_mutant_that_breaks_more_than_a_rule_is_no_notice() -> None:
+    unfit = Mutant("all", replaced(Door, "opens", "True", "self.key"), door_opens, 3)
+    with pytest.raises(AttributeError):
+        notice(unfit)
+
+
+def test_mutant_is_gone_when_it_was_noticed() -> None:
+    shut = Mutant("open door", replaced(Door, "opens", "True", "False"), door_opens, 3)
+    must_be_noticed(shut)
+    assert Door().opens()

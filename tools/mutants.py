@@ -1,0 +1,90 @@
+"""Takes away one rule of the program at a time, and says which test noticed. Run: `make mutants`.
+
+Suites are the files test_*mutants.py of the tests; words on the command line choose among them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # the tests are no package that anybody installs
+
+from tests.mutants import Mutant, notice  # noqa: E402
+
+ROW = "{:<12} {:<43} {:<40} {:>4}  {}"
+
+
+class Row(NamedTuple):
+    suite: str
+    rule: str
+    story: str
+    runs: int  # until it was noticed; 0: it never was
+    how: str
+
+    def __str__(self) -> str:
+        return ROW.format(self.suite, self.rule, self.story[:40], self.runs or "none", self.how)
+
+
+def suites(words: list[str]) -> list[str]:
+    """The modules, by name."""
+    found = sorted((ROOT / "tests").rglob("test_*mutants.py"))
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in found]
+    return [name for name in names if not words or any(word in name for word in words)]
+
+
+def mutants(module: str) -> list[Mutant]:
+    found: list[Mutant] = import_module(module).MUTANTS
+    return found
+
+
+def try_one(module: str, at: int) -> Row:
+    mutant = mutants(module)[at]
+    suite = module.rsplit(".", 1)[-1].removeprefix("test_").removesuffix("_mutants")
+    story = getattr(mutant.story, "__name__", "").removeprefix("test_").replace("_", " ")
+    try:
+        found = notice(mutant)
+    except Exception as error:  # noqa: BLE001  # of the mutant itself: one row among others
+        return Row(suite, mutant.rule, story, 0, f"UNFIT, renew it: {error!r}")
+    if found is None:
+        return Row(suite, mutant.rule, story, 0, "SURVIVED")
+    how = (str(found.error) or type(found.error).__name__).splitlines()[0]
+    return Row(suite, mutant.rule, story, found.seed + 1, how[:70])
+
+
+def rows(modules: list[str]) -> Iterator[Row]:
+    """In order, while several are tried at a time."""
+    with ProcessPoolExecutor() as pool:
+        under_way = [
+            pool.submit(try_one, module, at)
+            for module in modules
+            for at in range(len(mutants(module)))
+        ]
+        for each in under_way:
+            yield each.result()
+
+
+def main(words: list[str]) -> int:
+    modules = suites(words)
+    if not modules:
+        print(f"no suite is called {' or '.join(words)}", file=sys.stderr)
+        return 2
+    began, count, left = time.monotonic(), 0, 0
+    print(ROW.format("suite", "rule taken away", "who noticed", "runs", "how"))
+    for row in rows(modules):
+        print(row, flush=True)
+        count += 1
+        left += not row.runs
+    seconds = time.monotonic() - began
+    print(f"{count} mutants, {count - left} noticed, {left} not, in {seconds:.0f} s")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

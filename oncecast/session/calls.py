@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncecast.kernel.protocol import Value
+from oncecast.pubsub.commands import Stage
 from oncecast.pubsub.errors import Overloaded
 from oncecast.session.frames import Answer, Call, ClientCommand, Look, View
 from oncecast.session.local import NEVER, NoAnswer, Outcome
+from oncecast.session.patience import Patience
 
 if TYPE_CHECKING:
     from oncecast.session.client import ClientSession
-
-RETRY_MIN, RETRY_MAX = 0.5, 8.0
 
 Then = Callable[[Outcome], None]
 ThenView = Callable[[View | NoAnswer], None]
@@ -26,15 +26,14 @@ ThenView = Callable[[View | NoAnswer], None]
 class Waiting:
     """A call without an answer so far."""
 
-    __slots__ = ("attempts", "deadline", "due", "message", "refusal", "then", "timeout")
+    __slots__ = ("deadline", "message", "patience", "refusal", "then", "timeout")
 
     def __init__(
-        self, message: Value, then: Callable[..., None], timeout: float, now: float
+        self, session: ClientSession, message: Value, then: Callable[..., None], timeout: float
     ) -> None:
         self.message, self.then, self.timeout = message, then, timeout
-        self.deadline = now + timeout
-        self.attempts = 0
-        self.due = now
+        self.deadline = session.now + timeout
+        self.patience = Patience(session)
         self.refusal: Overloaded | None = None  # the last word of a node that was busy
 
 
@@ -57,7 +56,7 @@ class Calls:
         self._begin(look.id, look, then, timeout)
 
     def _begin(self, id_: int, message: Value, then: Callable[..., None], timeout: float) -> None:
-        waiting = self._waiting[id_] = Waiting(message, then, timeout, self._session.now)
+        waiting = self._waiting[id_] = Waiting(self._session, message, then, timeout)
         self._send(waiting)
 
     def answered(self, answer: Answer) -> bool:
@@ -67,6 +66,7 @@ class Calls:
             return False
         if isinstance(answer.result, Overloaded):
             waiting.refusal = answer.result
+            waiting.patience.pause()
             return True  # it is asked again when its time has come
         del self._waiting[answer.id]
         waiting.then(answer.result)
@@ -81,7 +81,6 @@ class Calls:
     def resend(self) -> None:
         """The link is new: all that was under way is gone."""
         for waiting in list(self._waiting.values()):
-            waiting.attempts = 0
             self._send(waiting)
 
     def tick(self, now: float) -> None:
@@ -89,19 +88,15 @@ class Calls:
             if now >= waiting.deadline:
                 del self._waiting[id_]
                 waiting.then(waiting.refusal or NoAnswer(waiting.timeout))
-            elif now >= waiting.due:
+            elif waiting.patience.over(now):
+                waiting.patience.attempts += 1
                 self._send(waiting)
             else:
-                self._session.due(min(waiting.due, waiting.deadline))
+                self._session.due(waiting.deadline)
 
     def _send(self, waiting: Waiting) -> None:
-        session = self._session
-        session.send(session.node, waiting.message, after=0)
-        waiting.due = session.now + session.backoff(waiting.attempts)
-        waiting.attempts += 1
-        session.due(min(waiting.due, waiting.deadline))
-
-
-def longest_wait(attempts: int) -> float:
-    """Doubles with each attempt."""
-    return min(RETRY_MAX, RETRY_MIN * 2.0 ** min(attempts, 10))
+        session, message = self._session, waiting.message
+        session.send(session.node, message, after=0)
+        command = message.command if isinstance(message, Call) else None
+        waiting.patience.begin(command.size if isinstance(command, Stage) else 0)
+        session.due(waiting.deadline)

@@ -12,12 +12,13 @@ next life of the client goes on from there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.pubsub.errors import NotSubscribed, Overloaded
 from oncecast.session import local
-from oncecast.session.calls import Calls, longest_wait
+from oncecast.session.calls import Calls
 from oncecast.session.frames import Answer, Delivery, Elsewhere, FlowEnded, Look, View
 from oncecast.session.outbox import Based, Outgoing, Queued, Settled
 from oncecast.session.producing import Flow
@@ -74,6 +75,7 @@ class ClientSession(Protocol):
         self.node, self.producer, self.life, self.durable = node, producer, life, durable
         self.nodes = tuple(dict.fromkeys((node, *others)))
         self._strays = 0  # times that it was sent on, since somebody has answered
+        self.moved: Callable[[], int] | None = None  # bytes over its links so far, both ways
         self.restored = False  # there was an earlier life
         self.calls = Calls(self)
         self.flows: dict[str, Flow] = {}
@@ -268,10 +270,6 @@ class ClientSession(Protocol):
         if at < self._alarm:
             self._alarm = at
             self.later(max(0.0, at - self.now), Tick())
-
-    def backoff(self, attempts: int) -> float:
-        """How long to wait for an answer: longer each time, and not in step with others."""
-        return longest_wait(attempts) * self.rng.uniform(0.5, 1.0)
 
     def wrote(self, size: int) -> None:
         self._outbox_bytes += size

@@ -23,6 +23,7 @@ from oncecast.pubsub.results import Already, Appended, Done, Opened
 from oncecast.session.frames import Call
 from oncecast.session.local import NotStored, Outcome, Stored
 from oncecast.session.outbox import Based, Outgoing, Queued, Record, Settled
+from oncecast.session.patience import Patience
 
 if TYPE_CHECKING:
     from oncecast.session.client import ClientSession
@@ -49,8 +50,7 @@ class Flow:
         self._window = 0  # batches
         self._flying = self._flying_bytes = 0
         self._mark = 0  # calls before this one were sent before the last rewind
-        self._attempts = 0
-        self._due = 0.0
+        self._patience = Patience(session)
 
     # -- what is put --
 
@@ -109,7 +109,7 @@ class Flow:
         self._flying_bytes += len(batch)
         self._flying += 1
         if self._flying == 1:
-            self._patience()
+            self._patience.begin(self._flying_bytes)
 
     # -- opening --
 
@@ -192,9 +192,9 @@ class Flow:
         self._session.emit(Stored(outgoing.ticket, offset, kept), after=0)
         self._settle(outgoing)
         self.busy = None
-        self._attempts, self._window = 0, WINDOW_BATCHES
+        self._patience.attempts, self._window = 0, WINDOW_BATCHES
         if self._flying:
-            self._patience()
+            self._patience.begin(self._flying_bytes)
         self._drop_refused()
         self.go_on()
 
@@ -228,7 +228,8 @@ class Flow:
         """The node is busy: nothing more for a while."""
         self._window = 0
         self._rewind(self.settled)
-        self._back_off()
+        self._patience.pause()
+        self._patience.attempts += 1
 
     # -- refusals --
 
@@ -258,32 +259,18 @@ class Flow:
     # -- time --
 
     def link_lost(self) -> None:
-        self._attempts = 0
         self._probe()
 
     def tick(self, now: float) -> None:
-        if not self.unsettled or not self.epoch:
-            return
-        if now >= self._due:
+        if self.unsettled and self.epoch and self._patience.over(now):
             self._probe()
-        else:
-            self._session.due(self._due)
 
     def _probe(self) -> None:
         """Nothing is heard: send the first again, and the rest once that is answered."""
         if self.epoch and self.unsettled:
             self._window = 1
+            self._patience.attempts += 1
             self._rewind(self.settled)
-            self._back_off()
-
-    def _back_off(self) -> None:
-        self._due = self._session.now + self._session.backoff(self._attempts)
-        self._attempts += 1
-        self._session.due(self._due)
-
-    def _patience(self) -> None:
-        self._due = self._session.now + self._session.backoff(0)
-        self._session.due(self._due)
 
     # -- the end, and what a snapshot holds --
 

@@ -8,7 +8,6 @@ so, and does not take the subscription back. Credit is renewed when half of the 
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from oncecast.pubsub import batch
@@ -19,6 +18,7 @@ from oncecast.pubsub.errors import BadBatch as Unreadable
 from oncecast.pubsub.results import Acked, Attached, Sought
 from oncecast.session.acks import Acks
 from oncecast.session.calls import Then
+from oncecast.session.credit import Credit
 from oncecast.session.frames import Chunk, Delivery, Fetch, FlowEnded, Look, View
 from oncecast.session.local import (
     NEVER,
@@ -40,7 +40,6 @@ from oncecast.session.patience import RETRY_MAX, Patience
 if TYPE_CHECKING:
     from oncecast.session.client import ClientSession
 
-WINDOW_BYTES = 8 * 1024 * 1024
 DAMAGED_MAX = 3  # deliveries of one offset that cannot be read, before we believe it
 
 
@@ -49,7 +48,7 @@ class Reader:
         self, session: ClientSession, topic: str, subscription: str, start_at: int, window: int
     ) -> None:
         self.topic, self.subscription = topic, subscription
-        self._session, self._start_at, self._window = session, start_at, window
+        self._session, self._start_at = session, start_at
         self.epoch = 0  # 0: not attached
         self.ended = False
         self._leaving: Leave | None = None
@@ -60,11 +59,8 @@ class Reader:
         self._handed = 0  # taken by the application: all before it
         self._acks = self._new_acks(0)
         self._suspect_below = 0
-        self._fetched = self._limit = -1  # the offset of the last Fetch, and where its credit ends
-        self._bytes_limit = 0  # and how many bytes it allows in all
-        self._bytes = 0  # received, in all
-        self._queued: deque[tuple[int, int]] = deque()  # not taken: end and bytes of each batch
-        self._queued_bytes = 0
+        self._fetched = -1  # the offset of the last Fetch
+        self._credit = Credit(window)
         self._gap = -1  # the offset that was found missing last
         self._skip = 0  # the first that is kept, if that is not what must come next
         self._damaged = 0
@@ -107,7 +103,7 @@ class Reader:
         self._acks = self._new_acks(offset)
         self._fetched = self._gap = -1
         self._skip = 0
-        self._forget_queued()
+        self._credit.forget()
         end = self._end_of_topic = max(self._end_of_topic, offset)
         self._session.emit(Positioned(self.topic, self.subscription, offset, end), after=0)
 
@@ -115,21 +111,14 @@ class Reader:
         where = (self.topic, self.subscription, self.epoch, offset)
         return Acks(self._session, *where, self._ack_refused)
 
-    def _forget_queued(self) -> None:
-        self._queued.clear()
-        self._queued_bytes = 0
-
     # -- fetching --
 
     def _fetch(self) -> None:
         session = self._session
-        offset, room = self._expected, WINDOW_BYTES - self._queued_bytes
-        credit = self._handed + self._window - offset
-        fetch = Fetch(
-            self.topic, self.subscription, self.epoch, offset, self._acks.upto, credit, max(room, 0)
-        )
+        offset = self._fetched = self._expected
+        where = (self.topic, self.subscription, self.epoch, offset)
+        fetch = Fetch(*where, self._acks.upto, *self._credit.grant(offset, self._handed))
         session.send(session.node, fetch, after=0)
-        self._fetched, self._limit, self._bytes_limit = offset, offset + credit, self._bytes + room
         self._acks.carried()
         self._patience.begin()
 
@@ -155,12 +144,8 @@ class Reader:
             self._patience.attempts = self._damaged = 0
             self._patience.begin()
             where = (self.topic, self.subscription)
-            arrived = Arrived(*where, messages, delivery.next, self._credit_is_low())
-            self._session.emit(arrived, after=0)
-
-    def _credit_is_low(self) -> bool:
-        left, left_bytes = self._limit - self._expected, self._bytes_limit - self._bytes
-        return left <= self._window // 2 or left_bytes <= WINDOW_BYTES // 2
+            low = self._credit.low(self._expected)
+            self._session.emit(Arrived(*where, messages, delivery.next, low), after=0)
 
     def _missing(self) -> None:
         if self._gap != self._expected:
@@ -179,13 +164,8 @@ class Reader:
             return False
         messages += new
         self._expected = end
-        self._count(end, len(chunk.batch))
+        self._credit.arrived(end, len(chunk.batch))
         return True
-
-    def _count(self, end: int, size: int) -> None:
-        self._queued.append((end, size))
-        self._queued_bytes += size
-        self._bytes += size
 
     def _decoded(self, chunk: Chunk, begin: int, end: int, *, redelivered: bool) -> list[Message]:
         if begin == end:
@@ -217,14 +197,11 @@ class Reader:
     def want(self, want: Want | Settle | Leave) -> None:
         self._handed = max(self._handed, min(want.handed, self._expected))
         self._acks.advance(min(want.ack, self._handed))
-        while self._queued and self._queued[0][0] <= self._handed:
-            self._queued_bytes -= self._queued.popleft()[1]
+        self._credit.taken(self._handed)
         if not self.epoch:
             return
         self._pass_skipped()
-        gained = self._handed + self._window - self._limit
-        gained_bytes = self._bytes - self._queued_bytes + WINDOW_BYTES - self._bytes_limit
-        if gained >= self._window // 2 or gained_bytes >= WINDOW_BYTES // 2:
+        if self._credit.renewable(self._handed):
             self._fetch()
         else:
             self._acks.soon()
@@ -248,7 +225,7 @@ class Reader:
         if self.epoch and self._acks.upto <= again.offset < self._expected:
             self._suspect_below = max(self._suspect_below, again.handed)
             self._expected = self._handed = again.offset
-            self._forget_queued()
+            self._credit.forget()
             self._gap = again.offset  # what is under way lies behind it, and that is no news
             self._refetch()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors, results
 from oncecast.pubsub.retention import Policy
-from oncecast.session import reading
+from oncecast.session import credit, reading
 from oncecast.session.frames import Fetch, FlowEnded, Look, TopicView, View
 from oncecast.session.local import (
     Again,
@@ -22,7 +22,7 @@ from oncecast.session.local import (
 )
 from tests.session.lone import Lone, chunk
 
-WINDOW = reading.WINDOW_BYTES
+WINDOW = credit.WINDOW_BYTES
 
 
 def attached(*, cursor: int = 5) -> Lone:

@@ -1,0 +1,80 @@
+"""docs/guarantees.md says what the crash points are, what tests them, and how often."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+from types import ModuleType
+
+from tests.crashpoints import POINTS, Point
+from tests.live import test_crash_points as live
+from tests.scenarios import test_crash_points as simulated
+from tests.scenarios import test_service_storms as node_storms
+from tests.scenarios import test_svc13 as svc13
+from tests.session import test_client_storms as client_storms
+from tools.check_docs import ROOT
+from tools.mutants import mutants, suites
+
+PAGE = (ROOT / "docs" / "guarantees.md").read_text()
+ROW = re.compile(
+    r"^\| (?P<point>(?:publisher|node|subscriber): .*?) \| (?P<outcome>.*?) \| `(?P<test>\w+)` \|$",
+    re.MULTILINE,
+)
+OWN_TESTS = {
+    "publisher: restart with the old epoch": "put_of_an_old_epoch_that_comes_late_is_fenced",
+    "publisher: two lives at once": "publisher_whose_newer_life_is_at_work_is_fenced",
+    "subscriber: fenced in the handler": "subscriber_fenced_in_the_handler_does_nothing_twice",
+}
+DEATHS = {
+    "publisher": "publisher_dies_and_the_next_goes_on",
+    "node": "node_dies_and_clients_go_on_when_it_is_back",
+    "subscriber": "subscriber_dies_and_its_work_is_done_once",
+}
+
+
+def live_test(point: Point) -> str:
+    name = f"test_{OWN_TESTS.get(str(point)) or DEATHS[point.process]}"
+    assert callable(getattr(live, name))
+    return name
+
+
+def test_table_has_every_crash_point_with_its_outcome_and_its_live_test() -> None:
+    """SVC-13"""
+    expected = [f"| {point} | {point.outcome} | `{live_test(point)}` |" for point in POINTS]
+    assert [row[0] for row in ROW.finditer(PAGE)] == expected
+
+
+def test_points_with_a_test_of_their_own_are_those_that_are_no_death() -> None:
+    assert set(OWN_TESTS) == {str(point) for point in POINTS if point.deed != "die"}
+
+
+def seeds(module: ModuleType) -> int:
+    """How many runs its tests make that are parametrised by seed."""
+    count = 0
+    for name, test in vars(module).items():
+        marks = getattr(test, "pytestmark", []) if name.startswith("test_") else []
+        sizes = {mark.args[0]: len(mark.args[1]) for mark in marks if mark.name == "parametrize"}
+        count += prod(sizes.values()) if "seed" in sizes else 0
+    return count
+
+
+def test_numbers_of_runs_are_what_the_page_says() -> None:
+    """SVC-13: at least 1,000 seeds in all"""
+    runs = {
+        "single crash points": simulated.SINGLE_SEEDS * len(simulated.SINGLES),
+        "pairs of crash points": len(simulated.PAIRS),
+        "scenarios of SVC-13": seeds(svc13),
+        "storms at the node": node_storms.SEEDS,
+        "storms at clients and node": seeds(client_storms),
+    }
+    told = dict(re.findall(r"^\| ([^|`]+?) \| (\d+) \|$", PAGE, re.MULTILINE))
+    assert told == {name: str(count) for name, count in runs.items()}
+    assert sum(runs.values()) >= 1000
+    assert f"{sum(runs.values()):,} runs" in PAGE
+
+
+def test_number_of_points_and_mutants_is_what_the_page_says() -> None:
+    """SVC-13"""
+    assert f"{len(POINTS)} points" in PAGE
+    of_the_service = [name for name in suites([]) if not re.search("broadcast|paxos", name)]
+    assert f"{sum(len(mutants(each)) for each in of_the_service)} of them" in PAGE

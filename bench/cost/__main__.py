@@ -29,7 +29,7 @@ from bench.cost.node import Figure, Found
 from bench.cost.stall import stall
 from bench.peers.peer import Failed, end_in_order, say
 
-BACKLOG, SINGLE, TOPICS, STALL = 10_000_000, 2_000_000, 10_000, 100_000
+BACKLOG, SINGLE, TOPICS, STALL = 10_000_000, 2_000_000, 10_000, 20_000
 FREE_BYTES = 8_000_000_000
 
 

@@ -13,12 +13,14 @@ from statistics import median
 from time import perf_counter
 
 import oncecast
-from bench.cost.node import ROUNDS, VALUE, Figure, Found, most, node
+from bench.cost.node import Figure, Found, most, node
 from bench.peers.ours import get_all, put_all
 from bench.peers.peer import say
 from oncecast.runtime.network import run
 
 SUBSCRIBERS = 100
+VALUE = bytes(1000)  # so that there is soon more under way than a stalled one may have
+ROUNDS = 15  # a few seconds each, and twice as long for no reason now and then
 HOW = {False: "99 at work, and no other", True: "99 at work, and one stalled"}
 
 READER = """
@@ -70,7 +72,7 @@ def stall(messages: int, root: Path) -> Found:
     cpu: dict[bool, list[float]] = {False: [], True: []}
     with node(root, "stall") as each:
         for number in range(ROUNDS + 1):  # the first is to warm up
-            for stalled in (False, True):
+            for stalled in (False, True) if number % 2 else (True, False):
                 used = each.cpu_seconds()
                 took = run(others(each.address, f"t{number}{stalled}", messages, stalled))
                 say(f"stall: round {number} of {ROUNDS}, {HOW[stalled]}: {took:.2f} s")

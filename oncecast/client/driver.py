@@ -19,7 +19,7 @@ from oncecast.runtime.addresses import split
 from oncecast.runtime.codec import Codec
 from oncecast.runtime.connection import Connection, Greeting, Wires
 from oncecast.runtime.errors import Malformed, OutOfPlace, Refused
-from oncecast.runtime.framing import BYE, GREETING, MESSAGE, PONG
+from oncecast.runtime.framing import BYE, GREETING, HEADER_BYTES, MESSAGE, PONG
 from oncecast.runtime.handshake import CLIENT, GREETINGS, VERSION, Hello, Identity, Refusal, Welcome
 from oncecast.runtime.journal import Journal
 from oncecast.runtime.links import Deliver, Down, Link
@@ -36,6 +36,7 @@ NOWHERE = NodeId("localhost:0")  # nobody dials a client
 OPTIONS = Options(frame_bytes_max=65 * MiB, queue_bytes_max=128 * MiB, waiting_bytes_max=128 * MiB)
 
 DIAL_PAUSE = 0.05
+PING_PONG_BYTES = 2 * HEADER_BYTES
 
 Ended = Callable[[OncecastError], None]  # why there is no session any more
 
@@ -109,7 +110,9 @@ class ClientLink(Link):
             )
         elif kind == BYE and self._connection is not None:
             self._connection.close("the node stops")
-        elif kind != PONG:
+        elif kind == PONG:
+            self._transport.pongs += 1
+        else:
             raise OutOfPlace(f"a frame of kind {kind} from a node")
 
 
@@ -133,7 +136,15 @@ class ClientTransport(Transport):
         )
         self.name = name  # the one we bring, then the one we were given (SVC-8)
         self.codec, self.deliver, self.ended = codec, deliver, ended
+        self.pongs = 0  # heard
         self._looking = asyncio.create_task(self._look())
+
+    def moved(self) -> int:
+        """Bytes that have come, or that the other side has; pings are no progress."""
+        wires = self._wires
+        under_way = sum(connection.under_way for connection in wires.connections)
+        talk = wires.stats.bytes_in + wires.stats.bytes_out - under_way
+        return talk - self.pongs * PING_PONG_BYTES
 
     def _link(self, peer: NodeId) -> Link:
         return self.link(peer)
@@ -190,6 +201,7 @@ class ClientRuntime(Runtime):
             raise
         self._ended.add_done_callback(self._broke)
         self._session.producer = transport.name
+        self._session.moved = transport.moved
         self._input(self.stack.start)
         return self
 

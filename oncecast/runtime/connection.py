@@ -7,6 +7,9 @@ whatever a role has registered. A session may raise a ProtocolError, which ends 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import struct
+import termios
 from typing import Any, cast
 from typing import Protocol as Interface
 
@@ -20,6 +23,10 @@ from oncecast.runtime.options import Options, Stats
 WRITE_BYTES = 256 * 1024  # so much is written at once, without waiting for the end of the turn
 COPIED_BYTES_MAX = 16 * 1024  # larger parts, on average, are not joined for their write
 SILENT_AFTER = 3  # keepalives
+SLOWEST_LINK = (
+    1024  # bytes a second: a frame that comes no faster than this is not worth waiting for
+)
+KERNEL_BYTES = 64 * 1024  # so much in the kernel's queue tells nothing about the other side
 
 
 class Session(Interface):
@@ -68,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._written = 0
-        self._taken = -1  # by the kernel, when we last looked; -1: all of it
+        self._taken = -1  # by the other side, when we last looked; -1: all of it
 
     # -- the other side speaks --
 
@@ -139,6 +146,23 @@ class Connection(asyncio.BufferedProtocol):
     def unsent_bytes(self) -> int:
         return self._unsent_bytes + self.backlog
 
+    @property
+    def under_way(self) -> int:
+        """Bytes that we wrote and the other side's kernel has not acknowledged."""
+        return self.backlog + self.in_kernel
+
+    @property
+    def in_kernel(self) -> int:
+        """On a slow link this may be megabytes, of which the backlog knows nothing."""
+        socket = None if self.transport is None else self.transport.get_extra_info("socket")
+        if socket is None or self.ended:
+            return 0
+        try:
+            answer = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
+        except OSError:  # this system does not say
+            return 0
+        return int(struct.unpack("i", answer)[0])
+
     def pause(self) -> None:
         if self.transport is not None and not self.ended:
             self._paused = True
@@ -162,7 +186,8 @@ class Connection(asyncio.BufferedProtocol):
         options = self._wires.options
         if self._moves() or self._paused:
             self.heard = now
-        if self.framer.unfinished and now - self.began > options.frame_timeout:
+        patience = options.frame_timeout + self.framer.unfinished / SLOWEST_LINK
+        if self.framer.unfinished and now - self.began > patience:
             self.fail("overdue", f"a frame was begun {now - self.began:.1f} s ago and not finished")
         elif now - self.heard > SILENT_AFTER * options.keepalive:
             self.fail("silent", f"nothing heard for {now - self.heard:.1f} s")
@@ -170,8 +195,8 @@ class Connection(asyncio.BufferedProtocol):
     def _moves(self) -> bool:
         """Pings wait behind a backlog. But while it moves the other side lives: a full kernel takes
         no more before its process has read something."""
-        before, backlog = self._taken, self.backlog
-        self._taken = self._written - backlog if backlog else -1
+        before, rest = self._taken, self.under_way
+        self._taken = self._written - rest if self.backlog or rest > KERNEL_BYTES else -1
         return 0 <= before < self._taken
 
     def fail(self, incident: str, reason: str) -> None:

@@ -79,9 +79,9 @@ class Framer:
         self._limit = frame_bytes_max
 
     @property
-    def unfinished(self) -> bool:
-        """The last bytes were the beginning of something."""
-        return bool(self._tail or self._filled)
+    def unfinished(self) -> int:
+        """So many of the last bytes were the beginning of something."""
+        return self._filled or len(self._tail)
 
     def get_buffer(self) -> memoryview:
         if self._filled:

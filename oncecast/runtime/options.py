@@ -22,7 +22,7 @@ class Options:
     strangers_max: int = 128  # of these, not yet through the handshake; a new one ousts the oldest
 
     handshake_timeout: float = 5.0
-    frame_timeout: float = 30.0  # from a frame's first byte to its last
+    frame_timeout: float = 30.0  # for a frame, and 1 s more for each KiB of it that has come
     keepalive: float = 2.0  # between pings; three times that without a word is a lost link
     unused_after: float = 60.0  # a link nobody watches or sends over is closed
     backoff_min: float = 0.1  # the first reconnect waits up to this long, each further one twice it

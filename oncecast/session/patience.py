@@ -2,8 +2,10 @@
 
 A link that is up loses nothing and keeps the order, so only silence justifies a repetition. What is
 large takes its time on a slow link: as long as bytes move, in either direction, the answer may be
-among them or behind them. But not for ever: whatever was asked is answered within so many bytes,
-or a node has dropped it. Where nobody can say what moves, as in the simulator, time alone counts.
+among them or behind them; and what we sent may stand in queues that nobody sees. That the other
+side is dead is for the keepalive to say. But nothing is waited for without end: whatever was asked
+is answered within so many bytes, or a node has dropped it. Where nobody can say what moves, as in
+the simulator, time alone counts.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ if TYPE_CHECKING:
     from oncecast.session.client import ClientSession
 
 RETRY_MIN, RETRY_MAX = 0.5, 8.0
-DISK_RATE = 4 * 1024 * 1024  # bytes a second that the slowest disk of a node makes durable
+SLOWEST = 64 * 1024  # bytes a second that are stored at least, over whatever queues and disks
 ANSWERED_WITHIN = 256 * 1024 * 1024  # bytes: more than a node and a client have under way at once
 
 
 class Patience:
     """`attempts` counts how often it was over in a row; only an answer sets it back."""
 
-    __slots__ = ("_asked_at", "_seen", "_session", "attempts", "due")
+    __slots__ = ("_asked_at", "_seen", "_session", "_storing", "attempts", "due")
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
@@ -31,23 +33,26 @@ class Patience:
         self.due = NEVER
         self._asked_at = 0.0  # what had moved when we first looked, and when we last did
         self._seen = NEVER
+        self._storing = 0.0  # seconds
 
     def begin(self, size: int = 0) -> None:
         """Something was asked for, or has come; `size` bytes must be stored for the next answer."""
         self._seen = -1.0  # most is answered before anybody looks
-        self._wait(size / DISK_RATE)
+        self._storing = size / SLOWEST
+        self._wait()
 
     def pause(self) -> None:
         """The node was heard, and wants to be left alone for a while."""
         self._seen = NEVER
-        self._wait(0.0)
+        self._storing = 0.0
+        self._wait()
 
     def over(self, now: float) -> bool:
         """Whether it is time to ask again; otherwise somebody looks again when it may be."""
         if now >= self.due:
             if not self._moves():
                 return True
-            self._wait(0.0)
+            self._wait()
         self._session.due(self.due)
         return False
 
@@ -60,9 +65,10 @@ class Patience:
             self._asked_at = self._seen
         return seen < self._seen < self._asked_at + ANSWERED_WITHIN
 
-    def _wait(self, more: float) -> None:
+    def _wait(self) -> None:
         session = self._session
-        self.due = session.now + session.rng.uniform(0.5, 1.0) * longest_wait(self.attempts) + more
+        wait = session.rng.uniform(0.5, 1.0) * longest_wait(self.attempts)
+        self.due = session.now + wait + self._storing
         session.due(self.due)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from oncecast.runtime.connection import Connection, Wires
 from oncecast.runtime.errors import OutOfPlace
 from oncecast.runtime.framing import MESSAGE, PREAMBLE, frame
@@ -173,6 +175,41 @@ def test_a_frame_that_is_begun_must_be_finished_in_time() -> None:
         desk.look(11.0)
         assert desk.session.reasons[0].startswith("a frame was begun 11.0 s ago")
         assert desk.stats.overdue == 1
+
+    drive(test())
+
+
+def test_a_large_frame_that_moves_is_waited_for() -> None:
+    """A slow link is not a dead one."""
+
+    async def test() -> None:
+        desk = Desk(frame_timeout=10.0, keepalive=1000.0)
+        desk.connection.framer.trust(1_000_000)
+        large = frame(MESSAGE, bytes(200_000))
+        desk.feed(PREAMBLE + large[:100_000])
+        desk.look(100.0)
+        assert not desk.session.reasons
+        desk.look(108.0)  # no more has come
+        assert desk.session.reasons[0].startswith("a frame was begun 108.0 s ago")
+
+    drive(test())
+
+
+def test_what_the_kernel_holds_and_lets_go_is_a_sign_of_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a slow link megabytes are in the kernel, and a ping waits behind them."""
+
+    async def test() -> None:
+        desk = Desk(keepalive=2.0)
+        desk.connection.send(MESSAGE, bytes(200_000))
+        desk.wires.flush()
+        for seconds in range(1, 20):
+            monkeypatch.setattr(Connection, "in_kernel", 200_000 - 1000 * seconds)
+            desk.look(seconds)
+        assert not desk.session.reasons
+        desk.look(25.5)
+        assert desk.session.reasons == ["nothing heard for 6.5 s"]
 
     drive(test())
 

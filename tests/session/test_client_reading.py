@@ -20,6 +20,7 @@ from oncecast.session.local import (
     Skipped,
     Want,
 )
+from oncecast.session.patience import ANSWERED_WITHIN
 from tests.session.lone import Lone, chunk
 
 WINDOW = credit.WINDOW_BYTES
@@ -85,6 +86,30 @@ def test_silence_is_followed_by_another_fetch() -> None:
     """SVC-3 SVC-13"""
     lone = attached().wait(0.6)
     assert lone.fetch.offset == 5
+
+
+def test_what_moves_is_not_fetched_again() -> None:
+    """SVC-3: a large message is on its way, over a link that is slow."""
+    lone = attached()
+    moved = 0
+
+    def moving() -> int:
+        nonlocal moved
+        moved += 1000
+        return moved
+
+    lone.session.moved = moving
+    assert lone.wait(30.0).sent == []
+    lone.session.moved = lambda: moved  # it stands still
+    assert lone.wait(1.0).fetch.offset == 5
+
+
+def test_what_has_not_come_within_so_many_bytes_is_lost() -> None:
+    """SVC-3: others may keep the link busy for ever."""
+    lone = attached()
+    lone.session.moved = lambda: int(lone.now * ANSWERED_WITHIN / 10)
+    assert lone.wait(9.0).sent == []
+    assert lone.wait(4.0).fetch.offset == 5
 
 
 def test_lost_link_goes_on_by_a_fetch_in_the_same_epoch() -> None:

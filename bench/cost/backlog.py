@@ -14,7 +14,7 @@ from unittest.mock import patch
 import oncecast
 from bench.cost.node import ROUNDS, VALUE, Figure, Found, Node, most, node
 from bench.peers.ours import get_all, put_all
-from bench.peers.peer import say
+from bench.peers.peer import MANY, say
 from oncecast.client import putting
 from oncecast.runtime.network import run
 
@@ -52,7 +52,8 @@ async def put_bulk(client: oncecast.Client, count: int) -> None:
 
 async def put_single(client: oncecast.Client, count: int) -> None:
     with patch.object(putting, "CUT_BYTES", 0):  # a batch is full with its first message
-        await put_all(client, "topic", [VALUE] * count)
+        for _ in range(count // MANY):
+            await put_all(client, "topic", [VALUE] * MANY)
 
 
 async def put_rate(put: Putting, address: str, count: int) -> float:

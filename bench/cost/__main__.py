@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from bench.cost.backlog import backlog, put_bulk, put_single
 from bench.cost.many import many
 from bench.cost.node import Figure, Found
 from bench.cost.stall import stall
-from bench.peers.peer import Failed, end_in_order, say
+from bench.peers.peer import Failed, mind_signals, say
 
 BACKLOG, SINGLE, TOPICS, STALL = 10_000_000, 2_000_000, 10_000, 20_000
 FREE_BYTES = 8_000_000_000
@@ -67,7 +66,7 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, help="on the disk to be measured")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, end_in_order)
+    mind_signals()
     found: list[Figure] = []
     try:
         with tempfile.TemporaryDirectory(prefix="oncecast-cost-", dir=arguments.directory) as root:

@@ -13,7 +13,6 @@ import gc
 import json
 import os
 import platform
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,7 @@ from typing import Any
 from bench.peers.measures import MEASURES, Measure
 from bench.peers.nats_jetstream import Nats
 from bench.peers.ours import Oncecast
-from bench.peers.peer import Failed, Peer, end_in_order, say
+from bench.peers.peer import Failed, Peer, mind_signals, say
 from bench.peers.rabbitmq import RabbitMQ
 from bench.peers.redis_streams import Redis
 from bench.peers.results import Figures, table
@@ -148,7 +147,7 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, help="on the disk to be measured")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, end_in_order)
+    mind_signals()
     try:
         with tempfile.TemporaryDirectory(
             prefix="oncecast-bench-", dir=arguments.directory, ignore_cleanup_errors=True

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
-from types import FrameType
 from typing import ClassVar
 
 START = 60.0  # seconds that a server may take
@@ -135,9 +134,13 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def end_in_order(number: int, frame: FrameType | None) -> None:
-    """SIGTERM ends the bench as Ctrl-C does: servers are ended, and their files removed."""
-    raise KeyboardInterrupt
+def mind_signals() -> None:
+    """SIGTERM is taken for Ctrl-C, also by a bench in the background: all is ended in order.
+
+    A loop that runs has a way of its own to take Ctrl-C, which an exception would bypass.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
 
 
 def program(name: str) -> Path | None:

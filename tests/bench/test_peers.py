@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -184,6 +185,31 @@ def test_server_is_ended_with_what_it_has_started(
         each.end()
         assert each.process.poll() is not None
         assert held.read() == ""  # comes to its end when nobody has the other one any more
+
+
+def test_terminated_bench_leaves_its_loop_in_order() -> None:
+    program = """if True:
+        import asyncio, signal
+        from bench.peers.peer import mind_signals
+        from oncecast.runtime.network import run
+
+        async def main():
+            try:
+                asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGTERM)
+                await asyncio.Event().wait()
+            finally:
+                print("in order")
+
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for the background
+        mind_signals()
+        try:
+            run(main())
+        except KeyboardInterrupt:
+            print("ended")
+    """
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.stdout == "in order\nended\n", done.stderr
 
 
 def pins() -> dict[str, str]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from oncecast import blocking, errors
 from oncecast.pubsub.batch import Message
 
+PATIENCE = 20.0
+
 
 class Books:
     def __init__(self, path: Path) -> None:
@@ -49,8 +51,8 @@ def consume(address: str, topic: str, path: Path, count: int) -> None:
         client.read(topic, "books", start_at=books.next, auto_ack=False) as sub,
     ):
         while books.next < count:
-            message = sub.get()
-            assert message is not None
+            message = sub.get(PATIENCE)
+            assert message is not None, f"nothing after {books.next}"
             books.handle(message)
             if not books.commit(message):
                 raise errors.Fenced("the books have moved on")

@@ -28,15 +28,22 @@ from tests.crashpoints import BY_NAME, Point, planted
 from tests.live.books import consume
 
 SEGMENT_BYTES = 4096  # small, so that a short run trims its log
+RECEIVED = BY_NAME["node: received"].place
 TURNS = 4  # of a loop, until what was sent is with the kernel
 
 
 class Strike:
+    """Counts from the first put on: before it, nobody has anything to lose."""
+
     def __init__(self, point: Point, times: int) -> None:
         self._point, self._left = point, times
+        self.armed = point.process != "node"
+
+    def arm(self, arguments: Any) -> None:
+        self.armed = True
 
     def __call__(self, arguments: Any) -> None:
-        self._left -= 1
+        self._left -= self.armed
         if self._left:
             return
         if self._point.deed == "meet a twin":
@@ -97,5 +104,7 @@ ROLES: dict[str, Callable[..., None]] = {
 if __name__ == "__main__":
     name, times, role, *rest = sys.argv[1:]
     point = BY_NAME[name]
-    with planted(point.live, Strike(point, int(times))):
+    strike = Strike(point, int(times))
+    # Outermost, so that it is armed by the put itself.
+    with planted(point.live, strike), planted(RECEIVED, strike.arm):
         ROLES[role](*rest)

@@ -96,7 +96,7 @@ def test_publisher_dies_and_the_next_goes_on(
         status, promised, err = end(process)
     assert status == -signal.SIGKILL, err
     with oncecast.blocking.connect(address, state=state) as client:
-        client.put(topic, b"1000")
+        client.put(topic, b"1000", timeout=PATIENCE)
     *numbers, last = read_all(address, topic)
     assert (numbers, last) == (list(range(len(numbers))), 1000)
     assert len(numbers) > max(map(int, promised), default=-1)
@@ -113,7 +113,7 @@ def test_publisher_whose_newer_life_is_at_work_is_fenced(
         assert "here\n" in iter(process.stdout.readline, "")
         name = f"publisher of {topic}"
         with oncecast.blocking.connect(address, name=name, state=tmp_path / "newer") as newer:
-            newer.put_many(topic, [b"%d" % number for number in range(100, 110)])
+            newer.put_many(topic, [b"%d" % number for number in range(100, 110)], PATIENCE)
             status, promised, err = end(process, "\n")
     assert (status, "Fenced" in err) == (1, True), err
     numbers = read_all(address, topic)
@@ -210,7 +210,7 @@ def test_subscriber_dies_and_its_work_is_done_once(
     """SVC-3 SVC-11 SVC-13"""
     values = [b"%d" % number for number in range(COUNT)]
     with oncecast.blocking.connect(address) as client:
-        client.put_many(topic, values)
+        client.put_many(topic, values, PATIENCE)
     path = tmp_path / "books"
     role = ["subscriber", address, topic, str(path), str(COUNT)]
     with victim(str(point), times(point), *role) as process:
@@ -226,7 +226,7 @@ def test_subscriber_fenced_in_the_handler_does_nothing_twice(
     """SVC-3 SVC-8 SVC-13"""
     values = [b"%d" % number for number in range(COUNT)]
     with oncecast.blocking.connect(address) as client:
-        client.put_many(topic, values)
+        client.put_many(topic, values, PATIENCE)
     path = tmp_path / "books"
     role = ["subscriber", address, topic, str(path), str(COUNT)]
     with victim(named("subscriber", "fenced in the handler"), TIMES, *role) as process:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         from_time,
     )
     from oncecast.client.embedded import embedded
-    from oncecast.client.putting import Receipt
+    from oncecast.client.parcel import Receipt
     from oncecast.client.subscription import Subscription
     from oncecast.pubsub.batch import Message
     from oncecast.pubsub.retention import Policy
@@ -29,7 +29,7 @@ _HOMES = {
     "Client": "oncecast.client.client",
     "Message": "oncecast.pubsub.batch",
     "Policy": "oncecast.pubsub.retention",
-    "Receipt": "oncecast.client.putting",
+    "Receipt": "oncecast.client.parcel",
     "Subscription": "oncecast.client.subscription",
     "connect": "oncecast.client.client",
     "embedded": "oncecast.client.embedded",

@@ -27,9 +27,9 @@ from oncecast.cli.connecting import (
 )
 from oncecast.cli.watching import News, Watching, key_of
 from oncecast.cli.words import SHORT, Completion, command, divide, verbs
-from oncecast.client.blocking import Portal
 from oncecast.client.client import Client
 from oncecast.client.errors import NotConnected, OncecastError
+from oncecast.client.portal import Portal
 
 PERHAPS_ENDED = ("closed", "not-connected", "fenced", "state-unusable")
 COMPLETE_WITHIN = 1.0  # seconds; then there is nothing to choose from

@@ -14,19 +14,15 @@ taken without asking the thread. A client may be shared by threads, a subscripti
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from oncecast.client import client as asynchronous
-from oncecast.client.errors import Closed
-from oncecast.client.putting import Receipt
+from oncecast.client.parcel import Receipt
+from oncecast.client.portal import Gathering, Portal, call, check_open
 from oncecast.client.subscription import Subscription as AsyncSubscription
 from oncecast.pubsub.batch import Message
 from oncecast.pubsub.commands import Start
@@ -35,46 +31,6 @@ from oncecast.session.frames import TopicView, View
 
 T = TypeVar("T")
 NEW = asynchronous.NEW
-GATHERED_MAX = 10_000  # messages that `put_nowait` gathers before it waits for the thread
-
-
-class Portal:
-    """A thread with a loop, and the way into it."""
-
-    def __init__(self) -> None:
-        self._started: Future[asyncio.AbstractEventLoop] = Future()
-        self._thread = threading.Thread(target=self._run, name="oncecast-client", daemon=True)
-        self._thread.start()
-        self.loop = self._started.result()
-
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._stop = asyncio.Event()
-        self._started.set_result(asyncio.get_running_loop())
-        await self._stop.wait()
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        try:
-            return future.result()
-        except BaseException:  # of the caller, an interrupt for example: the work ends too
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 class Client:
@@ -87,7 +43,7 @@ class Client:
         self._portal: Portal | None = None
         self._context: AbstractAsyncContextManager[asynchronous.Client]
         self._client: asynchronous.Client
-        self._gathered: deque[tuple[Any, ...]] = deque()
+        self._gathering: Gathering
 
     # -- life --
 
@@ -99,6 +55,7 @@ class Client:
         except BaseException:
             portal.stop()
             raise
+        self._gathering = Gathering(portal, self._client.putting)
         self._portal = portal
         return self
 
@@ -109,7 +66,7 @@ class Client:
         traceback: TracebackType | None,
     ) -> None:
         portal, self._portal = self._portal, None
-        if portal is None:
+        if portal is None or portal.forked:
             return
         try:
             portal.call(self._leave(kind, error, traceback))
@@ -117,21 +74,16 @@ class Client:
             portal.stop()
 
     async def _leave(self, *reason: Any) -> None:
-        self._scatter()
-        await self._context.__aexit__(*reason)
+        try:
+            await self._gathering.all_put(self._client.patience(None))
+        finally:
+            await self._context.__aexit__(*reason)
 
     def close(self) -> None:
         self.__exit__(None, None, None)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._open(work).call(work)
-
-    def _open(self, work: Coroutine[Any, Any, Any] | None = None) -> Portal:
-        if self._portal is None:
-            if work is not None:
-                work.close()
-            raise Closed("the client is not open")
-        return self._portal
+        return call(self._portal, work)
 
     @property
     def name(self) -> str:
@@ -149,9 +101,16 @@ class Client:
     ) -> Receipt:
         return self._call(self._put(topic, value, key, headers, timeout))
 
-    async def _put(self, *message: Any) -> Receipt:
-        self._scatter()
-        return await self._client.put(*message)
+    async def _put(
+        self,
+        topic: str,
+        value: bytes,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        timeout: float | None,
+    ) -> Receipt:
+        left = await self._gathering.all_put(timeout)
+        return await self._client.put(topic, value, key, headers, left)
 
     def put_nowait(
         self,
@@ -161,38 +120,27 @@ class Client:
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
         """Put without waiting; `flush` tells what became of it. It waits when too much waits."""
-        portal, gathered = self._open(), self._gathered
-        gathered.append((topic, value, key, headers))
-        if len(gathered) == 1:
-            portal.loop.call_soon_threadsafe(self._scatter)
-        elif len(gathered) >= GATHERED_MAX:
-            portal.call(self._make_room())
+        if self._portal is None or self._portal.forked:
+            check_open(self._portal)
+        self._gathering.put(topic, value, key, headers)
 
     def put_many(
-        self, topic: str, values: Sequence[bytes], timeout: float | None = None
+        self, topic: str, values: Iterable[bytes], timeout: float | None = None
     ) -> Receipt | None:
         return self._call(self._put_many(topic, values, timeout))
 
-    async def _put_many(self, *messages: Any) -> Receipt | None:
-        self._scatter()
-        return await self._client.put_many(*messages)
+    async def _put_many(
+        self, topic: str, values: Iterable[bytes], timeout: float | None
+    ) -> Receipt | None:
+        left = await self._gathering.all_put(timeout)
+        return await self._client.put_many(topic, values, left)
 
     def flush(self, timeout: float | None = None) -> None:
         self._call(self._flush(timeout))
 
     async def _flush(self, timeout: float | None) -> None:
-        self._scatter()
-        await self._client.flush(timeout)
-
-    async def _make_room(self) -> None:
-        self._scatter()
-        await self._client.room()
-
-    def _scatter(self) -> None:
-        """In the loop: put what was gathered."""
-        gathered, put = self._gathered, self._client.put_later
-        while gathered:
-            put(*gathered.popleft())
+        left = await self._gathering.all_put(timeout)
+        await self._client.flush(left)
 
     # -- subscriptions --
 
@@ -208,7 +156,7 @@ class Client:
         work = self._client.subscribe(
             topic, subscription, start=start, start_at=start_at, auto_ack=auto_ack
         )
-        return Subscription(self._call, self._call(work))
+        return Subscription(check_open(self._portal), self._call(work))
 
     def read(
         self,
@@ -219,7 +167,7 @@ class Client:
         auto_ack: bool = True,
     ) -> Subscription:
         work = self._client.read(topic, subscription, start_at=start_at, auto_ack=auto_ack)
-        return Subscription(self._call, self._call(work))
+        return Subscription(check_open(self._portal), self._call(work))
 
     def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:
         return self._call(self._client.unsubscribe(topic, subscription))
@@ -257,25 +205,27 @@ class Client:
 class Subscription:
     """`for message in subscription`, or `get`; see `oncecast.Subscription`."""
 
-    def __init__(
-        self, call: Callable[[Coroutine[Any, Any, Any]], Any], inner: AsyncSubscription
-    ) -> None:
-        self._call, self._inner = call, inner
+    def __init__(self, portal: Portal, inner: AsyncSubscription) -> None:
+        self._portal, self._inner = portal, inner
         self.topic, self.name = inner.topic, inner.name
 
     def get(self, timeout: float | None = None) -> Message | None:
+        if self._portal.forked:
+            check_open(self._portal)
         message: Message | None = self._inner.take_arrived()
         return message if message is not None else self._call(self._inner.get(timeout))
 
     def get_many(self, count: int, timeout: float | None = None) -> list[Message]:
-        taken: list[Message] = self._call(self._inner.get_many(count, timeout))
-        return taken
+        return self._call(self._inner.get_many(count, timeout))
 
     def __iter__(self) -> Iterator[Message]:
         while True:
             message = self.get()
             if message is not None:
                 yield message
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return call(self._portal, work)
 
     def ack(self, message: Message) -> None:
         self._call(_do(self._inner.ack, message))

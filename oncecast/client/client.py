@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -31,7 +31,8 @@ from oncecast.client.errors import (
     OncecastError,
     raised,
 )
-from oncecast.client.putting import Putting, Receipt
+from oncecast.client.parcel import Receipt
+from oncecast.client.putting import Putting
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.client.state import StateDirectory
 from oncecast.client.subscription import Subscription
@@ -84,7 +85,7 @@ class Client:
         self.loop: asyncio.AbstractEventLoop
         self._session: ClientSession
         self._runtime: ClientRuntime
-        self._putting: Putting
+        self.putting: Putting
         self._tickets = Tickets()
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._passing: dict[str, None] = {}  # topics of subscriptions that end with this client
@@ -128,12 +129,13 @@ class Client:
                 journal=journal,
                 on_event=self._hear,
                 ended=self._break,
+                limited=lambda most: self.putting.limit(most),
                 tls=self._tls,
                 cluster=self._cluster,
                 connect_timeout=self._connect_timeout,
             )
             runtime = self._runtime
-            self._putting = Putting(
+            self.putting = Putting(
                 runtime.request,
                 runtime.send_now,
                 busy=lambda: self._session.busy,
@@ -144,9 +146,9 @@ class Client:
         except BaseException:
             self._close_state()
             raise
-        # One call less for each message.
-        self.put_nowait = self._putting.put_nowait  # type: ignore[method-assign]
-        self.put = self._putting.put  # type: ignore[method-assign]
+        # The same as the methods below, with one call less for each message.
+        self.put_nowait = self.putting.put_nowait  # type: ignore[method-assign]
+        self.put = self.putting.put  # type: ignore[method-assign]
         self._closed, self._running = None, True
         return self
 
@@ -178,7 +180,7 @@ class Client:
             raise failure
 
     async def _leave(self, ack: bool) -> None:
-        await self._putting.flush(self._timeout)
+        await self.putting.flush(self._timeout)
         for subscription in list(self._subscriptions.values()):
             await subscription.close(ack=ack)
         for topic in self._passing:
@@ -203,7 +205,7 @@ class Client:
     ) -> Receipt:
         """Return when the message is on disk. Puts that wait at the same time share a batch."""
         self._check_open()
-        return await self._putting.put(topic, value, key, headers, timeout)
+        return await self.putting.put(topic, value, key, headers, timeout)
 
     def put_nowait(
         self,
@@ -214,27 +216,23 @@ class Client:
     ) -> None:
         """Put without waiting; `flush` tells what became of it. Overloaded when too much waits."""
         self._check_open()
+        self.putting.put_nowait(topic, value, key, headers)
 
     async def put_many(
-        self, topic: str, values: Sequence[bytes], timeout: float | None = None
+        self, topic: str, values: Iterable[bytes], timeout: float | None = None
     ) -> Receipt | None:
         """Put all in order; return when they are on disk, with the receipt of the last."""
         self._check_open()
-        return await self._putting.put_many(topic, values, timeout)
+        return await self.putting.put_many(topic, values, timeout)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Return when all that was put is on disk; raise the first failure since the last flush."""
         self._check_open()
-        await self._putting.flush(timeout)
+        await self.putting.flush(timeout)
 
     async def room(self) -> None:
         """Return when there is room for more puts that nobody waits for."""
-        await self._putting.wait_for_room()
-
-    @property
-    def put_later(self) -> Callable[..., None]:
-        """As `put_nowait`, but what is wrong with the message is raised by `flush`."""
-        return self._putting.put_later
+        await self.putting.wait_for_room()
 
     # -- subscriptions --
 
@@ -381,8 +379,8 @@ class Client:
 
     def _events(self) -> dict[type[Value], Callable[[Any], None]]:
         return {
-            local.Stored: self._putting.stored,
-            local.NotStored: self._putting.not_stored,
+            local.Stored: self.putting.stored,
+            local.NotStored: self.putting.not_stored,
             local.Finished: lambda event: self._tickets.answer(event.ticket, event.outcome),
             local.Shown: lambda event: self._tickets.answer(event.ticket, event.view),
             local.AllDone: lambda event: self._tickets.answer(event.ticket, None),
@@ -406,7 +404,7 @@ class Client:
     def _break(self, error: OncecastError) -> None:
         """There will be no answers any more: all who wait are told."""
         self._closed = error
-        self._putting.fail(error)
+        self.putting.fail(error)
         self._tickets.fail(error)
         for subscription in self._subscriptions.values():
             subscription.fail(error)

@@ -39,6 +39,7 @@ DIAL_PAUSE = 0.05
 PING_PONG_BYTES = 2 * HEADER_BYTES
 
 Ended = Callable[[OncecastError], None]  # why there is no session any more
+Limited = Callable[[int], None]  # bytes of a batch that the node takes
 
 
 class ClientLink(Link):
@@ -75,8 +76,10 @@ class ClientLink(Link):
         )
         connection.send(GREETING, GREETINGS.encode(hello))
         match await greeting.wait():
-            case Welcome(_, _, you):
+            case Welcome(_, _, you, limit):
                 self._transport.name = you
+                if limit:
+                    self._transport.limited(limit)
             case Refusal(reason):
                 raise Refused(reason)
             case _:
@@ -127,6 +130,7 @@ class ClientTransport(Transport):
         deliver: Deliver,
         down: Down,
         ended: Ended,
+        limited: Limited,
         options: Options,
         stats: Stats,
         tls: Tls | None,
@@ -135,7 +139,7 @@ class ClientTransport(Transport):
             NOWHERE, codec, deliver=deliver, down=down, options=options, stats=stats, tls=tls
         )
         self.name = name  # the one we bring, then the one we were given (SVC-8)
-        self.codec, self.deliver, self.ended = codec, deliver, ended
+        self.codec, self.deliver, self.ended, self.limited = codec, deliver, ended, limited
         self.pongs = 0  # heard
         self._looking = asyncio.create_task(self._look())
 
@@ -170,6 +174,7 @@ class ClientRuntime(Runtime):
         journal: Journal | None,
         on_event: Callable[[Value], None],
         ended: Ended,
+        limited: Limited,
         tls: Tls | None,
         cluster: str,
         connect_timeout: float,
@@ -178,7 +183,8 @@ class ClientRuntime(Runtime):
         super().__init__(
             stack, me=session.me, journal=journal, on_event=on_event, tls=tls, options=options
         )
-        self._session, self._told, self._connect_timeout = session, ended, connect_timeout
+        self._session, self._told, self._limited = session, ended, limited
+        self._connect_timeout = connect_timeout
 
     async def __aenter__(self) -> Self:
         """Connect; the session starts when it knows by which name it goes."""
@@ -189,6 +195,7 @@ class ClientRuntime(Runtime):
             deliver=partial(self._input, self.stack.receive),
             down=partial(self._input, self.stack.down),
             ended=self._told,
+            limited=self._limited,
             options=self.options,
             stats=self.stats,
             tls=self._tls,

@@ -26,7 +26,8 @@ class OncecastError(Exception):
     code = "error"
     remedy = ""
 
-    def __init__(self, fact: str) -> None:
+    def __init__(self, fact: str, remedy: str = "") -> None:
+        self.remedy = remedy or type(self).remedy
         super().__init__(f"{fact}; {self.remedy}" if self.remedy else fact)
 
 
@@ -116,7 +117,10 @@ class Overloaded(OncecastError):
 
 
 class TimedOut(OncecastError, TimeoutError):
-    """Whether it was done is not known. To ask for the same again does no harm."""
+    """Whether it was done is not known. To ask for the same again does no harm, but for a put:
+
+    what was put stays under way, and to put it again would be another message.
+    """
 
     code = "timed-out"
     remedy = "try again, or give it more time"

@@ -9,9 +9,9 @@ batches. `put_nowait` is the hottest path of a publisher: a look-up, a check and
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from oncecast.client.errors import (
     InvalidTopic,
@@ -21,63 +21,23 @@ from oncecast.client.errors import (
     TimedOut,
     raised,
 )
+from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt, slices
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub.batch import Builder, Oversized
+from oncecast.pubsub.batch import Oversized
+from oncecast.pubsub.batch_builder import to_bytes
+from oncecast.pubsub.batch_layout import FRAME_BYTES
 from oncecast.pubsub.errors import InvalidTopic as InvalidTopicRefusal
 from oncecast.pubsub.errors import Refusal
-from oncecast.pubsub.limits import is_name
+from oncecast.pubsub.limits import Limits, is_name
 from oncecast.session.local import NotStored, Produce, Stored
 
 CUT_BYTES = 256 * 1024  # a batch that has grown so large leaves at once
-MESSAGE_BYTES = 20  # counted for each message beside its value
 BUFFER_BYTES = 64 * 1024 * 1024  # put and not stored: beyond, nothing more is taken
 FLYING = 16  # batches under way at which messages begin to gather
 PAYLOAD_BYTES_MAX = 60 * 1024 * 1024
-CHUNK = 1024  # values of `put_many` that are looked at together
 
-
-class Receipt(NamedTuple):
-    """Where a message is: on disk, for ever its own. -1 and None: stored, but that is all we know.
-
-    Not `kept`: nobody subscribes to the topic and nothing retains it, so nobody will ever get it.
-    """
-
-    offset: int
-    kept: bool | None
-
-
-class Parcel:
-    """Messages of one topic that become a batch."""
-
-    __slots__ = ("builder", "bytes", "silent", "time", "topic", "values", "waiters")
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.values: list[bytes] = []  # without key and headers, not in the builder yet
-        self.builder: Builder | None = None
-        self.bytes = 0
-        self.time = time.time_ns() // 1000
-        self.waiters: list[tuple[asyncio.Future[Receipt], int]] = []
-        self.silent = False  # somebody put without waiting
-
-    def __len__(self) -> int:
-        return len(self.values) + (len(self.builder) if self.builder is not None else 0)
-
-    def add(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> None:
-        """A message of the rarer kind; raises if it is none."""
-        builder = self.gather()
-        before = builder.bytes
-        builder.add(value, key, headers, self.time)
-        self.bytes += builder.bytes - before
-
-    def gather(self) -> Builder:
-        builder = self.builder
-        if builder is None:
-            builder = self.builder = Builder()
-        if self.values:
-            builder.extend(self.values, self.time)
-            self.values = []
-        return builder
+UNDER_WAY = "it stays under way: do not put it again, `flush` tells when it is stored"
+NOT_TAKEN = "nothing of it was put: put it again later"
 
 
 class Putting:
@@ -102,6 +62,13 @@ class Putting:
         self._room: list[asyncio.Future[None]] = []
         self._failure: Exception | None = None  # of puts that nobody waits for
         self.broken: OncecastError | None = None  # for good
+        self._most = self._cut_bytes = 0  # of a batch: what its messages may take, and when it goes
+        self.limit(Limits().batch_bytes_max)
+
+    def limit(self, batch_bytes_max: int) -> None:
+        """The node takes no larger batches."""
+        self._most = min(batch_bytes_max - FRAME_BYTES, PAYLOAD_BYTES_MAX + MESSAGE_BYTES)
+        self._cut_bytes = min(CUT_BYTES, self._most // 2)
 
     # -- in --
 
@@ -119,10 +86,10 @@ class Putting:
         if key is None and headers is None and type(value) is bytes:
             parcel.values.append(value)
             parcel.bytes += MESSAGE_BYTES + len(value)
-            if parcel.bytes > CUT_BYTES:
+            if parcel.bytes > self._cut_bytes:
                 self._full(parcel)
         else:
-            self._add(parcel, value, key, headers)
+            self._add(parcel, value, key, headers).silent = True
 
     async def put(
         self,
@@ -135,7 +102,7 @@ class Putting:
         parcel = self._open.get(topic)
         if parcel is None:
             if self._bytes >= BUFFER_BYTES:
-                await self.wait_for_room(timeout)
+                timeout = await self.wait_for_room(timeout)
             parcel = self._open.get(topic) or self._begin(topic)
         waiter: asyncio.Future[Receipt] = self._loop.create_future()
         self._add(parcel, value, key, headers, waiter)
@@ -144,43 +111,82 @@ class Putting:
         try:
             return await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
-            raise self._late(
-                f"topic {topic!r}: not stored within {timeout:g} s, though it may be yet"
+            raise self.late(
+                f"topic {topic!r}: not stored within {timeout:g} s", UNDER_WAY
             ) from None
 
     async def put_many(
-        self, topic: str, values: Sequence[bytes], timeout: float | None
+        self, topic: str, values: Iterable[bytes], timeout: float | None
     ) -> Receipt | None:
         """All of them, in order; returns when they are stored, with the receipt of the last."""
+        values = self._checked(values)
         if not values:
             return None
-        for start in range(0, len(values) - 1, CHUNK):
-            if self._bytes >= BUFFER_BYTES:
-                await self.wait_for_room(timeout)
-            self._put_some(topic, values[start : min(start + CHUNK, len(values) - 1)])
-        return await self.put(topic, values[-1], timeout=timeout)
+        waiters: list[asyncio.Future[Receipt]] = []
+        taken = 0
+        try:
+            async with asyncio.timeout(timeout):
+                for some, size in slices(values, self._cut_bytes):
+                    if self._bytes >= BUFFER_BYTES:
+                        await self.wait_for_room()
+                    waiters.append(self._put_some(topic, some, size))
+                    taken += len(some)
+                return (await asyncio.gather(*waiters))[-1]
+        except TimeoutError:
+            fact = f"topic {topic!r}: not all of {len(values)} stored within {timeout:g} s"
+            rest = f"the first {taken} stay under way, `flush` tells of them: put only the others"
+            raise self.late(fact, rest if taken < len(values) else UNDER_WAY) from None
+        finally:
+            abandon(waiters)
 
-    def _put_some(self, topic: str, values: Sequence[bytes]) -> None:
-        size = sum(map(len, values))
-        if size > CUT_BYTES or not set(map(type, values)) <= {bytes}:
-            for value in values:
-                self.put_nowait(topic, value)
-            return
+    def _checked(self, values: Iterable[bytes]) -> list[bytes]:
+        """Before any of them is put: all can be."""
+        values = list(values)
+        if not set(map(type, values)) <= {bytes}:
+            values = [to_bytes("value", value) for value in values]
+        longest = max(map(len, values), default=0)
+        if longest + MESSAGE_BYTES > self._most:
+            raise self._too_large(longest)
+        return values
+
+    def _put_some(self, topic: str, values: list[bytes], size: int) -> asyncio.Future[Receipt]:
         parcel = self._open.get(topic) or self._begin(topic)
-        parcel.silent = True
+        if parcel.bytes + size > self._most:
+            parcel = self._another(parcel, size)
         parcel.values += values
-        parcel.bytes += size + MESSAGE_BYTES * len(values)
-        if parcel.bytes > CUT_BYTES:
-            self._full(parcel)
+        parcel.bytes += size
+        waiter: asyncio.Future[Receipt] = self._loop.create_future()
+        parcel.waiters.append((waiter, len(parcel) - 1))
+        if parcel.bytes > self._cut_bytes:
+            self._cut(parcel)
+        return waiter
+
+    def put_gathered(self, messages: deque[tuple[Any, ...]]) -> bool:
+        """As `put_nowait`, as many as there is room for; whether that was all.
+
+        What is wrong with a message is raised by `flush`.
+        """
+        while messages:
+            if self._bytes >= BUFFER_BYTES:
+                return False
+            try:
+                self.put_nowait(*messages.popleft())
+            except (OncecastError, TypeError, ValueError) as error:
+                self._failure = self._failure or error
+        return True
 
     def _begin(self, topic: str) -> Parcel:
         if self.broken is not None:
             raise self.broken
         if self._bytes >= BUFFER_BYTES:
-            raise Overloaded(f"{self._bytes} bytes were put and are not stored yet")
+            fact = f"{self._bytes} bytes were put and are not stored yet"
+            raise Overloaded(fact, "wait for `flush` or `room`, or use `put`, which waits")
         if not is_name(topic):
             raise InvalidTopic(InvalidTopicRefusal().text)
-        parcel = self._open[topic] = Parcel(topic)
+        return self._fresh(topic)
+
+    def _fresh(self, topic: str) -> Parcel:
+        parcel = self._open[topic] = Parcel(topic, self._most)
         if not self._due:
             self._due = True
             self._loop.call_soon(self._turn_ends)
@@ -193,41 +199,56 @@ class Putting:
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
         waiter: asyncio.Future[Receipt] | None = None,
-    ) -> None:
-        """A message that is waited for, or has more than a value."""
-        index = len(parcel)
+    ) -> Parcel:
+        """A message that is waited for, or has more than a value. Returns what it is in."""
         if key is None and headers is None and type(value) is bytes:
-            if len(value) > PAYLOAD_BYTES_MAX:
-                raise too_large(len(value))
+            size = MESSAGE_BYTES + len(value)
+            if parcel.bytes + size > self._most:
+                parcel = self._another(parcel, size)
             parcel.values.append(value)
-            parcel.bytes += MESSAGE_BYTES + len(value)
+            parcel.bytes += size
         else:
+            parcel = self._add_rest(parcel, value, key, headers)
+        if waiter is not None:
+            parcel.waiters.append((waiter, len(parcel) - 1))
+        if parcel.bytes > self._cut_bytes:
+            self._cut(parcel)
+        return parcel
+
+    def _add_rest(
+        self, parcel: Parcel, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None
+    ) -> Parcel:
+        try:
+            parcel.add(value, key, headers)
+        except Oversized:
+            parcel = self._another(parcel, 0)
             try:
                 parcel.add(value, key, headers)
             except Oversized as error:
                 raise PayloadTooLarge(str(error)) from None
-        if waiter is not None:
-            parcel.waiters.append((waiter, index))
-        if parcel.bytes > CUT_BYTES:
-            self._cut(parcel)
-
-    def put_later(self, *message: Any) -> None:
-        """As `put_nowait`, and `flush` tells also that it could not be taken."""
-        try:
-            self.put_nowait(*message)
-        except (OncecastError, TypeError, ValueError) as error:
-            self._failure = self._failure or error
+        return parcel
 
     # -- out --
 
     def _full(self, parcel: Parcel) -> None:
-        """It leaves at once; but one message alone may be more than any batch may hold."""
-        last = parcel.values[-1] if parcel.values else b""
-        if len(last) > PAYLOAD_BYTES_MAX:
-            parcel.values.pop()
-            parcel.bytes -= MESSAGE_BYTES + len(last)
-            raise too_large(len(last))
+        """It leaves at once; but what came last may be more than the batch can hold."""
+        if parcel.bytes > self._most:
+            value = parcel.values.pop()
+            parcel.bytes -= MESSAGE_BYTES + len(value)
+            self._add(parcel, value, None, None).silent = True
+        else:
+            self._cut(parcel)
+
+    def _another(self, parcel: Parcel, size: int) -> Parcel:
+        """It can hold no more; the next, if any can hold so much."""
+        if size > self._most:
+            raise self._too_large(size - MESSAGE_BYTES)
         self._cut(parcel)
+        return self._fresh(parcel.topic)
+
+    def _too_large(self, size: int) -> PayloadTooLarge:
+        most = self._most - MESSAGE_BYTES
+        return PayloadTooLarge(f"a message of {size} bytes, where {most} are allowed")
 
     def _turn_ends(self) -> None:
         self._due = False
@@ -266,10 +287,11 @@ class Putting:
     def not_stored(self, event: NotStored) -> None:
         error = raised(event.why)
         parcel = self._landed(event.ticket)
-        if parcel is None or parcel.silent:
+        waiters = [] if parcel is None else [waiter for waiter, _ in parcel.waiters]
+        # Whoever has stopped waiting asks `flush`, as those do who never waited.
+        if parcel is None or parcel.silent or any(waiter.cancelled() for waiter in waiters):
             self._failure = self._failure or error
-        if parcel is not None:
-            fail([waiter for waiter, _ in parcel.waiters], error)
+        fail(waiters, error)
 
     def _landed(self, ticket: int) -> Parcel | None:
         parcel = self._flying.pop(ticket, None)
@@ -288,29 +310,36 @@ class Putting:
         """Return when all that was put is stored; raise what became of puts nobody waited for."""
         self._cut_all()
         if self._flying and self.broken is None:
-            await self._wait(self._idle, timeout, "not all is stored")
+            remedy = "what was put stays under way: flush again to wait for it, do not put it again"
+            await self._wait(self._idle, timeout, "not all is stored", remedy)
         failure, self._failure = self._failure or self.broken, None
         if failure is not None:
             raise failure
 
-    async def wait_for_room(self, timeout: float | None = None) -> None:
+    async def wait_for_room(self, timeout: float | None = None) -> float | None:
+        """Returns what is left of the time."""
+        end = None if timeout is None else self._loop.time() + timeout
         while self._bytes >= BUFFER_BYTES and self.broken is None:
-            await self._wait(self._room, timeout, "no room for more")
+            await self._wait(self._room, timeout, "no room for more", NOT_TAKEN)
+            timeout = None if end is None else max(0.0, end - self._loop.time())
+        return timeout
 
     async def _wait(
-        self, waiters: list[asyncio.Future[None]], timeout: float | None, what: str
+        self, waiters: list[asyncio.Future[None]], timeout: float | None, what: str, remedy: str
     ) -> None:
         waiter = self._loop.create_future()
         waiters.append(waiter)
         try:
             await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
-            raise self._late(f"{what} after {timeout:g} s") from None
+            raise self.late(f"{what} after {timeout:g} s", remedy) from None
 
-    def _late(self, fact: str) -> OncecastError:
+    def late(self, fact: str, remedy: str) -> OncecastError:
         """A node that says why it takes nothing knows better than the clock."""
         busy = self._busy()
-        return TimedOut(fact) if busy is None else Overloaded(f"{fact}: {busy.text}")
+        if busy is None:
+            return TimedOut(fact, remedy)
+        return Overloaded(f"{fact}: {busy.text}", remedy)
 
     def fail(self, error: OncecastError) -> None:
         """There will be no answers any more."""
@@ -318,20 +347,24 @@ class Putting:
         parcels = [*self._open.values(), *self._flying.values()]
         self._open.clear()
         self._flying.clear()
+        self._bytes = 0
         for parcel in parcels:
             fail([waiter for waiter, _ in parcel.waiters], error)
         wake(self._room)
         wake(self._idle)
 
 
-def too_large(size: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"a message of {size} bytes, where {PAYLOAD_BYTES_MAX} are allowed")
-
-
 def fail(waiters: list[asyncio.Future[Any]], error: OncecastError) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_exception(error)
+
+
+def abandon(waiters: list[asyncio.Future[Any]]) -> None:
+    """Nobody waits for them any more."""
+    for waiter in waiters:
+        if not waiter.cancel() and not waiter.cancelled():
+            waiter.exception()  # has been looked at
 
 
 def wake(waiters: list[asyncio.Future[None]]) -> None:

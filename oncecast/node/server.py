@@ -142,6 +142,7 @@ class Server:
 def options_of(settings: Settings) -> Options:
     return Options(
         cluster=settings.cluster,
+        batch_bytes_max=settings.batch_bytes_max,
         connections_max=settings.connections_max,
         unsynced_bytes_max=settings.unsynced_bytes_max,
         drain_timeout=settings.drain_timeout,

@@ -34,9 +34,10 @@ class Builder:
     cost two appends. The rest is kept by index.
     """
 
-    __slots__ = ("_headers", "_keys", "_lengths", "_time", "_times", "_values", "bytes")
+    __slots__ = ("_headers", "_keys", "_lengths", "_most", "_time", "_times", "_values", "bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._most = min(bytes_max, BYTES_MAX)
         self.bytes = FRAME_BYTES  # so many the batch will have at most
         self._values: list[bytes] = []
         self._lengths: list[int] = []
@@ -53,12 +54,12 @@ class Builder:
     ) -> int:
         """Takes a message, or raises and takes nothing. Returns its index in the batch."""
         if type(value) is not bytes:
-            value = _to_bytes("value", value)
+            value = to_bytes("value", value)
         index = len(self._values)
         length = len(value)
         size = self.bytes + _MESSAGE_BYTES + length
-        if size > BYTES_MAX or index >= MESSAGES_MAX:
-            raise _oversized(index + 1, size)
+        if size > self._most or index >= MESSAGES_MAX:
+            raise _oversized(index + 1, size, self._most)
         if key is not None or headers or timestamp != self._time:
             size = self._add_rest(index, size, key, headers, timestamp)
         self._values.append(value)
@@ -69,13 +70,13 @@ class Builder:
     def extend(self, values: Sequence[bytes], timestamp: int) -> int:
         """Takes messages that are nothing but values. Returns the index of the first."""
         if not set(map(type, values)) <= {bytes}:
-            values = [_to_bytes("value", value) for value in values]
+            values = [to_bytes("value", value) for value in values]
         lengths = list(map(len, values))
         index = len(self._values)
         count = index + len(values)
         size = self.bytes + _MESSAGE_BYTES * len(values) + sum(lengths)
-        if size > BYTES_MAX or count > MESSAGES_MAX:
-            raise _oversized(count, size)
+        if size > self._most or count > MESSAGES_MAX:
+            raise _oversized(count, size, self._most)
         if timestamp != self._time and values:
             self._set_times(range(index, count), to_time(timestamp))
         self._values += values
@@ -104,11 +105,11 @@ class Builder:
             size += _PAIR_BYTES + len(name) + len(value)
         if key is not None:
             if type(key) is not bytes:
-                key = _to_bytes("key", key)
+                key = to_bytes("key", key)
             limit("key", len(key), KEY_BYTES_MAX)
             size += len(key)
-        if size > BYTES_MAX:
-            raise _oversized(index + 1, size)
+        if size > self._most:
+            raise _oversized(index + 1, size, self._most)
         if timestamp != self._time:
             self._set_times(range(index, index + 1), to_time(timestamp))
         if key is not None:
@@ -157,7 +158,7 @@ def _pack(code: str, numbers: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(numbers)}{code}", *numbers)
 
 
-def _to_bytes(what: str, given: object) -> bytes:
+def to_bytes(what: str, given: object) -> bytes:
     """A copy of anything bytes-like: a buffer may change before the batch is built."""
     if not isinstance(given, bytes | bytearray | memoryview):
         raise TypeError(f"{what}: {type(given).__name__} given, bytes needed; encode it first")
@@ -172,11 +173,13 @@ def to_time(given: object) -> int:
 
 
 def _to_pairs(headers: Mapping[str, bytes]) -> list[tuple[bytes, bytes]]:
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers: {type(headers).__name__} given; a dict of str to bytes needed")
     limit("number of headers", len(headers), HEADERS_MAX)
     pairs = []
     for name, value in headers.items():
         if type(value) is not bytes:
-            value = _to_bytes(f"header {name!r}", value)
+            value = to_bytes(f"header {name!r}", value)
         if len(value) > HEADER_BYTES_MAX:
             limit(f"header {name!r}", len(value), HEADER_BYTES_MAX)
         pairs.append((_to_name(name), value))
@@ -184,6 +187,8 @@ def _to_pairs(headers: Mapping[str, bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def _to_name(given: str) -> bytes:
+    if not isinstance(given, str):
+        raise TypeError(f"header name: {type(given).__name__} given; text needed")
     try:
         name = given.encode()
     except UnicodeEncodeError:
@@ -199,8 +204,8 @@ def limit(what: str, size: int, most: int) -> None:
         raise Oversized(f"{what}: {size:,}, at most {most:,} are allowed")
 
 
-def _oversized(count: int, size: int) -> Oversized:
+def _oversized(count: int, size: int, most: int) -> Oversized:
     return Oversized(
         f"a batch of {count:,} messages would have {size:,} bytes; at most {MESSAGES_MAX:,} and "
-        f"{BYTES_MAX:,} are allowed; build this one and begin another, or split the message"
+        f"{most:,} are allowed; build this one and begin another, or split the message"
     )

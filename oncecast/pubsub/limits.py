@@ -24,8 +24,10 @@ class Limits(Value):
     batch_bytes_max: int = 64 << 20
 
 
-def is_name(text: str) -> bool:
+def is_name(text: object) -> bool:
     """Any text that UTF-8 can write in 1 to 255 bytes."""
+    if not isinstance(text, str):
+        return False
     try:
         return 0 < len(text.encode()) <= NAME_BYTES_MAX
     except UnicodeEncodeError:  # half of a surrogate pair

@@ -34,6 +34,7 @@ class Welcome(Value):
     sender: str
     life: int
     you: str = ""  # the name by which a client goes from now on
+    batch_bytes_max: int = 0  # that it may send; 0: nothing is said
 
 
 class Refusal(Value):
@@ -52,8 +53,8 @@ class Identity:
     def hello(self, to: NodeId) -> bytes:
         return GREETINGS.encode(Hello(VERSION, self.cluster, PEER, self.me, to, self.life))
 
-    def welcome(self, you: str = "") -> bytes:
-        return GREETINGS.encode(Welcome(self.me, self.life, you))
+    def welcome(self, you: str = "", batch_bytes_max: int = 0) -> bytes:
+        return GREETINGS.encode(Welcome(self.me, self.life, you, batch_bytes_max))
 
     def check_speech(self, hello: Hello) -> None:
         """What holds for every role."""

@@ -156,9 +156,10 @@ class Listener:
             connection.close("refused")
             return
         connection.session = session
-        connection.framer.trust(self._wires.options.frame_bytes_max)
-        you = session.name if isinstance(session, Client) else ""
-        connection.send(GREETING, self._identity.welcome(you))
+        options = self._wires.options
+        connection.framer.trust(options.frame_bytes_max)
+        told = (session.name, options.batch_bytes_max) if isinstance(session, Client) else ()
+        connection.send(GREETING, self._identity.welcome(*told))
         self.connections[connection] = None
         connection.over.add_done_callback(lambda _: self.connections.pop(connection))
 

@@ -14,6 +14,7 @@ class Options:
     cluster: str = "oncecast"  # nodes of different clusters refuse each other
 
     frame_bytes_max: int = 64 * MiB  # the largest message
+    batch_bytes_max: int = 0  # that a client may send, as it is told when it comes; 0: no word
     queue_bytes_max: int = 16 * MiB  # unsent to one peer: beyond, its link is reset
     waiting_bytes_max: int = 1 * MiB  # for a peer that is not connected: beyond, dropped
     connections_max: int = (

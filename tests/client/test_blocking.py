@@ -11,7 +11,7 @@ import pytest
 import oncecast
 from oncecast import blocking, errors
 
-ONLY_ASYNC = {"call", "finished", "forget", "from_thread", "patience", "put_later", "room"}
+ONLY_ASYNC = {"call", "finished", "forget", "from_thread", "patience", "room"}
 
 
 def public(kind: type) -> dict[str, list[str]]:

@@ -1,0 +1,157 @@
+"""A thread with a loop, and the ways into it: calls that wait, and puts that are gathered."""
+
+# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from oncecast.client.errors import Closed
+from oncecast.client.parcel import MESSAGE_BYTES
+from oncecast.client.putting import NOT_TAKEN, Putting
+
+T = TypeVar("T")
+GATHERED_BYTES = 8 * 1024 * 1024  # beyond, `put_nowait` waits
+
+
+class Portal:
+    """The thread does not survive a fork: in the child nobody would ever answer."""
+
+    def __init__(self) -> None:
+        self.forked = False
+        self._started: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=self._run, name="oncecast-client", daemon=True)
+        self._thread.start()
+        self.loop = self._started.result()
+        _portals.add(self)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        self._started.set_result(asyncio.get_running_loop())
+        await self._stop.wait()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:  # of the caller, an interrupt for example: the work ends too
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+_portals: WeakSet[Portal] = WeakSet()
+
+
+def _mark_forked() -> None:
+    for portal in _portals:
+        portal.forked = True
+
+
+os.register_at_fork(after_in_child=_mark_forked)
+
+
+def check_open(portal: Portal | None) -> Portal:
+    if portal is None:
+        raise Closed("the client is not open", "use it in `with`, or open another one")
+    if portal.forked:
+        raise Closed("the client belongs to the process that forked this one", "open another one")
+    return portal
+
+
+def call(portal: Portal | None, work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return check_open(portal).call(work)
+    except BaseException:
+        work.close()  # if it never began
+        raise
+
+
+class Gathering:
+    """Puts of any thread on their way into the loop: in order, and none is dropped.
+
+    What threads give lies in `_given`; when the loop has put all that it took before, it takes that
+    too. Without room it stops, and goes on when there is some.
+    """
+
+    def __init__(self, portal: Portal, putting: Putting) -> None:
+        self._portal, self._putting = portal, putting
+        self._lock = threading.Lock()
+        self._given: deque[tuple[Any, ...]] = deque()
+        self._bytes = 0  # of that
+        self._woken = False  # the loop was told, and has not looked yet
+        self._taken: deque[tuple[Any, ...]] = deque()
+        self._going_on: asyncio.Task[None] | None = None  # when there is room
+
+    def put(
+        self, topic: str, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None
+    ) -> None:
+        size = MESSAGE_BYTES + len(value)
+        if key is not None:
+            size += len(key)
+        if headers:
+            size += sum(map(len, dict(headers).values()))
+        with self._lock:
+            self._given.append((topic, value, key, headers))
+            self._bytes += size
+            woken, self._woken = self._woken, True
+            full = self._bytes > GATHERED_BYTES
+        if full:
+            self._portal.call(self.all_put(None))
+        elif not woken:
+            self._portal.loop.call_soon_threadsafe(self._look)
+
+    # In the loop.
+
+    def _look(self) -> None:
+        if self._going_on is not None:
+            return
+        with self._lock:
+            self._taken, self._given = self._given, self._taken
+            self._bytes, self._woken = 0, False
+        if not self._putting.put_gathered(self._taken):
+            self._going_on = asyncio.create_task(self._go_on())
+
+    async def _go_on(self) -> None:
+        while not self._putting.put_gathered(self._taken):
+            await self._putting.wait_for_room()
+        self._going_on = None
+        self._look()
+
+    async def all_put(self, timeout: float | None) -> float | None:
+        """All that was given before; returns what is left of the time."""
+        loop = self._portal.loop
+        end = None if timeout is None else loop.time() + timeout
+        self._look()
+        try:
+            async with asyncio.timeout_at(end):
+                # Ours may lie behind what it goes on with now: that is the next that it takes.
+                for _ in range(2):
+                    if self._going_on is not None:
+                        await asyncio.shield(self._going_on)
+        except TimeoutError:
+            fact = f"no room for what `put_nowait` was given after {timeout:g} s"
+            raise self._putting.late(fact, NOT_TAKEN) from None
+        return None if end is None else max(0.0, end - loop.time())

@@ -1,0 +1,112 @@
+"""The way from any thread into the loop: nothing is dropped, nothing lies there unseen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import oncecast
+from oncecast import blocking, errors
+from oncecast.client import portal, putting
+from oncecast.client.portal import Gathering, Portal
+from oncecast.client.putting import Putting
+
+
+def test_put_nowait_waits_when_there_is_no_room_and_drops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVC-2"""
+    monkeypatch.setattr(putting, "BUFFER_BYTES", 300_000)
+    monkeypatch.setattr(portal, "GATHERED_BYTES", 100_000)
+    with blocking.embedded(tmp_path) as client:
+        client.create_topic("t", oncecast.Policy(keep_all=True))
+        for _ in range(300):
+            client.put_nowait("t", bytes(10_000), headers={"h": b"v"})
+        assert client.put("t", b"last").offset == 300
+        client.flush()
+        assert client.describe("t").next == 301
+
+
+def test_order_is_kept_by_whoever_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVC-2"""
+    monkeypatch.setattr(putting, "BUFFER_BYTES", 100)
+    with blocking.embedded(tmp_path) as client:
+        topic = client.subscribe("t")
+        for number in range(0, 50, 2):
+            client.put_nowait("t", b"%d" % number)
+            client.put_many("t", [b"%d" % (number + 1)])
+        got: list[int] = []
+        while len(got) < 50:
+            got += [int(message.value) for message in topic.get_many(50)]
+        assert got == list(range(50))
+
+
+def test_each_thread_that_finds_the_loop_asleep_wakes_it() -> None:
+    """SVC-2: whoever comes between two others must not think that they did."""
+    calls: list[Callable[[], None]] = []
+    put: list[Any] = []
+
+    def put_gathered(messages: Any) -> bool:
+        put.extend(messages)
+        messages.clear()
+        return True
+
+    there = SimpleNamespace(loop=SimpleNamespace(call_soon_threadsafe=calls.append))
+    gathering = Gathering(
+        cast(Portal, there), cast(Putting, SimpleNamespace(put_gathered=put_gathered))
+    )
+    for expected in (1, 1, 1):
+        gathering.put("t", b"x", None, None)
+        assert len(calls) == expected
+    calls.pop()()
+    assert len(put) == 3
+    gathering.put("t", b"x", None, None)
+    calls.pop()()
+    assert len(put) == 4
+
+
+FORKED = """
+import os, sys
+from oncecast import blocking, errors
+with blocking.embedded(sys.argv[1]) as client:
+    topic = client.subscribe("t")
+    client.put("t", b"1")
+    child = os.fork()
+    if not child:
+        for ask in (lambda: client.put("t", b"2"), lambda: client.put_nowait("t", b"2"), topic.get):
+            try:
+                ask()
+            except errors.Closed as error:
+                assert "open another one" in str(error)
+            else:
+                os._exit(1)
+        client.close()
+        os._exit(42)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+    client.put("t", b"3")
+    assert client.describe("t").next == 2
+"""
+
+
+def test_forked_child_is_told_to_open_a_client_of_its_own(tmp_path: Path) -> None:
+    """SVC-7: the thread that would answer is in the parent, which goes on."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path)]
+    subprocess.run(command, check=True, timeout=60)
+
+
+def test_what_cannot_be_put_is_told_by_flush(tmp_path: Path) -> None:
+    """SVC-7"""
+    with blocking.embedded(tmp_path) as client:
+        client.put_nowait("t", cast(bytes, "text"))
+        with pytest.raises(TypeError, match="bytes needed"):
+            client.flush()
+        client.put_nowait("t", b"x")
+        client.flush()
+    with pytest.raises(errors.Closed, match="open another one"):
+        client.put_nowait("t", b"x")

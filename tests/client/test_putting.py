@@ -1,0 +1,167 @@
+"""What becomes of what is put: nothing is dropped, and nobody is told what is not so."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+import oncecast
+from oncecast import errors
+from oncecast.client import parcel, putting
+from oncecast.client.putting import Putting
+from oncecast.kernel.protocol import Value
+from oncecast.node.config import Settings
+from oncecast.node.server import Server
+from oncecast.pubsub.errors import InvalidTopic
+from oncecast.session.local import NotStored, Produce, Stored
+from tests.client.rooms import run
+
+
+class Desk:
+    """A session that stores nothing unless it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[Produce] = []
+        self.putting = Putting(self._ask, lambda: None)
+
+    def _ask(self, request: Value) -> None:
+        assert isinstance(request, Produce)
+        self.asked.append(request)
+
+    def store(self, number: int, offset: int) -> None:
+        self.putting.stored(Stored(self.asked[number].ticket, offset, kept=True))
+
+    def refuse(self, number: int) -> None:
+        self.putting.not_stored(NotStored(self.asked[number].ticket, InvalidTopic()))
+
+    async def until(self, batches: int) -> None:
+        for _ in range(100):
+            if len(self.asked) < batches:
+                await asyncio.sleep(0)
+        assert len(self.asked) >= batches
+
+
+def test_put_many_waits_for_room_and_all_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVC-2: it never ends half-way because too much is under way."""
+    monkeypatch.setattr(putting, "BUFFER_BYTES", 300_000)
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            await client.create_topic("t", oncecast.Policy(keep_all=True))
+            assert await client.put_many("t", [bytes(100_000)] * 40) == (39, True)
+            assert (await client.describe("t")).next == 40
+
+    run(story())
+
+
+def test_put_many_returns_the_receipt_of_its_last_message() -> None:
+    """SVC-2"""
+
+    async def story() -> None:
+        desk = Desk()
+        work = asyncio.create_task(desk.putting.put_many("t", iter([b"x"] * 3000), None))
+        asyncio.get_running_loop().call_soon(desk.putting.put_nowait, "t", b"behind")
+        await desk.until(1)
+        assert [each.count for each in desk.asked] == [3001]
+        desk.store(0, 100)
+        assert await work == (3099, True)
+
+    run(story())
+
+
+def test_put_many_raises_if_any_of_its_batches_is_refused() -> None:
+    """SVC-7: not only if the last one is."""
+
+    async def story() -> None:
+        desk = Desk()
+        work = asyncio.create_task(desk.putting.put_many("t", [bytes(200_000)] * 6, None))
+        await desk.until(3)
+        desk.store(0, 0)
+        desk.refuse(1)
+        desk.store(2, 2)
+        with pytest.raises(errors.InvalidTopic):
+            await work
+        await desk.putting.flush(None)  # it was told already
+
+    run(story())
+
+
+@pytest.mark.parametrize("wrong", [b"abc", ["text"], [b"fine", None]])
+def test_put_many_puts_nothing_if_one_of_them_is_no_message(wrong: list[bytes]) -> None:
+    """SVC-7"""
+
+    async def story() -> None:
+        desk = Desk()
+        with pytest.raises(TypeError, match="bytes needed"):
+            await desk.putting.put_many("t", wrong, None)
+        with pytest.raises(errors.PayloadTooLarge):
+            await desk.putting.put_many("t", [b"x", bytes(putting.PAYLOAD_BYTES_MAX + 1)], None)
+        await desk.putting.flush(None)
+        assert desk.asked == []
+
+    run(story())
+
+
+def test_put_that_is_late_stays_under_way_and_flush_tells_of_it() -> None:
+    """SVC-2: to put it again would be another message, and the error says so."""
+
+    async def story() -> None:
+        desk = Desk()
+        with pytest.raises(errors.TimedOut, match="do not put it again") as caught:
+            await desk.putting.put("t", b"x", timeout=0.001)
+        assert "flush" in caught.value.remedy
+        with pytest.raises(errors.TimedOut, match="do not put it again"):
+            await desk.putting.put_many("t", [b"y", b"z"], 0.001)
+        with pytest.raises(errors.TimedOut, match="do not put it again"):
+            await desk.putting.flush(0.001)
+        desk.refuse(0)
+        desk.store(1, 0)
+        with pytest.raises(errors.InvalidTopic):
+            await desk.putting.flush(None)
+
+    run(story())
+
+
+def test_put_that_found_no_room_in_time_was_not_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVC-7: whoever waits in vain for room is told what may be put again."""
+    monkeypatch.setattr(putting, "BUFFER_BYTES", 1000)
+    monkeypatch.setattr(parcel, "CHUNK", 2)
+
+    async def story() -> None:
+        desk = Desk()
+        with pytest.raises(errors.TimedOut, match=r"the first 2 stay under way.* only the others"):
+            await desk.putting.put_many("t", [bytes(putting.CUT_BYTES // 2)] * 3, 0.001)
+        with pytest.raises(errors.TimedOut, match="put it again later"):
+            await desk.putting.put("t", b"x", timeout=0.001)
+        assert [each.count for each in desk.asked] == [2]
+
+    run(story())
+
+
+def test_batches_are_cut_to_what_the_node_takes(tmp_path: Path) -> None:
+    """SVC-2 SVC-7: its limit is known from the first message on."""
+    most = 20_000
+    large = most - 100
+
+    async def story() -> None:
+        settings = Settings(data=str(tmp_path), listen="127.0.0.1:0", batch_bytes_max=most)
+        async with Server(settings) as server, oncecast.connect(server.me) as client:
+            sizes = [1000] * 100 + [large, 10, large, large]
+            await client.put_many("t", [bytes(size) for size in sizes])
+            for size in (10, large, 10, large):
+                client.put_nowait("t", bytes(size))
+                client.put_nowait("t", bytes(size), key=b"k" if size == large else b"k" * 1000)
+            for refused in (bytes(most), bytearray(most)):
+                with pytest.raises(errors.PayloadTooLarge):
+                    await client.put("t", cast(bytes, refused))
+                with pytest.raises(errors.PayloadTooLarge):
+                    client.put_nowait("t", cast(bytes, refused))
+            await client.flush()
+            assert (await client.describe("t")).next == len(sizes) + 8
+
+    run(story())

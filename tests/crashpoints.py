@@ -90,7 +90,7 @@ def sends(wanted: Callable[[Value], bool]) -> When:
     return lambda transport, to, message: wanted(message)
 
 
-def proposes_put(solo: Any, request: Value) -> bool:
+def proposes_put(group: Any, request: Value) -> bool:
     return isinstance(request, Propose) and holds(do.Put, request.value)
 
 
@@ -175,7 +175,8 @@ POINTS = [
     Point("node", "received", ASKED_AGAIN,
           before("oncecast.session.gateway:Gateway.receive", hears(is_put))),
     Point("node", "proposed", ASKED_AGAIN,
-          after("oncecast.replication.solo:Solo.request", proposes_put)),
+          after("oncecast.replication.solo:Solo.request", proposes_put),
+          after("oncecast.replication.paxos:Paxos.request", proposes_put)),
     Point("node", "accepted by the only one", ALREADY, after(SYNC, writes_records)),
     Point("node", "chosen, not applied", ALREADY, before(DECIDED, decides(do.Put))),
     Point("node", "applied, not answered", ALREADY, after(DECIDED, decides(do.Put))),

@@ -34,7 +34,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def run(arguments: argparse.Namespace) -> int:
     from oncecast.node.config import TABLE, BadSetting, load
-    from oncecast.node.server import NotAllowed, Server, log_to_stderr
+    from oncecast.node.logs import log_to_stderr
+    from oncecast.node.server import NotAllowed, Server
+    from oncecast.replication.events import Diverged
     from oncecast.runtime.errors import BadAddress, NetworkError, TlsUnusable
     from oncecast.runtime.network import run as run_loop
     from oncecast.storage.errors import StorageError
@@ -48,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _complain(error, exits.USAGE)
     except NotAllowed as error:
         return _complain(error, exits.NOT_ALLOWED)
-    except (NetworkError, StorageError) as error:
+    except (NetworkError, StorageError, Diverged) as error:
         return _complain(error, exits.FAILURE)
     return exits.OK
 

@@ -15,6 +15,7 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.solo import Solo
 from oncecast.session.gateway import Gateway
+from oncecast.session.governing import Governor
 
 # From the installation: the root package imports clients, which are above a node.
 VERSION = metadata.version("oncecast")
@@ -26,6 +27,7 @@ class Parts(NamedTuple):
     stack: Stack
     service: Service
     gateway: Gateway
+    governor: Governor | None  # of a replica
 
 
 def assemble(
@@ -49,4 +51,7 @@ def assemble(
     )
     group.learner = service
     gateway = Gateway(me, rng, service=service, version=VERSION, window_bytes=window_bytes)
-    return Parts(Stack([group, service, gateway]), service, gateway)
+    if isinstance(group, Solo):
+        return Parts(Stack([group, service, gateway]), service, gateway, None)
+    governor = Governor(me, rng, group=group)
+    return Parts(Stack([group, service, gateway, governor]), service, gateway, governor)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from oncecast.runtime.addresses import split
+
 PREFIX = "ONCECAST_SERVE_"
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
@@ -32,6 +34,14 @@ class Settings:
     listen: str = setting("127.0.0.1:7400", "host:port for clients; port 0 takes any free one")
     http: str = setting("", "host:port for /metrics and /health; off if left out")
     cluster: str = setting("oncecast", "clients of another cluster are turned away")
+
+    join: str = setting("", "host:port of nodes whose group to join, with commas; off: found one")
+    advertise: str = setting("", "host:port by which others reach this node; that of listen if off")
+    replicas: int = setting(3, "nodes that a new group should have")
+    heartbeat: float = setting(1.0, "seconds between two signs of life of the leader")
+    suspicion: float = setting(2.0, "seconds without one until another leads; two of them or more")
+    replace_after: float = setting(30.0, "seconds until a silent node loses its place to another")
+    compare_every: float = setting(60.0, "seconds between comparisons of the replicas' states")
 
     insecure: bool = setting(False, "allow an address that others can reach without TLS")
     tls_certificate: str = setting("", "PEM file of this node, with its chain")
@@ -114,4 +124,25 @@ def checked(settings: Settings) -> Settings:
     tls = (settings.tls_certificate, settings.tls_key, settings.tls_ca)
     if any(tls) and not all(tls):
         raise BadSetting("TLS needs tls_certificate, tls_key and tls_ca; give all three, or none")
+    if settings.suspicion < 2 * settings.heartbeat:
+        raise BadSetting(
+            f"suspicion: {settings.suspicion:g} s is less than two heartbeats of "
+            f"{settings.heartbeat:g} s; one that is late would end a reign: write a larger number"
+        )
+    if settings.join and not settings.advertise and is_anywhere(settings.listen):
+        raise BadSetting(
+            f"listen: others cannot reach a node as {settings.listen}; give advertise the address "
+            "by which they can"
+        )
+    for address in addresses(settings.join):
+        split(address)
     return settings
+
+
+def addresses(text: str) -> list[str]:
+    """Those that commas stand between."""
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def is_anywhere(address: str) -> bool:
+    return split(address)[0] in ("0.0.0.0", "::", "")

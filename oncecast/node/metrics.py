@@ -35,6 +35,17 @@ def metrics(parts: Parts, journal: Journal, stats: Stats) -> Iterator[Metric]:
         "log_last_record": ("Last record in the log.", journal.log.last),
         "log_synced_record": ("Last record on disk.", journal.synced),
     }
+    if parts.governor is not None:
+        group = parts.governor.group
+        leads = group.leader == group.me
+        gauges |= {
+            "leader": ("Whether this node leads its group.", int(leads)),
+            "applied_slot": ("Last place in the group's order that is applied.", group.applied),
+            "members": ("Replicas of the group.", len(group.config.members)),
+            "suspected": ("Replicas that a leader does not hear.", len(group.silent) * leads),
+        }
+        elections = parts.governor.elections
+        yield Metric("oncecast_elections_total", "counter", "Leaders heard of.", elections)
     for name, (about, value) in gauges.items():
         yield Metric(f"oncecast_{name}", "gauge", about, value)
     yield Metric("oncecast_refused_calls_total", "counter", REFUSED, parts.gateway.refused)

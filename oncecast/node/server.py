@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-import re
 import socket
-import sys
 import time
-from pathlib import Path
+from collections.abc import Iterable
 from random import SystemRandom
 from types import TracebackType
 from typing import Self
 
-from oncecast.kernel.protocol import NodeId
+from oncecast.kernel.protocol import NodeId, Value
 from oncecast.node.assemble import VERSION, assemble
-from oncecast.node.config import Settings
+from oncecast.node.config import BadSetting, Settings, addresses
+from oncecast.node.directory import Members, note, open_directory, recall, set_aside
 from oncecast.node.http import HttpDoor, Page
 from oncecast.node.metrics import metrics, page
 from oncecast.pubsub.limits import Limits
+from oncecast.replication.events import Crippled, Diverged
+from oncecast.replication.options import GroupOptions
 from oncecast.runtime.addresses import is_loopback, split
 from oncecast.runtime.errors import CannotListen
 from oncecast.runtime.incidents import line
@@ -26,14 +28,13 @@ from oncecast.runtime.journal import Journal
 from oncecast.runtime.network import Runtime
 from oncecast.runtime.options import Options
 from oncecast.runtime.tls import Tls
-from oncecast.session.frames import Call, Fetch, Look
-from oncecast.storage.disk import OsDisk
-from oncecast.storage.errors import WrongFormat
+from oncecast.session.frames import Call, Fetch, Govern, Look, LookGroup
+from oncecast.session.governing import News, role_of, view_of
+from oncecast.storage.errors import Corrupt
 
 logger = logging.getLogger("oncecast.node")
 
-OURS = re.compile(r"\d{8}\.(log|idx|new)|[a-z]+-\d{20}\.snap|[a-z]+\.tmp|LOCK")
-FRAME_SLACK = 64 * 1024  # what a message has beside its batch
+FRAME_SLACK = 1024 * 1024  # what a message has beside the values that it carries
 
 
 class NotAllowed(Exception):
@@ -50,18 +51,10 @@ class Server:
         for address in filter(None, (settings.listen, settings.http)):
             check_address(address, guarded=settings.insecure or self._tls is not None)
         self._disk = open_directory(settings.data)
+        self._noted: tuple[NodeId, ...] = ()  # the group, as the directory says
         try:
-            self._listen, self.me = door(settings.listen)
-            self.parts = assemble(
-                self.me,
-                SystemRandom(),
-                epoch_us=time.time_ns() // 1000 - int(time.monotonic() * 1e6),
-                limits=Limits(batch_bytes_max=settings.batch_bytes_max),
-                snapshot_bytes=settings.snapshot_bytes,
-                window_bytes=settings.window_bytes,
-            )
-            self.journal = Journal.open(self._disk, self.parts.stack)
-            self.parts.gateway.room = lambda: self.journal.log.room
+            self._listen, self.me = door(settings)
+            self._recover()
         except BaseException:
             self._disk.close()
             raise
@@ -70,19 +63,74 @@ class Server:
             me=self.me,
             listen=self._listen,
             journal=self.journal,
+            on_event=self._hear,
             tls=self._tls,
             insecure=settings.insecure,
-            clients=(Call, Fetch, Look),
+            clients=(Call, Fetch, Look, LookGroup, Govern),
             options=options_of(settings),
         )
         self._http = HttpDoor({"/metrics": self._metrics, "/health": self._health})
         self.http_port = 0
+
+    # -- what the directory holds --
+
+    def _recover(self) -> None:
+        """One that cannot be read is set aside, if there are others who have it all."""
+        path, known = self.settings.data, recall(self.settings.data)
+        joined = tuple(map(NodeId, addresses(self.settings.join)))
+        if joined and not without(joined, self.me):
+            raise BadSetting(f"join: {self.me} is this node itself; name another one, or none")
+        contacts = without((*(known.members if known else ()), *joined), self.me)
+        try:
+            self._restore(contacts)
+        except (Corrupt, Crippled) as damage:
+            others = without(known.members, self.me, known.me) if known else joined
+            if not others:
+                raise
+            self._disk.close()
+            aside = set_aside(path)
+            facts = {"data": path, "to": aside, "why": damage, "joins": ",".join(others)}
+            logger.error(line("set_aside", facts))
+            self._disk = open_directory(path)
+            self._restore(without((*others, *joined), self.me))
+
+    def _restore(self, contacts: tuple[NodeId, ...]) -> None:
+        settings = self.settings
+        self.parts = assemble(
+            self.me,
+            SystemRandom(),
+            epoch_us=time.time_ns() // 1000 - int(time.monotonic() * 1e6),
+            limits=Limits(batch_bytes_max=settings.batch_bytes_max),
+            snapshot_bytes=settings.snapshot_bytes,
+            window_bytes=settings.window_bytes,
+            options=group_options_of(settings),
+            contacts=contacts,
+        )
+        assert self.parts.governor is not None
+        self.group = self.parts.governor.group
+        self.journal = Journal.open(self._disk, self.parts.stack)
+        self.parts.gateway.room = lambda: self.journal.log.room
+        self._note_group()
+        if self.group.damage:
+            logger.warning(line("damaged", {"data": settings.data, "what": self.group.damage}))
+
+    def _note_group(self) -> None:
+        """So that it still knows whom to ask, should it lose all else."""
+        nodes = self.group.nodes()
+        if nodes and nodes != self._noted:
+            note(self.settings.data, Members(self.me, nodes))
+            self._noted = nodes
+
+    # -- life --
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT; then everything is made durable and sent."""
         try:
             await self._open_http()
             await self.runtime.run()
+        except Diverged as error:
+            logger.error(line("diverged", {"why": error}))
+            raise
         finally:
             await self._close()
 
@@ -129,28 +177,65 @@ class Server:
             self._listen.close()
         logger.info(line("stopped", {"node": self.me}))
 
+    # -- what it tells --
+
+    def _hear(self, event: Value) -> None:
+        if isinstance(event, News):
+            self._note_group()
+            facts = {"node": event.node or "nobody", "applied": self.group.applied}
+            level = logging.WARNING if event.what == "suspected" else logging.INFO
+            logger.log(level, line(event.what, facts))
+
     def _metrics(self) -> Page:
         found = metrics(self.parts, self.journal, self.runtime.stats)
         return Page(200, "text/plain; version=0.0.4", page(found))
 
     def _health(self) -> Page:
         status, word = (503, "draining") if self.runtime.stopping else (200, "ok")
-        health = {"status": word, "node": self.me, "version": VERSION}
+        view = view_of(self.group, asyncio.get_running_loop().time())
+        health = {
+            "status": word,
+            "node": self.me,
+            "version": VERSION,
+            "role": role_of(self.group),
+            "leader": view.leader,
+            "quorum": view.quorum,
+        }
         return Page(status, "application/json", json.dumps(health) + "\n")
 
 
 def options_of(settings: Settings) -> Options:
+    group = group_options_of(settings)
+    # A promise may hold all that a leader had under way, and the last batch of that be a large one.
+    frame = settings.batch_bytes_max + group.window_bytes + group.accept_bytes + FRAME_SLACK
+    # What flows have under way, of which the last batch may be beyond their window, and as much
+    # again for answers and for what is asked for twice.
+    queue = 2 * (settings.window_bytes + settings.batch_bytes_max)
     return Options(
         cluster=settings.cluster,
         batch_bytes_max=settings.batch_bytes_max,
         connections_max=settings.connections_max,
         unsynced_bytes_max=settings.unsynced_bytes_max,
         drain_timeout=settings.drain_timeout,
-        frame_bytes_max=settings.batch_bytes_max + FRAME_SLACK,
-        # What flows have under way, of which the last batch may be beyond their window, and as
-        # much again for answers and for what is asked for twice.
-        queue_bytes_max=2 * (settings.window_bytes + settings.batch_bytes_max),
+        frame_bytes_max=frame,
+        queue_bytes_max=max(queue, 2 * frame),
     )
+
+
+def group_options_of(settings: Settings) -> GroupOptions:
+    return GroupOptions(
+        size=settings.replicas,
+        heartbeat=settings.heartbeat,
+        suspicion=settings.suspicion,
+        resend=min(0.25, max(0.05, settings.suspicion / 8)),
+        replace_after=settings.replace_after,
+        compare_every=settings.compare_every,
+    )
+
+
+def without(nodes: Iterable[NodeId], *others: NodeId) -> tuple[NodeId, ...]:
+    """Each once, and none of the others."""
+    return tuple(node for node in dict.fromkeys(nodes) if node not in others)
 
 
 def tls_of(settings: Settings) -> Tls | None:
@@ -171,55 +256,17 @@ def check_address(address: str, *, guarded: bool) -> None:
         )
 
 
-def door(listen: str) -> tuple[str | socket.socket, NodeId]:
-    """Where to listen, and the address that a node has by it."""
+def door(settings: Settings) -> tuple[str | socket.socket, NodeId]:
+    """Where to listen, and the address that a node has by it, unless it is told another."""
+    listen, advertise = settings.listen, settings.advertise
+    if advertise:
+        split(advertise)
     host, port = split(listen)
     if port:
-        return listen, NodeId(listen)
+        return listen, NodeId(advertise or listen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         sock = socket.create_server((host, 0), family=family)
     except OSError as error:
         raise CannotListen(f"{listen}: {error.strerror or error}; listen elsewhere") from error
-    return sock, NodeId(f"{listen.rsplit(':', 1)[0]}:{sock.getsockname()[1]}")
-
-
-def open_directory(path: str) -> OsDisk:
-    """A directory that is empty or a node's, and no other process's."""
-    directory = Path(path)
-    try:
-        found = list(directory.iterdir()) if directory.is_dir() else []
-        if not all(OURS.fullmatch(each.name) for each in found):
-            raise WrongFormat(
-                f"{directory}: holds other files than a node's; give an empty or a new directory"
-            )
-        return OsDisk(directory)
-    except OSError as error:
-        raise WrongFormat(
-            f"{directory}: {error.strerror or error}; give a directory that can be written"
-        ) from error
-
-
-class JsonLines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage()
-        facts = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": message.split(" ", 1)[0],
-            "message": message,
-        }
-        if record.exc_info:
-            facts["trace"] = self.formatException(record.exc_info)
-        return json.dumps(facts)
-
-
-def log_to_stderr(settings: Settings) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
-    handler.setFormatter(JsonLines() if settings.log_format == "json" else text)
-    root = logging.getLogger("oncecast")
-    root.handlers[:] = [handler]
-    root.setLevel(settings.log_level.upper())
-    root.propagate = False
+    return sock, NodeId(advertise or f"{listen.rsplit(':', 1)[0]}:{sock.getsockname()[1]}")

@@ -5,8 +5,8 @@ the same `id` and the same command, and commands are idempotent: so a call may b
 end. Reading is a flow: a client says from where and how much it can take, and gets messages as they
 come.
 
-    client → node    Call, Fetch, Look
-    node → client    Answer, Delivery, FlowEnded, View, Elsewhere
+    client → node    Call, Fetch, Look · LookGroup, Govern
+    node → client    Answer, Delivery, FlowEnded, View, Elsewhere · GroupView
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors
 from oncecast.pubsub.results import Done
 from oncecast.pubsub.retention import Policy
+from oncecast.replication.events import Change, HandOver
 
 ClientCommand = (
     do.CreateTopic
@@ -144,3 +145,41 @@ class View(Value):
     more: bool
     node: str
     version: str
+
+
+class LookGroup(Value):
+    """Show the replica group, as this node sees it, whether it leads or not."""
+
+    id: int
+
+
+class Govern(Value):
+    """Change the group, or let another one lead. Answered with a GroupView when it is so, with an
+    Answer that says why not, or with Elsewhere. A change of size 0 leaves the choice to the leader.
+    """
+
+    id: int
+    wish: Change | HandOver
+
+
+class MemberView(Value, tag=False):
+    """`applied` is the last slot that the node looked at has heard of; -1 if it has not."""
+
+    node: str
+    life: int
+    applied: int
+    silent: bool
+
+
+class GroupView(Value):
+    """What `node` knows; of the others only a leader knows more than their names."""
+
+    id: int
+    node: str
+    leader: str
+    quorum: bool
+    version: int  # of the membership
+    size: int  # how many there should be
+    applied: int
+    members: tuple[MemberView, ...]
+    offers: tuple[str, ...]  # who waits for a seat, as far as a leader knows

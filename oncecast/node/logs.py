@@ -1,0 +1,34 @@
+"""How a node's log looks: one line an event on standard error, for people or for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+from oncecast.node.config import Settings
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        facts = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": message.split(" ", 1)[0],
+            "message": message,
+        }
+        if record.exc_info:
+            facts["trace"] = self.formatException(record.exc_info)
+        return json.dumps(facts)
+
+
+def log_to_stderr(settings: Settings) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler.setFormatter(JsonLines() if settings.log_format == "json" else text)
+    root = logging.getLogger("oncecast")
+    root.handlers[:] = [handler]
+    root.setLevel(settings.log_level.upper())
+    root.propagate = False

@@ -70,13 +70,17 @@ class Tick(Value):
 
 
 class OpenProducer(Value):
-    """`producer` lives as `life` from now on; an older life of the same name is fenced."""
+    """`producer` lives as `life` from now on; an older life of the same name is fenced.
+
+    `books` names who counts its sequences, over all its lives: another one counts for itself.
+    """
 
     topic: str
     producer: str
     life: str
     at: int
     create: bool = True  # the topic, should it be missing
+    books: str = ""
 
 
 class Put(Value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 RUNS_MAX = 8
+BOOKS_MAX = 4  # of others, whose last stretch is remembered
 
 
 class Producer:
@@ -12,15 +13,37 @@ class Producer:
 
     A run is a stretch in which offset and sequence grew together. The last few are kept so that a
     repeated put can be told where it is: a lone producer of a topic has only one.
+
+    Sequences are numbers in somebody's books. Should several keep books under one name, each must
+    know which sequences are its own: `books` has put all since `since`, others what is `earlier`.
     """
 
-    __slots__ = ("epoch", "life", "next", "runs")
+    __slots__ = ("books", "earlier", "epoch", "life", "next", "runs", "since")
 
     def __init__(self, epoch: int, life: str) -> None:
         self.epoch = epoch
         self.life = life  # empty: a source of staged puts
         self.next = 0
         self.runs = array("Q")  # sequence and offset of each run's beginning, oldest first
+        self.books, self.since = "", 0
+        self.earlier: dict[str, tuple[int, int]] = {}  # the first sequence of each, and the end
+
+    def keep(self, books: str) -> tuple[int, int]:
+        """What comes next is in these books. From where to where did they put last?"""
+        if books != self.books:
+            if self.next > self.since:
+                self.earlier.pop(self.books, None)
+                self.earlier[self.books] = (self.since, self.next)
+            self.books, self.since = books, self.next
+            first, end = self.earlier.get(books, (self.next, self.next))
+            if end == self.next:  # nobody else has put meanwhile
+                self.since = first
+                self.earlier.pop(books, None)
+            for oldest in list(self.earlier)[:-BOOKS_MAX]:
+                del self.earlier[oldest]
+        if self.next > self.since:
+            return self.since, self.next
+        return self.earlier.get(books, (self.next, self.next))
 
     def appended(self, offset: int, count: int) -> None:
         runs = self.runs

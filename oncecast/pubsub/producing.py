@@ -33,6 +33,8 @@ class Producing:
         for what, name in (("producer", command.producer), ("life", command.life)):
             if not is_name(name):
                 return InvalidName(what)
+        if command.books and not is_name(command.books):
+            return InvalidName("books")
         topic = registry.topics.get(command.topic)
         if topic is None:
             if not command.create:
@@ -51,7 +53,8 @@ class Producing:
             return NameInUse(command.topic, command.producer)
         elif producer.life != command.life:
             producer.epoch, producer.life = registry.new_epoch(), command.life
-        return Opened(producer.epoch, producer.next, topic.id)
+        mine = producer.keep(command.books)
+        return Opened(producer.epoch, producer.next, topic.id, mine)
 
     def put(
         self, place: int, command: Put

@@ -28,9 +28,12 @@ class Ticked(Value):
 
 
 class Opened(Value):
+    """The books that it was opened with have put `mine` last: the first sequence, and the end."""
+
     epoch: int
     next_sequence: int
     topic_id: int
+    mine: tuple[int, int]
 
 
 class Appended(Value):

@@ -23,7 +23,7 @@ from oncecast.pubsub.staging import Part, Source, Staging
 from oncecast.pubsub.subscription import Subscription
 from oncecast.pubsub.topic import Topic
 
-VERSION = 1
+VERSION = 2
 CHUNK_ROWS = 1000
 COLUMN_ROWS = 16384
 
@@ -60,6 +60,9 @@ class ProducerRow(Value):
     life: str
     next: int
     runs: bytes
+    books: str
+    since: int
+    earlier: dict[str, tuple[int, int]]
 
 
 class SubscriptionRow(Value):
@@ -149,7 +152,14 @@ def _topic_rows(topic: Topic) -> Iterator[Row]:
         yield IndexRow(tuple(_packed(column) for column in columns))
     for name, producer in topic.producers.items():
         yield ProducerRow(
-            name, producer.epoch, producer.life, producer.next, _packed(producer.runs)
+            name,
+            producer.epoch,
+            producer.life,
+            producer.next,
+            _packed(producer.runs),
+            producer.books,
+            producer.since,
+            producer.earlier,
         )
     for name, each in topic.subscriptions.items():
         yield SubscriptionRow(
@@ -206,6 +216,7 @@ def _read(registry: Registry, rows: Iterable[Row]) -> None:
 def _producer(row: ProducerRow) -> Producer:
     producer = Producer(row.epoch, row.life)
     producer.next, producer.runs = row.next, _unpacked(row.runs)
+    producer.books, producer.since, producer.earlier = row.books, row.since, row.earlier
     return producer
 
 

@@ -40,13 +40,15 @@ class Redial(Value):
 
 
 class Named(Value):
-    """Whose outbox this is."""
+    """Whose outbox this is, and what no other outbox is called."""
 
     producer: str
+    books: str
 
 
 class ClientState(Value):
     producer: str
+    books: str
     records: tuple[Queued | Based | Settled, ...]
 
 
@@ -73,6 +75,7 @@ class ClientSession(Protocol):
     ) -> None:
         super().__init__(me, rng)
         self.node, self.producer, self.life, self.durable = node, producer, life, durable
+        self.books = life if durable else ""  # of the first life, for all that come after it
         self.nodes = tuple(dict.fromkeys((node, *others)))
         self._strays = 0  # times that it was sent on, since somebody has answered
         self.moved: Callable[[], int] | None = None  # bytes over its links so far, both ways
@@ -91,18 +94,18 @@ class ClientSession(Protocol):
     def restore(self, record: ClientState | Named | Queued | Based | Settled) -> None:
         self.restored = True
         match record:
-            case ClientState(producer, records):
-                self.producer = producer
+            case ClientState(producer, books, records):
+                self.producer, self.books = producer, books
                 for each in records:
                     self._flow(each.topic).restore(each)
-            case Named(producer):
-                self.producer = producer
+            case Named(producer, books):
+                self.producer, self.books = producer, books
             case _:
                 self._flow(record.topic).restore(record)
 
     def start(self) -> None:
         if self.durable and not self.restored:
-            self.append(Named(self.producer))
+            self.append(Named(self.producer, self.books))
         self.watch(self.node)
         for flow in self.flows.values():
             self._outbox_bytes += sum(len(each.batch) for each in flow.unsettled.values())
@@ -299,7 +302,7 @@ class ClientSession(Protocol):
         self._tidy_due = local.NEVER
         self._written_bytes = 0
         records = [record for flow in self.flows.values() for record in flow.records()]
-        self.snapshot(ClientState(self.producer, tuple(records)))
+        self.snapshot(ClientState(self.producer, self.books, tuple(records)))
         self.trim(self._records.last + 1)
 
     def _flow(self, topic: str) -> Flow:

@@ -9,8 +9,8 @@ a lost link only the first batch is sent; its answer opens the window again.
 
 The first open fixes the shift. It is written down before anything is sent under it, so that the
 next life of this client can tell what the node has from what it has not. Should the topic be
-another one by then, or the node know less than it had acknowledged, what is unsettled is numbered
-anew.
+another one by then, or the node know less than it had acknowledged, or somebody with other books
+have put under our name, what is unsettled is numbered anew.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Flow:
         self.busy: Overloaded | None = None  # the last word of a node that takes nothing now
         self.topic_id = 0
         self.shift = 0
+        self._base = 0  # the sequence from which on the shift holds
         self._base_record = 0
         self.number = 0  # of the next message
         self.unsettled: dict[int, Outgoing] = {}  # by number, in order
@@ -116,7 +117,8 @@ class Flow:
     def _open(self) -> None:
         session = self._session
         self._opening = True
-        session.calls.do(OpenProducer(self.topic, session.producer, self._life, 0), self._opened)
+        open_ = OpenProducer(self.topic, session.producer, self._life, 0, books=session.books)
+        session.calls.do(open_, self._opened)
 
     def _opened(self, outcome: Outcome) -> None:
         self._opening = False
@@ -131,25 +133,29 @@ class Flow:
 
     def _rebase(self, opened: Opened) -> None:
         """Find out which sequence our next number has."""
-        if opened.topic_id == self.topic_id and self._agrees(opened.next_sequence):
+        if opened.topic_id == self.topic_id and self._agrees(opened):
             return
-        first = self.settled
-        self.topic_id, self.shift = opened.topic_id, opened.next_sequence - first
+        self.topic_id, self._base = opened.topic_id, opened.next_sequence
+        self.shift = self._base - self.settled
         if self._session.durable:
-            base = Based(self.topic, self.topic_id, first, opened.next_sequence)
-            self._base_record = self._session.append(base)
+            self._base_record = self._session.append(self._based())
 
-    def _agrees(self, next_sequence: int) -> bool:
+    def _based(self) -> Based:
+        return Based(self.topic, self.topic_id, self._base - self.shift, self._base)
+
+    def _agrees(self, opened: Opened) -> bool:
         """Whether the node knows what our books say, and no more."""
-        if next_sequence < self.settled + self.shift:
+        begin, known = opened.mine
+        if not begin <= self._base <= known or known < self.settled + self.shift:
             return False
         for outgoing in list(self.unsettled.values()):
             end = outgoing.number + outgoing.count + self.shift
-            if outgoing.ticket == 0 and end <= next_sequence:
+            if outgoing.ticket == 0 and end <= known:
                 self._settle(outgoing)  # of an earlier life, and nobody waits for its offset
         first = next(iter(self.unsettled.values()), None)
-        # What was never sent cannot be there: somebody with other books has put under our name.
-        return first is None or first.sent or next_sequence <= first.number + self.shift
+        # What was never sent cannot be there: it was put by somebody with a copy of our books.
+        ours = first is None or first.sent or known <= first.number + self.shift
+        return ours and known == opened.next_sequence
 
     def _reopen(self) -> None:
         """What is still to come of the old epoch says nothing about the new one."""
@@ -286,7 +292,7 @@ class Flow:
                 self._forget(settled)
                 self.unsettled[number] = Outgoing(self, 0, number, count, batch)
             case Based(_, topic_id, number, sequence):
-                self.topic_id, self.shift = topic_id, sequence - number
+                self.topic_id, self._base, self.shift = topic_id, sequence, sequence - number
             case Settled(_, number):
                 self.number = max(self.number, number)
                 self._forget(number)
@@ -297,9 +303,8 @@ class Flow:
 
     def records(self) -> list[Record]:
         """What restores this flow: the same that it once appended, without what is settled."""
-        base = Based(self.topic, self.topic_id, 0, self.shift)
         queued = [
             Queued(self.topic, each.number, each.count, self.settled, each.batch)
             for each in self.unsettled.values()
         ]
-        return [base, Settled(self.topic, self.settled), *queued]
+        return [self._based(), Settled(self.topic, self.settled), *queued]

@@ -33,6 +33,17 @@ class ModelProducer:
     epoch: int
     life: str
     next: int = 0
+    books: str = ""
+    writers: list[str] = field(default_factory=list)  # whose books each sequence is in
+
+    def mine(self) -> tuple[int, int]:
+        """The last stretch in the present books."""
+        if self.books not in self.writers:
+            return self.next, self.next
+        end = begin = self.next - self.writers[::-1].index(self.books)
+        while begin and self.writers[begin - 1] == self.books:
+            begin -= 1
+        return begin, end
 
 
 @dataclass
@@ -245,7 +256,8 @@ class Model:
                     return errors.NameInUse(name, label)
                 if producer.life != life:
                     producer.epoch, producer.life = self._epoch(), life
-                return done.Opened(producer.epoch, producer.next, topic.id)
+                producer.books = command.books
+                return done.Opened(producer.epoch, producer.next, topic.id, producer.mine())
             case do.Put(name, label, epoch, sequence, count, size):
                 if known is None or producer is None:
                     return errors.Unopened(name, label)
@@ -261,6 +273,7 @@ class Model:
                 for number in new:
                     known.messages.append(Message(batch, number - sequence, label, number))
                 producer.next = sequence + count
+                producer.writers += [producer.books] * len(new)
                 known.collect(self.clock)
                 return done.Appended(offset, len(new), not known.messages[offset].gone)
             case do.CloseProducer(name, label, epoch):

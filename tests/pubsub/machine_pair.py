@@ -165,7 +165,10 @@ class Troublemaker:
 
     def open(self) -> do.Command:
         create = self.choose([True, True, False])
-        return do.OpenProducer(self.topic(), self.name(), self.choose(LIVES), self.at(), create)
+        books = self.choose(["", "", "one", "two"])
+        return do.OpenProducer(
+            self.topic(), self.name(), self.choose(LIVES), self.at(), create, books
+        )
 
     def put(self) -> do.Command:
         name, label, producer = self._one_of("producers")

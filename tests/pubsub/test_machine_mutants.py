@@ -12,6 +12,7 @@ import pytest
 from oncecast.pubsub import state
 from oncecast.pubsub.administering import Administering
 from oncecast.pubsub.index import Index
+from oncecast.pubsub.producer import Producer
 from oncecast.pubsub.producing import Producing
 from oncecast.pubsub.publishing import Publishing
 from oncecast.pubsub.registry import Registry
@@ -23,7 +24,7 @@ from oncecast.pubsub.topic import Topic
 from tests.mutants import Mutant, must_be_noticed, replaced
 from tests.pubsub.machine_pair import random_run
 
-SEEDS = 40
+SEEDS = 80
 
 RULES: dict[str, tuple[Any, str, str, str]] = {
     # Puts.
@@ -40,6 +41,15 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     ),
     "epochs counted anew by each record": (
         Producing, "open", "Producer(registry.new_epoch(), ", "Producer(1, ",
+    ),
+    "books of others not told from ours": (
+        Producing, "open", "producer.keep(command.books)", "(0, producer.next)",
+    ),
+    "books forgotten when others put": (
+        Producer, "keep", "self.earlier[self.books] = (self.since, self.next)", "pass",
+    ),
+    "books begun anew though nobody else has put": (
+        Producer, "keep", "self.since = first", "pass",
     ),
     "anybody can close a producer": (
         Producing, "close", "if command.epoch != producer.epoch:", "if False:",

@@ -6,7 +6,7 @@ from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors
 from oncecast.pubsub.index import Extent
 from oncecast.pubsub.limits import Limits
-from oncecast.pubsub.producer import RUNS_MAX
+from oncecast.pubsub.producer import BOOKS_MAX, RUNS_MAX
 from oncecast.pubsub.results import Already, Appended, Opened, ProducerClosed, TopicDeleted
 from tests.pubsub.machine_steps import ALL, Steps
 
@@ -110,6 +110,40 @@ def test_same_life_that_opens_again_gets_the_same_answer() -> None:
     steps = Steps()
     opened = steps.apply(do.OpenProducer("t", "p", "life", 0))
     assert steps.apply(do.OpenProducer("t", "p", "life", 0)) == opened
+
+
+def test_each_who_keeps_books_under_one_name_is_told_what_is_its_own() -> None:
+    """SVC-2"""
+    steps = Steps()
+
+    def opened(books: str) -> Opened:
+        answer = steps.apply(do.OpenProducer("t", "p", f"life of {books}", 0, books=books))
+        assert isinstance(answer, Opened)
+        return answer
+
+    steps.put(opened("ours").epoch, 0, 6)
+    assert opened("theirs").mine == (6, 6)
+    theirs = opened("theirs")
+    assert theirs.mine == (6, 6)
+    assert opened("ours").mine == (0, 6)  # they have opened it, and put nothing
+    steps.put(opened("ours").epoch, 6)
+    assert opened("ours").mine == (0, 7)
+    steps.put(opened("theirs").epoch, 7, 3)
+    ours = opened("ours")
+    assert (ours.next_sequence, ours.mine) == (10, (0, 7))
+    assert opened("ours") == ours  # the reply was lost
+    steps.put(ours.epoch, 10)
+    assert opened("ours").mine == (10, 11)
+
+
+def test_books_of_few_others_are_remembered() -> None:
+    """SVC-9"""
+    steps = Steps()
+    for number in range(BOOKS_MAX + 2):
+        opened = steps.apply(do.OpenProducer("t", "p", "life", 0, books=f"books {number}"))
+        assert isinstance(opened, Opened)
+        steps.put(opened.epoch, number)
+    assert len(steps.machine.registry.topics["t"].producers["p"].earlier) == BOOKS_MAX
 
 
 def test_producer_must_open_before_it_puts() -> None:

@@ -74,7 +74,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "outgoing.number + self.shift + (len(outgoing.ids) > 1)",
     ),
     "shift not taken from the node": (
-        crashes, Flow, "_rebase", "= opened.topic_id, opened.next_sequence - first",
+        crashes, Flow, "_rebase", "= opened.topic_id, opened.next_sequence",
         "= opened.topic_id, 0",
     ),
     "sent before it is written down": (
@@ -96,7 +96,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Flow, "records", "self.unsettled.values()", "()",
     ),
     "snapshot forgets the numbers": (
-        crashes, Flow, "records", "self.topic_id, 0, self.shift", "0, 0, 0",
+        crashes, Flow, "_based", "self.topic_id, self._base - self.shift, self._base", "0, 0, 0",
     ),
     "number not restored": (
         crashes, Flow, "restore", "self.number = number + count", "pass",
@@ -104,6 +104,14 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     "books of others overwritten": (
         exact(puts.test_what_somebody_else_put_under_our_name_is_not_taken_for_ours),
         Flow, "_agrees", "first.sent or", "True or",
+    ),
+    "numbers of others taken for ours": (
+        exact(puts.test_outbox_is_put_though_somebody_with_other_books_has_used_our_numbers),
+        Flow, "_agrees", "opened.mine", "0, opened.next_sequence",
+    ),
+    "numbers gone on with behind those of others": (
+        exact(puts.test_outbox_is_put_though_somebody_with_other_books_has_used_our_numbers),
+        Flow, "_agrees", "known == opened.next_sequence", "True",
     ),
     "newer life ignored": (
         two_lives, Flow, "answered", "self._fail_all(result)", "self._reopen()",

@@ -22,7 +22,14 @@ def put(sequence: int, count: int, batch: bytes, epoch: int = 7) -> do.Put:
 def opened(next_sequence: int = 0, *, durable: bool = False, topic_id: int = 1) -> Lone:
     """A session that has put A and been let in, but has no answer yet."""
     lone = Lone(durable=durable).start().ask(Produce(1, "t", 1, A))
-    return lone.answer(lone.call, results.Opened(7, next_sequence, topic_id))
+    return lone.answer(lone.call, opening(7, next_sequence, topic_id))
+
+
+def opening(
+    epoch: int, next_sequence: int, topic_id: int, mine: tuple[int, int] | None = None
+) -> results.Opened:
+    """Of a name that nobody else puts under."""
+    return results.Opened(epoch, next_sequence, topic_id, mine or (0, next_sequence))
 
 
 def commands(lone: Lone) -> list[object]:
@@ -135,7 +142,7 @@ def test_unopened_opens_again_and_numbers_anew_what_is_unsettled() -> None:
     lone.ask(Produce(2, "t", 2, B))
     lone.answer(lone.call, errors.Unopened("t", "p"))
     assert commands(lone) == [do.OpenProducer("t", "p", "life", 0)]
-    lone.answer(lone.call, results.Opened(8, 0, 2))
+    lone.answer(lone.call, opening(8, 0, 2))
     assert commands(lone) == [put(0, 2, B, epoch=8)]
 
 
@@ -144,7 +151,7 @@ def test_node_that_has_forgotten_what_it_acknowledged_is_begun_with_anew() -> No
     lone.answer(lone.call, results.Appended(0, 1, True))
     lone.ask(Produce(2, "t", 2, B))
     lone.answer(lone.call, errors.Gap(0))
-    lone.answer(lone.call, results.Opened(8, 0, 1))
+    lone.answer(lone.call, opening(8, 0, 1))
     assert commands(lone) == [put(0, 2, B, epoch=8)]
 
 
@@ -181,7 +188,7 @@ def test_refused_batch_leaves_no_hole() -> None:
         NotStored(2, why),
     ]
     assert commands(lone) == [do.OpenProducer("t", "p", "life.1", 0)]
-    lone.answer(lone.call, results.Opened(8, 1, 1))
+    lone.answer(lone.call, opening(8, 1, 1))
     assert commands(lone) == [put(1, 1, C, epoch=8)]
 
 
@@ -202,10 +209,10 @@ def test_busy_node_is_left_alone_for_a_while() -> None:
 def test_durable_client_writes_down_what_it_puts_and_under_which_numbers() -> None:
     """SVC-2"""
     lone = Lone(durable=True).start()
-    assert lone.records == [Named("p")]
+    assert lone.records == [Named("p", "life")]
     lone.ask(Produce(1, "t", 1, A))
     assert lone.records == [Queued("t", 0, 1, 0, A)]
-    lone.answer(lone.call, results.Opened(7, 40, 3))
+    lone.answer(lone.call, opening(7, 40, 3))
     assert lone.records == [Based("t", 3, 0, 40)]
     (sent,) = [each for each in lone.outputs if isinstance(each, Send)]
     (based,) = [each for each in lone.outputs if isinstance(each, Append)]
@@ -218,9 +225,11 @@ def test_durable_client_writes_down_what_it_puts_and_under_which_numbers() -> No
 def test_next_life_drops_what_the_node_has_and_sends_the_rest() -> None:
     """SVC-2"""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 0, B)]
-    lone = Lone(durable=True, life="next").start(Named("p"), *queued, Queued("t", 3, 1, 1, C))
-    assert commands(lone) == [do.OpenProducer("t", "p", "next", 0)]
-    lone.answer(lone.call, results.Opened(8, 43, 3))
+    lone = Lone(durable=True, life="next").start(
+        Named("p", "books"), *queued, Queued("t", 3, 1, 1, C)
+    )
+    assert commands(lone) == [do.OpenProducer("t", "p", "next", 0, books="books")]
+    lone.answer(lone.call, opening(8, 43, 3))
     assert commands(lone) == [put(43, 1, C, epoch=8)]
     lone.ask(Produce(1, "t", 1, A))
     assert commands(lone) == [put(44, 1, A, epoch=8)]
@@ -228,17 +237,35 @@ def test_next_life_drops_what_the_node_has_and_sends_the_rest() -> None:
 
 def test_what_somebody_else_put_under_our_name_is_not_taken_for_ours() -> None:
     """SVC-2: a directory restored from an older copy, or another one with the same name."""
-    lone = Lone(durable=True).start(Named("p"), Based("t", 3, 0, 40), Settled("t", 2))
+    lone = Lone(durable=True).start(Named("p", "books"), Based("t", 3, 0, 40), Settled("t", 2))
     lone.ask(Produce(1, "t", 1, A))
-    lone.answer(lone.call, results.Opened(8, 50, 3))
+    lone.answer(lone.call, opening(8, 50, 3))
     assert commands(lone) == [put(50, 1, A, epoch=8)]
+
+
+def test_outbox_is_put_though_somebody_with_other_books_has_used_our_numbers() -> None:
+    """SVC-2: 40 and 41 are ours, what follows is not; so one batch is there, and two are not."""
+    queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 1, 1, A)]
+    more = [Queued("t", 2, 2, 1, B), Queued("t", 4, 1, 1, C)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued, *more)
+    lone.answer(lone.call, opening(8, 50, 3, mine=(40, 42)))
+    assert lone.records == [Based("t", 3, 2, 50)]
+    assert commands(lone) == [put(50, 2, B, epoch=8), put(52, 1, C, epoch=8)]
+
+
+def test_outbox_is_put_whole_where_our_books_are_not_known() -> None:
+    """SVC-2: it cannot be told what is there already, and what is lost is worse than twice."""
+    queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued)
+    lone.answer(lone.call, opening(8, 50, 3, mine=(50, 50)))
+    assert commands(lone) == [put(50, 2, B, epoch=8)]
 
 
 def test_next_life_puts_its_outbox_to_a_topic_that_was_made_anew() -> None:
     """SVC-2"""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
-    lone = Lone(durable=True, life="next").start(Named("p"), *queued)
-    lone.answer(lone.call, results.Opened(8, 0, 4))
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued)
+    lone.answer(lone.call, opening(8, 0, 4))
     assert commands(lone) == [put(0, 2, B, epoch=8)]
     assert lone.records == [Based("t", 4, 1, 0)]
 
@@ -249,7 +276,7 @@ def test_settled_batches_are_given_back_when_all_is_quiet() -> None:
     lone.answer(lone.call, results.Appended(0, 1, True))
     lone.wait(1.0)
     (taken,) = [each for each in lone.outputs if isinstance(each, Snapshot)]
-    assert taken.state == ClientState("p", (Based("t", 1, 0, 40), Settled("t", 1)))
+    assert taken.state == ClientState("p", "life", (Based("t", 1, 0, 40), Settled("t", 1)))
     assert taken.number == 3
     restored = Lone(durable=True, life="next").start(taken.state)
     assert restored.sent == []
@@ -268,10 +295,10 @@ def test_busy_outbox_is_given_back_without_what_is_unsettled() -> None:
         taken = [each for each in lone.outputs if isinstance(each, Snapshot)]
     last = Queued("t", ticket - 1, 1, ticket - 1, C)
     assert [each.state for each in taken] == [
-        ClientState("p", (Based("t", 1, 0, 0), Settled("t", ticket - 1), last))
+        ClientState("p", "life", (Based("t", 1, 0, 0), Settled("t", ticket - 1), last))
     ]
     next_life = Lone(durable=True, life="next").start(taken[0].state)
-    next_life.answer(next_life.call, results.Opened(8, ticket - 1, 1))
+    next_life.answer(next_life.call, opening(8, ticket - 1, 1))
     assert commands(next_life) == [put(ticket - 1, 1, C, epoch=8)]
 
 

@@ -15,9 +15,11 @@ from oncecast.client.errors import (
     InvalidArgument,
     MessagesLost,
     OncecastError,
+    TimedOut,
     raised,
 )
 from oncecast.pubsub.batch import Message
+from oncecast.pubsub.errors import NoSuchTopic
 from oncecast.session.inbox import Inbox
 from oncecast.session.local import (
     NEVER,
@@ -29,6 +31,7 @@ from oncecast.session.local import (
     Positioned,
     Read,
     Settle,
+    Show,
     Skipped,
     Want,
 )
@@ -143,9 +146,7 @@ class Subscription:
     async def _arrival(self, timeout: float | None) -> bool:
         """Whether there is something to take now; raises what there is to be raised."""
         if timeout is not None and timeout <= 0:
-            if not await self._due():
-                return False
-            timeout = None
+            return await self._at_hand()
         if timeout is None:
             await self._message()
             return True
@@ -154,6 +155,23 @@ class Subscription:
                 await self._message()
         except TimeoutError:
             return False
+        return True
+
+    async def _at_hand(self) -> bool:
+        """Whether the node has something that was not taken yet; then it has come when we return.
+
+        That takes no longer than a call may.
+        """
+        patience = self._client.patience(None)
+        try:
+            async with asyncio.timeout(patience):
+                if not await self._due():
+                    return False
+                await self._message()
+        except TimedOut:
+            raise
+        except TimeoutError:
+            raise TimedOut(f"topic {self.topic!r}: nothing comes within {patience:g} s") from None
         return True
 
     async def _message(self) -> None:
@@ -178,11 +196,16 @@ class Subscription:
                 self._waiters.remove(waiter)
 
     async def _due(self) -> bool:
-        """Is there anything that was not taken yet? The node knows."""
+        """Is there anything that was not taken yet? The node knows, of what is not here."""
         self._raise()
         if self._inbox.handed >= self._end_of_topic:
-            view = await self._client.describe(self.topic)
-            self._end_of_topic = max(self._end_of_topic, view.next)
+            patience = self._client.patience(None)
+            view = await self._client.finished(
+                lambda ticket: Show(ticket, self.topic, subscriptions=False, timeout=patience), None
+            )
+            if not view.topics:
+                raise raised(NoSuchTopic(self.topic))
+            self._end_of_topic = max(self._end_of_topic, view.topics[0].next)
         return self._inbox.handed < self._end_of_topic or self._lost is not None
 
     def _wake(self) -> None:

@@ -240,7 +240,8 @@ class ClientSession(Protocol):
             else:
                 self._finished(show.ticket, view)
 
-        look = Look(self.calls.new_id(), show.topic, show.prefix, show.after, show.limit)
+        where = (show.topic, show.prefix, show.after, show.limit)
+        look = Look(self.calls.new_id(), *where, show.subscriptions)
         self.calls.look(look, shown, show.timeout)
 
     def _finish(self, finish: local.Finish) -> None:

@@ -81,7 +81,10 @@ class Chunk(Value, tag=False):
 
 
 class Delivery(Value):
-    """What lies from `chunks[0].offset` on. What is before `suspect_below` may have been seen."""
+    """What lies from `chunks[0].offset` on. What is before `suspect_below` may have been seen.
+
+    Without chunks: all before `next` was let go.
+    """
 
     topic: str
     subscription: str
@@ -116,6 +119,7 @@ class Look(Value):
     prefix: str = ""
     after: str = ""
     limit: int = 1000
+    subscriptions: bool = True  # a topic may have many, and who looks not need them
 
 
 class SubscriptionView(Value, tag=False):

@@ -307,6 +307,7 @@ class Gateway(Protocol):
         room = min(room, flow.bytes_left, self._delivery_bytes)
         extents = machine.fetch(flow.topic, flow.next, flow.messages_left, room)
         if not extents:
+            self._tell_gone(flow, found)
             return
         try:
             chunks = tuple([self._chunk(extent) for extent in extents])
@@ -323,6 +324,14 @@ class Gateway(Protocol):
         if flow.next < end:
             self._ready[flow] = None
             self._pump_soon()
+
+    def _tell_gone(self, flow: Flow, found: Subscription) -> None:
+        """What comes next was let go unread, and nothing lies behind it: an empty Delivery."""
+        first, end = self._service.machine.bounds(flow.topic)
+        if flow.next < first:
+            where = (flow.topic, flow.subscription, flow.epoch)
+            self.send(flow.client, Delivery(*where, (), found.suspect_below, end))
+            flow.sent(end, 0)
 
     def _chunk(self, extent: Extent) -> Chunk:
         source = self._service.source(extent.place)
@@ -342,12 +351,12 @@ class Gateway(Protocol):
                 name for name in topics if name.startswith(look.prefix) and name > look.after
             )
         limit = min(max(look.limit, 1), LOOK_MAX)
-        views = tuple([topic_view(topics[name]) for name in names[:limit]])
+        views = tuple([topic_view(topics[name], look.subscriptions) for name in names[:limit]])
         more = len(names) > limit
         self.send(client, View(look.id, views, more, self.me, self._version))
 
 
-def topic_view(topic: Topic) -> TopicView:
+def topic_view(topic: Topic, of_subscriptions: bool) -> TopicView:
     index = topic.index
     subscriptions = tuple(
         [
@@ -358,7 +367,7 @@ def topic_view(topic: Topic) -> TopicView:
                 each.epoch,
                 bool(each.life),
             )
-            for name, each in topic.subscriptions.items()
+            for name, each in (topic.subscriptions.items() if of_subscriptions else ())
         ]
     )
     return TopicView(

@@ -43,6 +43,7 @@ class Show(Value):
     prefix: str = ""
     after: str = ""
     limit: int = 1000
+    subscriptions: bool = True
     timeout: float = NEVER
 
 

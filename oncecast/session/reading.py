@@ -133,6 +133,8 @@ class Reader:
             return
         self._suspect_below = max(self._suspect_below, delivery.suspect_below)
         self._end_of_topic = delivery.next
+        if not delivery.chunks:
+            self._skip_to(delivery.next)
         messages: list[Message] = []
         for chunk in delivery.chunks:
             if chunk.offset > self._expected:
@@ -294,7 +296,8 @@ class Reader:
 
     def _ask_first(self) -> None:
         calls = self._session.calls
-        calls.look(Look(calls.new_id(), self.topic), self._looked, timeout=RETRY_MAX)
+        look = Look(calls.new_id(), self.topic, subscriptions=False)
+        calls.look(look, self._looked, timeout=RETRY_MAX)
 
     def _looked(self, view: View | NoAnswer) -> None:
         if isinstance(view, View) and view.topics and self.epoch and not self.ended:

@@ -6,7 +6,7 @@ from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors, results
 from oncecast.pubsub.retention import Policy
 from oncecast.session import credit, reading
-from oncecast.session.frames import Fetch, FlowEnded, Look, TopicView, View
+from oncecast.session.frames import Delivery, Fetch, FlowEnded, Look, TopicView, View
 from oncecast.session.local import (
     Again,
     Arrived,
@@ -296,3 +296,14 @@ def test_what_the_policy_let_go_is_reported_in_its_place() -> None:
     lone.ask(Want("t", "s", 6, 6))
     assert lone.told == [Skipped("t", "s", 6, 8)]
     assert told(lone.deliver(3, chunk(8, b"d"))) == [(8, b"d", False)]
+
+
+def test_that_nothing_is_left_behind_what_was_let_go_is_reported_too() -> None:
+    """SVC-4 SVC-9"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    assert lone.hear(Delivery("t", "s", 3, (), 0, 9)).told == []
+    lone.ask(Want("t", "s", 6, 6))
+    assert lone.told == [Skipped("t", "s", 6, 9)]
+    assert lone.fetch.offset == 9
+    assert lone.hear(Delivery("t", "s", 3, (), 0, 9)).told == []

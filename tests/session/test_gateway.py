@@ -237,6 +237,9 @@ def test_a_view_says_how_far_a_subscription_is_behind() -> None:
             producers=1,
         ),
     )
+    (view,) = desk.send(BOB, Look(2, topic="topic", subscriptions=False))
+    assert isinstance(view, View)
+    assert [(each.next, each.subscriptions) for each in view.topics] == [(3, ())]
 
 
 def test_a_client_is_watched_once() -> None:

@@ -250,6 +250,18 @@ def test_what_was_dropped_unread_is_seen_to_be_missing() -> None:
     assert delivery.chunks[0].offset == 8
 
 
+def test_that_all_unread_was_let_go_is_said_once_and_to_whoever_asks_again() -> None:
+    """SVC-4 SVC-9: nothing lies behind it, and a reader must not wait for ever."""
+    desk, epoch = filled(3)
+    assert len(values(desk.send(ANN, fetch(epoch, 0, messages=1)))) == 1
+    policy = Policy(bytes_max=1, drop_unread=True)
+    desk.call(ANN, do.SetPolicy("topic", 0, policy))
+    gone = Delivery("topic", "sub", epoch, (), suspect_below=0, next=3)
+    assert desk.send(ANN, fetch(epoch, 1)) == [gone]
+    assert desk.send(ANN, fetch(epoch, 3)) == []
+    assert desk.send(ANN, fetch(epoch, 1)) == [gone]
+
+
 def test_what_was_staged_is_read_with_the_sequence_of_its_publication() -> None:
     desk = Desk()
     epoch = reading(desk)

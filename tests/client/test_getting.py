@@ -1,0 +1,54 @@
+"""Getting: what is there now, and an end to waiting whatever happens to the node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import oncecast
+from oncecast import errors
+from oncecast.node.config import Settings
+from oncecast.node.server import Server
+from tests.client.rooms import run
+
+
+def test_get_that_does_not_wait_ends_when_the_node_is_gone(tmp_path: Path) -> None:
+    """SVC-4 SVC-7: what is known to be there and does not come is said to be late."""
+
+    async def story() -> None:
+        async with Server(Settings(data=str(tmp_path), listen="127.0.0.1:0")) as server:
+            client = await oncecast.connect(server.me, name="me", timeout=0.2).__aenter__()
+            topic = await client.subscribe("t")
+            await client.put_many("t", [bytes(1_000_000)] * 12)  # more than is read ahead
+            assert await topic.get(timeout=0) is not None
+        got = 1
+        with pytest.raises(errors.TimedOut):
+            while await topic.get(timeout=0) is not None:
+                got += 1
+        assert got < 12
+        with pytest.raises(errors.TimedOut):
+            await topic.get_many(1, timeout=0)
+        with pytest.raises(errors.OncecastError):
+            await client.close()
+
+    run(story())
+
+
+def test_messages_that_are_let_go_while_they_are_read_are_reported(tmp_path: Path) -> None:
+    """SVC-4 SVC-9: also when nothing is left behind them."""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            await client.create_topic("t", oncecast.Policy(bytes_max=1 << 30, drop_unread=True))
+            topic = await client.subscribe("t", "s")
+            await client.put_many("t", [bytes(1_000_000)] * 12)
+            assert await topic.get() is not None
+            await client.set_policy("t", oncecast.Policy(bytes_max=1, drop_unread=True))
+            with pytest.raises(errors.MessagesLost) as caught:
+                while await topic.get(timeout=0) is not None:
+                    pass
+            assert caught.value.next == 12
+            assert await topic.get(timeout=0) is None
+
+    run(story())

@@ -77,4 +77,5 @@ def test_number_of_points_and_mutants_is_what_the_page_says() -> None:
     """SVC-13"""
     assert f"{len(POINTS)} points" in PAGE
     of_the_service = [name for name in suites([]) if not re.search("broadcast|paxos", name)]
-    assert f"{sum(len(mutants(each)) for each in of_the_service)} of them" in PAGE
+    assert "more than 100 of them" in PAGE
+    assert sum(len(mutants(each)) for each in of_the_service) > 100

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 WINDOW_BYTES = 8 * 1024 * 1024
+TOLD_BYTES = WINDOW_BYTES // 8  # that all readings of a client may have got without a word
 
 
 class Credit:
@@ -20,11 +21,13 @@ class Credit:
         self._bytes = 0  # arrived, in all
         self._queued: deque[tuple[int, int]] = deque()  # not taken: end and bytes of each batch
         self._queued_bytes = 0
+        self.untold_bytes = 0  # arrived since the last grant
 
     def grant(self, offset: int, handed: int) -> tuple[int, int]:
         """Messages and bytes that may come from `offset` on, when all before `handed` is taken."""
         messages, room = handed + self._window - offset, WINDOW_BYTES - self._queued_bytes
         self._limit, self._bytes_limit = offset + messages, self._bytes + room
+        self.untold_bytes = 0
         return messages, max(room, 0)
 
     def arrived(self, end: int, size: int) -> None:
@@ -32,6 +35,7 @@ class Credit:
         self._queued.append((end, size))
         self._queued_bytes += size
         self._bytes += size
+        self.untold_bytes += size
 
     def taken(self, handed: int) -> None:
         while self._queued and self._queued[0][0] <= handed:

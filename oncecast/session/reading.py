@@ -18,7 +18,7 @@ from oncecast.pubsub.errors import BadBatch as Unreadable
 from oncecast.pubsub.results import Acked, Attached, Sought
 from oncecast.session.acks import Acks
 from oncecast.session.calls import Then
-from oncecast.session.credit import Credit
+from oncecast.session.credit import TOLD_BYTES, Credit
 from oncecast.session.frames import Chunk, Delivery, Fetch, FlowEnded, Look, View
 from oncecast.session.local import (
     NEVER,
@@ -148,6 +148,13 @@ class Reader:
             where = (self.topic, self.subscription)
             low = self._credit.low(self._expected)
             self._session.emit(Arrived(*where, messages, delivery.next, low), after=0)
+            self._say_that_it_came()
+
+    def _say_that_it_came(self) -> None:
+        """All readings of a client share what the node sends it at once: a word in time, though
+        nothing was taken here so far, lest the others wait for it."""
+        if self._credit.untold_bytes * len(self._session.readers) >= TOLD_BYTES:
+            self._fetch()
 
     def _missing(self) -> None:
         if self._gap != self._expected:

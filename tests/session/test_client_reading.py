@@ -23,7 +23,7 @@ from oncecast.session.local import (
 from oncecast.session.patience import ANSWERED_WITHIN
 from tests.session.lone import Lone, chunk
 
-WINDOW = credit.WINDOW_BYTES
+WINDOW, TOLD_BYTES = credit.WINDOW_BYTES, credit.TOLD_BYTES
 
 
 def attached(*, cursor: int = 5) -> Lone:
@@ -127,6 +127,17 @@ def test_credit_is_renewed_when_half_of_it_was_used() -> None:
     assert lone.ask(Want("t", "s", 49, 0)).sent == []
     lone.ask(Want("t", "s", 50, 0))
     assert (lone.fetch.offset, lone.fetch.messages) == (60, 90)
+
+
+def test_node_is_told_what_came_though_nothing_was_taken() -> None:
+    """SVC-3: what is on its way to a client is bounded, and shared by all that it reads."""
+    lone = attached(cursor=0)
+    lone.ask(Read("t", "other"))
+    lone.answer(lone.call, results.Attached(4, 0, 0, 0, 0, 1))
+    assert lone.deliver(3, chunk(0, bytes(TOLD_BYTES // 2 - 1000))).sent == []
+    lone.deliver(3, chunk(1, bytes(1000)))
+    assert lone.fetch.offset == 2
+    assert lone.fetch.bytes <= WINDOW - TOLD_BYTES // 2  # no credit for what is here
 
 
 def test_arrivals_say_when_half_of_the_credit_is_gone() -> None:

@@ -207,6 +207,9 @@ class NotStaged(Refusal):
         return f"part {self.part!r} of {self.source!r} number {self.number} is not staged"
 
 
+DISK = "data on the node's disk"
+
+
 class Overloaded(Refusal):
     """The node's, not the machine's: it takes nothing more until some of it is done."""
 
@@ -217,6 +220,8 @@ class Overloaded(Refusal):
 
     @property
     def text(self) -> str:
+        if self.what == DISK:
+            return "the node's disk is full"
         return f"there is too much of {self.what} at once"
 
 

@@ -92,6 +92,15 @@ class Topic:
         offset, kept = self.append(place, producer, count, put.size, clock, note)
         return Appended(offset, count, kept)
 
+    def already(self, put: Put) -> Already | None:
+        """The answer to a put whose messages are all here."""
+        producer = self.producers.get(put.producer)
+        if producer is None or put.epoch != producer.epoch:
+            return None
+        if put.sequence < 0 or put.sequence + put.count > producer.next:
+            return None
+        return Already(producer.offset_of(put.sequence, put.count), put.count)
+
     def append(
         self,
         place: int,

@@ -22,6 +22,7 @@ from oncecast.pubsub import batch, errors
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.delivery import Flow, Flows, Window, standing
 from oncecast.pubsub.index import Extent
+from oncecast.pubsub.results import Already, Staged
 from oncecast.pubsub.service import Changed, Execute, Executed, Service
 from oncecast.pubsub.subscription import Subscription
 from oncecast.pubsub.topic import Topic
@@ -170,7 +171,7 @@ class Gateway(Protocol):
 
     def _refusal(
         self, guest: Guest, command: do.Command
-    ) -> errors.Overloaded | errors.TooLarge | errors.BadBatch | None:
+    ) -> errors.Overloaded | errors.TooLarge | errors.BadBatch | Already | Staged | None:
         if len(guest.calls) >= self._calls_max:
             return errors.Overloaded("calls of one client")
         if not isinstance(command, WITH_BATCH):
@@ -179,7 +180,7 @@ class Gateway(Protocol):
         if size > limit:
             return errors.TooLarge("bytes", limit)
         if self.room is not None and self.room() < self._room_min:
-            return errors.Overloaded("data on the node's disk")
+            return self._known(command) or errors.Overloaded(errors.DISK)
         if guest.bytes and guest.bytes + size > self._calls_bytes_max:
             return errors.Overloaded("bytes of one client's calls")
         try:
@@ -192,6 +193,15 @@ class Gateway(Protocol):
                 f"the batch has {header.count} in {size}"
             )
         return None
+
+    def _known(self, command: do.Put | do.Stage) -> Already | Staged | None:
+        """What needs no room: the command was done, and its answer lost."""
+        registry = self._service.machine.registry
+        if isinstance(command, do.Put):
+            topic = registry.topics.get(command.topic)
+            return None if topic is None else topic.already(command)
+        part = registry.staging.find(command.source, command.number, command.part)
+        return None if part is None else Staged(already=True)
 
     def observe(self, event: Executed | Changed | LeaderChanged | Mended) -> None:
         if isinstance(event, Changed):

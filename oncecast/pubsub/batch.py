@@ -34,6 +34,7 @@ from oncecast.pubsub.batch_layout import (
     Oversized,
     check,
     open_columns,
+    opened_bytes,
     peek,
     seal,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "check",
     "encode",
     "messages",
+    "opened_bytes",
     "peek",
     "unwrap",
     "values",

@@ -48,6 +48,7 @@ HEADER_BYTES_MAX = 65_535
 
 _HEADER = struct.Struct("<8sHHIqIIIIII")
 HEADER_BYTES = _HEADER.size
+FLAGS_AT = 10
 FRAME_BYTES = HEADER_BYTES + 4  # what a batch has beside its columns
 _RESIDUE = 0x48674BC7  # CRC-32C of anything that is followed by its CRC-32C
 _unpack = _HEADER.unpack_from
@@ -117,6 +118,13 @@ def peek(buffer: Buffer) -> Header:
     if header.magic != MAGIC:
         raise BadBatch("this is no batch: it begins with other bytes; pack it with batch.encode")
     return header
+
+
+def opened_bytes(batch: bytes) -> int:
+    """What a batch that was checked before takes once it is opened."""
+    if not batch[FLAGS_AT] & ZSTD:
+        return len(batch)
+    return FRAME_BYTES + _columns(peek(batch), batch, 0).end
 
 
 def check(buffer: Buffer) -> Header:

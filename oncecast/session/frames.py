@@ -56,8 +56,9 @@ class Fetch(Value):
     A later Fetch replaces an earlier one. One whose `offset` lies between that of the last Fetch of
     this client and epoch and what was sent since renews the credit, and what is under way is not
     sent again. The same `offset` again, or an earlier one, has it sent again from there. Credit
-    counts from `offset`: messages before `offset + messages` and about `bytes` of batches. It is
-    worth a call by itself: the Get of the requirements, with the Ack of the one before (SVC-3).
+    counts from `offset`: messages before `offset + messages` and about `bytes` of batches, as large
+    as they are when opened. It is worth a call by itself: the Get of the requirements, with the Ack
+    of the one before (SVC-3).
     """
 
     topic: str

@@ -139,6 +139,8 @@ class Gateway(Protocol):
 
     def _lead(self, leader: NodeId) -> None:
         if leader == self.me:
+            for client in self._guests:  # who waits here for somebody to lead need not go on
+                self.send(client, self._elsewhere())
             return
         self._calls.clear()
         self._ready.clear()
@@ -320,7 +322,7 @@ class Gateway(Protocol):
             self._tell_gone(flow, found)
             return
         try:
-            chunks = tuple([self._chunk(extent) for extent in extents])
+            chunks, sizes = self._chunks(extents, room)
         except Missing:
             self._unreadable[flow] = None
             return
@@ -329,8 +331,8 @@ class Gateway(Protocol):
             flow.client,
             Delivery(flow.topic, flow.subscription, flow.epoch, chunks, found.suspect_below, end),
         )
-        for chunk in chunks:
-            flow.sent(chunk.offset + chunk.count, len(chunk.batch))
+        for chunk, size in zip(chunks, sizes, strict=True):
+            flow.sent(chunk.offset + chunk.count, size)
         if flow.next < end:
             self._ready[flow] = None
             self._pump_soon()
@@ -342,6 +344,21 @@ class Gateway(Protocol):
             where = (flow.topic, flow.subscription, flow.epoch)
             self.send(flow.client, Delivery(*where, (), found.suspect_below, end))
             flow.sent(end, 0)
+
+    def _chunks(
+        self, extents: tuple[Extent, ...], room: int
+    ) -> tuple[tuple[Chunk, ...], list[int]]:
+        """As many as there is room for when they are opened, which may be a thousand times what
+        they take here; and at least one."""
+        chunks: list[Chunk] = []
+        sizes: list[int] = []
+        for extent in extents:
+            if room <= 0:
+                break
+            chunks.append(self._chunk(extent))
+            sizes.append(batch.opened_bytes(chunks[-1].batch))
+            room -= sizes[-1]
+        return tuple(chunks), sizes
 
     def _chunk(self, extent: Extent) -> Chunk:
         source = self._service.source(extent.place)

@@ -173,7 +173,7 @@ class Reader:
             return False
         messages += new
         self._expected = end
-        self._credit.arrived(end, len(chunk.batch))
+        self._credit.arrived(end, batch.opened_bytes(chunk.batch))
         return True
 
     def _decoded(self, chunk: Chunk, begin: int, end: int, *, redelivered: bool) -> list[Message]:

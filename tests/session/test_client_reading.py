@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from oncecast.pubsub import batch, errors, results
 from oncecast.pubsub import commands as do
-from oncecast.pubsub import errors, results
 from oncecast.pubsub.retention import Policy
 from oncecast.session import credit, reading
-from oncecast.session.frames import Delivery, Fetch, FlowEnded, Look, TopicView, View
+from oncecast.session.frames import Chunk, Delivery, Fetch, FlowEnded, Look, TopicView, View
 from oncecast.session.local import (
     Again,
     Arrived,
@@ -138,6 +138,14 @@ def test_node_is_told_what_came_though_nothing_was_taken() -> None:
     lone.deliver(3, chunk(1, bytes(1000)))
     assert lone.fetch.offset == 2
     assert lone.fetch.bytes <= WINDOW - TOLD_BYTES // 2  # no credit for what is here
+
+
+def test_what_is_compressed_counts_as_large_as_it_is_when_opened() -> None:
+    """SVC-4"""
+    lone = attached(cursor=0)
+    large = batch.encode([bytes(1_000_000)], timestamps=1, zstd=3)
+    lone.deliver(3, Chunk(0, 0, 1, "p", 0, large), Chunk(1, 0, 1, "p", 1, large))
+    assert lone.fetch.bytes < WINDOW - 2_000_000
 
 
 def test_arrivals_say_when_half_of_the_credit_is_gone() -> None:

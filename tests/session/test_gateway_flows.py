@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from oncecast.pubsub import batch, errors
 from oncecast.pubsub import commands as do
-from oncecast.pubsub import errors
 from oncecast.pubsub.retention import Policy
 from oncecast.session.frames import Call, Chunk, Delivery, Fetch, FlowEnded
 from tests.session.desk import (
@@ -233,6 +233,18 @@ def test_a_client_that_is_gone_loses_its_flows_and_nothing_else() -> None:
     desk.leave(ANN)
     assert len(desk.gateway.flows) == 0
     assert values(desk.send(ANN, fetch(epoch, 1))) == LETTERS[1:3]
+
+
+def test_credit_counts_what_a_batch_takes_when_it_is_opened() -> None:
+    """SVC-4: what is well compressed must not fill the memory of who reads it."""
+    desk = Desk()
+    epoch, producer = reading(desk), producing(desk)
+    large = batch.encode([bytes(1_000_000)], timestamps=1, zstd=3)
+    assert len(large) < 1000
+    for sequence in range(9):
+        desk.call(BOB, do.Put("topic", "p", producer, sequence, 1, len(large), 0, large))
+    got = desk.send(ANN, Fetch("topic", "sub", epoch, 0, 0, 100, 2_500_000))
+    assert [len(value) for value in values(got)] == [1_000_000] * 3
 
 
 def test_after_a_restart_everything_is_read_from_disk() -> None:

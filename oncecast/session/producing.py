@@ -124,12 +124,22 @@ class Flow:
         self._opening = False
         if not isinstance(outcome, Opened):
             assert isinstance(outcome, Refusal), f"{outcome} is no answer to an open"
-            self._fail_all(outcome)
+            self._not_opened(outcome)
             return
         self.epoch = outcome.epoch
         self._rebase(outcome)
         self._window = WINDOW_BATCHES
         self._rewind(self.settled)
+
+    def _not_opened(self, why: AnyRefusal) -> None:
+        """Whoever waits can decide. But of what an earlier life has left nobody else knows: it is
+        kept, with all that is behind it, and tried again."""
+        first = next(iter(self.unsettled.values()))
+        if first.ticket:
+            self._fail_all(why)
+        else:
+            self._patience.pause()
+            self._patience.attempts += 1
 
     def _rebase(self, opened: Opened) -> None:
         """Find out which sequence our next number has."""
@@ -254,12 +264,17 @@ class Flow:
         self._reopen()
 
     def _fail_all(self, why: AnyRefusal) -> None:
-        """A newer life goes by our name, or the node will not have us: all who wait are told."""
+        """A newer life goes by our name, or the node will not have us: all who wait are told. But
+        what a fenced client has on disk stays there for the next life with these books."""
+        kept = self._session.durable and isinstance(why, Fenced)
         if isinstance(why, Fenced):
             self.failed = why
         for outgoing in list(self.unsettled.values()):
             self._session.emit(NotStored(outgoing.ticket, why), after=0)
-            self._settle(outgoing)
+            if kept:
+                self._unknow(outgoing)
+            else:
+                self._settle(outgoing)
         self.epoch = 0
 
     # -- time --
@@ -268,8 +283,11 @@ class Flow:
         self._probe()
 
     def tick(self, now: float) -> None:
-        if self.unsettled and self.epoch and self._patience.over(now):
-            self._probe()
+        if self.unsettled and self._patience.over(now):
+            if self.epoch:
+                self._probe()
+            else:
+                self.go_on()
 
     def _probe(self) -> None:
         """Nothing is heard: send the first again, and the rest once that is answered."""

@@ -261,6 +261,38 @@ def test_outbox_is_put_whole_where_our_books_are_not_known() -> None:
     assert commands(lone) == [put(50, 2, B, epoch=8)]
 
 
+def test_outbox_of_an_earlier_life_outlasts_a_refused_open() -> None:
+    """SVC-2 SVC-7: nobody who put it is here to put it again."""
+    queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued)
+    lone.ask(Produce(1, "t", 1, C))
+    for _ in range(3):
+        assert lone.answer(opens(lone), errors.TooMany("topics", 1)).told == []
+        lone.wait(9.0)
+    lone.answer(opens(lone), opening(8, 41, 3))
+    assert commands(lone) == [put(41, 2, B, epoch=8), put(43, 1, C, epoch=8)]
+
+
+def test_outbox_of_a_fenced_client_is_there_for_its_next_life() -> None:
+    """SVC-2 SVC-8"""
+    lone = opened(40, durable=True)
+    why = errors.Fenced(9)
+    assert lone.answer(lone.call, why).told == [NotStored(1, why)]
+    assert lone.ask(Produce(2, "t", 2, B)).told == [NotStored(2, why)]
+    lone.ask(Finish(9, forget=False))
+    (taken,) = [each for each in lone.outputs if isinstance(each, Snapshot)]
+    next_life = Lone(durable=True, life="next").start(taken.state)
+    next_life.answer(next_life.call, opening(10, 50, 1, mine=(40, 40)))
+    assert commands(next_life) == [put(50, 1, A, epoch=10)]
+
+
+def opens(lone: Lone) -> Call:
+    """The only call that waits for its answer."""
+    (call,) = [each.message for each in lone.session.calls._waiting.values()]
+    assert isinstance(call, Call)
+    return call
+
+
 def test_next_life_puts_its_outbox_to_a_topic_that_was_made_anew() -> None:
     """SVC-2"""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]

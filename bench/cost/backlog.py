@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
 from typing import Any
-from unittest.mock import patch
 
 import oncecast
 from bench.cost.node import ROUNDS, VALUE, Figure, Found, Node, most, node
 from bench.peers.ours import get_all, put_all
-from bench.peers.peer import MANY, say
-from oncecast.client import putting
+from bench.peers.peer import say
 from oncecast.runtime.network import run
 
 WINDOWS = 20  # a backlog is put in so many parts, the last ROUNDS in turn with an empty node
+CLIENTS = 50
 COLLECTED = 60.0  # seconds that collection may take
 # Twice what a node writes between snapshots, and a segment that is allocated ahead.
 DISK_MB = 3 * 67.2
@@ -43,23 +42,30 @@ async def slow_subscriber(address: str, topic: str) -> AsyncIterator[None]:
             await reading.close(ack=False)
 
 
-Putting = Callable[[oncecast.Client, int], Coroutine[Any, Any, None]]
+Putting = Callable[[list[oncecast.Client], int], Coroutine[Any, Any, None]]
 
 
-async def put_bulk(client: oncecast.Client, count: int) -> None:
-    await put_all(client, "topic", [VALUE] * count)
+async def put_bulk(clients: list[oncecast.Client], count: int) -> None:
+    await put_all(clients[0], "topic", [VALUE] * count)
 
 
-async def put_single(client: oncecast.Client, count: int) -> None:
-    with patch.object(putting, "CUT_BYTES", 0):  # a batch is full with its first message
-        for _ in range(count // MANY):
-            await put_all(client, "topic", [VALUE] * MANY)
+async def put_single(clients: list[oncecast.Client], count: int) -> None:
+    """Each client waits until its message is stored before it puts the next: none share a batch."""
+
+    async def work(client: oncecast.Client) -> None:
+        for _ in range(count // len(clients)):
+            await client.put("topic", VALUE)
+
+    await asyncio.gather(*map(work, clients))
 
 
 async def put_rate(put: Putting, address: str, count: int) -> float:
-    async with slow_subscriber(address, "topic"), oncecast.connect(address) as client:
+    async with slow_subscriber(address, "topic"), AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(oncecast.connect(address)) for _ in range(CLIENTS)
+        ]
         began = perf_counter()
-        await put(client, count)
+        await put(clients, count)
         return count / (perf_counter() - began)
 
 
@@ -90,11 +96,11 @@ def backlog(name: str, put: Putting, total: int, root: Path) -> Found:
         ratio = median(ratios)
         spread = f"put rate beside an empty node's ({min(ratios):.2f} to {max(ratios):.2f})"
         yield Figure(f"{name}: {spread}", ratio, "", ">= 0.8", ratio >= 0.8)
-        yield from collection(name, full, total)
+        yield from collection(name, full)
         yield from restart(name, full)
 
 
-def collection(name: str, full: Node, total: int) -> Found:
+def collection(name: str, full: Node) -> Found:
     before = full.disk_mb()
 
     async def read() -> float:
@@ -109,7 +115,7 @@ def collection(name: str, full: Node, total: int) -> Found:
     say(f"{name}: all read, {rate:,.0f}/s")
     until = monotonic() + COLLECTED
     after = full.disk_mb()
-    while after > 0.2 * before and monotonic() < until:
+    while after > DISK_MB and monotonic() < until:
         run(asyncio.sleep(0.2))
         after = full.disk_mb()
     yield Figure(f"{name}: rate of reading it all", rate, "msg/s")

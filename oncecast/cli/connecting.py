@@ -42,6 +42,7 @@ STATUS = {
     "no-such-topic": exits.NOT_FOUND,
     "not-subscribed": exits.NOT_FOUND,
     "timed-out": exits.EMPTY,
+    "no-quorum": exits.NO_QUORUM,
     "fenced": exits.NOT_ALLOWED,
     "name-in-use": exits.NOT_ALLOWED,
 }
@@ -53,7 +54,9 @@ STATUS = {
 def add_connection(parser: argparse.ArgumentParser) -> None:
     """Which node, and how to reach it."""
     parser.add_argument(
-        "--server", metavar="HOST:PORT", help=f"the node (ONCECAST_SERVER, or {SERVER})"
+        "--server",
+        metavar="HOST:PORT",
+        help=f"the node, or several with commas (ONCECAST_SERVER, or {SERVER})",
     )
     parser.add_argument(
         "--cluster", type=unicode, default="oncecast", help="the node's (%(default)s)"
@@ -153,11 +156,17 @@ def moved(asked: Start, cursor: int) -> str:
 
 def talk(arguments: argparse.Namespace, work: Work) -> int:
     """Run `work` with a client; what goes wrong is complained about in one line."""
+    from oncecast.client.errors import NoQuorum, TimedOut
     from oncecast.runtime.network import run
 
     async def connected() -> int:
         async with client_of(arguments) as client:
-            return await work(client, arguments)
+            try:
+                return await work(client, arguments)
+            except TimedOut as late:
+                if client.led:
+                    raise
+                raise NoQuorum("no answer in time, and no node leads the group") from late
 
     try:
         return run(connected())
@@ -171,7 +180,8 @@ def client_of(arguments: argparse.Namespace, **options: Any) -> Client:
     from oncecast.runtime.tls import Tls
 
     server = arguments.server or os.environ.get("ONCECAST_SERVER") or SERVER
-    split(server)
+    for each in server.split(","):
+        split(each.strip())
     if arguments.tls:
         certificate, key, ca = arguments.tls
         options["tls"] = Tls.from_files(certificate=certificate, key=key, ca=ca)

@@ -27,7 +27,7 @@ from oncecast.client.subscription import Subscription as AsyncSubscription
 from oncecast.pubsub.batch import Message
 from oncecast.pubsub.commands import Start
 from oncecast.pubsub.retention import DEFAULT, Policy
-from oncecast.session.frames import TopicView, View
+from oncecast.session.frames import GroupView, TopicView, View
 
 T = TypeVar("T")
 NEW = asynchronous.NEW
@@ -197,6 +197,18 @@ class Client:
 
     def topics(self, prefix: str = "") -> Iterator[TopicView]:
         return iter(self._call(_all(self._client, prefix)))
+
+    def group(self) -> GroupView:
+        return self._call(self._client.group())
+
+    def add_replica(self, node: str) -> GroupView:
+        return self._call(self._client.add_replica(node))
+
+    def remove_replica(self, node: str) -> GroupView:
+        return self._call(self._client.remove_replica(node))
+
+    def transfer_leader(self, node: str) -> GroupView:
+        return self._call(self._client.transfer_leader(node))
 
     def ping(self) -> View:
         return self._call(self._client.ping())

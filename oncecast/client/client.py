@@ -44,12 +44,13 @@ from oncecast.pubsub import errors as refusals
 from oncecast.pubsub.batch import Message
 from oncecast.pubsub.limits import is_name
 from oncecast.pubsub.retention import DEFAULT, Policy
+from oncecast.replication.events import Change, HandOver
 from oncecast.runtime.addresses import split
 from oncecast.runtime.errors import BadAddress
 from oncecast.runtime.tls import Tls
 from oncecast.session import local
 from oncecast.session.client import ClientSession
-from oncecast.session.frames import ClientCommand, TopicView, View
+from oncecast.session.frames import ClientCommand, GroupView, TopicView, View
 
 __all__ = ["EARLIEST", "NEW", "Client", "connect", "from_offset", "from_time"]
 
@@ -340,6 +341,35 @@ class Client:
                 yield each
                 after = each.name
             more = view.more
+
+    # -- the group of nodes --
+
+    async def group(self) -> GroupView:
+        """The replicas, as the node sees them that this client talks to; it need not lead."""
+        return await self._govern(None)
+
+    async def add_replica(self, node: str) -> GroupView:
+        """Take in a node that waits for a place; return when it has one."""
+        return await self._govern(Change(add=NodeId(node)))
+
+    async def remove_replica(self, node: str) -> GroupView:
+        """Let a node go; return when it has no say any more."""
+        return await self._govern(Change(remove=NodeId(node)))
+
+    async def transfer_leader(self, node: str) -> GroupView:
+        """Return when this node leads."""
+        return await self._govern(HandOver(NodeId(node)))
+
+    async def _govern(self, wish: Change | HandOver | None) -> GroupView:
+        view: GroupView = await self.finished(
+            lambda ticket: local.Group(ticket, wish, self._timeout), None
+        )
+        return view
+
+    @property
+    def led(self) -> bool:
+        """Whether the nodes have a leader, as far as this client has heard."""
+        return self._session.whereabouts.led
 
     async def ping(self) -> View:
         """Who is there: the node's address and version."""

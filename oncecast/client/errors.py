@@ -7,7 +7,7 @@ OncecastError
 ├── NameInUse · Fenced                               somebody else goes by this name
 ├── OutOfRange · MessagesLost                        an offset that is not kept
 ├── NotStaged · BadBatch
-├── Overloaded · TimedOut                            later, perhaps
+├── Overloaded · TimedOut · NoQuorum                 later, perhaps
 ├── NotConnected · Closed                            there is no session
 └── StateUnusable                                    the state directory
 
@@ -126,6 +126,13 @@ class TimedOut(OncecastError, TimeoutError):
     remedy = "try again, or give it more time"
 
 
+class NoQuorum(TimedOut):
+    """As TimedOut, and the nodes say why: nobody leads them, because too few are there."""
+
+    code = "no-quorum"
+    remedy = "start more nodes of the group; more than half of them must be there"
+
+
 class NotConnected(OncecastError, ConnectionError):
     code = "not-connected"
 
@@ -163,5 +170,6 @@ BY_REFUSAL: dict[type[refusals.Refusal], type[OncecastError]] = {
 def raised(refused: refusals.Refusal | NoAnswer) -> OncecastError:
     """The exception for what a session was refused."""
     if isinstance(refused, NoAnswer):
-        return TimedOut(f"no answer within {refused.seconds:g} s")
+        late = TimedOut if refused.led else NoQuorum
+        return late(f"no answer within {refused.seconds:g} s")
     return BY_REFUSAL[type(refused)](refused.text)

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 from oncecast.kernel.protocol import Value
 from oncecast.pubsub.commands import Stage
 from oncecast.pubsub.errors import Overloaded
-from oncecast.session.frames import Answer, Call, ClientCommand, Look, View
+from oncecast.session.frames import (
+    Answer,
+    Call,
+    ClientCommand,
+    Govern,
+    GroupView,
+    Look,
+    LookGroup,
+    View,
+)
 from oncecast.session.local import NEVER, NoAnswer, Outcome
 from oncecast.session.patience import Patience
 
@@ -20,7 +29,6 @@ if TYPE_CHECKING:
     from oncecast.session.client import ClientSession
 
 Then = Callable[[Outcome], None]
-ThenView = Callable[[View | NoAnswer], None]
 
 
 class Waiting:
@@ -44,6 +52,10 @@ class Calls:
         # Unlike those of any earlier life, whose answers may still be under way.
         self._last = session.rng.getrandbits(48)
 
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._waiting)
+
     def new_id(self) -> int:
         self._last += 1
         return self._last
@@ -52,7 +64,9 @@ class Calls:
         id_ = self.new_id()
         self._begin(id_, Call(id_, command), then, timeout)
 
-    def look(self, look: Look, then: ThenView, timeout: float = NEVER) -> None:
+    def look(
+        self, look: Look | LookGroup | Govern, then: Callable[..., None], timeout: float = NEVER
+    ) -> None:
         self._begin(look.id, look, then, timeout)
 
     def _begin(self, id_: int, message: Value, then: Callable[..., None], timeout: float) -> None:
@@ -62,7 +76,7 @@ class Calls:
     def answered(self, answer: Answer) -> bool:
         """Whether it was one of these calls."""
         waiting = self._waiting.get(answer.id)
-        if waiting is None or not isinstance(waiting.message, Call):
+        if waiting is None or not isinstance(waiting.message, Call | Govern):
             return False
         if isinstance(answer.result, Overloaded):
             waiting.refusal = answer.result
@@ -72,9 +86,9 @@ class Calls:
         waiting.then(answer.result)
         return True
 
-    def shown(self, view: View) -> None:
+    def shown(self, view: View | GroupView) -> None:
         waiting = self._waiting.get(view.id)
-        if waiting is not None and isinstance(waiting.message, Look):
+        if waiting is not None and not isinstance(waiting.message, Call):
             del self._waiting[view.id]
             waiting.then(view)
 
@@ -87,10 +101,12 @@ class Calls:
         for id_, waiting in list(self._waiting.items()):
             if now >= waiting.deadline:
                 del self._waiting[id_]
-                waiting.then(waiting.refusal or NoAnswer(waiting.timeout))
+                led = self._session.whereabouts.led
+                waiting.then(waiting.refusal or NoAnswer(waiting.timeout, led))
             elif waiting.patience.over(now):
                 waiting.patience.attempts += 1
                 self._send(waiting)
+                self._session.whereabouts.unanswered()
             else:
                 self._session.due(waiting.deadline)
 

@@ -1,10 +1,9 @@
 """The client's side of the session with a node; pure, so simulator and network run it alike.
 
-It keeps one link, to the node that leads; a node that does not says who does, and one that is gone
-is replaced by the next that is known. Over the link go calls (`calls`), batches of each topic
-(`producing`) and flows of deliveries (`reading`); what the link or the node loses is sent again,
-and what comes twice is dropped. With a journal it writes its outbox down before it sends, and the
-next life of the client goes on from there.
+It keeps one link, to the node that leads (`whereabouts`). Over the link go calls (`calls`), batches
+of each topic (`producing`) and flows of deliveries (`reading`); what the link or the node loses is
+sent again, and what comes twice is dropped. With a journal it writes its outbox down before it
+sends, and the next life of the client goes on from there.
 
     life      text that no other process will ever choose: tells a repetition from a newcomer
     producer  the durable name under which it puts
@@ -19,24 +18,29 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.pubsub.errors import NotSubscribed, Overloaded
 from oncecast.session import local
 from oncecast.session.calls import Calls
-from oncecast.session.frames import Answer, Delivery, Elsewhere, FlowEnded, Look, View
+from oncecast.session.frames import (
+    Answer,
+    Delivery,
+    Elsewhere,
+    FlowEnded,
+    Govern,
+    GroupView,
+    Look,
+    LookGroup,
+    View,
+)
 from oncecast.session.outbox import Based, Outgoing, Queued, Settled
 from oncecast.session.producing import Flow
 from oncecast.session.reading import Reader
+from oncecast.session.whereabouts import AskAround, Redial, Whereabouts
 
 READ_AHEAD = 16_384  # messages of a subscription that wait at the client
-REDIAL = 0.1
-NODES_MAX = 64  # that it remembers
 TIDY_AFTER = 0.5  # when all is settled for so long, that is written down
 OUTBOX_BYTES = 4 * 1024 * 1024  # written, before the settled part of it is given back
 
 
 class Tick(Value):
     """Something is due."""
-
-
-class Redial(Value):
-    pass
 
 
 class Named(Value):
@@ -55,8 +59,8 @@ class ClientState(Value):
 class ClientSession(Protocol):
     name = "client"
     Request = local.Request
-    Message = Answer | Delivery | FlowEnded | View | Elsewhere
-    Timer = Tick | Redial
+    Message = Answer | Delivery | FlowEnded | View | Elsewhere | GroupView
+    Timer = Tick | Redial | AskAround
     Record = Named | Queued | Based | Settled
     State = ClientState
 
@@ -77,7 +81,8 @@ class ClientSession(Protocol):
         self.node, self.producer, self.life, self.durable = node, producer, life, durable
         self.books = life if durable else ""  # of the first life, for all that come after it
         self.nodes = tuple(dict.fromkeys((node, *others)))
-        self._strays = 0  # times that it was sent on, since somebody has answered
+        self.whereabouts = Whereabouts(self)
+        self.heard = 0.0  # when the node has said something
         self.moved: Callable[[], int] | None = None  # bytes over its links so far, both ways
         self.restored = False  # there was an earlier life
         self.calls = Calls(self)
@@ -121,6 +126,8 @@ class ClientSession(Protocol):
                 self.calls.do(command, lambda outcome: self._finished(ticket, outcome), timeout)
             case local.Show():
                 self._show(request)
+            case local.Group():
+                self._show_group(request)
             case local.Read(topic, subscription, start_at):
                 key = (topic, subscription)
                 assert key not in self.readers, f"{key} is being read"
@@ -153,13 +160,21 @@ class ClientSession(Protocol):
                 reader.leave(request)
 
     def receive(
-        self, sender: NodeId, message: Answer | Delivery | FlowEnded | View | Elsewhere
+        self,
+        sender: NodeId,
+        message: Answer | Delivery | FlowEnded | View | Elsewhere | GroupView,
     ) -> None:
+        if sender == self.node:
+            self.heard = self.now
         if isinstance(message, Elsewhere):
-            if sender == self.node:
-                self._go_elsewhere(message)
+            self.whereabouts.told(sender, message)
             return
-        self._strays = 0
+        if isinstance(message, GroupView):
+            self.whereabouts.seen(message)
+            self.calls.shown(message)
+            return
+        if self.whereabouts.astray:
+            self.whereabouts.found()
         match message:
             case Answer(id_, result):
                 outgoing = self.flying.get(id_)
@@ -178,43 +193,29 @@ class ClientSession(Protocol):
             case View():
                 self.calls.shown(message)
 
-    # -- where the leader is --
-
     def down(self, peer: NodeId) -> None:
         if peer == self.node:
-            self._move_to(self._next_node())
+            self.whereabouts.gone(peer)
 
-    def _go_elsewhere(self, told: Elsewhere) -> None:
-        known = (*told.nodes, *self.nodes)
-        self.nodes = tuple(dict.fromkeys(map(NodeId, known)))[:NODES_MAX]
-        self._move_to(NodeId(told.leader) if told.leader else self._next_node())
-
-    def _next_node(self) -> NodeId:
-        at = self.nodes.index(self.node) if self.node in self.nodes else -1
-        return self.nodes[(at + 1) % len(self.nodes)]
-
-    def _move_to(self, node: NodeId) -> None:
-        """At once if somebody says so; those who are sent from one to the other take their time."""
-        if node != self.node:
-            self.unwatch(self.node)
-            self.node = node
-        self._strays += 1
-        pause = REDIAL * min(self._strays - 1, 4)
-        self.later(self.rng.uniform(0.0, pause or REDIAL / 10), Redial())
-
-    def timeout(self, timer: Tick | Redial) -> None:
-        if isinstance(timer, Redial):
-            self._redial()
-        else:
+    def timeout(self, timer: Tick | Redial | AskAround) -> None:
+        if isinstance(timer, Tick):
             self._tick()
+        else:
+            self.whereabouts.timeout(timer)
 
-    def _redial(self) -> None:
+    def redial(self) -> None:
+        """Ask the node that leads now for all that was asked for."""
         self.watch(self.node)
         self.calls.resend()
         for flow in self.flows.values():
             flow.link_lost()
         for reader in self.readers.values():
             reader.link_lost()
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is owed an answer."""
+        return bool(self.calls or self.flying)
 
     def _tick(self) -> None:
         self._alarm = local.NEVER
@@ -243,6 +244,17 @@ class ClientSession(Protocol):
         where = (show.topic, show.prefix, show.after, show.limit)
         look = Look(self.calls.new_id(), *where, show.subscriptions)
         self.calls.look(look, shown, show.timeout)
+
+    def _show_group(self, group: local.Group) -> None:
+        def shown(outcome: GroupView | local.Outcome) -> None:
+            if isinstance(outcome, GroupView):
+                self.emit(local.Shown(group.ticket, outcome), after=0)
+            else:
+                self._finished(group.ticket, outcome)
+
+        id_ = self.calls.new_id()
+        question = LookGroup(id_) if group.wish is None else Govern(id_, group.wish)
+        self.calls.look(question, shown, group.timeout)
 
     def _finish(self, finish: local.Finish) -> None:
         farewells = [flow.farewell() for flow in self.flows.values()] if finish.forget else []

@@ -3,7 +3,7 @@
 A `ticket` is a number of the library's own choice that comes back with the outcome. A reading is
 named by its topic and subscription.
 
-    library → session    Do, Show · Produce · Read, Want, Settle, Again, Move, Leave · Finish
+    library → session    Do, Show, Group · Produce · Read, Want, Settle, Again, Move, Leave · Finish
     session → library    Finished, Shown · Stored, NotStored · Positioned, Arrived, Skipped, Ended
 """
 
@@ -14,7 +14,8 @@ from oncecast.pubsub.batch import Message
 from oncecast.pubsub.commands import Start
 from oncecast.pubsub.errors import AnyRefusal
 from oncecast.pubsub.results import Done
-from oncecast.session.frames import ClientCommand, View
+from oncecast.replication.events import Change, HandOver
+from oncecast.session.frames import ClientCommand, GroupView, View
 
 NEVER = float("inf")
 
@@ -23,6 +24,7 @@ class NoAnswer(Value):
     """The time for a call was over before its answer came: whether it was done is not known."""
 
     seconds: float
+    led: bool = True  # as far as is known: a group without a leader answers nobody
 
 
 Outcome = Done | AnyRefusal | NoAnswer
@@ -47,6 +49,14 @@ class Show(Value):
     timeout: float = NEVER
 
 
+class Group(Value):
+    """Show the replica group, or have a wish come true and show it then."""
+
+    ticket: int
+    wish: Change | HandOver | None = None
+    timeout: float = NEVER
+
+
 class Finished(Value):
     ticket: int
     outcome: Outcome
@@ -54,7 +64,7 @@ class Finished(Value):
 
 class Shown(Value):
     ticket: int
-    view: View
+    view: View | GroupView
 
 
 # Putting.
@@ -198,4 +208,4 @@ class AllDone(Value):
     ticket: int
 
 
-Request = Do | Show | Produce | Read | Want | Settle | Again | Move | Leave | Finish
+Request = Do | Show | Group | Produce | Read | Want | Settle | Again | Move | Leave | Finish

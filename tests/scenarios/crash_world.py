@@ -240,7 +240,7 @@ class CrashWorld(World):
         raise Died(who, point)
 
     def _twin(self, app: App) -> None:
-        name = f"twin of {app.me.removeprefix('client/')} {len(self.apps)}"
+        name = f"twin {len(self.hit)} of {app.me.removeprefix('client/')}"
 
         def begin() -> None:
             if isinstance(app, Bookkeeper):
@@ -251,11 +251,6 @@ class CrashWorld(World):
                 Publisher(self, name, app.total, durable=True, name=app.name)
 
         self.sim.call(0.0, begin)
-
-    def _fenced(self, value: bytes) -> bool:
-        """What two with one name had not been told is stored, neither can know."""
-        producer = self.apps[NodeId(value.decode().rsplit("/", 1)[0])].name
-        return [app.name for app in self.apps.values()].count(producer) > 1
 
     # -- replies --
 

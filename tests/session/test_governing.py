@@ -1,0 +1,191 @@
+"""Any node shows its group; the leader changes it, and says no where that would end it."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.kernel.protocol import Ask, Emit, NodeId, Send, Value, Watch
+from oncecast.pubsub.errors import InvalidArgument, Overloaded
+from oncecast.replication.events import (
+    Added,
+    Change,
+    HandOver,
+    LeaderChanged,
+    Mended,
+    Removed,
+    Suspected,
+)
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Config, Member
+from oncecast.replication.seats import Offered
+from oncecast.session.frames import Answer, Elsewhere, Govern, GroupView, LookGroup, MemberView
+from oncecast.session.governing import PENDING_MAX, Governor, News, has_quorum, role_of
+
+A, B, C, D = map(NodeId, "abcd")
+ANN = NodeId("client/ann")
+
+
+def governor(leader: NodeId = A, members: str = "abc", silent: str = "") -> Governor:
+    """Of node a."""
+    group = Paxos(A, Random(0), life=1)
+    lives = {"a": 1, "b": 2, "c": 3, "d": 4}
+    made = tuple(Member(NodeId(each), lives[each]) for each in members)
+    group.memberships.start(0, Config(5, made, 3))
+    group.leader, group.applied = leader, 40
+    group.silent.update(dict.fromkeys(map(NodeId, silent)))
+    group.reported[B] = 39
+    return Governor(A, Random(0), group=group)
+
+
+def answered(made: Governor, message: LookGroup | Govern) -> Value:
+    made.drain()
+    made.receive(ANN, message)
+    (send,) = [each for each in made.drain() if isinstance(each, Send)]
+    assert send.to == ANN
+    return send.message
+
+
+def refused(made: Governor, wish: Change | HandOver) -> str:
+    answer = answered(made, Govern(7, wish))
+    assert isinstance(answer, Answer)
+    assert isinstance(answer.result, InvalidArgument)
+    return answer.result.fact
+
+
+def test_a_leader_shows_what_it_knows_of_all() -> None:
+    """REP-3"""
+    made = governor(silent="c")
+    made.group.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    assert answered(made, LookGroup(3)) == GroupView(
+        id=3,
+        node="a",
+        leader="a",
+        quorum=False,
+        version=5,
+        size=3,
+        applied=40,
+        members=(
+            MemberView("a", 1, 40, False),
+            MemberView("b", 2, 39, False),
+            MemberView("c", 3, -1, True),
+        ),
+        offers=("d",),
+    )
+
+
+def test_another_one_shows_what_it_knows_too() -> None:
+    seen = answered(governor(leader=B, silent="c"), LookGroup(3))
+    assert isinstance(seen, GroupView)
+    assert (seen.node, seen.leader, seen.offers) == ("a", "b", ())
+    assert [(each.applied, each.silent) for each in seen.members] == [
+        (40, False),
+        (-1, False),
+        (-1, False),
+    ]
+
+
+def test_there_is_a_quorum_as_long_as_a_leader_is_heard() -> None:
+    group = governor(leader=B).group
+    group.heard = 10.0
+    assert has_quorum(group, 12.0)
+    assert not has_quorum(group, 13.0)
+    group.leader = NodeId("")
+    assert not has_quorum(group, 10.0)
+
+
+def test_roles_have_names() -> None:
+    assert role_of(governor().group) == "leader"
+    assert role_of(governor(leader=B).group) == "replica"
+    assert role_of(governor(leader=B, members="bc").group) == "joining"
+
+
+def test_who_does_not_lead_sends_elsewhere() -> None:
+    wish = Govern(7, HandOver(B))
+    assert answered(governor(leader=B), wish) == Elsewhere("b", ("a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("wish", "silent", "event", "asked"),
+    [
+        (Change(add=D), "", Added(D), Change(add=D, size=4)),
+        (Change(remove=C), "", Removed(C), Change(remove=C, size=2)),
+        (Change(remove=C), "c", Removed(C), Change(remove=C, size=3)),
+        (Change(add=D, remove=B), "c", Removed(B), Change(add=D, remove=B, size=3)),
+    ],
+)
+def test_a_change_is_asked_for_once_and_answered_when_it_is_so(
+    wish: Change, silent: str, event: Value, asked: Change
+) -> None:
+    """REP-4"""
+    made = governor(silent=silent)
+    made.group.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    made.receive(ANN, Govern(7, wish))
+    assert made.drain() == [Watch(ANN), Ask(asked)]
+    made.receive(ANN, Govern(7, wish))
+    assert made.drain() == []
+    made.observe(Suspected(B, True))
+    assert [each for each in made.drain() if isinstance(each, Send)] == []
+
+    members = [each for each in made.group.config.members if each.node != wish.remove]
+    members += [Member(D, 4)] if wish.add else []
+    made.group.memberships.decided(41, Config(6, tuple(members), asked.size))
+    made.observe(event)  # type: ignore[arg-type]
+    (send,) = [each for each in made.drain() if isinstance(each, Send)]
+    assert isinstance(send.message, GroupView)
+    assert (send.to, send.message.id, send.message.version) == (ANN, 7, 6)
+
+
+def test_who_asked_a_leader_that_resigns_is_sent_to_the_next() -> None:
+    made = governor()
+    made.receive(ANN, Govern(7, HandOver(B)))
+    assert made.drain() == [Watch(ANN), Ask(HandOver(B))]
+    made.group.leader = NodeId("")
+    made.observe(LeaderChanged(NodeId("")))
+    assert Send(ANN, Elsewhere("", ("a", "b", "c")), 0) in made.drain()
+    made.group.leader = B
+    made.observe(LeaderChanged(B))
+    assert [each for each in made.drain() if isinstance(each, Send)] == []
+
+
+def test_what_is_so_already_is_answered_at_once() -> None:
+    for wish in (HandOver(A), Change(add=B), Change(remove=D)):
+        assert isinstance(answered(governor(), Govern(7, wish)), GroupView)
+
+
+def test_what_would_do_harm_is_refused_with_the_remedy() -> None:
+    """REP-4"""
+    assert "has not offered itself; start it with --join a" in refused(governor(), Change(add=D))
+    assert "is the only replica" in refused(governor(members="a"), Change(remove=A))
+    assert "only 1 of 2 replicas would be there" in refused(governor(silent="c"), Change(remove=B))
+    assert "is no replica of this group; choose one of a, b, c" in refused(governor(), HandOver(D))
+    assert "is silent" in refused(governor(silent="b"), HandOver(B))
+
+
+def test_wishes_are_bounded_and_go_with_who_had_them() -> None:
+    made = governor()
+    for number in range(PENDING_MAX):
+        made.receive(ANN, Govern(number, HandOver(B)))
+    answer = answered(made, Govern(PENDING_MAX, HandOver(B)))
+    assert answer == Answer(PENDING_MAX, Overloaded("changes of the group"))
+    made.down(ANN)
+    made.receive(ANN, Govern(PENDING_MAX, HandOver(B)))
+    assert Ask(HandOver(B)) in made.drain()
+
+
+def test_what_happens_to_the_group_is_news() -> None:
+    """REP-3"""
+    made = governor()
+    for event in (LeaderChanged(B), Added(D), Removed(C), Suspected(B, True), Suspected(B, False)):
+        made.observe(event)
+    made.observe(Mended(3))
+    assert [each.event for each in made.drain() if isinstance(each, Emit)] == [
+        News("leader", "b"),
+        News("added", "d"),
+        News("removed", "c"),
+        News("suspected", "b"),
+        News("heard_again", "b"),
+        News("refilled"),
+    ]
+    assert made.elections == 1

@@ -42,7 +42,7 @@ class Client:
         self._make = make
         self._portal: Portal | None = None
         self._context: AbstractAsyncContextManager[asynchronous.Client]
-        self._client: asynchronous.Client
+        self._inner: asynchronous.Client
         self._gathering: Gathering
 
     # -- life --
@@ -51,11 +51,11 @@ class Client:
         portal = Portal()
         try:
             self._context = self._make()
-            self._client = portal.call(_enter(self._context))
+            self._inner = portal.call(_enter(self._context))
         except BaseException:
             portal.stop()
             raise
-        self._gathering = Gathering(portal, self._client.putting)
+        self._gathering = Gathering(portal, self._inner.putting)
         self._portal = portal
         return self
 
@@ -75,7 +75,7 @@ class Client:
 
     async def _leave(self, *reason: Any) -> None:
         try:
-            await self._gathering.all_put(self._client.patience(None))
+            await self._gathering.all_put(self._inner.patience(None))
         finally:
             await self._context.__aexit__(*reason)
 
@@ -84,6 +84,11 @@ class Client:
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return call(self._portal, work)
+
+    @property
+    def _client(self) -> asynchronous.Client:
+        check_open(self._portal)
+        return self._inner
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -73,6 +73,8 @@ class Client:
         cluster: str = "oncecast",
         zstd: int | None = None,  # level to compress batches with
     ) -> None:
+        if name is not None and not is_name(name):
+            raise raised(refusals.InvalidName("client"))
         try:
             addresses = [each.strip() for each in address.split(",")]
             for each in addresses:
@@ -89,10 +91,11 @@ class Client:
         self.putting: Putting
         self._tickets = Tickets()
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self._leaving: dict[tuple[str, str], asyncio.Future[None]] = {}  # done when they have left
         self._passing: dict[str, None] = {}  # topics of subscriptions that end with this client
         self._running = False
         self._closed: OncecastError | None = Closed(
-            "the client is not open: use it in `async with`"
+            "the client is not open", "use it in `async with`, or await it"
         )
 
     # -- life --
@@ -100,13 +103,21 @@ class Client:
     @property
     def name(self) -> str:
         """The name that it brought, or was given (SVC-8)."""
+        if not hasattr(self, "_session"):
+            self._check_open()
         return self._session.producer
 
     @property
     def durable_name(self) -> bool:
         return self._given is not None or self._state_path is not None
 
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Opens it as `async with` does; whoever awaits it closes it."""
+        return self.__aenter__().__await__()
+
     async def __aenter__(self) -> Self:
+        if self._running:
+            return self
         self.loop = asyncio.get_running_loop()
         me = NodeId(f"client/{secrets.token_hex(8)}")
         self._session = ClientSession(
@@ -141,6 +152,7 @@ class Client:
                 runtime.send_now,
                 busy=lambda: self._session.busy,
                 zstd=self._zstd,
+                left=self._session.unsettled,
             )
             self._handlers = self._events()
             await self._runtime.__aenter__()
@@ -162,32 +174,51 @@ class Client:
         await self.close(ack=kind is None)
 
     async def close(self, *, ack: bool = True) -> None:
-        """Store what was put, end the subscriptions, and go; `ack` as in `Subscription.close`."""
+        """Store what was put, end the subscriptions, and go; `ack` as in `Subscription.close`.
+
+        What is not done within the client's `timeout` is left undone, and raised.
+        """
         if not self._running:
             return
         self._running = False
-        failure: OncecastError | None = None
-        if self._closed is None:
-            try:
-                await self._leave(ack)
-            except OncecastError as error:
-                failure = error
-        self._break(self._closed or Closed("the client is closed"))
         try:
-            await self._runtime.__aexit__(None, None, None)
+            if self._closed is None:
+                await self._leave_in_time(ack)
         finally:
-            self._close_state()
-        if failure is not None:
-            raise failure
+            self._break(self._closed or Closed("the client is closed"))
+            try:
+                await self._runtime.__aexit__(None, None, None)
+            finally:
+                self._close_state()
+
+    async def _leave_in_time(self, ack: bool) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._leave(ack)
+        except OncecastError:
+            raise
+        except TimeoutError:
+            where = "lost" if self._state_path is None else "in the state directory"
+            remedy = f"what was put and is not stored is {where}" if self.putting.left else ""
+            fact = f"the client is closed, but not all was done within {self._timeout:g} s"
+            raise self.putting.late(fact, remedy or "the node does not answer") from None
 
     async def _leave(self, ack: bool) -> None:
-        await self.putting.flush(self._timeout)
-        for subscription in list(self._subscriptions.values()):
-            await subscription.close(ack=ack)
-        for topic in self._passing:
-            await self.unsubscribe(topic)
+        """Every step is taken, whatever became of those before; the first failure is raised."""
+        failures: list[BaseException] = []
+        try:
+            await self.putting.flush(None)
+        except (OncecastError, TypeError, ValueError) as error:
+            failures.append(error)
+            ack = False  # what was made of the last message may be what could not be stored
+        closing = [each.close(ack=ack) for each in list(self._subscriptions.values())]
+        failures += await failed(closing)
+        unsubscribe = [do.Unsubscribe(topic, self.name, 0) for topic in self._passing]
+        failures += await failed([self.call(command) for command in unsubscribe])
         forget = not self.durable_name
         await self.finished(lambda ticket: local.Finish(ticket, forget, self._timeout), None)
+        if failures:
+            raise failures[0]
 
     def _close_state(self) -> None:
         if self._state is not None:
@@ -233,6 +264,7 @@ class Client:
 
     async def room(self) -> None:
         """Return when there is room for more puts that nobody waits for."""
+        self._check_open()
         await self.putting.wait_for_room()
 
     # -- subscriptions --
@@ -252,7 +284,7 @@ class Client:
         """
         name = self._subscription_name(subscription)
         if (topic, name) in self._subscriptions:
-            return self._subscriptions[topic, name]
+            return await self.read(topic, name, start_at=start_at, auto_ack=auto_ack)
         await self.call(do.Subscribe(topic, name, start, 0))
         if subscription is None and not self.durable_name:
             self._passing[topic] = None
@@ -269,17 +301,27 @@ class Client:
         """Read a subscription that exists; NotSubscribed if it does not."""
         key = (topic, self._subscription_name(subscription))
         found = self._subscriptions.get(key)
-        if found is None:
-            self._check_open()
-            check_names(do.Attach(*key, life=""))
-            check_sendable(do.FromOffset(start_at or 0))
-            found = Subscription(self, *key, auto_ack=auto_ack, start_at=start_at)
-            self._subscriptions[key] = found
-        try:
-            return await found.ready()
-        except OncecastError:
-            self.forget(found)
-            raise
+        if found is not None and (auto_ack != found.auto_ack or start_at is not None):
+            raise InvalidArgument(
+                f"the subscription {key[1]!r} of topic {topic!r} is being read with "
+                f"auto_ack={found.auto_ack}: close it before it is read in another way, or seek"
+            )
+        return await (found or await self._read(key, auto_ack, start_at)).ready()
+
+    async def _read(
+        self, key: tuple[str, str], auto_ack: bool, start_at: int | None
+    ) -> Subscription:
+        check_names(do.Attach(*key, life=""))
+        check_sendable(local.Read(*key, -1 if start_at is None else start_at))
+        if start_at is not None and start_at < 0:
+            raise InvalidArgument(f"start_at {start_at}: offsets begin at 0")
+        while key in self._leaving:
+            await asyncio.wait([self._leaving[key]])
+        self._check_open()
+        if key not in self._subscriptions:
+            reading = Subscription(self, *key, auto_ack=auto_ack, start_at=start_at)
+            self._subscriptions[key] = reading
+        return self._subscriptions[key]
 
     async def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:
         """Forget the subscription and what it had not read; whether there was one."""
@@ -292,10 +334,14 @@ class Client:
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """The next message of the subscription with the client's own name; None if none comes."""
-        return await (await self.read(topic)).get(timeout)
+        return await (await self._own(topic)).get(timeout)
 
     async def get_many(self, topic: str, count: int, timeout: float | None = None) -> list[Message]:
-        return await (await self.read(topic)).get_many(count, timeout)
+        return await (await self._own(topic)).get_many(count, timeout)
+
+    async def _own(self, topic: str) -> Subscription:
+        found = self._subscriptions.get((topic, self._subscription_name(None)))
+        return await (self.read(topic) if found is None else found.ready())
 
     async def seek(self, topic: str, subscription: str, start: do.Start) -> int:
         """Move a subscription that anybody may be reading; returns the offset it is at now."""
@@ -310,6 +356,17 @@ class Client:
         key = (subscription.topic, subscription.name)
         if self._subscriptions.get(key) is subscription:
             del self._subscriptions[key]
+
+    async def leave(self, subscription: Subscription, request: Callable[[int], Value]) -> None:
+        """Whoever wants to read it again meanwhile waits until it is left."""
+        key = (subscription.topic, subscription.name)
+        left = self._leaving[key] = self.loop.create_future()
+        try:
+            await self.finished(request, None)
+        finally:
+            left.set_result(None)
+            if self._leaving.get(key) is left:
+                del self._leaving[key]
 
     # -- topics --
 
@@ -436,7 +493,7 @@ class Client:
         self._closed = error
         self.putting.fail(error)
         self._tickets.fail(error)
-        for subscription in self._subscriptions.values():
+        for subscription in list(self._subscriptions.values()):
             subscription.fail(error)
 
     def _check_open(self) -> None:
@@ -453,11 +510,17 @@ def check_names(command: ClientCommand) -> None:
 
 
 def check_sendable(value: Value) -> None:
-    """What no frame can carry would end the session."""
+    """What no frame can carry would end the session, and what is of another type be dropped."""
     try:
-        msgspec.msgpack.encode(value)
-    except (UnicodeEncodeError, OverflowError) as error:
-        raise InvalidArgument(f"what is asked for cannot be sent: {error}") from None
+        msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=type(value))
+    except (UnicodeEncodeError, OverflowError, TypeError, msgspec.ValidationError) as error:
+        raise InvalidArgument(f"this cannot be asked for: {error}") from None
+
+
+async def failed(work: list[Coroutine[Any, Any, Any]]) -> list[BaseException]:
+    """Do all of it at once; what went wrong."""
+    outcomes = await asyncio.gather(*work, return_exceptions=True)
+    return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
 
 
 connect = Client

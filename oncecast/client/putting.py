@@ -50,6 +50,7 @@ class Putting:
         *,
         busy: Callable[[], Refusal | None] = lambda: None,
         zstd: int | None = None,
+        left: int = 0,  # batches of an earlier life that are still to be stored
     ) -> None:
         self._request, self._send, self._busy, self._zstd = request, send, busy, zstd
         self._loop = asyncio.get_running_loop()
@@ -58,7 +59,8 @@ class Putting:
         self._tickets = 0
         self._bytes = 0  # of all parcels
         self._due = False
-        self._idle: list[asyncio.Future[None]] = []
+        self._left = left
+        self._flushing: list[tuple[int, asyncio.Future[None]]] = []  # each waits up to this ticket
         self._room: list[asyncio.Future[None]] = []
         self._failure: Exception | None = None  # of puts that nobody waits for
         self.broken: OncecastError | None = None  # for good
@@ -277,7 +279,7 @@ class Putting:
 
     def stored(self, event: Stored) -> None:
         parcel = self._landed(event.ticket)
-        if parcel is None:  # of an earlier life: nobody waits
+        if parcel is None:
             return
         offset, kept = event.offset, event.kept
         for waiter, index in parcel.waiters:
@@ -295,23 +297,40 @@ class Putting:
 
     def _landed(self, ticket: int) -> Parcel | None:
         parcel = self._flying.pop(ticket, None)
-        if parcel is None:
+        if parcel is None:  # of an earlier life: nobody waits, but for all of them
+            self._left -= 1
+            self._tell_flushed()
             return None
         self._bytes -= parcel.bytes
         if self._open and not self._due and len(self._flying) < FLYING:
             self._cut_all()
         if self._room and self._bytes < BUFFER_BYTES // 2:
             wake(self._room)
-        if self._idle and not self._flying and not self._open:
-            wake(self._idle)
+            self._room.clear()
+        if self._flushing:
+            self._tell_flushed()
         return parcel
 
+    def _tell_flushed(self) -> None:
+        """Those who wait for nothing that is still under way."""
+        oldest = 0 if self._left > 0 else next(iter(self._flying), self._tickets + 1)
+        wake([waiter for ticket, waiter in self._flushing if ticket < oldest])
+        self._flushing = [each for each in self._flushing if each[0] >= oldest]
+
+    @property
+    def left(self) -> bool:
+        """Whether anything was put that is not stored."""
+        return bool(self._open or self._flying or self._left > 0)
+
     async def flush(self, timeout: float | None) -> None:
-        """Return when all that was put is stored; raise what became of puts nobody waited for."""
+        """Return when all that was put so far is stored; raise what became of puts nobody waited
+        for."""
         self._cut_all()
-        if self._flying and self.broken is None:
+        if self.left and self.broken is None:
+            waiter = self._loop.create_future()
+            self._flushing.append((self._tickets, waiter))
             remedy = "what was put stays under way: flush again to wait for it, do not put it again"
-            await self._wait(self._idle, timeout, "not all is stored", remedy)
+            await self._wait(waiter, timeout, "not all is stored", remedy)
         failure, self._failure = self._failure or self.broken, None
         if failure is not None:
             raise failure
@@ -320,15 +339,15 @@ class Putting:
         """Returns what is left of the time."""
         end = None if timeout is None else self._loop.time() + timeout
         while self._bytes >= BUFFER_BYTES and self.broken is None:
-            await self._wait(self._room, timeout, "no room for more", NOT_TAKEN)
+            waiter = self._loop.create_future()
+            self._room.append(waiter)
+            await self._wait(waiter, timeout, "no room for more", NOT_TAKEN)
             timeout = None if end is None else max(0.0, end - self._loop.time())
         return timeout
 
     async def _wait(
-        self, waiters: list[asyncio.Future[None]], timeout: float | None, what: str, remedy: str
+        self, waiter: asyncio.Future[None], timeout: float | None, what: str, remedy: str
     ) -> None:
-        waiter = self._loop.create_future()
-        waiters.append(waiter)
         try:
             await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
@@ -350,8 +369,7 @@ class Putting:
         self._bytes = 0
         for parcel in parcels:
             fail([waiter for waiter, _ in parcel.waiters], error)
-        wake(self._room)
-        wake(self._idle)
+        wake([*self._room, *(waiter for _, waiter in self._flushing)])
 
 
 def fail(waiters: list[asyncio.Future[Any]], error: OncecastError) -> None:
@@ -371,4 +389,3 @@ def wake(waiters: list[asyncio.Future[None]]) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)
-    waiters.clear()

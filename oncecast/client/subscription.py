@@ -54,7 +54,7 @@ class Subscription:
     def __init__(
         self, client: Client, topic: str, name: str, *, auto_ack: bool, start_at: int | None
     ) -> None:
-        self.topic, self.name = topic, name
+        self.topic, self.name, self.auto_ack = topic, name, auto_ack
         self._client = client
         self._inbox = Inbox(auto_ack=auto_ack)
         self._queue = self._inbox.queue
@@ -183,8 +183,7 @@ class Subscription:
         lost, self._lost = self._lost, None
         if lost is not None:
             raise lost
-        if self._error is not None:
-            raise self._error
+        self._raise_error()
 
     async def _wait(self) -> None:
         waiter = self._client.loop.create_future()
@@ -252,6 +251,7 @@ class Subscription:
         self._to(self._inbox.handed)  # what was not taken is somebody else's now
         if self._telling is not None:
             self._telling.cancel()
+        self._client.forget(self)
         self._wake()
 
     # -- acknowledging --
@@ -320,15 +320,10 @@ class Subscription:
             inbox.acknowledge_all()
         handed, acked = inbox.handed, inbox.ack
         self.fail(Closed(f"the subscription {self.name!r} of topic {self.topic!r} is closed"))
-        try:
-            await self._client.finished(
-                lambda ticket: Leave(
-                    ticket, self.topic, self.name, handed, acked, self._client.patience(None)
-                ),
-                None,
-            )
-        finally:
-            self._client.forget(self)
+        patience = self._client.patience(None)
+        await self._client.leave(
+            self, lambda ticket: Leave(ticket, self.topic, self.name, handed, acked, patience)
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -60,9 +60,15 @@ class Calls:
         self._last += 1
         return self._last
 
-    def do(self, command: ClientCommand, then: Then, timeout: float = NEVER) -> None:
+    def do(self, command: ClientCommand, then: Then, timeout: float = NEVER) -> int:
+        """Returns the id by which it can be forgotten."""
         id_ = self.new_id()
         self._begin(id_, Call(id_, command), then, timeout)
+        return id_
+
+    def forget(self, id_: int) -> None:
+        """Nobody waits for its answer any more, and it is not asked again."""
+        self._waiting.pop(id_, None)
 
     def look(
         self, look: Look | LookGroup | Govern, then: Callable[..., None], timeout: float = NEVER

@@ -89,6 +89,7 @@ class ClientSession(Protocol):
         self.flows: dict[str, Flow] = {}
         self.flying: dict[int, Outgoing] = {}  # batches under way, by the calls that carry them
         self.readers: dict[tuple[str, str], Reader] = {}
+        self._readings = 0  # so far
         self._read_ahead, self._outbox_max = read_ahead, outbox_bytes
         self._alarm = local.NEVER
         self._outbox_bytes = self._written_bytes = 0  # unsettled; written since the last snapshot
@@ -129,14 +130,20 @@ class ClientSession(Protocol):
             case local.Group():
                 self._show_group(request)
             case local.Read(topic, subscription, start_at):
-                key = (topic, subscription)
-                assert key not in self.readers, f"{key} is being read"
-                reader = Reader(self, topic, subscription, start_at, self._read_ahead)
-                self.readers[key] = reader
+                self._read(topic, subscription, start_at)
             case local.Finish():
                 self._finish(request)
             case _:
                 self._for_reader(request)
+
+    def _read(self, topic: str, subscription: str, start_at: int) -> None:
+        key = (topic, subscription)
+        before = self.readers.get(key)
+        if before is not None:
+            before.give_up()
+        self._readings += 1
+        life = f"{self.life}.{self._readings}"
+        self.readers[key] = Reader(self, topic, subscription, life, start_at, self._read_ahead)
 
     def _for_reader(
         self, request: local.Want | local.Settle | local.Again | local.Move | local.Leave
@@ -278,6 +285,11 @@ class ClientSession(Protocol):
     def busy(self) -> Overloaded | None:
         """Why the node does not take what is put; None if it does, or says nothing."""
         return next((flow.busy for flow in self.flows.values() if flow.busy is not None), None)
+
+    @property
+    def unsettled(self) -> int:
+        """Batches that were put and are neither stored nor refused: also those of earlier lives."""
+        return sum(len(flow.unsettled) for flow in self.flows.values())
 
     # -- for flows and readers --
 

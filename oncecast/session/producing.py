@@ -161,7 +161,9 @@ class Flow:
         for outgoing in list(self.unsettled.values()):
             end = outgoing.number + outgoing.count + self.shift
             if outgoing.ticket == 0 and end <= known:
-                self._settle(outgoing)  # of an earlier life, and nobody waits for its offset
+                # Of an earlier life: what its offset is nobody knows any more.
+                self._session.emit(Stored(outgoing.ticket, -1, None), after=0)
+                self._settle(outgoing)
         first = next(iter(self.unsettled.values()), None)
         # What was never sent cannot be there: it was put by somebody with a copy of our books.
         ours = first is None or first.sent or known <= first.number + self.shift

@@ -45,13 +45,20 @@ DAMAGED_MAX = 3  # deliveries of one offset that cannot be read, before we belie
 
 class Reader:
     def __init__(
-        self, session: ClientSession, topic: str, subscription: str, start_at: int, window: int
+        self,
+        session: ClientSession,
+        topic: str,
+        subscription: str,
+        life: str,  # no other reading has it: what is still to come of an earlier one is not ours
+        start_at: int,
+        window: int,
     ) -> None:
-        self.topic, self.subscription = topic, subscription
+        self.topic, self.subscription, self._life = topic, subscription, life
         self._session, self._start_at = session, start_at
         self.epoch = 0  # 0: not attached
         self.ended = False
         self._leaving: Leave | None = None
+        self._leave_by = NEVER
         self._seeks = 0  # so far
         self._moving = 0  # seeks of our own under way
         self._end_of_topic = 0
@@ -65,7 +72,7 @@ class Reader:
         self._skip = 0  # the first that is kept, if that is not what must come next
         self._damaged = 0
         self._patience = Patience(session)
-        session.calls.do(Attach(topic, subscription, session.life), self._attached)
+        self._attaching = session.calls.do(Attach(topic, subscription, life), self._attached)
 
     # -- beginning --
 
@@ -249,7 +256,7 @@ class Reader:
     def _seek(self, start: Start, then: Then, timeout: float = NEVER) -> None:
         self._seeks += 1
         self._moving += 1
-        token = f"{self._session.life}.{self._seeks}"
+        token = f"{self._life}.{self._seeks}"
 
         def attempt(epoch: int) -> None:
             seek = Seek(self.topic, self.subscription, start, 0, token, epoch)
@@ -318,6 +325,7 @@ class Reader:
 
     def tick(self, now: float) -> None:
         if not self.epoch or self._leaving is not None:
+            self._wait_to_leave(now)
             return
         if now >= self._acks.due:
             if self._expected > self._fetched:
@@ -336,6 +344,23 @@ class Reader:
         self.want(leave)
         if self.epoch:
             self._depart()
+        else:
+            self._leave_by = self._session.now + leave.timeout
+            self._wait_to_leave(self._session.now)
+
+    def _wait_to_leave(self, now: float) -> None:
+        """Whether it is attached is not known yet; if it is, it should be detached."""
+        if now >= self._leave_by:
+            self.give_up()
+        else:
+            self._session.due(self._leave_by)
+
+    def give_up(self) -> None:
+        leave = self._leaving
+        assert leave is not None, f"{self.topic}, {self.subscription} is being read"
+        self._session.calls.forget(self._attaching)
+        self._over()
+        self._session.emit(Finished(leave.ticket, NoAnswer(leave.timeout)), after=0)
 
     def _depart(self) -> None:
         """Acknowledge, then detach; whatever comes of it, this reading is over."""

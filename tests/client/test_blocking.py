@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 import oncecast
 from oncecast import blocking, errors
 
-ONLY_ASYNC = {"call", "finished", "forget", "from_thread", "patience", "room"}
+ONLY_ASYNC = {"call", "finished", "forget", "from_thread", "leave", "patience", "room"}
 
 
 def public(kind: type) -> dict[str, list[str]]:
@@ -98,6 +99,23 @@ def test_errors_come_through(tmp_path: Path) -> None:
         client.put("t", b"x")
     with pytest.raises(errors.NotConnected), blocking.connect("127.0.0.1:1", connect_timeout=0.0):
         pass
+
+
+def test_client_that_is_not_open_says_so_whatever_is_asked(tmp_path: Path) -> None:
+    """SVC-7"""
+    client = blocking.connect()
+    asks: list[Callable[[], object]] = [
+        lambda: client.name,
+        lambda: client.put("t", b"x"),
+        lambda: client.put_nowait("t", b"x"),
+        lambda: client.subscribe("t"),
+        lambda: client.topics(),
+        client.ping,
+    ]
+    for ask in asks:
+        with pytest.raises(errors.Closed, match="use it in `with`"):
+            ask()
+    client.close()
 
 
 def test_threads_may_share_a_client(tmp_path: Path) -> None:

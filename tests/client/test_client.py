@@ -378,6 +378,11 @@ async def seek_far(client: oncecast.Client) -> None:
     await topic.seek(oncecast.from_offset(2**70))
 
 
+async def seek_by_name(client: oncecast.Client) -> None:
+    topic = await client.subscribe("far")
+    await topic.seek("earliest")  # type: ignore[arg-type]
+
+
 REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
     "empty topic": (errors.InvalidTopic, lambda client: client.put("", b"x")),
     "long topic": (errors.InvalidTopic, lambda client: client.put("x" * 256, b"x")),
@@ -411,6 +416,30 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
         errors.InvalidArgument,
         lambda client: client.subscribe("t", "s", start_at=2**70),
     ),
+    "place that is no place": (errors.InvalidArgument, seek_by_name),
+    "place of one's own that is no number": (
+        errors.InvalidArgument,
+        lambda client: client.subscribe("t", "s", start_at="5"),
+    ),
+    "place of one's own before the first": (
+        errors.InvalidArgument,
+        lambda client: client.subscribe("t", "s", start_at=-3),
+    ),
+    "time in microseconds": (
+        errors.InvalidArgument,
+        lambda client: client.seek("t", "s", oncecast.from_time(1_700_000_000_000_000)),
+    ),
+    "time that is no number": (
+        errors.InvalidArgument,
+        lambda client: client.seek("t", "s", oncecast.from_time("now")),  # type: ignore[arg-type]
+    ),
+    "age that is no number of microseconds": (
+        errors.InvalidArgument,
+        lambda client: client.create_topic("t", oncecast.Policy(age_us=1.5)),  # type: ignore[arg-type]
+    ),
+    "no topic": (errors.InvalidTopic, lambda client: client.put(None, b"x")),
+    "topic of bytes": (errors.InvalidTopic, lambda client: client.subscribe(b"t")),
+    "subscription that is a number": (errors.InvalidName, lambda client: client.read("t", 5)),
     "offset that is not there": (
         errors.OutOfRange,
         lambda client: client.subscribe("t", "s", start_at=7),
@@ -442,6 +471,10 @@ def test_put_nowait_refuses_what_is_no_message(tmp_path: Path) -> None:
         async with oncecast.embedded(tmp_path) as client:
             with pytest.raises(TypeError):
                 client.put_nowait("t", "text")  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="headers"):
+                client.put_nowait("t", b"x", None, [("h", b"v")])  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="header name"):
+                client.put_nowait("t", b"x", None, {1: b"v"})  # type: ignore[dict-item]
             with pytest.raises(errors.PayloadTooLarge):
                 client.put_nowait("t", bytes(putting.PAYLOAD_BYTES_MAX + 1))
             with pytest.raises(errors.InvalidTopic):
@@ -514,6 +547,13 @@ def test_one_subscription_read_by_two_clients_the_older_is_told(tmp_path: Path) 
             assert await new.get() is not None
 
     run(story())
+
+
+def test_empty_name_is_no_name() -> None:
+    """SVC-7 SVC-8: whoever wants none gives none."""
+    for name in ("", "x" * 256):
+        with pytest.raises(errors.InvalidName, match="client"):
+            oncecast.connect(name=name)
 
 
 def test_nobody_there_is_said_so(tmp_path: Path) -> None:

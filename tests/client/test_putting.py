@@ -23,9 +23,9 @@ from tests.client.rooms import run
 class Desk:
     """A session that stores nothing unless it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, left: int = 0) -> None:
         self.asked: list[Produce] = []
-        self.putting = Putting(self._ask, lambda: None)
+        self.putting = Putting(self._ask, lambda: None, left=left)
 
     def _ask(self, request: Value) -> None:
         assert isinstance(request, Produce)
@@ -163,5 +163,46 @@ def test_batches_are_cut_to_what_the_node_takes(tmp_path: Path) -> None:
                     client.put_nowait("t", cast(bytes, refused))
             await client.flush()
             assert (await client.describe("t")).next == len(sizes) + 8
+
+    run(story())
+
+
+def test_flush_waits_for_what_was_put_before_it_and_for_no_more() -> None:
+    """SVC-2"""
+
+    async def story() -> None:
+        desk = Desk()
+        desk.putting.put_nowait("t", b"0")
+        desk.putting.put_nowait("u", b"1")
+        flushing = asyncio.create_task(desk.putting.flush(None))
+        await desk.until(2)
+        desk.putting.put_nowait("t", b"2")
+        later = asyncio.create_task(desk.putting.flush(None))
+        await desk.until(3)
+        desk.store(1, 0)
+        await asyncio.sleep(0)
+        assert not flushing.done()
+        desk.store(0, 0)
+        await flushing
+        assert not later.done()
+        desk.store(2, 1)
+        await later
+
+    run(story())
+
+
+def test_flush_waits_for_what_an_earlier_life_has_left() -> None:
+    """SVC-2"""
+
+    async def story() -> None:
+        desk = Desk(left=2)
+        flushing = asyncio.create_task(desk.putting.flush(None))
+        desk.putting.stored(Stored(0, -1, kept=None))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not flushing.done()
+        desk.putting.not_stored(NotStored(0, InvalidTopic()))
+        with pytest.raises(errors.InvalidTopic):
+            await flushing
 
     run(story())

@@ -84,6 +84,8 @@ def test_outbox_is_put_by_the_next_process(tmp_path: Path) -> None:
             oncecast.connect(node, state=tmp_path / "me") as client,
             oncecast.connect(node, name="reader") as reader,
         ):
+            await client.flush()
+            assert (await client.describe("t")).next == 3
             assert (await client.put("t", b"3")).offset == 3
             assert await read_all(reader, "t") == [b"0", b"1", b"2", b"3"]
 

@@ -8,12 +8,14 @@ from oncecast.pubsub.retention import Policy
 from oncecast.session import credit, reading
 from oncecast.session.frames import Chunk, Delivery, Fetch, FlowEnded, Look, TopicView, View
 from oncecast.session.local import (
+    NEVER,
     Again,
     Arrived,
     Ended,
     Finished,
     Leave,
     Move,
+    NoAnswer,
     Positioned,
     Read,
     Settle,
@@ -28,7 +30,7 @@ WINDOW, TOLD_BYTES = credit.WINDOW_BYTES, credit.TOLD_BYTES
 
 def attached(*, cursor: int = 5) -> Lone:
     lone = Lone().start().ask(Read("t", "s"))
-    assert lone.call.command == do.Attach("t", "s", "life")
+    assert lone.call.command == do.Attach("t", "s", "life.1")
     return lone.answer(lone.call, results.Attached(3, cursor, 0, 9, 0, 1))
 
 
@@ -209,7 +211,7 @@ def test_own_seek_goes_on_in_the_new_epoch() -> None:
     """SVC-1"""
     lone = attached()
     lone.ask(Move(9, "t", "s", do.FromEarliest()))
-    assert lone.call.command == do.Seek("t", "s", do.FromEarliest(), 0, "life.1", 3)
+    assert lone.call.command == do.Seek("t", "s", do.FromEarliest(), 0, "life.1.1", 3)
     call = lone.call
     # What the node says of it before its answer comes is no news.
     assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 0))).outputs == []
@@ -290,7 +292,7 @@ def test_own_offset_before_the_cursor_goes_back() -> None:
     lone = Lone().start().ask(Read("t", "s", 2))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
     seek = lone.call
-    assert seek.command == do.Seek("t", "s", do.FromOffset(2), 0, "life.1", 3)
+    assert seek.command == do.Seek("t", "s", do.FromOffset(2), 0, "life.1.1", 3)
     lone.answer(seek, results.Sought(4, 4, False))
     assert lone.told == [Positioned("t", "s", 4, 9), Skipped("t", "s", 2, 4)]
     assert {each.offset for each in lone.sent if isinstance(each, Fetch)} == {4}
@@ -326,3 +328,33 @@ def test_that_nothing_is_left_behind_what_was_let_go_is_reported_too() -> None:
     assert lone.told == [Skipped("t", "s", 6, 9)]
     assert lone.fetch.offset == 9
     assert lone.hear(Delivery("t", "s", 3, (), 0, 9)).told == []
+
+
+def test_who_leaves_before_it_is_attached_waits_for_that_and_not_for_ever() -> None:
+    """SVC-3: a node that answers in time hears that nobody reads."""
+    lone = Lone().start().ask(Read("t", "s"))
+    attach = lone.call
+    lone.ask(Leave(7, "t", "s", 0, 0, 5.0))
+    assert lone.told == []
+    assert Finished(7, NoAnswer(5.0)) in lone.wait(5.0).told
+    assert lone.answer(attach, results.Attached(3, 5, 0, 9, 0, 1)).sent == []
+    assert lone.wait(20.0).sent == [], "nobody attaches any more"
+
+    lone = Lone().start().ask(Read("t", "s"))
+    attach = lone.call
+    lone.ask(Leave(7, "t", "s", 0, 0, 5.0))
+    lone.answer(attach, results.Attached(3, 5, 0, 9, 0, 1))
+    lone.answer(lone.call, results.Acked(5))
+    assert isinstance(lone.call.command, do.Detach)
+
+
+def test_each_reading_has_a_life_of_its_own() -> None:
+    """SVC-3: what is still to come of an earlier one must not end the next."""
+    lone = attached()
+    lone.ask(Leave(7, "t", "s", 5, 5))
+    lone.ask(Read("t", "s"))
+    assert lone.call.command == do.Attach("t", "s", "life.2")
+    lone.ask(Leave(8, "t", "s", 5, 5))
+    lone.ask(Read("t", "s"))
+    assert Finished(8, NoAnswer(NEVER)) in lone.told
+    assert lone.call.command == do.Attach("t", "s", "life.3")

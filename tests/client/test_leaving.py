@@ -1,0 +1,202 @@
+"""Ends, of a reading and of a client: they come in time and leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+import oncecast
+from oncecast import errors
+from oncecast.client.state import StateDirectory
+from tests.client.rooms import run, serving
+
+
+def test_topic_that_was_deleted_can_be_subscribed_to_again(tmp_path: Path) -> None:
+    """SVC-5 SVC-7"""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", "s")
+            await client.delete_topic("t")
+            with pytest.raises(errors.NoSuchTopic):
+                await topic.get()
+            again = await client.subscribe("t", "s")
+            await client.put("t", b"x")
+            assert await again.get() is not None
+            with pytest.raises(errors.NoSuchTopic):
+                await topic.get()
+
+    run(story())
+
+
+def test_whom_somebody_else_unsubscribed_can_subscribe_again(tmp_path: Path) -> None:
+    """SVC-5 SVC-6"""
+
+    async def story() -> None:
+        async with (
+            serving(tmp_path) as node,
+            oncecast.connect(node) as client,
+            oncecast.connect(node) as operator,
+        ):
+            topic = await client.subscribe("t", "s")
+            assert await operator.unsubscribe("t", "s")
+            with pytest.raises(errors.OncecastError):
+                await topic.get()
+            again = await client.subscribe("t", "s")
+            await client.put("t", b"x")
+            assert await again.get() is not None
+
+    run(story())
+
+
+def test_reading_again_after_a_close_that_was_cancelled(tmp_path: Path) -> None:
+    """SVC-3: what is under way of the old reading does not end the new one."""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", "s")
+            await client.put_many("t", [b"0", b"1", b"2"])
+            assert len(await topic.get_many(1)) == 1
+            closing = asyncio.create_task(topic.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            again = await client.read("t", "s")
+            assert again is not topic
+            got: list[bytes] = []
+            while len(got) < 2:
+                got += [message.value for message in await again.get_many(3)]
+            assert got == [b"1", b"2"]
+            await client.put("t", b"3")
+            assert await again.get() is not None
+
+    run(story())
+
+
+def test_who_subscribes_during_a_close_gets_another_one(tmp_path: Path) -> None:
+    """SVC-5"""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", "s")
+            closing = asyncio.create_task(topic.close())
+            await asyncio.sleep(0)
+            again = await client.subscribe("t", "s")
+            await closing
+            await client.put("t", b"x")
+            assert await again.get() is not None
+
+    run(story())
+
+
+def test_subscription_is_not_read_in_two_ways(tmp_path: Path) -> None:
+    """SVC-7: what is asked for and cannot be had is refused, not ignored."""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", auto_ack=False)
+            await client.put("t", b"x")
+            for other in ({"auto_ack": True}, {"auto_ack": False, "start_at": 0}):
+                with pytest.raises(errors.InvalidArgument, match="close it"):
+                    await client.subscribe("t", **other)
+            assert await client.subscribe("t", auto_ack=False) is topic
+            assert await client.get("t") is not None
+
+    run(story())
+
+
+def test_close_ends_though_the_node_is_gone(tmp_path: Path) -> None:
+    """SVC-7: also if it never answered somebody who wanted to read."""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            client = await oncecast.connect(node, timeout=0.3)
+            for number in range(4):
+                await client.subscribe(f"t{number}")
+        reading = asyncio.create_task(client.read("t", "s"))
+        await asyncio.sleep(0)
+        with pytest.raises(errors.TimedOut):
+            await client.close()
+        with pytest.raises(errors.OncecastError):
+            await reading
+        await client.close()
+
+    run(story())
+
+
+def test_reading_that_never_began_can_be_closed(tmp_path: Path) -> None:
+    """SVC-7"""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            client = await oncecast.connect(node, timeout=0.2)
+        reading = asyncio.create_task(client.read("t", "s"))
+        await asyncio.sleep(0)
+        with pytest.raises(errors.TimedOut):
+            await client.unsubscribe("t", "s")
+        with pytest.raises(errors.Closed):
+            await reading
+        await client.close()
+
+    run(story())
+
+
+def test_close_that_is_cancelled_lets_go_of_everything(tmp_path: Path) -> None:
+    """SVC-12"""
+
+    async def story() -> None:
+        before = asyncio.all_tasks()
+        async with serving(tmp_path) as node:
+            client = await oncecast.connect(node, state=tmp_path / "me")
+            await client.subscribe("t")
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        StateDirectory(tmp_path / "me").close()
+        assert asyncio.all_tasks() == before
+
+    run(story())
+
+
+def test_what_went_wrong_with_a_put_keeps_nobody_from_leaving(tmp_path: Path) -> None:
+    """SVC-3 SVC-7: the last message comes again, as what was made of it may not be stored."""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            with pytest.raises(errors.PayloadTooLarge):
+                async with oncecast.connect(node, name="me") as client:
+                    topic = await client.subscribe("t")
+                    await client.put("t", b"0")
+                    assert await topic.get() is not None
+                    client.putting.limit(100)
+                    client.putting.put_gathered(deque([("t", bytes(1000))]))
+            async with oncecast.connect(node, name="me") as client:
+                assert not (await client.describe("t")).subscriptions[0].attached
+                message = await client.get("t")
+                assert message is not None
+                assert message.redelivered
+
+    run(story())
+
+
+def test_client_can_be_awaited_and_says_so_when_it_was_not(tmp_path: Path) -> None:
+    """SVC-7"""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            client = oncecast.connect(node)
+            for ask in (lambda: client.name, lambda: client.put_nowait("t", b"")):
+                with pytest.raises(errors.Closed, match="await it"):
+                    ask()
+            for work in (client.room(), client.subscribe("t"), client.get("t")):
+                with pytest.raises(errors.Closed, match="await it"):
+                    await work
+            assert await client is client
+            async with client:
+                await client.put("t", b"x")
+
+    run(story())

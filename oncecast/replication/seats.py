@@ -65,6 +65,7 @@ class Seats(Leader):
         reign = self.reign
         if reign is None or not reign.acting:
             return
+        self.last_heard[sender] = self.now  # who is taken in now was not silent before
         if sender in self.offers or len(self.offers) < OFFERS_MAX:
             member = Member(sender, message.life)
             self.offers[sender] = Offered(member, message.applied, self.now)

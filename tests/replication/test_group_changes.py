@@ -105,3 +105,16 @@ def test_a_leader_knows_how_far_the_others_are() -> None:
     assert group.reign is not None
     group.receive(OTHER, Heard(group.reign.ballot, 0.0, 9, 41))
     assert group.reported == {OTHER: 41}
+
+
+def test_who_is_taken_in_is_not_suspected_for_what_was_before() -> None:
+    """REP-4: its seat would go to the next who offers itself."""
+    group = leading()
+    group.now = 1000.0
+    group.receive(OTHER, Offer(9, 0))
+    group.memberships.decided(1, Config(2, (Member(ME, 7), Member(OTHER, 9)), 3))
+    group.look_at_seats()
+    assert group.silent == {}
+    group.now += 2 * group.options.suspicion
+    group.look_at_seats()
+    assert list(group.silent) == [OTHER]

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import oncecast
 from oncecast.cli import exits
 
-COMMANDS = ("serve", "messages", "topics", "subs", "shell", "load", "demo", "log", "sim")
+COMMANDS = ("serve", "cluster", "messages", "topics", "subs", "shell", "load", "demo", "log", "sim")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -160,6 +160,8 @@ def view_of(group: Paxos, now: float, id: int = 0) -> GroupView:
         MemberView(node, life, applied.get(node, -1), node in silent)
         for node, life in config.members
     )
+    offers = group.offers.values() if leading else ()
+    waiting = [offered for offered in offers if offered.member not in config.members]
     return GroupView(
         id,
         group.me,
@@ -169,7 +171,7 @@ def view_of(group: Paxos, now: float, id: int = 0) -> GroupView:
         config.size,
         group.applied,
         members,
-        tuple(group.offers) if leading else (),
+        tuple(offered.member.node for offered in waiting),
     )
 
 

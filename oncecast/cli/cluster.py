@@ -1,0 +1,150 @@
+"""`oncecast cluster`: look at a replica group, change it, and try one out on this machine."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import add_json, add_work, positive, show, table, unicode
+
+if TYPE_CHECKING:
+    from oncecast.client.client import Client
+    from oncecast.session.frames import GroupView
+
+
+def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    cluster = commands.add_parser("cluster", help="replica groups", description=__doc__)
+    verbs = cluster.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    for verb, about, look in (
+        ("status", "who leads, and is there a quorum", run_status),
+        ("members", "the nodes of the group", run_members),
+    ):
+        parser = verbs.add_parser(verb, help=about, description=about)
+        add_work(parser, look, in_shell=False)
+
+    for verb, about, change in (
+        ("add", "take in a node that waits for a place", run_add),
+        ("remove", "let a node go", run_remove),
+        ("transfer-leader", "let another node lead", run_transfer),
+    ):
+        parser = verbs.add_parser(verb, help=about, description=about)
+        parser.add_argument("node", metavar="NODE", type=unicode, help="its host:port")
+        add_work(parser, change, in_shell=False)
+
+    up = verbs.add_parser("up", help="a group on this machine, to try out", description="Runs one.")
+    up.add_argument("-n", type=positive, default=3, metavar="N", help="nodes (%(default)s)")
+    up.add_argument("--data", metavar="DIR", help="where they keep what must survive")
+    up.add_argument("--port", type=int, default=0, help="of the first; the others follow (any)")
+    add_json(up)
+    up.set_defaults(run=run_up)
+
+
+# Looking
+
+
+async def seen(client: Client) -> GroupView:
+    """As the leader sees it, if there is one that answers: it knows more than the others."""
+    from oncecast.client.errors import TimedOut
+
+    view = await client.group()
+    if view.leader in ("", view.node):
+        return view
+    try:
+        await client.ping()  # which only a leader answers: now the client is there
+        return await client.group()
+    except TimedOut:
+        return view
+
+
+async def run_status(client: Client, arguments: argparse.Namespace) -> int:
+    view = await seen(client)
+    show(arguments, fields(view), in_words(view))
+    return exits.OK if view.quorum else exits.NO_QUORUM
+
+
+async def run_members(client: Client, arguments: argparse.Namespace) -> int:
+    view = await seen(client)
+    if arguments.json:
+        for row in rows(view):
+            show(arguments, row, None)
+    else:
+        cells = [("" if each is None else each for each in row.values()) for row in rows(view)]
+        table(("node", "role", "applied"), [tuple(row) for row in cells])
+    return exits.OK if view.quorum else exits.NO_QUORUM
+
+
+def fields(view: GroupView) -> dict[str, Any]:
+    return {
+        "node": view.node,
+        "leader": view.leader,
+        "quorum": view.quorum,
+        "version": view.version,
+        "size": view.size,
+        "applied": view.applied,
+        "members": [row for row in rows(view) if row["role"] != "waits"],
+        "waiting": list(view.offers),
+    }
+
+
+def rows(view: GroupView) -> list[dict[str, Any]]:
+    """One for each member, and each that would like to be one."""
+    found = [
+        {
+            "node": each.node,
+            "role": "leader"
+            if each.node == view.leader
+            else "silent"
+            if each.silent
+            else "replica",
+            "applied": each.applied if each.applied >= 0 else None,
+        }
+        for each in view.members
+    ]
+    return found + [{"node": node, "role": "waits", "applied": None} for node in view.offers]
+
+
+def in_words(view: GroupView) -> str:
+    silent = sum(each.silent for each in view.members)
+    members = f"{len(view.members)} of {view.size}" + (f", {silent} silent" if silent else "")
+    return "\n".join(
+        (
+            f"leader   {view.leader or 'nobody'}",
+            f"quorum   {'yes' if view.quorum else 'no'}",
+            f"members  {members}: {', '.join(each.node for each in view.members)}",
+            *([f"waiting  {', '.join(view.offers)}"] if view.offers else []),
+            f"applied  {view.applied}",
+            f"seen by  {view.node}",
+        )
+    )
+
+
+# Changing
+
+
+async def run_add(client: Client, arguments: argparse.Namespace) -> int:
+    return changed(arguments, await client.add_replica(arguments.node), "is a replica")
+
+
+async def run_remove(client: Client, arguments: argparse.Namespace) -> int:
+    return changed(arguments, await client.remove_replica(arguments.node), "is no replica any more")
+
+
+async def run_transfer(client: Client, arguments: argparse.Namespace) -> int:
+    return changed(arguments, await client.transfer_leader(arguments.node), "leads")
+
+
+def changed(arguments: argparse.Namespace, view: GroupView, fact: str) -> int:
+    members = f"{len(view.members)} of {view.size} members, leader {view.leader or 'nobody'}"
+    show(arguments, fields(view), f"{arguments.node} {fact}: {members}")
+    return exits.OK
+
+
+# Trying out
+
+
+def run_up(arguments: argparse.Namespace) -> int:
+    from oncecast.cli.local_cluster import run
+
+    return run(arguments)

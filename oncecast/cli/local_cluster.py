@@ -1,0 +1,175 @@
+"""A replica group on this machine: a process for each node, until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import complain, show
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+TOGETHER = 30.0  # seconds until all must be members
+STOP = 10.0  # seconds until one that does not end in order is killed
+LOG = "node.log"
+
+
+class Node(NamedTuple):
+    address: str
+    directory: Path
+    process: subprocess.Popen[bytes]
+
+
+class Ended(Exception):
+    """One of the nodes has ended by itself."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with contextlib.ExitStack() as stack:
+        data = arguments.data or stack.enter_context(tempfile.TemporaryDirectory("-oncecast"))
+        stop = stack.enter_context(signals())
+        nodes: list[Node] = []
+        stack.callback(end, nodes)
+        try:
+            founded = ports_of(Path(data))
+            ports = founded or free_ports(arguments.n, arguments.port)
+            for number, port in enumerate(ports):
+                # The first one founds the group, unless it is there; the others join it.
+                nodes.append(start(Path(data), port, ports if founded else ports[:number]))
+            if not come_together(nodes, stop):
+                return exits.OK
+            tell(arguments, nodes, data if arguments.data else None)
+            watch(nodes, stop)
+        except (OSError, Ended) as error:
+            return complain(error)
+    return exits.OK
+
+
+@contextlib.contextmanager
+def signals() -> Iterator[threading.Event]:
+    """Set when somebody wants this to end."""
+    stop = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def ports_of(data: Path) -> list[int]:
+    """Of an earlier run in the same directory: a replica is known by its address."""
+    names = [each.name for each in data.iterdir()] if data.is_dir() else []
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def free_ports(count: int, first: int) -> list[int]:
+    if first:
+        return list(range(first, first + count))
+    with contextlib.ExitStack() as reserved:
+        made = (socket.create_server(("127.0.0.1", 0)) for _ in range(count))
+        return sorted(reserved.enter_context(each).getsockname()[1] for each in made)
+
+
+def start(data: Path, port: int, join: list[int]) -> Node:
+    directory, address = data / str(port), f"127.0.0.1:{port}"
+    directory.mkdir(parents=True, exist_ok=True)
+    words = ["serve", "--listen", address, "--data", str(directory / "data")]
+    others = [f"127.0.0.1:{each}" for each in join if each != port]
+    words += ["--join", ",".join(others)] if others else []
+    with (directory / LOG).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "oncecast", *words],
+            stdin=subprocess.DEVNULL,
+            stderr=log,
+            # Ctrl-C is for this process: it ends them, one by one.
+            start_new_session=True,
+        )
+    return Node(address, directory, process)
+
+
+def come_together(nodes: list[Node], stop: threading.Event) -> bool:
+    """Whether all are members; false if somebody wants it to end before."""
+    from oncecast import blocking
+    from oncecast.client.errors import OncecastError
+
+    give_up = monotonic() + TOGETHER
+    while not stop.wait(0.1):
+        check(nodes)
+        any_node = blocking.connect(server_of(nodes), connect_timeout=1.0, timeout=5.0)
+        with contextlib.suppress(OncecastError), any_node as client:
+            view = client.group()
+            if view.quorum and len(view.members) >= len(nodes):
+                return True
+        if monotonic() > give_up:
+            raise Ended(
+                f"the nodes have not come together in {TOGETHER:g} s; "
+                f"{nodes[0].directory / LOG} and those beside it say why"
+            )
+    return False
+
+
+def check(nodes: list[Node]) -> None:
+    for node in nodes:
+        status = node.process.poll()
+        if status is not None and status not in (-signal.SIGKILL, -signal.SIGTERM):
+            lines = (node.directory / LOG).read_text(errors="replace").splitlines() or ["no word"]
+            raise Ended(f"{node.address} has ended with status {status}: {lines[-1]}")
+
+
+def server_of(nodes: list[Node]) -> str:
+    return ",".join(node.address for node in nodes)
+
+
+def tell(arguments: argparse.Namespace, nodes: list[Node], data: str | None) -> None:
+    server = server_of(nodes)
+    processes = [{"node": each.address, "pid": each.process.pid} for each in nodes]
+    lines = [f"{each.address}  process {each.process.pid}" for each in nodes]
+    lines += [
+        "",
+        f"export ONCECAST_SERVER={server}",
+        "oncecast cluster status",
+        "",
+        f"Ctrl-C ends it; what it has is in {data}" if data else "Ctrl-C ends it, with all it has",
+    ]
+    show(arguments, {"server": server, "nodes": processes, "data": data}, "\n".join(lines))
+    sys.stdout.flush()
+
+
+def watch(nodes: list[Node], stop: threading.Event) -> None:
+    """A node that somebody kills, to see what happens, is not missed: the others go on."""
+    while not stop.wait(0.5):
+        check(nodes)
+        if all(node.process.poll() is not None for node in nodes):
+            raise Ended("all nodes have ended")
+
+
+def end(nodes: list[Node]) -> None:
+    for node in nodes:
+        if node.process.poll() is None:
+            os.kill(node.process.pid, signal.SIGCONT)  # one that is stopped hears nothing
+            node.process.terminate()
+    give_up = monotonic() + STOP
+    for node in nodes:
+        try:
+            node.process.wait(max(0.0, give_up - monotonic()))
+        except subprocess.TimeoutExpired:
+            node.process.kill()
+            node.process.wait()

@@ -142,7 +142,7 @@ def test_a_message_over_the_limit_of_the_node_is_refused(tmp_path: Path) -> None
         command(node, "sub", "t")
         status, out, err = command(node, "put", "t", "x" * 2000)
         assert (status, out) == (exits.USAGE, "")
-        assert "more than 1000 bytes in one batch; put less at once, or raise batch_bytes" in err
+        assert "a message of 2000 bytes, where 928 are allowed; put less at once, or raise" in err
         assert command(node, "put", "t", "small")[:2] == (exits.OK, "0\n")
 
 

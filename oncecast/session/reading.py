@@ -314,8 +314,20 @@ class Reader:
         calls.look(look, self._looked, timeout=RETRY_MAX)
 
     def _looked(self, view: View | NoAnswer) -> None:
-        if isinstance(view, View) and view.topics and self.epoch and not self.ended:
-            self._skip_to(view.topics[0].first)
+        """A newer life may have read on, and what it has acknowledged was not let go: it counts
+        only if our epoch still stands, which the answer to an ack says."""
+        if self.ended or not isinstance(view, View) or not view.topics:
+            return
+        acks, first = self._acks, view.topics[0].first
+
+        def stands(outcome: Outcome) -> None:
+            if not isinstance(outcome, Acked):
+                self._ack_refused(acks, outcome)
+            elif acks is self._acks and not self.ended:
+                self._skip_to(first)
+
+        if first > self._expected:
+            self._session.calls.do(acks.command(), stands)
 
     # -- time, and the end --
 

@@ -314,6 +314,8 @@ def test_what_the_policy_let_go_is_reported_in_its_place() -> None:
     (look,) = [each for each in lone.sent if isinstance(each, Look)]
     topic = TopicView("t", 1, 8, 9, 0, Policy(), (), 0)
     assert lone.hear(View(look.id, (topic,), False, "node", "1")).told == []
+    assert lone.call.command == do.Ack("t", "s", 3, 5)
+    assert lone.answer(lone.call, results.Acked(5)).told == []
     lone.ask(Want("t", "s", 6, 6))
     assert lone.told == [Skipped("t", "s", 6, 8)]
     assert told(lone.deliver(3, chunk(8, b"d"))) == [(8, b"d", False)]
@@ -328,6 +330,17 @@ def test_that_nothing_is_left_behind_what_was_let_go_is_reported_too() -> None:
     assert lone.told == [Skipped("t", "s", 6, 9)]
     assert lone.fetch.offset == 9
     assert lone.hear(Delivery("t", "s", 3, (), 0, 9)).told == []
+
+
+def test_what_a_newer_life_has_acknowledged_was_not_let_go() -> None:
+    """SVC-8"""
+    lone = attached()
+    lone.deliver(3, chunk(8, b"d"))
+    lone.wait(0.6)
+    (look,) = [each for each in lone.sent if isinstance(each, Look)]
+    topic = TopicView("t", 1, 8, 9, 0, Policy(), (), 0)
+    lone.hear(View(look.id, (topic,), False, "node", "1"))
+    assert lone.answer(lone.call, errors.Fenced(4)).told == [Ended("t", "s", errors.Fenced(4))]
 
 
 def test_who_leaves_before_it_is_attached_waits_for_that_and_not_for_ever() -> None:

@@ -112,7 +112,6 @@ class Calls:
             elif waiting.patience.over(now):
                 waiting.patience.attempts += 1
                 self._send(waiting)
-                self._session.whereabouts.unanswered()
             else:
                 self._session.due(waiting.deadline)
 

@@ -231,6 +231,7 @@ class ClientSession(Protocol):
             flow.tick(self.now)
         for reader in list(self.readers.values()):
             reader.tick(self.now)
+        self.whereabouts.look()
         if self.now >= self._tidy_due:
             self._tidy_when_idle()
         elif self._tidy_due < local.NEVER:

@@ -288,7 +288,6 @@ class Flow:
         if self.unsettled and self._patience.over(now):
             if self.epoch:
                 self._probe()
-                self._session.whereabouts.unanswered()
             else:
                 self.go_on()
 

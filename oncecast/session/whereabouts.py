@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NODES_MAX = 64  # that it remembers
 REDIAL = 0.1
 WAIT_HERE = 0.6  # for news, then the next one is asked
-SILENCE = 0.25  # of a leader that owes an answer; then others are asked, each so many seconds
+SILENCE = 0.25  # of a leader that owes an answer; as often others are asked then
 
 
 class Redial(Value):
@@ -94,8 +94,7 @@ class Whereabouts:
 
     def timeout(self, timer: Timer) -> None:
         if isinstance(timer, AskAround):
-            self._asking = False
-            self.unanswered()
+            self._ask_around()
             return
         if self._waiting:
             self._waiting = self._tried = False  # it may have been back for long
@@ -106,24 +105,29 @@ class Whereabouts:
 
     # -- silence --
 
-    def unanswered(self) -> None:
-        """Somebody waits for an answer, and for longer than it should take."""
+    def look(self) -> None:
+        """Is an answer owed, and nothing heard? A while later others are asked, again and again."""
+        if not self._asking and self._silent:
+            self._asking = True
+            self._session.later(SILENCE, AskAround())
+
+    @property
+    def _silent(self) -> bool:
         session = self._session
         silent = session.now - session.heard >= SILENCE
-        if self._asking or self.astray or not silent or not session.waits:
-            return
-        self._asking = True
-        for node in session.nodes:
-            if node != session.node:
-                session.send(node, LookGroup(0), after=0)
-        session.later(SILENCE, AskAround())
+        return silent and session.waits and not self.astray
+
+    def _ask_around(self) -> None:
+        session = self._session
+        self._asking = self._silent
+        if self._asking:
+            for node in session.nodes:
+                if node != session.node:
+                    session.send(node, LookGroup(0), after=0)
+            session.later(SILENCE, AskAround())
 
     def seen(self, view: GroupView) -> None:
         """One of the others answers."""
-        leader = NodeId(view.leader)
-        if (
-            self._asking
-            and view.node != self._session.node
-            and leader not in ("", self._session.node)
-        ):
+        leader, here = NodeId(view.leader), self._session.node
+        if self._asking and view.node != here and leader not in ("", here):
             self._move_to(leader)

@@ -1,0 +1,249 @@
+"""A group of three nodes that is killed, one node after the other, under the automated client.
+
+The leader is killed by SIGKILL and started again, then a backup, so many times each; then the
+leader is stopped for a while by SIGSTOP. Meanwhile `oncecast load` puts and gets, and keeps the
+books. Said at the end: what was lost, doubled or out of order, which must be nothing, and the
+longest time without an ack, with the timers as they are by default and with fast ones.
+
+    python bench/failover.py [--messages 200000] [--kills 10] [--timers both] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from oncecast import blocking
+from oncecast.client.errors import OncecastError
+from oncecast.session.frames import GroupView
+
+TIMERS = {  # heartbeat, suspicion, and the longest gap in acks that is allowed
+    "default": (1.0, 2.0, 3.0),
+    "fast": (0.1, 0.4, 1.0),
+}
+STOPPED = 5.0  # seconds
+PATIENCE = 60.0
+
+
+class Node:
+    """One of the group, through all its lives."""
+
+    def __init__(self, address: str, directory: Path, flags: list[str]) -> None:
+        self.address, self.directory, self.flags = address, directory, flags
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, join: list[str]) -> None:
+        words = ["serve", "--listen", self.address, "--data", str(self.directory), *self.flags]
+        words += ["--join", ",".join(join)] if join else []
+        with self.directory.with_suffix(".log").open("ab") as log:
+            self.process = subprocess.Popen([sys.executable, "-m", "oncecast", *words], stderr=log)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+class Group:
+    def __init__(self, directory: Path, heartbeat: float, suspicion: float) -> None:
+        with ExitStack() as reserved:
+            made = (socket.create_server(("127.0.0.1", 0)) for _ in range(3))
+            ports = [reserved.enter_context(each).getsockname()[1] for each in made]
+        self.addresses = [f"127.0.0.1:{port}" for port in ports]
+        flags = ["--heartbeat", str(heartbeat), "--suspicion", str(suspicion)]
+        self.nodes = {
+            address: Node(address, directory / f"node{number}", flags)
+            for number, address in enumerate(self.addresses)
+        }
+        for number, node in enumerate(self.nodes.values()):
+            node.start(self.addresses[:number])
+
+    @property
+    def server(self) -> str:
+        return ",".join(self.addresses)
+
+    def look(self, node: str) -> GroupView | None:
+        with (
+            suppress(OncecastError),
+            blocking.connect(node, connect_timeout=1.0, timeout=1.0) as client,
+        ):
+            return client.group()
+        return None
+
+    def leader(self) -> str:
+        """Who says of itself that it leads, and that all are there and know what it knows."""
+        return until("a leader whom all follow", self._leader)
+
+    def _leader(self) -> str | None:
+        for address in self.addresses:
+            view = self.look(address)
+            if view is None or view.leader != address or not view.quorum:
+                continue
+            near = [each for each in view.members if each.applied >= view.applied - 2000]
+            if len(near) == 3 and not any(each.silent for each in view.members):
+                return address
+        return None
+
+    def backup(self) -> str:
+        leader = self.leader()
+        return next(each for each in self.addresses if each != leader)
+
+    def bounce(self, address: str) -> None:
+        node = self.nodes[address]
+        node.kill()
+        node.start(self.addresses)
+
+    def end(self) -> None:
+        for node in self.nodes.values():
+            node.kill()
+
+
+def until(what: str, found: Callable[[], str | None]) -> str:
+    give_up = time.monotonic() + PATIENCE
+    while time.monotonic() < give_up:
+        result = found()
+        if result is not None:
+            return result
+        time.sleep(0.05)
+    raise SystemExit(f"failover: {what}: not in {PATIENCE:g} s")
+
+
+@contextmanager
+def load(group: Group, directory: Path, messages: int, rate: int) -> Iterator[Any]:
+    """The automated client; its trace is in the directory."""
+    words = ["--server", group.server, "--publishes", str(messages), "--rate", str(rate)]
+    words += ["--topics", "4", "--subscribers", "1", "--json", "--timeout", str(PATIENCE)]
+    words += ["--trace", str(directory / "trace.jsonl")]
+    command = [sys.executable, "-m", "oncecast", "load", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def trouble(group: Group, kills: int, under_load: Callable[[], bool]) -> dict[str, float]:
+    """When each thing was done to whom, by its name."""
+    done: dict[str, float] = {}
+
+    def note(what: str) -> None:
+        done[what] = time.time()
+        say(f"  {what}" + ("" if under_load() else ", but the load is over"))
+
+    for whom, choose in (("leader", group.leader), ("backup", group.backup)):
+        for number in range(kills):
+            victim = choose()
+            note(f"{whom} killed {number + 1}")
+            group.bounce(victim)
+    node = group.nodes[group.leader()]
+    note("leader stopped")
+    node.signal(signal.SIGSTOP)
+    time.sleep(STOPPED)
+    node.signal(signal.SIGCONT)
+    note("leader continued")
+    group.leader()
+    return done
+
+
+def gaps(trace: Path, done: dict[str, float]) -> dict[str, Any]:
+    """The longest times between two acks, and behind what each was."""
+    with trace.open() as lines:
+        stored = [line for line in lines if '"kind":"stored"' in line]
+    acks = sorted(float(line.split('"time":', 1)[1].split(",", 1)[0]) for line in stored)
+    pauses = sorted(((b - a, a) for a, b in pairwise(acks)), reverse=True)[:3]
+    behind = [max((at, what) for what, at in {"begin": 0.0, **done}.items() if at <= a + 0.05)[1]
+              for _, a in pauses]  # fmt: skip
+    by_kind: dict[str, float] = {}
+    for what, at in done.items():
+        near = [b - a for a, b in pairwise(acks) if a - 0.05 <= at <= b or at <= a <= at + 3.0]
+        kind = what.rstrip("0123456789 ")
+        by_kind[kind] = max(by_kind.get(kind, 0.0), max(near, default=0.0))
+    return {
+        "longest": [[round(gap, 3), what] for (gap, _), what in zip(pauses, behind, strict=True)],
+        "by_kind": {kind: round(gap, 3) for kind, gap in by_kind.items()},
+    }
+
+
+def measure(name: str, messages: int, kills: int, directory: Path) -> dict[str, Any]:
+    heartbeat, suspicion, allowed = TIMERS[name]
+    say(f"{name} timers: a heartbeat each {heartbeat:g} s, suspicion after {suspicion:g} s")
+    # So that the load outlasts the trouble.
+    seconds = 2 * kills * (suspicion + 3.5) + STOPPED + 15.0
+    group = Group(directory, heartbeat, suspicion)
+    try:
+        group.leader()
+        with load(group, directory, messages, int(messages / seconds)) as process:
+            done = trouble(group, kills, lambda: process.poll() is None)
+            out, _ = process.communicate()
+    finally:
+        group.end()
+    if not out:
+        raise SystemExit(f"failover: the load has failed with status {process.returncode}")
+    report = json.loads(out)
+    found = gaps(directory / "trace.jsonl", done)
+    faults = {each: report[each] for each in ("lost", "duplicated", "out_of_order")}
+    return {
+        "timers": name,
+        "messages": report["puts"],
+        "deliveries": report["deliveries"],
+        "forgone": report["forgone"],
+        "seconds": report["seconds"],
+        **faults,
+        "longest_gap": found["longest"][0][0],
+        "allowed_gap": allowed,
+        "gaps": found,
+        "put_ms": report["put_ms"],
+        "good": not any(faults.values()) and found["longest"][0][0] <= allowed,
+    }
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--kills", type=int, default=10, help="of the leader, and of a backup")
+    parser.add_argument("--timers", choices=("both", *TIMERS), default="both")
+    parser.add_argument("--directory", help="where the nodes' files stay; otherwise they go")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    results = []
+    for name in TIMERS if arguments.timers == "both" else (arguments.timers,):
+        with ExitStack() as stack:
+            made = arguments.directory or stack.enter_context(tempfile.TemporaryDirectory())
+            directory = Path(made) / name
+            directory.mkdir(parents=True)
+            results.append(measure(name, arguments.messages, arguments.kills, directory))
+    for result in results:
+        if arguments.json:
+            print(json.dumps(result))
+            continue
+        faults = ", ".join(
+            f"{result[each]} {each.replace('_', ' ')}"
+            for each in ("lost", "duplicated", "out_of_order")
+        )
+        gap = f"{result['longest_gap']:.2f} s, {result['allowed_gap']:g} s are allowed"
+        print(f"{result['timers']} timers: {result['messages']} messages, {faults}")
+        print(f"  longest time without an ack {gap}; {result['gaps']['by_kind']}")
+    return 0 if all(result["good"] for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -32,7 +32,7 @@ class Storm:
         self.away: dict[NodeId, Callable[[], None]] = {}  # and how each comes back
         self.strikes: dict[str, int] = {}
         self._over = False
-        self._kinds = (
+        self._kinds: tuple[Callable[[NodeId], bool], ...] = (
             self._crash,
             self._pause,
             self._fail_sync,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from oncecast.scenarios.broadcast import BROADCAST
+from oncecast.scenarios.paxos import PAXOS
 from oncecast.scenarios.scenario import Scenario
 from oncecast.scenarios.shuffle import SHUFFLE
 
-SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in (BROADCAST, SHUFFLE)}
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario for scenario in (BROADCAST, PAXOS, SHUFFLE)
+}

@@ -1,0 +1,228 @@
+"""A storm over a replica group: disks are wiped, bits flip, members come and go, leaders hand over.
+
+The budget: nodes that are away, or whose disk has lost something that is not yet made good, are
+together never more than a minority; and no entry is ever damaged at a majority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.replication.events import Change, HandOver
+from oncecast.replication.leader import Reign
+from oncecast.replication.messages import CONFIG, Entry, Learned
+from oncecast.replication.options import GroupOptions
+from oncecast.runtime.faults import Storm
+from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.paxos_books import Books
+from oncecast.scenarios.paxos_checks import replica
+from oncecast.storage import store
+from oncecast.storage.segment import Segment, serials
+from oncecast.storage.store import Block
+
+LOOK_EVERY = 0.3
+
+
+class GroupStorm(Storm):
+    def __init__(
+        self,
+        sim: Simulation,
+        nodes: Sequence[NodeId],
+        books: Books,
+        options: GroupOptions,
+        *,
+        away_max: int,
+        wiped: dict[NodeId, None],
+    ) -> None:
+        super().__init__(sim, nodes, away_max=away_max, every=0.6, lasting=1.2)
+        self.books, self.options, self.wiped = books, options, wiped
+        self.size = books.configs[0][1].size
+        self.hurt: dict[NodeId, None] = {}  # whose disk has lost something
+        self.bitten: dict[int, NodeId] = {}  # slots, and where their entry was damaged
+        self._kinds += (
+            self._wipe,
+            self._flip,
+            self._cut_pair,
+            self._add,
+            self._remove,
+            self._resize,
+            self._hand_over,
+            self._hand_over,
+        )
+
+    # -- disks --
+
+    def _wipe(self, node: NodeId) -> bool:
+        """Its disk is lost; it comes back with an empty one, and must be taken in again."""
+        if not self._whole() or not self._spare(node):
+            return False
+        self.sim.crash(node)
+        disk = self.sim.nodes[node].disk
+        assert disk is not None
+        disk.wipe()
+        self.wiped[node] = None
+        self.sim.note(node, "wipe")
+        self.sim.call(self._some(self.lasting), lambda: self._restart(node))
+        self._hurt(node, lambda: True)
+        return True
+
+    def _flip(self, node: NodeId) -> bool:
+        """A bit of its log flips. Half of the time it runs on and may read it; then it restarts."""
+        if not self._whole() or not self._spare(node):
+            return False
+        slots = self._flip_bit(node)
+        if slots is None:
+            return False
+        self.sim.note(node, "flip", slots)
+        self.sim.call(self._some(self.lasting), lambda: self._bounce(node))
+
+        def readable() -> bool:
+            paxos = replica(self.sim, node)
+            return paxos is not None and not any(
+                slot >= paxos.kept and paxos.readable(slot) is None for slot in slots
+            )
+
+        self._hurt(node, readable)
+        return True
+
+    def _flip_bit(self, node: NodeId) -> list[int] | None:
+        """In a block that, as a later one says, was synced; the slots that it held."""
+        state = self.sim.nodes[node]
+        disk, journal = state.disk, state.journal
+        if disk is None or journal is None:
+            return None
+        found: list[tuple[str, Block]] = []
+        for serial in serials(disk):
+            segment = Segment(disk, serial)
+            blocks = [block for block in segment.walk() if isinstance(block, Block)]
+            proven = max((block.synced for block in blocks), default=0)
+            found += [
+                (segment.name, block)
+                for block in blocks
+                if block.kind == store.RECORDS and block.first + block.records - 1 <= proven
+            ]
+            segment.close()
+        self.rng.shuffle(found)
+        for name, block in found:
+            if block.body is None or block.first == 1:
+                continue  # damaged before; or it says who this replica is
+            records = [journal.read(block.first + at) for at in range(block.records)]
+            slots = [each.slot for each in records if isinstance(each, Entry | Learned)]
+            if any(self.bitten.get(slot, node) != node for slot in slots):
+                continue
+            self.bitten.update(dict.fromkeys(slots, node))
+            disk.flip(name, self.rng.randrange(block.offset, block.end), self.rng.randrange(8))
+            return slots
+        return None
+
+    def _bounce(self, node: NodeId) -> None:
+        if self.sim.nodes[node].stack is not None and not self._over:
+            self.sim.bounce(node)
+
+    def _hurt(self, node: NodeId, healed: Callable[[], bool]) -> None:
+        """It counts as away until all that was chosen so far is whole everywhere."""
+        last = self.books.last
+
+        def back() -> None:
+            self._restart(node)
+
+        def look() -> None:
+            if self.away.get(node) is not back:
+                return
+            if self._whole(last) and healed():
+                del self.away[node], self.hurt[node]
+            else:
+                self.sim.call(LOOK_EVERY, look)
+
+        self.away[node], self.hurt[node] = back, None
+        self.sim.call(LOOK_EVERY, look)
+
+    def _whole(self, last: int = 0) -> bool:
+        """Every member is up, in the life that has the seat, knows of it, and has all up to `last`
+        on disk; and the membership is not about to change."""
+        slot, config = self.books.configs[-1]
+        if len(config.members) < config.size or self._changing():
+            return False
+        for member in config.members:
+            paxos = replica(self.sim, member.node)
+            if paxos is None or paxos.life != member.life or paxos.applied < max(last, slot):
+                return False
+            if paxos.lost or paxos.storing:
+                return False
+        return True
+
+    def _changing(self) -> bool:
+        for node in self.nodes:
+            paxos = replica(self.sim, node)
+            if paxos is not None and (paxos.changes or wants_change(paxos.reign)):
+                return True
+        proposed = self.books.proposed
+        return any(
+            item.kind == CONFIG
+            for slot in range(self.books.last + 1, max(proposed, default=0) + 1)
+            for item in proposed.get(slot, {}).values()
+        )
+
+    # -- the network between two --
+
+    def _cut_pair(self, node: NodeId) -> bool:
+        other = self.rng.choice([each for each in self.nodes if each != node])
+        fronts = self.sim.partition([node], [other], one_way=self.rng.random() < 0.5)
+        self.sim.call(self._some(self.lasting), lambda: self.sim.repair(fronts))
+        return True
+
+    def _skew(self, node: NodeId) -> bool:
+        """As far as the group reckons with; a monotonic clock does not jump."""
+        drift = self.options.drift
+        self.sim.skew(node, rate=self.rng.uniform(1 - drift, 1 + drift))
+        return True
+
+    # -- the membership and the leader --
+
+    def leaders(self) -> list[NodeId]:
+        """Who thinks that it leads, and can be asked."""
+        found = []
+        for node in self.nodes:
+            paxos = replica(self.sim, node)
+            if paxos is not None and paxos.reign is not None and paxos.reign.acting:
+                found.append(node)
+        return [node for node in found if not self.sim.nodes[node].paused]
+
+    def _change(self, change: Change) -> bool:
+        """Nobody changes a group on purpose that has just lost a disk."""
+        if self.hurt:
+            return False
+        return self._ask(change)
+
+    def _ask(self, request: Value) -> bool:
+        for node in self.leaders():
+            self.sim.ask(node, request)
+        return True
+
+    def _members(self) -> list[NodeId]:
+        return self.books.configs[-1][1].nodes()
+
+    def _add(self, node: NodeId) -> bool:
+        """An outsider takes the seat of somebody, or one of its own for a while."""
+        outsiders = [each for each in self.nodes if each not in self._members()]
+        if not outsiders:
+            return False
+        replaced = self.rng.choice(self._members())
+        return self._change(Change(add=self.rng.choice(outsiders), remove=replaced))
+
+    def _remove(self, node: NodeId) -> bool:
+        return self._change(Change(remove=self.rng.choice(self._members())))
+
+    def _resize(self, node: NodeId) -> bool:
+        size = self.books.configs[-1][1].size
+        return self._change(Change(size=self.size + (size == self.size)))
+
+    def _hand_over(self, node: NodeId) -> bool:
+        return self._ask(HandOver(self.rng.choice(self._members())))
+
+
+def wants_change(reign: Reign | None) -> bool:
+    if reign is None:
+        return False
+    return reign.changing is not None or any(item.kind == CONFIG for _, item in reign.queue)

@@ -18,12 +18,13 @@ from oncecast.replication.messages import (
     Heard,
     Prepare,
     Promise,
-    Promised,
     Reject,
     Release,
     Silence,
     Vote,
 )
+
+REACH = 4  # windows that a replica looks ahead of what it has applied
 
 
 class Acceptor(Core):
@@ -39,8 +40,7 @@ class Acceptor(Core):
         if ballot > self.promised:
             if self.leased(sender):
                 return
-            self.promised = ballot
-            self.append(Promised(ballot))
+            self.store_promise(ballot)
             self.outrun(ballot)
         self.send(sender, self._promise(ballot, message.first))
 
@@ -51,12 +51,14 @@ class Acceptor(Core):
     def _promise(self, ballot: Ballot, first: int) -> Promise:
         known = max(self.applied, self.certain)
         self.lost = [(max(low, known + 1), high) for low, high in self.lost if high > known]
-        votes = [
-            Vote(slot, self.votes[slot], self.item(slot))
-            for slot in sorted(self.votes)
-            if slot >= first and slot > known
-        ]
-        return Promise(ballot, self.life, first, known, tuple(votes), tuple(self.lost))
+        votes, lost = [], self.lost[:]
+        for slot in sorted(slot for slot in self.votes if slot >= first and slot > known):
+            item = self.readable(slot)
+            if item is None:
+                lost.append((slot, slot))
+            else:
+                votes.append(Vote(slot, self.votes[slot], item))
+        return Promise(ballot, self.life, first, known, tuple(votes), tuple(lost))
 
     # -- phase 2 --
 
@@ -68,23 +70,29 @@ class Acceptor(Core):
             self.send(sender, Reject(self.promised))
             return
         self.follow(ballot)
-        self.accept(message)
-        last = message.slot + len(message.items) - 1
-        for node in self.others():
-            self.send(node, Accepted(ballot, message.slot, last, self.life))
-        self.say_stored()
+        last = self.accept(message)
+        if last >= message.slot:
+            others = self.others()
+            if sender not in others:
+                others.append(sender)  # who leads may have a seat that we do not know of
+            for node in others:
+                self.send(node, Accepted(ballot, message.slot, last, self.life))
+            self.say_stored()
         self.chosen_up_to(ballot, message.known)
 
-    def accept(self, message: Accept) -> None:
-        """Store what is new: what is applied is what the leader must be proposing."""
+    def accept(self, message: Accept) -> int:
+        """Store what is new: what is applied is what the leader must be proposing. The last slot:
+        who is too far behind must catch up first."""
         ballot, before = message.ballot, self._records.last
+        reach = self.applied + REACH * self.options.window_slots
         for slot, item in enumerate(message.items, message.slot):
-            if slot > self.applied and self.votes.get(slot) != ballot:
+            if self.applied < slot <= reach and self.votes.get(slot) != ballot:
                 self.store(slot, ballot, item)
         if ballot > self.promised:
-            self.promised = ballot
             if self._records.last == before:  # nothing that was stored says it
-                self.append(Promised(ballot))
+                self.store_promise(ballot)
+            self.promised = ballot
+        return min(message.slot + len(message.items) - 1, reach)
 
     # -- following --
 

@@ -34,12 +34,15 @@ from oncecast.replication.messages import (
     Learned,
     Promised,
     Reborn,
+    Skipped,
     Stored,
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.places import Places
 from oncecast.replication.quorum import NOBODY, Config, Member, Memberships
 from oncecast.storage.errors import Corrupt, NoSuchRecord
+
+FAR = 1 << 62  # behind every slot
 
 decode_config = msgspec.msgpack.Decoder(Config).decode
 encode_config = msgspec.msgpack.Encoder().encode
@@ -68,12 +71,14 @@ class Core(Protocol):
         self.contacts, self.founders, self.life = contacts, founders, life
         self.learner: Learner | None = None
         self.born = self.started = False
+        self.rebirths = 0  # lives that this disk has lost before
         # accepting
         self.promised = BOTTOM
         self.votes: dict[int, Ballot] = {}  # by slot, of what is not applied
-        self.lost: list[tuple[int, int]] = []
-        self.damage = ""  # what the log could not give back
-        self.forgetful = False  # a promise may be among it
+        self.top = 0  # the highest slot ever accepted
+        self.lost: list[tuple[int, int]] = []  # slots whose votes the log could not give back
+        self.damage = ""
+        self.estranged = False  # it has lost who it was
         self.places = Places()
         self.items: dict[int, Item] = {}  # not applied, or not yet on disk
         self.stored = 0  # the last record that is on disk
@@ -81,9 +86,13 @@ class Core(Protocol):
         # learning
         self.applied = 0
         self.certain = 0  # the log itself says that all up to here is chosen
+        self.kept = 1  # the first slot that is still here
+        self.skipped = 0  # but what it says of slots up to here may be something else
         self.told: dict[int, None] = {}  # slots that others said are chosen, not applied
         self.chain = 0  # checksum of all that was applied
+        # As it was at the last commands and states, for who looks back; and at checks.
         self.chains: deque[tuple[int, int]] = deque(maxlen=2 * self.options.window_slots)
+        self.checks: deque[tuple[int, int]] = deque(maxlen=8)
         self.memberships = Memberships()
         self.tokens: dict[int, int] = {}  # of own proposals, by slot
         # following
@@ -113,34 +122,52 @@ class Core(Protocol):
 
     def restore(self, record: m.Record | Checkpoint) -> None:
         number = self._records.last
-        self.forgetful &= isinstance(record, Learned)  # all others say what was promised then
         match record:
-            case Entry(slot, ballot, kind, data, applied):
-                self.promised = max(self.promised, ballot)
+            case Entry(slot, ballot, kind, data, applied, top, rebirths):
+                self._vouched(ballot, top, rebirths)
                 self._found(slot, number, Item(kind, data))
                 if slot > self.applied:
-                    self.votes[slot] = ballot
-                    self.lost = without(self.lost, slot)
+                    self._voted(slot, ballot)
                 self.certain = max(self.certain, applied)
             case Learned(slot, kind, data):
                 self._found(slot, number, Item(kind, data))
                 if slot > self.applied:
                     self.told[slot] = None
-            case Again(first, last, ballot):
-                self.promised = max(self.promised, ballot)
-                for slot in range(max(first, self.applied + 1), last + 1):
-                    if slot in self.votes:
-                        self.votes[slot] = ballot
-            case Promised(ballot):
-                self.promised = max(self.promised, ballot)
+            case Again(slot, ballot, top, rebirths):
+                self._vouched(ballot, top, rebirths)
+                if slot in self.votes:
+                    self._voted(slot, ballot)
+            case Promised(ballot, top, rebirths):
+                self._vouched(ballot, top, rebirths)
+            case Skipped(place):
+                self.skipped, self.certain = place, max(self.certain, place)
             case Reborn(life):
-                self.life = life
+                self.live_anew(life)
             case Born(life, config):
                 self.life, self.born = life, True
                 self.memberships.start(0, config)
             case Checkpoint():
                 self._restore_state(record)
         self.apply_known()
+
+    def _vouched(self, ballot: Ballot, top: int, rebirths: int) -> None:
+        """What was promised and accepted before, whatever of it can still be read."""
+        self.promised, self.top = max(self.promised, ballot), max(self.top, top)
+        self.estranged |= rebirths != self.rebirths
+        if self.lost:
+            self.lost = [(low, min(high, top)) for low, high in self.lost if low <= top]
+
+    def _voted(self, slot: int, ballot: Ballot) -> None:
+        self.votes[slot] = ballot
+        if self.lost:
+            self.lost = without(self.lost, slot)
+
+    def live_anew(self, life: int) -> None:
+        """Whoever promised and voted here is no more; what was chosen is still here."""
+        self.life, self.rebirths = life, self.rebirths + 1
+        self.estranged = False
+        self.lost.clear()
+        self.votes.clear()
 
     def _found(self, slot: int, number: int, item: Item) -> None:
         self.places.put(slot, number)
@@ -150,47 +177,60 @@ class Core(Protocol):
 
     def _restore_state(self, state: Checkpoint) -> None:
         assert self.learner is not None, "a state to learn from, and nobody to learn it"
-        self.life, self.born = state.life, True
-        self.promised = max(self.promised, state.promised)
+        self.life, self.rebirths, self.born = state.life, state.rebirths, True
+        self.promised, self.top = state.promised, state.top
         self.applied = self.certain = state.place
         self.chain = state.chain
         self.chains.append((state.place, state.chain))
         self.memberships.start(state.place, state.config)
+        self.kept = state.kept
         self.places.restore(state.runs)
         self.lost = list(state.lost)
         self.learner.install(state.place, state.chunks)
 
     def damaged(self, first: int, last: int) -> None:
-        """So many records cannot be read. Whatever they said of slots that were not yet chosen then
-        is lost, and also what stood there before may have been replaced by it."""
+        """These records cannot be read. Whatever they said of slots that were not yet chosen then
+        is lost, and also what stood there before may have been replaced by it. Up to which slot
+        that may be the next vote says, if there is one; if not, nobody knows what was promised."""
         self.damage = f"records {first} to {last} of its log cannot be read"
         if not self.born:
             raise Crippled(
                 f"replica {self.me}: {self.damage}, and they said who it is; move its data "
                 "directory away and let it join anew"
             )
-        self.forgetful = True
         behind = max(self.applied, self.certain)
-        end = max(self.places.end, behind + 1) + last - first
-        self.lost.append((behind + 1, end))
+        self.lost.append((behind + 1, FAR))
         self.places.cut(behind + 1)
         self.votes.clear()
+        self.told.clear()
         for slot in [slot for slot in self.items if slot > behind]:
             del self.items[slot]
+
+    @property
+    def forgetful(self) -> bool:
+        """A promise may be lost, or a life."""
+        return self.estranged or any(high == FAR for _, high in self.lost)
 
     # -- storing --
 
     def store(self, slot: int, ballot: Ballot, item: Item) -> None:
         """Accept, and keep: if the same stands there already, not the value again."""
         before = self.votes.get(slot)
-        self.votes[slot] = ballot
-        if before is not None and self.item(slot) == item:
-            number = self.append(Again(slot, slot, ballot))
+        self._voted(slot, ballot)
+        self.top = max(self.top, slot)
+        if before is not None and self.readable(slot) == item:
+            number = self.append(Again(slot, ballot, self.top, self.rebirths))
         else:
-            number = self.append(Entry(slot, ballot, item.kind, item.data, self.applied))
+            kind, data = item
+            entry = Entry(slot, ballot, kind, data, self.applied, self.top, self.rebirths)
+            number = self.append(entry)
             self.places.put(slot, number)
             self.items[slot] = item
         self.storing.append((number, slot, ballot))
+
+    def store_promise(self, ballot: Ballot) -> None:
+        self.promised = ballot
+        self.append(Promised(ballot, self.top, self.rebirths))
 
     def keep_learned(self, slot: int, item: Item) -> None:
         """Another replica says that this was chosen."""
@@ -244,9 +284,15 @@ class Core(Protocol):
             return self.item(place).data
         item = self.readable(place)
         if item is None:
+            if self.gone_everywhere(place):
+                return self.item(place).data  # which raises what names the damage
             self.missed(place)
             raise Missing(place)
         return item.data
+
+    def gone_everywhere(self, slot: int) -> bool:
+        """Whether all the others have lost this slot too."""
+        return False
 
     def missed(self, slot: int) -> None:
         """Somebody wants a slot that cannot be read."""
@@ -255,24 +301,28 @@ class Core(Protocol):
 
     def apply_known(self) -> None:
         """What the log itself, or another replica, says to be chosen."""
-        while self.applied < self.certain or self.applied + 1 in self.told:
+        while self.sure_of(self.applied + 1):
             slot = self.applied + 1
             item = self.items.get(slot)
             if item is None:
                 break
             self.apply(slot, item)
 
+    def sure_of(self, slot: int) -> bool:
+        """Whether what stands at this slot, if anything does, was chosen."""
+        return self.skipped < slot <= self.certain or slot in self.told
+
     def apply(self, slot: int, item: Item) -> None:
         self.applied = slot
         self.chain = google_crc32c.extend(self.chain, b"%d %d " % (slot, item.kind))
         self.chain = google_crc32c.extend(self.chain, item.data)
-        self.chains.append((slot, self.chain))
         self.votes.pop(slot, None)
         self.told.pop(slot, None)
-        if not self.storing or self.storing[0][0] > (self.places.get(slot) or 0):
+        if self.settled(slot):
             self.items.pop(slot, None)
         token = self.tokens.pop(slot, -1) if self.tokens else -1
         if item.kind == COMMAND:
+            self.chains.append((slot, self.chain))
             if self.started:
                 self.emit(Decided(slot, item.data, token), after=0)
             else:
@@ -281,27 +331,39 @@ class Core(Protocol):
         elif item.kind == CONFIG:
             self._reconfigure(slot, decode_config(item.data))
         elif item.kind == CHECK and self.started:
+            self.checks.append((slot, self.chain))
             self.emit(CompareNow(slot), after=0)
+
+    def settled(self, slot: int) -> bool:
+        """Whether the record of this slot is on disk, and can be read from there."""
+        return not self.storing or self.storing[0][0] > (self.places.get(slot) or 0)
 
     def _reconfigure(self, slot: int, config: Config) -> None:
         before = self.config
+        if before is not NOBODY and config.version != before.version + 1:
+            return  # made for a membership that is no more
         self.memberships.decided(slot, config)
-        if not self.started:
-            return
-        for node in config.nodes():
-            if node not in before.nodes():
+        if self.started:
+            self.tell_members(before)
+
+    def tell_members(self, before: Config) -> None:
+        old, new = before.nodes(), self.config.nodes()
+        for node in new:
+            if node not in old:
                 self.emit(Added(node), after=0)
-        for node in before.nodes():
-            if node not in config.nodes():
+        for node in old:
+            if node not in new:
                 self.emit(Removed(node), after=0)
         self.reconfigured(before)
 
     def reconfigured(self, before: Config) -> None:
         """Another membership is in force from here on."""
 
-    def chain_at(self, slot: int) -> int:
-        """The checksum as it was when `slot` had been applied."""
-        return next((chain for at, chain in reversed(self.chains) if at <= slot), 0)
+    def chain_at(self, place: int) -> int:
+        """The checksum as it was when the command at `place`, or no command yet, was applied."""
+        chain = next((chain for at, chain in reversed(self.chains) if at == place), None)
+        assert chain is not None or not place, f"who looks back to {place} comes too late"
+        return chain or 0
 
 
 def without(ranges: list[tuple[int, int]], slot: int) -> list[tuple[int, int]]:

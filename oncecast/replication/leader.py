@@ -2,7 +2,9 @@
 
 Multi-Paxos: one Prepare serves all slots. Slots are pipelined within a window, and what is proposed
 in one turn while others are on their way shares an Accept. A slot is proposed only when it is known
-who votes on it: while a change of the membership is on its way, what comes behind it waits.
+who votes on it: while a change of the membership is on its way, what comes behind it waits. A
+change is proposed only by who has had something decided under the present membership with its own
+ballot: so nobody with a lower one can decide anything behind it.
 
 A leader may answer by itself, without a round, for as long as a majority has promised to promise
 nobody else anything: its lease. It counts from when the Beat was sent.
@@ -17,7 +19,7 @@ from typing import Any
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.ballot import Ballot, above
 from oncecast.replication.core import decode_config
-from oncecast.replication.events import HandOver, LeaderChanged, Propose
+from oncecast.replication.events import Crippled, HandOver, LeaderChanged, Propose
 from oncecast.replication.messages import (
     COMMAND,
     CONFIG,
@@ -30,7 +32,6 @@ from oncecast.replication.messages import (
     Item,
     Prepare,
     Promise,
-    Promised,
     Reject,
     Release,
     Silence,
@@ -56,6 +57,8 @@ class Reign:
         self.flying: deque[tuple[int, int]] = deque()  # slot and bytes, proposed and not applied
         self.flying_bytes = 0
         self.changing: tuple[int, Config] | None = None  # a membership on its way
+        self.proven = 0  # the membership under which something was decided with this ballot
+        self.answered = 0  # what was applied when the answers were last looked at
         self.stamps: dict[Member, float] = {}  # of the last Beat that each has answered
         self.waiting = self.flushing = False  # a timer is set
 
@@ -88,8 +91,7 @@ class Leader(Supplier):
         self.seen = ballot = above(max(self.seen, self.promised, self.ballot), self.me)
         self._lose_leader()
         self.reign = Reign(ballot, self.now)
-        self.promised = ballot
-        self.append(Promised(ballot))
+        self.store_promise(ballot)
         first = self.applied + 1
         self.send(self.me, self._promise(ballot, first))
         for node in self.others():
@@ -100,8 +102,15 @@ class Leader(Supplier):
     def lead_alone(self) -> None:
         """Nobody else votes: what is on disk is chosen, and there is nobody to ask."""
         self.certain = max(self.certain, self.places.end - 1)
-        while self.applied < self.certain:
+        before = -1
+        while before < self.applied < self.certain:
+            before = self.applied
             self.advance()
+        if self.applied < self.certain:
+            raise Crippled(f"replica {self.me}: slot {self.applied + 1} is not in its log")
+        if self.others():  # the last word of the log was that it is no longer alone
+            self.later(self.patience(), Silence())
+            return
         self.seen = self.promised = ballot = above(max(self.seen, self.promised), self.me)
         self.reign = Reign(ballot, self.now)
         self.reign.promises.add(self.self_as_member, self._promise(ballot, self.applied + 1))
@@ -111,6 +120,8 @@ class Leader(Supplier):
         reign = self.reign
         if reign is None or message.ballot != reign.ballot:
             return
+        if message.first > self.applied + 1:
+            return  # an earlier life asked for it, and for less
         reign.promises.add(Member(sender, message.life), message)
         if message.known > self.applied:
             self.known = max(self.known, message.known)
@@ -126,6 +137,19 @@ class Leader(Supplier):
     def outrun(self, ballot: Ballot) -> None:
         self.seen = max(self.seen, ballot)
         if self.reign is not None and self.reign.ballot < ballot:
+            self._step_down()
+
+    def keep_learned(self, slot: int, item: Item) -> None:
+        """Who hears that something else was chosen than it has proposed leads no more: it must not
+        call that its own, nor tell others that what they accepted from it was chosen."""
+        reign = self.reign
+        flying = reign.flying if reign is not None else ()
+        if flying and flying[0][0] <= slot <= flying[-1][0] and self.readable(slot) != item:
+            self._step_down()
+        super().keep_learned(slot, item)
+
+    def overtaken(self) -> None:
+        if self.reign is not None and self.reign.flying:
             self._step_down()
 
     def _step_down(self) -> None:
@@ -156,6 +180,22 @@ class Leader(Supplier):
         if self.reign is not None:
             self.reign.flushing = False
             self.proceed()
+
+    def apply(self, slot: int, item: Item) -> None:
+        reign, version = self.reign, self.config.version
+        fresh = reign is not None and (reign.proven < version or item.kind == CONFIG)
+        if reign is None or not fresh or not self._won(reign, slot):
+            super().apply(slot, item)
+            return
+        super().apply(slot, item)
+        reign.proven = self.config.version
+
+    def _won(self, reign: Reign, slot: int) -> bool:
+        """Whether this slot was decided with our ballot."""
+        tally = self.tallies.get(slot)
+        return (
+            tally is not None and tally.ballot == reign.ballot and self.config.agreed(tally.voters)
+        )
 
     def progressed(self) -> None:
         reign = self.reign
@@ -234,8 +274,9 @@ class Leader(Supplier):
             return
         reign.waiting = False
         self._prepare_again(reign)
-        if reign.flying:
+        if reign.flying and reign.answered == self.applied:
             self._accept_again(reign)
+        reign.answered = self.applied
         if reign.flying or not self._covered(reign):
             self._await_answers(reign)
 
@@ -249,8 +290,11 @@ class Leader(Supplier):
         items: list[Item] = []
         room = self.options.accept_bytes
         while room > 0 and first + len(items) < reign.next:
-            items.append(self.item(first + len(items)))
-            room -= len(items[-1].data)
+            item = self.readable(first + len(items))
+            if item is None:
+                break
+            items.append(item)
+            room -= len(item.data)
         tally = self.tallies.get(first)
         answered = tally.voters if tally is not None and tally.ballot == reign.ballot else {}
         for member in self.config.members:

@@ -2,7 +2,7 @@
 
 A slot is chosen when a majority of its membership has accepted it with one ballot; what this
 replica has accepted with that ballot or a higher one is then the value. A leader's word that all up
-to a slot is chosen serves as well, for what was accepted with its ballot.
+to a slot is chosen serves as well, for what was accepted with just its ballot.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 from oncecast.kernel.protocol import NodeId
-from oncecast.replication.acceptor import Acceptor
+from oncecast.replication.acceptor import REACH, Acceptor
 from oncecast.replication.ballot import BOTTOM, Ballot
-from oncecast.replication.events import Mended
+from oncecast.replication.events import Crippled, Mended
 from oncecast.replication.messages import (
     Accepted,
     Behind,
@@ -43,13 +43,17 @@ class Learner(Acceptor):
         self.surely = (BOTTOM, 0)  # all up to this slot is chosen, said the leader of this ballot
         self.known = 0  # some slot up to here is chosen, and perhaps not here
         self.wanting: dict[NodeId, None] = {}  # who was asked for the next one in vain
-        self.holes: dict[int, None] = {}  # slots below `applied` that cannot be read
+        self.bereft: dict[NodeId, None] = {}  # whose disk has lost the next one
+        # Slots below `applied` that cannot be read, and whose disk has lost each of them too.
+        self.holes: dict[int, dict[NodeId, None]] = {}
 
     # -- votes --
 
     def on_accepted(self, sender: NodeId, message: Accepted) -> None:
         member = Member(sender, message.life)
-        last = min(message.last, self.applied + 4 * self.options.window_slots)
+        if message.ballot > self.promised:
+            self.outrun(message.ballot)
+        last = min(message.last, self.applied + REACH * self.options.window_slots)
         for slot in range(max(message.first, self.applied + 1), last + 1):
             self._vote(slot, message.ballot, member)
         self.advance()
@@ -82,15 +86,16 @@ class Learner(Acceptor):
         stop = before + self.options.window_slots
         while self.applied < stop:
             slot = self.applied + 1
-            if slot <= self.certain or slot in self.told:
-                item = self.readable(slot)
-            else:
-                item = self.item(slot) if self._is_chosen(slot) else None
+            if not (self.sure_of(slot) or self._is_chosen(slot)):
+                break
+            item = self.readable(slot)
             if item is None:
+                self.known = max(self.known, slot)
                 break
             self.apply(slot, item)
         if self.applied > before:
             self.wanting.clear()
+            self.bereft.clear()
             self.progressed()
         if max(self.known, self.certain) > self.applied:
             self.later(0.0 if self.applied == stop else self.options.resend, Behind())
@@ -102,7 +107,7 @@ class Learner(Acceptor):
     def _is_chosen(self, slot: int) -> bool:
         mine = self.votes.get(slot, BOTTOM)
         ballot, upto = self.surely
-        if slot <= upto and mine >= ballot:
+        if slot <= upto and mine == ballot:
             return True
         tally = self.tallies.get(slot)
         if tally is None or not self.memberships.of(slot).agreed(tally.voters):
@@ -135,7 +140,8 @@ class Learner(Acceptor):
 
     def sources(self) -> list[NodeId]:
         """Who may have what this one lacks."""
-        return self.others() or [node for node in self.contacts if node != self.me]
+        nodes = dict.fromkeys((*self.config.nodes(), *self.contacts))
+        return [node for node in nodes if node != self.me]
 
     def want_from(self, node: NodeId) -> None:
         if self.known > self.applied:
@@ -148,7 +154,7 @@ class Learner(Acceptor):
         for slot, item in enumerate(message.items, message.first):
             if slot in self.holes:
                 self._mend(slot, item)
-            elif self.applied < slot <= self.applied + 4 * self.options.window_slots:
+            elif self.applied < slot <= self.applied + REACH * self.options.window_slots:
                 self.keep_learned(slot, item)
         self.say_stored()
         before = self.applied
@@ -158,13 +164,28 @@ class Learner(Acceptor):
 
     def on_lacking(self, sender: NodeId, message: Lacking) -> None:
         self.wanting[sender] = None
+        if not message.lost:
+            return
+        if message.slot in self.holes:
+            self.holes[message.slot][sender] = None
+        elif message.slot == self.applied + 1:
+            self.bereft[sender] = None
+            if self.damage and all(node in self.bereft for node in self.others()):
+                raise Crippled(
+                    f"replica {self.me}: {self.damage}, and no other replica can read slot "
+                    f"{message.slot} either; put back the log of one of them"
+                )
 
     # -- what was here, and cannot be read --
 
     def missed(self, slot: int) -> None:
         if slot not in self.holes:
-            self.holes[slot] = None
+            self.holes[slot] = {}
             self.later(0.0, Behind())
+
+    def gone_everywhere(self, slot: int) -> bool:
+        lost = self.holes.get(slot, {})
+        return all(node in lost for node in self.others())
 
     def _mend(self, slot: int, item: Item) -> None:
         del self.holes[slot]

@@ -120,9 +120,10 @@ class Chosen(Value):
 
 
 class Lacking(Value):
-    """I cannot read this slot myself."""
+    """I cannot give you this slot; `lost`: because my disk has lost it."""
 
     slot: int
+    lost: bool
 
 
 class Ahead(Value):
@@ -214,8 +215,15 @@ class Reborn(Value):
     life: int
 
 
+# Three records say what was promised and accepted. Each also says what a reader needs who finds
+# damage before it: the highest slot that had ever been accepted, and how often this disk was
+# reborn.
+
+
 class Promised(Value):
     ballot: Ballot
+    top: int
+    rebirths: int
 
 
 class Entry(Value):
@@ -226,14 +234,24 @@ class Entry(Value):
     kind: int
     data: bytes
     applied: int
+    top: int
+    rebirths: int
 
 
 class Again(Value):
-    """What stands at these slots was accepted again, with a higher ballot."""
+    """What stands at this slot was accepted again, with a higher ballot."""
 
-    first: int
-    last: int
+    slot: int
     ballot: Ballot
+    top: int
+    rebirths: int
+
+
+class Skipped(Value):
+    """A state was taken for all up to `place`: what this log says of slots before that may never
+    have been chosen, unless it was learned."""
+
+    place: int
 
 
 class Learned(Value):
@@ -244,15 +262,18 @@ class Learned(Value):
     data: bytes
 
 
-Record = Born | Reborn | Promised | Entry | Again | Learned
+Record = Born | Reborn | Promised | Entry | Again | Skipped | Learned
 
 
 class Checkpoint(Chunked):
     """State: what all up to `place` has led to, and what a replica must not forget."""
 
     place: int
+    kept: int
     life: int
+    rebirths: int
     promised: Ballot
+    top: int
     config: Config
     chain: int
     runs: tuple[Run, ...]

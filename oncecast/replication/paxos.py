@@ -66,7 +66,7 @@ class Paxos(Seats):
                 'run "oncecast log verify"'
             )
         if self.forgetful:
-            self.life = self.rng.getrandbits(62) + 1
+            self.live_anew(self.rng.getrandbits(62) + 1)
             self.append(Reborn(self.life))
 
     def _begin_life(self) -> None:
@@ -82,7 +82,7 @@ class Paxos(Seats):
         config = self.config
         alone = len(config.members) == 1 and config.members[0].life == self.life
         if alone and not self.seated:
-            moved = Config(config.version + 1, (self.self_as_member,), config.size)
+            moved = Config(config.version, (self.self_as_member,), config.size)
             self.memberships.start(self.applied, moved)
 
     def request(self, request: Propose | Compact | Digest | Change | HandOver) -> None:
@@ -91,7 +91,7 @@ class Paxos(Seats):
         elif isinstance(request, Compact):
             self.on_compact(request)
         elif isinstance(request, Digest):
-            self._compare(self.me, Sum(request.place, self.chain_at(request.place), request.digest))
+            self._compare(self.me, self._sum(request))
         elif isinstance(request, Change):
             self.on_change(request)
         else:
@@ -112,6 +112,10 @@ class Paxos(Seats):
             self.compared = self.now
             reign.queue.append((-1, Item(CHECK, b"")))
             self.proceed()
+
+    def _sum(self, digest: Digest) -> Sum:
+        chain = next((chain for slot, chain in self.checks if slot == digest.place), 0)
+        return Sum(digest.place, chain, digest.digest)
 
     def on_sum(self, sender: NodeId, message: Sum) -> None:
         self._compare(sender, message)

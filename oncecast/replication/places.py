@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import pairwise
 
 Run = tuple[int, int, int]  # the first slot, its record, how many
 
@@ -30,7 +29,9 @@ class Places:
         if slot < end:
             if self.get(slot) != record:
                 self._apart[slot] = record
-        elif slot == end and record == self._records[-1] + self._counts[-1]:
+            return
+        self._apart.pop(slot, None)
+        if slot == end and record == self._records[-1] + self._counts[-1]:
             self._counts[-1] += 1
         else:
             self._slots.append(slot)
@@ -54,16 +55,6 @@ class Places:
                 found.append(record + max(0, slot - first))
         return min(found, default=None)
 
-    def holes(self, first: int, last: int) -> Iterator[int]:
-        """The slots from `first` to `last` that no record holds."""
-        covered = [(first - 1, 1)]
-        covered += [(slot, count) for slot, _, count in self.runs() if first <= slot + count - 1]
-        covered.append((last + 1, 1))
-        for (slot, count), (following, _) in pairwise(covered):
-            for hole in range(max(first, slot + count), min(following, last + 1)):
-                if hole not in self._apart:
-                    yield hole
-
     def runs(self) -> Iterator[Run]:
         yield from zip(self._slots, self._records, self._counts, strict=True)
 
@@ -84,7 +75,13 @@ class Places:
     def trim(self, slot: int) -> None:
         """Forget the slots before this one."""
         at = max(0, bisect_right(self._slots, slot) - 1)
+        if self._slots and self._slots[at] + self._counts[at] <= slot:
+            at += 1
         del self._slots[:at], self._records[:at], self._counts[:at]
+        if self._slots and self._slots[0] < slot:
+            over = slot - self._slots[0]
+            self._slots[0], self._records[0] = slot, self._records[0] + over
+            self._counts[0] -= over
         for other in [other for other in self._apart if other < slot]:
             del self._apart[other]
 

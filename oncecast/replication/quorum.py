@@ -47,11 +47,17 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
                 left -= 1
         return left <= 0
 
-    def changed(self, *, add: Member | None = None, remove: NodeId | None = None) -> Config:
-        """One out, one in, or both: a node that is added in a new life takes its own place."""
-        gone = {remove, add.node if add else None}
-        kept = tuple(member for member in self.members if member.node not in gone)
-        return Config(self.version + 1, (*kept, add) if add else kept, self.size)
+    def successor(self, *members: Member, size: int = 0) -> Config:
+        """With these members, at most one more or one less: so that each majority of the one meets
+        each majority of the other."""
+        return Config(self.version + 1, members, size or self.size)
+
+    def added(self, member: Member, size: int = 0) -> Config:
+        return self.successor(*self.members, member, size=size)
+
+    def removed(self, node: NodeId, size: int = 0) -> Config:
+        kept = [member for member in self.members if member.node != node]
+        return self.successor(*kept, size=size)
 
 
 NOBODY = Config(0, (), 0)

@@ -1,9 +1,10 @@
 """Who sits in the group: changes are decided in the log, one at a time, by whoever leads.
 
-A node that is no member offers itself. The leader takes one in when a seat is free: when there are
-fewer members than there should be, when one has been silent for too long, or when a member comes
-back in a new life, because its disk was lost. First it lets the newcomer catch up, because a seat
-is a vote; then it proposes the membership that names it.
+A node that is no member offers itself. The leader takes one in when there are fewer members than
+there should be. If there are enough, one that has been silent for too long must go first; so must
+the earlier life of a node whose disk was lost. The leader lets a newcomer catch up, because a seat
+is a vote; then it proposes the membership that names it. Each membership has one member more or
+less than the one before, never two: that they have a majority in common is what all rests on.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
-import msgspec
-
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.core import encode_config
 from oncecast.replication.events import Change, Suspected
 from oncecast.replication.leader import Leader, Reign
-from oncecast.replication.messages import CONFIG, Guide, Heard, Item, Offer, OfferDue
+from oncecast.replication.messages import CONFIG, NOOP, Guide, Heard, Item, Offer, OfferDue
 from oncecast.replication.quorum import Config, Member
 
 OFFERS_MAX = 64
@@ -45,7 +44,8 @@ class Seats(Leader):
     def on_offer_due(self) -> None:
         if self.seated:
             return
-        asked = self.leader or self.guide
+        led = self.leader and self.now < self.heard + 2 * self.options.suspicion
+        asked = self.leader if led else self.guide
         for node in [asked] if asked else self.sources():
             self.send(node, Offer(self.life, self.applied))
         self.guide = NodeId("")  # if it does not answer, somebody else may
@@ -65,7 +65,8 @@ class Seats(Leader):
         reign = self.reign
         if reign is None or not reign.acting:
             return
-        self.last_heard[sender] = self.now  # who is taken in now was not silent before
+        if self.config.member(sender) is None:
+            self.last_heard[sender] = self.now  # who is taken in now was not silent before
         if sender in self.offers or len(self.offers) < OFFERS_MAX:
             member = Member(sender, message.life)
             self.offers[sender] = Offered(member, message.applied, self.now)
@@ -73,10 +74,12 @@ class Seats(Leader):
 
     def on_heard(self, sender: NodeId, message: Heard) -> None:
         super().on_heard(sender, message)
-        self.last_heard[sender], self.reported[sender] = self.now, message.applied
-        if sender in self.silent:
-            del self.silent[sender]
-            self.emit(Suspected(sender, False), after=0)
+        self.reported[sender] = message.applied
+        if Member(sender, message.life) in self.config.members:
+            self.last_heard[sender] = self.now
+            if sender in self.silent:
+                del self.silent[sender]
+                self.emit(Suspected(sender, False), after=0)
         offered = self.offers.get(sender)
         if offered is not None and offered.member.life == message.life:
             self.offers[sender] = Offered(offered.member, message.applied, self.now)
@@ -101,12 +104,23 @@ class Seats(Leader):
         self._suspect(reign)
         for node in [node for node, each in self.offers.items() if self._is_old(each)]:
             del self.offers[node]
+        if self.courted not in self.offers:
+            self.courted = NodeId("")
         if reign.changing is not None or any(item.kind == CONFIG for _, item in reign.queue):
             return
         config = self._wished(reign)
-        if config is not None:
+        if config is None:
+            return
+        if reign.proven == self.config.version or not self.others():
             reign.queue.append((-1, Item(CONFIG, encode_config(config))))
-            self.proceed()
+        elif not reign.queue and not reign.flying:
+            reign.queue.append((-1, Item(NOOP, b"")))  # first something else must be decided
+        self.proceed()
+
+    def progressed(self) -> None:
+        super().progressed()
+        if self.changes:
+            self.look_at_seats()
 
     def _is_old(self, offered: Offered) -> bool:
         return self.now > offered.at + 2 * self.options.suspicion
@@ -123,50 +137,51 @@ class Seats(Leader):
     def _wished(self, reign: Reign) -> Config | None:
         """The membership that should be next, if there is one and it can be had."""
         while self.changes:
-            change = self.changes[0]
-            config = self._asked_for(change)
-            if config is None and change.add in self.offers:
-                break  # it waits for a node that catches up
-            self.changes.pop(0)
-            if config is None:
-                continue  # whom it was to add is gone
-            if config != self.config:
+            config = self._towards(self.changes[0])
+            if config is not self.config:
                 return config
-        if self.changes:
-            return None
-        for node, offered in self.offers.items():
-            seat = self._seat_for(reign, offered.member)
-            if seat is not None and self._caught_up(node):
-                return self.config.changed(add=offered.member, remove=seat or None)
+            self.changes.pop(0)
+        for offered in self.offers.values():
+            config = self._with(reign, offered.member)
+            if config is not None:
+                return config
         return None
 
-    def _asked_for(self, change: Change) -> Config | None:
-        config = self.config
-        if change.size:
-            config = msgspec.structs.replace(config, size=change.size)
-        if change.remove and config.member(change.remove) and len(config.members) > 1:
-            config = config.changed(remove=change.remove)
+    def _towards(self, change: Change) -> Config | None:
+        """The next step to what was asked for; None: it waits for a node that catches up; the
+        present membership: nothing is left to do, or it cannot be done."""
+        config, size = self.config, change.size
         if change.add and config.member(change.add) is None:
-            offered = self.offers.get(change.add)
-            if offered is None or not self._caught_up(change.add):
-                return None
-            config = config.changed(add=offered.member)
-        if config == self.config:
-            return config
-        return msgspec.structs.replace(config, version=self.config.version + 1)
+            if change.add not in self.offers:
+                return config
+            member = self.offers[change.add].member
+            return config.added(member, size) if self._caught_up(change.add) else None
+        if change.remove and config.member(change.remove):
+            left = config.removed(change.remove, size)
+            return left if self._viable(left) else config
+        if size and size != config.size:
+            return config.successor(*config.members, size=size)
+        return config
 
-    def _seat_for(self, reign: Reign, member: Member) -> NodeId | None:
-        """Whose seat it may have; an empty name is a free one, None is none."""
+    def _with(self, reign: Reign, member: Member) -> Config | None:
+        """The next step to a seat for this one, if there is one to be had."""
         config = self.config
-        known = config.member(member.node)
-        if known is not None:
-            return member.node if known != member else None
+        seated = config.member(member.node)
+        if seated is not None:  # its earlier life has the seat, as long as that is heard of
+            gone = member.node in self.silent and seated != member
+            return config.removed(member.node) if gone else None
         if len(config.members) < config.size:
-            return NodeId("")
+            return config.added(member) if self._caught_up(member.node) else None
         for node in self.silent:
-            if node in config.nodes() and self._silence(reign, node) > self.options.replace_after:
-                return node
+            if self._silence(reign, node) > self.options.replace_after and self._caught_up(
+                member.node
+            ):
+                return config.removed(node)
         return None
+
+    def _viable(self, config: Config) -> bool:
+        """Whether a majority of it is there."""
+        return config.agreed([each for each in config.members if each.node not in self.silent])
 
     def _caught_up(self, node: NodeId) -> bool:
         """Near enough; otherwise it is told of what is chosen, and fetches it."""

@@ -22,6 +22,7 @@ from oncecast.replication.messages import (
     Item,
     Lacking,
     Piece,
+    Skipped,
     Unclaimed,
     Want,
     WantPiece,
@@ -35,6 +36,7 @@ class Giving:
 
     def __init__(self, ahead: Ahead, pieces: list[tuple[bytes, bool]], now: float) -> None:
         self.ahead, self.pieces, self.asked = ahead, pieces, now
+        self.takers: dict[NodeId, None] = {}
 
 
 class Taking:
@@ -45,13 +47,13 @@ class Taking:
         self.index = 0  # of the next piece
         self.chunks: list[bytes] = []
         self.parts: list[bytes] = []  # of the next chunk
+        self.slot = ahead.needed  # the first entry that may lack
         self.tries = 0
 
 
 class Supplier(Learner):
     def __init__(self, me: NodeId, rng: Random, **options: Any) -> None:
         super().__init__(me, rng, **options)
-        self.kept = 1  # the first slot that is still here
         self.giving: Giving | None = None
         self.taking: Taking | None = None
         self.askers: dict[NodeId, None] = {}
@@ -70,13 +72,18 @@ class Supplier(Learner):
         """What is behind `place` must be read again after a restart, from the lowest record on."""
         self.kept = max(self.kept, needed)
         self.places.trim(needed)
+        for slot in [slot for slot in self.holes if slot < needed]:
+            del self.holes[slot]
         config = self.memberships.of(place + 1)
         self.memberships.forget(place)
         checkpoint = Checkpoint(
             state,
             place,
+            self.kept,
             self.life,
+            self.rebirths,
             self.promised,
+            self.top,
             config,
             chain,
             self.places.state(),
@@ -90,6 +97,8 @@ class Supplier(Learner):
     # -- giving --
 
     def on_want(self, sender: NodeId, message: Want) -> None:
+        if self.giving is not None and sender in self.giving.takers:
+            self.giving.asked = self.now
         items: list[Item] = []
         room = self.options.accept_bytes
         for slot in range(message.first, min(message.last, self.applied) + 1):
@@ -102,10 +111,11 @@ class Supplier(Learner):
                 break
         if items:
             self.send(sender, Chosen(message.first, tuple(items)), after=0)
-        elif message.first < self.kept and message.last >= self.kept:
+        elif message.first < self.kept:
             self._offer_state(sender)
         else:
-            self.send(sender, Lacking(message.first), after=0)
+            lost = message.first <= max(self.applied, self.certain)
+            self.send(sender, Lacking(message.first, lost), after=0)
 
     def _offer_state(self, to: NodeId) -> None:
         if self.giving is not None:
@@ -133,6 +143,7 @@ class Supplier(Learner):
             self._offer_state(sender)
         elif 0 <= message.index < len(giving.pieces):
             giving.asked = self.now
+            giving.takers[sender] = None
             data, last = giving.pieces[message.index]
             self.send(sender, Piece(message.place, message.index, data, last), after=0)
 
@@ -188,29 +199,47 @@ class Supplier(Learner):
         if taking.index < ahead.pieces:
             self.send(taking.source, WantPiece(ahead.place, taking.index), after=0)
             return
-        hole = next(self.places.holes(ahead.needed, ahead.place), None)
-        if hole is not None:
-            self.send(taking.source, Want(hole, ahead.place), after=0)
+        while taking.slot <= ahead.place and self._has(taking.slot):
+            taking.slot += 1
+        if taking.slot <= ahead.place:
+            self.send(taking.source, Want(taking.slot, ahead.place), after=0)
         else:
             self._install(ahead, tuple(taking.chunks))
 
+    def _has(self, slot: int) -> bool:
+        """Whether what was chosen for it is here: what was only voted for may be something else."""
+        if slot > self.applied:
+            return slot in self.told
+        return self.places.get(slot) is not None
+
     def _install(self, ahead: Ahead, state: tuple[bytes, ...]) -> None:
         self.taking = None
-        place = ahead.place
-        if place > self.applied:
-            self.applied = self.certain = place
-            self.chain = ahead.chain
-            self.chains.append((place, ahead.chain))
+        if ahead.place > self.applied:
+            self.overtaken()
             before = self.config
-            self.memberships.start(place, ahead.config)
-            for kept in (self.votes, self.told, self.tallies, self.items, self.tokens):
-                for slot in [slot for slot in kept if slot <= place]:
-                    del kept[slot]
-            self.emit(Installed(place, state))
-            self._save(place, ahead.needed, state, ahead.chain)
-            self.reconfigured(before)
-            self.wanting.clear()
+            self._jump(ahead)
+            self.emit(Installed(ahead.place, state))
+            self._save(ahead.place, ahead.needed, state, ahead.chain)
+            self.tell_members(before)
         self.advance()
+
+    def _jump(self, ahead: Ahead) -> None:
+        self.applied = place = ahead.place
+        self.certain = max(self.certain, place)
+        self.append(Skipped(place))
+        self.chain = ahead.chain
+        self.chains.append((place, ahead.chain))
+        self.memberships.start(place, ahead.config)
+        for kept in (self.votes, self.told, self.tallies):
+            for slot in [slot for slot in kept if slot <= place]:
+                del kept[slot]
+        for slot in [slot for slot in self.items if slot <= place and self.settled(slot)]:
+            del self.items[slot]
+        self.wanting.clear()
+        self.bereft.clear()
+
+    def overtaken(self) -> None:
+        """The others are so far ahead that whatever was proposed here is decided."""
 
     def on_behind(self) -> None:
         taking = self.taking

@@ -1,0 +1,119 @@
+"""Replicas driven by hand: inputs in, exactly these effects out."""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Value
+from oncecast.replication.ballot import Ballot
+from oncecast.replication.messages import COMMAND, Born, Item, Promise, Stored
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Config, Member
+
+A, B, C, D = NodeId("a"), NodeId("b"), NodeId("c"), NodeId("d")
+THREE = Config(1, (Member(A, 1), Member(B, 1), Member(C, 1)), 3)
+OPTIONS = GroupOptions(compare_every=0.0)
+
+
+class Book:
+    """A learner that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, bytes]] = []
+        self.state: tuple[int, tuple[bytes, ...]] | None = None
+
+    def install(self, place: int, state: tuple[bytes, ...]) -> None:
+        self.state = place, state
+
+    def learn(self, place: int, value: bytes) -> None:
+        self.told.append((place, value))
+
+
+class Disk:
+    """What a replica has appended, and can read again."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, Value] = {}
+
+    def read(self, number: int) -> Value:
+        return self.records[number]
+
+
+def asleep(me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
+    """A replica that can be given records of an earlier life."""
+    group = Paxos(me, Random(0), founders=config, life=1, options=options)
+    group.learner = Book()
+    group._records.read = Disk().read
+    return group
+
+
+def restored(
+    *records: Value, me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTIONS
+) -> Paxos:
+    """A replica that wakes with these records, after its birth."""
+    group = asleep(me, config, options)
+    disk = Disk()
+    group._records.read = disk.read
+    for number, record in enumerate((Born(1, config), *records), 1):
+        disk.records[number] = record
+        group._records.last = number
+        group.restore(record)  # type: ignore[arg-type]
+    return group
+
+
+def awake(me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
+    """A replica of three that has just started; the lease of whom it may have heard is over."""
+    group = asleep(me, config, options)
+    group.start()
+    group.drain()
+    group.now = 100.0
+    return group
+
+
+def hear(group: Paxos, sender: NodeId, message: Value) -> list[Effect]:
+    group.receive(sender, message)  # type: ignore[arg-type]
+    return group.drain()
+
+
+def sync(group: Paxos) -> list[Effect]:
+    """All that it has appended is on disk."""
+    return hear(group, group.me, Stored(group._records.last))
+
+
+def promise(group: Paxos, sender: NodeId, *, known: int = 0) -> list[Effect]:
+    """`sender` promises what was asked for, and has nothing to report."""
+    assert group.reign is not None
+    return hear(group, sender, Promise(group.reign.ballot, 1, 1, known, (), ()))
+
+
+def leading(me: NodeId = A, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
+    """A leader of three, elected by itself and the next one."""
+    group = awake(me, config, options)
+    group.stand()
+    group.drain()
+    promise(group, me)
+    promise(group, next(node for node in config.nodes() if node != me))
+    assert group.reign is not None
+    assert group.reign.acting
+    return group
+
+
+def sends(effects: list[Effect]) -> list[tuple[NodeId, Value]]:
+    return [(each.to, each.message) for each in effects if isinstance(each, Send)]
+
+
+def records(effects: list[Effect]) -> list[Value]:
+    return [each.record for each in effects if isinstance(each, Append)]
+
+
+def events(effects: list[Effect]) -> list[Value]:
+    return [each.event for each in effects if isinstance(each, Emit)]
+
+
+def command(text: bytes) -> Item:
+    return Item(COMMAND, text)
+
+
+def ballot(round: int, node: NodeId = A) -> Ballot:
+    return Ballot(round, node)

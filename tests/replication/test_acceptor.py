@@ -1,0 +1,177 @@
+"""REP-1: promise and accept, exactly: nothing before the disk, nothing below what was promised."""
+
+from __future__ import annotations
+
+from oncecast.kernel.protocol import Append, Later, Send
+from oncecast.replication.messages import (
+    Accept,
+    Accepted,
+    Again,
+    Beat,
+    Entry,
+    Heard,
+    Prepare,
+    Promise,
+    Promised,
+    Reject,
+    Release,
+    Silence,
+    Stored,
+    Vote,
+)
+from tests.replication.replicas import A, B, C, awake, ballot, command, hear, records, sends, sync
+
+
+def test_a_promise_waits_for_the_disk() -> None:
+    group = awake()
+    assert hear(group, A, Prepare(ballot(1), 1)) == [
+        Append(Promised(ballot(1), 0, 0), 2),
+        Send(A, Promise(ballot(1), 1, 1, 0, (), ()), after=2),
+    ]
+
+
+def test_a_promise_asked_for_again_is_given_again_and_not_stored_again() -> None:
+    group = awake()
+    hear(group, A, Prepare(ballot(1), 1))
+    assert hear(group, A, Prepare(ballot(1), 1)) == [
+        Send(A, Promise(ballot(1), 1, 1, 0, (), ()), after=2)
+    ]
+
+
+def test_a_promise_reports_what_was_accepted_from_the_slot_asked_for_on() -> None:
+    group = awake()
+    items = (command(b"one"), command(b"two"))
+    hear(group, A, Accept(ballot(1), 1, items, 0))
+    group.now += 10
+    (_, promise), *_ = sends(hear(group, C, Prepare(ballot(2, C), 2)))
+    votes = (Vote(2, ballot(1), items[1]),)
+    assert promise == Promise(ballot(2, C), 1, 2, 0, votes, ())
+
+
+def test_a_promise_says_up_to_where_all_is_chosen_and_reports_nothing_of_that() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"one"), command(b"two")), 0))
+    hear(group, A, Beat(ballot(1), 1, 5.0))
+    group.now += 10
+    (_, promise), *_ = sends(hear(group, C, Prepare(ballot(2, C), 1)))
+    votes = (Vote(2, ballot(1), command(b"two")),)
+    assert promise == Promise(ballot(2, C), 1, 1, 1, votes, ())
+
+
+def test_who_comes_with_a_lower_ballot_is_told_the_higher_one() -> None:
+    group = awake()
+    hear(group, C, Prepare(ballot(3, C), 1))
+    told = [Send(A, Reject(ballot(3, C)), after=2)]
+    assert hear(group, A, Prepare(ballot(2), 1)) == told
+    assert hear(group, A, Accept(ballot(2), 1, (command(b"x"),), 0)) == told
+    assert hear(group, A, Beat(ballot(2), 0, 1.0)) == told
+
+
+def test_nobody_speaks_for_another() -> None:
+    group = awake()
+    assert hear(group, C, Prepare(ballot(1, A), 1)) == []
+    assert hear(group, C, Accept(ballot(1, A), 1, (command(b"x"),), 0)) == []
+    assert hear(group, C, Beat(ballot(1, A), 0, 1.0)) == []
+
+
+def test_what_is_accepted_is_stored_once_and_said_to_all_when_it_is_on_disk() -> None:
+    group = awake()
+    effects = hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    assert [each for each in effects if isinstance(each, Append | Send)] == [
+        Append(Entry(1, ballot(1), 0, b"x", 0, 1, 0), 2),
+        Send(A, Accepted(ballot(1), 1, 1, 1), after=2),
+        Send(C, Accepted(ballot(1), 1, 1, 1), after=2),
+        Send(B, Stored(2), after=2),
+    ]
+
+
+def test_a_repeated_accept_is_answered_and_not_stored_again() -> None:
+    group = awake()
+    accept = Accept(ballot(1), 1, (command(b"x"),), 0)
+    hear(group, A, accept)
+    effects = hear(group, A, accept)
+    assert records(effects) == []
+    assert (C, Accepted(ballot(1), 1, 1, 1)) in sends(effects)
+
+
+def test_the_same_value_with_a_higher_ballot_is_not_written_again() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x" * 99),), 0))
+    sync(group)
+    again = hear(group, C, Accept(ballot(2, C), 1, (command(b"x" * 99),), 0))
+    assert records(again) == [Again(1, ballot(2, C), 1, 0)]
+
+
+def test_another_value_with_a_higher_ballot_takes_its_place() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    other = hear(group, C, Accept(ballot(2, C), 1, (command(b"y"),), 0))
+    assert records(other) == [Entry(1, ballot(2, C), 0, b"y", 0, 1, 0)]
+    assert group.item(1) == command(b"y")
+
+
+def test_who_is_too_far_behind_accepts_nothing_beyond_its_reach() -> None:
+    """What a replica holds has a bound, however far the others are."""
+    group = awake()
+    reach = 4 * group.options.window_slots
+    near_and_far = (command(b"near"), command(b"far"))
+    effects = hear(group, A, Accept(ballot(1), reach, near_and_far, 0))
+    assert records(effects) == [Entry(reach, ballot(1), 0, b"near", 0, reach, 0)]
+    assert (A, Accepted(ballot(1), reach, reach, 1)) in sends(effects)
+    effects = hear(group, A, Accept(ballot(1), reach + 1, (command(b"far"),), 0))
+    assert records(effects) == []
+    assert not any(isinstance(message, Accepted) for _, message in sends(effects))
+
+
+def test_who_has_heard_of_a_leader_promises_nobody_else_until_the_suspicion_time_is_over() -> None:
+    group = awake()
+    effects = hear(group, A, Beat(ballot(1), 0, 7.5))
+    assert Send(A, Heard(ballot(1), 7.5, 1, 0), after=0) in effects
+    group.now += group.options.suspicion - 0.01
+    assert hear(group, C, Prepare(ballot(2, C), 1)) == []
+    group.now += 0.01
+    assert records(hear(group, C, Prepare(ballot(2, C), 1))) == [Promised(ballot(2, C), 0, 0)]
+
+
+def test_the_leader_itself_may_stand_again_at_any_time() -> None:
+    group = awake()
+    hear(group, A, Beat(ballot(1), 0, 7.5))
+    assert records(hear(group, A, Prepare(ballot(2), 1))) == [Promised(ballot(2), 0, 0)]
+
+
+def test_what_was_answered_to_a_leader_still_binds_after_a_restart() -> None:
+    group = awake()
+    group.now = 0.0
+    group.heard = 0.0  # as `start` leaves it
+    assert hear(group, C, Prepare(ballot(1, C), 1)) == []
+
+
+def test_nobody_waits_for_a_leader_that_gave_up_by_itself() -> None:
+    group = awake()
+    hear(group, A, Beat(ballot(1), 0, 7.5))
+    assert hear(group, A, Release(ballot(1), C)) == []
+    assert records(hear(group, C, Prepare(ballot(2, C), 1))) == [Promised(ballot(2, C), 0, 0)]
+
+
+def test_an_old_release_frees_nobody_from_a_newer_leader() -> None:
+    group = awake()
+    hear(group, C, Beat(ballot(2, C), 0, 7.5))
+    hear(group, A, Release(ballot(1), B))
+    assert hear(group, A, Prepare(ballot(3), 1)) == []
+    assert group.reign is None
+
+
+def test_the_heir_of_a_leader_stands_at_once() -> None:
+    group = awake()
+    hear(group, A, Beat(ballot(1), 0, 7.5))
+    effects = hear(group, A, Release(ballot(1), B))
+    assert records(effects) == [Promised(ballot(2, B), 0, 0)]
+    assert [to for to, message in sends(effects) if isinstance(message, Prepare)] == [A, C]
+
+
+def test_a_word_of_the_leader_puts_off_the_suspicion() -> None:
+    group = awake()
+    effects = hear(group, A, Beat(ballot(1), 0, 7.5))
+    (delay,) = [each.delay for each in effects if isinstance(each, Later)]
+    assert any(isinstance(each, Later) and each.timer == Silence() for each in effects)
+    assert group.options.suspicion <= delay <= 1.25 * group.options.suspicion

@@ -1,0 +1,223 @@
+"""REP-1: chosen is what a majority of the slot's membership has accepted with one ballot."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.kernel.protocol import Later
+from oncecast.replication.core import encode_config
+from oncecast.replication.events import Added, Crippled, Decided, Mended, Missing, Removed
+from oncecast.replication.messages import (
+    CONFIG,
+    Accept,
+    Accepted,
+    Beat,
+    Behind,
+    Chosen,
+    Entry,
+    Item,
+    Lacking,
+    Learned,
+    Want,
+)
+from oncecast.replication.quorum import Member
+from oncecast.storage.errors import Corrupt
+from tests.replication.replicas import (
+    THREE,
+    A,
+    B,
+    C,
+    D,
+    awake,
+    ballot,
+    command,
+    events,
+    hear,
+    records,
+    restored,
+    sends,
+    sync,
+)
+
+
+def test_two_of_three_disks_decide() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    assert events(hear(group, A, Accepted(ballot(1), 1, 1, 1))) == []
+    assert events(sync(group)) == [Decided(1, b"x")]
+
+
+def test_the_others_decide_without_our_disk() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    hear(group, A, Accepted(ballot(1), 1, 1, 1))
+    assert events(hear(group, C, Accepted(ballot(1), 1, 1, 1))) == [Decided(1, b"x")]
+
+
+def test_votes_of_different_ballots_are_not_added_up() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    hear(group, A, Accepted(ballot(1), 1, 1, 1))
+    assert events(hear(group, C, Accepted(ballot(2, C), 1, 1, 1))) == []
+
+
+def test_a_vote_of_another_life_does_not_count() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    hear(group, A, Accepted(ballot(1), 1, 1, 1))
+    assert events(hear(group, C, Accepted(ballot(1), 1, 1, 2))) == []
+
+
+def test_slots_are_applied_in_order_whatever_is_chosen_first() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 2, (command(b"two"),), 0))
+    hear(group, A, Accepted(ballot(1), 2, 2, 1))
+    assert events(sync(group)) == []
+    hear(group, A, Accept(ballot(1), 1, (command(b"one"),), 0))
+    hear(group, A, Accepted(ballot(1), 1, 1, 1))
+    assert events(sync(group)) == [Decided(1, b"one"), Decided(2, b"two")]
+
+
+def test_the_word_of_a_leader_serves_for_what_was_accepted_with_its_ballot() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    assert events(hear(group, A, Beat(ballot(1), 1, 5.0)))[-1] == Decided(1, b"x")
+
+
+def test_the_word_of_a_leader_does_not_serve_for_what_was_accepted_with_another_ballot() -> None:
+    """Neither below: the leader may know of another value; nor above: so may a later one."""
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    effects = hear(group, C, Beat(ballot(2, C), 1, 5.0))
+    assert Decided(1, b"x") not in events(effects)
+    group = awake()
+    hear(group, A, Beat(ballot(1), 1, 5.0))
+    effects = hear(group, C, Accept(ballot(2, C), 1, (command(b"y"),), 0))
+    assert Decided(1, b"y") not in events(effects)
+
+
+def test_the_membership_that_was_decided_before_a_slot_votes_on_it() -> None:
+    group = awake()
+    added = Item(CONFIG, encode_config(THREE.added(Member(D, 9))))
+    hear(group, A, Accept(ballot(1), 1, (added, command(b"x")), 0))
+    hear(group, A, Accepted(ballot(1), 1, 2, 1))
+    assert events(sync(group)) == [Added(D)]  # two of three; then two of four are too few
+    assert events(hear(group, D, Accepted(ballot(1), 2, 2, 9))) == [Decided(2, b"x")]
+
+
+def test_a_membership_made_for_one_that_is_no_more_changes_nothing() -> None:
+    group = awake()
+    first = Item(CONFIG, encode_config(THREE.removed(C)))
+    stale = Item(CONFIG, encode_config(THREE.removed(A)))
+    hear(group, A, Accept(ballot(1), 1, (first, stale), 0))
+    assert Removed(C) in events(hear(group, A, Beat(ballot(1), 2, 5.0)))
+    assert group.applied == 2
+    assert group.config == THREE.removed(C)
+
+
+# -- what is chosen and not here --
+
+
+def test_what_is_chosen_and_not_here_is_fetched_from_the_leader_first() -> None:
+    group = awake()
+    effects = hear(group, C, Beat(ballot(1, C), 3, 5.0))
+    assert any(isinstance(each, Later) and each.timer == Behind() for each in effects)
+    group.timeout(Behind())
+    assert (C, Want(1, 3)) in sends(group.drain())
+    group.timeout(Behind())
+    assert (A, Want(1, 3)) in sends(group.drain())
+
+
+def test_what_was_fetched_is_stored_and_applied() -> None:
+    group = awake()
+    hear(group, C, Beat(ballot(1, C), 2, 5.0))
+    effects = hear(group, C, Chosen(1, (command(b"one"), command(b"two"))))
+    assert records(effects) == [Learned(1, 0, b"one"), Learned(2, 0, b"two")]
+    assert events(effects) == [Decided(1, b"one"), Decided(2, b"two")]
+
+
+def test_what_was_fetched_and_is_here_already_is_not_stored_again() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"one"),), 0))
+    effects = hear(group, C, Chosen(1, (command(b"one"),)))
+    assert records(effects) == []
+    assert events(effects) == [Decided(1, b"one")]
+
+
+def test_what_was_chosen_replaces_what_was_only_accepted() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"mine"),), 0))
+    effects = hear(group, C, Chosen(1, (command(b"theirs"),)))
+    assert records(effects) == [Learned(1, 0, b"theirs")]
+    assert events(effects) == [Decided(1, b"theirs")]
+
+
+# -- what was here, and cannot be read --
+
+
+class Bad:
+    """A disk that has lost a record."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def read(self, number: int) -> Entry:
+        if number == self.number:
+            raise Corrupt("00000001.log", 4096, number, number, "checksum mismatch")
+        return Entry(1, ballot(1), 0, b"whole", 0, 1, 0)
+
+
+def test_an_entry_that_cannot_be_read_is_fetched_and_mended() -> None:
+    group = restored(
+        Entry(1, ballot(1), 0, b"one", 0, 1, 0), Entry(2, ballot(1), 0, b"two", 1, 2, 0)
+    )
+    group._records.read = Bad(2).read
+    group.start()
+    group.drain()
+    with pytest.raises(Missing):
+        group.entry(1)
+    group.timeout(Behind())
+    assert Want(1, 1) in [message for _, message in sends(group.drain())]
+    effects = hear(group, A, Chosen(1, (command(b"one"),)))
+    assert records(effects) == [Learned(1, 0, b"one")]
+    assert events(effects) == [Mended(1)]
+    assert group.entry(1) == b"one"
+
+
+def test_an_entry_that_all_have_lost_is_named_and_not_served() -> None:
+    group = restored(Entry(1, ballot(1), 0, b"one", 0, 1, 0), Entry(2, ballot(1), 0, b"", 1, 2, 0))
+    group._records.read = Bad(2).read
+    group.start()
+    with pytest.raises(Missing):
+        group.entry(1)
+    hear(group, A, Lacking(1, True))
+    with pytest.raises(Missing):
+        group.entry(1)
+    hear(group, C, Lacking(1, False))  # it is only behind
+    with pytest.raises(Missing):
+        group.entry(1)
+    hear(group, C, Lacking(1, True))
+    with pytest.raises(Corrupt, match=r"00000001\.log.*record 2 cannot be served"):
+        group.entry(1)
+
+
+def test_a_slot_that_all_have_lost_stops_who_cannot_go_on_without() -> None:
+    group = restored(Entry(1, ballot(1), 0, b"one", 0, 1, 0), Entry(2, ballot(1), 0, b"", 1, 2, 0))
+    group.damaged(4, 4)
+    group._records.last = 5
+    group.restore(Entry(3, ballot(1), 0, b"three", 2, 3, 0))
+    group.start()
+    assert group.applied == 1
+    hear(group, A, Lacking(2, True))
+    with pytest.raises(Crippled, match="no other replica can read slot 2 either"):
+        hear(group, C, Lacking(2, True))
+
+
+def test_a_replica_lends_no_vote_to_its_own_name_from_elsewhere() -> None:
+    from oncecast.replication.messages import Stored
+
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    hear(group, A, Accepted(ballot(1), 1, 1, 1))
+    assert events(hear(group, C, Stored(99))) == []
+    assert group.me == B

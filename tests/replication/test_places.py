@@ -1,0 +1,84 @@
+"""Which record holds a slot: as a plain table would say, with runs instead of rows."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncecast.replication.places import Places
+
+Step = tuple[str, int]
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("next"), st.integers(1, 6)),  # so many slots in a row
+        st.tuples(st.just("put"), st.integers(1, 40)),  # a slot, wherever it is
+        st.tuples(st.just("skip"), st.integers(1, 3)),  # records of something else
+        st.tuples(st.just("trim"), st.integers(1, 40)),
+        st.tuples(st.just("cut"), st.integers(1, 40)),
+        st.tuples(st.just("reload"), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+def play(places: Places, steps: list[Step]) -> tuple[Places, dict[int, int]]:
+    """The places, and what a table says of them."""
+    table: dict[int, int] = {}
+    record = 1
+    for verb, number in steps:
+        if verb == "next":
+            start = max(table, default=0) + 1
+            for slot in range(start, start + number):
+                places.put(slot, record)
+                table[slot] = record
+                record += 1
+        elif verb == "put":
+            places.put(number, record)
+            table[number] = record
+            record += 1
+        elif verb == "skip":
+            record += number
+        elif verb == "trim":
+            places.trim(number)
+            table = {slot: at for slot, at in table.items() if slot >= number}
+        elif verb == "cut":
+            places.cut(number)
+            table = {slot: at for slot, at in table.items() if slot < number}
+        else:
+            state, places = places.state(), Places()
+            places.restore(state)
+    return places, table
+
+
+@given(steps)
+def test_every_slot_is_where_it_was_put_last(steps: list[Step]) -> None:
+    places, table = play(Places(), steps)
+    assert {slot: places.get(slot) for slot in range(80) if places.get(slot)} == table
+
+
+@given(steps, st.integers(1, 45))
+def test_the_lowest_record_is_not_above_any_that_is_still_wanted(
+    steps: list[Step], slot: int
+) -> None:
+    """It may be lower: a record that was replaced stands in a run until that is trimmed."""
+    places, table = play(Places(), steps)
+    wanted = [record for at, record in table.items() if at >= slot]
+    lowest = places.lowest(slot)
+    assert (lowest is None) == (not wanted)
+    assert lowest is None or lowest <= min(wanted)
+
+
+@given(steps)
+def test_what_is_put_next_comes_behind_all_that_is_known(steps: list[Step]) -> None:
+    places, table = play(Places(), steps)
+    assert places.end > max((slot for slot in table if slot not in places._apart), default=-1)
+
+
+def test_slots_and_records_side_by_side_are_one_run() -> None:
+    places = Places()
+    for slot in range(1, 1001):
+        places.put(slot, slot + 7)
+    assert places.state() == ((1, 8, 1000),)
+    places.trim(400)
+    assert places.state() == ((400, 407, 601),)

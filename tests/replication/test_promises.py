@@ -1,0 +1,61 @@
+"""REP-1: a candidate proposes what may have been chosen, and knows of what it may not."""
+
+from __future__ import annotations
+
+from oncecast.replication.messages import NOOP, Item, Promise, Vote
+from oncecast.replication.promises import Promises
+from oncecast.replication.quorum import Member
+from tests.replication.replicas import THREE, A, B, C, ballot, command
+
+ME, OTHER, THIRD = Member(A, 1), Member(B, 1), Member(C, 1)
+
+
+def said(*votes: Vote, known: int = 0, lost: tuple[tuple[int, int], ...] = ()) -> Promise:
+    return Promise(ballot(9), 1, 1, known, votes, lost)
+
+
+def test_the_value_of_the_highest_ballot_is_kept() -> None:
+    promises = Promises()
+    promises.add(ME, said(Vote(1, ballot(2), command(b"old"))))
+    promises.add(OTHER, said(Vote(1, ballot(5), command(b"new"))))
+    promises.add(THIRD, said(Vote(1, ballot(3), command(b"between"))))
+    assert promises.value(1) == command(b"new")
+
+
+def test_a_slot_that_nobody_reports_is_filled_with_nothing() -> None:
+    promises = Promises()
+    promises.add(ME, said(Vote(3, ballot(2), command(b"three"))))
+    assert promises.value(2) == Item(NOOP, b"")
+    assert promises.horizon == 3
+
+
+def test_a_majority_covers_a_slot() -> None:
+    promises = Promises()
+    promises.add(ME, said())
+    assert not promises.cover(1, THREE)
+    promises.add(OTHER, said())
+    assert promises.cover(1, THREE)
+
+
+def test_who_has_cut_its_log_does_not_cover_what_it_no_longer_reports() -> None:
+    promises = Promises()
+    promises.add(ME, said())
+    promises.add(OTHER, said(known=4))
+    assert promises.known == 4
+    assert [promises.cover(slot, THREE) for slot in (4, 5)] == [False, True]
+
+
+def test_who_has_lost_a_vote_does_not_cover_its_slot() -> None:
+    promises = Promises()
+    promises.add(ME, said())
+    promises.add(OTHER, said(lost=((2, 3),)))
+    assert [promises.cover(slot, THREE) for slot in (1, 2, 3, 4)] == [True, False, False, True]
+    promises.add(THIRD, said())
+    assert promises.cover(2, THREE)
+
+
+def test_another_life_covers_nothing() -> None:
+    promises = Promises()
+    promises.add(ME, said())
+    promises.add(Member(B, 2), said())
+    assert not promises.cover(1, THREE)

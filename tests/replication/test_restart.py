@@ -1,0 +1,203 @@
+"""REP-1: a restart forgets nothing; what a disk has lost is not guessed."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.replication.events import Crippled
+from oncecast.replication.messages import (
+    Again,
+    Born,
+    Checkpoint,
+    Entry,
+    Learned,
+    Prepare,
+    Promise,
+    Promised,
+    Reborn,
+    Skipped,
+    Vote,
+)
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Config, Member
+from tests.replication.replicas import (
+    THREE,
+    A,
+    B,
+    Book,
+    C,
+    asleep,
+    ballot,
+    command,
+    hear,
+    records,
+    restored,
+    sends,
+)
+
+
+def entry(slot: int, round: int = 1, data: bytes = b"", applied: int = 0, top: int = 0) -> Entry:
+    return Entry(slot, ballot(round), 0, data or b"%d" % slot, applied, max(slot, top), 0)
+
+
+def told(group: Paxos) -> list[tuple[int, bytes]]:
+    assert isinstance(group.learner, Book)
+    return group.learner.told
+
+
+def promise_of(group: Paxos) -> Promise:
+    """What it says to somebody who would lead, when all leases are over."""
+    group.start()
+    group.drain()
+    group.now = 100.0
+    found = [
+        message
+        for _, message in sends(hear(group, C, Prepare(ballot(99, C), 1)))
+        if isinstance(message, Promise)
+    ]
+    return found[0]
+
+
+def damage(group: Paxos, *records: Entry | Learned | Promised | Again | Reborn) -> Paxos:
+    """One record is lost, then these come."""
+    lost = group._records.last + 1
+    group._records.last = lost
+    group.damaged(lost, lost)
+    for record in records:
+        group._records.last += 1
+        group.restore(record)
+    return group
+
+
+def test_promises_and_votes_come_back() -> None:
+    group = restored(entry(1), entry(2), Promised(ballot(5, C), 2, 0))
+    assert group.promised == ballot(5, C)
+    assert promise_of(group).votes == (
+        Vote(1, ballot(1), command(b"1")),
+        Vote(2, ballot(1), command(b"2")),
+    )
+
+
+def test_a_vote_given_again_comes_back_with_its_last_ballot() -> None:
+    group = restored(entry(1), Again(1, ballot(4), 1, 0))
+    assert promise_of(group).votes == (Vote(1, ballot(4), command(b"1")),)
+
+
+def test_what_the_log_itself_says_to_be_chosen_is_learned_before_the_start() -> None:
+    group = restored(entry(1), entry(2), entry(3, applied=2))
+    assert told(group) == [(1, b"1"), (2, b"2")]
+    assert promise_of(group).known == 2
+
+
+def test_what_was_learned_is_learned_again() -> None:
+    group = restored(entry(1, data=b"mine"), Learned(1, 0, b"theirs"))
+    assert told(group) == [(1, b"theirs")]
+
+
+def test_a_state_comes_back_with_all_that_must_not_be_forgotten() -> None:
+    group = asleep()
+    group._records.last = 30
+    runs = ((8, 20, 2),)
+    group.restore(
+        Checkpoint((b"state",), 9, 8, 77, 2, ballot(6, C), 12, THREE, 1234, runs, ((11, 12),))
+    )
+    assert isinstance(group.learner, Book)
+    assert group.learner.state == (9, (b"state",))
+    assert (group.life, group.rebirths, group.promised) == (77, 2, ballot(6, C))
+    assert (group.applied, group.chain, group.kept, group.top) == (9, 1234, 8, 12)
+    assert [group.places.get(slot) for slot in (7, 8, 9, 10)] == [None, 20, 21, None]
+    assert group.lost == [(11, 12)]
+
+
+# -- damage --
+
+
+def test_damage_before_what_was_chosen_later_costs_no_vote() -> None:
+    group = damage(restored(entry(1), entry(2, applied=1)), entry(3, applied=2))
+    assert promise_of(group) == Promise(
+        ballot(99, C), 1, 1, 2, (Vote(3, ballot(1), command(b"3")),), ()
+    )
+    assert group.applied == 1  # the rest comes from the others
+
+
+def test_what_a_damaged_record_may_have_said_is_lost_to_a_vote() -> None:
+    """Up to the highest slot that had been accepted by then, as the next record says."""
+    group = damage(restored(entry(1), entry(2)), entry(4, applied=1, top=7))
+    promise = promise_of(group)
+    assert promise.lost == ((2, 3), (5, 7))
+    assert promise.votes == (Vote(4, ballot(1), command(b"4")),)
+    assert promise.life == 1
+
+
+def test_what_stood_before_a_damaged_record_may_have_been_replaced_by_it() -> None:
+    group = damage(restored(entry(1), entry(2, data=b"old", applied=1)), entry(3, applied=2))
+    assert told(group) == [(1, b"1")]
+    assert group.places.get(2) is None
+
+
+def test_a_promise_that_may_be_lost_makes_another_life() -> None:
+    group = damage(restored(entry(1)))
+    group.start()
+    (reborn,) = [each for each in records(group.drain()) if isinstance(each, Reborn)]
+    assert reborn.life == group.life != 1
+    assert not group.seated
+    assert (group.lost, group.votes) == ([], {})
+
+
+def test_what_was_only_learned_after_the_damage_vouches_for_no_promise() -> None:
+    group = damage(restored(entry(1)), Learned(1, 0, b"1"))
+    group.start()
+    assert group.life != 1
+
+
+@pytest.mark.parametrize("record", [entry(2), Promised(ballot(2), 2, 0)])
+def test_a_later_vote_vouches_for_what_was_promised(record: Entry | Promised) -> None:
+    group = damage(restored(entry(1)), record)
+    group.start()
+    assert group.life == 1
+
+
+def test_a_rebirth_that_was_lost_is_noticed_by_whoever_comes_behind_it() -> None:
+    later = Entry(2, ballot(1), 0, b"2", 0, 2, 1)  # by who had been reborn once
+    group = damage(restored(entry(1)), later)
+    group.start()
+    assert group.life != 1
+
+
+def test_a_rebirth_comes_back() -> None:
+    group = damage(restored(entry(1)), Reborn(42), Entry(2, ballot(3), 0, b"2", 0, 2, 1))
+    group.start()
+    assert group.life == 42
+    assert list(group.votes) == [2]
+
+
+def test_who_has_lost_its_birth_must_join_anew() -> None:
+    with pytest.raises(Crippled, match="move its data directory away"):
+        asleep().damaged(1, 1)
+
+
+def test_who_is_alone_cannot_do_without_any_record() -> None:
+    group = asleep(A, Config(1, (Member(A, 1),), 1))
+    group.restore(Born(1, Config(1, (Member(A, 1),), 1)))
+    group.damaged(2, 2)
+    with pytest.raises(Crippled, match="no other to get them from"):
+        group.start()
+
+
+# -- a state that was taken, and whose saving a full disk has prevented --
+
+
+def test_what_was_voted_for_before_a_state_was_taken_is_not_taken_for_chosen() -> None:
+    group = restored(entry(1, data=b"never chosen"), Skipped(5), entry(6, applied=5))
+    assert told(group) == []
+    assert promise_of(group).known == 5
+
+
+def test_what_was_learned_on_the_way_to_a_state_is_chosen() -> None:
+    group = restored(entry(2, data=b"never"), Learned(1, 0, b"1"), Skipped(5), entry(6, applied=5))
+    assert told(group) == [(1, b"1")]
+
+
+def test_the_founders_are_who_they_were() -> None:
+    group = restored()
+    assert (group.me, group.config, group.seated) == (B, THREE, True)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 NODES_MAX = 64  # that it remembers
 REDIAL = 0.1
 WAIT_HERE = 0.6  # for news, then the next one is asked
-SILENCE = 0.25  # of a leader that owes an answer; as often others are asked then
+SILENCE = 0.25  # of a leader that owes an answer; then others are asked
+ASK_EVERY = 0.1
 
 
 class Redial(Value):
@@ -124,7 +125,7 @@ class Whereabouts:
             for node in session.nodes:
                 if node != session.node:
                     session.send(node, LookGroup(0), after=0)
-            session.later(SILENCE, AskAround())
+            session.later(ASK_EVERY, AskAround())
 
     def seen(self, view: GroupView) -> None:
         """One of the others answers."""

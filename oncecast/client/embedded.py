@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from oncecast.client.client import Client
+from oncecast.client.errors import StateUnusable
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
+from oncecast.storage.errors import StorageError
 
 
 class Embedded:
@@ -20,8 +22,14 @@ class Embedded:
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
         self._path, self._options = path, options
 
+    def __await__(self) -> NoReturn:
+        raise TypeError("use `async with oncecast.embedded(...)`: its node stops at the end of it")
+
     async def __aenter__(self) -> Client:
-        self._server = Server(Settings(data=os.fspath(self._path), listen="127.0.0.1:0"))
+        try:
+            self._server = Server(Settings(data=os.fspath(self._path), listen="127.0.0.1:0"))
+        except StorageError as error:
+            raise StateUnusable(str(error)) from error
         await self._server.__aenter__()
         try:
             self._client = Client(self._server.me, **self._options)

@@ -121,35 +121,36 @@ class Putting:
         self, topic: str, values: Iterable[bytes], timeout: float | None
     ) -> Receipt | None:
         """All of them, in order; returns when they are stored, with the receipt of the last."""
-        values = self._checked(values)
-        if not values:
+        pieces = self._pieces(values)
+        if not pieces:
             return None
         waiters: list[asyncio.Future[Receipt]] = []
         taken = 0
         try:
             async with asyncio.timeout(timeout):
-                for some, size in slices(values, self._cut_bytes):
+                for some, size in pieces:
                     if self._bytes >= BUFFER_BYTES:
                         await self.wait_for_room()
                     waiters.append(self._put_some(topic, some, size))
                     taken += len(some)
                 return (await asyncio.gather(*waiters))[-1]
         except TimeoutError:
-            fact = f"topic {topic!r}: not all of {len(values)} stored within {timeout:g} s"
+            fact = f"topic {topic!r}: not all was stored within {timeout:g} s"
             rest = f"the first {taken} stay under way, `flush` tells of them: put only the others"
-            raise self.late(fact, rest if taken < len(values) else UNDER_WAY) from None
+            raise self.late(fact, rest if len(waiters) < len(pieces) else UNDER_WAY) from None
         finally:
             abandon(waiters)
 
-    def _checked(self, values: Iterable[bytes]) -> list[bytes]:
-        """Before any of them is put: all can be."""
+    def _pieces(self, values: Iterable[bytes]) -> list[tuple[list[bytes], int]]:
+        """With what each takes; all can be put, or none of them is."""
         values = list(values)
         if not set(map(type, values)) <= {bytes}:
             values = [to_bytes("value", value) for value in values]
-        longest = max(map(len, values), default=0)
-        if longest + MESSAGE_BYTES > self._most:
-            raise self._too_large(longest)
-        return values
+        pieces = list(slices(values, self._cut_bytes))
+        largest = max((size for _, size in pieces), default=0)
+        if largest > self._most:
+            raise self._too_large(largest - MESSAGE_BYTES)
+        return pieces
 
     def _put_some(self, topic: str, values: list[bytes], size: int) -> asyncio.Future[Receipt]:
         parcel = self._open.get(topic) or self._begin(topic)

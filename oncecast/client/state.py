@@ -13,7 +13,9 @@ from oncecast.kernel.stack import Stack
 from oncecast.runtime.journal import Journal
 from oncecast.session.client import ClientSession
 from oncecast.storage.disk import OsDisk
-from oncecast.storage.errors import InUse, StorageError
+from oncecast.storage.errors import Corrupt, InUse, StorageError
+
+SEGMENT_BYTES = 4 * 1024 * 1024  # an outbox is mostly empty, and a segment is reserved as a whole
 
 
 class StateDirectory:
@@ -32,7 +34,12 @@ class StateDirectory:
         """Restore the session. The name in the directory is the client's; another is refused."""
         name = session.producer
         try:
-            journal = Journal.open(self._disk, stack)
+            journal = Journal.open(self._disk, stack, segment_bytes=SEGMENT_BYTES)
+        except Corrupt as error:
+            raise StateUnusable(
+                f"{self._path}: {error.where}",
+                "begin with a new directory; what was put from this one and not stored is lost",
+            ) from error
         except StorageError as error:
             raise StateUnusable(f"{self._path}: {error}") from error
         if name and session.producer != name:

@@ -10,14 +10,13 @@ named by its topic and subscription.
 from __future__ import annotations
 
 from oncecast.kernel.protocol import Value
+from oncecast.kernel.stack import NEVER as NEVER
 from oncecast.pubsub.batch import Message
 from oncecast.pubsub.commands import Start
 from oncecast.pubsub.errors import AnyRefusal
 from oncecast.pubsub.results import Done
 from oncecast.replication.events import Change, HandOver
 from oncecast.session.frames import ClientCommand, GroupView, View
-
-NEVER = float("inf")
 
 
 class NoAnswer(Value):

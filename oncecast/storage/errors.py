@@ -33,9 +33,10 @@ class Corrupt(StorageError):
         self.offset = offset
         self.first = first
         self.last = last
+        self.where = f"{file}: {fact} at byte {offset}"
         records = f"record {first}" if first == last else f"records {first} to {last}"
         super().__init__(
-            f"{file}: {fact} at byte {offset}; {records} cannot be served; "
+            f"{self.where}; {records} cannot be served; "
             'run "oncecast log verify" and refill this replica from its peers'
         )
 

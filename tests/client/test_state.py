@@ -9,6 +9,7 @@ import pytest
 
 import oncecast
 from oncecast import errors
+from oncecast.client.state import SEGMENT_BYTES
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
 from tests.client.rooms import run, serving
@@ -45,6 +46,60 @@ def test_directory_has_one_process_at_a_time(tmp_path: Path) -> None:
             with pytest.raises(errors.StateUnusable, match="in use"):
                 async with oncecast.connect(node, state=tmp_path / "me"):
                     pass
+
+    run(story())
+
+
+def test_embedded_node_has_its_directory_for_itself(tmp_path: Path) -> None:
+    """SVC-7 SVC-8"""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path):
+            with pytest.raises(errors.StateUnusable, match="in use"):
+                async with oncecast.embedded(tmp_path):
+                    pass
+        with pytest.raises(TypeError, match="async with"):
+            await oncecast.embedded(tmp_path)
+
+    run(story())
+
+
+def test_state_is_small_and_says_what_to_do_when_it_is_damaged(tmp_path: Path) -> None:
+    """SVC-7: a client has no peers to be refilled from."""
+
+    async def story() -> None:
+        me = tmp_path / "me"
+        async with serving(tmp_path) as node:
+            async with oncecast.connect(node, state=me) as client:
+                await client.put("t", b"x")
+            assert sum(file.stat().st_size for file in me.iterdir()) < 4 * SEGMENT_BYTES
+            for file in me.iterdir():
+                if file.stat().st_size > 60:
+                    content = bytearray(file.read_bytes())
+                    content[40] ^= 0xFF
+                    file.write_bytes(content)
+            with pytest.raises(errors.StateUnusable, match="new directory") as caught:
+                await oncecast.connect(node, state=me)
+            assert "peers" not in str(caught.value)
+
+    run(story())
+
+
+def test_message_larger_than_a_segment_survives_in_the_outbox(tmp_path: Path) -> None:
+    """SVC-2"""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            client = await oncecast.connect(node, state=tmp_path / "me", timeout=0.1)
+        client.put_nowait("t", bytes(2 * SEGMENT_BYTES))
+        with pytest.raises(errors.TimedOut, match="state directory"):
+            await client.close()
+        async with (
+            serving(tmp_path, node),
+            oncecast.connect(node, state=tmp_path / "me") as client,
+        ):
+            await client.flush()
+            assert (await client.describe("t")).next == 1
 
     run(story())
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any, ClassVar, NewType, dataclass_transform
+from typing import Any, ClassVar, NewType, dataclass_transform, final
 
 import msgspec
 
@@ -38,12 +38,14 @@ class Value(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
     """
 
 
+@final
 class Send(Value):
     to: NodeId
     message: Value
     after: int = 0
 
 
+@final
 class Emit(Value):
     """An event, for whoever above observes its type."""
 
@@ -51,6 +53,7 @@ class Emit(Value):
     after: int = 0
 
 
+@final
 class Ask(Value):
     """A request, for the one protocol below that serves its type."""
 
@@ -58,6 +61,7 @@ class Ask(Value):
     after: int = 0
 
 
+@final
 class Append(Value):
     """Make `record` durable; it is the node's record `number`."""
 
@@ -65,6 +69,7 @@ class Append(Value):
     number: int
 
 
+@final
 class Snapshot(Value):
     """`state` stands for all that its protocol has appended up to record `number`."""
 
@@ -78,6 +83,7 @@ class Chunked(Value):
     chunks: tuple[bytes, ...]
 
 
+@final
 class Trim(Value):
     """Its protocol will never again read a record before `number`."""
 
@@ -85,6 +91,7 @@ class Trim(Value):
     number: int
 
 
+@final
 class Later(Value):
     """Timers are values: setting an equal one again re-arms it."""
 
@@ -92,21 +99,33 @@ class Later(Value):
     timer: Value
 
 
+@final
 class Cancel(Value):
     timer: Value
 
 
+@final
 class Watch(Value):
     """Keep a link to `peer` and say `down(peer)`, once, when it is gone or cannot be made."""
 
     peer: NodeId
 
 
+@final
 class Unwatch(Value):
     peer: NodeId
 
 
 Effect = Send | Emit | Ask | Append | Snapshot | Trim | Later | Cancel | Watch | Unwatch
+
+
+class Moment:
+    """What time it is; the protocols of a stack share one."""
+
+    __slots__ = ("now",)
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
 
 
 class Tally:
@@ -136,11 +155,20 @@ class Protocol:
     heals: ClassVar[bool] = False  # it can do without some of its records; others must not start
 
     def __init__(self, me: NodeId, rng: Random) -> None:
-        self.me, self.rng, self.now = me, rng, 0.0
+        self.me, self.rng = me, rng
         self.after = 0  # the last record this protocol knows of, its own or another layer's
         self.watched: dict[NodeId, None] = {}
+        self._clock = Moment()
         self._records = Tally()
         self._effects: list[Effect] = []
+
+    @property
+    def now(self) -> float:
+        return self._clock.now
+
+    @now.setter
+    def now(self, now: float) -> None:
+        self._clock.now = now
 
     def restore(self, record: Any) -> None: ...
     def damaged(self, first: int, last: int) -> None: ...
@@ -206,6 +234,6 @@ class Protocol:
         self._effects.clear()
         return effects
 
-    def share(self, records: Tally, effects: list[Effect]) -> None:
+    def share(self, clock: Moment, records: Tally, effects: list[Effect]) -> None:
         """Become part of a stack: its protocols write into one list of effects, in order."""
-        self._records, self._effects = records, effects
+        self._clock, self._records, self._effects = clock, records, effects

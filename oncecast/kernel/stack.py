@@ -14,8 +14,8 @@ driver must do:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import UnionType
-from typing import Any, ClassVar, get_args
+from types import MethodType, UnionType
+from typing import Any, ClassVar, NamedTuple, get_args
 
 from oncecast.kernel.protocol import (
     Append,
@@ -24,6 +24,7 @@ from oncecast.kernel.protocol import (
     Effect,
     Emit,
     Later,
+    Moment,
     NodeId,
     Protocol,
     Send,
@@ -96,33 +97,60 @@ class Wiring:
         return owners
 
 
-class Stack:
-    """Protocols, lowest first, with one list of effects and one numbering of records."""
+class ShortCut(NamedTuple):
+    """A driver that neither holds back nor writes down takes messages and timers at once.
 
-    __slots__ = ("_alarms", "_receiver", "effects", "ignored", "protocols", "records", "wiring")
+    That saves most of a step's cost. Such a driver sets timers by `arm`, and may even give a
+    message to its protocol itself and only `finish` the step. Only one of its stacks runs at a
+    time, so they share a clock and a list of effects.
+    """
+
+    send: Callable[..., None]  # what the verbs of a protocol do; the protocol comes first
+    later: Callable[..., None]
+    clock: Moment
+    effects: list[Effect]
+
+
+class Stack:
+    """Protocols, lowest first, with one clock, one list of effects and one numbering of records."""
+
+    __slots__ = (
+        "_alarms",
+        "_receiver",
+        "clock",
+        "effects",
+        "ignored",
+        "protocols",
+        "records",
+        "wiring",
+    )
 
     def __init__(self, protocols: Iterable[Protocol]) -> None:
         self.protocols = list(protocols)
         self.wiring = Wiring.of(tuple(type(protocol) for protocol in self.protocols))
         self._receiver = self.wiring.receiver
         self.records = Tally()
-        self.effects: list[Effect] = []  # of the last step, those inside the node included
         self.ignored = 0  # messages that no protocol here knows
         self._alarms: dict[Value, Alarm] = {}
-        for protocol in self.protocols:
-            protocol.share(self.records, self.effects)
+        self._share(Moment(), [])
 
-    def short_cut(self, send: Callable[..., None] | None) -> None:
-        """Hand messages to `send` at once instead of returning them; None takes that back.
-
-        For a driver that neither holds back nor writes down: it saves most of a step's cost. Such
-        a driver may even give a message to its protocol itself, and only `finish` the step.
-        """
+    def _share(self, clock: Moment, effects: list[Effect]) -> None:
+        self.clock = clock
+        self.effects = effects  # of the last step, those inside the node included
         for protocol in self.protocols:
-            if send is not None:
-                protocol.send = send  # type: ignore[method-assign]
-            elif "send" in vars(protocol):
-                del protocol.send
+            protocol.share(clock, self.records, effects)
+
+    def take(self, short_cut: ShortCut) -> None:
+        self._share(short_cut.clock, short_cut.effects)
+        for protocol in self.protocols:
+            protocol.send = MethodType(short_cut.send, protocol)  # type: ignore[method-assign]
+            protocol.later = MethodType(short_cut.later, protocol)  # type: ignore[method-assign]
+            protocol.cancel = self.disarm  # type: ignore[method-assign]
+
+    def leave_short_cut(self) -> None:
+        self._share(Moment(self.clock.now), [])
+        for protocol in self.protocols:
+            del protocol.send, protocol.later, protocol.cancel
 
     def restore(self, number: int, record: Value) -> None:
         """Give back a record of an earlier life, or a snapshot taken at that number."""
@@ -144,14 +172,15 @@ class Stack:
 
     def start(self, now: float) -> list[Output]:
         self.effects.clear()
+        self.clock.now = now
         for protocol in self.protocols:
-            protocol.now = now
             protocol.start()
         return self._run(now)
 
     def request(self, now: float, request: Value) -> list[Output]:
         self.effects.clear()
         self.effects.append(Ask(request))
+        self.clock.now = now
         return self._run(now)
 
     def receive(self, now: float, sender: NodeId, message: Value) -> list[Output]:
@@ -163,7 +192,7 @@ class Stack:
         except KeyError:
             self.ignored += 1
             return NOTHING
-        protocol.now = now
+        self.clock.now = now
         protocol.receive(sender, message)
         return self._run(now) if effects else NOTHING
 
@@ -184,18 +213,21 @@ class Stack:
                 return NOTHING
             alarm.call = alarm.due
             return [Wake(alarm.due, timer)]
-        del self._alarms[timer]
+        alarm.due = alarm.call = NEVER
         protocol = self.protocols[self.wiring.timer[type(timer)]]
-        protocol.now = now
+        self.clock.now = now
         protocol.timeout(timer)
-        return self._run(now)
+        outputs = self._run(now) if self.effects else NOTHING
+        if alarm.call == NEVER:  # it was not set again
+            del self._alarms[timer]
+        return outputs
 
     def down(self, now: float, peer: NodeId) -> list[Output]:
         self.effects.clear()
+        self.clock.now = now
         for protocol in self.protocols:
             if peer in protocol.watched:
                 del protocol.watched[peer]
-                protocol.now = now
                 protocol.down(peer)
         return self._run(now)
 
@@ -203,49 +235,51 @@ class Stack:
         """Carry effects between the layers until only those for the driver are left."""
         outputs: list[Output] = []
         for effect in self.effects:  # it grows while we go: what a layer does comes after its cause
-            if isinstance(effect, Send):  # these two apart, because there are so many
+            # No `match` and no isinstance: where the type is another, they are slow for structs.
+            if type(effect) is Send:
                 outputs.append(effect)
-                continue
-            if isinstance(effect, Later):
-                self._arm(now + effect.delay, effect.timer, outputs)
-                continue
-            match effect:
-                case Emit(event, after):
-                    observers = self.wiring.observers.get(type(event))
-                    if observers is None:
-                        outputs.append(effect)
-                        continue
-                    for layer in observers:
-                        protocol = self._enter(layer, now, after)
-                        protocol.observe(event)
-                case Ask(request, after):
-                    protocol = self._enter(self.wiring.server[type(request)], now, after)
-                    protocol.request(request)
-                case Cancel(timer):
-                    if alarm := self._alarms.get(timer):
-                        alarm.due = NEVER
-                case Unwatch(peer):
-                    if not any(peer in protocol.watched for protocol in self.protocols):
-                        outputs.append(effect)
-                case _:
+            elif type(effect) is Emit:
+                observers = self.wiring.observers.get(type(effect.event))
+                if observers is None:
                     outputs.append(effect)
+                    continue
+                for layer in observers:
+                    protocol = self._enter(layer, effect.after)
+                    protocol.observe(effect.event)
+            elif type(effect) is Ask:
+                protocol = self._enter(self.wiring.server[type(effect.request)], effect.after)
+                protocol.request(effect.request)
+            elif type(effect) is Later:
+                if wake := self.arm(now + effect.delay, effect.timer):
+                    outputs.append(wake)
+            elif type(effect) is Cancel:
+                self.disarm(effect.timer)
+            elif type(effect) is not Unwatch or not self._watches(effect.peer):
+                outputs.append(effect)
         return outputs
 
-    def _arm(self, due: float, timer: Value, outputs: list[Output]) -> None:
+    def arm(self, due: float, timer: Value) -> Wake | None:
+        """Set a timer; the appointment, unless the one that is made already comes early enough."""
         alarm = self._alarms.get(timer)
         if alarm is None:
             self._alarms[timer] = Alarm(due)
-            outputs.append(Wake(due, timer))
-            return
+            return Wake(due, timer)
         alarm.due = due
         if due < alarm.call:
             alarm.call = due
-            outputs.append(Wake(due, timer))
+            return Wake(due, timer)
+        return None
 
-    def _enter(self, layer: int, now: float, after: int) -> Protocol:
+    def disarm(self, timer: Value) -> None:
+        if alarm := self._alarms.get(timer):
+            alarm.due = NEVER
+
+    def _watches(self, peer: NodeId) -> bool:
+        return any(peer in protocol.watched for protocol in self.protocols)
+
+    def _enter(self, layer: int, after: int) -> Protocol:
         """A layer that hears of something not yet on disk must not speak of it too early."""
         protocol = self.protocols[layer]
-        protocol.now = now
         if after > protocol.after:
             protocol.after = after
         return protocol

@@ -8,15 +8,17 @@ so the order in which events were put on the agenda decides between equals.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any
 
+from oncecast.kernel.protocol import Moment
+
 Action = Callable[[Any, Any], None]
 Event = tuple[float, Action, Any, Any]  # when, what, and its two arguments
 
-BUCKETS_PER_SECOND = 256.0
+WIDTH = 1 / 256  # of a bucket, in seconds
 BY_TIME = itemgetter(0)
 
 
@@ -35,16 +37,17 @@ class Buckets(dict[float, list[Event]]):
         return bucket
 
 
-class Agenda:
+class Agenda(Moment):
     def __init__(self) -> None:
-        self.now = 0.0
+        super().__init__()
+        self.left: list[Any] = []  # what an action leaves here is settled right after it
         self.done = 0  # events worked off so far
         self.buckets = Buckets()
         self._current: list[Event] = []  # the bucket being worked off, sorted
 
     def at(self, time: float, action: Action, first: Any, second: Any) -> None:
         try:
-            self.buckets[time * BUCKETS_PER_SECOND // 1.0].append((time, action, first, second))
+            self.buckets[time // WIDTH].append((time, action, first, second))
         except KeyError:
             assert time >= self.now, "the past cannot be changed"
             insort(self._current, (time, action, first, second), key=BY_TIME)
@@ -52,8 +55,8 @@ class Agenda:
     def run(self, until: float) -> None:
         """Work off everything up to and including `until`."""
         assert until >= self.now, "time does not run backwards"
-        last = until * BUCKETS_PER_SECOND // 1.0
-        buckets, keys = self.buckets, self.buckets.keys_left
+        last = until // WIDTH
+        buckets, keys, left = self.buckets, self.buckets.keys_left, self.left
         self._finish(until)
         while keys and keys[0] <= last:
             buckets.until = heappop(keys)
@@ -63,6 +66,8 @@ class Agenda:
                 # What is put into it meanwhile is sorted in behind us.
                 for self.now, action, first, second in self._current:  # noqa: B020
                     action(first, second)
+                    if left:
+                        self.settle(action)
                 self.done += len(self._current)
                 self._current = []
             else:
@@ -78,9 +83,19 @@ class Agenda:
                 break
             self.now = time
             action(first, second)
+            if self.left:
+                self.settle(action)
             done += 1
         self.done += done
         del self._current[:done]
 
+    def settle(self, action: Action) -> None:
+        """For whoever knows what can be left."""
+        self.left.clear()
+
+    def to_come(self) -> Iterator[list[Event]]:
+        yield self._current
+        yield from self.buckets.values()
+
     def __len__(self) -> int:
-        return len(self._current) + sum(map(len, self.buckets.values()))
+        return sum(map(len, self.to_come()))

@@ -9,6 +9,8 @@ from oncecast.kernel.protocol import Emit, Send
 
 
 class Gate:
+    __slots__ = ("held",)
+
     def __init__(self) -> None:
         self.held: list[Send | Emit] = []
 

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from oncecast.kernel.protocol import (
     Append,
-    Effect,
     Emit,
     NodeId,
-    Protocol,
     Send,
     Snapshot,
     Trim,
@@ -21,7 +19,6 @@ from oncecast.kernel.protocol import (
     Watch,
 )
 from oncecast.kernel.stack import Output, Stack, Wake
-from oncecast.runtime.agenda import BUCKETS_PER_SECOND
 from oncecast.runtime.disk import SimulatedDisk
 from oncecast.runtime.gate import Gate
 from oncecast.runtime.journal import Flush, Journal
@@ -36,6 +33,8 @@ IDLE_AFTER = 0.05  # seconds without a record until the log is marked
 
 class Clock:
     """A clock of a node's own: it may run fast, slow or ahead, but never backwards."""
+
+    __slots__ = ("_local", "_true", "rate", "right")
 
     def __init__(self) -> None:
         self.rate, self._true, self._local = 1.0, 0.0, 0.0
@@ -69,15 +68,13 @@ class SimulatedNode:
         "build",
         "clock",
         "disk",
-        "easy",
-        "effects",
         "gate",
         "halted",
         "journal",
         "life",
         "me",
         "paused",
-        "receivers",
+        "short",
         "sim",
         "stack",
     )
@@ -85,33 +82,34 @@ class SimulatedNode:
     def __init__(self, sim: Simulation, me: NodeId, build: Build, *, durable: bool) -> None:
         self.sim, self.me, self.build = sim, me, build
         self.stack: Stack | None = None
+        self.short: Stack | None = None  # the same, while its messages take the short way
         self.life = 0
         self.paused = False
-        self.easy = False  # nothing special about it: messages may take the short way
         self.clock = Clock()
         self.disk = SimulatedDisk(Random(f"{sim.seed}/disk/{me}")) if durable else None
         self.journal: Journal | None = None
         self.halted: StorageError | None = None  # why it stopped by itself
         self.gate = Gate()
-        self.effects: list[Effect] = []
-        self.receivers: dict[type, Protocol] = {}
         self._flushing = False
         self._missed: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
 
-    def look(self) -> None:
-        self.easy = (
-            self.stack is not None
-            and self.journal is None
-            and not self.paused
-            and self.clock.right
-            and self.sim.weather.continuous
-            and not self.sim.observed
-        )
-        if self.stack is not None:
-            self.stack.short_cut(self.send if self.easy else None)
-            self.effects = self.stack.effects
-            wiring, layers = self.stack.wiring, self.stack.protocols
-            self.receivers = {kind: layers[layer] for kind, layer in wiring.receiver.items()}
+    def look(self) -> bool:
+        """Take or leave the short way, as things are now; whether it was left."""
+        left = self.short
+        self.short = self.stack if self._undisturbed() else None
+        if self.short is left:
+            return False
+        if left is not None:
+            left.leave_short_cut()
+            self.sim.close(self.me)
+        if self.short is not None:
+            self.short.take(self.sim.short_cut)
+            self.sim.open(self.me, self.short)
+        return left is not None
+
+    def _undisturbed(self) -> bool:
+        calm = self.journal is None and not self.paused and self.clock.right
+        return calm and self.sim.weather.continuous and not self.sim.observed
 
     # -- life and death --
 
@@ -135,7 +133,7 @@ class SimulatedNode:
         self.paused = self._flushing = False
         self.gate = Gate()
         self._missed.clear()
-        self.look()
+        self.sim.look(self)
         if self.disk is not None:
             self.disk.crash()
         self.sim.note(self.me, "crash")
@@ -149,7 +147,7 @@ class SimulatedNode:
 
     def pause(self) -> None:
         self.paused = True
-        self.look()
+        self.sim.look(self)
         self.sim.note(self.me, "pause")
 
     def resume(self) -> None:
@@ -163,16 +161,14 @@ class SimulatedNode:
     # -- inputs --
 
     def receive(self, sender: NodeId, message: Value) -> None:
-        if self.easy:
-            protocol = self.receivers.get(type(message))
-            if protocol is not None:
-                protocol.now = self.sim.now
-                protocol.receive(sender, message)
-                if self.effects:
-                    self._act_on(self.stack.finish(self.sim.now))  # type: ignore[union-attr]
-        elif self.stack is not None and not self._miss(self.receive, sender, message):
+        if self.stack is not None and not self._miss(self.receive, sender, message):
             outputs = self.stack.receive(self.clock.local(self.sim.now), sender, message)
             self._done("receive", (sender, message), outputs)
+
+    def finish(self) -> None:
+        """Carry out what a protocol has done with a message that came the short way."""
+        assert self.short is not None
+        self._act_on(self.short.finish(self.sim.now))
 
     def hear_itself(self, message: Value, life: int) -> None:
         """What a node says to itself crosses no network, and dies with it."""
@@ -188,8 +184,10 @@ class SimulatedNode:
         stack = self.stack
         if stack is None or life != self.life:
             return
-        if self.easy:
-            self._act_on(stack.wake(self.sim.now, wake))
+        if self.short is not None:
+            outputs = stack.wake(self.sim.now, wake)
+            if outputs or self.sim.left:
+                self._act_on(outputs)
         elif not self._miss(self.wake, wake, life):
             outputs = stack.wake(self.clock.local(self.sim.now), wake)
             self._done("wake", wake.timer, outputs)
@@ -218,26 +216,12 @@ class SimulatedNode:
             self._flush(self.journal)
 
     def _act_on(self, outputs: Sequence[Output]) -> None:
-        self.effects.clear()  # they are looked at; what is left would be taken for the next step's
+        self.sim.left.clear()  # they are carried out; nothing is left to settle
         life = self.life
         for output in outputs:
             if self.stack is None or self.life != life:
                 return  # whoever heard of it has crashed us
             self._act(output)
-
-    def send(self, to: NodeId, message: Value, after: int = -1) -> None:
-        """What `_act` does for a Send, for as long as nothing is special: most messages go here."""
-        sim = self.sim
-        doors = sim.weather.doors
-        if to in doors and to != self.me:
-            time = sim.now + sim.weather.latency()
-            try:
-                bucket = sim.buckets[time * BUCKETS_PER_SECOND // 1.0]
-                bucket.append((time, doors[to], self.me, message))
-            except KeyError:  # the bucket that is being worked off
-                sim.at(time, doors[to], self.me, message)
-        else:
-            sim.carry(self.me, to, message)
 
     def _act(self, output: Output) -> None:
         sim = self.sim

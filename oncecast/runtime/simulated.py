@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
-from oncecast.kernel.protocol import Effect, NodeId, Value
+from oncecast.kernel.protocol import Effect, NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.runtime.agenda import Action, Agenda
 from oncecast.runtime.checkers import Checker
 from oncecast.runtime.latency import Latency, Uniform
+from oncecast.runtime.shortcut import short_cut
 from oncecast.runtime.simnode import SimulatedNode
 from oncecast.runtime.trace import Step, Trace
-from oncecast.runtime.weather import LAN, Front, Kind, Weather
+from oncecast.runtime.weather import LAN, Doors, Front, Kind, Weather
 
 Build = Callable[[NodeId, Random], Stack]
 Listener = Callable[[NodeId, Value], None]
@@ -50,7 +51,7 @@ class Simulation(Agenda):
         self.dice = Random(
             f"{seed}/nodes"
         )  # shared by the nodes: ten thousand would not fit a cache
-        self.doors: dict[NodeId, Action] = {}  # where a node's messages go in
+        self.doors: Doors = {}  # of the nodes that take the short way
         self.weather = Weather(
             Random(f"{seed}/weather"),
             self.doors,
@@ -63,6 +64,7 @@ class Simulation(Agenda):
         self.trace, self.listener = trace, listener
         self.checkers: list[Checker] = []
         self.observed = trace is not None
+        self.short_cut = short_cut(self)
         self.nodes: dict[NodeId, SimulatedNode] = {}
         self._watchers: dict[NodeId, dict[NodeId, int]] = {}  # who watches a node, in which life
 
@@ -72,7 +74,6 @@ class Simulation(Agenda):
         """A node that starts now; a durable one has a disk that outlives its crashes."""
         assert node not in self.nodes, f"{node} is there already"
         made = self.nodes[node] = SimulatedNode(self, node, build, durable=durable)
-        self.doors[node] = made.receive
         made.begin()
         return made
 
@@ -101,29 +102,52 @@ class Simulation(Agenda):
         """Have these look on from now on."""
         self.checkers += checkers
         self.observed = True
-        for node in self.nodes.values():
-            node.look()
+        self.look(*self.nodes.values())
 
     def finish(self) -> None:
         for checker in self.checkers:
             checker.finish(self)
 
+    # -- the short way --
+
+    def open(self, node: NodeId, stack: Stack) -> None:
+        """Give messages for `node` straight to its protocols."""
+        doors: list[Action] = [protocol.receive for protocol in stack.protocols]
+        for kind, layer in stack.wiring.receiver.items():
+            self.doors.setdefault(kind, {})[node] = doors[layer]
+
+    def close(self, node: NodeId) -> None:
+        for doors in self.doors.values():
+            doors.pop(node, None)
+
+    def look(self, *nodes: SimulatedNode) -> None:
+        """Something about these has changed. If one leaves the short way, so do all under way."""
+        if [node for node in nodes if node.look()]:
+            for bucket in self.to_come():
+                for index, (time, action, sender, message) in enumerate(bucket):
+                    if isinstance(protocol := getattr(action, "__self__", None), Protocol):
+                        receive = self.nodes[protocol.me].receive
+                        bucket[index] = (time, receive, sender, message)
+
+    def settle(self, action: Any) -> None:
+        """A protocol that was given a message has left more than messages and timers."""
+        self.nodes[action.__self__.me].finish()
+
     # -- what nodes do --
 
     def carry(self, sender: NodeId, to: NodeId, message: Value) -> None:
-        door = self.doors.get(to)
-        if door is None:
+        node = self.nodes.get(to)
+        if node is None:
             return  # an address where nobody lives
         if sender == to:
-            node = self.nodes[to]
             self.at(self.now, node.hear_itself, message, node.life)
             return
         weather = self.weather
         if weather.fair:
-            self.at(self.now + weather.latency(), door, sender, message)
+            self.at(self.now + weather.latency(), node.receive, sender, message)
         else:
             for time in weather.arrivals(self.now, sender, to, message):
-                self.at(time, door, sender, message)
+                self.at(time, node.receive, sender, message)
 
     def tell(self, node: NodeId, event: Value) -> None:
         """The application of `node` hears an event."""
@@ -206,7 +230,7 @@ class Simulation(Agenda):
         """From now on the node's clock runs at `rate`, after a jump ahead."""
         self.note(node, "skew", (rate, ahead))
         self.nodes[node].clock.skew(self.now, rate, ahead)
-        self.nodes[node].look()
+        self.look(self.nodes[node])
 
     # -- faults of the network --
 

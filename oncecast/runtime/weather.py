@@ -20,6 +20,7 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.runtime.agenda import Action
 from oncecast.runtime.latency import Draw, Fixed, Latency, Uniform
 
+Doors = dict[type[Value], dict[NodeId, Action]]  # where messages of a type go straight in
 LAN = Uniform(0.001, 0.05)
 
 
@@ -51,7 +52,7 @@ class Weather:
     def __init__(
         self,
         rng: Random,
-        doors: dict[NodeId, Action],
+        doors: Doors,
         *,
         latency: Latency = LAN,
         loss: float = 0.0,
@@ -60,7 +61,7 @@ class Weather:
     ) -> None:
         """`fifo` keeps the order between two nodes, as one TCP connection does.
 
-        `doors` is where each node's messages go in; it can be seen while the weather is fair.
+        `doors` are open while the weather is fair.
         """
         self.rng = rng
         self._doors = doors
@@ -91,7 +92,7 @@ class Weather:
 
     def _look(self) -> None:
         self.fair = not (self.fronts or self.loss or self.duplication or self.fifo)
-        self.doors = self._doors if self.fair else {}
+        self.doors: Doors = self._doors if self.fair else {}
 
     def add(self, *fronts: Front) -> None:
         self.fronts += fronts

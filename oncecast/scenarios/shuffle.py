@@ -7,7 +7,7 @@ a walk of four steps that is six events a node and second: what `sim bench` meas
 
 from __future__ import annotations
 
-from itertools import filterfalse
+from collections.abc import Sequence
 from random import Random
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
@@ -21,6 +21,7 @@ VIEW_MAX = 30
 SAMPLE = 7
 WALK = 4
 EVERY = 1.0
+DICE = 30  # bits: a digit of Python's numbers
 
 
 class Walk(Value):
@@ -45,46 +46,46 @@ class Shuffle(Protocol):
     def __init__(self, me: NodeId, rng: Random, *, contacts: tuple[NodeId, ...]) -> None:
         super().__init__(me, rng)
         self.view = list(contacts)
-        self.known = {*contacts, me}  # only to look up: a set must not be iterated
+        self.sent = 0  # where in the view the last sample began
 
     def start(self) -> None:
         self.later(EVERY * self.rng.random(), Tick())
 
     def timeout(self, timer: Tick) -> None:
-        anyone = self.view[self.rng.getrandbits(32) % len(self.view)]
+        view = self.view
+        anyone = view[self.rng.getrandbits(DICE) % len(view)]
         self.send(anyone, Walk(self.me, WALK - 1, (self.me, *self._sample())))
         self.later(EVERY, timer)
 
     def receive(self, sender: NodeId, message: Walk | Return) -> None:
-        if isinstance(message, Return):
-            self._merge(message.sample)
-        elif message.steps > 0:
-            view = self.view
-            self.send(
-                view[self.rng.getrandbits(32) % len(view)],
-                Walk(message.origin, message.steps - 1, message.sample),
-            )
-        else:
+        if isinstance(message, Walk):
+            if message.steps > 0:
+                view = self.view
+                anyone = view[self.rng.getrandbits(DICE) % len(view)]
+                self.send(anyone, Walk(message.origin, message.steps - 1, message.sample))
+                return
             self.send(message.origin, Return(self._sample()))
-            self._merge(message.sample)
+        self._merge(message.sample)
 
     def _sample(self) -> tuple[NodeId, ...]:
         """Neighbours in a view that is in no order are as good as any others."""
-        start = self.rng.getrandbits(32) % len(self.view)
-        return tuple(self.view[start : start + SAMPLE])
+        view = self.view
+        self.sent = start = self.rng.getrandbits(DICE) % len(view)
+        return tuple(view[start : start + SAMPLE])
 
-    def _merge(self, sample: tuple[NodeId, ...]) -> None:
-        """Take in what is new; if need be, old ones that stand together make room for it."""
-        view, known = self.view, self.known
-        new = list(filterfalse(known.__contains__, sample))
-        count = len(new)
-        if len(view) + count > VIEW_MAX:
-            start = self.rng.getrandbits(32) % (len(view) - count + 1)
-            known.difference_update(view[start : start + count])
-            view[start : start + count] = new
+    def _merge(self, sample: Sequence[NodeId]) -> None:
+        """Take in what is new; if need be, those that were sent last make room for it."""
+        view = self.view
+        new = set(sample)  # only to look up: a set must not be iterated
+        if self.me in new or not new.isdisjoint(view):
+            new.difference_update(view, [self.me])
+            sample = [peer for peer in sample if peer in new]
+        excess = len(view) + len(sample) - VIEW_MAX
+        if excess > 0:
+            start = min(self.sent, len(view) - excess)
+            view[start : start + excess] = sample
         else:
-            view += new
-        known.update(new)
+            view += sample
 
 
 class Views(Checker):

@@ -8,7 +8,9 @@ import pytest
 
 from oncecast.kernel.protocol import (
     Append,
+    Effect,
     Emit,
+    Moment,
     NodeId,
     Protocol,
     Send,
@@ -18,7 +20,7 @@ from oncecast.kernel.protocol import (
     Value,
     Watch,
 )
-from oncecast.kernel.stack import Stack, Wake
+from oncecast.kernel.stack import ShortCut, Stack, Wake
 
 A, B = NodeId("a"), NodeId("b")
 
@@ -242,6 +244,81 @@ def test_an_early_call_fires_nothing_and_makes_the_appointment_again() -> None:
     alarmed.set(1.0, 4.0)
     assert alarmed.stack.wake(4.9, Wake(5.0, Patience())) == [Wake(5.0, Patience())]
     assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == FIRED
+
+
+def test_a_timer_that_has_rung_is_forgotten() -> None:
+    """There is one for every message that some protocols wait for."""
+    alarmed = Alarmed()
+    alarmed.set(1.0, 4.0)
+    alarmed.stack.wake(5.0, Wake(5.0, Patience()))
+    assert not alarmed.stack._alarms
+
+
+def test_a_timer_that_sets_itself_again_keeps_ringing() -> None:
+    alarmed = Alarmed()
+    alarmed.set(1.0, 4.0)
+    wire = alarmed.wire
+    wire.timeout = lambda timer: wire.later(4.0, timer)  # type: ignore[method-assign]
+    assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == [Wake(9.0, Patience())]
+    assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == []
+    assert alarmed.stack.wake(9.0, Wake(9.0, Patience())) == [Wake(13.0, Patience())]
+
+
+def test_a_timer_that_is_set_again_and_cancelled_in_its_own_step_is_silent() -> None:
+    alarmed = Alarmed()
+    alarmed.set(1.0, 4.0)
+    wire = alarmed.wire
+
+    def again_and_not(timer: Value) -> None:
+        wire.later(4.0, timer)
+        wire.cancel(timer)
+
+    wire.timeout = again_and_not  # type: ignore[method-assign]
+    assert alarmed.stack.wake(5.0, Wake(5.0, Patience())) == [Wake(9.0, Patience())]
+    assert alarmed.stack.wake(9.0, Wake(9.0, Patience())) == []
+    assert alarmed.set(9.0, 1.0) == [Wake(10.0, Patience())]
+
+
+class Hasty:
+    """A driver that takes messages and timers as they come."""
+
+    def __init__(self) -> None:
+        self.clock, self.effects = Moment(2.0), list[Effect]()
+        self.taken: list[tuple[object, ...]] = []
+        self.short_cut = ShortCut(self.send, self.later, self.clock, self.effects)
+
+    def send(self, protocol: Protocol, to: NodeId, message: Value, after: int = -1) -> None:
+        self.taken.append((protocol.name, to, message))
+
+    def later(self, protocol: Protocol, delay: float, timer: Value) -> None:
+        self.taken.append((protocol.name, delay, timer))
+
+
+def test_messages_and_timers_take_a_short_cut_and_the_rest_is_left_to_finish() -> None:
+    stack, wire, _ = make()
+    hasty = Hasty()
+    stack.take(hasty.short_cut)
+    assert wire.now == 2.0
+    wire.receive(B, Ping("hello"))
+    wire.later(1.0, Patience())
+    assert stack.finish(2.0) == [Append(Noted("hello"), 1)]
+    assert hasty.taken == [("wire", 1.0, Patience()), ("wire", B, Ping("noted hello"))]
+
+
+def test_a_stack_that_leaves_the_short_cut_goes_on_from_where_it_was() -> None:
+    stack, wire, _ = make()
+    hasty = Hasty()
+    stack.take(hasty.short_cut)
+    assert stack.arm(5.0, Patience()) == Wake(5.0, Patience())
+    wire.cancel(Patience())
+    stack.leave_short_cut()
+    hasty.clock.now = 3.0
+    assert wire.now == 2.0
+    assert stack.wake(5.0, Wake(5.0, Patience())) == []
+    assert stack.request(6.0, Tell("now")) == [Send(B, Ping("now"))]
+    assert not hasty.taken
+    assert not hasty.effects
+    assert wire.now == 6.0
 
 
 class Watcher(Protocol):

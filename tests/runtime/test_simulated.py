@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+
 import pytest
 
-from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.stack import Stack
 from oncecast.runtime.faults import Storm
 from oncecast.runtime.latency import Exponential, Fixed, LogNormal, Uniform
 from oncecast.runtime.simulated import Simulation
@@ -331,22 +335,108 @@ def test_what_a_listener_asks_for_waits_for_the_end_of_the_step() -> None:
     assert sent == [A, C]
 
 
-def test_a_run_that_is_looked_at_is_the_same_run() -> None:
-    """The short way of messages changes nothing but the speed."""
+N1, N2, N3 = NodeId("n1"), NodeId("n2"), NodeId("n3")
+DISTURBANCES: dict[str, Callable[[Simulation], object]] = {
+    "none": lambda sim: None,
+    "loss": lambda sim: sim.weather.set(loss=0.2),
+    "partition": lambda sim: sim.partition([N1, N2, N3]),
+    "crash": lambda sim: sim.crash(N1),
+    "bounce": lambda sim: sim.bounce(N1, away=0.01),
+    "pause": lambda sim: sim.pause(N2),
+    "skew": lambda sim: sim.skew(N3, rate=1.5),
+    "look": lambda sim: sim.check(shuffle.Views()),
+}
 
-    def views(looked_at: bool, spoil: bool) -> list[list[NodeId]]:
+
+def mend(sim: Simulation) -> None:
+    sim.weather.set(loss=0.0)
+    sim.repair()
+    for node in sim.nodes.values():
+        if node.paused:
+            sim.resume(node.me)
+        if node.stack is None:
+            sim.restart(node.me)
+
+
+@pytest.mark.parametrize("name", DISTURBANCES)
+def test_a_run_that_is_looked_at_is_the_same_run(name: str) -> None:
+    """The short way of messages changes nothing but the speed, whatever comes up meanwhile."""
+
+    def views(looked_at: bool) -> list[list[NodeId]]:
         sim = Simulation(5, trace=Trace() if looked_at else None)
         shuffle.populate(sim, 60)
+        assert (sim.doors == {}) is looked_at
         sim.run(until=4.0)
-        if spoil:
-            sim.weather.set(loss=0.2)
-            sim.run(until=5.0)
-            sim.weather.set(loss=0.0)
+        DISTURBANCES[name](sim)
+        sim.run(until=5.0)
+        mend(sim)
         sim.run(until=8.0)
         return [shuffle.view_of(sim, node) for node in sim.nodes]
 
-    for spoil in (False, True):
-        assert views(True, spoil) == views(False, spoil)
+    assert views(True) == views(False)
+
+
+def test_what_is_told_is_told_on_the_short_way_too() -> None:
+    """Events, links and timers of an undisturbed node, and what it says to itself."""
+
+    def heard(looked_at: bool) -> list[tuple[float, NodeId, Value]]:
+        told: list[tuple[float, NodeId, Value]] = []
+        sim = Simulation(
+            3,
+            trace=Trace() if looked_at else None,
+            listener=lambda node, event: told.append((sim.now, node, event)),
+        )
+        for node in (A, B, C):
+            sim.add(node, build)
+            sim.ask(node, AlarmIn(0.3))
+            for other in (A, B, C):
+                sim.ask(node, Shout(other, f"{node}{other}"))
+        sim.ask(A, Watchful(B))
+        sim.run(until=0.2)
+        sim.crash(B)
+        sim.ask(C, Shout(B, "too late"))
+        sim.ask(C, Shout(NodeId("nobody"), "who?"))
+        sim.run(until=1.0)
+        return told
+
+    assert heard(True) == heard(False)
+    assert {type(event) for _, _, event in heard(False)} == {Heard, Rang, Gone}
+
+
+class Counter(Protocol):
+    """Above an echo: how often has it rung?"""
+
+    name = "counter"
+    Observed = Rang
+
+    def __init__(self, me: NodeId, rng: Random) -> None:
+        super().__init__(me, rng)
+        self.rang = 0
+
+    def observe(self, event: Rang) -> None:
+        self.rang += 1
+
+
+def test_a_step_that_stays_inside_the_node_is_made_once() -> None:
+    sim = Simulation(1)
+    counter = Counter(A, sim.dice)
+    sim.add(A, lambda me, rng: Stack([Echo(me, rng), counter]))
+    sim.ask(A, AlarmIn(0.3))
+    sim.run(until=1.0)
+    assert counter.rang == 1
+
+
+def test_an_unknown_message_is_counted_on_the_short_way_too() -> None:
+    sim = Simulation(1)
+    for node in (A, B):
+        sim.add(node, build)
+    stack = sim.nodes[A].stack
+    assert stack is not None
+    stack.protocols[0].send(B, Heard("is no message"))
+    sim.run(until=1.0)
+    receiver = sim.nodes[B].stack
+    assert receiver is not None
+    assert receiver.ignored == 1
 
 
 @pytest.mark.parametrize("away_max", [1, 2])

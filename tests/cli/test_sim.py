@@ -21,7 +21,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 def test_list_names_the_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "sim", "list")
     assert status == exits.OK
-    assert [line.split()[0] for line in out.splitlines()] == ["broadcast", "shuffle"]
+    assert [line.split()[0] for line in out.splitlines()] == ["broadcast", "paxos", "shuffle"]
 
 
 def test_run_prints_one_json_line_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +87,7 @@ def test_an_unknown_scenario_is_not_found_and_the_known_ones_are_named(
     for verb in (("run",), ("replay", "--seed", "1")):
         status, _, err = run(capsys, "sim", verb[0], "nonsense", *verb[1:])
         assert status == exits.NOT_FOUND
-        assert "broadcast, shuffle" in err
+        assert "broadcast, paxos, shuffle" in err
 
 
 def test_a_node_that_is_not_there_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:

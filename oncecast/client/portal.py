@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from oncecast.client.errors import Closed
 from oncecast.client.parcel import MESSAGE_BYTES
-from oncecast.client.putting import NOT_TAKEN, Putting
+from oncecast.client.putting import Putting
 
 T = TypeVar("T")
 GATHERED_BYTES = 8 * 1024 * 1024  # beyond, `put_nowait` waits
@@ -92,17 +92,15 @@ def call(portal: Portal | None, work: Coroutine[Any, Any, T]) -> T:
 class Gathering:
     """Puts of any thread on their way into the loop: in order, and none is dropped.
 
-    What threads give lies in `_given`; when the loop has put all that it took before, it takes that
-    too. Without room it stops, and goes on when there is some.
+    Whoever finds that the loop was not woken wakes it; the loop says that it is awake before it
+    looks, so that nothing is given unseen. Without room it stops, and goes on when there is some.
     """
 
     def __init__(self, portal: Portal, putting: Putting) -> None:
         self._portal, self._putting = portal, putting
-        self._lock = threading.Lock()
         self._given: deque[tuple[Any, ...]] = deque()
-        self._bytes = 0  # of that
-        self._woken = False  # the loop was told, and has not looked yet
-        self._taken: deque[tuple[Any, ...]] = deque()
+        self._bytes = 0  # of that, about: threads may count at once
+        self._woken = False
         self._going_on: asyncio.Task[None] | None = None  # when there is room
 
     def put(
@@ -113,45 +111,44 @@ class Gathering:
             size += len(key)
         if headers:
             size += sum(map(len, dict(headers).values()))
-        with self._lock:
-            self._given.append((topic, value, key, headers))
-            self._bytes += size
-            woken, self._woken = self._woken, True
-            full = self._bytes > GATHERED_BYTES
-        if full:
+        self._given.append((topic, value, key, headers))
+        self._bytes += size
+        if self._bytes > GATHERED_BYTES:
             self._portal.call(self.all_put(None))
-        elif not woken:
+        elif not self._woken:
+            self._woken = True
             self._portal.loop.call_soon_threadsafe(self._look)
 
     # In the loop.
 
     def _look(self) -> None:
-        if self._going_on is not None:
-            return
-        with self._lock:
-            self._taken, self._given = self._given, self._taken
-            self._bytes, self._woken = 0, False
-        if not self._putting.put_gathered(self._taken):
+        self._woken = False
+        if self._going_on is None and not self._put():
             self._going_on = asyncio.create_task(self._go_on())
 
+    def _put(self) -> bool:
+        """Whether there was room for all that was here."""
+        done = self._putting.put_gathered(self._given)
+        if done:
+            self._bytes = 0
+        return done
+
     async def _go_on(self) -> None:
-        while not self._putting.put_gathered(self._taken):
+        while not self._put():
             await self._putting.wait_for_room()
         self._going_on = None
-        self._look()
 
     async def all_put(self, timeout: float | None) -> float | None:
         """All that was given before; returns what is left of the time."""
         loop = self._portal.loop
         end = None if timeout is None else loop.time() + timeout
         self._look()
-        try:
-            async with asyncio.timeout_at(end):
-                # Ours may lie behind what it goes on with now: that is the next that it takes.
-                for _ in range(2):
-                    if self._going_on is not None:
-                        await asyncio.shield(self._going_on)
-        except TimeoutError:
-            fact = f"no room for what `put_nowait` was given after {timeout:g} s"
-            raise self._putting.late(fact, NOT_TAKEN) from None
+        if self._going_on is not None:
+            try:
+                async with asyncio.timeout_at(end):
+                    await asyncio.shield(self._going_on)
+            except TimeoutError:
+                fact = f"no room after {timeout:g} s for what `put_nowait` was given"
+                remedy = "that is put when there is some; nothing behind it was put"
+                raise self._putting.late(fact, remedy) from None
         return None if end is None else max(0.0, end - loop.time())

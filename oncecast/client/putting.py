@@ -165,11 +165,11 @@ class Putting:
         return waiter
 
     def put_gathered(self, messages: deque[tuple[Any, ...]]) -> bool:
-        """As `put_nowait`, as many as there is room for; whether that was all.
+        """As `put_nowait`, all that are there now and there is room for; whether that was all.
 
         What is wrong with a message is raised by `flush`.
         """
-        while messages:
+        for _ in range(len(messages)):
             if self._bytes >= BUFFER_BYTES:
                 return False
             try:

@@ -251,7 +251,7 @@ class Subscription:
         self._to(self._inbox.handed)  # what was not taken is somebody else's now
         if self._telling is not None:
             self._telling.cancel()
-        self._client.forget(self)
+        self._client.readings.forget(self)
         self._wake()
 
     # -- acknowledging --
@@ -321,7 +321,7 @@ class Subscription:
         handed, acked = inbox.handed, inbox.ack
         self.fail(Closed(f"the subscription {self.name!r} of topic {self.topic!r} is closed"))
         patience = self._client.patience(None)
-        await self._client.leave(
+        await self._client.readings.leave(
             self, lambda ticket: Leave(ticket, self.topic, self.name, handed, acked, patience)
         )
 

@@ -1,0 +1,99 @@
+"""What is asked of a node about its topics, and about the group that it belongs to."""
+
+# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from oncecast.client.errors import raised
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.pubsub import commands as do
+from oncecast.pubsub import errors as refusals
+from oncecast.pubsub.limits import is_name
+from oncecast.pubsub.retention import DEFAULT, Policy
+from oncecast.replication.events import Change, HandOver
+from oncecast.session import local
+from oncecast.session.frames import ClientCommand, GroupView, TopicView, View
+
+LOOK = 1000
+
+
+class Administering(ABC):
+    """A part of `Client`, which knows how to ask."""
+
+    @abstractmethod
+    async def call(self, command: ClientCommand, timeout: float | None = None) -> Any: ...
+
+    @abstractmethod
+    async def finished(self, request: Callable[[int], Value], timeout: float | None) -> Any: ...
+
+    @abstractmethod
+    def patience(self, timeout: float | None) -> float: ...
+
+    # -- topics --
+
+    async def create_topic(self, topic: str, policy: Policy = DEFAULT) -> bool:
+        """Make a topic that stays until it is deleted; whether it is new."""
+        return not (await self.call(do.CreateTopic(topic, 0, policy))).already
+
+    async def set_policy(self, topic: str, policy: Policy) -> None:
+        await self.call(do.SetPolicy(topic, 0, policy))
+
+    async def delete_topic(self, topic: str) -> bool:
+        """Delete it with all its messages and subscriptions; whether there was one."""
+        return not (await self.call(do.DeleteTopic(topic, 0))).already
+
+    async def describe(self, topic: str) -> TopicView:
+        if not is_name(topic):
+            raise raised(refusals.InvalidTopic())
+        view = await self._look(topic=topic)
+        if not view.topics:
+            raise raised(refusals.NoSuchTopic(topic))
+        return view.topics[0]
+
+    async def topics(self, prefix: str = "") -> AsyncIterator[TopicView]:
+        """All topics whose names begin with `prefix`, by name."""
+        after, more = "", True
+        while more:
+            view = await self._look(prefix=prefix, after=after, limit=LOOK)
+            for each in view.topics:
+                yield each
+                after = each.name
+            more = view.more
+
+    # -- the group of nodes --
+
+    async def group(self) -> GroupView:
+        """The replicas, as the node sees them that this client talks to; it need not lead."""
+        return await self._govern(None)
+
+    async def add_replica(self, node: str) -> GroupView:
+        """Take in a node that waits for a place; return when it has one."""
+        return await self._govern(Change(add=NodeId(node)))
+
+    async def remove_replica(self, node: str) -> GroupView:
+        """Let a node go; return when it has no say any more."""
+        return await self._govern(Change(remove=NodeId(node)))
+
+    async def transfer_leader(self, node: str) -> GroupView:
+        """Return when this node leads."""
+        return await self._govern(HandOver(NodeId(node)))
+
+    async def _govern(self, wish: Change | HandOver | None) -> GroupView:
+        view: GroupView = await self.finished(
+            lambda ticket: local.Group(ticket, wish, self.patience(None)), None
+        )
+        return view
+
+    async def ping(self) -> View:
+        """Who is there: the node's address and version."""
+        return await self._look(prefix="\uffff", limit=1)
+
+    async def _look(self, **look: Any) -> View:
+        view: View = await self.finished(
+            lambda ticket: local.Show(ticket, timeout=self.patience(None), **look), None
+        )
+        return view

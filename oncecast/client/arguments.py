@@ -1,0 +1,27 @@
+"""What cannot be meant is refused where it is asked for, and costs nobody a session."""
+
+from __future__ import annotations
+
+import msgspec
+
+from oncecast.client.errors import InvalidArgument, raised
+from oncecast.kernel.protocol import Value
+from oncecast.pubsub import errors as refusals
+from oncecast.pubsub.limits import is_name
+from oncecast.session.frames import ClientCommand
+
+
+def check_names(command: ClientCommand) -> None:
+    """What no frame can carry, or no node will take, is refused here."""
+    if not is_name(getattr(command, "topic", " ")):
+        raise raised(refusals.InvalidTopic())
+    if not is_name(getattr(command, "subscription", " ")):
+        raise raised(refusals.InvalidName("subscription"))
+
+
+def check_sendable(value: Value) -> None:
+    """What no frame can carry would end the session, and what is of another type be dropped."""
+    try:
+        msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=type(value))
+    except (UnicodeEncodeError, OverflowError, TypeError, msgspec.ValidationError) as error:
+        raise InvalidArgument(f"this cannot be asked for: {error}") from None

@@ -36,6 +36,7 @@ from oncecast.replication.messages import (
     Reborn,
     Skipped,
     Stored,
+    Vouch,
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.places import Places
@@ -76,6 +77,8 @@ class Core(Protocol):
         self.promised = BOTTOM
         self.votes: dict[int, Ballot] = {}  # by slot, of what is not applied
         self.top = 0  # the highest slot ever accepted
+        self.replaced = 0  # votes that took the place of others
+        self.counted: int | None = None  # as the last record said
         self.lost: list[tuple[int, int]] = []  # slots whose votes the log could not give back
         self.damage = ""
         self.estranged = False  # it has lost who it was
@@ -123,22 +126,24 @@ class Core(Protocol):
     def restore(self, record: m.Record | Checkpoint) -> None:
         number = self._records.last
         match record:
-            case Entry(slot, ballot, kind, data, applied, top, rebirths):
-                self._vouched(ballot, top, rebirths)
+            case Entry(slot, ballot, kind, data, applied, vouch):
+                self._vouched(ballot, vouch, slot)
                 self._found(slot, number, Item(kind, data))
                 if slot > self.applied:
                     self._voted(slot, ballot)
                 self.certain = max(self.certain, applied)
             case Learned(slot, kind, data):
                 self._found(slot, number, Item(kind, data))
+                if slot in self.votes:
+                    self.counted = None  # it may have been applied by then, and no vote
                 if slot > self.applied:
                     self.told[slot] = None
-            case Again(slot, ballot, top, rebirths):
-                self._vouched(ballot, top, rebirths)
+            case Again(slot, ballot, vouch):
+                self._vouched(ballot, vouch, slot)
                 if slot in self.votes:
                     self._voted(slot, ballot)
-            case Promised(ballot, top, rebirths):
-                self._vouched(ballot, top, rebirths)
+            case Promised(ballot, vouch):
+                self._vouched(ballot, vouch)
             case Skipped(place):
                 self.skipped, self.certain = place, max(self.certain, place)
             case Reborn(life):
@@ -150,12 +155,31 @@ class Core(Protocol):
                 self._restore_state(record)
         self.apply_known()
 
-    def _vouched(self, ballot: Ballot, top: int, rebirths: int) -> None:
+    def _vouched(self, ballot: Ballot, vouch: Vouch, slot: int = 0) -> None:
         """What was promised and accepted before, whatever of it can still be read."""
+        top, rebirths, replaced = vouch
         self.promised, self.top = max(self.promised, ballot), max(self.top, top)
         self.estranged |= rebirths != self.rebirths
-        if self.lost:
+        counted = self.counted
+        self.counted, self.replaced = replaced, max(self.replaced, replaced)
+        behind = min((low for low, high in self.lost if high == FAR), default=FAR)
+        if behind < FAR:
+            if counted is None or replaced != counted + (slot in self.votes):
+                self._doubt(behind)
             self.lost = [(low, min(high, top)) for low, high in self.lost if low <= top]
+            for voted in self.votes:
+                self.lost = without(self.lost, voted)
+
+    def _doubt(self, behind: int) -> None:
+        """What stands here from this slot on may have been replaced by what is lost."""
+        self.places.cut(behind)
+        self.votes.clear()
+        for slot in [slot for slot in self.items if slot >= behind]:
+            del self.items[slot]
+
+    @property
+    def vouch(self) -> Vouch:
+        return Vouch(self.top, self.rebirths, self.replaced)
 
     def _voted(self, slot: int, ballot: Ballot) -> None:
         self.votes[slot] = ballot
@@ -177,8 +201,9 @@ class Core(Protocol):
 
     def _restore_state(self, state: Checkpoint) -> None:
         assert self.learner is not None, "a state to learn from, and nobody to learn it"
-        self.life, self.rebirths, self.born = state.life, state.rebirths, True
-        self.promised, self.top = state.promised, state.top
+        self.life, self.born = state.life, True
+        self.promised = state.promised
+        self.top, self.rebirths, self.replaced = state.vouch
         self.applied = self.certain = state.place
         self.chain = state.chain
         self.chains.append((state.place, state.chain))
@@ -190,21 +215,15 @@ class Core(Protocol):
 
     def damaged(self, first: int, last: int) -> None:
         """These records cannot be read. Whatever they said of slots that were not yet chosen then
-        is lost, and also what stood there before may have been replaced by it. Up to which slot
-        that may be the next vote says, if there is one; if not, nobody knows what was promised."""
+        is lost. Up to which slot that may be, and whether it took the place of what can be read,
+        the next vote says; if there is none, nobody knows what was promised."""
         self.damage = f"records {first} to {last} of its log cannot be read"
         if not self.born:
             raise Crippled(
                 f"replica {self.me}: {self.damage}, and they said who it is; move its data "
                 "directory away and let it join anew"
             )
-        behind = max(self.applied, self.certain)
-        self.lost.append((behind + 1, FAR))
-        self.places.cut(behind + 1)
-        self.votes.clear()
-        self.told.clear()
-        for slot in [slot for slot in self.items if slot > behind]:
-            del self.items[slot]
+        self.lost.append((max(self.applied, self.certain) + 1, FAR))
 
     @property
     def forgetful(self) -> bool:
@@ -215,22 +234,22 @@ class Core(Protocol):
 
     def store(self, slot: int, ballot: Ballot, item: Item) -> None:
         """Accept, and keep: if the same stands there already, not the value again."""
-        before = self.votes.get(slot)
+        again = slot in self.votes
         self._voted(slot, ballot)
         self.top = max(self.top, slot)
-        if before is not None and self.readable(slot) == item:
-            number = self.append(Again(slot, ballot, self.top, self.rebirths))
+        self.replaced += again
+        if again and self.readable(slot) == item:
+            number = self.append(Again(slot, ballot, self.vouch))
         else:
             kind, data = item
-            entry = Entry(slot, ballot, kind, data, self.applied, self.top, self.rebirths)
-            number = self.append(entry)
+            number = self.append(Entry(slot, ballot, kind, data, self.applied, self.vouch))
             self.places.put(slot, number)
             self.items[slot] = item
         self.storing.append((number, slot, ballot))
 
     def store_promise(self, ballot: Ballot) -> None:
         self.promised = ballot
-        self.append(Promised(ballot, self.top, self.rebirths))
+        self.append(Promised(ballot, self.vouch))
 
     def keep_learned(self, slot: int, item: Item) -> None:
         """Another replica says that this was chosen."""
@@ -238,6 +257,7 @@ class Core(Protocol):
             self.told[slot] = None
         if self.places.get(slot) is not None and self.readable(slot) == item:
             return
+        self.replaced += slot in self.votes
         number = self.append(Learned(slot, item.kind, item.data))
         self.places.put(slot, number)
         self.items[slot] = item
@@ -280,8 +300,6 @@ class Core(Protocol):
             return None
 
     def entry(self, place: int) -> bytes:
-        if not self.others():
-            return self.item(place).data
         item = self.readable(place)
         if item is None:
             if self.gone_everywhere(place):
@@ -291,8 +309,8 @@ class Core(Protocol):
         return item.data
 
     def gone_everywhere(self, slot: int) -> bool:
-        """Whether all the others have lost this slot too."""
-        return False
+        """Whether all the others have lost this slot too, or there are none."""
+        return True
 
     def missed(self, slot: int) -> None:
         """Somebody wants a slot that cannot be read."""

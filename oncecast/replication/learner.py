@@ -43,7 +43,6 @@ class Learner(Acceptor):
         self.surely = (BOTTOM, 0)  # all up to this slot is chosen, said the leader of this ballot
         self.known = 0  # some slot up to here is chosen, and perhaps not here
         self.wanting: dict[NodeId, None] = {}  # who was asked for the next one in vain
-        self.stood_at = -1  # what was applied when it began to wait for more; -1: it does not
         self.bereft: dict[NodeId, None] = {}  # whose disk has lost the next one
         # Slots below `applied` that cannot be read, and whose disk has lost each of them too.
         self.holes: dict[int, dict[NodeId, None]] = {}
@@ -99,11 +98,7 @@ class Learner(Acceptor):
             self.bereft.clear()
             self.progressed()
         if max(self.known, self.certain) > self.applied:
-            if self.applied == stop:
-                self.later(0.0, Behind())
-            elif self.stood_at < 0:  # not put off by all that comes meanwhile
-                self.later(self.options.resend, Behind())
-                self.stood_at = self.applied
+            self.later(0.0 if self.applied == stop else self.options.resend, Behind())
 
     def apply(self, slot: int, item: Item) -> None:
         self.tallies.pop(slot, None)
@@ -127,8 +122,7 @@ class Learner(Acceptor):
 
     def on_behind(self) -> None:
         """Ask one who may have it: the leader first, then each in turn."""
-        before = self.applied if self.stood_at < 0 else self.stood_at
-        self.stood_at = -1
+        before = self.applied
         self.advance()
         self.known = max(self.known, self.certain)
         if self.applied > before or (self.known <= self.applied and not self.holes):
@@ -176,7 +170,7 @@ class Learner(Acceptor):
             self.holes[message.slot][sender] = None
         elif message.slot == self.applied + 1:
             self.bereft[sender] = None
-            if self.damage and all(node in self.bereft for node in self.others()):
+            if self.damage and self._all_of(self.bereft):
                 raise Crippled(
                     f"replica {self.me}: {self.damage}, and no other replica can read slot "
                     f"{message.slot} either; put back the log of one of them"
@@ -190,8 +184,11 @@ class Learner(Acceptor):
             self.later(0.0, Behind())
 
     def gone_everywhere(self, slot: int) -> bool:
-        lost = self.holes.get(slot, {})
-        return all(node in lost for node in self.others())
+        return self._all_of(self.holes.get(slot, {}))
+
+    def _all_of(self, nodes: dict[NodeId, None]) -> bool:
+        """Whether these are all who could be asked."""
+        return all(node in nodes for node in (self.others() if self.seated else self.sources()))
 
     def _mend(self, slot: int, item: Item) -> None:
         del self.holes[slot]

@@ -215,15 +215,19 @@ class Reborn(Value):
     life: int
 
 
-# Three records say what was promised and accepted. Each also says what a reader needs who finds
-# damage before it: the highest slot that had ever been accepted, and how often this disk was
-# reborn.
+class Vouch(NamedTuple):
+    """What the records of promises and votes say of all that came before them, for who finds damage
+    there: the highest slot that was ever accepted, how often this disk was reborn, and how often a
+    vote took the place of another."""
+
+    top: int
+    rebirths: int
+    replaced: int
 
 
 class Promised(Value):
     ballot: Ballot
-    top: int
-    rebirths: int
+    vouch: Vouch
 
 
 class Entry(Value):
@@ -234,8 +238,7 @@ class Entry(Value):
     kind: int
     data: bytes
     applied: int
-    top: int
-    rebirths: int
+    vouch: Vouch
 
 
 class Again(Value):
@@ -243,8 +246,7 @@ class Again(Value):
 
     slot: int
     ballot: Ballot
-    top: int
-    rebirths: int
+    vouch: Vouch
 
 
 class Skipped(Value):
@@ -271,9 +273,8 @@ class Checkpoint(Chunked):
     place: int
     kept: int
     life: int
-    rebirths: int
     promised: Ballot
-    top: int
+    vouch: Vouch
     config: Config
     chain: int
     runs: tuple[Run, ...]

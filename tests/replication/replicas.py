@@ -6,7 +6,7 @@ from random import Random
 
 from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Value
 from oncecast.replication.ballot import Ballot
-from oncecast.replication.messages import COMMAND, Born, Item, Promise, Stored
+from oncecast.replication.messages import COMMAND, Born, Item, Promise, Stored, Vouch
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
@@ -117,3 +117,7 @@ def command(text: bytes) -> Item:
 
 def ballot(round: int, node: NodeId = A) -> Ballot:
     return Ballot(round, node)
+
+
+def vouch(top: int, rebirths: int = 0, replaced: int = 0) -> Vouch:
+    return Vouch(top, rebirths, replaced)

@@ -37,6 +37,7 @@ from tests.replication.replicas import (
     restored,
     sends,
     sync,
+    vouch,
 )
 
 
@@ -164,12 +165,12 @@ class Bad:
     def read(self, number: int) -> Entry:
         if number == self.number:
             raise Corrupt("00000001.log", 4096, number, number, "checksum mismatch")
-        return Entry(1, ballot(1), 0, b"whole", 0, 1, 0)
+        return Entry(1, ballot(1), 0, b"whole", 0, vouch(1))
 
 
 def test_an_entry_that_cannot_be_read_is_fetched_and_mended() -> None:
     group = restored(
-        Entry(1, ballot(1), 0, b"one", 0, 1, 0), Entry(2, ballot(1), 0, b"two", 1, 2, 0)
+        Entry(1, ballot(1), 0, b"one", 0, vouch(1)), Entry(2, ballot(1), 0, b"two", 1, vouch(2))
     )
     group._records.read = Bad(2).read
     group.start()
@@ -185,7 +186,9 @@ def test_an_entry_that_cannot_be_read_is_fetched_and_mended() -> None:
 
 
 def test_an_entry_that_all_have_lost_is_named_and_not_served() -> None:
-    group = restored(Entry(1, ballot(1), 0, b"one", 0, 1, 0), Entry(2, ballot(1), 0, b"", 1, 2, 0))
+    group = restored(
+        Entry(1, ballot(1), 0, b"one", 0, vouch(1)), Entry(2, ballot(1), 0, b"", 1, vouch(2))
+    )
     group._records.read = Bad(2).read
     group.start()
     with pytest.raises(Missing):
@@ -202,10 +205,10 @@ def test_an_entry_that_all_have_lost_is_named_and_not_served() -> None:
 
 
 def test_a_slot_that_all_have_lost_stops_who_cannot_go_on_without() -> None:
-    group = restored(Entry(1, ballot(1), 0, b"one", 0, 1, 0), Entry(2, ballot(1), 0, b"", 1, 2, 0))
-    group.damaged(4, 4)
-    group._records.last = 5
-    group.restore(Entry(3, ballot(1), 0, b"three", 2, 3, 0))
+    group = restored(Entry(1, ballot(1), 0, b"one", 0, vouch(1)))
+    group.damaged(3, 3)
+    group._records.last = 4
+    group.restore(Entry(3, ballot(1), 0, b"three", 2, vouch(3)))
     group.start()
     assert group.applied == 1
     hear(group, A, Lacking(2, True))
@@ -221,25 +224,3 @@ def test_a_replica_lends_no_vote_to_its_own_name_from_elsewhere() -> None:
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
     assert events(hear(group, C, Stored(99))) == []
     assert group.me == B
-
-
-def test_who_lacks_a_slot_asks_for_it_however_much_comes_behind_it() -> None:
-    """REP-2: under load nothing is ever quiet for as long as it waits."""
-    group = awake()
-    waits = 0
-    for slot in range(2, 50):
-        effects = hear(group, A, Accept(ballot(1), slot, (command(b"x"),), slot - 1))
-        waits += sum(isinstance(each, Later) and each.timer == Behind() for each in effects)
-    assert waits == 1
-    group.timeout(Behind())
-    assert sends(group.drain()) == [(A, Want(1, 48))]
-
-
-def test_who_comes_on_by_itself_asks_for_nothing() -> None:
-    group = awake()
-    hear(group, A, Accept(ballot(1), 2, (command(b"x"),), 1))
-    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 1))
-    hear(group, A, Accept(ballot(1), 4, (command(b"x"),), 3))
-    assert group.applied == 2
-    group.timeout(Behind())
-    assert sends(group.drain()) == []

@@ -17,6 +17,7 @@ from oncecast.replication.messages import (
     Reborn,
     Skipped,
     Vote,
+    Vouch,
 )
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
@@ -33,11 +34,26 @@ from tests.replication.replicas import (
     records,
     restored,
     sends,
+    vouch,
 )
 
 
-def entry(slot: int, round: int = 1, data: bytes = b"", applied: int = 0, top: int = 0) -> Entry:
-    return Entry(slot, ballot(round), 0, data or b"%d" % slot, applied, max(slot, top), 0)
+def entry(
+    slot: int,
+    round: int = 1,
+    data: bytes = b"",
+    applied: int = 0,
+    top: int = 0,
+    replaced: int = 0,
+) -> Entry:
+    return Entry(
+        slot,
+        ballot(round),
+        0,
+        data or b"%d" % slot,
+        applied,
+        vouch(max(slot, top), replaced=replaced),
+    )
 
 
 def told(group: Paxos) -> list[tuple[int, bytes]]:
@@ -70,7 +86,7 @@ def damage(group: Paxos, *records: Entry | Learned | Promised | Again | Reborn) 
 
 
 def test_promises_and_votes_come_back() -> None:
-    group = restored(entry(1), entry(2), Promised(ballot(5, C), 2, 0))
+    group = restored(entry(1), entry(2), Promised(ballot(5, C), vouch(2)))
     assert group.promised == ballot(5, C)
     assert promise_of(group).votes == (
         Vote(1, ballot(1), command(b"1")),
@@ -79,7 +95,7 @@ def test_promises_and_votes_come_back() -> None:
 
 
 def test_a_vote_given_again_comes_back_with_its_last_ballot() -> None:
-    group = restored(entry(1), Again(1, ballot(4), 1, 0))
+    group = restored(entry(1), Again(1, ballot(4), vouch(1)))
     assert promise_of(group).votes == (Vote(1, ballot(4), command(b"1")),)
 
 
@@ -99,12 +115,14 @@ def test_a_state_comes_back_with_all_that_must_not_be_forgotten() -> None:
     group._records.last = 30
     runs = ((8, 20, 2),)
     group.restore(
-        Checkpoint((b"state",), 9, 8, 77, 2, ballot(6, C), 12, THREE, 1234, runs, ((11, 12),))
+        Checkpoint(
+            (b"state",), 9, 8, 77, ballot(6, C), Vouch(12, 2, 5), THREE, 1234, runs, ((11, 12),)
+        )
     )
     assert isinstance(group.learner, Book)
     assert group.learner.state == (9, (b"state",))
     assert (group.life, group.rebirths, group.promised) == (77, 2, ballot(6, C))
-    assert (group.applied, group.chain, group.kept, group.top) == (9, 1234, 8, 12)
+    assert (group.applied, group.chain, group.kept, group.vouch) == (9, 1234, 8, (12, 2, 5))
     assert [group.places.get(slot) for slot in (7, 8, 9, 10)] == [None, 20, 21, None]
     assert group.lost == [(11, 12)]
 
@@ -113,7 +131,7 @@ def test_a_state_comes_back_with_all_that_must_not_be_forgotten() -> None:
 
 
 def test_damage_before_what_was_chosen_later_costs_no_vote() -> None:
-    group = damage(restored(entry(1), entry(2, applied=1)), entry(3, applied=2))
+    group = damage(restored(entry(1)), entry(3, applied=2))
     assert promise_of(group) == Promise(
         ballot(99, C), 1, 1, 2, (Vote(3, ballot(1), command(b"3")),), ()
     )
@@ -124,15 +142,44 @@ def test_what_a_damaged_record_may_have_said_is_lost_to_a_vote() -> None:
     """Up to the highest slot that had been accepted by then, as the next record says."""
     group = damage(restored(entry(1), entry(2)), entry(4, applied=1, top=7))
     promise = promise_of(group)
-    assert promise.lost == ((2, 3), (5, 7))
-    assert promise.votes == (Vote(4, ballot(1), command(b"4")),)
+    assert promise.lost == ((3, 3), (5, 7))
+    assert promise.votes == (
+        Vote(2, ballot(1), command(b"2")),
+        Vote(4, ballot(1), command(b"4")),
+    )
     assert promise.life == 1
 
 
+def test_what_stood_before_the_damage_is_good_if_nothing_was_replaced_since() -> None:
+    """Or else each of many votes on their way would be lost with one record."""
+    group = damage(restored(entry(1), entry(2), entry(3)), entry(5, applied=4))
+    assert told(group) == [(1, b"1"), (2, b"2"), (3, b"3")]
+
+
 def test_what_stood_before_a_damaged_record_may_have_been_replaced_by_it() -> None:
-    group = damage(restored(entry(1), entry(2, data=b"old", applied=1)), entry(3, applied=2))
+    before = (entry(1), entry(2, data=b"old", applied=1))
+    group = damage(restored(*before), entry(3, applied=2, replaced=1))
     assert told(group) == [(1, b"1")]
     assert group.places.get(2) is None
+    group = damage(restored(*before), entry(3, applied=1, replaced=1))
+    assert promise_of(group).lost == ((2, 2),)
+
+
+def test_a_vote_that_replaces_another_itself_raises_no_doubt() -> None:
+    group = damage(restored(entry(1), entry(2)), entry(2, 5, b"new", replaced=1))
+    promise = promise_of(group)
+    assert promise.votes == (
+        Vote(1, ballot(1), command(b"1")),
+        Vote(2, ballot(5), command(b"new")),
+    )
+    assert promise.lost == ()
+
+
+def test_who_does_not_know_what_was_replaced_before_doubts_it() -> None:
+    group = restored(entry(1, replaced=3), Learned(1, 0, b"1"), entry(2, data=b"old", replaced=3))
+    assert group.counted == 3
+    group = restored(entry(1), entry(2, data=b"old"), Learned(2, 0, b"new"))
+    assert promise_of(damage(group, entry(4, replaced=1))).lost == ((1, 3),)
 
 
 def test_a_promise_that_may_be_lost_makes_another_life() -> None:
@@ -150,7 +197,7 @@ def test_what_was_only_learned_after_the_damage_vouches_for_no_promise() -> None
     assert group.life != 1
 
 
-@pytest.mark.parametrize("record", [entry(2), Promised(ballot(2), 2, 0)])
+@pytest.mark.parametrize("record", [entry(2), Promised(ballot(2), vouch(2))])
 def test_a_later_vote_vouches_for_what_was_promised(record: Entry | Promised) -> None:
     group = damage(restored(entry(1)), record)
     group.start()
@@ -158,14 +205,16 @@ def test_a_later_vote_vouches_for_what_was_promised(record: Entry | Promised) ->
 
 
 def test_a_rebirth_that_was_lost_is_noticed_by_whoever_comes_behind_it() -> None:
-    later = Entry(2, ballot(1), 0, b"2", 0, 2, 1)  # by who had been reborn once
+    later = Entry(2, ballot(1), 0, b"2", 0, vouch(2, rebirths=1))  # by who had been reborn once
     group = damage(restored(entry(1)), later)
     group.start()
     assert group.life != 1
 
 
 def test_a_rebirth_comes_back() -> None:
-    group = damage(restored(entry(1)), Reborn(42), Entry(2, ballot(3), 0, b"2", 0, 2, 1))
+    group = damage(
+        restored(entry(1)), Reborn(42), Entry(2, ballot(3), 0, b"2", 0, vouch(2, rebirths=1))
+    )
     group.start()
     assert group.life == 42
     assert list(group.votes) == [2]

@@ -1,0 +1,109 @@
+"""Three replicas on simulated disks, and no weather but what a test makes."""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.kernel.stack import Stack
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Config, Member
+from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.paxos import FAST
+from oncecast.scenarios.paxos_books import Books
+from oncecast.scenarios.paxos_checks import replica, rules
+from oncecast.scenarios.paxos_ledger import Ledger, Put, Scrub
+from oncecast.storage.errors import Corrupt
+from oncecast.storage.segment import Segment, serials
+from oncecast.storage.store import Block
+
+NODES = [NodeId("n0"), NodeId("n1"), NodeId("n2")]
+FOUNDERS = Config(1, tuple(Member(node, 1) for node in NODES), 3)
+
+
+class Reader(Ledger):
+    """Remembers what it could not read, and goes on."""
+
+    named: Corrupt | None = None
+
+    def timeout(self, timer: Scrub) -> None:
+        try:
+            super().timeout(timer)
+        except Corrupt as error:
+            self.named = error
+            self.later(0.5, timer)
+
+
+class Quiet:
+    def __init__(self, seed: int = 1, options: GroupOptions = FAST) -> None:
+        self.options = options
+        self.sim = Simulation(seed)
+        self.sim.check(*rules(Books(FOUNDERS)))
+        self.sequence = 0
+        for node in NODES:
+            self.sim.add(node, self.build, durable=True)
+        self.run(3.0)
+
+    def build(self, me: NodeId, rng: Random) -> Stack:
+        paxos = Paxos(me, rng, options=self.options, founders=FOUNDERS, life=1)
+        paxos.learner = ledger = Reader(me, rng, paxos)
+        return Stack([paxos, ledger])
+
+    def run(self, seconds: float) -> None:
+        self.sim.run(until=self.sim.now + seconds)
+
+    def paxos(self, node: NodeId) -> Paxos:
+        found = replica(self.sim, node)
+        assert found is not None, f"{node} is down"
+        return found
+
+    def ledger(self, node: NodeId) -> Reader:
+        ledger = self.paxos(node).learner
+        assert isinstance(ledger, Reader)
+        return ledger
+
+    @property
+    def leader(self) -> NodeId:
+        alive = [node for node in NODES if replica(self.sim, node) is not None]
+        (leader,) = [node for node in alive if self.ledger(node).leading]
+        return leader
+
+    def put(self, *payloads: bytes, pause: float = 0.3) -> list[int]:
+        """Each by itself, unless there is no pause; their places."""
+        for payload in payloads:
+            self.sim.ask(self.leader, Put(0, self.sequence, payload))
+            self.sequence += 1
+            self.run(pause)
+        self.run(0.3)
+        return [place for place, _ in self.ledger(self.leader).kept][-len(payloads) :]
+
+    def files(self, node: NodeId) -> bytes:
+        disk = self.sim.nodes[node].disk
+        assert disk is not None
+        return b"".join(
+            disk.open(name).read(0, 1 << 30) for name in disk.names() if name.endswith(".log")
+        )
+
+    def flip(self, node: NodeId, place: int) -> None:
+        """One bit of the record that holds this place."""
+        number = self.paxos(node).places.get(place)
+        assert number is not None
+        self.flip_record(node, number)
+
+    def flip_record(self, node: NodeId, number: int) -> None:
+        disk = self.sim.nodes[node].disk
+        assert disk is not None
+        for serial in serials(disk):
+            segment = Segment(disk, serial)
+            for block in segment.walk():
+                if isinstance(block, Block) and block.first <= number < block.first + block.records:
+                    disk.flip(segment.name, block.end - 1, 3)
+                    return
+        raise AssertionError(f"record {number} is not on the disk of {node}")
+
+    def restart(self, *nodes: NodeId) -> None:
+        for node in nodes:
+            self.sim.crash(node)
+        for node in nodes:
+            self.sim.restart(node)

@@ -1,0 +1,355 @@
+"""REP-1: a leader finishes what others have begun, then proposes; and knows when it must cease."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.kernel.protocol import Append, Emit, Later, NodeId, Send
+from oncecast.replication.core import encode_config
+from oncecast.replication.events import Decided, HandOver, LeaderChanged, Propose
+from oncecast.replication.messages import (
+    CONFIG,
+    NOOP,
+    Accept,
+    Accepted,
+    Beat,
+    Born,
+    Chosen,
+    Entry,
+    Flush,
+    Heard,
+    Item,
+    Prepare,
+    Promise,
+    Promised,
+    Reject,
+    Release,
+    Silence,
+    Stored,
+    Unanswered,
+    Vote,
+)
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Config, Member
+from tests.replication.replicas import (
+    THREE,
+    A,
+    B,
+    C,
+    D,
+    asleep,
+    awake,
+    ballot,
+    command,
+    events,
+    hear,
+    leading,
+    promise,
+    sends,
+    sync,
+    vouch,
+)
+
+
+def propose(group: Paxos, token: int, value: bytes) -> list[Accept]:
+    group.request(Propose(token, value))
+    return [message for _, message in sends(group.drain()) if isinstance(message, Accept)]
+
+
+# -- standing --
+
+
+def test_who_stands_promises_itself_on_disk_before_it_asks_others() -> None:
+    group = awake(A)
+    group.timeout(Silence())
+    assert group.drain() == [
+        Append(Promised(ballot(1), vouch(0)), 2),
+        Send(A, Promise(ballot(1), 1, 1, 0, (), ()), after=2),
+        Send(B, Prepare(ballot(1), 1), after=2),
+        Send(C, Prepare(ballot(1), 1), after=2),
+        Later(group.options.resend, Unanswered()),
+    ]
+
+
+def test_nobody_stands_while_a_leader_may_rely_on_its_answer() -> None:
+    group = awake(A)
+    hear(group, B, Beat(ballot(1, B), 0, 1.0))
+    group.now += group.options.suspicion / 2
+    group.timeout(Silence())
+    assert group.reign is None
+
+
+def test_who_has_no_seat_does_not_stand() -> None:
+    group = awake(D)
+    group.timeout(Silence())
+    assert group.drain() == []
+
+
+def test_a_majority_of_promises_makes_a_leader() -> None:
+    group = awake(A)
+    group.stand()
+    group.drain()
+    assert events(promise(group, A)) == []
+    effects = promise(group, C)
+    assert events(effects) == [LeaderChanged(A)]
+    assert [to for to, message in sends(effects) if isinstance(message, Beat)] == [B, C]
+
+
+def test_the_promise_of_another_life_makes_no_leader() -> None:
+    group = awake(A)
+    group.stand()
+    promise(group, A)
+    assert group.reign is not None
+    hear(group, B, Promise(group.reign.ballot, 2, 1, 0, (), ()))
+    assert not group.reign.elected
+
+
+def test_a_promise_that_an_earlier_life_asked_for_does_not_count() -> None:
+    """It reports only from the slot on that was asked for then."""
+    group = awake(A)
+    group.stand()
+    promise(group, A)
+    assert group.reign is not None
+    hear(group, B, Promise(group.reign.ballot, 1, 7, 0, (), ()))
+    assert not group.reign.elected
+
+
+def test_what_others_may_have_decided_is_proposed_again_and_gaps_are_filled_with_nothing() -> None:
+    group = awake(A)
+    group.stand()
+    promise(group, A)
+    assert group.reign is not None
+    votes = (Vote(1, ballot(0, B), command(b"one")), Vote(3, ballot(0, B), command(b"three")))
+    effects = hear(group, B, Promise(group.reign.ballot, 1, 1, 0, votes, ()))
+    items = (command(b"one"), Item(NOOP, b""), command(b"three"))
+    assert (C, Accept(group.reign.ballot, 1, items, 0)) in sends(effects)
+    assert not group.reign.acting  # it has not yet all that was ever decided
+
+
+def test_who_is_behind_catches_up_before_it_leads() -> None:
+    group = awake(A)
+    group.stand()
+    promise(group, A)
+    promise(group, B, known=2)
+    assert group.reign is not None
+    assert not group.reign.elected
+    effects = hear(group, B, Chosen(1, (command(b"one"), command(b"two"))))
+    assert LeaderChanged(A) in events(effects)
+    assert group.reign.acting
+
+
+def test_what_one_has_lost_and_the_other_may_know_is_not_proposed() -> None:
+    group = awake(A)
+    group.stand()
+    promise(group, A)
+    assert group.reign is not None
+    effects = hear(group, B, Promise(group.reign.ballot, 1, 1, 0, (), ((1, 1),)))
+    assert not any(isinstance(message, Accept) for _, message in sends(effects))
+    effects = promise(group, C)
+    assert (B, Accept(group.reign.ballot, 1, (Item(NOOP, b""),), 0)) in sends(effects)
+
+
+# -- proposing --
+
+
+def test_a_commit_of_three_takes_two_accepts_and_an_accepted_of_each_to_each() -> None:
+    """The message count of the steady state is what the protocol needs, and no more."""
+    group = leading()
+    assert group.reign is not None
+    mine = group.reign.ballot
+    group.request(Propose(7, b"x"))
+    assert group.drain() == [
+        Send(B, Accept(mine, 1, (command(b"x"),), 0), after=0),
+        Send(C, Accept(mine, 1, (command(b"x"),), 0), after=0),
+        Append(Entry(1, mine, 0, b"x", 0, vouch(1)), 3),
+        Send(B, Accepted(mine, 1, 1, 1), after=3),
+        Send(C, Accepted(mine, 1, 1, 1), after=3),
+        Send(A, Stored(3), after=3),
+    ]
+    assert sync(group) == []
+    assert hear(group, B, Accepted(mine, 1, 1, 1)) == [Emit(Decided(1, b"x", 7), after=0)]
+
+
+def test_what_is_proposed_while_others_are_on_their_way_shares_an_accept() -> None:
+    group = leading()
+    assert len(propose(group, 1, b"one")) == 2
+    assert propose(group, 2, b"two") == []
+    assert propose(group, 3, b"three") == []
+    group.timeout(Flush())
+    accepts = [message for _, message in sends(group.drain()) if isinstance(message, Accept)]
+    assert [accept.items for accept in accepts] == [(command(b"two"), command(b"three"))] * 2
+
+
+def test_no_more_is_on_its_way_than_the_window_lets() -> None:
+    group = leading(options=GroupOptions(window_slots=4, compare_every=0.0))
+    for token in range(9):
+        propose(group, token, b"x")
+    group.timeout(Flush())
+    assert group.reign is not None
+    assert len(group.reign.flying) == 4
+    assert len(group.reign.queue) == 5
+
+
+def test_who_does_not_lead_proposes_nothing() -> None:
+    assert propose(awake(A), 1, b"x") == []
+
+
+def test_what_comes_behind_a_membership_waits_until_it_is_decided() -> None:
+    group = leading()
+    assert group.reign is not None
+    added = Item(CONFIG, encode_config(THREE.added(Member(D, 9))))
+    group.reign.queue.append((-1, added))
+    propose(group, 1, b"x")
+    group.timeout(Flush())
+    assert group.reign.next == 2
+    sync(group)
+    effects = hear(group, B, Accepted(group.reign.ballot, 1, 1, 1))
+    assert group.config.nodes() == [A, B, C, D]
+    # Of four, two have promised: it asks the fourth, and again those who have not answered.
+    asked = [to for to, message in sends(effects) if isinstance(message, Prepare)]
+    assert asked == [C, D]
+    assert not any(isinstance(message, Accept) for _, message in sends(effects))
+    effects = hear(group, C, Promise(group.reign.ballot, 1, 1, 0, (), ()))
+    assert (D, Accept(group.reign.ballot, 2, (command(b"x"),), 1)) in sends(effects)
+
+
+def test_what_is_not_answered_is_said_again_to_who_has_not_answered() -> None:
+    group = leading()
+    assert group.reign is not None
+    propose(group, 1, b"x")
+    hear(group, C, Accepted(group.reign.ballot, 1, 1, 1))
+    group.timeout(Unanswered())
+    again = [to for to, message in sends(group.drain()) if isinstance(message, Accept)]
+    assert again == [B]
+
+
+def test_what_moves_is_not_said_again() -> None:
+    group = leading()
+    assert group.reign is not None
+    propose(group, 1, b"x")
+    sync(group)
+    hear(group, C, Accepted(group.reign.ballot, 1, 1, 1))
+    propose(group, 2, b"y")
+    group.timeout(Unanswered())
+    assert not any(isinstance(message, Accept) for _, message in sends(group.drain()))
+
+
+# -- ceasing to lead --
+
+
+@pytest.mark.parametrize(
+    "message", [Reject(ballot(9, C)), Beat(ballot(9, C), 0, 1.0), Accepted(ballot(9, C), 1, 1, 1)]
+)
+def test_a_higher_ballot_ends_a_reign(message: Reject | Beat | Accepted) -> None:
+    group = leading()
+    assert LeaderChanged(NodeId("")) in events(hear(group, C, message))
+    assert group.reign is None
+    assert propose(group, 1, b"x") == []
+
+
+def test_what_was_decided_by_another_is_not_called_our_own() -> None:
+    group = leading()
+    propose(group, 7, b"mine")
+    effects = hear(group, C, Chosen(1, (command(b"theirs"),)))
+    assert Decided(1, b"theirs", -1) in events(effects)
+    assert group.reign is None
+
+
+def test_hearing_from_another_that_our_own_was_decided_ends_nothing() -> None:
+    group = leading()
+    propose(group, 7, b"mine")
+    effects = hear(group, C, Chosen(1, (command(b"mine"),)))
+    assert events(effects) == [Decided(1, b"mine", 7)]
+    assert group.reign is not None
+
+
+def test_a_leader_that_hands_over_tells_all_and_leads_no_more() -> None:
+    group = leading()
+    group.request(HandOver(C))
+    effects = group.drain()
+    assert group.reign is None
+    told = [(to, message) for to, message in sends(effects) if isinstance(message, Release)]
+    assert told == [(B, Release(ballot(1), C)), (C, Release(ballot(1), C))]
+
+
+def test_a_leader_that_is_sent_away_resigns() -> None:
+    group = leading()
+    assert group.reign is not None
+    group.reign.queue.append((-1, Item(CONFIG, encode_config(THREE.removed(A)))))
+    group.proceed()
+    sync(group)
+    effects = hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    assert (B, Release(ballot(1), NodeId(""))) in sends(effects)
+    assert group.reign is None
+    assert not group.seated
+
+
+def test_a_leader_that_no_majority_hears_gives_up() -> None:
+    group = leading()
+    group.now += 2 * group.options.suspicion + 0.1
+    group.beat()
+    assert group.reign is None
+
+
+# -- the lease --
+
+
+def answered(group: Paxos, node: NodeId, life: int = 1) -> None:
+    assert group.reign is not None
+    stamp = group.reign.stamps[group.self_as_member]
+    hear(group, node, Heard(group.reign.ballot, stamp, life, 0))
+
+
+def test_a_lease_counts_from_the_beat_that_a_majority_has_answered() -> None:
+    group = leading()
+    sent = group.now = group.now + 1.0
+    group.beat()
+    assert not group.leads(group.now)
+    group.now += 0.5
+    answered(group, B)
+    lease = group.options.suspicion * 0.99 / 1.01
+    assert group.lease_ends() == sent + lease
+    assert group.leads(sent + lease - 0.001)
+    assert not group.leads(sent + lease)
+
+
+def test_the_answer_of_another_life_is_no_lease() -> None:
+    group = leading()
+    group.now += 1.0
+    group.beat()
+    answered(group, B, life=2)
+    assert not group.leads(group.now)
+
+
+def test_a_lease_must_hold_for_the_membership_on_its_way_too() -> None:
+    group = leading(config=Config(1, THREE.members[:2], 3))
+    assert group.reign is not None
+    group.now += 1.0
+    group.beat()
+    answered(group, B)
+    assert group.leads(group.now)
+    three = THREE.added(Member(D, 1)).members
+    group.reign.changing = 1, Config(2, (*three, Member(B, 7)), 5)
+    assert not group.leads(group.now)
+
+
+def test_nobody_else_is_needed_for_the_lease_of_who_is_alone() -> None:
+    alone = asleep(A, Config(1, (Member(A, 1),), 1))
+    alone.start()
+    assert alone.leads(1e9)
+
+
+def test_who_was_alone_and_had_just_taken_in_another_asks_it() -> None:
+    """The last word of its log was that it is no longer alone."""
+    one = Config(1, (Member(A, 1),), 3)
+    group = asleep(A, one)
+    two = one.added(Member(B, 5))
+    group.restore(Born(1, one))
+    group._records.last = 2
+    group.restore(Entry(1, ballot(1), CONFIG, encode_config(two), 0, vouch(1)))
+    group.start()
+    effects = group.drain()
+    assert group.config == two
+    assert group.reign is None
+    assert any(isinstance(each, Later) and each.timer == Silence() for each in effects)

@@ -42,6 +42,8 @@ class Acceptor(Core):
                 return
             self.store_promise(ballot)
             self.outrun(ballot)
+            # Let it try: who stands as soon as it has promised ends a reign that has just begun.
+            self.later(4 * self.options.resend, Silence())
         self.send(sender, self._promise(ballot, message.first))
 
     def leased(self, candidate: NodeId) -> bool:

@@ -43,6 +43,7 @@ class Learner(Acceptor):
         self.surely = (BOTTOM, 0)  # all up to this slot is chosen, said the leader of this ballot
         self.known = 0  # some slot up to here is chosen, and perhaps not here
         self.wanting: dict[NodeId, None] = {}  # who was asked for the next one in vain
+        self.stood_at = -1  # what was applied when it began to wait for more; -1: it does not
         self.bereft: dict[NodeId, None] = {}  # whose disk has lost the next one
         # Slots below `applied` that cannot be read, and whose disk has lost each of them too.
         self.holes: dict[int, dict[NodeId, None]] = {}
@@ -98,7 +99,11 @@ class Learner(Acceptor):
             self.bereft.clear()
             self.progressed()
         if max(self.known, self.certain) > self.applied:
-            self.later(0.0 if self.applied == stop else self.options.resend, Behind())
+            if self.applied == stop:
+                self.later(0.0, Behind())
+            elif self.stood_at < 0:  # not put off by all that comes meanwhile
+                self.later(self.options.resend, Behind())
+                self.stood_at = self.applied
 
     def apply(self, slot: int, item: Item) -> None:
         self.tallies.pop(slot, None)
@@ -122,7 +127,8 @@ class Learner(Acceptor):
 
     def on_behind(self) -> None:
         """Ask one who may have it: the leader first, then each in turn."""
-        before = self.applied
+        before = self.applied if self.stood_at < 0 else self.stood_at
+        self.stood_at = -1
         self.advance()
         self.known = max(self.known, self.certain)
         if self.applied > before or (self.known <= self.applied and not self.holes):

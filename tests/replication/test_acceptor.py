@@ -20,6 +20,7 @@ from oncecast.replication.messages import (
     Vote,
 )
 from tests.replication.replicas import (
+    OPTIONS,
     A,
     B,
     C,
@@ -38,8 +39,19 @@ def test_a_promise_waits_for_the_disk() -> None:
     group = awake()
     assert hear(group, A, Prepare(ballot(1), 1)) == [
         Append(Promised(ballot(1), vouch(0)), 2),
+        Later(4 * OPTIONS.resend, Silence()),
         Send(A, Promise(ballot(1), 1, 1, 0, (), ()), after=2),
     ]
+
+
+def test_who_has_promised_lets_the_candidate_try_before_it_stands_itself() -> None:
+    """REP-5: its own patience would be over at about the same time."""
+    group = awake()
+    assert Later(4 * OPTIONS.resend, Silence()) in hear(group, A, Prepare(ballot(1), 1))
+    assert Later(4 * OPTIONS.resend, Silence()) not in hear(group, A, Prepare(ballot(1), 1))
+    group.now += 4 * OPTIONS.resend
+    group.timeout(Silence())
+    assert group.reign is not None
 
 
 def test_a_promise_asked_for_again_is_given_again_and_not_stored_again() -> None:

@@ -224,3 +224,25 @@ def test_a_replica_lends_no_vote_to_its_own_name_from_elsewhere() -> None:
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
     assert events(hear(group, C, Stored(99))) == []
     assert group.me == B
+
+
+def test_who_lacks_a_slot_asks_for_it_however_much_comes_behind_it() -> None:
+    """REP-2: under load nothing is ever quiet for as long as it waits."""
+    group = awake()
+    waits = 0
+    for slot in range(2, 50):
+        effects = hear(group, A, Accept(ballot(1), slot, (command(b"x"),), slot - 1))
+        waits += sum(isinstance(each, Later) and each.timer == Behind() for each in effects)
+    assert waits == 1
+    group.timeout(Behind())
+    assert sends(group.drain()) == [(A, Want(1, 48))]
+
+
+def test_who_comes_on_by_itself_asks_for_nothing() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 2, (command(b"x"),), 1))
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 1))
+    hear(group, A, Accept(ballot(1), 4, (command(b"x"),), 3))
+    assert group.applied == 2
+    group.timeout(Behind())
+    assert sends(group.drain()) == []

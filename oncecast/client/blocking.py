@@ -125,7 +125,7 @@ class Client:
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
         """Put without waiting; `flush` tells what became of it. It waits when too much waits."""
-        if self._portal is None or self._portal.forked:
+        if self._portal is None or not self._portal.alive:
             check_open(self._portal)
         self._gathering.put(topic, value, key, headers)
 
@@ -227,7 +227,7 @@ class Subscription:
         self.topic, self.name = inner.topic, inner.name
 
     def get(self, timeout: float | None = None) -> Message | None:
-        if self._portal.forked:
+        if not self._portal.alive:
             check_open(self._portal)
         message: Message | None = self._inner.take_arrived()
         return message if message is not None else self._call(self._inner.get(timeout))

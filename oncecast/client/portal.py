@@ -25,6 +25,7 @@ class Portal:
     """The thread does not survive a fork: in the child nobody would ever answer."""
 
     def __init__(self) -> None:
+        self.alive = True
         self.forked = False
         self._started: Future[asyncio.AbstractEventLoop] = Future()
         self._thread = threading.Thread(target=self._run, name="oncecast-client", daemon=True)
@@ -50,6 +51,7 @@ class Portal:
             raise
 
     def stop(self) -> None:
+        self.alive = False
         self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
@@ -67,26 +69,27 @@ _portals: WeakSet[Portal] = WeakSet()
 
 def _mark_forked() -> None:
     for portal in _portals:
-        portal.forked = True
+        portal.alive, portal.forked = False, True
 
 
 os.register_at_fork(after_in_child=_mark_forked)
 
 
 def check_open(portal: Portal | None) -> Portal:
-    if portal is None:
-        raise Closed("the client is not open", "use it in `with`, or open another one")
-    if portal.forked:
+    if portal is not None and portal.alive:
+        return portal
+    if portal is not None and portal.forked:
         raise Closed("the client belongs to the process that forked this one", "open another one")
-    return portal
+    raise Closed("the client is not open", "use it in `with`, or open another one")
 
 
 def call(portal: Portal | None, work: Coroutine[Any, Any, T]) -> T:
     try:
-        return check_open(portal).call(work)
-    except BaseException:
-        work.close()  # if it never began
+        portal = check_open(portal)
+    except Closed:
+        work.close()  # it never begins
         raise
+    return portal.call(work)
 
 
 class Gathering:

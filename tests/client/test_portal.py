@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,3 +113,27 @@ def test_what_cannot_be_put_is_told_by_flush(tmp_path: Path) -> None:
         client.flush()
     with pytest.raises(errors.Closed, match="open another one"):
         client.put_nowait("t", b"x")
+
+
+async def interrupt_the_main_thread() -> None:
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    await asyncio.Event().wait()
+
+
+def test_interrupted_get_takes_nothing_and_a_closed_client_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVC-3 SVC-7"""
+    with blocking.embedded(tmp_path) as client:
+        topic = client.subscribe("t")
+        with monkeypatch.context() as patch:
+            patch.setattr(topic._inner, "_message", interrupt_the_main_thread)
+            with pytest.raises(KeyboardInterrupt):
+                topic.get()
+        client.put("t", b"x")
+        message = topic.get()
+        assert message is not None
+        assert (message.value, message.redelivered) == (b"x", False)
+    for ask in (topic.get, topic.flush, client.ping):
+        with pytest.raises(errors.Closed):
+            ask()

@@ -85,6 +85,10 @@ class ClientLink(Link):
             case _:
                 raise Refused(f"{self.peer} answers a Hello with a Hello: it is no node")
 
+    def _dial_in_time(self) -> None:
+        if not self._transport.over:
+            super()._dial_in_time()
+
     def _up(self, connection: Connection) -> None:
         super()._up(connection)
         if not self.linked.done():
@@ -95,7 +99,7 @@ class ClientLink(Link):
         super()._unreachable(error)
         self.refused = isinstance(error, Refused)
         if self.refused:
-            self._transport.ended(NotConnected(f"{self.peer}: {self.problem}"))
+            self._transport.end(NotConnected(f"{self.peer}: {self.problem}"))
 
     def frame(self, kind: int, body: memoryview) -> None:
         if kind == MESSAGE:
@@ -108,7 +112,7 @@ class ClientLink(Link):
             self._transport.deliver(self.peer, message)
         elif kind == GREETING:
             told = GREETINGS.decode(body)
-            self._transport.ended(
+            self._transport.end(
                 Fenced(told.reason if isinstance(told, Refusal) else "a second greeting")
             )
         elif kind == BYE and self._connection is not None:
@@ -139,9 +143,15 @@ class ClientTransport(Transport):
             NOWHERE, codec, deliver=deliver, down=down, options=options, stats=stats, tls=tls
         )
         self.name = name  # the one we bring, then the one we were given (SVC-8)
-        self.codec, self.deliver, self.ended, self.limited = codec, deliver, ended, limited
+        self.codec, self.deliver, self.limited = codec, deliver, limited
+        self._ended, self.over = ended, False
         self.pongs = 0  # heard
         self._looking = asyncio.create_task(self._look())
+
+    def end(self, why: OncecastError) -> None:
+        """For good: who dialled again under a name that is another's would take it back."""
+        self.over = True
+        self._ended(why)
 
     def moved(self) -> int:
         """Bytes that have come, or that the other side has; pings are no progress."""

@@ -11,6 +11,8 @@ import pytest
 import oncecast
 from oncecast import errors
 from oncecast.client import putting
+from oncecast.node.config import Settings
+from oncecast.node.server import Server
 from tests.client.rooms import run, serving
 
 
@@ -525,6 +527,24 @@ def test_two_clients_with_one_name_the_older_is_told(tmp_path: Path) -> None:
                 message = await newer.get("t")
                 assert message is not None
                 assert (message.offset, message.redelivered) == (0, True)
+
+    run(story())
+
+
+def test_fenced_client_does_not_come_back_and_take_its_name(tmp_path: Path) -> None:
+    """SVC-8"""
+
+    async def story() -> None:
+        settings = Settings(data=str(tmp_path), listen="127.0.0.1:0")
+        async with Server(settings) as server, oncecast.connect(server.me, name="me") as older:
+            topic = await older.subscribe("t")
+            async with oncecast.connect(server.me, name="me") as newer:
+                with pytest.raises(errors.Fenced):
+                    await topic.get()
+                older._runtime._transport.watch(server.me)
+                for number in range(10):
+                    assert (await newer.put("t", b"x")).offset == number
+            assert server.runtime.stats.accepted == 2
 
     run(story())
 

@@ -358,7 +358,7 @@ class Core(Protocol):
 
     def _reconfigure(self, slot: int, config: Config) -> None:
         before = self.config
-        if before is not NOBODY and config.version != before.version + 1:
+        if before != NOBODY and config.version != before.version + 1:
             return  # made for a membership that is no more
         self.memberships.decided(slot, config)
         if self.started:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
+
 from oncecast.kernel.protocol import Append, Emit, NodeId
-from oncecast.replication.core import decode_config
+from oncecast.replication.core import decode_config, encode_config
 from oncecast.replication.events import Change, Decided, LeaderChanged, Propose
-from oncecast.replication.messages import Born, Entry, Heard, Offer, Stored
+from oncecast.replication.messages import CONFIG, Born, Entry, Heard, Learned, Offer, Stored
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import Config, Member
+from oncecast.replication.quorum import NOBODY, Config, Member
 
 ME, OTHER, THIRD = NodeId("me"), NodeId("other"), NodeId("third")
 
@@ -118,3 +120,14 @@ def test_who_is_taken_in_is_not_suspected_for_what_was_before() -> None:
     group.now += 2 * group.options.suspicion
     group.look_at_seats()
     assert list(group.silent) == [OTHER]
+
+
+def test_who_has_joined_has_its_seat_after_a_restart_too() -> None:
+    """REP-4: as it joined it was nobody's member, and a disk gives that back as another value."""
+    made = replica(OTHER, contacts=(ME,))
+    born = msgspec.msgpack.decode(msgspec.msgpack.encode(Born(7, NOBODY)), type=Born)
+    made.restore(born)
+    config = Config(2, (Member(ME, 1), Member(OTHER, 7)), 3)
+    made.restore(Learned(1, CONFIG, encode_config(config)))
+    assert made.config == config
+    assert made.seated

@@ -219,6 +219,8 @@ class Leader(Supplier):
             items = self._next_items(reign)
             self._take_office(reign)
             if not items:
+                if not reign.idle:
+                    self._await_answers(reign)  # of who can say more
                 return
             self._propose(reign, items)
 
@@ -277,7 +279,7 @@ class Leader(Supplier):
         if reign.flying and reign.answered == self.applied:
             self._accept_again(reign)
         reign.answered = self.applied
-        if reign.flying or not self._covered(reign):
+        if reign.flying or not reign.idle or not self._covered(reign):
             self._await_answers(reign)
 
     def _prepare_again(self, reign: Reign) -> None:

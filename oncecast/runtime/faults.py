@@ -71,11 +71,13 @@ class Storm:
         if self._over:
             return
         strike = self.rng.choice(self._kinds)
-        victim = self.rng.choice(self.nodes)
-        if strike(victim):
+        if strike(self._victim()):
             name = strike.__name__.strip("_")
             self.strikes[name] = self.strikes.get(name, 0) + 1
         self.begin()
+
+    def _victim(self) -> NodeId:
+        return self.rng.choice(self.nodes)
 
     # -- some nodes are away for a while --
 

@@ -15,6 +15,7 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import NOBODY, Config, Member
 from oncecast.runtime.checkers import Checker, Violation
+from oncecast.runtime.latency import Uniform
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.paxos_books import Books
 from oncecast.scenarios.paxos_checks import replica, rules
@@ -22,22 +23,23 @@ from oncecast.scenarios.paxos_ledger import Ledgers, Top
 from oncecast.scenarios.paxos_storm import GroupStorm
 from oncecast.scenarios.scenario import Figures, Scenario
 
-STORM_SECONDS = 20.0
-CALM_SECONDS = 15.0
+STORM_SECONDS = 12.0
+CALM_SECONDS = 10.0
 SPARES = 2
+SLOW_DISK = Uniform(0.001, 0.08)  # as slow as the network
 
 FAST = GroupOptions(
-    heartbeat=0.2,
-    suspicion=0.8,
+    heartbeat=0.1,
+    suspicion=0.5,
     drift=0.25,
-    resend=0.1,
-    replace_after=2.0,
+    resend=0.06,
+    replace_after=1.5,
     compare_every=1.0,
     window_slots=64,
     window_bytes=4096,
     accept_bytes=1024,
     piece_bytes=256,
-    unclaimed_after=2.0,
+    unclaimed_after=1.0,
 )
 
 
@@ -49,8 +51,8 @@ class Campaign(Checker):
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
         self.spares = [NodeId(f"s{index}") for index in range(SPARES)]
         # Now and then the group is not founded by all, but grows from one.
-        self.grows = sim.rng.random() < 0.2
-        founders = self.names[:1] if self.grows else self.names
+        grows = sim.rng.random() < 0.2
+        founders = self.names[:1] if grows else self.names
         self.founders = Config(1, tuple(Member(node, 1) for node in founders), nodes)
         self.wiped: dict[NodeId, None] = {}
         self.books = Books(self.founders)
@@ -97,6 +99,8 @@ class Campaign(Checker):
 
 def play(sim: Simulation, nodes: int, top: Top | None = None) -> Figures:
     top = top or Ledgers()
+    if sim.rng.random() < 0.3:
+        sim.sync_latency = SLOW_DISK.bind(sim.rng)
     campaign = Campaign(sim, nodes, top)
     storm = campaign.begin()
     storm.begin()

@@ -59,6 +59,7 @@ class Books(Checker):
         self.proposed: dict[int, dict[Ballot, Item]] = {}  # by slot
         self.accepted: dict[int, dict[Ballot, dict[Member, None]]] = {}
         self.promises: dict[Member, Ballot] = {}
+        self.lives: dict[Member, None] = {}
         self.chosen: list[Choice] = [Choice(Item(0, b""), BOTTOM, 0)]
         self.configs: list[tuple[int, Config]] = [(0, founders)]  # in force behind the slot
 
@@ -121,7 +122,10 @@ class Books(Checker):
     def _on_disk(self, disk: Disk, node: NodeId, record: Value) -> None:
         match record:
             case Born(life, _):
+                if Member(node, life) in self.lives:
+                    raise Violation(f"{node} lives again as {life}, though its disk was lost")
                 disk.life = life
+                self.lives[Member(node, life)] = None
             case Reborn(life):
                 disk.life, disk.promised = life, BOTTOM
                 disk.votes.clear()

@@ -6,13 +6,20 @@ membership and a lost disk add to them. What is true is looked up in the books.
 
 from __future__ import annotations
 
-from oncecast.kernel.protocol import Emit, NodeId, Value
+from oncecast.kernel.protocol import Append, Emit, NodeId, Send, Value
 from oncecast.replication.ballot import BOTTOM, Ballot
 from oncecast.replication.core import within
 from oncecast.replication.events import Decided, Installed
-from oncecast.replication.messages import COMMAND, Accepted, Promise
+from oncecast.replication.messages import (
+    COMMAND,
+    CONFIG,
+    Accepted,
+    Again,
+    Entry,
+    Promise,
+    Promised,
+)
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import Member
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
 from oncecast.runtime.trace import Step
@@ -72,24 +79,43 @@ class Memory(Ruled):
 
 
 class Honesty(Ruled):
-    """Whatever is said of a promise or a vote was on disk before."""
+    """What is said of a promise or a vote waits until it is on disk, and all of it is said."""
 
     def look(self, sim: Simulation, step: Step, paxos: Paxos) -> None:
-        if step.kind != "receive":
-            return
-        sender, message = step.subject
-        if isinstance(message, Promise):
-            member = Member(sender, message.life)
-            if self.books.promises.get(member, BOTTOM) < message.ballot:
-                raise Violation(f"{sender} promised {message.ballot}, and its disk does not know")
-        elif isinstance(message, Accepted):
-            self._accepted(Member(sender, message.life), message)
+        for effect in step.effects:
+            if isinstance(effect, Send) and isinstance(effect.message, Promise):
+                self._promise(step.node, effect.message, effect.after)
+            elif isinstance(effect, Send) and isinstance(effect.message, Accepted):
+                self._accepted(step.node, effect.message, effect.after)
 
-    def _accepted(self, member: Member, message: Accepted) -> None:
+    def _promise(self, node: NodeId, message: Promise, after: int) -> None:
+        disk = self.books.disks[node]
+        written = [ballot_of(each.record) for each in disk.waiting if each.number <= after]
+        if message.ballot > max(disk.promised, *written, BOTTOM):
+            raise Violation(f"{node} promises {message.ballot} before that is on disk")
+        if message.life != disk.life:
+            return
+        told = {vote.slot: vote.ballot for vote in message.votes}
+        asked = max(message.known + 1, message.first)
+        for slot, ballot in disk.votes.items():
+            said = told.get(slot, BOTTOM) >= ballot or within(message.lost, slot)
+            if slot >= asked and not said:
+                raise Violation(f"{node} keeps silent of what it accepted for slot {slot}")
+
+    def _accepted(self, node: NodeId, message: Accepted, after: int) -> None:
+        disk = self.books.disks[node]
+        votes = {
+            each.record.slot: each.record.ballot
+            for each in disk.waiting
+            if each.number <= after and isinstance(each.record, Entry | Again)
+        }
         for slot in range(max(message.first, self.books.last + 1), message.last + 1):
-            ballots = self.books.accepted.get(slot, {})
-            if member not in ballots.get(message.ballot, {}):
-                raise Violation(f"{member} says that it accepted {slot}, and its disk does not")
+            if votes.get(slot, disk.votes.get(slot)) != message.ballot:
+                raise Violation(f"{node} says that it accepted {slot} before that is on disk")
+
+
+def ballot_of(record: Value) -> Ballot:
+    return record.ballot if isinstance(record, Entry | Again | Promised) else BOTTOM
 
 
 class Applied(Ruled):
@@ -136,8 +162,7 @@ class Applied(Ruled):
 
 
 class Elected(Ruled):
-    """Who leads has the promise of a majority, on disks that are still theirs; its lease, as long
-    as it has one, is the only one, and all that anybody was told is known to it."""
+    """Who leads has the promise of a majority, each on disk, in the life that has the seat."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
@@ -156,6 +181,22 @@ class Elected(Ruled):
         ]
         if 2 * len(promised) <= len(members):
             raise Violation(f"{step.node} leads by the word of {promised} of {members}")
+
+
+class Turns(Ruled):
+    """A leader proposes nothing behind a membership that is still on its way."""
+
+    def look(self, sim: Simulation, step: Step, paxos: Paxos) -> None:
+        for effect in step.effects:
+            record = effect.record if isinstance(effect, Append) else None
+            if isinstance(record, Entry | Again) and record.ballot.node == step.node:
+                self._proposed(record, paxos.applied)
+
+    def _proposed(self, record: Entry | Again, applied: int) -> None:
+        for slot in range(applied + 1, record.slot):
+            item = self.books.proposed.get(slot, {}).get(record.ballot)
+            if item is not None and item.kind == CONFIG:
+                raise Violation(f"{record} is proposed behind the membership at slot {slot}")
 
 
 class Leases(Ruled):
@@ -203,18 +244,7 @@ class Memberships(Ruled):
             raise Violation(f"{step.node} is of {paxos.config}: it is {config}")
 
 
-class Told(Checker):
-    """What a client was told is chosen, and so on the disks of a majority."""
-
-    def __init__(self, books: Books, acked: type[Value]) -> None:
-        self.books, self.acked = books, acked
-
-    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
-        if isinstance(event, self.acked) and event.place > self.books.last:  # type: ignore[attr-defined]
-            raise Violation(f"{node} acknowledged {event} before it was chosen")
-
-
 def rules(books: Books) -> list[Checker]:
     """All of them, in the order in which they must look."""
-    kinds = (Memory, Honesty, Applied, Elected, Leases, Memberships)
+    kinds = (Memory, Honesty, Applied, Elected, Turns, Leases, Memberships)
     return [books, *(kind(books) for kind in kinds)]

@@ -34,9 +34,9 @@ from oncecast.runtime.simulated import Simulation
 
 KEPT = 20  # puts that the state refers to
 COMPACT_EVERY = 40
-PUTS = 90  # of each producer
+PUTS = 70  # of each producer
 PRODUCERS = 3
-WINDOW = 4  # puts of a producer on their way
+WINDOW = 6  # puts of a producer on their way
 FILLING = b"." * 600  # so that a state has several pieces
 
 decode = msgspec.msgpack.Decoder(tuple[int, int, bytes]).decode

@@ -1,7 +1,8 @@
 """A storm over a replica group: disks are wiped, bits flip, members come and go, leaders hand over.
 
-The budget: nodes that are away, or whose disk has lost something that is not yet made good, are
-together never more than a minority; and no entry is ever damaged at a majority.
+The budget: disks that have lost something which is not yet made good are never more than a
+minority, and no entry is ever damaged at a majority. Processes and links may fail beside that:
+whoever is away comes back.
 """
 
 from __future__ import annotations
@@ -35,15 +36,20 @@ class GroupStorm(Storm):
         away_max: int,
         wiped: dict[NodeId, None],
     ) -> None:
-        super().__init__(sim, nodes, away_max=away_max, every=0.6, lasting=1.2)
+        super().__init__(sim, nodes, away_max=away_max, every=0.35, lasting=0.8)
         self.books, self.options, self.wiped = books, options, wiped
         self.size = books.configs[0][1].size
         self.hurt: dict[NodeId, None] = {}  # whose disk has lost something
-        self.bitten: dict[int, NodeId] = {}  # slots, and where their entry was damaged
+        self.bitten: dict[int, dict[NodeId, None]] = {}  # slots, and where each was damaged
         self._kinds += (
             self._wipe,
             self._flip,
+            self._flip,
+            self._flip,
+            self._starve,
             self._cut_pair,
+            self._cut_pair,
+            self._black_out,
             self._add,
             self._remove,
             self._resize,
@@ -55,7 +61,7 @@ class GroupStorm(Storm):
 
     def _wipe(self, node: NodeId) -> bool:
         """Its disk is lost; it comes back with an empty one, and must be taken in again."""
-        if not self._whole() or not self._spare(node):
+        if not self._may_hurt(node):
             return False
         self.sim.crash(node)
         disk = self.sim.nodes[node].disk
@@ -68,14 +74,18 @@ class GroupStorm(Storm):
         return True
 
     def _flip(self, node: NodeId) -> bool:
-        """A bit of its log flips. Half of the time it runs on and may read it; then it restarts."""
-        if not self._whole() or not self._spare(node):
+        """A bit of its log flips; it may read that, or restart, and then all look for a leader."""
+        if not self._may_hurt(node):
             return False
         slots = self._flip_bit(node)
         if slots is None:
             return False
         self.sim.note(node, "flip", slots)
-        self.sim.call(self._some(self.lasting), lambda: self._bounce(node))
+        soon = self.rng.choice((0.0, self._some(self.lasting)))
+        self.sim.call(soon, lambda: self._bounce(node))
+        if self.rng.random() < 0.5:
+            for leader in self.leaders():
+                self._cut_off(leader)
 
         def readable() -> bool:
             paxos = replica(self.sim, node)
@@ -95,7 +105,11 @@ class GroupStorm(Storm):
         found: list[tuple[str, Block]] = []
         for serial in serials(disk):
             segment = Segment(disk, serial)
-            blocks = [block for block in segment.walk() if isinstance(block, Block)]
+            blocks = [
+                block
+                for block in segment.walk()
+                if isinstance(block, Block) and block.first + block.records - 1 <= journal.synced
+            ]
             proven = max((block.synced for block in blocks), default=0)
             found += [
                 (segment.name, block)
@@ -103,42 +117,64 @@ class GroupStorm(Storm):
                 if block.kind == store.RECORDS and block.first + block.records - 1 <= proven
             ]
             segment.close()
-        self.rng.shuffle(found)
+        if self.rng.random() < 0.7:
+            found.reverse()  # the newest first
+        else:
+            self.rng.shuffle(found)
         for name, block in found:
             if block.body is None or block.first == 1:
                 continue  # damaged before; or it says who this replica is
             records = [journal.read(block.first + at) for at in range(block.records)]
             slots = [each.slot for each in records if isinstance(each, Entry | Learned)]
-            if any(self.bitten.get(slot, node) != node for slot in slots):
+            if any(len(self.bitten.get(slot, ())) >= self.away_max for slot in slots):
                 continue
-            self.bitten.update(dict.fromkeys(slots, node))
+            for slot in slots:
+                self.bitten.setdefault(slot, {})[node] = None
             disk.flip(name, self.rng.randrange(block.offset, block.end), self.rng.randrange(8))
             return slots
         return None
 
     def _bounce(self, node: NodeId) -> None:
         if self.sim.nodes[node].stack is not None and not self._over:
-            self.sim.bounce(node)
+            self.sim.crash(node)
+            self.sim.call(0.0, lambda: self._restart(node))
 
-    def _hurt(self, node: NodeId, healed: Callable[[], bool]) -> None:
-        """It counts as away until all that was chosen so far is whole everywhere."""
-        last = self.books.last
+    def _starve(self, node: NodeId) -> bool:
+        """It misses much, comes back to a full disk, and then restarts."""
+        disk = self.sim.nodes[node].disk
+        if disk is None or not self._spare(node):
+            return False
+        fronts = self.sim.isolate(node)
 
         def back() -> None:
-            self._restart(node)
+            self.sim.repair(fronts)
+            disk.fill()
+            self.sim.call(0.5, lambda: self._bounce(node))
+            self.sim.call(0.6, disk.mend)
+
+        self.away[node] = back
+        self.sim.call(2.0, lambda: self._return(back))
+        return True
+
+    def _hurt(self, node: NodeId, healed: Callable[[], bool]) -> None:
+        """Until all that was chosen so far is whole everywhere."""
+        last = self.books.last
+        self.hurt[node] = None
 
         def look() -> None:
-            if self.away.get(node) is not back:
-                return
             if self._whole(last) and healed():
-                del self.away[node], self.hurt[node]
+                del self.hurt[node]
             else:
                 self.sim.call(LOOK_EVERY, look)
 
-        self.away[node], self.hurt[node] = back, None
         self.sim.call(LOOK_EVERY, look)
 
-    def _whole(self, last: int = 0) -> bool:
+    def _may_hurt(self, node: NodeId) -> bool:
+        """Whether its disk may lose something, perhaps even who it is."""
+        room = node not in self.hurt and len(self.hurt) < self.away_max
+        return room and self.sim.nodes[node].stack is not None and self._whole(0)
+
+    def _whole(self, last: int) -> bool:
         """Every member is up, in the life that has the seat, knows of it, and has all up to `last`
         on disk; and the membership is not about to change."""
         slot, config = self.books.configs[-1]
@@ -148,7 +184,7 @@ class GroupStorm(Storm):
             paxos = replica(self.sim, member.node)
             if paxos is None or paxos.life != member.life or paxos.applied < max(last, slot):
                 return False
-            if paxos.lost or paxos.storing:
+            if last and (paxos.lost or paxos.storing):
                 return False
         return True
 
@@ -164,7 +200,17 @@ class GroupStorm(Storm):
             for item in proposed.get(slot, {}).values()
         )
 
-    # -- the network between two --
+    # -- all at once, and the network between two --
+
+    def _victim(self) -> NodeId:
+        """Leaders are hit more often than others."""
+        leaders = self.leaders()
+        return self.rng.choice(leaders if leaders and self.rng.random() < 0.4 else self.nodes)
+
+    def _black_out(self, node: NodeId) -> bool:
+        for each in self.nodes:
+            self._bounce(each)
+        return True
 
     def _cut_pair(self, node: NodeId) -> bool:
         other = self.rng.choice([each for each in self.nodes if each != node])
@@ -173,9 +219,12 @@ class GroupStorm(Storm):
         return True
 
     def _skew(self, node: NodeId) -> bool:
-        """As far as the group reckons with; a monotonic clock does not jump."""
+        """As far as the group reckons with; a monotonic clock does not jump. Leaders are late."""
         drift = self.options.drift
-        self.sim.skew(node, rate=self.rng.uniform(1 - drift, 1 + drift))
+        slow, fast = 1 - drift, 1 + drift
+        for each in self.nodes:
+            extreme = slow if each == node else fast
+            self.sim.skew(each, rate=self.rng.choice((extreme, self.rng.uniform(slow, fast))))
         return True
 
     # -- the membership and the leader --

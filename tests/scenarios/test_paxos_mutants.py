@@ -1,0 +1,447 @@
+"""Multi-Paxos without one of its rules is found out by a storm over three or five replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncecast.replication.acceptor import Acceptor
+from oncecast.replication.core import Core
+from oncecast.replication.leader import Leader
+from oncecast.replication.learner import Learner
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import HANDLERS, Paxos
+from oncecast.replication.places import Places
+from oncecast.replication.promises import Promises
+from oncecast.replication.quorum import Config
+from oncecast.replication.seats import Seats
+from oncecast.replication.supply import Supplier
+from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.paxos import play
+from oncecast.scenarios.paxos_ledger import Ledger
+from tests.mutants import Mutant, Plant, must_be_noticed, replaced
+
+pytestmark = pytest.mark.mutants
+
+SEEDS = 200
+MUTANTS: list[Mutant] = []
+
+
+def storm(seed: int) -> None:
+    sim = Simulation(seed)
+    play(sim, 3 + 2 * (seed % 2))
+    sim.finish()
+
+
+def mutant_by(rule: str, plant: Plant) -> None:
+    MUTANTS.append(Mutant(rule, plant, storm, SEEDS))
+
+
+def mutant(rule: str, owner: Any, name: str, text: str, instead: str) -> None:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        before = getattr(Paxos, name, None)
+        replaced(owner, name, text, instead)(patch)
+        for kind, handler in HANDLERS.items():
+            if handler is before:
+                patch.setitem(HANDLERS, kind, getattr(Paxos, name))
+
+    mutant_by(rule, plant)
+
+
+# -- nothing is said before it is on disk --
+
+mutant(
+    "a promise waits for the disk",
+    Acceptor,
+    "on_prepare",
+    "self._promise(ballot, message.first))",
+    "self._promise(ballot, message.first), after=0)",
+)
+mutant(
+    "a vote waits for the disk",
+    Acceptor,
+    "on_accept",
+    "last, self.life))",
+    "last, self.life), after=0)",
+)
+mutant(
+    "one's own vote waits for the disk",
+    Core,
+    "say_stored",
+    "Stored(self._records.last))",
+    "Stored(self._records.last), after=0)",
+)
+
+# -- ballots only grow --
+
+mutant(
+    "no promise below a promise",
+    Acceptor,
+    "on_prepare",
+    "if ballot < self.promised:",
+    "if False:",
+)
+mutant(
+    "no vote below a promise",
+    Acceptor,
+    "on_accept",
+    "if ballot < self.promised:",
+    "if False:",
+)
+mutant(
+    "a promise is remembered",
+    Core,
+    "store_promise",
+    "self.append(Promised(ballot, self.vouch))",
+    "pass",
+)
+mutant(
+    "a promise comes back after a restart",
+    Core,
+    "_vouched",
+    "max(self.promised, ballot)",
+    "self.promised",
+)
+mutant(
+    "a promise is in the state",
+    Core,
+    "_restore_state",
+    "self.promised = state.promised",
+    "pass",
+)
+mutant(
+    "a vote comes back after a restart",
+    Core,
+    "restore",
+    "if slot > self.applied:\n                self._voted(slot, ballot)",
+    "if slot > self.applied:\n                pass",
+)
+mutant(
+    "a vote given again comes back with its last ballot",
+    Core,
+    "restore",
+    "if slot in self.votes:\n                self._voted(slot, ballot)",
+    "pass",
+)
+mutant(
+    "a higher ballot ends a reign",
+    Leader,
+    "outrun",
+    "self._step_down()",
+    "pass",
+)
+
+# -- what may have been chosen is kept --
+
+mutant(
+    "the value of the highest ballot is proposed",
+    Promises,
+    "add",
+    "vote.ballot > best.ballot",
+    "vote.ballot < best.ballot",
+)
+mutant(
+    "accepted values are carried into the new ballot",
+    Promises,
+    "value",
+    'Item(NOOP, b"") if best is None else best.item',
+    'Item(NOOP, b"")',
+)
+mutant(
+    "a promise says up to where all is chosen",
+    Acceptor,
+    "_promise",
+    "first, known, tuple(votes)",
+    "first, 0, tuple(votes)",
+)
+mutant(
+    "who has cut its log does not cover what it does not report",
+    Promises,
+    "cover",
+    "promise.known < slot and",
+    "",
+)
+mutant(
+    "a majority must have promised",
+    Promises,
+    "cover",
+    "return config.agreed(\n",
+    "return bool(\n",
+)
+mutant(
+    "a leader proposes behind all that was reported",
+    Promises,
+    "add",
+    "self.horizon = max(self.horizon, vote.slot)",
+    "pass",
+)
+mutant(
+    "a leader has all that was decided before it acts",
+    Leader,
+    "_take_office",
+    "self.applied >= promises.horizon",
+    "True",
+)
+mutant(
+    "a leader has caught up before it is elected",
+    Leader,
+    "_take_office",
+    "or self.applied < promises.known",
+    "",
+)
+
+# -- what is chosen --
+
+mutant(
+    "votes of different ballots are not added up",
+    Learner,
+    "_vote",
+    "if ballot == tally.ballot:",
+    "if True:",
+)
+mutant(
+    "one vote is no majority",
+    Config,
+    "agreed",
+    "len(members) // 2 + 1",
+    "len(members) // 2",
+)
+mutant(
+    "what was accepted with a lower ballot is not the chosen value",
+    Learner,
+    "_is_chosen",
+    "return mine >= tally.ballot",
+    "return mine > BOTTOM",
+)
+mutant(
+    "a leader speaks for its own ballot only",
+    Learner,
+    "_is_chosen",
+    "mine == ballot",
+    "mine > BOTTOM",
+)
+mutant_by(
+    "who hears of another value leads no more",
+    lambda patch: patch.delattr(Leader, "keep_learned"),
+)
+mutant(
+    "who does not lead owns no proposal",
+    Leader,
+    "_step_down",
+    "self.tokens.clear()",
+    "pass",
+)
+mutant(
+    "only what is applied is given as chosen",
+    Supplier,
+    "on_want",
+    "min(message.last, self.applied)",
+    "message.last",
+)
+mutant(
+    "what was chosen takes the place of what was voted for",
+    Core,
+    "keep_learned",
+    "if self.places.get(slot) is not None and self.readable(slot) == item:",
+    "if self.places.get(slot) is not None:",
+)
+mutant(
+    "a slot is where it was put last",
+    Places,
+    "put",
+    "self._apart[slot] = record",
+    "pass",
+)
+mutant(
+    "a log says of what was applied that it is chosen, and of no more",
+    Core,
+    "restore",
+    "self.certain = max(self.certain, applied)",
+    "self.certain = max(self.certain, slot)",
+)
+
+# -- memberships --
+
+mutant(
+    "the membership of its own slot votes on it",
+    Learner,
+    "_is_chosen",
+    "self.memberships.of(slot)",
+    "self.memberships._configs[0]",
+)
+mutant(
+    "what comes behind a membership waits for it",
+    Leader,
+    "proceed",
+    "if reign.changing is not None:",
+    "if False:",
+)
+mutant(
+    "one member more or less at a time",
+    Seats,
+    "_towards",
+    "return config.added(member, size)",
+    "return config.successor(*config.removed(change.remove).members, member, size=size)",
+)
+mutant(
+    "a state has the membership of its place",
+    Supplier,
+    "_save",
+    "config = self.memberships.of(place + 1)",
+    "config = self.memberships.last",
+)
+mutant(
+    "a given state has the membership of its place",
+    Supplier,
+    "_give",
+    "config = self.memberships.of(place + 1)",
+    "config = self.memberships._configs[0]",
+)
+
+# -- lives --
+
+mutant(
+    "a wiped disk has another life",
+    Paxos,
+    "_begin_life",
+    "self.life or self.rng.getrandbits(62) + 1",
+    "self.life or 1",
+)
+mutant(
+    "another life is another member",
+    Config,
+    "agreed",
+    "if member in voters:",
+    "if member.node in [voter.node for voter in voters]:",
+)
+mutant(
+    "who may have lost a promise begins another life",
+    Paxos,
+    "_outlive_damage",
+    "if self.forgetful:",
+    "if False:",
+)
+
+# -- damage --
+
+mutant(
+    "lost votes are reported as lost",
+    Acceptor,
+    "_promise",
+    "tuple(votes), tuple(lost))",
+    "tuple(votes), ())",
+)
+mutant(
+    "who has lost a vote does not cover its slot",
+    Promises,
+    "cover",
+    "and not within(promise.lost, slot)",
+    "",
+)
+mutant(
+    "what is lost reaches up to the highest slot accepted",
+    Core,
+    "_vouched",
+    "(low, min(high, top))",
+    "(low, low)",
+)
+mutant(
+    "what may have been replaced is doubted",
+    Core,
+    "_vouched",
+    "self._doubt(behind)",
+    "pass",
+)
+
+# -- the lease --
+
+mutant(
+    "who has heard of a leader promises nobody else",
+    Acceptor,
+    "leased",
+    "return candidate",
+    "return False and candidate",
+)
+mutant_by(
+    "a lease reckons with clocks that drift",
+    lambda patch: patch.setattr(GroupOptions, "lease", property(lambda self: self.suspicion)),
+)
+mutant(
+    "a lease binds after a restart",
+    Paxos,
+    "start",
+    "if alone else self.now",
+    "",
+)
+mutant(
+    "a lease counts from when the Beat was sent",
+    Leader,
+    "on_heard",
+    "max(message.stamp,",
+    "max(self.now,",
+)
+mutant(
+    "a lease ends",
+    Leader,
+    "leads",
+    "and now < self.lease_ends()",
+    "",
+)
+mutant(
+    "a lease needs a majority",
+    Leader,
+    "_lease",
+    "stamps[len(stamps) - config.majority]",
+    "stamps[-1]",
+)
+mutant(
+    "an old release frees nobody from a newer leader",
+    Acceptor,
+    "on_release",
+    "or message.ballot < self.ballot",
+    "",
+)
+
+# -- states --
+
+mutant(
+    "a state stands for no record behind it",
+    Supplier,
+    "_save",
+    "else behind - 1",
+    "else behind",
+)
+mutant(
+    "nothing is trimmed that a state needs",
+    Supplier,
+    "_save",
+    "else lowest)",
+    "else self._records.last + 1)",
+)
+mutant(
+    "a state is taken with the entries that were chosen",
+    Supplier,
+    "_has",
+    "if slot > self.applied:",
+    "if False:",
+)
+mutant(
+    "what was voted for before a state was taken is not chosen",
+    Supplier,
+    "_jump",
+    "self.append(Skipped(place))",
+    "pass",
+)
+mutant(
+    "who dedups is in the state",
+    Ledger,
+    "install",
+    "self.place, self.kept",
+    "self.next = dict.fromkeys(self.next, 0)\n    self.place, self.kept",
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_a_rule_taken_away_is_noticed(mutant: Mutant) -> None:
+    must_be_noticed(mutant)

@@ -160,13 +160,14 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
     from oncecast.runtime.network import run
 
     async def connected() -> int:
-        async with client_of(arguments) as client:
-            try:
+        client = client_of(arguments)
+        try:
+            async with client:
                 return await work(client, arguments)
-            except TimedOut as late:
-                if client.led:
-                    raise
-                raise NoQuorum("no answer in time, and no node leads the group") from late
+        except TimedOut as late:
+            if client.led:
+                raise
+            raise NoQuorum("no answer in time, and no node leads the group") from late
 
     try:
         return run(connected())

@@ -6,6 +6,8 @@ BIN := .venv/bin
 READY := .venv/ready
 PEERS := .venv/peers
 GET_PEERS := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
+# A worker that dies ends the run: without it, the tests of its group would be waited for.
+PYTEST := $(BIN)/pytest -q -n 2 --dist loadgroup --max-worker-restart=0
 SOURCES := oncecast tests tools $(sort $(dir $(wildcard bench/*.py)))
 
 help: ## list the targets
@@ -15,10 +17,10 @@ demo: $(READY) ## watch a small simulated cluster survive a crash and a partitio
 	@$(BIN)/python -m oncecast demo
 
 quick: $(READY) ## unit tests: no processes, no long scenarios
-	@$(BIN)/pytest -q -n 2 --dist loadgroup --ignore=tests/live -m "not long and not mutants"
+	@$(PYTEST) --ignore=tests/live -m "not long and not mutants"
 
 test: $(READY) ## all tests
-	@$(BIN)/pytest -q -n 2 --dist loadgroup -m "not mutants"
+	@$(PYTEST) -m "not mutants"
 
 mutants: $(READY) ## take away one rule at a time, and see which test notices
 	@$(BIN)/python tools/mutants.py

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits
+from oncecast.cli import exits, papers
 from oncecast.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -51,6 +51,15 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verb.add_argument("--repeat", type=positive, default=3, help="runs of each size (3)")
     verb.add_argument("--json", action="store_true", help="print one JSON line a size")
     verb.set_defaults(run=bench)
+
+    verb = verbs.add_parser("papers", help="the figures of papers beside those of our protocols")
+    verb.add_argument(
+        "--only", type=papers.names, metavar="NAME,NAME", help="of these papers (all)"
+    )
+    verb.add_argument("--nodes", type=positive, help="how many (as many as in the paper)")
+    verb.add_argument("--seed", type=int, default=1, help="of the dice (1)")
+    verb.add_argument("--json", action="store_true", help="print one JSON line a table")
+    verb.set_defaults(run=papers.repeat)
 
 
 def add_scenario(verb: argparse.ArgumentParser) -> None:

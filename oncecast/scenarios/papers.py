@@ -1,0 +1,10 @@
+"""The papers whose figures are repeated in the simulator, by name, for `oncecast sim papers`.
+
+To add one: a function that takes an Experiment and yields a Table whenever one is ready.
+"""
+
+from __future__ import annotations
+
+from oncecast.scenarios.tables import Paper
+
+PAPERS: dict[str, Paper] = {}

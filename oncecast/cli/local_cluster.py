@@ -106,24 +106,30 @@ def start(data: Path, port: int, join: list[int]) -> Node:
 
 
 def come_together(nodes: list[Node], stop: threading.Event) -> bool:
-    """Whether all are members; false if somebody wants it to end before."""
-    from oncecast import blocking
-    from oncecast.client.errors import OncecastError
-
+    """Whether all are members and know it; false if somebody wants it to end before."""
     give_up = monotonic() + TOGETHER
     while not stop.wait(0.1):
         check(nodes)
-        any_node = blocking.connect(server_of(nodes), connect_timeout=1.0, timeout=5.0)
-        with contextlib.suppress(OncecastError), any_node as client:
-            view = client.group()
-            if view.quorum and len(view.members) >= len(nodes):
-                return True
+        if all(is_in_group(node, len(nodes)) for node in nodes):
+            return True
         if monotonic() > give_up:
             raise Ended(
                 f"the nodes have not come together in {TOGETHER:g} s; "
                 f"{nodes[0].directory / LOG} and those beside it say why"
             )
     return False
+
+
+def is_in_group(node: Node, size: int) -> bool:
+    from oncecast import blocking
+    from oncecast.client.errors import OncecastError
+
+    try:
+        with blocking.connect(node.address, connect_timeout=1.0, timeout=5.0) as client:
+            view = client.group()
+    except OncecastError:
+        return False
+    return view.quorum and len(view.members) >= size
 
 
 def check(nodes: list[Node]) -> None:
@@ -134,12 +140,8 @@ def check(nodes: list[Node]) -> None:
             raise Ended(f"{node.address} has ended with status {status}: {lines[-1]}")
 
 
-def server_of(nodes: list[Node]) -> str:
-    return ",".join(node.address for node in nodes)
-
-
 def tell(arguments: argparse.Namespace, nodes: list[Node], data: str | None) -> None:
-    server = server_of(nodes)
+    server = ",".join(node.address for node in nodes)
     processes = [{"node": each.address, "pid": each.process.pid} for each in nodes]
     lines = [f"{each.address}  process {each.process.pid}" for each in nodes]
     lines += [

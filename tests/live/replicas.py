@@ -1,0 +1,149 @@
+"""Three replicas as processes of their own, with fast timers: started, killed, looked at."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from oncecast import blocking
+from oncecast.client.errors import OncecastError
+from oncecast.session.frames import GroupView
+from tests.runtime.talk import port_of, reserve
+
+PATIENCE = 30.0
+FAST = ("--heartbeat", "0.1", "--suspicion", "0.5", "--replace-after", "60")
+T = TypeVar("T")
+
+
+class Replica:
+    """One node through all its lives; its log outlasts them."""
+
+    def __init__(self, directory: Path, *flags: str) -> None:
+        self._place = reserve()
+        self.address = f"127.0.0.1:{port_of(self._place)}"
+        self.data = directory / str(port_of(self._place))
+        self.log = self.data.with_suffix(".log")
+        self.flags = flags
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *join: str) -> None:
+        words = ("serve", "--listen", self.address, "--data", str(self.data), *FAST, *self.flags)
+        words += ("--join", ",".join(join)) if join else ()
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([sys.executable, "-m", "oncecast", *words], stderr=log)
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def end(self, number: signal.Signals = signal.SIGKILL) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        status = self.process.wait(PATIENCE)
+        self.process = None
+        return status
+
+    def wipe(self) -> None:
+        shutil.rmtree(self.data)
+
+    def has_said(self, pattern: str) -> bool:
+        return re.search(pattern, self.log.read_text()) is not None
+
+    def look(self) -> GroupView | None:
+        """The group as it sees it, if it answers."""
+        if self.process is None:
+            return None
+        with (
+            suppress(OncecastError),
+            blocking.connect(self.address, connect_timeout=2.0, timeout=2.0) as client,
+        ):
+            return client.group()
+        return None
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.end()
+        self._place.close()
+
+
+class Replicas:
+    def __init__(self, directory: Path, count: int, *flags: str) -> None:
+        self.all = [Replica(directory, *flags) for _ in range(count)]
+
+    @property
+    def addresses(self) -> list[str]:
+        return [each.address for each in self.all]
+
+    @property
+    def server(self) -> str:
+        return ",".join(self.addresses)
+
+    def named(self, address: str) -> Replica:
+        return next(each for each in self.all if each.address == address)
+
+    def start(self) -> None:
+        for number, each in enumerate(self.all):
+            each.start(*self.addresses[:number])
+        self.settled()
+
+    def restart(self, replica: Replica) -> None:
+        replica.start(*self.addresses)
+        self.settled()
+
+    def settled(self) -> Replica:
+        """The leader, when all who run follow it, have a seat and know the same."""
+        return self.named(until("a leader whom all follow", self._leader, self._logs))
+
+    def _leader(self) -> str | None:
+        running = [each for each in self.all if each.process is not None]
+        views = [view for each in running if (view := each.look()) is not None]
+        if len(views) < len(running) or not all(view.quorum for view in views):
+            return None
+        seats = {tuple(member.node for member in view.members) for view in views}
+        leaders = {view.leader for view in views}
+        everyone = set(self.addresses) if len(running) == len(self.all) else set[str]()
+        if len(leaders) > 1 or len(seats) > 1 or not everyone <= set(*seats):
+            return None
+        applied = [view.applied for view in views]
+        return leaders.pop() if max(applied) - min(applied) < 300 else None
+
+    def backup(self) -> Replica:
+        leader = self.settled()
+        return next(each for each in self.all if each is not leader)
+
+    def _logs(self) -> str:
+        return "\n".join(each.log.read_text()[-2000:] for each in self.all)
+
+    def close(self) -> None:
+        for each in self.all:
+            each.close()
+
+
+@contextmanager
+def replicas(directory: Path, count: int, *flags: str) -> Iterator[Replicas]:
+    """Started, and a group. None of them outlives the test."""
+    made = Replicas(directory, count, *flags)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+def until(what: str, found: Callable[[], T | None], why: Callable[[], str] = str) -> T:
+    """What is found, as soon as it is."""
+    give_up = time.monotonic() + PATIENCE
+    while time.monotonic() < give_up:
+        result = found()
+        if result is not None:
+            return result
+        time.sleep(0.05)
+    raise AssertionError(f"{what}: not in {PATIENCE:g} s; {why()}")

@@ -1,0 +1,289 @@
+"""REP-1 to REP-5 as a user sees them: real processes that join, die, stall and lose their disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from oncecast import blocking
+from oncecast.cli import exits
+from oncecast.cli.main import main
+from oncecast.client.starts import EARLIEST
+from tests.live.conftest import Command
+from tests.live.replicas import PATIENCE, Replica, Replicas, replicas, until
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+    with replicas(tmp_path_factory.mktemp("group"), 3) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(
+    group: Replicas, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """Runs a command with the addresses of all three; its status, output and complaints."""
+    monkeypatch.setenv("ONCECAST_SERVER", group.server)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        status = main(words)
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+# Looking, and governing
+
+
+def test_those_who_were_told_to_join_are_members(group: Replicas, cluster: Command) -> None:
+    """REP-4, CLI-1"""
+    leader = group.settled()
+    status, out, _ = cluster("cluster", "status", "--json")
+    seen = json.loads(out)
+    assert (status, seen["leader"], seen["quorum"]) == (exits.OK, leader.address, True)
+    assert {each["node"] for each in seen["members"]} == set(group.addresses)
+    assert (seen["size"], seen["waiting"], seen["node"]) == (3, [], leader.address)
+
+    status, out, _ = cluster("cluster", "status")
+    assert (status, f"leader   {leader.address}\nquorum   yes\nmembers  3 of 3" in out) == (0, True)
+
+
+def test_members_are_shown_with_what_they_have(group: Replicas, cluster: Command) -> None:
+    leader = group.settled()
+    status, out, _ = cluster("cluster", "members", "--json")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert (status, sorted(row["role"] for row in rows)) == (0, ["leader", "replica", "replica"])
+    assert all(row["applied"] >= 1 for row in rows)
+    head, *lines = cluster("cluster", "members")[1].splitlines()
+    assert head.split() == ["node", "role", "applied"]
+    assert [leader.address, "leader"] in [line.split()[:2] for line in lines]
+
+
+def test_any_node_leads_to_the_leader(group: Replicas, cluster: Command) -> None:
+    """REP-3"""
+    group.settled()
+    assert cluster("sub", "any", "--server", group.addresses[0])[0] == exits.OK
+    for number, address in enumerate(group.addresses):
+        done = cluster("put", "any", f"by {number}", "--server", address)
+        assert done == (exits.OK, f"{number}\n", "")
+    assert cluster("get", "any", "--count", "9")[1] == "by 0\nby 1\nby 2\n"
+
+
+def test_the_leader_is_moved(group: Replicas, cluster: Command) -> None:
+    """REP-3"""
+    heir = group.backup()
+    status, out, err = cluster("cluster", "transfer-leader", heir.address)
+    assert (status, err) == (exits.OK, "")
+    assert out == f"{heir.address} leads: 3 of 3 members, leader {heir.address}\n"
+
+
+def test_a_member_is_let_go_and_comes_back_only_when_asked(
+    group: Replicas, cluster: Command
+) -> None:
+    """REP-4"""
+    gone = group.backup()
+    status, out, _ = cluster("cluster", "remove", gone.address, "--json")
+    seen = json.loads(out)
+    assert (status, seen["size"], len(seen["members"])) == (exits.OK, 2, 2)
+
+    def waits() -> bool | None:
+        return gone.address in cluster("cluster", "status")[1].split("waiting")[-1] or None
+
+    until("it waits for a place", waits)
+    status, out, _ = cluster("cluster", "add", gone.address)
+    assert (status, "is a replica: 3 of 3 members" in out) == (exits.OK, True)
+    group.settled()
+
+
+def test_what_would_harm_the_group_is_refused(group: Replicas, cluster: Command) -> None:
+    """SVC-7"""
+    group.settled()
+    status, _, err = cluster("cluster", "add", "127.0.0.1:1")
+    assert (status, "127.0.0.1:1 has not offered itself" in err) == (exits.USAGE, True)
+    status, _, err = cluster("cluster", "transfer-leader", "127.0.0.1:1")
+    assert (status, "is no replica of this group" in err) == (exits.USAGE, True)
+
+
+# Fail-over
+
+
+@contextmanager
+def load(group: Replicas, trace: Path, *words: str) -> Iterator[tuple[Any, IO[str]]]:
+    """The automated client; what it traces can be read as it comes."""
+    os.mkfifo(trace)
+    options = ("--server", group.server, "--json", "--trace", str(trace), "--timeout", "30", *words)
+    command = [sys.executable, "-m", "oncecast", "load", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            with trace.open() as rows:
+                yield process, rows
+        finally:
+            process.kill()
+
+
+class Acks:
+    """What the load was told to be stored, so far."""
+
+    def __init__(self, rows: IO[str]) -> None:
+        self._rows = rows
+
+    def wait_for(self, count: int) -> None:
+        """For so many more."""
+        for row in self._rows:
+            count -= '"kind":"stored"' in row
+            if not count:
+                return
+        raise AssertionError(f"the load has ended, and {count} are lacking")
+
+
+def test_nothing_is_lost_doubled_or_disordered_while_nodes_die_and_stall(
+    group: Replicas, tmp_path: Path
+) -> None:
+    """SVC-2 SVC-3 SVC-10 REP-1 REP-5: each is killed or stopped with puts under way."""
+    words = ("--publishes", "6000", "--rate", "900", "--subscribers", "1")
+    with load(group, tmp_path / "trace", *words) as (process, rows):
+        acks = Acks(rows)
+        for victim in (group.settled, group.backup):
+            acks.wait_for(200)
+            killed = victim()
+            killed.end(signal.SIGKILL)
+            acks.wait_for(600)  # without it
+            killed.start(*group.addresses)
+            acks.wait_for(200)
+        stopped = group.settled()
+        acks.wait_for(200)
+        stopped.send(signal.SIGSTOP)
+        acks.wait_for(400)  # without it
+        stopped.send(signal.SIGCONT)
+        for _ in rows:
+            pass
+        out, _ = process.communicate(timeout=PATIENCE)
+    report = json.loads(out)
+    assert (process.returncode, report["deliveries"] + report["forgone"]) == (exits.OK, 6000)
+    assert (report["lost"], report["duplicated"], report["out_of_order"]) == (0, 0, 0)
+    group.settled()
+
+
+# Disks
+
+
+def fill(group: Replicas, topic: str, count: int) -> list[bytes]:
+    values = [b"%d of %s " % (number, topic.encode()) * 20 for number in range(count)]
+    with blocking.connect(group.server) as client:
+        client.create_topic(topic)
+        client.subscribe(topic, "all", start=EARLIEST).close()
+        client.put_many(topic, values)
+    return values
+
+
+def read_at(replica: Replica, topic: str, count: int) -> list[bytes]:
+    """As this one has it: it is made to lead."""
+    with blocking.connect(replica.address) as client:
+        client.transfer_leader(replica.address)
+        with client.read(topic, "all", auto_ack=False) as reading:
+            got: list[bytes] = []
+            while len(got) < count:
+                got += [message.value for message in reading.get_many(count, PATIENCE)]
+    return got
+
+
+def test_a_backup_with_an_empty_disk_joins_anew_and_gets_all(group: Replicas) -> None:
+    """REP-2, REP-4"""
+    values = fill(group, "wiped", 300)
+    wiped = group.backup()
+    before = wiped.look()
+    wiped.end(signal.SIGKILL)
+    wiped.wipe()
+    group.restart(wiped)
+    after = wiped.look()
+    assert before is not None
+    assert after is not None
+    lives = [[m.life for m in view.members if m.node == view.node] for view in (before, after)]
+    assert lives[0] != lives[1]
+    assert read_at(wiped, "wiped", 300) == values
+
+
+def test_a_flipped_bit_is_found_and_refilled_from_the_others(group: Replicas) -> None:
+    """SVC-10, REP-2"""
+    values = fill(group, "flipped", 300)
+    victim = group.backup()
+    assert victim.end(signal.SIGTERM) == 0
+    flip(victim.data, values[150])
+    group.restart(victim)
+    assert victim.has_said("damaged data=")
+    until("it says that it is whole", lambda: victim.has_said("refilled") or None)
+    assert read_at(victim, "flipped", 300) == values
+
+
+def flip(data: Path, value: bytes) -> None:
+    """One bit of the record that holds this value."""
+    for log in sorted(data.glob("*.log")):
+        content = bytearray(log.read_bytes())
+        at = content.find(value)
+        if at >= 0:
+            content[at + len(value) // 2] ^= 1
+            log.write_bytes(content)
+            return
+    raise AssertionError("nowhere in the log")
+
+
+# Too few
+
+
+def test_without_a_quorum_commands_say_so(group: Replicas, cluster: Command) -> None:
+    """CLI-1: the status is 6, and it goes on when there is one again."""
+    leader = group.settled()
+    others = [each for each in group.all if each is not leader]
+    for each in others:
+        each.end(signal.SIGKILL)
+
+    def without() -> bool | None:
+        return cluster("cluster", "status")[0] == exits.NO_QUORUM or None
+
+    until("no quorum", without)
+    status, _, err = cluster("put", "any", "x", "--timeout", "2")
+    assert (status, "no node leads the group; start more nodes" in err) == (exits.NO_QUORUM, True)
+    for each in others:
+        each.start(*group.addresses)
+    group.settled()
+    assert cluster("cluster", "status")[0] == exits.OK
+
+
+# A group to try out
+
+
+def test_cluster_up_runs_a_group_until_it_is_told_to_end(tmp_path: Path) -> None:
+    """CLI-1"""
+    for life in range(2):  # the second time it finds what it had
+        command = [sys.executable, "-m", "oncecast", "cluster", "up", "-n", "2", "--json"]
+        with subprocess.Popen(
+            [*command, "--data", str(tmp_path / "up")], stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                assert process.stdout is not None
+                told = json.loads(process.stdout.readline())
+                with blocking.connect(told["server"]) as client:
+                    seen = client.group()
+                    client.create_topic("t")
+                    assert client.put("t", b"x", timeout=PATIENCE).offset == life
+            finally:
+                process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == exits.OK
+        assert [each["node"] for each in told["nodes"]] == told["server"].split(",")
+        assert {each.node for each in seen.members} == set(told["server"].split(","))
+        for each in told["nodes"]:
+            with pytest.raises(ProcessLookupError):
+                os.kill(each["pid"], 0)

@@ -1,0 +1,391 @@
+"""HyParView: membership by a small view that is kept connected and a larger one that is kept random.
+
+Leitao, Pereira and Rodrigues, "HyParView: a membership protocol for reliable gossip-based
+broadcast", DSN 2007; names follow the paper. The active view is symmetric and its links are
+watched: it is what broadcasts use. The passive view is a reserve from which lost neighbours are
+replaced; shuffles along random walks keep it fresh.
+
+Needs links (watch), and for all but the first node a contact. Gives NeighborUp and NeighborDown,
+never two of a kind in a row for a peer.
+
+Beyond the paper, because messages may be lost, repeated or late here, and nodes come back:
+
+- Walks go over links only. Whoever gets one from a node that is no neighbour says Disconnect, and
+  so a view that the other side does not share is noticed.
+- A life is a number drawn at the start. A neighbour that speaks of another one has been restarted:
+  it goes down and up again. The same request twice changes nothing.
+- A neighbour whose link broke is asked again, once in a while: if the network failed and not it,
+  then nothing else would join the two halves again.
+- A node without neighbours that finds none in its passive view joins again through its contacts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import assert_never
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.overlay.events import ORIGIN_LENGTH_MAX, NeighborDown, NeighborUp
+
+WALK_MAX = 64  # steps that a peer may want a walk to go
+SAMPLE_MAX = 256  # names that a peer may send at once
+
+
+class Join(Value):
+    """I am new, or have lost everybody: be my neighbour, and find me others."""
+
+    life: int
+
+
+class ForwardJoin(Value):
+    """A walk, at whose end somebody becomes the newcomer's neighbour."""
+
+    newcomer: NodeId
+    steps: int
+
+
+class Neighbor(Value):
+    """Be my neighbour; urgent: whatever it costs you, for I have none or am at a walk's end."""
+
+    life: int
+    urgent: bool
+
+
+class Accepted(Value):
+    """You are in my active view: take me into yours."""
+
+    life: int
+
+
+class Refused(Value):
+    """My active view is full."""
+
+
+class Disconnect(Value):
+    """You are not in my active view: take me out of yours."""
+
+
+class Shuffle(Value):
+    """A walk, at whose end a part of the passive view is given in exchange for this sample."""
+
+    origin: NodeId
+    steps: int
+    sample: tuple[NodeId, ...]
+
+
+class ShuffleReply(Value):
+    sample: tuple[NodeId, ...]
+
+
+class Cycle(Value):
+    """Timer: shuffle, and see whether the active view can be filled."""
+
+
+class Unanswered(Value):
+    """Timer: a peer was asked to be a neighbour and has said nothing."""
+
+    peer: NodeId
+
+
+class Alone(Value):
+    """Timer: there is no neighbour, and nobody was left to be asked."""
+
+
+Walk = ForwardJoin | Shuffle
+
+
+class HyParView(Protocol):
+    name = "hyparview"
+    Message = (
+        Join | ForwardJoin | Neighbor | Accepted | Refused | Disconnect | Shuffle | ShuffleReply
+    )
+    Timer = Cycle | Unanswered | Alone
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        contacts: Iterable[NodeId],
+        active_max: int = 5,
+        passive_max: int = 30,
+        active_walk: int = 6,
+        passive_walk: int = 3,
+        shuffle_active: int = 3,
+        shuffle_passive: int = 4,
+        shuffle_every: float = 10.0,
+        answer_within: float = 2.0,
+        retry_every: float = 1.0,
+    ) -> None:
+        super().__init__(me, rng)
+        self.contacts = [contact for contact in dict.fromkeys(contacts) if contact != me]
+        self.active_max, self.passive_max = active_max, passive_max
+        self.active_walk, self.passive_walk = active_walk, passive_walk
+        self.shuffle_active, self.shuffle_passive = shuffle_active, shuffle_passive
+        self.shuffle_every, self.answer_within = shuffle_every, answer_within
+        self.retry_every = retry_every
+        self.life = 0
+        # Dicts as ordered sets: a set of strings iterates differently in every process.
+        self.active: dict[NodeId, int] = {}  # and in which life of theirs
+        self.passive: dict[NodeId, None] = {}
+        self.asked: dict[NodeId, bool] = {}  # to be a neighbour; True: there will be room for it
+        self.tried: dict[NodeId, None] = {}  # in this cycle, and had no room
+        self.lost: dict[NodeId, None] = {}  # neighbours whose links broke
+        self.offered: tuple[NodeId, ...] = ()  # in the last shuffle
+        self.dropped = 0  # messages that make no sense
+
+    def start(self) -> None:
+        self.life = self.rng.getrandbits(62)
+        self._next_cycle()
+        self._join()
+
+    def receive(
+        self,
+        sender: NodeId,
+        message: Join
+        | ForwardJoin
+        | Neighbor
+        | Accepted
+        | Refused
+        | Disconnect
+        | Shuffle
+        | ShuffleReply,
+    ) -> None:
+        if sender == self.me or not sensible(message):
+            self.dropped += 1
+            return
+        match message:
+            case Shuffle() | ForwardJoin():
+                self._receive_walk(sender, message)
+            case ShuffleReply(sample):
+                self._integrate(sample, self.offered)
+            case Join(life):
+                if self._welcome(sender, life):
+                    for peer in self._others(sender):
+                        self.send(peer, ForwardJoin(sender, self.active_walk))
+            case Neighbor(life, urgent):
+                if urgent or sender in self.active or self._has_room():
+                    self._welcome(sender, life)
+                else:
+                    self.send(sender, Refused())
+            case Accepted(life):
+                self._receive_accepted(sender, life)
+            case Refused():
+                self.tried[sender] = None
+                self._spare(sender)
+            case Disconnect():
+                self.tried[sender] = None  # it is full, or else it would not
+                self._spare(sender)
+            case _:
+                assert_never(message)
+
+    def timeout(self, timer: Cycle | Unanswered | Alone) -> None:
+        match timer:
+            case Cycle():
+                self.tried.clear()
+                self._ask_a_lost_one()
+                self._fill()
+                self._shuffle()
+                self._next_cycle()
+            case Unanswered(peer):
+                self._forget(peer)
+            case Alone():
+                if not self.active and not self.asked:
+                    self._join()
+            case _:
+                assert_never(timer)
+
+    def down(self, peer: NodeId) -> None:
+        if peer in self.active:
+            self.lost[peer] = None
+            if len(self.lost) > self.active_max:
+                del self.lost[next(iter(self.lost))]
+        self._forget(peer)
+
+    # -- joining --
+
+    def _join(self) -> None:
+        if self.contacts:
+            self._ask(self.rng.choice(self.contacts), Join(self.life), room=True)
+
+    def _welcome(self, peer: NodeId, life: int) -> bool:
+        """Make a peer a neighbour and tell it; False if it was one all along."""
+        new = self._make_active(peer, life)
+        self.send(peer, Accepted(self.life))
+        return new
+
+    def _receive_walk(self, sender: NodeId, walk: Walk) -> None:
+        if sender not in self.active and sender not in self.asked:
+            self.send(sender, Disconnect())
+            return
+        match walk:
+            case ForwardJoin(newcomer, steps):
+                onward = self._others(sender, newcomer)
+                if steps == 0 or not onward:
+                    self._adopt(newcomer)
+                    return
+                if steps == self.passive_walk:
+                    self._remember(newcomer)
+                self.send(self._any(onward), ForwardJoin(newcomer, steps - 1))
+            case Shuffle(origin, steps, sample):
+                onward = self._others(sender, origin)
+                if steps > 1 and onward:
+                    self.send(self._any(onward), Shuffle(origin, steps - 1, sample))
+                elif origin != self.me:
+                    self._exchange(origin, sample)
+            case _:
+                assert_never(walk)
+
+    def _adopt(self, newcomer: NodeId) -> None:
+        if newcomer == self.me or newcomer in self.active or newcomer in self.asked:
+            return
+        if len(self.asked) < 2 * self.active_max:
+            self._ask(newcomer, Neighbor(self.life, urgent=True), room=True)
+        else:
+            self._remember(newcomer)
+
+    # -- asking --
+
+    def _ask(self, peer: NodeId, request: Join | Neighbor, *, room: bool) -> None:
+        self.asked[peer] = room
+        self.watch(peer)
+        self.send(peer, request)
+        self.later(self.answer_within, Unanswered(peer))
+
+    def _receive_accepted(self, peer: NodeId, life: int) -> None:
+        if peer in self.active or self._has_room() or self.asked.get(peer, False):
+            self._make_active(peer, life)
+        else:
+            self.send(peer, Disconnect())
+            self._spare(peer)
+
+    def _fill(self) -> None:
+        """Ask as many of the passive view as there are places left in the active one."""
+        places = self.active_max - len(self.active) - len(self.asked)
+        if places > 0:
+            free = [p for p in self.passive if p not in self.tried and p not in self.asked]
+            urgent = not self.active
+            for peer in self.rng.sample(free, min(places, len(free))):
+                self._ask(peer, Neighbor(self.life, urgent), room=False)
+        if not self.active and not self.asked:
+            # Jitter keeps nodes that were cut off together from joining in step.
+            self.later(self.retry_every * self.rng.uniform(0.75, 1.25), Alone())
+
+    def _ask_a_lost_one(self) -> None:
+        if self.lost and len(self.asked) < self.active_max:
+            peer = next(iter(self.lost))
+            del self.lost[peer]
+            self.lost[peer] = None  # at the end: the others come first the next time
+            if peer not in self.asked:
+                self._ask(peer, Neighbor(self.life, urgent=True), room=True)
+
+    # -- shuffling --
+
+    def _next_cycle(self) -> None:
+        self.later(self.shuffle_every * self.rng.uniform(0.75, 1.25), Cycle())
+
+    def _shuffle(self) -> None:
+        if not self.active:
+            return
+        peer = self._any(list(self.active))
+        active = self._some(self._others(peer), self.shuffle_active)
+        self.offered = (self.me, *active, *self._some(list(self.passive), self.shuffle_passive))
+        self.send(peer, Shuffle(self.me, self.active_walk, self.offered))
+
+    def _exchange(self, origin: NodeId, sample: tuple[NodeId, ...]) -> None:
+        given = tuple(self._some(list(self.passive), len(sample)))
+        self.send(origin, ShuffleReply(given))
+        self._integrate(sample, given)
+
+    def _integrate(self, sample: tuple[NodeId, ...], given: tuple[NodeId, ...]) -> None:
+        """Take in a sample; those that were given for it make room first."""
+        spare = [peer for peer in given if peer in self.passive]
+        for peer in sample:
+            self._remember(peer, spare)
+
+    # -- the views: one place for each change --
+
+    def _make_active(self, peer: NodeId, life: int) -> bool:
+        """Idempotent, unless the peer has been restarted; False if nothing changed."""
+        self._answered(peer)
+        if peer in self.active:
+            if self.active[peer] == life:
+                return False
+            self._make_inactive(peer)
+        elif not self._has_room():
+            evicted = self._any(list(self.active))
+            self.send(evicted, Disconnect())
+            self._make_inactive(evicted)
+            self._remember(evicted)
+        self.passive.pop(peer, None)
+        self.lost.pop(peer, None)
+        self.active[peer] = life
+        self.watch(peer)
+        self.emit(NeighborUp(peer))
+        return True
+
+    def _make_inactive(self, peer: NodeId) -> None:
+        if self.active.pop(peer, None) is not None:
+            self.emit(NeighborDown(peer))
+        if peer not in self.asked:
+            self.unwatch(peer)
+
+    def _spare(self, peer: NodeId) -> None:
+        """It lives, but is no neighbour: keep it in reserve, and look for another one."""
+        self._answered(peer)
+        self._make_inactive(peer)
+        self.lost.pop(peer, None)
+        self._remember(peer)
+        self._fill()
+
+    def _forget(self, peer: NodeId) -> None:
+        """It does not answer, or its link is gone."""
+        self._answered(peer)
+        self._make_inactive(peer)
+        self.passive.pop(peer, None)
+        self._fill()
+
+    def _answered(self, peer: NodeId) -> None:
+        if self.asked.pop(peer, None) is not None:
+            self.cancel(Unanswered(peer))
+
+    def _remember(self, peer: NodeId, spare: list[NodeId] | None = None) -> None:
+        if peer == self.me or peer in self.active or peer in self.passive:
+            return
+        if len(self.passive) >= self.passive_max:
+            del self.passive[spare.pop() if spare else self._any(list(self.passive))]
+        self.passive[peer] = None
+
+    def _has_room(self) -> bool:
+        return len(self.active) < self.active_max
+
+    def _others(self, *but: NodeId) -> list[NodeId]:
+        return [peer for peer in self.active if peer not in but]
+
+    def _any(self, peers: list[NodeId]) -> NodeId:
+        return self.rng.choice(peers)
+
+    def _some(self, peers: list[NodeId], count: int) -> list[NodeId]:
+        return self.rng.sample(peers, min(count, len(peers)))
+
+
+def sensible(message: Value) -> bool:
+    """Whether an honest node could have sent it."""
+    match message:
+        case ForwardJoin(newcomer, steps):
+            return _is_name(newcomer) and 0 <= steps <= WALK_MAX
+        case Shuffle(origin, steps, sample):
+            return _is_name(origin) and 0 <= steps <= WALK_MAX and _is_sample(sample)
+        case ShuffleReply(sample):
+            return _is_sample(sample)
+        case _:
+            return True
+
+
+def _is_name(name: str) -> bool:
+    return 0 < len(name) <= ORIGIN_LENGTH_MAX
+
+
+def _is_sample(sample: tuple[NodeId, ...]) -> bool:
+    return len(sample) <= SAMPLE_MAX and all(map(_is_name, sample))

@@ -117,6 +117,7 @@ class HyParView(Protocol):
         shuffle_every: float = 10.0,
         answer_within: float = 2.0,
         retry_every: float = 1.0,
+        refill_at_once: bool = False,
     ) -> None:
         super().__init__(me, rng)
         self.contacts = [contact for contact in dict.fromkeys(contacts) if contact != me]
@@ -124,7 +125,7 @@ class HyParView(Protocol):
         self.active_walk, self.passive_walk = active_walk, passive_walk
         self.shuffle_active, self.shuffle_passive = shuffle_active, shuffle_passive
         self.shuffle_every, self.answer_within = shuffle_every, answer_within
-        self.retry_every = retry_every
+        self.retry_every, self.refill_at_once = retry_every, refill_at_once
         self.life = 0
         # Dicts as ordered sets: a set of strings iterates differently in every process.
         self.active: dict[NodeId, int] = {}  # and in which life of theirs
@@ -172,11 +173,13 @@ class HyParView(Protocol):
             case Accepted(life):
                 self._receive_accepted(sender, life)
             case Refused():
-                self.tried[sender] = None
                 self._spare(sender)
+                self._fill()
             case Disconnect():
-                self.tried[sender] = None  # it is full, or else it would not
                 self._spare(sender)
+                # In the paper a place that somebody else needed more is filled in the next cycle.
+                if self.refill_at_once or not self.active:
+                    self._fill()
             case _:
                 assert_never(message)
 
@@ -259,6 +262,7 @@ class HyParView(Protocol):
         else:
             self.send(peer, Disconnect())
             self._spare(peer)
+            self._fill()
 
     def _fill(self) -> None:
         """Ask as many of the passive view as there are places left in the active one."""
@@ -300,6 +304,9 @@ class HyParView(Protocol):
 
     def _integrate(self, sample: tuple[NodeId, ...], given: tuple[NodeId, ...]) -> None:
         """Take in a sample; those that were given for it make room first."""
+        if not all(map(_is_name, sample)):  # seen to only here: a walk takes many steps
+            self.dropped += 1
+            return
         spare = [peer for peer in given if peer in self.passive]
         for peer in sample:
             self._remember(peer, spare)
@@ -332,12 +339,12 @@ class HyParView(Protocol):
             self.unwatch(peer)
 
     def _spare(self, peer: NodeId) -> None:
-        """It lives, but is no neighbour: keep it in reserve, and look for another one."""
+        """It lives, but has no room: keep it in reserve, and ask it no more in this cycle."""
         self._answered(peer)
         self._make_inactive(peer)
         self.lost.pop(peer, None)
+        self.tried[peer] = None
         self._remember(peer)
-        self._fill()
 
     def _forget(self, peer: NodeId) -> None:
         """It does not answer, or its link is gone."""
@@ -373,19 +380,15 @@ class HyParView(Protocol):
 def sensible(message: Value) -> bool:
     """Whether an honest node could have sent it."""
     match message:
-        case ForwardJoin(newcomer, steps):
-            return _is_name(newcomer) and 0 <= steps <= WALK_MAX
         case Shuffle(origin, steps, sample):
-            return _is_name(origin) and 0 <= steps <= WALK_MAX and _is_sample(sample)
+            return 0 <= steps <= WALK_MAX and len(sample) <= SAMPLE_MAX and _is_name(origin)
+        case ForwardJoin(newcomer, steps):
+            return 0 <= steps <= WALK_MAX and _is_name(newcomer)
         case ShuffleReply(sample):
-            return _is_sample(sample)
+            return len(sample) <= SAMPLE_MAX
         case _:
             return True
 
 
 def _is_name(name: str) -> bool:
     return 0 < len(name) <= ORIGIN_LENGTH_MAX
-
-
-def _is_sample(sample: tuple[NodeId, ...]) -> bool:
-    return len(sample) <= SAMPLE_MAX and all(map(_is_name, sample))

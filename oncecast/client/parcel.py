@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from oncecast.pubsub.batch import Builder
+from oncecast.pubsub.batch_builder import of_values
 from oncecast.pubsub.batch_layout import FRAME_BYTES
 
 MESSAGE_BYTES = 20  # counted for each message beside its value
@@ -44,12 +45,23 @@ class Parcel:
 
     def add(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> None:
         """A message of the rarer kind; raises if it is none."""
-        builder = self.gather()
+        builder = self._gathered()
         before = builder.bytes
         builder.add(value, key, headers, self.time)
         self.bytes += builder.bytes - before
 
-    def gather(self) -> Builder:
+    def build(self, zstd: int | None) -> bytes:
+        """The batch; then the messages are in there, and no longer here."""
+        if self.builder is None:
+            batch = of_values(self.values, self.time, zstd=zstd)
+        else:
+            batch = self._gathered().build(zstd=zstd)
+            self.builder = None
+        self.values = []
+        self.bytes = len(batch)
+        return batch
+
+    def _gathered(self) -> Builder:
         builder = self.builder
         if builder is None:
             builder = self.builder = Builder(self.most + FRAME_BYTES)

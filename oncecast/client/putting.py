@@ -268,9 +268,7 @@ class Putting:
         count = len(parcel)
         if not count:
             return
-        batch = parcel.gather().build(zstd=self._zstd)
-        parcel.builder = None
-        parcel.bytes = len(batch)
+        batch = parcel.build(self._zstd)
         self._bytes += parcel.bytes
         self._tickets += 1
         self._flying[self._tickets] = parcel

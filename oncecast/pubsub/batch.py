@@ -33,6 +33,8 @@ from oncecast.pubsub.batch_layout import (
     Header,
     Oversized,
     check,
+    check_frame,
+    only_values,
     open_columns,
     opened_bytes,
     peek,
@@ -123,7 +125,19 @@ def messages(
     `offset` and `sequence` are those of the first message returned, so that an `Extent` of the
     topic's index can be handed in as it is.
     """
-    columns = open_columns(buffer)
+    data = buffer if type(buffer) is bytes else bytes(buffer)
+    if count == 1 and not skip:
+        header = check_frame(data)
+        if header.count == 1 and only_values(header, data):
+            # What is put by itself mostly comes by itself: that is not worth any columns.
+            alone = data[HEADER_BYTES + 4 : -4]
+            time = header.time
+            return [
+                Message(
+                    topic, offset, None, alone, NO_HEADERS, time, producer, sequence, redelivered
+                )
+            ]
+    columns = open_columns(data)
     begin, end = _span(columns, skip, count)
     return list(
         map(

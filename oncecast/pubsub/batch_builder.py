@@ -8,6 +8,7 @@ from itertools import chain
 
 from oncecast.pubsub.batch_layout import (
     BYTES_MAX,
+    COLUMNS,
     FRAME_BYTES,
     HEADER_BYTES_MAX,
     HEADERS_MAX,
@@ -17,6 +18,7 @@ from oncecast.pubsub.batch_layout import (
     NO_KEY,
     Oversized,
     Parts,
+    seal,
     seal_columns,
 )
 
@@ -152,6 +154,15 @@ class Builder:
                 headers=b"".join(values),
             )
         return parts
+
+
+def of_values(values: Sequence[bytes], time: int, *, zstd: int | None = None) -> bytes:
+    """A batch of bytes that were put at the same time, without keys and headers: most are."""
+    lengths, joined = _pack("I", list(map(len, values))), b"".join(values)
+    if zstd is not None:
+        parts = Parts(value_lengths=lengths, values=joined)
+        return seal_columns(parts, time, zstd=zstd, zstd_from=ZSTD_FROM)
+    return seal(COLUMNS, 0, len(values), time, (len(joined), 0, 0, 0, 0), (lengths, joined))
 
 
 def _pack(code: str, numbers: Sequence[int]) -> bytes:

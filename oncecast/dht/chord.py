@@ -1,0 +1,387 @@
+"""Chord: a ring on which every key has one owner, found in a logarithmic number of hops.
+
+Stoica et al., "Chord: A Scalable Peer-to-peer Lookup Protocol for Internet Applications", ToN 2003,
+with the rules made correct by Zave (see `member`). An id is the SHA-256 of a name; a key belongs to
+the first position at or after it.
+
+Needs a contact to join by, and links if it may have them. Serves FindRoot and Route. Gives
+RootFound, Routed and RangeChanged.
+
+The ring holds while no member loses all its successors at once, and has more members than a list is
+long; smaller rings work, but a member that all others lose sight of has to be found again. A member
+that is cut off makes a ring of its own; those that saw each other go look for each other, so rings
+grow together again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import assert_never
+
+from oncecast.dht.calls import Call, Silent
+from oncecast.dht.events import (
+    ChordMessage,
+    Confirm,
+    FindRoot,
+    Found,
+    Hop,
+    Hopped,
+    Locate,
+    Near,
+    Nearer,
+    Notify,
+    Probe,
+    RangeChanged,
+    Report,
+    Route,
+    Unsure,
+    possible,
+)
+from oncecast.dht.finding import Again, Confirming, Finder, Hopping, Seeking
+from oncecast.dht.lookup import Fixing, Joining, Lookup, Reuniting, Root
+from oncecast.dht.member import Member
+from oncecast.dht.ring import Key, Place, between, finger_start, positions
+from oncecast.kernel.protocol import NodeId, Value
+
+HASTE = 0.2  # of a time-out: so long a new member waits before it asks whether it is known
+GONE_MAX = 16  # nodes remembered that were lost sight of
+
+
+class Stabilize(Value):
+    """Timer: a position looks after its successors, and renews a finger."""
+
+    at: Key
+
+
+class Stabilizing:
+    """Call: `asked` is the head of the list, or lies before `head`, the one that is."""
+
+    def __init__(self, member: Member, asked: Place, head: Place | None = None) -> None:
+        self.member, self.asked, self.head = member, asked, head
+
+
+class Rectifying:
+    """Call: is our predecessor alive? If not, `new` is our predecessor."""
+
+    def __init__(self, member: Member, new: Place | None) -> None:
+        self.member, self.new = member, new
+
+
+class Chord(Finder):
+    name = "chord"
+    Request = FindRoot | Route
+    Message = ChordMessage
+    Timer = Stabilize | Silent | Again
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        contacts: Iterable[NodeId] = (),
+        ring_name: str = "",
+        positions_count: int = 1,
+        successors_max: int = 8,
+        stabilize_every: float = 1.0,
+        answer_within: float = 0.5,
+        links: bool = True,
+        lookups_max: int = 10_000,
+    ) -> None:
+        super().__init__(me, rng, answer_within=answer_within, lookups_max=lookups_max)
+        self.contacts = [contact for contact in contacts if contact != me]
+        self.stabilize_every, self.links = stabilize_every, links
+        for id in positions(ring_name or me, positions_count):
+            self.members[id] = Member(Place(id, me), successors_max)
+        self.gone: dict[NodeId, None] = {}  # lost sight of, and not heard of since
+
+    # -- inputs --
+
+    def start(self) -> None:
+        for index, member in enumerate(self.members.values()):
+            if member.joined:  # built in a steady ring, whose other nodes may start after this one
+                self._stabilize_later(member)
+            elif not self.contacts and index == 0:
+                member.joined = member.settled = True
+                self._be_member(member)
+            else:
+                self._join(member)
+
+    def request(self, request: FindRoot | Route) -> None:
+        match request:
+            case FindRoot():
+                self.find_root(request)
+            case Route():
+                self.route(request)
+            case _:
+                assert_never(request)
+
+    def receive(self, sender: NodeId, message: ChordMessage) -> None:
+        if not possible(message):
+            self.dropped += 1
+            return
+        match message:
+            case Probe():
+                self._report(sender, message)
+            case Notify(at, place):
+                member = self.members.get(at)
+                if member is not None:
+                    self._rectify(member, place)
+            case Locate():
+                self.locate(sender, message)
+            case Confirm():
+                self.confirm(sender, message)
+            case Hop():
+                self.hop(sender, message)
+            case Report() | Near() | Nearer() | Found() | Unsure() | Hopped():
+                self._receive_answer(sender, message)
+            case _:
+                assert_never(message)
+
+    def timeout(self, timer: Stabilize | Silent | Again) -> None:
+        match timer:
+            case Stabilize(at):
+                member = self.members[at]
+                self._stabilize_later(member)
+                self._stabilize(member)
+                self._fix_finger(member)
+                self._look_for_the_gone(member)
+            case Silent(number):
+                self._give_up(self.take_silence(number))
+            case Again(number):
+                self.again(number)
+            case _:
+                assert_never(timer)
+
+    def down(self, peer: NodeId) -> None:
+        self.gone[peer] = None
+        if len(self.gone) > GONE_MAX:
+            del self.gone[next(iter(self.gone))]
+        for member in self.members.values():
+            lost_head = member.drop(peer)
+            if member.predecessor is not None and member.predecessor.node == peer:
+                self._set_predecessor(member, None)
+            if lost_head:
+                self._stabilize(member)
+        for call in self.fail_calls_to(peer):
+            self._give_up(call)
+        self._keep_links()
+
+    # -- answers --
+
+    def _receive_answer(
+        self, sender: NodeId, answer: Report | Near | Nearer | Found | Unsure | Hopped
+    ) -> None:
+        match self.take_answer(sender, answer), answer:
+            case Stabilizing() as stabilizing, Report():
+                self._stabilized(stabilizing, answer)
+            case Rectifying() as rectifying, Report():
+                self._finish(rectifying.member)
+            case Seeking() as seeking, Near() | Nearer():
+                self.sought(seeking, answer)
+            case Confirming() as confirming, Found() | Nearer() | Unsure():
+                self.confirmed(confirming, answer)
+            case Hopping() as hopping, Hopped():
+                self.hopped(hopping)
+            case None, _:
+                pass
+            case what, _:  # another answer than the one it was asked for
+                self.dropped += 1
+                self._give_up(Call(sender, what))
+
+    def _give_up(self, call: Call) -> None:
+        match call.what:
+            case Stabilizing() as stabilizing:
+                self._not_stabilized(stabilizing)
+            case Rectifying(member=member, new=new):
+                self._set_predecessor(member, new)
+                self._finish(member)
+            case Seeking() | Confirming() | Hopping() as what:
+                self.not_answered(what, call.peer)
+            case what:
+                raise AssertionError(f"a call for {what}")
+
+    # -- join: find the one before us, copy its list, and be a member --
+
+    def _join(self, member: Member) -> None:
+        self.look_up(member.place.id, Joining(member), *self.contacts)
+
+    def found_before(self, lookup: Lookup, before: Place, successors: tuple[Place, ...]) -> None:
+        match lookup.purpose:
+            case Joining(member=member):
+                self._joined(member, before, successors)
+            case Fixing(member=member, index=index):
+                member.set_finger(index, successors[0])
+                self._keep_links()
+            case Reuniting(member=member):
+                self._reunite(member, successors[0], lookup.purpose.node)
+            case Root():
+                raise AssertionError("a root is confirmed by itself")
+            case _:
+                assert_never(lookup.purpose)
+
+    def _joined(self, member: Member, before: Place, successors: tuple[Place, ...]) -> None:
+        head = successors[0]
+        if head.id == member.place.id and head.node != self.me:
+            # Another node holds our position; when it is gone, we may have it.
+            self.later(self.stabilize_every, Stabilize(member.place.id))
+            return
+        member.join(before, successors)
+        self.emit(RangeChanged(member.place.id, before.id))
+        self._be_member(member)
+
+    def _be_member(self, member: Member) -> None:
+        self._stabilize_later(member)
+        self._stabilize(member)
+        self._keep_links()
+
+    # -- stabilize: look after our successors, and tell the first of us --
+
+    def _stabilize_later(self, member: Member) -> None:
+        # Uniform around the mean, as in the paper, lest all do it at once.
+        delay = self.stabilize_every * self.rng.uniform(0.5, 1.5)
+        self.later(delay, Stabilize(member.place.id))
+
+    def _stabilize(self, member: Member) -> None:
+        if not member.joined:
+            self._join(member)
+        elif not member.busy:
+            member.busy = True
+            self._go_on(member)
+
+    def _go_on(self, member: Member) -> None:
+        """Ask the head of the list; a member alone asks whoever has found it."""
+        if member.successors:
+            head = member.successors[0]
+            self._probe(head, Stabilizing(member, head))
+        else:
+            self._approach(member, member.predecessor, None)
+
+    def _probe(self, place: Place, what: Stabilizing | Rectifying) -> None:
+        number = self.next_number()
+        self.call(place.node, number, Probe(place.id, number), what)
+
+    def _report(self, sender: NodeId, probe: Probe) -> None:
+        member = self.members.get(probe.at)
+        if member is not None and member.joined:
+            self.send(sender, Report(probe.number, member.predecessor, member.successors))
+
+    def _stabilized(self, stabilizing: Stabilizing, report: Report) -> None:
+        member, asked = stabilizing.member, stabilizing.asked
+        member.follow(asked, report.successors)
+        if stabilizing.head is None:
+            member.settled = member.settled or report.predecessor == member.place
+            self._approach(member, report.predecessor, asked)
+        else:
+            self._notify(member, asked)
+
+    def _approach(self, member: Member, hearsay: Place | None, head: Place | None) -> None:
+        """Somebody may lie between us and our head: ask it, and follow it only if it answers."""
+        nearest, member.candidate = member.candidate, None
+        if nearest is None or (
+            hearsay is not None and between(member.place.id, hearsay.id, nearest.id)
+        ):
+            nearest = hearsay
+        if nearest is not None and member.nearer(nearest):
+            self._probe(nearest, Stabilizing(member, nearest, head or member.place))
+        elif head is not None:
+            self._notify(member, head)
+        else:
+            self._finish(member)
+
+    def _not_stabilized(self, stabilizing: Stabilizing) -> None:
+        member, asked, head = stabilizing.member, stabilizing.asked, stabilizing.head
+        if head is None:
+            member.drop(asked.node)
+            member.settled = member.settled or not member.successors
+            self._go_on(member)
+        elif head is member.place:
+            self._finish(member)
+        else:
+            self._notify(member, head)
+
+    def _notify(self, member: Member, head: Place) -> None:
+        self.send(head.node, Notify(head.id, member.place))
+        if not member.settled:
+            self.later(self.answer_within * HASTE, Stabilize(member.place.id))
+        self._finish(member)
+
+    def _finish(self, member: Member) -> None:
+        """An operation is over; who notified us meanwhile has its turn."""
+        member.busy = False
+        new, member.notified = member.notified, None
+        if new is not None:
+            self._rectify(member, new)
+        self._keep_links()
+
+    # -- rectify: somebody may be the one before us --
+
+    def _rectify(self, member: Member, new: Place) -> None:
+        if not member.joined or new.id == member.place.id or new == member.predecessor:
+            return
+        if member.busy:
+            if member.notified is None or between(member.notified.id, new.id, member.place.id):
+                member.notified = new
+        elif member.precedes_better(new):
+            if member.predecessor is not None:
+                # It owns our keys after that one, and must not take itself for the owner of more.
+                self.send(new.node, Notify(new.id, member.predecessor))
+            self._set_predecessor(member, new)
+            if not member.successors:
+                self._stabilize(member)
+            self._keep_links()
+        else:
+            self._doubt(member, new)
+
+    def doubt_predecessor(self, member: Member) -> None:
+        if not member.busy and member.predecessor is not None:
+            self._doubt(member, None)
+
+    def _doubt(self, member: Member, new: Place | None) -> None:
+        assert member.predecessor is not None
+        member.busy = True
+        self._probe(member.predecessor, Rectifying(member, new))
+
+    def _set_predecessor(self, member: Member, new: Place | None) -> None:
+        if new != member.predecessor:
+            member.predecessor = new
+            self.emit(RangeChanged(member.place.id, None if new is None else new.id))
+
+    # -- fingers, rings that were parted, links --
+
+    def _fix_finger(self, member: Member) -> None:
+        index = member.finger_to_fix() if member.joined else None
+        if index is not None:
+            self.look_up(finger_start(member.place.id, index), Fixing(member, index))
+
+    def _look_for_the_gone(self, member: Member) -> None:
+        """One a turn, the longest gone first; who does not answer goes to the end."""
+        if member.joined and self.gone:
+            node = next(iter(self.gone))
+            del self.gone[node]
+            self.gone[node] = None
+            self.look_up(member.place.id, Reuniting(member, node), node)
+
+    def _reunite(self, member: Member, after: Place, gone: NodeId) -> None:
+        """A node that was gone is back; on its ring `after` comes after us."""
+        if member.successors and member.successors[0] == after:
+            self.gone.pop(gone, None)  # that is our ring
+        elif member.nearer(after):
+            member.candidate = after
+        elif after.id != member.place.id:
+            self.send(after.node, Notify(after.id, member.place))
+
+    def _keep_links(self) -> None:
+        """To all that our tables name, and no other."""
+        if not self.links:
+            return
+        wanted: dict[NodeId, None] = {}
+        for member in self.members.values():
+            wanted.update((place.node, None) for place in member.known())
+            if member.predecessor is not None:
+                wanted[member.predecessor.node] = None
+        wanted.pop(self.me, None)
+        for node in [node for node in self.watched if node not in wanted]:
+            self.unwatch(node)
+        for node in wanted:
+            self.watch(node)

@@ -1,0 +1,183 @@
+"""What Chord and Scribe are asked, what they tell, and how ring members talk to each other.
+
+application   JoinTree, LeaveTree, Multicast ↓   Multicasted ↑
+Scribe        Route ↓   Routed, RangeChanged ↑
+Chord         (the application may ask FindRoot and hears RootFound)
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from oncecast.dht.ring import BYTES, NODE_LENGTH_MAX, Key, Place
+from oncecast.kernel.protocol import NodeId, Value
+
+PLACES_MAX = 64  # in one message; lists are shorter
+AVOID_MAX = 64
+NUMBER_MAX = 2**62
+
+
+# -- requests to Chord and its events --
+
+
+class FindRoot(Value):
+    """Request: who owns `key`? It is answered, however long that takes."""
+
+    key: Key
+
+
+class RootFound(Value):
+    key: Key
+    root: NodeId
+    hops: int  # nodes asked on the way to the one before the root
+    timeouts: int  # nodes that did not answer
+
+
+class Route(Value):
+    """Request: take this one hop nearer to the owner of `key`.
+
+    Where it comes to it is Routed, and whoever observes that asks again if it shall go on.
+    """
+
+    key: Key
+    payload: bytes
+
+
+class Routed(Value):
+    """A payload has come here on its way to the owner of `key`; `root`: which this node is."""
+
+    key: Key
+    payload: bytes
+    sender: NodeId  # this node itself, if it had no way to go
+    root: bool
+
+
+class RangeChanged(Value):
+    """Of position `at`: from now on it owns what comes after `after`, up to itself.
+
+    None: it does not know, and decides by what the asking member says.
+    """
+
+    at: Key
+    after: Key | None
+
+
+# -- messages of Chord --
+
+
+class Probe(Value):
+    """What do you, at this position, know of the ring?"""
+
+    at: Key
+    number: int
+
+
+class Report(Value):
+    number: int
+    predecessor: Place | None
+    successors: tuple[Place, ...]
+
+
+class Notify(Value):
+    """This one may come before you: I do, or it came before me until now."""
+
+    at: Key
+    place: Place
+
+
+class Locate(Value):
+    """Who comes before this key? Those to avoid have not answered."""
+
+    key: Key
+    number: int
+    avoid: tuple[NodeId, ...]
+
+
+class Nearer(Value):
+    """I do not know, and these are nearer; the nearest first."""
+
+    number: int
+    places: tuple[Place, ...]
+
+
+class Near(Value):
+    """I do, and these come after me."""
+
+    number: int
+    place: Place
+    successors: tuple[Place, ...]
+
+
+class Confirm(Value):
+    """Do you own this key? The one before it, at `via`, says that you come next."""
+
+    key: Key
+    at: Key
+    number: int
+    avoid: tuple[NodeId, ...]
+    via: Key
+
+
+class Found(Value):
+    """I do."""
+
+    number: int
+
+
+class Unsure(Value):
+    """Not if the one before me is alive, which I look after: ask me again."""
+
+    number: int
+
+
+class Hop(Value):
+    """A payload on its way to the owner of `key`; that is you, if nobody lies after `via`."""
+
+    key: Key
+    payload: bytes
+    number: int
+    via: Key
+
+
+class Hopped(Value):
+    number: int
+
+
+Answer = Report | Nearer | Near | Found | Unsure | Hopped
+ChordMessage = (
+    Probe | Report | Notify | Locate | Nearer | Near | Confirm | Found | Unsure | Hop | Hopped
+)
+
+
+def possible(message: ChordMessage) -> bool:
+    """Whether an honest member could have sent it."""
+    match message:
+        case Notify(at, place):
+            return len(at) == BYTES and place.possible
+        case Probe(at, number):
+            fits = len(at) == BYTES
+        case Report(number, predecessor, successors):
+            fits = (predecessor is None or predecessor.possible) and all_possible(successors)
+        case Locate(key, number, avoid):
+            fits = len(key) == BYTES and names_possible(avoid)
+        case Nearer(number, places):
+            fits = all_possible(places)
+        case Near(number, place, successors):
+            fits = place.possible and all_possible(successors)
+        case Confirm(key, at, number, avoid, via):
+            fits = len(key) == len(at) == len(via) == BYTES and names_possible(avoid)
+        case Hop(key, _, number, via):
+            fits = len(key) == len(via) == BYTES
+        case Found(number) | Unsure(number) | Hopped(number):
+            fits = True
+        case _:
+            assert_never(message)
+    return fits and 0 <= number < NUMBER_MAX
+
+
+def all_possible(places: tuple[Place, ...]) -> bool:
+    return len(places) <= PLACES_MAX and all(place.possible for place in places)
+
+
+def names_possible(nodes: tuple[NodeId, ...]) -> bool:
+    return len(nodes) <= AVOID_MAX and all(0 < len(node) <= NODE_LENGTH_MAX for node in nodes)

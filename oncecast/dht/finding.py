@@ -1,0 +1,308 @@
+"""Finding who owns a key, and taking a payload there: the part of Chord that reads the ring.
+
+A lookup ends with the owner's own word: the one before the key says who comes next, and that one
+says whether it is so. Where it knows somebody nearer, that one is asked; where whoever should own
+the key is said to be dead, the next one looks after that itself before it answers.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.dht.calls import Caller
+from oncecast.dht.events import (
+    Confirm,
+    FindRoot,
+    Found,
+    Hop,
+    Hopped,
+    Locate,
+    Near,
+    Nearer,
+    RootFound,
+    Route,
+    Routed,
+    Unsure,
+)
+from oncecast.dht.lookup import STEPS_MAX, Fixing, Lookup, Purpose, Reuniting, Root
+from oncecast.dht.member import Member
+from oncecast.dht.ring import Key, Place, up_to
+from oncecast.kernel.protocol import NodeId, Value
+
+NEARER_MAX = 16  # places in an answer: the further ones serve when the nearest are dead
+
+
+class Again(Value):
+    """Timer: a lookup or a payload that found nobody to go to tries again."""
+
+    number: int
+
+
+class Seeking:
+    """Call: a node on the way was asked who comes before the key."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self.lookup = lookup
+
+
+class Confirming:
+    """Call: the owner was asked."""
+
+    def __init__(self, lookup: Lookup, owner: Place) -> None:
+        self.lookup, self.owner = lookup, owner
+
+
+class Hopping:
+    """Call: a payload was given to the next node."""
+
+    def __init__(self, number: int, key: Key, payload: bytes) -> None:
+        self.number, self.key, self.payload = number, key, payload
+        self.avoid: dict[NodeId, None] = {}
+
+
+class Finder(Caller):
+    def __init__(self, me: NodeId, rng: Random, *, answer_within: float, lookups_max: int) -> None:
+        super().__init__(me, rng, answer_within)
+        self.lookups_max = lookups_max
+        self.members: dict[Key, Member] = {}
+        self.lookups: dict[int, Lookup] = {}
+        self.hopping: dict[int, Hopping] = {}
+        self.refused = 0  # requests beyond lookups_max
+
+    # -- what the rest of Chord does with what is found --
+
+    def found_before(self, lookup: Lookup, before: Place, successors: tuple[Place, ...]) -> None:
+        """A lookup that is not for the layer above has found the one before its key."""
+
+    def doubt_predecessor(self, member: Member) -> None:
+        """Somebody says that the one before us is dead."""
+
+    # -- lookups --
+
+    def find_root(self, request: FindRoot) -> None:
+        if len(self.lookups) >= self.lookups_max:
+            self.refused += 1
+        elif self.owner_of(request.key) is not None:
+            self.emit(RootFound(request.key, self.me, 0, 0))
+        else:
+            self.look_up(request.key, Root())
+
+    def look_up(self, key: Key, purpose: Purpose, *contacts: NodeId) -> None:
+        number = self.next_number()
+        lookup = self.lookups[number] = Lookup(number, key, purpose, contacts)
+        self._set_out(lookup)
+
+    def _set_out(self, lookup: Lookup) -> None:
+        if not lookup.contacts:
+            self._learn(lookup, self._locate(lookup.number, lookup.key, lookup.avoid))
+        self._advance(lookup)
+
+    def _learn(self, lookup: Lookup, answer: Near | Nearer) -> None:
+        if isinstance(answer, Near):
+            lookup.found_before(answer.place, answer.successors)
+        else:
+            lookup.learn(answer.places)
+
+    def _locate(self, number: int, key: Key, avoid: dict[NodeId, None]) -> Near | Nearer:
+        """What we know of the way to a key."""
+        member = self._member_before(key)
+        if member is None:
+            return Nearer(number, ())
+        if member.is_before(key):
+            return Near(number, member.place, member.successors)
+        places = member.preceding(key, NEARER_MAX, avoid)
+        if not places and (listed := member.listed_owner(key)) is not None:
+            # All between us and the key are to be avoided: then we come before it.
+            at = member.successors.index(listed[1])
+            return Near(number, member.place, member.successors[at:])
+        return Nearer(number, places)
+
+    def _member_before(self, key: Key) -> Member | None:
+        """Our position that is nearest before the key."""
+        ids = [id for id, member in self.members.items() if member.joined]
+        if not ids:
+            return None
+        return self.members[max(ids, key=lambda id: (id < key, id))]
+
+    def owner_of(self, key: Key, via: Key | None = None) -> Member | None:
+        for member in self.members.values():
+            if member.joined and member.owns(key, via):
+                return member
+        return None
+
+    def _advance(self, lookup: Lookup) -> None:
+        lookup.steps += 1
+        if lookup.before is not None:
+            if not isinstance(lookup.purpose, Root):
+                self._end(lookup)
+                self.found_before(lookup, lookup.before, tuple(lookup.owners))
+                return
+            owner = lookup.owner()
+            if owner is not None:
+                self._confirm(lookup, owner, tuple(lookup.avoid))
+                return
+        if lookup.contacts_left:
+            self._seek(lookup, lookup.contacts_left.pop(0))
+        elif lookup.steps <= STEPS_MAX and (place := lookup.next()) is not None:
+            self._seek(lookup, place.node)
+        else:
+            self._begin_again(lookup)
+
+    def _seek(self, lookup: Lookup, node: NodeId) -> None:
+        number = self.next_number()
+        message = Locate(lookup.key, number, tuple(lookup.avoid))
+        self.call(node, number, message, Seeking(lookup))
+
+    def _confirm(self, lookup: Lookup, owner: Place, avoid: tuple[NodeId, ...]) -> None:
+        number = self.next_number()
+        assert lookup.before is not None
+        message = Confirm(lookup.key, owner.id, number, avoid, lookup.before.id)
+        self.call(owner.node, number, message, Confirming(lookup, owner))
+
+    def _begin_again(self, lookup: Lookup) -> None:
+        if isinstance(lookup.purpose, Fixing | Reuniting):
+            self._end(lookup)  # the next turn will try it
+        elif lookup.unavoided:
+            self.later(self.answer_within, Again(lookup.number))
+        else:
+            # Somebody was found dead on the way, so there may be another way round it.
+            lookup.begin_again(forgive=False)
+            self._set_out(lookup)
+
+    def again(self, number: int) -> None:
+        lookup = self.lookups.get(number)
+        if lookup is None:
+            if number in self.hopping:
+                self._pass_on(self.hopping.pop(number))
+        elif lookup.before is not None and lookup.owners:
+            # With nobody avoided: who was in doubt has been looked after by now.
+            self._confirm(lookup, lookup.owners[0], ())
+        else:
+            lookup.begin_again(forgive=True)
+            self._set_out(lookup)
+
+    def _end(self, lookup: Lookup) -> None:
+        del self.lookups[lookup.number]
+
+    # -- answers --
+
+    def sought(self, seeking: Seeking, answer: Near | Nearer) -> None:
+        lookup = seeking.lookup
+        lookup.hops += 1
+        self._learn(lookup, answer)
+        self._advance(lookup)
+
+    def confirmed(self, confirming: Confirming, answer: Found | Nearer | Unsure) -> None:
+        lookup, owner = confirming.lookup, confirming.owner
+        match answer:
+            case Found():
+                self._end(lookup)
+                self.emit(RootFound(lookup.key, owner.node, lookup.hops, lookup.timeouts))
+            case Unsure():
+                self.later(2 * self.answer_within, Again(lookup.number))
+            case Nearer(_, places):
+                if places:
+                    lookup.avoid.pop(places[0].node, None)
+                    lookup.owners.insert(0, places[0])
+                else:
+                    lookup.owners.clear()
+                if lookup.steps > STEPS_MAX or not places:
+                    lookup.before = None
+                    self._begin_again(lookup)
+                else:
+                    self._advance(lookup)
+
+    def not_answered(self, what: Seeking | Confirming | Hopping, peer: NodeId) -> None:
+        if isinstance(what, Hopping):
+            what.avoid[peer] = None
+            self._pass_on(self.hopping.pop(what.number))
+        else:
+            what.lookup.silent(peer)
+            self._advance(what.lookup)
+
+    # -- what others ask --
+
+    def locate(self, sender: NodeId, message: Locate) -> None:
+        avoid = dict.fromkeys(message.avoid)
+        self.send(sender, self._locate(message.number, message.key, avoid))
+
+    def confirm(self, sender: NodeId, message: Confirm) -> None:
+        member = self.members.get(message.at)
+        if member is None or not member.settled:
+            self.dropped += 1  # of an earlier life: our silence says that it is over
+            return
+        number, before = message.number, member.predecessor
+        if member.owns(message.key, message.via):
+            self.send(sender, Found(number))
+        elif before is None or not up_to(message.via, message.key, message.at):
+            self.send(sender, Nearer(number, ()))
+        elif before.node in message.avoid:
+            self.send(sender, Unsure(number))
+            self.doubt_predecessor(member)
+        else:
+            self.send(sender, Nearer(number, (before,)))
+
+    # -- payloads, hop by hop --
+
+    def route(self, request: Route) -> None:
+        if len(self.hopping) >= self.lookups_max:
+            self.refused += 1
+        else:
+            self._pass_on(Hopping(self.next_number(), request.key, request.payload))
+
+    def _pass_on(self, hopping: Hopping) -> None:
+        """To the owner if it is in our list, else to the nearest before the key."""
+        key = hopping.key
+        if self.owner_of(key) is not None:
+            self.emit(Routed(key, hopping.payload, self.me, root=True))
+            return
+        self.hopping[hopping.number] = hopping
+        member = self._member_before(key)
+        step = None if member is None else self._next_hop(member, key, hopping.avoid)
+        if step is None:
+            hopping.avoid.clear()
+            self.later(self.answer_within, Again(hopping.number))
+            return
+        place, via = step
+        self._hop(hopping, place.node, via)
+
+    def _next_hop(
+        self, member: Member, key: Key, avoid: dict[NodeId, None]
+    ) -> tuple[Place, Key] | None:
+        listed = member.listed_owner(key)
+        if listed is not None:
+            before, owner = listed
+            at = member.successors.index(owner)
+            for place in member.successors[at:]:
+                if place.node not in avoid:
+                    return place, before.id
+        places = member.preceding(key, 1, {**avoid, self.me: None})
+        return (places[0], member.place.id) if places else None
+
+    def _hop(self, hopping: Hopping, node: NodeId, via: Key) -> None:
+        number = self.next_number()
+        self.call(node, number, Hop(hopping.key, hopping.payload, number, via), hopping)
+
+    def hop(self, sender: NodeId, message: Hop) -> None:
+        if self._member_before(message.key) is None:
+            self.dropped += 1
+            return
+        self.send(sender, Hopped(message.number))
+        key, payload = message.key, message.payload
+        owner = self.owner_of(key, message.via)
+        if owner is None and (nearer := self._lies_before_us(message)) is not None:
+            hopping = Hopping(self.next_number(), key, payload)
+            self.hopping[hopping.number] = hopping
+            self._hop(hopping, nearer.node, message.via)
+        else:
+            self.emit(Routed(key, payload, sender, root=owner is not None))
+
+    def _lies_before_us(self, message: Hop) -> Place | None:
+        """Our predecessor, if the sender took us for the owner and did not know of it."""
+        for member in self.members.values():
+            if member.joined and up_to(message.via, message.key, member.place.id):
+                return member.predecessor
+        return None
+
+    def hopped(self, hopping: Hopping) -> None:
+        del self.hopping[hopping.number]

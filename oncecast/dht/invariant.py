@@ -1,0 +1,66 @@
+"""What Zave has shown to make a ring work, as something to check.
+
+A ring is looked at as views: whoever is a member, with its successors in order. Live entries, and
+enough members that nobody overlooks, keep a ring in one piece and in order, and let the rules mend
+everything else. See "Reasoning about Identifier Spaces: How to Make Chord Correct".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+from oncecast.dht.ring import Key, Place, between
+
+
+class View(NamedTuple):
+    """What one member thinks comes after it; or will think, once what is on its way arrives."""
+
+    member: Place
+    successors: tuple[Place, ...]
+
+
+def blind(views: Iterable[View], alive: Iterable[Key]) -> list[Place]:
+    """The members that have no live successor."""
+    living = frozenset(alive)
+    return [
+        view.member for view in views if all(place.id not in living for place in view.successors)
+    ]
+
+
+def principals(views: Iterable[View], members: Iterable[Key]) -> list[Key]:
+    """The members that no list skips."""
+    skipped: dict[Key, None] = {}
+    ordered = sorted(members)
+    for view in views:
+        for before, after in pairwise((view.member, *view.successors)):
+            for id in ordered:
+                if between(before.id, id, after.id):
+                    skipped[id] = None
+    return [id for id in ordered if id not in skipped]
+
+
+def broken(views: Iterable[View], successors_max: int, to_come: Iterable[View] = ()) -> str:
+    """What is wrong with a ring, or nothing; the views of its members tell, now and later."""
+    views = list(views)
+    members = [view.member.id for view in views]
+    views += to_come
+    if lost := blind(views, members):
+        return f"{', '.join(place.node for place in lost)} have no live successor"
+    kept = principals(views, members)
+    if len(kept) <= successors_max:
+        return f"only {len(kept)} members are overlooked by none; {successors_max + 1} are needed"
+    return ""
+
+
+def out_of_shape(views: Iterable[View], successors_max: int) -> str:
+    """What is not yet as it will be when all is quiet: every list the members that follow."""
+    views = sorted(views, key=lambda view: view.member.id)
+    places = [view.member for view in views]
+    for index, view in enumerate(views):
+        following = (places[index + 1 :] + places[:index])[:successors_max]
+        if view.successors != tuple(following):
+            listed = ", ".join(place.node for place in view.successors)
+            return f"{view.member.node} lists {listed or 'nobody'}"
+    return ""

@@ -1,0 +1,119 @@
+"""A lookup as its asker sees it: whom to ask next, whom to avoid, who owns the key at last.
+
+It is iterative, as in the simulations of the Chord paper: the asker goes from node to node, so a
+dead one costs it a time-out and never the lookup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oncecast.dht.events import AVOID_MAX
+from oncecast.dht.member import Member
+from oncecast.dht.ring import Key, Place
+from oncecast.kernel.protocol import NodeId
+
+STEPS_MAX = 600  # more than an id has bits: the ring has changed under us, and we begin anew
+
+
+class Root:
+    """Purpose: tell the layer above who owns the key."""
+
+
+class Joining:
+    """Purpose: find the one that our position comes after."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+
+
+class Reuniting:
+    """Purpose: see whether a node that was gone knows another ring than ours."""
+
+    def __init__(self, member: Member, node: NodeId) -> None:
+        self.member, self.node = member, node
+
+
+class Fixing:
+    """Purpose: renew a finger."""
+
+    def __init__(self, member: Member, index: int) -> None:
+        self.member, self.index = member, index
+
+
+Purpose = Root | Joining | Reuniting | Fixing
+
+
+class Lookup:
+    __slots__ = (
+        "asked",
+        "avoid",
+        "before",
+        "contacts",
+        "contacts_left",
+        "hops",
+        "key",
+        "number",
+        "owners",
+        "pool",
+        "purpose",
+        "steps",
+        "timeouts",
+        "unavoided",
+    )
+
+    def __init__(
+        self, number: int, key: Key, purpose: Purpose, contacts: tuple[NodeId, ...]
+    ) -> None:
+        self.number, self.key, self.purpose = number, key, purpose
+        self.contacts = contacts  # whom to ask first; their places on the ring are unknown
+        self.contacts_left = list(contacts)
+        self.pool: dict[Key, Place] = {}  # known, and not asked yet
+        self.asked: dict[Key, None] = {}
+        self.avoid: dict[NodeId, None] = {}  # they did not answer
+        self.unavoided = True  # nobody has been avoided since the last beginning
+        self.before: Place | None = None  # the one before the key, once it is found,
+        self.owners: list[Place] = []  # and who comes after it
+        self.hops = self.timeouts = self.steps = 0
+
+    def begin_again(self, *, forgive: bool) -> None:
+        self.contacts_left = list(self.contacts)
+        self.pool.clear()
+        self.asked.clear()
+        self.before, self.owners = None, []
+        self.steps = 0
+        self.unavoided = True
+        if forgive:
+            self.avoid.clear()
+
+    def learn(self, places: Iterable[Place]) -> None:
+        for place in places:
+            if place.id != self.key and place.id not in self.asked:
+                self.pool[place.id] = place
+
+    def next(self) -> Place | None:
+        """Of those not asked yet the nearest before the key."""
+        key = self.key
+        while self.pool:
+            place = self.pool.pop(max(self.pool, key=lambda id: (id < key, id)))
+            if place.node not in self.avoid:
+                self.asked[place.id] = None
+                return place
+        return None
+
+    def found_before(self, before: Place, successors: Iterable[Place]) -> None:
+        self.before = before
+        self.owners = list(successors) or [before]
+
+    def owner(self) -> Place | None:
+        """The first after the key that may be alive."""
+        while self.owners and self.owners[0].node in self.avoid:
+            del self.owners[0]
+        return self.owners[0] if self.owners else None
+
+    def silent(self, node: NodeId) -> None:
+        self.timeouts += 1
+        self.unavoided = False
+        self.avoid[node] = None
+        if len(self.avoid) > AVOID_MAX:
+            del self.avoid[next(iter(self.avoid))]

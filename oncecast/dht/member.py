@@ -1,0 +1,178 @@
+"""One position on the ring: who comes after it, who before, and short cuts across.
+
+The rules that change it are Zave's ("Reasoning about Identifier Spaces: How to Make Chord Correct",
+arXiv 1610.01140), which mend those of 2001. They read other members; Chord does that for them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Iterator
+
+from oncecast.dht.ring import BITS, Key, Place, between, finger_start, up_to
+from oncecast.kernel.protocol import NodeId
+
+
+class Member:
+    """`successors` is empty for a member alone on its ring."""
+
+    __slots__ = (
+        "_ids",
+        "_known",
+        "busy",
+        "candidate",
+        "fingers",
+        "joined",
+        "next_finger",
+        "notified",
+        "place",
+        "predecessor",
+        "settled",
+        "successors",
+        "successors_max",
+    )
+
+    def __init__(self, place: Place, successors_max: int) -> None:
+        self.place, self.successors_max = place, successors_max
+        self.joined = False
+        self.settled = False  # its successor knows of it; it owns nothing before that
+        self.successors: tuple[Place, ...] = ()
+        self.predecessor: Place | None = None
+        self.fingers: dict[int, Place] = {}
+        self.next_finger = BITS - 1
+        self.busy = False  # one operation at a time
+        self.notified: Place | None = None  # who notified us meanwhile
+        self.candidate: Place | None = None  # a nearer successor than ours, by hearsay
+        self._known: list[Place] | None = None  # all of them by id, until something changes
+        self._ids: list[Key] = []
+
+    # -- the rules --
+
+    def join(self, before: Place, successors: Iterable[Place]) -> None:
+        """Become a member right after `before`, with its whole list."""
+        me = self.place.id
+        self.joined = True
+        self.predecessor = before
+        self._set([place for place in successors if place.id != me] or [before])
+
+    def follow(self, head: Place, successors: Iterable[Place]) -> None:
+        """Replace the list by `head` and its list: never merge them."""
+        self._set([head, *successors])
+
+    def _set(self, successors: list[Place]) -> None:
+        kept: list[Place] = []
+        last, me = self.place.id, self.place.id
+        for place in successors[: self.successors_max]:
+            if not between(last, place.id, me):
+                break  # once round: the ring is smaller than the list
+            kept.append(place)
+            last = place.id
+        self.successors = tuple(kept)
+        self._known = None
+
+    def drop(self, node: NodeId) -> bool:
+        """A node is dead: no successor and no finger of ours. Whether it was the head."""
+        was_head = bool(self.successors) and self.successors[0].node == node
+        self.successors = tuple(place for place in self.successors if place.node != node)
+        for index in [index for index, finger in self.fingers.items() if finger.node == node]:
+            del self.fingers[index]
+        if self.candidate is not None and self.candidate.node == node:
+            self.candidate = None
+        self._known = None
+        return was_head
+
+    def nearer(self, place: Place | None) -> bool:
+        """Whether it lies between us and the head of our list."""
+        if place is None:
+            return False
+        head = self.successors[0].id if self.successors else self.place.id
+        return between(self.place.id, place.id, head)
+
+    def precedes_better(self, new: Place) -> bool:
+        """Whether it lies between our predecessor and us."""
+        before = self.predecessor
+        return before is None or between(before.id, new.id, self.place.id)
+
+    # -- who owns what --
+
+    def owns(self, key: Key, via: Key | None = None) -> bool:
+        """`via` is believed to come right before us where we know nobody who does."""
+        if not self.settled:
+            return False
+        me = self.place.id
+        if self.predecessor is not None:
+            return up_to(self.predecessor.id, key, me)
+        return not self.successors or (via is not None and up_to(via, key, me))
+
+    def is_before(self, key: Key) -> bool:
+        """Whether the key lies between us and our successor."""
+        return not self.successors or up_to(self.place.id, key, self.successors[0].id)
+
+    # -- the way to a key --
+
+    def preceding(self, key: Key, most: int, avoid: Container[NodeId] = ()) -> tuple[Place, ...]:
+        """Of those known the nearest before `key`; the nearest first."""
+        found: list[Place] = []
+        for place in self._back_from(key):
+            if place.node not in avoid:
+                found.append(place)
+                if len(found) == most:
+                    break
+        return tuple(found)
+
+    def listed_owner(self, key: Key) -> tuple[Place, Place] | None:
+        """If the key lies within our list: who owns it, and who comes before that."""
+        before = self.place
+        for place in self.successors:
+            if up_to(before.id, key, place.id):
+                return before, place
+            before = place
+        return None
+
+    def _back_from(self, key: Key) -> Iterator[Place]:
+        known = self.known()
+        me = self.place.id
+        start = bisect_left(self._ids, key) - 1
+        for index in range(start, start - len(known), -1):
+            place = known[index]  # below 0 it goes round, as the ring does
+            if not between(me, place.id, key):
+                return
+            yield place
+
+    def known(self) -> list[Place]:
+        if self._known is None:
+            by_id = {place.id: place for place in self.fingers.values()}
+            by_id.update((place.id, place) for place in self.successors)
+            by_id.pop(self.place.id, None)
+            self._ids = sorted(by_id)
+            self._known = [by_id[id] for id in self._ids]
+        return self._known
+
+    # -- fingers: they make lookups fast and never matter for anything else --
+
+    def finger_to_fix(self) -> int | None:
+        """The next in turn, from the farthest to the last one that is not our successor."""
+        if not self.successors:
+            self.fingers.clear()
+            self._known = None
+            return None
+        index = self.next_finger
+        if self._within_head(index):
+            for lower in [lower for lower in self.fingers if lower <= index]:
+                del self.fingers[lower]
+            self._known = None
+            index = BITS - 1
+            if self._within_head(index):
+                return None
+        self.next_finger = index - 1 if index else BITS - 1
+        return index
+
+    def _within_head(self, index: int) -> bool:
+        return up_to(self.place.id, finger_start(self.place.id, index), self.successors[0].id)
+
+    def set_finger(self, index: int, place: Place) -> None:
+        if place.id == self.place.id:
+            self.fingers.pop(index, None)
+        else:
+            self.fingers[index] = place
+        self._known = None

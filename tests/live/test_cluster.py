@@ -1,4 +1,4 @@
-"""REP-1 to REP-5 as a user sees them: real processes that join, die, stall and lose their disks."""
+"""REP-1 to REP-5 as a user sees them: real processes that join, are governed, die and stall."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ import pytest
 from oncecast import blocking
 from oncecast.cli import exits
 from oncecast.cli.main import main
-from oncecast.client.starts import EARLIEST
 from tests.live.conftest import Command
-from tests.live.replicas import PATIENCE, Replica, Replicas, replicas, until
+from tests.live.replicas import PATIENCE, Replicas, replicas, until
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -175,69 +174,6 @@ def test_nothing_is_lost_doubled_or_disordered_while_nodes_die_and_stall(
     assert (process.returncode, report["deliveries"] + report["forgone"]) == (exits.OK, 6000)
     assert (report["lost"], report["duplicated"], report["out_of_order"]) == (0, 0, 0)
     group.settled()
-
-
-# Disks
-
-
-def fill(group: Replicas, topic: str, count: int) -> list[bytes]:
-    values = [b"%d of %s " % (number, topic.encode()) * 20 for number in range(count)]
-    with blocking.connect(group.server) as client:
-        client.create_topic(topic)
-        client.subscribe(topic, "all", start=EARLIEST).close()
-        client.put_many(topic, values)
-    return values
-
-
-def read_at(replica: Replica, topic: str, count: int) -> list[bytes]:
-    """As this one has it: it is made to lead."""
-    with blocking.connect(replica.address) as client:
-        client.transfer_leader(replica.address)
-        with client.read(topic, "all", auto_ack=False) as reading:
-            got: list[bytes] = []
-            while len(got) < count:
-                got += [message.value for message in reading.get_many(count, PATIENCE)]
-    return got
-
-
-def test_a_backup_with_an_empty_disk_joins_anew_and_gets_all(group: Replicas) -> None:
-    """REP-2, REP-4"""
-    values = fill(group, "wiped", 300)
-    wiped = group.backup()
-    before = wiped.look()
-    wiped.end(signal.SIGKILL)
-    wiped.wipe()
-    group.restart(wiped)
-    after = wiped.look()
-    assert before is not None
-    assert after is not None
-    lives = [[m.life for m in view.members if m.node == view.node] for view in (before, after)]
-    assert lives[0] != lives[1]
-    assert read_at(wiped, "wiped", 300) == values
-
-
-def test_a_flipped_bit_is_found_and_refilled_from_the_others(group: Replicas) -> None:
-    """SVC-10, REP-2"""
-    values = fill(group, "flipped", 300)
-    victim = group.backup()
-    assert victim.end(signal.SIGTERM) == 0
-    flip(victim.data, values[150])
-    group.restart(victim)
-    assert victim.has_said("damaged data=")
-    until("it says that it is whole", lambda: victim.has_said("refilled") or None)
-    assert read_at(victim, "flipped", 300) == values
-
-
-def flip(data: Path, value: bytes) -> None:
-    """One bit of the record that holds this value."""
-    for log in sorted(data.glob("*.log")):
-        content = bytearray(log.read_bytes())
-        at = content.find(value)
-        if at >= 0:
-            content[at + len(value) // 2] ^= 1
-            log.write_bytes(content)
-            return
-    raise AssertionError("nowhere in the log")
 
 
 # Too few

@@ -1,0 +1,183 @@
+"""REP-2, SVC-10: replicas whose disks have lost something, from a bit to everything."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from oncecast import blocking
+from oncecast.client.starts import EARLIEST
+from oncecast.node.directory import MEMBERS, recall
+from tests.live.replicas import PATIENCE, Replica, Replicas, replicas, until
+
+pytestmark = pytest.mark.xdist_group("damage")
+
+COUNT = 60
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+    with replicas(tmp_path_factory.mktemp("group"), 3) as made:
+        yield made
+
+
+@pytest.fixture
+def values(request: pytest.FixtureRequest, group: Replicas) -> list[bytes]:
+    """What stands in the topic of this test, each in a record of its own."""
+    topic = request.node.name
+    made = [b"%d of %s " % (number, topic.encode()) * 9 for number in range(COUNT)]
+    with blocking.connect(group.server) as client:
+        client.create_topic(topic)
+        client.subscribe(topic, "all", start=EARLIEST).close()
+        for value in made:
+            client.put(topic, value)
+    return made
+
+
+@pytest.fixture
+def read(request: pytest.FixtureRequest) -> Callable[[Replica], list[bytes]]:
+    """All that the topic of this test has, as one replica has it: it is made to lead."""
+
+    def at(replica: Replica) -> list[bytes]:
+        got: list[bytes] = []
+        with blocking.connect(replica.address) as client:
+            client.transfer_leader(replica.address)
+            with client.read(request.node.name, "all", auto_ack=False) as reading:
+                while len(got) < COUNT:
+                    got += [message.value for message in reading.get_many(COUNT, PATIENCE)]
+        return got
+
+    return at
+
+
+def flip(data: Path, value: bytes) -> None:
+    """One bit of the record that holds this value."""
+    for log in sorted(data.glob("*.log")):
+        content = bytearray(log.read_bytes())
+        at = content.find(value)
+        if at >= 0:
+            content[at + len(value) // 2] ^= 1
+            log.write_bytes(content)
+            return
+    raise AssertionError("nowhere in the log")
+
+
+def is_whole(replica: Replica) -> bool | None:
+    """Whether it has said so, since it said what it has lost."""
+    return "refilled" in replica.log.read_text().rpartition("damaged data=")[2] or None
+
+
+# A bit
+
+
+def test_a_flipped_bit_is_found_and_refilled_from_the_others(
+    group: Replicas, values: list[bytes], read: Callable[[Replica], list[bytes]]
+) -> None:
+    victim = group.backup()
+    assert victim.end(signal.SIGTERM) == 0
+    flip(victim.data, values[30])
+    group.restart(victim)
+    assert victim.has_said("damaged data=")
+    until("it says that it is whole", lambda: is_whole(victim))
+    assert read(victim) == values
+
+
+# A directory
+
+
+def test_a_directory_that_cannot_be_healed_is_set_aside_and_the_node_joins_anew(
+    group: Replicas, values: list[bytes], read: Callable[[Replica], list[bytes]]
+) -> None:
+    """REP-4: its first record said who it is. Nothing of it is deleted."""
+    victim = group.backup()
+    assert victim.end(signal.SIGTERM) == 0
+    flip(victim.data, victim.address.encode())
+    before = {each.name: each.read_bytes() for each in victim.data.glob("*.log")}
+    group.restart(victim)
+    assert victim.has_said(f"set_aside data={victim.data} .*joins=")
+    (aside,) = victim.data.parent.glob(f"{victim.data.name}.damaged-*")
+    assert {each.name: each.read_bytes() for each in aside.glob("*.log")} == before
+    assert read(victim) == values
+
+
+def test_an_empty_disk_is_another_life_that_gets_all(
+    group: Replicas, values: list[bytes], read: Callable[[Replica], list[bytes]]
+) -> None:
+    """REP-4"""
+    victim = group.backup()
+    before = life(victim)
+    victim.end(signal.SIGKILL)
+    victim.wipe()
+    group.restart(victim)
+    assert life(victim) != before
+    assert read(victim) == values
+
+
+def life(replica: Replica) -> int:
+    view = replica.look()
+    assert view is not None
+    return next(each.life for each in view.members if each.node == view.node)
+
+
+# What a node notes of its group
+
+
+@pytest.mark.parametrize("noted", ["", "{", '{"me":"127.0.0.1:1","members":["127.0.0.1:1"]}'])
+def test_a_log_knows_its_group_whatever_became_of_the_note(group: Replicas, noted: str) -> None:
+    """The note is lost, damaged, or of another group; and nobody says whom to join."""
+    victim = group.backup()
+    assert victim.end(signal.SIGTERM) == 0
+    (victim.data / MEMBERS).unlink()
+    if noted:
+        (victim.data / MEMBERS).write_text(noted)
+    victim.start()
+    group.settled()
+    assert set(group.addresses) == members_noted(victim)
+
+
+def test_a_node_that_has_nothing_but_the_note_joins_its_group_and_founds_none(
+    group: Replicas,
+) -> None:
+    """REP-4: nobody says whom to join."""
+    victim = group.backup()
+    victim.end(signal.SIGKILL)
+    for each in victim.data.iterdir():
+        if each.name != MEMBERS:
+            each.unlink()
+    victim.start()
+    group.settled()
+    assert set(group.addresses) == members_noted(victim)
+
+
+def members_noted(replica: Replica) -> set[str]:
+    noted = recall(str(replica.data))
+    assert noted is not None
+    assert noted.me == replica.address
+    return set(noted.members)
+
+
+# Too much
+
+
+def test_a_record_that_all_three_have_lost_is_named_and_not_guessed(
+    group: Replicas, values: list[bytes]
+) -> None:
+    """SVC-10: no state stands for it, so none of them can go on. It is the last of these tests."""
+    group.settled()
+    for replica in group.all:
+        assert replica.end(signal.SIGTERM) == 0
+        flip(replica.data, values[30])
+    for replica in group.all:
+        replica.start(*group.addresses)
+    named = r"records \d+ to \d+ of its log cannot be read, and no other replica can read slot \d+"
+    until("two of them end and say why", lambda: two_have_said(group, named))
+
+
+def two_have_said(group: Replicas, named: str) -> bool | None:
+    """The third waits for them: it cannot know that they have not got it."""
+    ended = [each for each in group.all if each.process and each.process.poll() is not None]
+    assert all(each.has_said(named) for each in ended if each.process and each.process.returncode)
+    return len(ended) >= 2 or None

@@ -116,7 +116,9 @@ class Stack:
 
     __slots__ = (
         "_alarms",
+        "_observers",
         "_receiver",
+        "_server",
         "clock",
         "effects",
         "ignored",
@@ -128,7 +130,8 @@ class Stack:
     def __init__(self, protocols: Iterable[Protocol]) -> None:
         self.protocols = list(protocols)
         self.wiring = Wiring.of(tuple(type(protocol) for protocol in self.protocols))
-        self._receiver = self.wiring.receiver
+        self._receiver, self._server = self.wiring.receiver, self.wiring.server
+        self._observers = self.wiring.observers
         self.records = Tally()
         self.ignored = 0  # messages that no protocol here knows
         self._alarms: dict[Value, Alarm] = {}
@@ -234,20 +237,26 @@ class Stack:
     def _run(self, now: float) -> list[Output]:
         """Carry effects between the layers until only those for the driver are left."""
         outputs: list[Output] = []
+        protocols = self.protocols
         for effect in self.effects:  # it grows while we go: what a layer does comes after its cause
             # No `match` and no isinstance: where the type is another, they are slow for structs.
             if type(effect) is Send:
                 outputs.append(effect)
             elif type(effect) is Emit:
-                observers = self.wiring.observers.get(type(effect.event))
+                observers = self._observers.get(type(effect.event))
                 if observers is None:
                     outputs.append(effect)
                     continue
                 for layer in observers:
-                    protocol = self._enter(layer, effect.after)
+                    protocol = protocols[layer]
+                    # Who hears of something not yet on disk must not speak of it too early.
+                    if effect.after > protocol.after:
+                        protocol.after = effect.after
                     protocol.observe(effect.event)
             elif type(effect) is Ask:
-                protocol = self._enter(self.wiring.server[type(effect.request)], effect.after)
+                protocol = protocols[self._server[type(effect.request)]]
+                if effect.after > protocol.after:
+                    protocol.after = effect.after
                 protocol.request(effect.request)
             elif type(effect) is Later:
                 if wake := self.arm(now + effect.delay, effect.timer):
@@ -276,13 +285,6 @@ class Stack:
 
     def _watches(self, peer: NodeId) -> bool:
         return any(peer in protocol.watched for protocol in self.protocols)
-
-    def _enter(self, layer: int, after: int) -> Protocol:
-        """A layer that hears of something not yet on disk must not speak of it too early."""
-        protocol = self.protocols[layer]
-        if after > protocol.after:
-            protocol.after = after
-        return protocol
 
 
 def members(union: Any) -> tuple[type[Value], ...]:

@@ -119,7 +119,7 @@ class Core(Protocol):
         return tuple(self.config.nodes()) or self.contacts
 
     def others(self) -> list[NodeId]:
-        return [node for node in self.config.nodes() if node != self.me]
+        return [node for node, _ in self.memberships.last.members if node != self.me]
 
     # -- an earlier life --
 

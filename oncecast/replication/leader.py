@@ -230,15 +230,14 @@ class Leader(Supplier):
         room = min(options.accept_bytes, options.window_bytes - reign.flying_bytes)
         slot = reign.next
         while room > 0 and len(reign.flying) + len(items) < options.window_slots:
-            if not promises.cover(slot, config):
+            begun = slot <= promises.horizon
+            if not (begun or reign.queue) or not promises.cover(slot, config):
                 break
-            if slot <= promises.horizon:
+            if begun:
                 items.append(promises.value(slot))
-            elif reign.queue:
+            else:
                 self.tokens[slot], item = reign.queue.popleft()
                 items.append(item)
-            else:
-                break
             if items[-1].kind == CONFIG:
                 break
             room -= len(items[-1].data)
@@ -365,11 +364,11 @@ class Leader(Supplier):
         reign = self.reign
         if reign is None or not reign.elected:
             return 0.0
-        changing = (reign.changing[1],) if reign.changing is not None else ()
-        return min(self._lease(reign, config) for config in (self.config, *changing))
+        ends = self._lease(reign, self.config)
+        return ends if reign.changing is None else min(ends, self._lease(reign, reign.changing[1]))
 
     def _lease(self, reign: Reign, config: Config) -> float:
-        if [member.node for member in config.members] == [self.me]:
+        if len(config.members) == 1 and config.members[0].node == self.me:
             return FOR_EVER
         stamps = sorted(reign.stamps.get(member, reign.since) for member in config.members)
         stamp = stamps[len(stamps) - config.majority]

@@ -69,10 +69,7 @@ class Memberships:
     def __init__(self) -> None:
         self._slots = [0]  # where each was decided: it is in force behind that
         self._configs = [NOBODY]
-
-    @property
-    def last(self) -> Config:
-        return self._configs[-1]
+        self.last = NOBODY
 
     def of(self, slot: int) -> Config:
         """Who votes on this slot."""
@@ -81,10 +78,12 @@ class Memberships:
     def decided(self, slot: int, config: Config) -> None:
         self._slots.append(slot)
         self._configs.append(config)
+        self.last = config
 
     def start(self, slot: int, config: Config) -> None:
         """Of what lies before `slot` nothing will be asked any more."""
         self._slots, self._configs = [slot], [config]
+        self.last = config
 
     def forget(self, slot: int) -> None:
         """Only slots behind this one will be asked for."""

@@ -206,19 +206,20 @@ class Gateway(Protocol):
         return None if part is None else Staged(already=True)
 
     def observe(self, event: Executed | Changed | LeaderChanged | Mended) -> None:
-        if isinstance(event, Changed):
+        if isinstance(event, Executed):
+            self._answer(event)
+        elif isinstance(event, Changed):
             if event.topic in self.flows:
                 self._changed[event.topic] = None
                 self._pump_soon()
-            return
-        if isinstance(event, LeaderChanged):
+        elif isinstance(event, LeaderChanged):
             self._lead(event.leader)
-            return
-        if isinstance(event, Mended):
+        else:
             self._ready.update(dict.fromkeys(self._unreadable))
             self._unreadable.clear()
             self._pump_soon()
-            return
+
+    def _answer(self, event: Executed) -> None:
         client, id, size = self._calls.pop(event.token)
         guest = self._guests.get(client)
         # It may be gone, or back in a new life with a call of the same id and another token.

@@ -83,7 +83,8 @@ class Log:
     def room(self) -> int:
         """Bytes that can be appended without asking the disk for more."""
         spare = 0 if self._spare is None else self._spare.allocated
-        return max(0, self._active.room - self._group_bytes) + spare
+        left = self._segments[-1].room - self._group_bytes
+        return spare + left if left > 0 else spare
 
     @property
     def _active(self) -> Segment:

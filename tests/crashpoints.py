@@ -175,7 +175,6 @@ POINTS = [
     Point("node", "received", ASKED_AGAIN,
           before("oncecast.session.gateway:Gateway.receive", hears(is_put))),
     Point("node", "proposed", ASKED_AGAIN,
-          after("oncecast.replication.solo:Solo.request", proposes_put),
           after("oncecast.replication.paxos:Paxos.request", proposes_put)),
     Point("node", "accepted by the only one", ALREADY, after(SYNC, writes_records)),
     Point("node", "chosen, not applied", ALREADY, before(DECIDED, decides(do.Put))),

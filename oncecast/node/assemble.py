@@ -13,7 +13,6 @@ from oncecast.pubsub.machine import LIMITS
 from oncecast.pubsub.service import Service
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.solo import Solo
 from oncecast.session.gateway import Gateway
 from oncecast.session.governing import Governor
 
@@ -27,7 +26,7 @@ class Parts(NamedTuple):
     stack: Stack
     service: Service
     gateway: Gateway
-    governor: Governor | None  # of a replica
+    governor: Governor
 
 
 def assemble(
@@ -38,20 +37,14 @@ def assemble(
     limits: Limits = LIMITS,
     snapshot_bytes: int = 64 << 20,
     window_bytes: int = 8 << 20,
-    options: GroupOptions | None = None,  # without: it serves alone, a group of one
+    options: GroupOptions = GroupOptions(),  # noqa: B008  # frozen
     contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; nobody: it founds one
 ) -> Parts:
-    group: Solo | Paxos
-    if options is None:
-        group = Solo(me, rng)
-    else:
-        group = Paxos(me, rng, options=options, contacts=contacts)
+    group = Paxos(me, rng, options=options, contacts=contacts)
     service = Service(
         me, rng, group=group, epoch_us=epoch_us, limits=limits, snapshot_bytes=snapshot_bytes
     )
     group.learner = service
     gateway = Gateway(me, rng, service=service, version=VERSION, window_bytes=window_bytes)
-    if isinstance(group, Solo):
-        return Parts(Stack([group, service, gateway]), service, gateway, None)
     governor = Governor(me, rng, group=group)
     return Parts(Stack([group, service, gateway, governor]), service, gateway, governor)

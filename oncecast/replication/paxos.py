@@ -108,7 +108,9 @@ class Paxos(Seats):
     def beat(self) -> None:
         super().beat()
         every, reign = self.options.compare_every, self.reign
-        if every and reign is not None and reign.acting and self.now >= self.compared + every:
+        if not every or reign is None or not reign.acting or not self.others():
+            return
+        if self.now >= self.compared + every:
             self.compared = self.now
             reign.queue.append((-1, Item(CHECK, b"")))
             self.proceed()

@@ -14,8 +14,7 @@ from oncecast.pubsub.results import TopicCreated
 from oncecast.pubsub.retention import Policy
 from oncecast.pubsub.service import Changed, Execute, Executed, FlushAcks, Service
 from oncecast.replication.events import Decided, LeaderChanged, Propose
-from oncecast.replication.solo import Solo
-from tests.session.desk import ANN, BOB, Desk, fetch, packed, producing, put, reading, values
+from tests.session.desk import ANN, BOB, Alone, Desk, fetch, packed, producing, put, reading, values
 
 ME = NodeId("node")
 encode = msgspec.msgpack.encode
@@ -23,7 +22,7 @@ encode = msgspec.msgpack.encode
 
 def bare() -> Service:
     rng = Random(0)
-    service = Service(ME, rng, group=Solo(ME, rng), epoch_us=7)
+    service = Service(ME, rng, group=Alone(), epoch_us=7)
     service.observe(LeaderChanged(ME))
     return service
 
@@ -104,7 +103,7 @@ def test_a_restart_leads_to_the_same_state_from_log_and_snapshot() -> None:
             before = desk.service.machine.checksum()
             desk.restart()
             assert desk.service.machine.checksum() == before
-    assert any(name.startswith("solo-") for name in desk.disk.names()), "a snapshot was taken"
+    assert any(name.startswith("paxos-") for name in desk.disk.names()), "a snapshot was taken"
 
 
 def read_all(desk: Desk, epoch: int, offset: int, end: int) -> None:

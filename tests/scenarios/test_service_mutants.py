@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from oncecast.kernel.protocol import NodeId
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.delivery import Flow
 from oncecast.pubsub.producer import Producer
@@ -14,8 +13,10 @@ from oncecast.pubsub.service import Service
 from oncecast.pubsub.subscription import Subscription
 from oncecast.pubsub.topic import Topic
 from oncecast.pubsub.upkeep import Upkeep
-from oncecast.replication.events import Compact, Decided
-from oncecast.replication.solo import Checkpoint, Entry, Solo, Stored
+from oncecast.replication.ballot import Ballot
+from oncecast.replication.events import Compact
+from oncecast.replication.messages import Stored
+from oncecast.replication.paxos import Paxos
 from oncecast.runtime.simnode import SimulatedNode
 from oncecast.session.gateway import Gateway
 from tests.mutants import Mutant, Plant, must_be_noticed
@@ -26,7 +27,8 @@ pytestmark = pytest.mark.mutants
 SEEDS = 40
 MUTANTS: list[Mutant] = []
 
-propose, learn, install = Solo._propose, Service.learn, Service.install
+learn, install = Service.learn, Service.install
+on_disk, on_compact = Paxos.on_disk, Paxos.on_compact
 serve, renew, put, append = Gateway._serve, Flow.renew, Topic.put, Topic.append
 
 
@@ -36,23 +38,11 @@ def mutant(plant: Plant) -> Plant:
 
 
 @mutant
-def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
-    def decided_at_once(self: Solo, token: int, value: bytes) -> None:
-        place = self._records.last + 1
-        self.append(Entry(place, value))
-        self.emit(Decided(place, value, token), after=0)
-
-    patch.setattr(Solo, "_propose", decided_at_once)
-
-
-@mutant
 def vote_does_not_wait_for_the_disk(patch: pytest.MonkeyPatch) -> None:
-    def impatient(self: Solo, token: int, value: bytes) -> None:
-        propose(self, token, value)
-        self._effects.pop()
+    def impatient(self: Paxos) -> None:
         self.send(self.me, Stored(self._records.last), after=0)
 
-    patch.setattr(Solo, "_propose", impatient)
+    patch.setattr(Paxos, "say_stored", impatient)
 
 
 @mutant
@@ -62,30 +52,19 @@ def held_messages_survive_their_life(patch: pytest.MonkeyPatch) -> None:
     def hear_itself(self: SimulatedNode, message: Any, life: int) -> None:
         self.receive(self.me, message)
 
-    def all_that_waits(self: Solo, sender: NodeId, message: Stored) -> None:
-        while self._undecided:
-            self.emit(self._undecided.popleft(), after=0)
+    def all_that_waits(self: Paxos, record: int) -> list[tuple[int, Ballot]]:
+        return on_disk(self, self._records.last)
 
     patch.setattr(SimulatedNode, "hear_itself", hear_itself)
-    patch.setattr(Solo, "receive", all_that_waits)
-
-
-@mutant
-def snapshot_claims_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
-    def compact(self: Solo, request: Compact) -> None:
-        self.snapshot(Checkpoint(request.state, request.place))
-        self.trim(min(request.needed, request.place + 1))
-
-    patch.setattr(Solo, "_compact", compact)
+    patch.setattr(Paxos, "on_disk", all_that_waits)
 
 
 @mutant
 def trim_above_what_is_needed(patch: pytest.MonkeyPatch) -> None:
-    def compact(self: Solo, request: Compact) -> None:
-        self.snapshot(Checkpoint(request.state, request.place), request.place)
-        self.trim(request.place + 1)
+    def compact(self: Paxos, request: Compact) -> None:
+        on_compact(self, Compact(request.place, request.place + 1, request.state))
 
-    patch.setattr(Solo, "_compact", compact)
+    patch.setattr(Paxos, "on_compact", compact)
 
 
 @mutant

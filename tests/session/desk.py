@@ -21,7 +21,8 @@ from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.pubsub import batch
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.service import Service
-from oncecast.replication.solo import Solo
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
 from oncecast.runtime.disk import SimulatedDisk
 from oncecast.runtime.journal import Journal
 from oncecast.session.frames import Answer, Call, Chunk, Delivery, Fetch
@@ -29,6 +30,19 @@ from oncecast.session.gateway import Gateway
 
 ME = NodeId("node")
 ANN, BOB = NodeId("client/ann"), NodeId("client/bob")
+
+
+class Alone:
+    """A group that is not asked to agree on anything, for a service or a gateway by itself."""
+
+    def entry(self, place: int) -> bytes:
+        raise AssertionError(f"nothing stands at {place}")
+
+    def leads(self, now: float) -> bool:
+        return True
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        return (ME,)
 
 
 class Desk:
@@ -46,10 +60,10 @@ class Desk:
         self.waiting = False
         of_service, of_gateway = self._options
         rng = Random(0)
-        solo = Solo(ME, rng)
-        self.service = solo.learner = Service(ME, rng, group=solo, **of_service)
+        group = Paxos(ME, rng, options=GroupOptions())
+        self.service = group.learner = Service(ME, rng, group=group, **of_service)
         self.gateway = Gateway(ME, rng, service=self.service, **of_gateway)
-        self.stack = Stack([solo, self.service, self.gateway])
+        self.stack = Stack([group, self.service, self.gateway])
         self.journal = Journal.open(self.disk, self.stack, segment_bytes=16 * 1024)
         self.sent: list[tuple[NodeId, Value]] = []
         self.watched: dict[NodeId, None] = {}

@@ -14,7 +14,6 @@ from oncecast.pubsub.results import Acked, Already, Appended, Opened, Subscribed
 from oncecast.pubsub.retention import DEFAULT
 from oncecast.pubsub.service import Execute, Executed, Service
 from oncecast.replication.events import LeaderChanged
-from oncecast.replication.solo import Solo
 from oncecast.session.frames import (
     Answer,
     Call,
@@ -25,12 +24,12 @@ from oncecast.session.frames import (
     View,
 )
 from oncecast.session.gateway import Gateway, Pump
-from tests.session.desk import ANN, BOB, ME, Desk, fetch, packed, producing, put, reading
+from tests.session.desk import ANN, BOB, ME, Alone, Desk, fetch, packed, producing, put, reading
 
 
 def bare() -> Gateway:
     rng = Random(0)
-    service = Service(ME, rng, group=Solo(ME, rng))
+    service = Service(ME, rng, group=Alone())
     service.observe(LeaderChanged(ME))
     return Gateway(ME, rng, service=service)
 

@@ -1,0 +1,148 @@
+"""A group of one: nothing is decided before it is on disk, and a restart forgets nothing."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.kernel.protocol import Append, Emit, NodeId, Send, Snapshot, Trim, Value
+from oncecast.kernel.stack import Output, Stack
+from oncecast.replication.events import Compact, Decided, Propose
+from oncecast.replication.messages import Entry, Stored
+from oncecast.replication.paxos import Paxos
+from oncecast.runtime.disk import SimulatedDisk
+from oncecast.runtime.journal import Journal
+from tests.replication.replicas import OPTIONS, Book, hear
+
+ME = NodeId("me")
+
+
+def alone() -> Paxos:
+    group = Paxos(ME, Random(0), options=OPTIONS)
+    group.learner = Book()
+    group.start()
+    group.drain()
+    return group
+
+
+def test_a_proposal_is_appended_and_decided_only_by_a_message_that_waits_for_the_disk() -> None:
+    """SVC-10, REP-3"""
+    group = alone()
+    group.request(Propose(7, b"value"))
+    stored, said = group.drain()
+    assert isinstance(stored, Append)
+    assert isinstance(stored.record, Entry)
+    assert (stored.record.slot, stored.record.data) == (1, b"value")
+    assert said == Send(ME, Stored(stored.number), after=stored.number)
+    assert hear(group, ME, Stored(stored.number)) == [Emit(Decided(1, b"value", 7), after=0)]
+
+
+def test_many_in_flight_are_decided_in_order_and_once() -> None:
+    group = alone()
+    born = group._records.last
+    for token in range(4):
+        group.request(Propose(token, b"%d" % token))
+    group.drain()
+    for place, decided in ((2, (1, 2)), (1, ()), (2, ()), (4, (3, 4))):
+        assert hear(group, ME, Stored(born + place)) == [
+            Emit(Decided(at, b"%d" % (at - 1), at - 1), after=0) for at in decided
+        ]
+
+
+def test_only_the_own_disk_can_say_that_something_is_stored() -> None:
+    group = alone()
+    group.request(Propose(1, b"value"))
+    group.drain()
+    assert hear(group, NodeId("stranger"), Stored(group._records.last)) == []
+
+
+class World:
+    """A group of one on a disk that loses what was not synced."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk(Random(0))
+        self.begin()
+
+    def begin(self) -> None:
+        self.book = Book()
+        self.group = Paxos(ME, Random(0), options=OPTIONS)
+        self.group.learner = self.book
+        self.stack = Stack([self.group])
+        self.journal = Journal.open(self.disk, self.stack, segment_bytes=4096)
+        self._take(self.stack.start(0.0))
+        self.sync()
+
+    def ask(self, request: Value) -> None:
+        self._take(self.stack.request(0.0, request))
+
+    def _take(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            if isinstance(output, Append | Snapshot | Trim):
+                self.journal.take(output)
+            elif isinstance(output, Emit) and isinstance(output.event, Decided):
+                self.book.learn(output.event.place, output.event.value)
+
+    def sync(self) -> None:
+        self.journal.sync()
+        self._take(self.stack.receive(0.0, ME, Stored(self.journal.synced)))
+
+    def propose(self, *values: bytes) -> None:
+        for value in values:
+            self.ask(Propose(1, value))
+
+    def crash(self) -> None:
+        self.disk.crash()
+        self.begin()
+
+
+def test_a_restart_learns_the_state_and_what_came_after_it_decided_or_not() -> None:
+    world = World()
+    world.propose(b"0", b"1", b"2", b"3")
+    world.sync()
+    world.ask(Compact(place=2, needed=1, state=(b"a", b"b")))
+    world.propose(b"4")
+    world.journal.sync()
+    world.propose(b"never synced")
+    world.crash()
+    assert world.book.state == (2, (b"a", b"b"))
+    assert world.book.told == [(3, b"2"), (4, b"3"), (5, b"4")]
+    world.propose(b"next")
+    world.sync()
+    assert world.group.entry(6) == b"next"
+
+
+def test_space_is_given_back_up_to_what_is_needed_and_no_further() -> None:
+    """SVC-9"""
+    world = World()
+    for _ in range(40):
+        world.propose(bytes(1000))
+        world.sync()
+    before = len(world.disk.names())
+    world.ask(Compact(place=40, needed=20, state=()))
+    world.journal.sync()
+    assert len(world.disk.names()) < before
+    assert world.group.entry(20) == bytes(1000)
+    world.crash()
+    assert world.group.entry(20) == bytes(1000)
+    assert (world.book.state, world.book.told) == ((40, ()), [])
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_trim_of_a_later_snapshot_does_not_reach_behind_an_earlier_one(synced: bool) -> None:
+    """A later snapshot may be lost in a crash: what it covers must be there until it is saved."""
+    world = World()
+    world.propose(*[bytes(1000)] * 20)
+    world.sync()
+    world.ask(Compact(place=10, needed=5, state=(b"first",)))
+    flush = world.journal.begin()
+    world.propose(*[bytes(1000)] * 20)
+    world.ask(Compact(place=20, needed=21, state=(b"second",)))
+    flush.run()
+    world.journal.finish(flush)
+    if synced:
+        world.journal.sync()
+    world.crash()
+    place = 20 if synced else 10
+    assert world.book.state == (place, (b"second",) if synced else (b"first",))
+    assert [each for each, _ in world.book.told[:10]] == list(range(place + 1, place + 11))

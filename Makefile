@@ -31,6 +31,7 @@ bench: $(READY) $(PEERS) ## measure the speed on this machine, beside Redis, NAT
 	@mkdir -p build
 	@$(BIN)/python -m bench.cost --json build/cost.json
 	@$(BIN)/python -m bench.peers --json build/peers.json
+	@$(BIN)/python -m bench.group --json build/group.json
 
 check: $(READY) ## format, lint, types, layers, docs
 	@$(BIN)/ruff format --check $(SOURCES)

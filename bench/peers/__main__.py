@@ -1,168 +1,20 @@
 """oncecast beside Redis, NATS and RabbitMQ, in one run; docs/benchmarks.md tells what is compared.
 
-    python -m bench.peers [--only put get] [--peers Redis] [--rounds 5] [--messages 500000]
-
-Each round measures one system after the other. What is not installed is named and left out.
-Progress goes to stderr, the table to stdout, all figures to the file of --json.
+python -m bench.peers [--only put get] [--peers Redis] [--rounds 5] [--messages 500000]
 """
 
 from __future__ import annotations
 
-import argparse
-import gc
-import json
-import os
-import platform
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
-from statistics import median
-from time import perf_counter
-from typing import Any
 
-from bench.peers.measures import MEASURES, Measure
+from bench.peers.comparing import compare
+from bench.peers.measures import MEASURES
 from bench.peers.nats_jetstream import Nats
 from bench.peers.ours import Oncecast
-from bench.peers.peer import Failed, Peer, mind_signals, say
 from bench.peers.rabbitmq import RabbitMQ
 from bench.peers.redis_streams import Redis
-from bench.peers.results import Figures, table
-from oncecast.runtime.network import run
 
-PEERS: tuple[type[Peer], ...] = (Oncecast, Redis, Nats, RabbitMQ)
-WARM_UP = 0.2  # of the messages, before the first round
-
-
-def present(wanted: Sequence[type[Peer]]) -> tuple[list[Peer], dict[str, str]]:
-    """The systems that this machine has, and what is missing of the others."""
-    found: list[Peer] = []
-    missing = {}
-    for kind in wanted:
-        lack = kind.missing()
-        if lack:
-            missing[kind.name] = " and ".join(lack)
-            say(f"{kind.name} is left out: {missing[kind.name]} is missing")
-        else:
-            found.append(kind())
-    return found, missing
-
-
-@contextmanager
-def running(peers: Sequence[Peer], root: Path) -> Iterator[None]:
-    try:
-        for peer in peers:
-            say(f"starting {peer.name}")
-            directory = root / peer.name
-            directory.mkdir()
-            peer.start(directory)
-        yield
-    finally:
-        for peer in peers:
-            peer.stop()
-
-
-def figures_of(measure: Measure, peers: Sequence[Peer], messages: int, rounds: int) -> Figures:
-    """Round after round, each of them one system after the other."""
-    found = Figures(measure, {peer.name: [] for peer in peers})
-    for number in range(rounds + 1):
-        total = messages if number else int(messages * WARM_UP)
-        slices: dict[str, list[float]] = {peer.name: [] for peer in peers}
-        for _ in range(measure.slices):
-            for peer in peers:
-                values = [bytes(measure.size)] * measure.count(total, peer.share)
-                gc.collect()
-                slices[peer.name].append(run(measure.of(peer, values)))
-        label = f"round {number} of {rounds}" if number else "warm-up"
-        figures = {name: median(each) for name, each in slices.items()}
-        told = ", ".join(f"{name} {figure:,.0f}" for name, figure in figures.items())
-        say(f"{measure.title}, {label}, {measure.unit}: {told}")
-        if number:
-            for name, figure in figures.items():
-                found.rounds[name].append(figure)
-    return found
-
-
-def machine(directory: Path) -> dict[str, Any]:
-    models = [
-        line.split(":")[1].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cpu": models[0] if models else platform.processor(),
-        "cores": os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "load average": os.getloadavg()[0],
-        "fdatasync of 4 KiB, us": round(sync_time(directory) * 1e6),
-    }
-
-
-def sync_time(directory: Path) -> float:
-    times = []
-    with tempfile.TemporaryFile(dir=directory) as file:
-        for _ in range(200):
-            file.write(bytes(4096))
-            file.flush()
-            began = perf_counter()
-            os.fdatasync(file.fileno())
-            times.append(perf_counter() - began)
-    return median(times)
-
-
-def measured(arguments: argparse.Namespace, root: Path) -> dict[str, Any]:
-    wanted = [kind for kind in PEERS if not arguments.peers or kind.name in arguments.peers]
-    peers, missing = present([kind for kind in PEERS if kind is Oncecast or kind in wanted])
-    about = machine(root)
-    with running(peers, root):
-        systems = {each.name: {"version": each.version(), "told": each.told} for each in peers}
-        all_figures = [
-            figures_of(each, peers, arguments.messages, arguments.rounds)
-            for each in MEASURES
-            if not arguments.only or each.key in arguments.only
-        ]
-    print(", ".join(f"{key}: {value}" for key, value in about.items()))
-    for name, each in systems.items():
-        print(f"{name} {each['version']}: {each['told']}")
-    for name, lack in missing.items():
-        print(f"{name} was left out: {lack} is missing")
-    print(table(all_figures))
-    results = {each.measure.key: each.as_json() for each in all_figures}
-    return {"machine": about, "systems": systems, "missing": missing, "results": results}
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="bench.peers", description=(__doc__ or "").splitlines()[0]
-    )
-    keys, names = [each.key for each in MEASURES], [kind.name for kind in PEERS[1:]]
-    parser.add_argument("--only", nargs="+", choices=keys, help="what to measure")
-    parser.add_argument("--peers", nargs="+", choices=names, help="whom to measure beside us")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--messages", type=int, default=500_000, help="of a round of the fastest")
-    parser.add_argument("--directory", type=Path, help="on the disk to be measured")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
-    arguments = parser.parse_args()
-    mind_signals()
-    try:
-        with tempfile.TemporaryDirectory(
-            prefix="oncecast-bench-", dir=arguments.directory, ignore_cleanup_errors=True
-        ) as root:
-            found = measured(arguments, Path(root))
-    except Failed as failure:
-        say(str(failure))
-        return 1
-    except KeyboardInterrupt:
-        say("interrupted: all servers are ended and their files removed")
-        return 130
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=2) + "\n")
-    return 0
-
+PEERS = (Oncecast, Redis, Nats, RabbitMQ)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(compare("bench.peers", __doc__ or "", PEERS, MEASURES))

@@ -22,6 +22,7 @@ class Nats(Peer):
         "the very last with a reply; put to get: a push consumer; 256 publishers: publish"
     )
     share = 0.01
+    replicas = 1
     modules = ("nats",)
     programs = ("nats-server",)
 
@@ -113,7 +114,7 @@ class Nats(Peer):
     async def stream(self, stream: Any) -> AsyncIterator[str]:
         """A new stream of one subject, both of the name it gives."""
         name = self.new_name()
-        await stream.add_stream(name=name, subjects=[name])
+        await stream.add_stream(name=name, subjects=[name], num_replicas=self.replicas)
         yield name
         await stream.delete_stream(name)
 

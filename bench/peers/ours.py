@@ -23,9 +23,12 @@ class Oncecast(Peer):
     def start(self, directory: Path) -> None:
         port = free_port()
         self.address = f"127.0.0.1:{port}"
-        command = [sys.executable, "-m", "oncecast", "serve", "--listen", self.address]
-        server = self.run([*command, "--data", directory / "data"], directory / "log")
+        server = self.run(self.command(self.address, directory / "data"), directory / "log")
         server.wait_until(lambda: answers(port))
+
+    def command(self, address: str, data: Path) -> list[str | Path]:
+        program = [sys.executable, "-m", "oncecast", "serve"]
+        return [*program, "--listen", address, "--data", data]
 
     def version(self) -> str:
         return oncecast.__version__

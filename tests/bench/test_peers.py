@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from bench.peers.__main__ import figures_of, present, running
+from bench.group.__main__ import MEASURES as GROUP_MEASURES
+from bench.group.__main__ import PEERS as GROUP_PEERS
+from bench.peers.comparing import figures_of, present, running
 from bench.peers.measures import MEASURES, Measure
 from bench.peers.peer import Failed, Peer, Server
 from bench.peers.results import Figures, Spread, spread, table
@@ -229,3 +231,11 @@ def test_page_names_every_measure() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     for each in MEASURES:
         assert f"`{each.key}`" in page
+
+
+def test_group_is_measured_beside_one_node_with_the_targets_that_it_has() -> None:
+    ours, one, nats = GROUP_PEERS
+    assert (ours.name, one.name, nats.name) == ("oncecast", "one node", "NATS R3")
+    targets = {each.key: (each.less_is_better, each.targets) for each in GROUP_MEASURES}
+    assert targets["put"] == (False, {"one node": 0.5})
+    assert targets["latency"] == (True, {"one node": 2.0})

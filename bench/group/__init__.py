@@ -1,0 +1,1 @@
+"""Three nodes beside one, and beside three of NATS; see docs/benchmarks.md."""

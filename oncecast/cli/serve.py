@@ -34,8 +34,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def run(arguments: argparse.Namespace) -> int:
     from oncecast.node.config import TABLE, BadSetting, load
+    from oncecast.node.following import NotAllowed
     from oncecast.node.logs import log_to_stderr
-    from oncecast.node.server import NotAllowed, Server
+    from oncecast.node.server import Server
     from oncecast.replication.events import Diverged
     from oncecast.runtime.errors import BadAddress, NetworkError, TlsUnusable
     from oncecast.runtime.network import run as run_loop

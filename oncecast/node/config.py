@@ -52,7 +52,7 @@ class Settings:
     log_format: str = setting("text", "text or one JSON object a line", choices=FORMATS)
 
     connections_max: int = setting(800, "clients at once; keep it below the limit of open files")
-    batch_bytes_max: int = setting(64 << 20, "of one batch; fixed when the data directory is new")
+    batch_bytes_max: int = setting(64 << 20, "of one batch; the same on all nodes of a group")
     window_bytes: int = setting(8 << 20, "under way to one client that has not said it has them")
     snapshot_bytes: int = setting(64 << 20, "of log between snapshots; a start replays as much")
     unsynced_bytes_max: int = setting(64 << 20, "waiting for the disk; beyond, nothing is read")

@@ -16,29 +16,28 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.node.assemble import VERSION, assemble
 from oncecast.node.config import BadSetting, Settings, addresses
 from oncecast.node.directory import Members, note, open_directory, recall, set_aside
+from oncecast.node.following import (
+    check_address,
+    door,
+    group_options_of,
+    options_of,
+    tls_of,
+    warn_of_batches,
+)
 from oncecast.node.http import HttpDoor, Page
 from oncecast.node.metrics import metrics, page
 from oncecast.pubsub.limits import Limits
 from oncecast.replication.events import Crippled, Diverged
-from oncecast.replication.options import GroupOptions
-from oncecast.runtime.addresses import is_loopback, split
+from oncecast.runtime.addresses import split
 from oncecast.runtime.errors import CannotListen
 from oncecast.runtime.incidents import line
 from oncecast.runtime.journal import Journal
 from oncecast.runtime.network import Runtime
-from oncecast.runtime.options import Options
-from oncecast.runtime.tls import Tls
 from oncecast.session.frames import Call, Fetch, Govern, Look, LookGroup
 from oncecast.session.governing import News, role_of, view_of
 from oncecast.storage.errors import Corrupt
 
 logger = logging.getLogger("oncecast.node")
-
-FRAME_SLACK = 1024 * 1024  # what a message has beside the values that it carries
-
-
-class NotAllowed(Exception):
-    """It would be open to the world, and nobody said that it should be."""
 
 
 class Server:
@@ -159,6 +158,8 @@ class Server:
         facts = {"node": self.me, "data": self.settings.data, "version": VERSION}
         counts = {"topics": len(registry.topics), "records": self.journal.log.last}
         logger.info(line("recovered", {**facts, **counts}))
+        if self.group.contacts or self.group.others():
+            warn_of_batches(self.settings)
         if self.settings.http:
             host, port = split(self.settings.http)
             try:
@@ -185,6 +186,25 @@ class Server:
             facts = {"node": event.node or "nobody", "applied": self.group.applied}
             level = logging.WARNING if event.what == "suspected" else logging.INFO
             logger.log(level, line(event.what, facts))
+            if event.what == "leader":
+                self._compare_later()
+
+    def _compare_later(self) -> None:
+        """Who leads has its limits decided first of all; until then nobody knows them."""
+        asyncio.get_running_loop().call_later(self.settings.suspicion, self._compare_limits)
+
+    def _compare_limits(self) -> None:
+        group, ours = self.group, self.settings.batch_bytes_max
+        if group.leader in ("", self.me) or self.runtime.stopping:
+            return
+        if not group.seated or group.applied < group.known:
+            self._compare_later()
+            return
+        theirs = self.parts.service.machine.registry.limits.batch_bytes_max
+        if theirs != ours:
+            remedy = "give all nodes the same, or this one cannot take what the leader takes"
+            facts = {"setting": "batch_bytes_max", "here": ours, "leader": theirs}
+            logger.error(line("differs", {**facts, "remedy": remedy}))
 
     def _metrics(self) -> Page:
         found = metrics(self.parts, self.journal, self.runtime.stats)
@@ -204,69 +224,6 @@ class Server:
         return Page(status, "application/json", json.dumps(health) + "\n")
 
 
-def options_of(settings: Settings) -> Options:
-    group = group_options_of(settings)
-    # A promise may hold all that a leader had under way, and the last batch of that be a large one.
-    frame = settings.batch_bytes_max + group.window_bytes + group.accept_bytes + FRAME_SLACK
-    # What flows have under way, of which the last batch may be beyond their window, and as much
-    # again for answers and for what is asked for twice.
-    queue = 2 * (settings.window_bytes + settings.batch_bytes_max)
-    return Options(
-        cluster=settings.cluster,
-        batch_bytes_max=settings.batch_bytes_max,
-        connections_max=settings.connections_max,
-        unsynced_bytes_max=settings.unsynced_bytes_max,
-        drain_timeout=settings.drain_timeout,
-        frame_bytes_max=frame,
-        queue_bytes_max=max(queue, 2 * frame),
-    )
-
-
-def group_options_of(settings: Settings) -> GroupOptions:
-    return GroupOptions(
-        size=settings.replicas,
-        heartbeat=settings.heartbeat,
-        suspicion=settings.suspicion,
-        resend=min(0.25, max(0.05, settings.suspicion / 8)),
-        replace_after=settings.replace_after,
-        compare_every=settings.compare_every,
-    )
-
-
 def without(nodes: Iterable[NodeId], *others: NodeId) -> tuple[NodeId, ...]:
     """Each once, and none of the others."""
     return tuple(node for node in dict.fromkeys(nodes) if node not in others)
-
-
-def tls_of(settings: Settings) -> Tls | None:
-    if not settings.tls_certificate:
-        return None
-    return Tls.from_files(
-        certificate=settings.tls_certificate, key=settings.tls_key, ca=settings.tls_ca
-    )
-
-
-def check_address(address: str, *, guarded: bool) -> None:
-    host, _ = split(address)
-    if not guarded and not is_loopback(host):
-        raise NotAllowed(
-            f"{address} can be reached from other machines and TLS is off: give this node a "
-            "certificate (tls_certificate, tls_key, tls_ca), listen on 127.0.0.1, or allow it "
-            "with insecure"
-        )
-
-
-def door(settings: Settings) -> tuple[str | socket.socket, NodeId]:
-    """Where to listen, and the address that a node has by it, unless it is told another."""
-    listen, advertise = settings.listen, settings.advertise
-    if advertise:
-        split(advertise)
-    host, port = split(listen)
-    if port:
-        return listen, NodeId(advertise or listen)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        sock = socket.create_server((host, 0), family=family)
-    except OSError as error:
-        raise CannotListen(f"{listen}: {error.strerror or error}; listen elsewhere") from error
-    return sock, NodeId(advertise or f"{listen.rsplit(':', 1)[0]}:{sock.getsockname()[1]}")

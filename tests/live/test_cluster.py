@@ -116,6 +116,21 @@ def test_what_would_harm_the_group_is_refused(group: Replicas, cluster: Command)
     assert (status, "is no replica of this group" in err) == (exits.USAGE, True)
 
 
+def test_a_limit_that_differs_from_the_leaders_is_said(group: Replicas) -> None:
+    """SVC-7: what one of them takes, the others could not."""
+    odd = group.backup()
+    for flags in (("--batch-bytes-max", "1000000"), ()):
+        odd.end(signal.SIGTERM)
+        odd.flags = flags
+        group.restart(odd)
+        if flags:
+            until("somebody says so", lambda: one_has_said(group, "differs setting=batch_bytes_"))
+
+
+def one_has_said(group: Replicas, pattern: str) -> bool | None:
+    return any(each.has_said(pattern) for each in group.all) or None
+
+
 # Fail-over
 
 

@@ -1,0 +1,33 @@
+"""What follows from the settings of a node."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from oncecast.node.config import Settings
+from oncecast.node.following import options_of, warn_of_batches
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        (Settings(), False),
+        (Settings(heartbeat=0.1, suspicion=0.5), True),
+        (Settings(heartbeat=0.1, suspicion=0.5, batch_bytes_max=16 << 20), False),
+    ],
+)
+def test_batches_that_may_outlast_the_suspicion_time_are_warned_of(
+    settings: Settings, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "oncecast.node"):
+        warn_of_batches(settings)
+    assert ("long_batches" in caplog.text) is warned
+
+
+def test_a_frame_holds_the_largest_batch_and_a_queue_more_than_one_frame() -> None:
+    settings = Settings(batch_bytes_max=100 << 20)
+    options = options_of(settings)
+    assert options.frame_bytes_max > settings.batch_bytes_max
+    assert options.queue_bytes_max >= 2 * options.frame_bytes_max

@@ -161,7 +161,7 @@ class ClientTransport(Transport):
         return talk - self.pongs * PING_PONG_BYTES
 
     def _link(self, peer: NodeId) -> Link:
-        return self.link(peer)
+        return self._links.get(peer) or self.link(peer)
 
     def link(self, peer: NodeId) -> ClientLink:
         link = self._links.get(peer)

@@ -78,10 +78,12 @@ class Subscription:
         """
         if len(self._queue) > self._slow:
             return self._queue.popleft()
-        message = self._take()
-        if message is None and await self._arrival(timeout):
-            message = self._take()
-        return message
+        if not self._queue:
+            if timeout is None:
+                await self._message()
+            elif not await self._arrival(timeout):
+                return None
+        return self._take()
 
     async def get_many(self, count: int, timeout: float | None = None) -> list[Message]:
         """What is there, at least one and at most `count`; [] if nothing comes in time."""
@@ -145,11 +147,11 @@ class Subscription:
 
     async def _arrival(self, timeout: float | None) -> bool:
         """Whether there is something to take now; raises what there is to be raised."""
-        if timeout is not None and timeout <= 0:
-            return await self._at_hand()
         if timeout is None:
             await self._message()
             return True
+        if timeout <= 0:
+            return await self._at_hand()
         try:
             async with asyncio.timeout(timeout):
                 await self._message()
@@ -175,6 +177,7 @@ class Subscription:
         return True
 
     async def _message(self) -> None:
+        """When there is one to take."""
         while not self._queue:
             self._raise()
             await self._wait()

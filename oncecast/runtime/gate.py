@@ -23,7 +23,10 @@ class Gate:
 
     def release(self, synced: int) -> list[Send | Emit]:
         """What was held and may leave now, in the order in which it came."""
-        free = [output for output in self.held if output.after <= synced]
-        if free:
-            self.held = [output for output in self.held if output.after > synced]
+        held = self.held
+        free = [output for output in held if output.after <= synced]
+        if len(free) == len(held):
+            self.held = []
+        elif free:
+            self.held = [output for output in held if output.after > synced]
         return free

@@ -108,16 +108,17 @@ class Journal:
 
     def take(self, effect: Append | Snapshot | Trim) -> None:
         """Note an effect of the stack; it goes to disk with the next flush."""
-        match effect:
-            case Append(record, number):
-                here = self.log.append(self._encode(record))
-                assert here == number, f"record {number} became the log's {here}"
-            case Snapshot(state, number):
-                chunks = in_chunks(self._encode_state, state)
-                self._taken.append(Saved(self._owner[type(state)], number, chunks))
-            case Trim(protocol, number):
-                self._trims[protocol] = max(self._trims[protocol], number)
-                self._trimmed = True
+        if isinstance(effect, Append):
+            here = self.log.append(self._encode(effect.record))
+            assert here == effect.number, f"record {effect.number} became the log's {here}"
+        elif isinstance(effect, Snapshot):
+            state = effect.state
+            chunks = in_chunks(self._encode_state, state)
+            self._taken.append(Saved(self._owner[type(state)], effect.number, chunks))
+        else:
+            protocol = effect.protocol
+            self._trims[protocol] = max(self._trims[protocol], effect.number)
+            self._trimmed = True
 
     def read(self, number: int) -> Value:
         """A record that was written, checked and decoded anew."""
@@ -153,6 +154,9 @@ class Journal:
             self.sync()
 
     def sync(self) -> None:
+        if not self._taken and not self._trimmed:  # nearly always
+            self.log.sync()
+            return
         flush = self.begin()
         flush.run()
         self.finish(flush)

@@ -252,11 +252,11 @@ class Runtime:
         return deeds
 
     def _send(self, send: Send) -> None:
-        if self.journal is None or self._gate.opens(send, self.journal.synced):
+        if not send.after or self.journal is None or self._gate.opens(send, self.journal.synced):
             self._let_go(send)
 
     def _emit(self, emit: Emit) -> None:
-        if self.journal is None or self._gate.opens(emit, self.journal.synced):
+        if not emit.after or self.journal is None or self._gate.opens(emit, self.journal.synced):
             self._on_event(emit.event)
 
     def _let_go(self, send: Send) -> None:
@@ -305,9 +305,12 @@ class Runtime:
     def _commit(self) -> None:
         self._commit_due = False
         journal = self.journal
-        if journal is None or not journal.waiting_bytes or self._flushing is not None:
+        if journal is None or self._flushing is not None:
             return  # a flush that is under way commits the rest when it is done
-        if journal.waiting_bytes <= self.options.inline_bytes_max:
+        waiting = journal.waiting_bytes
+        if not waiting:
+            return
+        if waiting <= self.options.inline_bytes_max:
             journal.sync()
             self._synced()
             return

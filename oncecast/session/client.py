@@ -173,32 +173,30 @@ class ClientSession(Protocol):
     ) -> None:
         if sender == self.node:
             self.heard = self.now
-        if isinstance(message, Elsewhere):
-            self.whereabouts.told(sender, message)
-            return
-        if isinstance(message, GroupView):
+        if self.whereabouts.astray and not isinstance(message, Elsewhere | GroupView):
+            self.whereabouts.found()
+        # By how often each comes: to see that a value is of another type takes long for structs.
+        if isinstance(message, Answer):
+            outgoing = self.flying.get(message.id)
+            if outgoing is not None:
+                outgoing.flow.answered(message.id, outgoing, message.result)
+            else:
+                self.calls.answered(message)
+        elif isinstance(message, Delivery):
+            reader = self.readers.get((message.topic, message.subscription))
+            if reader is not None:
+                reader.delivered(message)
+        elif isinstance(message, FlowEnded):
+            reader = self.readers.get((message.topic, message.subscription))
+            if reader is not None:
+                reader.flow_ended(message)
+        elif isinstance(message, View):
+            self.calls.shown(message)
+        elif isinstance(message, GroupView):
             self.whereabouts.seen(message)
             self.calls.shown(message)
-            return
-        if self.whereabouts.astray:
-            self.whereabouts.found()
-        match message:
-            case Answer(id_, result):
-                outgoing = self.flying.get(id_)
-                if outgoing is not None:
-                    outgoing.flow.answered(id_, outgoing, result)
-                else:
-                    self.calls.answered(message)
-            case Delivery(topic, subscription):
-                reader = self.readers.get((topic, subscription))
-                if reader is not None:
-                    reader.delivered(message)
-            case FlowEnded(topic, subscription):
-                reader = self.readers.get((topic, subscription))
-                if reader is not None:
-                    reader.flow_ended(message)
-            case View():
-                self.calls.shown(message)
+        else:
+            self.whereabouts.told(sender, message)
 
     def down(self, peer: NodeId) -> None:
         if peer == self.node:

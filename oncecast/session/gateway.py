@@ -311,14 +311,15 @@ class Gateway(Protocol):
         if not isinstance(found, Subscription):
             self._end(flow)
             return
-        if flow.messages_left <= 0 or flow.bytes_left <= 0:
+        messages_left, bytes_left = flow.messages_left, flow.bytes_left
+        if messages_left <= 0 or bytes_left <= 0:
             return
         room = self._window_bytes - flow.window.outstanding
         if room <= 0:
             flow.window.starved[flow] = None
             return
-        room = min(room, flow.bytes_left, self._delivery_bytes)
-        extents = machine.fetch(flow.topic, flow.next, flow.messages_left, room)
+        room = min(room, bytes_left, self._delivery_bytes)
+        extents = machine.fetch(flow.topic, flow.next, messages_left, room)
         if not extents:
             self._tell_gone(flow, found)
             return

@@ -67,7 +67,8 @@ class Patience:
 
     def _wait(self) -> None:
         session = self._session
-        wait = session.rng.uniform(0.5, 1.0) * longest_wait(self.attempts)
+        longest = longest_wait(self.attempts) if self.attempts else RETRY_MIN
+        wait = (0.5 + 0.5 * session.rng.random()) * longest
         self.due = session.now + wait + self._storing
         session.due(self.due)
 

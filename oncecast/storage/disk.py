@@ -91,9 +91,11 @@ class OsFile:
             return size if error.errno == errno.ENXIO else min(offset, size), size
 
     def write(self, offset: int, parts: Sequence[Buffer]) -> None:
+        if len(parts) <= _IOV_MAX:
+            self._write_some(offset, parts)
+            return
         for start in range(0, len(parts), _IOV_MAX):
-            some = parts[start : start + _IOV_MAX]
-            offset = self._write_some(offset, some)
+            offset = self._write_some(offset, parts[start : start + _IOV_MAX])
 
     def _write_some(self, offset: int, parts: Sequence[Buffer]) -> int:
         end = offset + sum(map(len, parts))

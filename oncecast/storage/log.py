@@ -97,8 +97,9 @@ class Log:
         self._dirty.check()
         # Who hands in something mutable may change it before it is written.
         whole = [part if type(part) is bytes else bytes(part) for part in parts]
-        size = sum(map(len, whole))
-        if self._group_bytes + size + _SLACK > min(store.BLOCK_BYTES, self._active.room):
+        size = len(whole[0]) if len(whole) == 1 else sum(map(len, whole))
+        wanted = self._group_bytes + size + _SLACK
+        if wanted > store.BLOCK_BYTES or wanted > self._segments[-1].room:
             self._make_room(size)
         if size < _OWN_BLOCK:
             self._group.append(whole[0] if len(whole) == 1 else b"".join(whole))
@@ -212,21 +213,22 @@ class Log:
         self._dirty.check()
         self._close_group()
         if self._pending:
-            for segment in (*self._unwritten, self._active):
-                if segment.pending_bytes:
-                    self._write(segment)
+            active = self._segments[-1]
+            for segment in self._unwritten:
+                self._write(segment)
+            self._write(active)
             self._unwritten.clear()
             self._pending = 0
             self.written = self.last
-            if self._active.room < self._active.allocated // 2:
+            if active.room < active.allocated // 2:
                 self.prepare()
 
     def _write(self, segment: Segment) -> None:
-        try:
-            segment.write()
-        except OSError as error:
-            raise self._dirty.fail("write", error) from error
-        self._dirty.touch(segment.file)
+        if segment.pending_bytes:
+            try:
+                self._dirty.touch(segment.write())
+            except OSError as error:
+                raise self._dirty.fail("write", error) from error
 
     def synced_to(self, done: Unsynced) -> None:
         """The owner learns that a sync succeeded. In the order of the writes."""

@@ -145,10 +145,13 @@ class Segment:
         self.end += len(head) + sum(map(len, parts))
         assert self.end <= self.allocated
 
-    def write(self) -> None:
-        self.file.write(self._written, self._pending)
+    def write(self) -> File:
+        """Returns what must be synced now."""
+        file = self.file
+        file.write(self._written, self._pending)
         self._pending = []
         self._written = self.end
+        return file
 
     def resume(self) -> None:
         """Go on writing behind what recovery found."""

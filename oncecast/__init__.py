@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from oncecast.client.embedded import embedded
     from oncecast.client.parcel import Receipt
+    from oncecast.client.scanning import Slice
     from oncecast.client.subscription import Subscription
     from oncecast.pubsub.batch import Message
     from oncecast.pubsub.retention import Policy
@@ -30,6 +31,7 @@ _HOMES = {
     "Message": "oncecast.pubsub.batch",
     "Policy": "oncecast.pubsub.retention",
     "Receipt": "oncecast.client.parcel",
+    "Slice": "oncecast.client.scanning",
     "Subscription": "oncecast.client.subscription",
     "connect": "oncecast.client.client",
     "embedded": "oncecast.client.embedded",
@@ -45,6 +47,7 @@ __all__ = [
     "Message",
     "Policy",
     "Receipt",
+    "Slice",
     "Subscription",
     "__version__",
     "blocking",

@@ -15,7 +15,7 @@ taken without asking the thread. A client may be shared by threads, a subscripti
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -23,6 +23,8 @@ from typing import Any, Self, TypeVar
 from oncecast.client import client as asynchronous
 from oncecast.client.parcel import Receipt
 from oncecast.client.portal import Gathering, Portal, call, check_open
+from oncecast.client.scanning import SCAN_BYTES, Located, Slice
+from oncecast.client.starts import EARLIEST
 from oncecast.client.subscription import Subscription as AsyncSubscription
 from oncecast.pubsub.batch import Message
 from oncecast.pubsub.commands import Start
@@ -203,6 +205,25 @@ class Client:
     def topics(self, prefix: str = "") -> Iterator[TopicView]:
         return iter(self._call(_all(self._client, prefix)))
 
+    def locate(self, topic: str, start: Start) -> Located:
+        return self._call(self._client.locate(topic, start))
+
+    def scan(
+        self,
+        topic: str,
+        start: Start = EARLIEST,
+        until: int | None = None,
+        *,
+        life: int = 0,
+        size: int = SCAN_BYTES,
+    ) -> Iterator[Slice]:
+        pages = self._client.pages(topic, start, until, life=life, size=size)
+        try:
+            while page := self._call(_next(pages)):
+                yield from page
+        finally:
+            self._call(pages.aclose())
+
     def group(self) -> GroupView:
         return self._call(self._client.group())
 
@@ -277,6 +298,10 @@ async def _enter(context: AbstractAsyncContextManager[T]) -> T:
 
 async def _all(client: asynchronous.Client, prefix: str) -> list[TopicView]:
     return [view async for view in client.topics(prefix)]
+
+
+async def _next(pages: AsyncGenerator[list[Slice], None]) -> list[Slice]:
+    return await anext(pages, [])
 
 
 async def _do(work: Callable[[Message], None], message: Message) -> None:

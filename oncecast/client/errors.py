@@ -4,6 +4,7 @@ OncecastError
 ├── InvalidTopic · InvalidName · InvalidArgument     correct what was asked for
 ├── PayloadTooLarge · TooMany                        over a limit
 ├── NoSuchTopic · TopicExists · NotSubscribed        not there, or there already
+├── TopicReplaced                                    another one of the same name
 ├── NameInUse · Fenced                               somebody else goes by this name
 ├── OutOfRange · MessagesLost                        an offset that is not kept
 ├── NotStaged · BadBatch
@@ -63,6 +64,16 @@ class NoSuchTopic(OncecastError, LookupError):
 class TopicExists(OncecastError):
     code = refusals.TopicExists.code
     remedy = refusals.TopicExists.remedy
+
+
+class TopicReplaced(OncecastError, LookupError):
+    """What was read, or asked for, belongs to a topic that is no more."""
+
+    code = "topic-replaced"
+    remedy = "begin anew, from the start of the topic that goes by its name now"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} was deleted and made again")
 
 
 class NotSubscribed(OncecastError, LookupError):

@@ -15,6 +15,7 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.session.gateway import Gateway
 from oncecast.session.governing import Governor
+from oncecast.session.scanning import Scanner
 
 # From the installation: the root package imports clients, which are above a node.
 VERSION = metadata.version("oncecast")
@@ -47,4 +48,5 @@ def assemble(
     group.learner = service
     gateway = Gateway(me, rng, service=service, version=VERSION, window_bytes=window_bytes)
     governor = Governor(me, rng, group=group)
-    return Parts(Stack([group, service, gateway, governor]), service, gateway, governor)
+    stack = Stack([group, service, gateway, Scanner(me, rng, service=service), governor])
+    return Parts(stack, service, gateway, governor)

@@ -33,7 +33,7 @@ from oncecast.runtime.errors import CannotListen
 from oncecast.runtime.incidents import line
 from oncecast.runtime.journal import Journal
 from oncecast.runtime.network import Runtime
-from oncecast.session.frames import Call, Fetch, Govern, Look, LookGroup
+from oncecast.session.frames import Call, Fetch, Govern, Look, LookGroup, Scan
 from oncecast.session.governing import News, role_of, view_of
 from oncecast.storage.errors import Corrupt
 
@@ -65,7 +65,7 @@ class Server:
             on_event=self._hear,
             tls=self._tls,
             insecure=settings.insecure,
-            clients=(Call, Fetch, Look, LookGroup, Govern),
+            clients=(Call, Fetch, Look, Scan, LookGroup, Govern),
             options=options_of(settings),
         )
         self._http = HttpDoor({"/metrics": self._metrics, "/health": self._health})

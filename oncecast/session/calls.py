@@ -20,6 +20,8 @@ from oncecast.session.frames import (
     GroupView,
     Look,
     LookGroup,
+    Scan,
+    Scanned,
     View,
 )
 from oncecast.session.local import NEVER, NoAnswer, Outcome
@@ -71,7 +73,10 @@ class Calls:
         self._waiting.pop(id_, None)
 
     def look(
-        self, look: Look | LookGroup | Govern, then: Callable[..., None], timeout: float = NEVER
+        self,
+        look: Look | Scan | LookGroup | Govern,
+        then: Callable[..., None],
+        timeout: float = NEVER,
     ) -> None:
         self._begin(look.id, look, then, timeout)
 
@@ -82,7 +87,7 @@ class Calls:
     def answered(self, answer: Answer) -> bool:
         """Whether it was one of these calls."""
         waiting = self._waiting.get(answer.id)
-        if waiting is None or not isinstance(waiting.message, Call | Govern):
+        if waiting is None or not isinstance(waiting.message, Call | Govern | Scan):
             return False
         if isinstance(answer.result, Overloaded):
             waiting.refusal = answer.result
@@ -92,7 +97,7 @@ class Calls:
         waiting.then(answer.result)
         return True
 
-    def shown(self, view: View | GroupView) -> None:
+    def shown(self, view: View | Scanned | GroupView) -> None:
         waiting = self._waiting.get(view.id)
         if waiting is not None and not isinstance(waiting.message, Call):
             del self._waiting[view.id]

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+import msgspec
+
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.pubsub.errors import NotSubscribed, Overloaded
 from oncecast.session import local
@@ -27,6 +29,7 @@ from oncecast.session.frames import (
     GroupView,
     Look,
     LookGroup,
+    Scanned,
     View,
 )
 from oncecast.session.outbox import Based, Outgoing, Queued, Settled
@@ -59,7 +62,7 @@ class ClientState(Value):
 class ClientSession(Protocol):
     name = "client"
     Request = local.Request
-    Message = Answer | Delivery | FlowEnded | View | Elsewhere | GroupView
+    Message = Answer | Delivery | FlowEnded | View | Scanned | Elsewhere | GroupView
     Timer = Tick | Redial | AskAround
     Record = Named | Queued | Based | Settled
     State = ClientState
@@ -127,6 +130,8 @@ class ClientSession(Protocol):
                 self.calls.do(command, lambda outcome: self._finished(ticket, outcome), timeout)
             case local.Show():
                 self._show(request)
+            case local.Survey():
+                self._survey(request)
             case local.Group():
                 self._show_group(request)
             case local.Read(topic, subscription, start_at):
@@ -169,7 +174,7 @@ class ClientSession(Protocol):
     def receive(
         self,
         sender: NodeId,
-        message: Answer | Delivery | FlowEnded | View | Elsewhere | GroupView,
+        message: Answer | Delivery | FlowEnded | View | Scanned | Elsewhere | GroupView,
     ) -> None:
         if sender == self.node:
             self.heard = self.now
@@ -190,7 +195,7 @@ class ClientSession(Protocol):
             reader = self.readers.get((message.topic, message.subscription))
             if reader is not None:
                 reader.flow_ended(message)
-        elif isinstance(message, View):
+        elif isinstance(message, View | Scanned):
             self.calls.shown(message)
         elif isinstance(message, GroupView):
             self.whereabouts.seen(message)
@@ -250,6 +255,16 @@ class ClientSession(Protocol):
         where = (show.topic, show.prefix, show.after, show.limit)
         look = Look(self.calls.new_id(), *where, show.subscriptions)
         self.calls.look(look, shown, show.timeout)
+
+    def _survey(self, survey: local.Survey) -> None:
+        def shown(outcome: Scanned | local.Outcome) -> None:
+            if isinstance(outcome, Scanned):
+                self.emit(local.Shown(survey.ticket, outcome), after=0)
+            else:
+                self._finished(survey.ticket, outcome)
+
+        scan = msgspec.structs.replace(survey.scan, id=self.calls.new_id())
+        self.calls.look(scan, shown, survey.timeout)
 
     def _show_group(self, group: local.Group) -> None:
         def shown(outcome: GroupView | local.Outcome) -> None:

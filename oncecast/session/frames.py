@@ -5,8 +5,8 @@ the same `id` and the same command, and commands are idempotent: so a call may b
 end. Reading is a flow: a client says from where and how much it can take, and gets messages as they
 come.
 
-    client → node    Call, Fetch, Look · LookGroup, Govern
-    node → client    Answer, Delivery, FlowEnded, View, Elsewhere · GroupView
+    client → node    Call, Fetch, Look, Scan · LookGroup, Govern
+    node → client    Answer, Delivery, FlowEnded, View, Scanned, Elsewhere · GroupView
 """
 
 from __future__ import annotations
@@ -150,6 +150,35 @@ class View(Value):
     more: bool
     node: str
     version: str
+
+
+class Scan(Value):
+    """Show what lies from `start` on, whoever has subscribed to it; no cursor moves.
+
+    Messages before `until`, and about `bytes` of batches, as large as they are when opened; without
+    bytes, only where that is. Of another life of the topic than `life`, nothing; 0 is any.
+    """
+
+    id: int
+    topic: str
+    start: do.Start
+    until: int = -1  # the end, as it is now
+    bytes: int = 0
+    life: int = 0
+
+
+class Scanned(Value):
+    """The life of the topic, its first offset and its next one, and what lies from `offset` on.
+
+    An `offset` that was not asked for is the nearest: what was asked for is gone, or to come.
+    """
+
+    id: int
+    life: int
+    first: int
+    next: int
+    offset: int
+    chunks: tuple[Chunk, ...]
 
 
 class LookGroup(Value):

@@ -21,16 +21,15 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.pubsub import batch, errors
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.delivery import Flow, Flows, Window, standing
-from oncecast.pubsub.index import Extent
 from oncecast.pubsub.results import Already, Staged
 from oncecast.pubsub.service import Changed, Execute, Executed, Service
 from oncecast.pubsub.subscription import Subscription
 from oncecast.pubsub.topic import Topic
 from oncecast.replication.events import LeaderChanged, Mended, Missing
+from oncecast.session.chunks import chunks_of
 from oncecast.session.frames import (
     Answer,
     Call,
-    Chunk,
     Delivery,
     Elsewhere,
     Fetch,
@@ -324,7 +323,7 @@ class Gateway(Protocol):
             self._tell_gone(flow, found)
             return
         try:
-            chunks, sizes = self._chunks(extents, room)
+            chunks, sizes = chunks_of(self._service, extents, room)
         except Missing:
             self._unreadable[flow] = None
             return
@@ -346,28 +345,6 @@ class Gateway(Protocol):
             where = (flow.topic, flow.subscription, flow.epoch)
             self.send(flow.client, Delivery(*where, (), found.suspect_below, end))
             flow.sent(end, 0)
-
-    def _chunks(
-        self, extents: tuple[Extent, ...], room: int
-    ) -> tuple[tuple[Chunk, ...], list[int]]:
-        """As many as there is room for when they are opened, which may be a thousand times what
-        they take here; and at least one."""
-        chunks: list[Chunk] = []
-        sizes: list[int] = []
-        for extent in extents:
-            if room <= 0:
-                break
-            chunks.append(self._chunk(extent))
-            sizes.append(batch.opened_bytes(chunks[-1].batch))
-            room -= sizes[-1]
-        return tuple(chunks), sizes
-
-    def _chunk(self, extent: Extent) -> Chunk:
-        source = self._service.source(extent.place)
-        sequence = source.sequence + extent.skip if extent.sequence < 0 else extent.sequence
-        return Chunk(
-            extent.offset, extent.skip, extent.count, source.producer, sequence, source.batch
-        )
 
     # -- looking --
 

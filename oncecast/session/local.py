@@ -3,7 +3,8 @@
 A `ticket` is a number of the library's own choice that comes back with the outcome. A reading is
 named by its topic and subscription.
 
-    library → session    Do, Show, Group · Produce · Read, Want, Settle, Again, Move, Leave · Finish
+    library → session    Do, Show, Survey, Group · Produce · Finish
+                         Read, Want, Settle, Again, Move, Leave
     session → library    Finished, Shown · Stored, NotStored · Positioned, Arrived, Skipped, Ended
 """
 
@@ -16,7 +17,7 @@ from oncecast.pubsub.commands import Start
 from oncecast.pubsub.errors import AnyRefusal
 from oncecast.pubsub.results import Done
 from oncecast.replication.events import Change, HandOver
-from oncecast.session.frames import ClientCommand, GroupView, View
+from oncecast.session.frames import ClientCommand, GroupView, Scan, Scanned, View
 
 
 class NoAnswer(Value):
@@ -48,6 +49,14 @@ class Show(Value):
     timeout: float = NEVER
 
 
+class Survey(Value):
+    """Scan a topic; the id is given on the way."""
+
+    ticket: int
+    scan: Scan
+    timeout: float = NEVER
+
+
 class Group(Value):
     """Show the replica group, or have a wish come true and show it then."""
 
@@ -63,7 +72,7 @@ class Finished(Value):
 
 class Shown(Value):
     ticket: int
-    view: View | GroupView
+    view: View | Scanned | GroupView
 
 
 # Putting.
@@ -207,4 +216,5 @@ class AllDone(Value):
     ticket: int
 
 
-Request = Do | Show | Group | Produce | Read | Want | Settle | Again | Move | Leave | Finish
+Call = Do | Show | Survey | Group
+Request = Call | Produce | Read | Want | Settle | Again | Move | Leave | Finish

@@ -28,7 +28,6 @@ RULES = [
     "epoch of puts ignored",
     "newer life not recognised",
     "ack before fsync",
-    "vote does not wait for the disk",
     "dedup is not in the snapshot",
     "low-water mark of the fastest",
     "collection above the low water mark",

@@ -38,7 +38,7 @@ def mutant(plant: Plant) -> Plant:
 
 
 @mutant
-def vote_does_not_wait_for_the_disk(patch: pytest.MonkeyPatch) -> None:
+def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
     def impatient(self: Paxos) -> None:
         self.send(self.me, Stored(self._records.last), after=0)
 

@@ -1,0 +1,60 @@
+"""The node's role towards whoever reads a topic without a subscription: `Scan →`, `Scanned ←`.
+
+Each question stands by itself, so nothing is remembered between two, any number of readers can
+share a topic out among them, and no cursor moves. Only who leads answers, and only while it is sure
+to: what was acknowledged to anybody is seen.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.pubsub.commands import FromOffset
+from oncecast.pubsub.service import Service
+from oncecast.pubsub.topic import Topic
+from oncecast.replication.events import Missing
+from oncecast.session.chunks import chunks_of
+from oncecast.session.frames import Answer, Elsewhere, Scan, Scanned
+
+SCAN_BYTES_MAX = 8 << 20  # in one answer, unless one batch is larger
+
+
+class Scanner(Protocol):
+    name = "scanner"
+    Message = Scan
+
+    def __init__(self, me: NodeId, rng: Random, *, service: Service) -> None:
+        super().__init__(me, rng)
+        self._service = service
+
+    def receive(self, sender: NodeId, scan: Scan) -> None:
+        service = self._service
+        if not service.leading:
+            elsewhere = Elsewhere(service.leader, service.group.nodes())
+            self.send(sender, elsewhere, after=0)
+            return
+        if not service.group.leads(self.now):
+            return  # whoever asked asks again
+        registry = service.machine.registry
+        topic = registry.topics.get(scan.topic)
+        if topic is None:
+            self.send(sender, Answer(scan.id, registry.missing(scan.topic)), after=0)
+            return
+        try:
+            self.send(sender, self._scanned(topic, scan), after=0)
+        except Missing:
+            return  # it is being fetched from another replica
+
+    def _scanned(self, topic: Topic, scan: Scan) -> Scanned:
+        index = topic.index
+        offset = topic.landing(scan.start)
+        until = index.next if scan.until < 0 else min(scan.until, index.next)
+        found = Scanned(scan.id, topic.id, index.first, index.next, offset, ())
+        lost = isinstance(scan.start, FromOffset) and scan.start.offset != offset
+        if lost or scan.life not in (0, topic.id) or scan.bytes <= 0 or offset >= until:
+            return found
+        room = min(scan.bytes, SCAN_BYTES_MAX)
+        extents = tuple(index.extents(offset, until - offset, room))
+        chunks, _ = chunks_of(self._service, extents, room)
+        return Scanned(scan.id, topic.id, index.first, index.next, offset, chunks)

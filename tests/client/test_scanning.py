@@ -1,0 +1,153 @@
+"""PIPE-1: a topic is read without a subscription, from anywhere to anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from pathlib import Path
+
+import pytest
+
+import oncecast
+from oncecast import EARLIEST, blocking, errors, from_offset, from_time
+from oncecast.pubsub.retention import Policy
+from tests.client.rooms import run
+
+KEEP = Policy(age_us=3_600_000_000)
+
+
+def embedded(story: Callable[[oncecast.Client], Awaitable[None]]) -> Callable[[Path], None]:
+    """A test that has a node of its own."""
+
+    async def tell(path: Path) -> None:
+        async with oncecast.embedded(path) as client:
+            await story(client)
+
+    @wraps(story)
+    def test(tmp_path: Path) -> None:
+        run(tell(tmp_path))
+
+    del test.__wrapped__  # pytest would ask that for its arguments
+    return test
+
+
+async def filled(client: oncecast.Client, count: int = 10) -> None:
+    await client.create_topic("t", KEEP)
+    for number in range(count):
+        await client.put("t", b"%d" % number)
+
+
+async def values(client: oncecast.Client, *where: object, **how: object) -> list[bytes]:
+    found = []
+    async for each in client.scan("t", *where, **how):  # type: ignore[arg-type]
+        messages = each.messages()
+        assert (each.offset, each.end) == (messages[0].offset, messages[-1].offset + 1)
+        found += [message.value for message in messages]
+    return found
+
+
+def numbers(first: int, until: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, until)]
+
+
+@embedded
+async def test_scan_gives_all_in_order_however_little_comes_at_once(
+    client: oncecast.Client,
+) -> None:
+    await filled(client)
+    for size in (1, 60, 1 << 20):
+        assert await values(client, size=size) == numbers(0, 10)
+    assert await values(client, from_offset(3), 7) == numbers(3, 7)
+    assert await values(client, from_offset(10)) == []
+    assert await values(client, from_offset(4), 4) == []
+
+
+@embedded
+async def test_scan_cuts_batches_at_both_ends(client: oncecast.Client) -> None:
+    await client.create_topic("t", KEEP)
+    for first in (0, 100, 200):
+        await client.put_many("t", numbers(first, first + 100))
+    for first, until in ((0, 300), (50, 51), (99, 201), (150, 250)):
+        assert await values(client, from_offset(first), until) == numbers(first, until)
+
+
+@embedded
+async def test_scan_moves_no_cursor_and_sees_what_is_not_read(
+    client: oncecast.Client,
+) -> None:
+    await client.create_topic("t", KEEP)
+    news = await client.subscribe("t", "s")
+    await client.put_many("t", numbers(0, 5))
+    assert await values(client) == numbers(0, 5)
+    view = await client.describe("t")
+    assert [each.lag for each in view.subscriptions] == [5]
+    message = await news.get(1)
+    assert message is not None
+    assert (message.value, message.redelivered) == (b"0", False)
+
+
+@embedded
+async def test_locate_finds_offsets_by_time_and_both_ends(client: oncecast.Client) -> None:
+    """PIPE-3"""
+    await filled(client, 3)
+    message = (await anext(aiter(client.scan("t", from_offset(1))))).messages()[0]
+    assert (await client.locate("t", from_time(message.timestamp / 1e6))).offset <= 1
+    assert (await client.locate("t", from_time(4e9))).offset == 3
+    found = await client.locate("t", EARLIEST)
+    assert (found.offset, found.first, found.next) == (0, 0, 3)
+    assert (await client.locate("t", oncecast.NEW)).offset == 3
+
+
+@embedded
+async def test_what_is_not_there_is_named(client: oncecast.Client) -> None:
+    """SVC-7"""
+    with pytest.raises(errors.NoSuchTopic):
+        await values(client)
+    with pytest.raises(errors.InvalidTopic):
+        await client.locate("", EARLIEST)
+    await filled(client, 3)
+    for first, until in ((0, 4), (4, None), (5, 6)):
+        with pytest.raises(errors.OutOfRange, match="ends before 3"):
+            await values(client, from_offset(first), until)
+    with pytest.raises(errors.InvalidArgument, match="size 0"):
+        await values(client, size=0)
+
+
+@embedded
+async def test_what_was_let_go_is_not_passed_over_in_silence(client: oncecast.Client) -> None:
+    await client.subscribe("t", "s", auto_ack=False)
+    for number in range(3):
+        await client.put("t", b"%d" % number)
+    await client.seek("t", "s", from_offset(2))
+    with pytest.raises(errors.MessagesLost, match="offsets 0 to 1"):
+        await values(client, from_offset(0))
+    assert await values(client) == [b"2"]
+
+
+@embedded
+async def test_another_topic_of_the_same_name_is_not_read_on(client: oncecast.Client) -> None:
+    await filled(client)
+    life = (await client.locate("t", EARLIEST)).life
+    scan = client.scan("t", size=1)
+    await anext(scan)
+    await anext(scan)
+    await client.delete_topic("t")
+    await filled(client)
+    with pytest.raises(errors.TopicReplaced):
+        async for _ in scan:
+            await asyncio.sleep(0)
+    with pytest.raises(errors.TopicReplaced):
+        await values(client, life=life)
+
+
+def test_blocking_scan_gives_the_same_and_can_be_left(tmp_path: Path) -> None:
+    with blocking.embedded(tmp_path) as client:
+        client.create_topic("t", KEEP)
+        client.put_many("t", numbers(0, 10))
+        found = [message.value for each in client.scan("t") for message in each.messages()]
+        assert found == numbers(0, 10)
+        for each in client.scan("t", size=1):
+            assert each.to_arrow().column("value")[0].as_py() == b"0"
+            break
+        assert client.locate("t", EARLIEST).next == 10

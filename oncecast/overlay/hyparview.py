@@ -1,4 +1,4 @@
-"""HyParView: membership by a small view that is kept connected and a larger one that is kept random.
+"""HyParView: membership by a small view that is kept whole and a larger one that is kept random.
 
 Leitao, Pereira and Rodrigues, "HyParView: a membership protocol for reliable gossip-based
 broadcast", DSN 2007; names follow the paper. The active view is symmetric and its links are
@@ -133,6 +133,7 @@ class HyParView(Protocol):
         self.asked: dict[NodeId, bool] = {}  # to be a neighbour; True: there will be room for it
         self.tried: dict[NodeId, None] = {}  # in this cycle, and had no room
         self.lost: dict[NodeId, None] = {}  # neighbours whose links broke
+        self.lacking = False  # a neighbour, after a loss, and candidates for it
         self.offered: tuple[NodeId, ...] = ()  # in the last shuffle
         self.dropped = 0  # messages that make no sense
 
@@ -161,6 +162,8 @@ class HyParView(Protocol):
                 self._receive_walk(sender, message)
             case ShuffleReply(sample):
                 self._integrate(sample, self.offered)
+                if self.lacking:
+                    self._fill()
             case Join(life):
                 if self._welcome(sender, life):
                     for peer in self._others(sender):
@@ -266,10 +269,12 @@ class HyParView(Protocol):
 
     def _fill(self) -> None:
         """Ask as many of the passive view as there are places left in the active one."""
+        self.lacking = False
         places = self.active_max - len(self.active) - len(self.asked)
         if places > 0:
-            free = [p for p in self.passive if p not in self.tried and p not in self.asked]
-            urgent = not self.active
+            urgent = not self.active  # nobody refuses that, so that those tried are asked again
+            tried = () if urgent else self.tried
+            free = [p for p in self.passive if p not in tried and p not in self.asked]
             for peer in self.rng.sample(free, min(places, len(free))):
                 self._ask(peer, Neighbor(self.life, urgent), room=False)
         if not self.active and not self.asked:
@@ -352,6 +357,9 @@ class HyParView(Protocol):
         self._make_inactive(peer)
         self.passive.pop(peer, None)
         self._fill()
+        if self._has_room() and not self.asked:
+            self.lacking = True
+            self._shuffle()  # now: the next cycle may be far, and others have candidates
 
     def _answered(self, peer: NodeId) -> None:
         if self.asked.pop(peer, None) is not None:

@@ -19,6 +19,7 @@ from oncecast.scenarios.tables import Say
 JOIN_EVERY = 0.5  # seconds; the walks of one newcomer end before the next one comes
 
 Layers = Callable[[NodeId, Random], list[Protocol]]
+World = TypeVar("World")
 Result = TypeVar("Result")
 
 
@@ -113,22 +114,23 @@ class Overlay:
             for name in alive
         ]
 
-    def apart(self, story: Callable[..., Result], *arguments: Any) -> Result:
-        """Tell a story to a copy of this overlay: a forked process, so that copying is free."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # where tests have threads
-            with ProcessPoolExecutor(
-                1, get_context("fork"), initializer=_inherit, initargs=(self,)
-            ) as pool:
-                return pool.submit(_tell, story, *arguments).result()
+
+def apart(world: World, story: Callable[[World, float], Result], figure: float) -> Result:
+    """Tell a story to a copy of a world: a forked process, so that copying is free."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # where tests have threads
+        with ProcessPoolExecutor(
+            1, get_context("fork"), initializer=_inherit, initargs=(world,)
+        ) as pool:
+            return pool.submit(_tell, story, figure).result()
 
 
-_inherited: list[Overlay] = []  # in a forked process: what it is a copy for
+_inherited: list[Any] = []  # in a forked process: the world that it has a copy of
 
 
-def _inherit(overlay: Overlay) -> None:
-    _inherited.append(overlay)
+def _inherit(world: Any) -> None:
+    _inherited.append(world)
 
 
-def _tell(story: Callable[..., Result], *arguments: Any) -> Result:
-    return story(_inherited[0], *arguments)
+def _tell(story: Callable[[Any, float], Result], figure: float) -> Result:
+    return story(_inherited[0], figure)

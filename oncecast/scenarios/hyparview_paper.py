@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from oncecast.scenarios.hyparview_graph import clustering, distances, part_sizes
-from oncecast.scenarios.hyparview_overlay import Overlay
+from oncecast.scenarios.hyparview_overlay import Overlay, apart
 from oncecast.scenarios.tables import Cell, Experiment, Must, Table
 
 NODES = 10_000
@@ -86,7 +86,7 @@ def failures(overlay: Overlay, experiment: Experiment) -> Table:
     survivals = {}
     for share in SHARES:
         experiment.say(f"{share:.0%} fail")
-        survivals[share] = overlay.apart(survive, share)
+        survivals[share] = apart(overlay, survive, share)
     return Table(
         f"reliability of {MESSAGES:,} messages after mass failures, {len(overlay.names):,} nodes",
         ("failed", "paper, mean", "mean", "first", "last", "paper, cycles to heal", "ours"),

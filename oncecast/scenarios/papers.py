@@ -5,9 +5,10 @@ To add one: a function that takes an Experiment and yields a Table whenever one 
 
 from __future__ import annotations
 
-from oncecast.scenarios import hyparview_paper
+from oncecast.scenarios import hyparview_paper, plumtree_paper
 from oncecast.scenarios.tables import Paper
 
 PAPERS: dict[str, Paper] = {
     "hyparview": hyparview_paper.tables,
+    "plumtree": plumtree_paper.tables,
 }

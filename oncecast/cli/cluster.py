@@ -6,11 +6,13 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits
-from oncecast.cli.connecting import add_json, add_work, positive, show, table, unicode
+from oncecast.cli.connecting import add_json, add_work, complain, positive, show, table, unicode
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
     from oncecast.session.frames import GroupView
+
+FIND = 3.0  # seconds for the nodes to say who leads
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -45,16 +47,20 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 async def seen(client: Client) -> GroupView:
-    """As the leader sees it, if there is one that answers: it knows more than the others."""
+    """As the leader sees it, if there is one that answers: it knows more than the others. Who has
+    no seat, or none any more, may not know that there is one."""
+    import asyncio
+
     from oncecast.client.errors import TimedOut
 
     view = await client.group()
-    if view.leader in ("", view.node):
+    if view.leader == view.node:
         return view
     try:
-        await client.ping()  # which only a leader answers: now the client is there
-        return await client.group()
-    except TimedOut:
+        async with asyncio.timeout(FIND):
+            await client.ping()  # which only a leader answers: now the client is there
+            return await client.group()
+    except (TimedOut, TimeoutError):
         return view
 
 
@@ -108,11 +114,14 @@ def rows(view: GroupView) -> list[dict[str, Any]]:
 def in_words(view: GroupView) -> str:
     silent = sum(each.silent for each in view.members)
     members = f"{len(view.members)} of {view.size}" + (f", {silent} silent" if silent else "")
+    names = ", ".join(each.node for each in view.members)
     return "\n".join(
         (
             f"leader   {view.leader or 'nobody'}",
             f"quorum   {'yes' if view.quorum else 'no'}",
-            f"members  {members}: {', '.join(each.node for each in view.members)}",
+            f"members  {members}: {names}"
+            if names
+            else "members  none known: it has joined nobody",
             *([f"waiting  {', '.join(view.offers)}"] if view.offers else []),
             f"applied  {view.applied}",
             f"seen by  {view.node}",
@@ -128,6 +137,11 @@ async def run_add(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def run_remove(client: Client, arguments: argparse.Namespace) -> int:
+    view = await seen(client)
+    members = [each.node for each in view.members]
+    if view.quorum and arguments.node not in members:
+        fact = f"{arguments.node} is no replica of this group; choose one of {', '.join(members)}"
+        return complain(fact, exits.NOT_FOUND)
     return changed(arguments, await client.remove_replica(arguments.node), "is no replica any more")
 
 

@@ -107,6 +107,28 @@ def test_a_member_is_let_go_and_comes_back_only_when_asked(
     group.settled()
 
 
+def test_the_leader_too_is_let_go_and_still_knows_who_leads(
+    group: Replicas, cluster: Command
+) -> None:
+    """REP-2: whoever asks the one that has no seat any more is told by the one that leads."""
+    gone = group.settled()
+    status, out, _ = cluster("cluster", "remove", gone.address)
+    assert (status, out.startswith(f"{gone.address} is no replica any more: 2 of 2")) == (0, True)
+    for server in (group.server, gone.address):
+        status, out, _ = cluster("cluster", "status", "--json", "--server", server)
+        seen = json.loads(out)
+        assert (status, seen["quorum"]) == (exits.OK, True)
+        assert gone.address not in (seen["leader"], *(each["node"] for each in seen["members"]))
+    status, _, err = cluster("cluster", "remove", gone.address)
+    assert (status, "is no replica of this group; choose one of" in err) == (exits.NOT_FOUND, True)
+
+    def is_back() -> bool | None:
+        return cluster("cluster", "add", gone.address)[0] == exits.OK or None
+
+    until("it has offered itself, and is taken in", is_back)
+    group.settled()
+
+
 def test_what_would_harm_the_group_is_refused(group: Replicas, cluster: Command) -> None:
     """SVC-7"""
     group.settled()

@@ -45,6 +45,7 @@ from oncecast.dht.ring import Key, Place, between, finger_start, positions
 from oncecast.kernel.protocol import NodeId, Value
 
 HASTE = 0.2  # of a time-out: so long a new member waits before it asks whether it is known
+GONE_CHANCE = 0.1  # of a turn of stabilizing to look for one of them
 GONE_MAX = 16  # nodes remembered that were lost sight of
 
 
@@ -143,7 +144,7 @@ class Chord(Finder):
             case Stabilize(at):
                 member = self.members[at]
                 self._stabilize_later(member)
-                self._stabilize(member)
+                self.stabilize(member)
                 self._fix_finger(member)
                 self._look_for_the_gone(member)
             case Silent(number):
@@ -159,10 +160,12 @@ class Chord(Finder):
             del self.gone[next(iter(self.gone))]
         for member in self.members.values():
             lost_head = member.drop(peer)
+            if member.former is not None and member.former.node == peer:
+                member.former = None
             if member.predecessor is not None and member.predecessor.node == peer:
-                self._set_predecessor(member, None)
+                self._lose_predecessor(member)
             if lost_head:
-                self._stabilize(member)
+                self.stabilize(member)
         for call in self.fail_calls_to(peer):
             self._give_up(call)
         self._keep_links()
@@ -193,6 +196,9 @@ class Chord(Finder):
         match call.what:
             case Stabilizing() as stabilizing:
                 self._not_stabilized(stabilizing)
+            case Rectifying(member=member, new=None):
+                self._lose_predecessor(member)
+                self._finish(member)
             case Rectifying(member=member, new=new):
                 self._set_predecessor(member, new)
                 self._finish(member)
@@ -209,7 +215,7 @@ class Chord(Finder):
     def found_before(self, lookup: Lookup, before: Place, successors: tuple[Place, ...]) -> None:
         match lookup.purpose:
             case Joining(member=member):
-                self._joined(member, before, successors)
+                self.joined(member, before, successors)
             case Fixing(member=member, index=index):
                 member.set_finger(index, successors[0])
                 self._keep_links()
@@ -220,7 +226,7 @@ class Chord(Finder):
             case _:
                 assert_never(lookup.purpose)
 
-    def _joined(self, member: Member, before: Place, successors: tuple[Place, ...]) -> None:
+    def joined(self, member: Member, before: Place, successors: tuple[Place, ...]) -> None:
         head = successors[0]
         if head.id == member.place.id and head.node != self.me:
             # Another node holds our position; when it is gone, we may have it.
@@ -232,7 +238,7 @@ class Chord(Finder):
 
     def _be_member(self, member: Member) -> None:
         self._stabilize_later(member)
-        self._stabilize(member)
+        self.stabilize(member)
         self._keep_links()
 
     # -- stabilize: look after our successors, and tell the first of us --
@@ -242,7 +248,7 @@ class Chord(Finder):
         delay = self.stabilize_every * self.rng.uniform(0.5, 1.5)
         self.later(delay, Stabilize(member.place.id))
 
-    def _stabilize(self, member: Member) -> None:
+    def stabilize(self, member: Member) -> None:
         if not member.joined:
             self._join(member)
         elif not member.busy:
@@ -326,9 +332,10 @@ class Chord(Finder):
             if member.predecessor is not None:
                 # It owns our keys after that one, and must not take itself for the owner of more.
                 self.send(new.node, Notify(new.id, member.predecessor))
+            member.former = member.predecessor
             self._set_predecessor(member, new)
             if not member.successors:
-                self._stabilize(member)
+                self.stabilize(member)
             self._keep_links()
         else:
             self._doubt(member, new)
@@ -341,6 +348,11 @@ class Chord(Finder):
         assert member.predecessor is not None
         member.busy = True
         self._probe(member.predecessor, Rectifying(member, new))
+
+    def _lose_predecessor(self, member: Member) -> None:
+        """Back to the one before it, if we know it; that one need not notify us for long."""
+        former, member.former = member.former, None
+        self._set_predecessor(member, former)
 
     def _set_predecessor(self, member: Member, new: Place | None) -> None:
         if new != member.predecessor:
@@ -355,8 +367,8 @@ class Chord(Finder):
             self.look_up(finger_start(member.place.id, index), Fixing(member, index))
 
     def _look_for_the_gone(self, member: Member) -> None:
-        """One a turn, the longest gone first; who does not answer goes to the end."""
-        if member.joined and self.gone:
+        """Now and then, the longest gone first; who does not answer goes to the end."""
+        if member.joined and self.gone and self.rng.random() < GONE_CHANCE:
             node = next(iter(self.gone))
             del self.gone[node]
             self.gone[node] = None
@@ -378,8 +390,9 @@ class Chord(Finder):
         wanted: dict[NodeId, None] = {}
         for member in self.members.values():
             wanted.update((place.node, None) for place in member.known())
-            if member.predecessor is not None:
-                wanted[member.predecessor.node] = None
+            for place in (member.predecessor, member.former):
+                if place is not None:
+                    wanted[place.node] = None
         wanted.pop(self.me, None)
         for node in [node for node in self.watched if node not in wanted]:
             self.unwatch(node)

@@ -125,7 +125,7 @@ class Found(Value):
 
 
 class Unsure(Value):
-    """Not if the one before me is alive, which I look after: ask me again."""
+    """Not yet, or not if the one before me is alive, which I look after: ask me again."""
 
     number: int
 

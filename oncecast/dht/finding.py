@@ -228,12 +228,14 @@ class Finder(Caller):
 
     def confirm(self, sender: NodeId, message: Confirm) -> None:
         member = self.members.get(message.at)
-        if member is None or not member.settled:
+        if member is None or not member.joined:
             self.dropped += 1  # of an earlier life: our silence says that it is over
             return
         number, before = message.number, member.predecessor
         if member.owns(message.key, message.via):
             self.send(sender, Found(number))
+        elif not member.settled:
+            self.send(sender, Unsure(number))
         elif before is None or not up_to(message.via, message.key, message.at):
             self.send(sender, Nearer(number, ()))
         elif before.node in message.avoid:

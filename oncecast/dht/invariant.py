@@ -11,7 +11,10 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-from oncecast.dht.ring import Key, Place, between
+from oncecast.dht.events import Near, Report
+from oncecast.dht.member import Member
+from oncecast.dht.ring import Key, Place, between, key_of
+from oncecast.kernel.protocol import NodeId
 
 
 class View(NamedTuple):
@@ -19,6 +22,16 @@ class View(NamedTuple):
 
     member: Place
     successors: tuple[Place, ...]
+
+
+def view_to_come(member: Member, sender: NodeId, answer: Report | Near) -> View:
+    """What a member will list when an answer has come; nodes have one position each."""
+    after = Member(member.place, member.successors_max)
+    if isinstance(answer, Near):
+        after.join(answer.place, answer.successors)
+    else:
+        after.follow(Place(key_of(sender), sender), answer.successors)
+    return View(member.place, after.successors)
 
 
 def blind(views: Iterable[View], alive: Iterable[Key]) -> list[Place]:

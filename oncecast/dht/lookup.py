@@ -77,14 +77,14 @@ class Lookup:
         self.hops = self.timeouts = self.steps = 0
 
     def begin_again(self, *, forgive: bool) -> None:
-        self.contacts_left = list(self.contacts)
+        if forgive:
+            self.avoid.clear()
+        self.contacts_left = [node for node in self.contacts if node not in self.avoid]
         self.pool.clear()
         self.asked.clear()
         self.before, self.owners = None, []
         self.steps = 0
         self.unavoided = True
-        if forgive:
-            self.avoid.clear()
 
     def learn(self, places: Iterable[Place]) -> None:
         for place in places:

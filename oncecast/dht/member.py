@@ -22,6 +22,7 @@ class Member:
         "busy",
         "candidate",
         "fingers",
+        "former",
         "joined",
         "next_finger",
         "notified",
@@ -38,6 +39,7 @@ class Member:
         self.settled = False  # its successor knows of it; it owns nothing before that
         self.successors: tuple[Place, ...] = ()
         self.predecessor: Place | None = None
+        self.former: Place | None = None  # who came before us until the predecessor did
         self.fingers: dict[int, Place] = {}
         self.next_finger = BITS - 1
         self.busy = False  # one operation at a time

@@ -10,6 +10,7 @@ from oncecast.cli import exits
 from oncecast.cli.main import main
 from oncecast.kernel.protocol import NodeId
 from oncecast.overlay.recovery import Recovery
+from oncecast.scenarios.catalogue import SCENARIOS
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -21,7 +22,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 def test_list_names_the_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "sim", "list")
     assert status == exits.OK
-    assert [line.split()[0] for line in out.splitlines()] == ["broadcast", "paxos", "shuffle"]
+    assert [line.split()[0] for line in out.splitlines()] == list(SCENARIOS)
 
 
 def test_run_prints_one_json_line_a_seed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,96 @@
+"""Chord with a rule of 2001 put back, or without one of its own, is found out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from oncecast.dht.chord import Chord, Stabilizing
+from oncecast.dht.events import Report
+from oncecast.dht.member import Member
+from oncecast.dht.ring import Place, between
+from oncecast.scenarios.chord_steps import CHORD_STEPS
+from oncecast.scenarios.scenario import run
+from tests.mutants import Mutant, Plant, must_be_noticed
+
+pytestmark = pytest.mark.mutants
+
+SEEDS = 300
+MUTANTS: list[Mutant] = []
+
+
+def steps(seed: int) -> None:
+    outcome = run(CHORD_STEPS, seed)
+    assert outcome.ok, outcome.violation
+
+
+def mutant(plant: Plant) -> Plant:
+    MUTANTS.append(Mutant(plant.__name__.replace("_", " "), plant, steps, SEEDS))
+    return plant
+
+
+def join_of_2001(self: Member, before: Place, successors: Iterable[Place]) -> None:
+    self.joined = True
+    self.predecessor = None
+    self._set(list(successors)[:1] or [before])
+
+
+def stabilized_of_2001(self: Chord, stabilizing: Stabilizing, report: Report) -> None:
+    member, head = stabilizing.member, stabilizing.asked
+    nearer = report.predecessor
+    if nearer is not None and between(member.place.id, nearer.id, head.id):
+        head = nearer  # nobody asks whether it is alive
+    member.follow(head, report.successors if head is stabilizing.asked else member.successors)
+    member.settled = True
+    self._notify(member, head)
+
+
+@mutant
+def all_the_rules_of_2001(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Member, "join", join_of_2001)
+    patch.setattr(Chord, "_stabilized", stabilized_of_2001)
+
+
+@mutant
+def a_member_joins_with_its_successor_only(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Member, "join", join_of_2001)
+
+
+@mutant
+def a_nearer_successor_is_followed_unasked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Chord, "_stabilized", stabilized_of_2001)
+
+
+@mutant
+def lists_are_merged(patch: pytest.MonkeyPatch) -> None:
+    follow = Member.follow
+
+    def merge(self: Member, head: Place, successors: Iterable[Place]) -> None:
+        old = {place.id: place for place in (head, *self.successors, *successors)}
+        me = self.place.id
+        after = sorted(old, key=lambda id: (id < me, id))
+        follow(self, old[after[0]], [old[id] for id in after[1:]])
+
+    patch.setattr(Member, "follow", merge)
+
+
+@mutant
+def the_dead_are_not_dropped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Member, "drop", lambda self, node: False)
+
+
+@mutant
+def nobody_is_notified(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Chord, "_notify", lambda self, member, head: self._finish(member))
+
+
+@mutant
+def a_dead_predecessor_stays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Chord, "_set_predecessor", lambda self, member, new: None)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_chord_without_this_rule_is_found_out(mutant: Mutant) -> None:
+    """NET-4"""
+    must_be_noticed(mutant)

@@ -120,6 +120,7 @@ class HyParView(Protocol):
         refill_at_once: bool = False,
     ) -> None:
         super().__init__(me, rng)
+        assert min(active_max, passive_max) > 0, "a view has room for somebody"
         self.contacts = [contact for contact in dict.fromkeys(contacts) if contact != me]
         self.active_max, self.passive_max = active_max, passive_max
         self.active_walk, self.passive_walk = active_walk, passive_walk
@@ -132,7 +133,7 @@ class HyParView(Protocol):
         self.passive: dict[NodeId, None] = {}
         self.asked: dict[NodeId, bool] = {}  # to be a neighbour; True: there will be room for it
         self.tried: dict[NodeId, None] = {}  # in this cycle, and had no room
-        self.lost: dict[NodeId, None] = {}  # neighbours whose links broke
+        self.lost: dict[NodeId, None] = {}  # the last ones whose links broke, or that kept silent
         self.lacking = False  # a neighbour, after a loss, and candidates for it
         self.offered: tuple[NodeId, ...] = ()  # in the last shuffle
         self.dropped = 0  # messages that make no sense
@@ -161,9 +162,7 @@ class HyParView(Protocol):
             case Shuffle() | ForwardJoin():
                 self._receive_walk(sender, message)
             case ShuffleReply(sample):
-                self._integrate(sample, self.offered)
-                if self.lacking:
-                    self._fill()
+                self._receive_reply(sample)
             case Join(life):
                 if self._welcome(sender, life):
                     for peer in self._others(sender):
@@ -176,13 +175,15 @@ class HyParView(Protocol):
             case Accepted(life):
                 self._receive_accepted(sender, life)
             case Refused():
-                self._spare(sender)
-                self._fill()
-            case Disconnect():
-                self._spare(sender)
-                # In the paper a place that somebody else needed more is filled in the next cycle.
-                if self.refill_at_once or not self.active:
+                if sender in self.asked:
+                    self._spare(sender)
                     self._fill()
+            case Disconnect():
+                if sender in self.active or sender in self.asked:
+                    self._spare(sender)
+                    # In the paper a place that another node needed is filled in the next cycle.
+                    if self.refill_at_once or not self.active:
+                        self._fill()
             case _:
                 assert_never(message)
 
@@ -192,10 +193,11 @@ class HyParView(Protocol):
                 self.tried.clear()
                 self._ask_a_lost_one()
                 self._fill()
+                self._ask_a_contact()
                 self._shuffle()
                 self._next_cycle()
             case Unanswered(peer):
-                self._forget(peer)
+                self._lose(peer)
             case Alone():
                 if not self.active and not self.asked:
                     self._join()
@@ -203,11 +205,7 @@ class HyParView(Protocol):
                 assert_never(timer)
 
     def down(self, peer: NodeId) -> None:
-        if peer in self.active:
-            self.lost[peer] = None
-            if len(self.lost) > self.active_max:
-                del self.lost[next(iter(self.lost))]
-        self._forget(peer)
+        self._lose(peer)
 
     # -- joining --
 
@@ -289,6 +287,12 @@ class HyParView(Protocol):
             if peer not in self.asked:
                 self._ask(peer, Neighbor(self.life, urgent=True), room=True)
 
+    def _ask_a_contact(self) -> None:
+        """Few nodes all know each other, and would not find out that there are more."""
+        others = [contact for contact in self.contacts if contact not in self.active]
+        if others and self._has_room() and not self.asked:
+            self._ask(self._any(others), Neighbor(self.life, urgent=False), room=False)
+
     # -- shuffling --
 
     def _next_cycle(self) -> None:
@@ -306,6 +310,15 @@ class HyParView(Protocol):
         given = tuple(self._some(list(self.passive), len(sample)))
         self.send(origin, ShuffleReply(given))
         self._integrate(sample, given)
+
+    def _receive_reply(self, sample: tuple[NodeId, ...]) -> None:
+        offered, self.offered = self.offered, ()
+        if not offered:
+            self.dropped += 1  # nothing was asked for
+            return
+        self._integrate(sample, offered)
+        if self.lacking:
+            self._fill()
 
     def _integrate(self, sample: tuple[NodeId, ...], given: tuple[NodeId, ...]) -> None:
         """Take in a sample; those that were given for it make room first."""
@@ -351,13 +364,17 @@ class HyParView(Protocol):
         self.tried[peer] = None
         self._remember(peer)
 
-    def _forget(self, peer: NodeId) -> None:
+    def _lose(self, peer: NodeId) -> None:
         """It does not answer, or its link is gone."""
+        missed = peer in self.active or peer in self.passive
         self._answered(peer)
         self._make_inactive(peer)
         self.passive.pop(peer, None)
+        self.lost[peer] = None
+        if len(self.lost) > self.active_max:
+            del self.lost[next(iter(self.lost))]
         self._fill()
-        if self._has_room() and not self.asked:
+        if missed and self._has_room() and not self.asked:
             self.lacking = True
             self._shuffle()  # now: the next cycle may be far, and others have candidates
 

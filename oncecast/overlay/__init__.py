@@ -10,6 +10,7 @@ from oncecast.overlay.events import (
     Publish,
     Received,
 )
+from oncecast.overlay.hyparview import HyParView
 from oncecast.overlay.mesh import Mesh
 from oncecast.overlay.plumtree import Plumtree
 from oncecast.overlay.recovery import Recovery
@@ -17,6 +18,7 @@ from oncecast.overlay.recovery import Recovery
 __all__ = [
     "Broadcast",
     "Delivered",
+    "HyParView",
     "Lost",
     "Mesh",
     "MessageId",

@@ -3,7 +3,7 @@
 application   Publish ↓   Delivered, Lost ↑
 Recovery      Broadcast ↓   Received ↑
 Plumtree      NeighborUp, NeighborDown ↑ (Recovery follows them too)
-Mesh
+Mesh or HyParView
 """
 
 from __future__ import annotations

@@ -5,10 +5,12 @@ from __future__ import annotations
 from oncecast.scenarios.broadcast import BROADCAST
 from oncecast.scenarios.chord import CHORD
 from oncecast.scenarios.chord_steps import CHORD_STEPS
+from oncecast.scenarios.hyparview import GOSSIP, HYPARVIEW
 from oncecast.scenarios.paxos import PAXOS
 from oncecast.scenarios.scenario import Scenario
 from oncecast.scenarios.shuffle import SHUFFLE
 
 SCENARIOS: dict[str, Scenario] = {
-    scenario.name: scenario for scenario in (BROADCAST, CHORD, CHORD_STEPS, PAXOS, SHUFFLE)
+    scenario.name: scenario
+    for scenario in (BROADCAST, CHORD, CHORD_STEPS, GOSSIP, HYPARVIEW, PAXOS, SHUFFLE)
 }

@@ -88,7 +88,7 @@ def test_an_unknown_scenario_is_not_found_and_the_known_ones_are_named(
     for verb in (("run",), ("replay", "--seed", "1")):
         status, _, err = run(capsys, "sim", verb[0], "nonsense", *verb[1:])
         assert status == exits.NOT_FOUND
-        assert "broadcast, paxos, shuffle" in err
+        assert ", ".join(sorted(SCENARIOS)) in err
 
 
 def test_a_node_that_is_not_there_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:

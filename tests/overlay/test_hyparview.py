@@ -405,3 +405,10 @@ def test_flood_of_newcomers_is_bounded() -> None:
         received(view, A, ForwardJoin(NodeId(f"n{index}"), 0))
     assert len(view.asked) == 2 * view.active_max
     assert len(view.passive) == 5
+
+
+def test_those_who_refused_are_asked_again_when_nobody_else_is_left() -> None:
+    view = started(active=[A, B], passive=[C], active_max=2)
+    lose_link(view, A)
+    received(view, C, Refused())
+    assert lose_link(view, B) == [Emit(NeighborDown(B)), *asked(C, urgent=True)]

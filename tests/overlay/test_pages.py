@@ -10,7 +10,7 @@ import pytest
 
 from oncecast.kernel.protocol import Protocol
 from oncecast.kernel.stack import members
-from oncecast.overlay import Mesh, Plumtree, Recovery
+from oncecast.overlay import HyParView, Mesh, Plumtree, Recovery
 
 PAGES = Path(__file__).parents[2] / "docs" / "protocols"
 TABLE = re.compile(r"^\| (\w+) \|.*\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
@@ -26,7 +26,7 @@ def names(*unions: object) -> list[str]:
     return [kind.__name__ for union in unions for kind in members(union)]
 
 
-@pytest.mark.parametrize("protocol", [Mesh, Plumtree, Recovery])
+@pytest.mark.parametrize("protocol", [HyParView, Mesh, Plumtree, Recovery])
 def test_page_names_every_message_timer_and_record(protocol: type[Protocol]) -> None:
     told = tables(protocol)
     assert list(told["message"]) == names(protocol.Message)
@@ -34,7 +34,7 @@ def test_page_names_every_message_timer_and_record(protocol: type[Protocol]) -> 
     assert list(told.get("record", {})) == names(protocol.Record, protocol.State)
 
 
-@pytest.mark.parametrize("protocol", [Mesh, Plumtree, Recovery])
+@pytest.mark.parametrize("protocol", [HyParView, Mesh, Plumtree, Recovery])
 def test_page_names_every_option_with_its_default(protocol: type[Protocol]) -> None:
     options = {
         name: "required" if each.default is each.empty else str(each.default)

@@ -1,0 +1,111 @@
+"""HyParView without one of its rules is found out, by a storm or by a test of its effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from oncecast.overlay.hyparview import HyParView
+from oncecast.scenarios.hyparview import HYPARVIEW
+from oncecast.scenarios.scenario import run
+from tests.mutants import Mutant, must_be_noticed, replaced
+from tests.overlay import test_hyparview as effects
+
+pytestmark = pytest.mark.mutants
+
+
+def storm(seed: int) -> None:
+    outcome = run(HYPARVIEW, seed)
+    assert outcome.ok, outcome.violation
+
+
+def storm_over_few(seed: int) -> None:
+    outcome = run(HYPARVIEW, seed, 4)
+    assert outcome.ok, outcome.violation
+
+
+def effect(test: Callable[[], None]) -> Callable[[int], None]:
+    def story(seed: int) -> None:
+        test()
+
+    story.__name__ = test.__name__
+    return story
+
+
+def storming(rule: str, name: str, text: str, replacement: str = "pass") -> Mutant:
+    return Mutant(rule, replaced(HyParView, name, text, replacement), storm, 60)
+
+
+def telling(rule: str, name: str, text: str, replacement: str, test: Callable[[], None]) -> Mutant:
+    return Mutant(rule, replaced(HyParView, name, text, replacement), effect(test), 1)
+
+
+MUTANTS = [
+    storming(
+        "a walk of a stranger is turned away", "_receive_walk", "self.send(sender, Disconnect())"
+    ),
+    storming("the active view is bounded", "_make_active", "not self._has_room()", "False"),
+    storming("the passive view is bounded", "_remember", ">= self.passive_max", "< 0"),
+    storming("requests under way are bounded", "_adopt", "< 2 * self.active_max", "< 10_000"),
+    storming("a neighbour that is gone is told", "_make_inactive", "self.emit(NeighborDown(peer))"),
+    storming("a peer that is gone is not watched", "_make_inactive", "self.unwatch(peer)"),
+    storming("no peer is in both views", "_make_active", "self.passive.pop(peer, None)"),
+    storming("silence counts as loss", "timeout", "self._lose(peer)"),
+    storming("a lost peer is asked again", "timeout", "self._ask_a_lost_one()"),
+    storming("who is alone joins again", "_fill", "not self.active and not self.asked", "False"),
+    Mutant(
+        "few nodes ask a contact",
+        replaced(HyParView, "timeout", "self._ask_a_contact()", "pass"),
+        storm_over_few,
+        200,
+    ),
+    telling(
+        "a restart is seen",
+        "_make_active",
+        "self.active[peer] == life",
+        "True",
+        effects.test_restarted_neighbour_goes_down_and_up,
+    ),
+    telling(
+        "the same request twice changes nothing",
+        "_make_active",
+        "self.active[peer] == life",
+        "False",
+        effects.test_the_same_join_twice_changes_nothing_and_is_answered_again,
+    ),
+    telling(
+        "who is pushed out is told",
+        "_make_active",
+        "self.send(evicted, Disconnect())",
+        "pass",
+        effects.test_full_view_makes_room_for_a_newcomer,
+    ),
+    telling(
+        "a full view refuses",
+        "receive",
+        "urgent or sender in self.active or self._has_room()",
+        "True",
+        effects.test_request_that_is_not_urgent_is_refused_by_a_full_view,
+    ),
+    telling(
+        "urgent requests go to those who refused",
+        "_fill",
+        "() if urgent else self.tried",
+        "self.tried",
+        effects.test_those_who_refused_are_asked_again_when_nobody_else_is_left,
+    ),
+    telling(
+        "what was given makes room first",
+        "_remember",
+        "spare.pop() if spare else self._any(list(self.passive))",
+        "list(self.passive)[-1]",
+        effects.test_exchange_replaces_what_was_given_first,
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_hyparview_without_this_rule_is_found_out(mutant: Mutant) -> None:
+    """NET-2"""
+    must_be_noticed(mutant)

@@ -1,0 +1,30 @@
+"""NET-2, NET-3: partial views through storms, and durable broadcast over them."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.scenarios.hyparview import GOSSIP, HYPARVIEW
+from oncecast.scenarios.scenario import run
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.parametrize(("nodes", "seeds"), [(2, 20), (4, 60), (9, 30), (20, 30), (40, 5)])
+def test_views_stay_bounded_and_end_symmetric_and_connected(nodes: int, seeds: int) -> None:
+    """NET-2"""
+    for seed in range(seeds):
+        outcome = run(HYPARVIEW, seed, nodes)
+        assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
+
+
+def test_every_message_ends_at_every_node_once_over_partial_views() -> None:
+    """NET-2 NET-3"""
+    for seed in range(15):
+        outcome = run(GOSSIP, seed)
+        assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
+
+
+def test_equal_seeds_give_equal_runs() -> None:
+    """NET-1 NET-2"""
+    assert run(HYPARVIEW, 3).trace == run(HYPARVIEW, 3).trace

@@ -97,6 +97,10 @@ class Flow:
         self._outstanding -= size
         self.window.outstanding -= size
 
+    def soon_renewed(self, offset: int) -> bool:
+        """Whether half of the credit is used before `offset`: who has taken that sends more."""
+        return 2 * (self._limit - offset) <= self._limit - self._base
+
     @property
     def messages_left(self) -> int:
         return self._limit - self.next

@@ -119,6 +119,11 @@ class Index:
             if at < len(self._ends) and self._ends[at] - start > bytes_max:
                 return
 
+    def ends(self, extent: Extent) -> bool:
+        """Whether its last message is the last of its batch."""
+        end = extent.offset + extent.count
+        return end >= self.next or self._offsets[self._entry(end)] == end
+
     def since(self, time: int) -> int:
         """The first kept message whose batch came at `time` or later; `next` if there is none."""
         at = bisect_left(self._times, time, self._head)

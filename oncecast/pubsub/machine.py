@@ -72,6 +72,10 @@ class Machine:
         known = self.registry.topics.get(topic)
         return () if known is None else tuple(known.index.extents(offset, messages_max, bytes_max))
 
+    def uncut(self, topic: str, extents: tuple[Extent, ...]) -> tuple[Extent, ...]:
+        """Without the last, if there is more of its batch: that would have to be sent twice."""
+        return extents if self.registry.topics[topic].index.ends(extents[-1]) else extents[:-1]
+
     def needed(self) -> int:
         """The smallest place that is still needed: the log can be cut off before it."""
         lowest = self.registry.places.lowest()

@@ -319,6 +319,8 @@ class Gateway(Protocol):
             return
         room = min(room, bytes_left, self._delivery_bytes)
         extents = machine.fetch(flow.topic, flow.next, messages_left, room)
+        if extents and flow.soon_renewed(extents[-1].offset):
+            extents = machine.uncut(flow.topic, extents)
         if not extents:
             self._tell_gone(flow, found)
             return

@@ -95,6 +95,26 @@ def test_a_part_of_a_batch_is_enough() -> None:
     assert values(desk.send(ANN, fetch(epoch, 4, messages=3))) == LETTERS[4:7]
 
 
+def test_a_batch_that_the_rest_of_the_credit_would_cut_comes_whole_with_the_next() -> None:
+    desk = Desk()
+    epoch = reading(desk)
+    producer = producing(desk)
+    for sequence in (0, 3, 6):
+        desk.call(BOB, put(producer, sequence, *LETTERS[sequence : sequence + 3]))
+    assert values(desk.send(ANN, fetch(epoch, 0, messages=5))) == LETTERS[:3], "2 of 5 are left"
+    assert values(desk.send(ANN, fetch(epoch, 3, messages=6))) == LETTERS[3:9]
+
+
+def test_more_than_half_of_a_credit_is_used_though_a_batch_is_cut() -> None:
+    """Who has taken less may not send another Fetch."""
+    desk = Desk()
+    epoch = reading(desk)
+    producer = producing(desk)
+    for sequence in (0, 3):
+        desk.call(BOB, put(producer, sequence, *LETTERS[sequence : sequence + 3]))
+    assert values(desk.send(ANN, fetch(epoch, 2, messages=3))) == LETTERS[2:5]
+
+
 def test_renewed_credit_has_nothing_sent_again_that_is_under_way() -> None:
     desk, epoch = filled()
     assert values(desk.send(ANN, fetch(epoch, 0, messages=6))) == LETTERS[:6]

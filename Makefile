@@ -8,7 +8,7 @@ PEERS := .venv/peers
 GET_PEERS := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
 # A worker that dies ends the run: without it, the tests of its group would be waited for.
 PYTEST := $(BIN)/pytest -q -n 2 --dist loadgroup --max-worker-restart=0
-SOURCES := oncecast tests tools $(sort $(dir $(wildcard bench/*.py)))
+SOURCES := oncecast pyspark_oncecast.py tests tools $(sort $(dir $(wildcard bench/*.py)))
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

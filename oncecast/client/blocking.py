@@ -28,6 +28,7 @@ from oncecast.client.starts import EARLIEST
 from oncecast.client.subscription import Subscription as AsyncSubscription
 from oncecast.pubsub.batch import Message
 from oncecast.pubsub.commands import Start
+from oncecast.pubsub.results import PublishedRange
 from oncecast.pubsub.retention import DEFAULT, Policy
 from oncecast.session.frames import GroupView, TopicView, View
 
@@ -223,6 +224,29 @@ class Client:
                 yield from page
         finally:
             self._call(pages.aclose())
+
+    def hold(self, topic: str, subscription: str, start: Start) -> int:
+        return self._call(self._client.hold(topic, subscription, start))
+
+    # -- staged puts --
+
+    def stage(
+        self, source: str, number: int, part: str, topic: str, count: int, batch: bytes
+    ) -> bool:
+        return self._call(self._client.stage(source, number, part, topic, count, batch))
+
+    def publish_staged(
+        self, source: str, number: int, parts: Iterable[str]
+    ) -> tuple[PublishedRange, ...]:
+        return self._call(self._client.publish_staged(source, number, parts))
+
+    def drop_staged(self, source: str, number: int) -> int:
+        return self._call(self._client.drop_staged(source, number))
+
+    def close_source(self, source: str) -> bool:
+        return self._call(self._client.close_source(source))
+
+    # -- the group of nodes --
 
     def group(self) -> GroupView:
         return self._call(self._client.group())

@@ -32,7 +32,7 @@ from oncecast.client.errors import (
 from oncecast.client.parcel import Receipt
 from oncecast.client.putting import Putting
 from oncecast.client.readings import Readings
-from oncecast.client.scanning import Scanning
+from oncecast.client.staging import Staging
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.client.state import StateDirectory
 from oncecast.client.subscription import Subscription
@@ -55,7 +55,7 @@ __all__ = ["EARLIEST", "NEW", "Client", "connect", "from_offset", "from_time"]
 DEFAULT_ADDRESS = "127.0.0.1:7400"
 
 
-class Client(Scanning):
+class Client(Staging):
     """Made by `connect`. One connection, one name, any number of topics and subscriptions."""
 
     def __init__(

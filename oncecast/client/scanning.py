@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +13,7 @@ from oncecast.client.errors import InvalidArgument, MessagesLost, OutOfRange, To
 from oncecast.client.starts import EARLIEST, from_offset
 from oncecast.pubsub import batch
 from oncecast.pubsub.batch import Message
-from oncecast.pubsub.commands import FromOffset, Start, Subscribe
+from oncecast.pubsub.commands import FromOffset, Seek, Start, Subscribe
 from oncecast.session.frames import Chunk, Scan, Scanned
 from oncecast.session.local import Survey
 
@@ -68,6 +69,12 @@ class Located(NamedTuple):
 
 class Scanning(Administering):
     """A part of `Client`."""
+
+    async def hold(self, topic: str, subscription: str, start: Start) -> int:
+        """Have a subscription at `start`, without reading it: the topic keeps what is behind it."""
+        await self.call(Subscribe(topic, subscription, start, 0))
+        seek = Seek(topic, subscription, start, 0, secrets.token_hex(16))
+        return int((await self.call(seek)).cursor)
 
     async def locate(self, topic: str, start: Start) -> Located:
         """The offset that is nearest to `start` of what the topic holds, or will."""

@@ -1,0 +1,1 @@
+"""Topics and Spark: a source, a sink, and pipelines of them."""

@@ -1,0 +1,60 @@
+"""PIPE-2: parts are seen by nobody until they are published, and then once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oncecast import EARLIEST, blocking, errors, from_offset
+from oncecast.pubsub.batch import encode
+from oncecast.pubsub.retention import Policy
+
+
+def packed(*values: bytes) -> bytes:
+    return encode(values, timestamps=0)
+
+
+def values(client: blocking.Client, topic: str) -> list[bytes]:
+    return [message.value for each in client.scan(topic) for message in each.messages()]
+
+
+def test_parts_are_published_in_their_order_all_at_once_and_once(tmp_path: Path) -> None:
+    with blocking.embedded(tmp_path) as client:
+        client.create_topic("t", Policy(keep_all=True))
+        assert client.stage("s", 0, "b", "t", 2, packed(b"3", b"4"))
+        assert client.stage("s", 0, "a", "t", 2, packed(b"1", b"2"))
+        assert client.stage("s", 0, "of a try that lost", "t", 1, packed(b"x"))
+        assert not client.stage("s", 0, "a", "t", 2, packed(b"1", b"2"))
+        assert values(client, "t") == []
+        for _ in range(2):
+            (where,) = {each.topic for each in client.publish_staged("s", 0, ["a", "b"])}
+            assert where == "t"
+            assert values(client, "t") == [b"1", b"2", b"3", b"4"]
+        assert not client.stage("s", 0, "late", "t", 1, packed(b"x"))
+        assert client.close_source("s")
+        assert not client.close_source("s")
+
+
+def test_what_was_not_staged_is_not_published(tmp_path: Path) -> None:
+    with blocking.embedded(tmp_path) as client:
+        client.create_topic("t", Policy(keep_all=True))
+        client.stage("s", 0, "a", "t", 1, packed(b"1"))
+        with pytest.raises(errors.NotStaged):
+            client.publish_staged("s", 0, ["a", "b"])
+        assert values(client, "t") == []
+        assert client.drop_staged("s", 0) == 1
+        with pytest.raises(errors.NotStaged):
+            client.publish_staged("s", 0, ["a"])
+
+
+def test_held_topic_keeps_what_is_behind_the_place(tmp_path: Path) -> None:
+    with blocking.embedded(tmp_path) as client:
+        assert client.hold("t", "s", EARLIEST) == 0
+        for number in range(5):
+            client.put("t", b"%d" % number)
+        assert client.hold("t", "s", from_offset(3)) == 3
+        assert client.hold("t", "s", from_offset(3)) == 3
+        assert client.locate("t", EARLIEST).first == 3
+        (view,) = client.describe("t").subscriptions
+        assert (view.lag, view.attached) == (2, False)

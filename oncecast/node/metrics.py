@@ -34,6 +34,7 @@ def metrics(parts: Parts, journal: Journal, stats: Stats) -> Iterator[Metric]:
         "log_first_record": ("First record in the log.", journal.log.first),
         "log_last_record": ("Last record in the log.", journal.log.last),
         "log_synced_record": ("Last record on disk.", journal.synced),
+        "log_room_bytes": ("Bytes that can be stored before the disk is asked.", journal.log.room),
     }
     if parts.governor is not None:
         group = parts.governor.group

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from oncecast import blocking
 from oncecast.client.errors import OncecastError
+from oncecast.runtime.tls import Tls
 from oncecast.session.frames import GroupView
 from tests.runtime.talk import port_of, reserve
 
@@ -26,8 +27,8 @@ T = TypeVar("T")
 class Replica:
     """One node through all its lives; its log outlasts them."""
 
-    def __init__(self, directory: Path, *flags: str) -> None:
-        self._place = reserve()
+    def __init__(self, directory: Path, *flags: str, tls: Tls | None = None) -> None:
+        self._place, self._tls = reserve(), tls
         self.address = f"127.0.0.1:{port_of(self._place)}"
         self.data = directory / str(port_of(self._place))
         self.log = self.data.with_suffix(".log")
@@ -63,7 +64,9 @@ class Replica:
             return None
         with (
             suppress(OncecastError),
-            blocking.connect(self.address, connect_timeout=2.0, timeout=2.0) as client,
+            blocking.connect(
+                self.address, tls=self._tls, connect_timeout=2.0, timeout=2.0
+            ) as client,
         ):
             return client.group()
         return None
@@ -75,8 +78,8 @@ class Replica:
 
 
 class Replicas:
-    def __init__(self, directory: Path, count: int, *flags: str) -> None:
-        self.all = [Replica(directory, *flags) for _ in range(count)]
+    def __init__(self, directory: Path, count: int, *flags: str, tls: Tls | None = None) -> None:
+        self.all = [Replica(directory, *flags, tls=tls) for _ in range(count)]
 
     @property
     def addresses(self) -> list[str]:
@@ -128,9 +131,11 @@ class Replicas:
 
 
 @contextmanager
-def replicas(directory: Path, count: int, *flags: str) -> Iterator[Replicas]:
+def replicas(
+    directory: Path, count: int, *flags: str, tls: Tls | None = None
+) -> Iterator[Replicas]:
     """Started, and a group. None of them outlives the test."""
-    made = Replicas(directory, count, *flags)
+    made = Replicas(directory, count, *flags, tls=tls)
     try:
         made.start()
         yield made

@@ -18,7 +18,8 @@ from oncecast import blocking
 from oncecast.cli import exits
 from oncecast.cli.main import main
 from tests.live.conftest import Command
-from tests.live.replicas import PATIENCE, Replicas, replicas, until
+from tests.live.replicas import PATIENCE, Replica, Replicas, replicas, until
+from tests.live.test_serve_wire import Files
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -233,6 +234,48 @@ def test_without_a_quorum_commands_say_so(group: Replicas, cluster: Command) -> 
         each.start(*group.addresses)
     group.settled()
     assert cluster("cluster", "status")[0] == exits.OK
+
+
+def test_all_are_killed_at_once_and_go_on(group: Replicas, cluster: Command) -> None:
+    """SVC-10, REP-1: nobody tells them whom to join."""
+    group.settled()
+    assert cluster("sub", "all")[0] == cluster("put", "all", "x")[0] == exits.OK
+    for each in group.all:
+        each.send(signal.SIGKILL)
+    for each in group.all:
+        each.end()
+    for each in group.all:
+        each.start()
+    group.settled()
+    assert cluster("get", "all") == (exits.OK, "x\n", "")
+
+
+# Strangers
+
+
+def test_a_group_speaks_tls_and_to_nobody_who_does_not(tmp_path: Path) -> None:
+    """SVC-12"""
+    files = Files(tmp_path / "pem")
+    certificate, key = files.names
+    flags = ("--tls-certificate", certificate, "--tls-key", key, "--tls-ca", files.ca)
+    stranger = Replica(tmp_path)
+    try:
+        with replicas(tmp_path, 2, *flags, tls=files.tls) as guarded:
+            guarded.settled()
+            stranger.start(*guarded.addresses)
+            until("they turn it away", lambda: one_has_said(guarded, "no TLS handshake"))
+    finally:
+        stranger.close()
+
+
+def test_a_node_of_another_cluster_is_told_so(group: Replicas, tmp_path: Path) -> None:
+    stranger = Replica(tmp_path, "--cluster", "other")
+    try:
+        stranger.start(*group.addresses)
+        named = "belongs to cluster 'other', .* to 'oncecast': correct the address"
+        until("it is refused", lambda: stranger.has_said(named) or None)
+    finally:
+        stranger.close()
 
 
 # A group to try out

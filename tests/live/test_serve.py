@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -126,10 +127,14 @@ def test_metrics_and_health_answer(tmp_path: Path, processes: list[Process]) -> 
     with guest(node.port) as client:
         opened(client)
     with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/health", timeout=PATIENCE) as page:
-        assert b'"status": "ok"' in page.read()
+        health = json.loads(page.read())
+    me = f"127.0.0.1:{node.port}"
+    assert (health["status"], health["node"], health["leader"]) == ("ok", me, me)
+    assert (health["role"], health["quorum"]) == ("leader", True)
     with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}/metrics", timeout=PATIENCE) as page:
         text = page.read().decode()
     assert "oncecast_topics 1\n" in text
+    assert re.search(r"oncecast_log_room_bytes [1-9]", text)
     assert "# TYPE oncecast_syncs_total counter\n" in text
 
 

@@ -193,7 +193,6 @@ class HyParView(Protocol):
                 self.tried.clear()
                 self._ask_a_lost_one()
                 self._fill()
-                self._ask_a_contact()
                 self._shuffle()
                 self._next_cycle()
             case Unanswered(peer):
@@ -286,12 +285,6 @@ class HyParView(Protocol):
             self.lost[peer] = None  # at the end: the others come first the next time
             if peer not in self.asked:
                 self._ask(peer, Neighbor(self.life, urgent=True), room=True)
-
-    def _ask_a_contact(self) -> None:
-        """Few nodes all know each other, and would not find out that there are more."""
-        others = [contact for contact in self.contacts if contact not in self.active]
-        if others and self._has_room() and not self.asked:
-            self._ask(self._any(others), Neighbor(self.life, urgent=False), room=False)
 
     # -- shuffling --
 

@@ -101,7 +101,8 @@ def populate(sim: Simulation, nodes: int, *, gossiping: bool) -> list[NodeId]:
     names = [NodeId(f"n{index}") for index in range(nodes)]
 
     def build(me: NodeId, rng: Random) -> Stack:
-        layers: list[Protocol] = [HyParView(me, rng, contacts=names[:CONTACTS], shuffle_every=1.0)]
+        view = HyParView(me, rng, contacts=names[:CONTACTS], passive_max=10, shuffle_every=1.0)
+        layers: list[Protocol] = [view]
         if gossiping:
             layers += [Plumtree(me, rng), Recovery(me, rng, snapshot_every=40)]
         return Stack(layers)

@@ -335,14 +335,6 @@ def test_lost_neighbour_is_asked_again_in_every_cycle() -> None:
     assert Send(A, Neighbor(LIFE, urgent=True)) not in view.drain()
 
 
-def test_node_that_knows_nobody_else_asks_a_contact() -> None:
-    view = started(active=[A], contacts=[CONTACT])
-    received(view, CONTACT, Refused())
-    view.passive.clear()
-    view.timeout(Cycle())
-    assert view.drain()[:3] == asked(CONTACT)
-
-
 def test_shuffle_offers_oneself_and_some_of_both_views() -> None:
     view = started(active=[A, B, C], passive=[D, E], shuffle_active=1, shuffle_passive=1)
     view.timeout(Cycle())

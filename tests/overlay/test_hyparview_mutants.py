@@ -20,11 +20,6 @@ def storm(seed: int) -> None:
     assert outcome.ok, outcome.violation
 
 
-def storm_over_few(seed: int) -> None:
-    outcome = run(HYPARVIEW, seed, 4)
-    assert outcome.ok, outcome.violation
-
-
 def effect(test: Callable[[], None]) -> Callable[[int], None]:
     def story(seed: int) -> None:
         test()
@@ -47,18 +42,24 @@ MUTANTS = [
     ),
     storming("the active view is bounded", "_make_active", "not self._has_room()", "False"),
     storming("the passive view is bounded", "_remember", ">= self.passive_max", "< 0"),
-    storming("requests under way are bounded", "_adopt", "< 2 * self.active_max", "< 10_000"),
     storming("a neighbour that is gone is told", "_make_inactive", "self.emit(NeighborDown(peer))"),
     storming("a peer that is gone is not watched", "_make_inactive", "self.unwatch(peer)"),
     storming("no peer is in both views", "_make_active", "self.passive.pop(peer, None)"),
     storming("silence counts as loss", "timeout", "self._lose(peer)"),
     storming("a lost peer is asked again", "timeout", "self._ask_a_lost_one()"),
-    storming("who is alone joins again", "_fill", "not self.active and not self.asked", "False"),
-    Mutant(
-        "few nodes ask a contact",
-        replaced(HyParView, "timeout", "self._ask_a_contact()", "pass"),
-        storm_over_few,
-        200,
+    telling(
+        "who is alone joins again",
+        "_fill",
+        "not self.active and not self.asked",
+        "False",
+        effects.test_node_that_has_lost_everything_joins_again_through_its_contacts,
+    ),
+    telling(
+        "requests under way are bounded",
+        "_adopt",
+        "< 2 * self.active_max",
+        "< 10_000",
+        effects.test_flood_of_newcomers_is_bounded,
     ),
     telling(
         "a restart is seen",

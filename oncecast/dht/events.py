@@ -29,7 +29,7 @@ class FindRoot(Value):
 class RootFound(Value):
     key: Key
     root: NodeId
-    hops: int  # nodes asked on the way to the one before the root
+    hops: int  # to the one before the root, or right to the root where a list leads past that one
     timeouts: int  # nodes that did not answer
 
 
@@ -86,11 +86,15 @@ class Notify(Value):
 
 
 class Locate(Value):
-    """Who comes before this key? Those to avoid have not answered."""
+    """Who comes before this key? Those to avoid have not answered.
+
+    `itself`: only the one before the key may answer that, not one that has it in its list.
+    """
 
     key: Key
     number: int
     avoid: tuple[NodeId, ...]
+    itself: bool
 
 
 class Nearer(Value):
@@ -101,7 +105,7 @@ class Nearer(Value):
 
 
 class Near(Value):
-    """I do, and these come after me."""
+    """I do: this one, and these come after it."""
 
     number: int
     place: Place
@@ -158,7 +162,7 @@ def possible(message: ChordMessage) -> bool:
             fits = len(at) == BYTES
         case Report(number, predecessor, successors):
             fits = (predecessor is None or predecessor.possible) and all_possible(successors)
-        case Locate(key, number, avoid):
+        case Locate(key, number, avoid, _):
             fits = len(key) == BYTES and names_possible(avoid)
         case Nearer(number, places):
             fits = all_possible(places)

@@ -41,8 +41,8 @@ class Again(Value):
 class Seeking:
     """Call: a node on the way was asked who comes before the key."""
 
-    def __init__(self, lookup: Lookup) -> None:
-        self.lookup = lookup
+    def __init__(self, lookup: Lookup, place: Place | None) -> None:
+        self.lookup, self.place = lookup, place
 
 
 class Confirming:
@@ -94,28 +94,31 @@ class Finder(Caller):
 
     def _set_out(self, lookup: Lookup) -> None:
         if not lookup.contacts:
-            self._learn(lookup, self._locate(lookup.number, lookup.key, lookup.avoid))
+            self._learn(
+                lookup, self._locate(lookup.number, lookup.key, lookup.avoid, lookup.itself)
+            )
         self._advance(lookup)
 
     def _learn(self, lookup: Lookup, answer: Near | Nearer) -> None:
         if isinstance(answer, Near):
-            lookup.found_before(answer.place, answer.successors)
+            lookup.found_before(answer.place, answer.successors, self.me)
         else:
             lookup.learn(answer.places)
 
-    def _locate(self, number: int, key: Key, avoid: dict[NodeId, None]) -> Near | Nearer:
+    def _locate(
+        self, number: int, key: Key, avoid: dict[NodeId, None], itself: bool
+    ) -> Near | Nearer:
         """What we know of the way to a key."""
         member = self._member_before(key)
         if member is None:
             return Nearer(number, ())
         if member.is_before(key):
             return Near(number, member.place, member.successors)
-        places = member.preceding(key, NEARER_MAX, avoid)
-        if not places and (listed := member.listed_owner(key)) is not None:
-            # All between us and the key are to be avoided: then we come before it.
-            at = member.successors.index(listed[1])
-            return Near(number, member.place, member.successors[at:])
-        return Nearer(number, places)
+        if not itself and (listed := member.listed_owner(key)) is not None:
+            before, at = listed
+            if any(place.node not in avoid for place in member.successors[at:]):
+                return Near(number, before, member.successors[at:])
+        return Nearer(number, member.preceding(key, NEARER_MAX, avoid))
 
     def _member_before(self, key: Key) -> Member | None:
         """Our position that is nearest before the key."""
@@ -141,17 +144,18 @@ class Finder(Caller):
             if owner is not None:
                 self._confirm(lookup, owner, tuple(lookup.avoid))
                 return
+            lookup.before = None  # all that came after it are dead
         if lookup.contacts_left:
-            self._seek(lookup, lookup.contacts_left.pop(0))
+            self._seek(lookup, lookup.contacts_left.pop(0), None)
         elif lookup.steps <= STEPS_MAX and (place := lookup.next()) is not None:
-            self._seek(lookup, place.node)
+            self._seek(lookup, place.node, place)
         else:
             self._begin_again(lookup)
 
-    def _seek(self, lookup: Lookup, node: NodeId) -> None:
+    def _seek(self, lookup: Lookup, node: NodeId, place: Place | None) -> None:
         number = self.next_number()
-        message = Locate(lookup.key, number, tuple(lookup.avoid))
-        self.call(node, number, message, Seeking(lookup))
+        message = Locate(lookup.key, number, tuple(lookup.avoid), lookup.itself)
+        self.call(node, number, message, Seeking(lookup, place))
 
     def _confirm(self, lookup: Lookup, owner: Place, avoid: tuple[NodeId, ...]) -> None:
         number = self.next_number()
@@ -188,7 +192,7 @@ class Finder(Caller):
 
     def sought(self, seeking: Seeking, answer: Near | Nearer) -> None:
         lookup = seeking.lookup
-        lookup.hops += 1
+        lookup.answered(seeking.place)
         self._learn(lookup, answer)
         self._advance(lookup)
 
@@ -224,7 +228,7 @@ class Finder(Caller):
 
     def locate(self, sender: NodeId, message: Locate) -> None:
         avoid = dict.fromkeys(message.avoid)
-        self.send(sender, self._locate(message.number, message.key, avoid))
+        self.send(sender, self._locate(message.number, message.key, avoid, message.itself))
 
     def confirm(self, sender: NodeId, message: Confirm) -> None:
         member = self.members.get(message.at)
@@ -273,8 +277,7 @@ class Finder(Caller):
     ) -> tuple[Place, Key] | None:
         listed = member.listed_owner(key)
         if listed is not None:
-            before, owner = listed
-            at = member.successors.index(owner)
+            before, at = listed
             for place in member.successors[at:]:
                 if place.node not in avoid:
                     return place, before.id

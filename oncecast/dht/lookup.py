@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from oncecast.dht.events import AVOID_MAX
 from oncecast.dht.member import Member
-from oncecast.dht.ring import Key, Place
+from oncecast.dht.ring import Key, Place, between
 from oncecast.kernel.protocol import NodeId
 
 STEPS_MAX = 600  # more than an id has bits: the ring has changed under us, and we begin anew
@@ -53,6 +53,8 @@ class Lookup:
         "contacts_left",
         "hops",
         "key",
+        "nearest",
+        "news",
         "number",
         "owners",
         "pool",
@@ -72,6 +74,8 @@ class Lookup:
         self.asked: dict[Key, None] = {}
         self.avoid: dict[NodeId, None] = {}  # they did not answer
         self.unavoided = True  # nobody has been avoided since the last beginning
+        self.nearest: Place | None = None  # the last that has answered,
+        self.news = False  # and whether somebody was avoided since
         self.before: Place | None = None  # the one before the key, once it is found,
         self.owners: list[Place] = []  # and who comes after it
         self.hops = self.timeouts = self.steps = 0
@@ -82,7 +86,8 @@ class Lookup:
         self.contacts_left = [node for node in self.contacts if node not in self.avoid]
         self.pool.clear()
         self.asked.clear()
-        self.before, self.owners = None, []
+        self.nearest = self.before = None
+        self.owners = []
         self.steps = 0
         self.unavoided = True
 
@@ -92,18 +97,41 @@ class Lookup:
                 self.pool[place.id] = place
 
     def next(self) -> Place | None:
-        """Of those not asked yet the nearest before the key."""
-        key = self.key
+        """The nearest before the key, of those not asked yet; but never go back.
+
+        Where the nearest that has answered named only dead ones, it is asked again without them.
+        """
+        key, nearest = self.key, self.nearest
         while self.pool:
-            place = self.pool.pop(max(self.pool, key=lambda id: (id < key, id)))
+            id = max(self.pool, key=lambda id: (id < key, id))
+            if nearest is not None and not between(nearest.id, id, key):
+                break
+            place = self.pool.pop(id)
             if place.node not in self.avoid:
-                self.asked[place.id] = None
+                self.asked[id] = None
                 return place
+        if nearest is not None and self.news:
+            self.news = False
+            return nearest
         return None
 
-    def found_before(self, before: Place, successors: Iterable[Place]) -> None:
+    def answered(self, place: Place | None) -> None:
+        """By somebody on the way; its place is unknown if it is a contact."""
+        if place is None or place != self.nearest:
+            self.hops += 1
+            self.nearest, self.news = place, False
+
+    @property
+    def itself(self) -> bool:
+        """Whether it must hear from the one before the key itself: who joins copies its list."""
+        return isinstance(self.purpose, Joining | Reuniting)
+
+    def found_before(self, before: Place, successors: Iterable[Place], me: NodeId) -> None:
         self.before = before
         self.owners = list(successors) or [before]
+        who = me if self.nearest is None else self.nearest.node
+        if before.node != who and not self.itself:
+            self.hops += 1  # past the one before it, right to the owner
 
     def owner(self) -> Place | None:
         """The first after the key that may be alive."""
@@ -114,6 +142,9 @@ class Lookup:
     def silent(self, node: NodeId) -> None:
         self.timeouts += 1
         self.unavoided = False
+        self.news = True
+        if self.nearest is not None and self.nearest.node == node:
+            self.nearest = None
         self.avoid[node] = None
         if len(self.avoid) > AVOID_MAX:
             del self.avoid[next(iter(self.avoid))]

@@ -122,12 +122,12 @@ class Member:
                     break
         return tuple(found)
 
-    def listed_owner(self, key: Key) -> tuple[Place, Place] | None:
-        """If the key lies within our list: who owns it, and who comes before that."""
+    def listed_owner(self, key: Key) -> tuple[Place, int] | None:
+        """If the key lies within our list: who comes before it, and where in the list its owner."""
         before = self.place
-        for place in self.successors:
+        for at, place in enumerate(self.successors):
             if up_to(before.id, key, place.id):
-                return before, place
+                return before, at
             before = place
         return None
 

@@ -99,22 +99,10 @@ class Whole(Checker):
             raise Violation(wrong)
 
 
-def established(members: list[Member]) -> list[Member]:
-    """Those that another one has for a neighbour, not counting who is itself known to nobody."""
-    while True:
-        known: dict[Place | None, None] = {}
-        for member in members:
-            known |= dict.fromkeys((*member.successors, member.predecessor))
-        kept = [member for member in members if member.place in known]
-        if len(kept) == len(members):
-            return kept
-        members = kept
-
-
 class Owners(Checker):
     """Every lookup is answered; `astray` are those by another than owned the key meanwhile.
 
-    Who has joined owns its keys from when a member knows of it: they can move only then. Where
+    Who has joined owns its keys from when its successor knows of it: they can move only then. Where
     neighbours die as soon as they have met, nobody can know better; where all is quiet, all do.
     """
 
@@ -140,9 +128,12 @@ class Owners(Checker):
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.kind == "crash":
-            for asker, key in [each for each in self.asked if each[0] == step.node]:
-                del self.asked[asker, key]
-            self.changed(sim)
+            self.left(sim, step.node)
+
+    def left(self, sim: Simulation, node: NodeId) -> None:
+        for asker, key in [each for each in self.asked if each[0] == node]:
+            del self.asked[asker, key]
+        self.changed(sim)
 
     def changed(self, sim: Simulation) -> None:
         for (_, key), owners in self.asked.items():
@@ -150,11 +141,10 @@ class Owners(Checker):
 
     def _note_owners(self, sim: Simulation, key: Key, owners: dict[NodeId, None]) -> None:
         members = members_of(sim)
-        for ring in (members, established(members)):
+        for ring in (members, [member for member in members if member.settled]):
             if ring:
-                places = sorted((each.place for each in ring), key=lambda place: place.id)
-                after = [place for place in places if place.id >= key]
-                owners[(after or places)[0].node] = None
+                first = min(ring, key=lambda each: (each.place.id < key, each.place.id))
+                owners[first.place.node] = None
 
     def finish(self, sim: Simulation) -> None:
         if self.asked:

@@ -6,7 +6,7 @@ redundancy, is m / (n - 1) - 1 for m payloads that reach n nodes: 0 for a tree, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from statistics import mean
 from typing import NamedTuple
@@ -97,6 +97,9 @@ class Trees:
         reliability = (tally.received + 1) / len(alive)
         rmr = tally.payloads / tally.received - 1 if tally.received else 0.0
         return Cost(tally.payloads, tally.control, reliability, rmr)
+
+
+Story = Callable[[Trees, float], list[Cost]]
 
 
 def tables(experiment: Experiment) -> Iterator[Table]:

@@ -15,6 +15,8 @@ from oncecast.replication.messages import (
     Accept,
     Accepted,
     Beat,
+    Canvass,
+    Consent,
     Heard,
     Prepare,
     Promise,
@@ -29,6 +31,10 @@ REACH = 4  # windows that a replica looks ahead of what it has applied
 
 class Acceptor(Core):
     # -- phase 1 --
+
+    def on_canvass(self, sender: NodeId, message: Canvass) -> None:
+        if not self.leased(sender):
+            self.send(sender, Consent(self.life), after=0)
 
     def on_prepare(self, sender: NodeId, message: Prepare) -> None:
         ballot = message.ballot

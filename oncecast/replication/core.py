@@ -97,6 +97,7 @@ class Core(Protocol):
         self.chains: deque[tuple[int, int]] = deque(maxlen=2 * self.options.window_slots)
         self.checks: deque[tuple[int, int]] = deque(maxlen=8)
         self.memberships = Memberships()
+        self.rumour = NOBODY  # the last membership that the log tells of, applied or not
         self.tokens: dict[int, int] = {}  # of own proposals, by slot
         # following
         self.ballot = BOTTOM  # of the leader that was heard last
@@ -195,6 +196,8 @@ class Core(Protocol):
 
     def _found(self, slot: int, number: int, item: Item) -> None:
         self.places.put(slot, number)
+        if item.kind == CONFIG:
+            self.rumour = max(self.rumour, decode_config(item.data), key=lambda each: each.version)
         # Behind a hole nothing is applied yet, and all may be too much to hold.
         if self.applied < slot and len(self.items) < 2 * self.options.window_slots:
             self.items[slot] = item
@@ -347,7 +350,7 @@ class Core(Protocol):
                 assert self.learner is not None, "a log to learn from, and nobody to learn it"
                 self.learner.learn(slot, item.data)
         elif item.kind == CONFIG:
-            self._reconfigure(slot, decode_config(item.data))
+            self._reconfigure(slot, item)
         elif item.kind == CHECK and self.started:
             self.checks.append((slot, self.chain))
             self.emit(CompareNow(slot), after=0)
@@ -356,12 +359,14 @@ class Core(Protocol):
         """Whether the record of this slot is on disk, and can be read from there."""
         return not self.storing or self.storing[0][0] > (self.places.get(slot) or 0)
 
-    def _reconfigure(self, slot: int, config: Config) -> None:
-        before = self.config
+    def _reconfigure(self, slot: int, item: Item) -> None:
+        before, config = self.config, decode_config(item.data)
         if before != NOBODY and config.version != before.version + 1:
             return  # made for a membership that is no more
         self.memberships.decided(slot, config)
         if self.started:
+            # Written twice: who reads neither would not know whom to ask for what it has lost.
+            self.append(Learned(slot, item.kind, item.data))
             self.tell_members(before)
 
     def tell_members(self, before: Config) -> None:

@@ -27,6 +27,8 @@ from oncecast.replication.messages import (
     Accepted,
     Beat,
     BeatDue,
+    Canvass,
+    Consent,
     Flush,
     Heard,
     Item,
@@ -73,6 +75,7 @@ class Leader(Supplier):
         super().__init__(me, rng, **options)
         self.reign: Reign | None = None
         self.seen = self.promised  # the highest ballot heard of
+        self.consents: dict[Member, None] = {}  # who would hear us, if we stood
 
     # -- standing --
 
@@ -83,6 +86,21 @@ class Leader(Supplier):
         if left > 0:
             self.later(left, Silence())
         else:
+            self._canvass()
+
+    def _canvass(self) -> None:
+        """Stand only if a majority hears of no leader either: a ballot ends any reign below it, and
+        who was away, or is half cut off, would end one that all the others are content with."""
+        self.consents = {self.self_as_member: None}
+        for node in self.others():
+            self.send(node, Canvass(), after=0)
+        self.later(self.options.resend * (1 + self.rng.random()), Silence())
+
+    def on_consent(self, sender: NodeId, message: Consent) -> None:
+        if self.reign is not None or self.leased(self.me):
+            return  # there is a leader by now
+        self.consents[Member(sender, message.life)] = None
+        if self.config.agreed(self.consents):
             self.stand()
 
     def stand(self) -> None:
@@ -131,6 +149,8 @@ class Leader(Supplier):
     def on_reject(self, sender: NodeId, message: Reject) -> None:
         self.seen = max(self.seen, message.ballot)
         if self.reign is not None and message.ballot > self.reign.ballot:
+            if self.leader == self.me:  # whom we have heard is ourselves, and it leads no more
+                self.heard = self.now - self.options.suspicion
             self._step_down()
             self.later(self.options.resend * (1 + 3 * self.rng.random()), Silence())
 

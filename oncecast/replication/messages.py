@@ -1,6 +1,6 @@
 """The vocabulary of a replica group: what replicas say, what they write, what they wait for.
 
-standing     Prepare → Promise | Reject
+standing     Canvass → Consent                  then Prepare → Promise | Reject
 deciding     Accept → Accepted, to all | Reject
 leading      Beat → Heard                       Release: the leader gives up by itself
 catching up  Want → Chosen | Lacking | Ahead    WantPiece → Piece
@@ -33,6 +33,16 @@ class Vote(NamedTuple):
 
 
 # -- messages --
+
+
+class Canvass(Value):
+    """I hear of no leader. If I stood, would you hear me?"""
+
+
+class Consent(Value):
+    """I hear of none either."""
+
+    life: int
 
 
 class Prepare(Value):
@@ -179,7 +189,9 @@ class Stored(Value):
 
 
 Message = (
-    Prepare
+    Canvass
+    | Consent
+    | Prepare
     | Promise
     | Reject
     | Accept

@@ -49,7 +49,7 @@ class Paxos(Seats):
         self.advance()
         alone = self.config.nodes() == [self.me]
         if self.damage:
-            self._outlive_damage(alone)
+            alone = self._outlive_damage(alone)
         # What was answered to a leader before a restart still binds.
         self.heard = self.now - self.options.suspicion if alone else self.now
         if not self.seated:
@@ -59,15 +59,19 @@ class Paxos(Seats):
         else:
             self.later(self.patience(), Silence())
 
-    def _outlive_damage(self, alone: bool) -> None:
+    def _outlive_damage(self, alone: bool) -> bool:
+        """Whether it is alone indeed: what cannot be read may have said otherwise."""
         if alone:
-            raise Crippled(
-                f"replica {self.me}: {self.damage}, and there is no other to get them from; "
-                'run "oncecast log verify"'
-            )
+            self.contacts = tuple(dict.fromkeys((*self.rumour.nodes(), *self.contacts)))
+            if not self.sources():
+                raise Crippled(
+                    f"replica {self.me}: {self.damage}, and there is no other to get them from; "
+                    'run "oncecast log verify"'
+                )
         if self.forgetful:
             self.live_anew(self.rng.getrandbits(62) + 1)
             self.append(Reborn(self.life))
+        return False
 
     def _begin_life(self) -> None:
         self.life = self.life or self.rng.getrandbits(62) + 1
@@ -147,6 +151,8 @@ class Paxos(Seats):
 Handler = Callable[[Paxos, NodeId, Any], None]
 
 HANDLERS: dict[type, Handler] = {
+    m.Canvass: Paxos.on_canvass,
+    m.Consent: Paxos.on_consent,
     m.Prepare: Paxos.on_prepare,
     m.Promise: Paxos.on_promise,
     m.Reject: Paxos.on_reject,

@@ -113,7 +113,9 @@ class Supplier(Learner):
         elif message.first < self.kept:
             self._offer_state(sender)
         else:
-            lost = message.first <= max(self.applied, self.certain)
+            # What comes behind a slot that is lost here may be here all the same.
+            known = message.first <= max(self.applied, self.certain)
+            lost = known and self.readable(message.first) is None
             self.send(sender, Lacking(message.first, lost), after=0)
 
     def _offer_state(self, to: NodeId) -> None:

@@ -18,7 +18,7 @@ from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.latency import Uniform
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.paxos_books import Books
-from oncecast.scenarios.paxos_checks import replica, rules
+from oncecast.scenarios.paxos_checks import Rules, replica
 from oncecast.scenarios.paxos_ledger import Ledgers, Top
 from oncecast.scenarios.paxos_storm import GroupStorm
 from oncecast.scenarios.scenario import Figures, Scenario
@@ -72,7 +72,7 @@ class Campaign(Checker):
         return Stack([paxos, *self.top.layers(me, rng, paxos)])
 
     def begin(self) -> GroupStorm:
-        self.sim.check(*rules(self.books), *self.top.checkers(), self)
+        self.sim.check(Rules(self.books), *self.top.checkers(), self)
         nodes = [*self.names, *self.spares]
         for node in nodes:
             self.sim.add(node, self.build, durable=True)

@@ -82,7 +82,7 @@ class Books(Checker):
             journal = sim.nodes[step.node].journal
             assert journal is not None
             self._synced(disk, step.node, journal.synced)
-            disk.waiting.clear()  # what a crash has taken
+            self._crashed(disk, step.node)
         for effect in step.effects:
             if isinstance(effect, Append):
                 self.disks[step.node].waiting.append(effect)
@@ -104,6 +104,15 @@ class Books(Checker):
             raise Violation(f"{node} accepted {item} for slot {slot} at {ballot}: it is {before}")
         if slot <= self.last:
             self._keeps(slot, ballot, item)
+
+    def _crashed(self, disk: Disk, node: NodeId) -> None:
+        """What was not synced is gone; and if nobody else votes, nobody else was asked to store it:
+        then the same ballot may propose another value."""
+        for append in disk.waiting:
+            record = append.record
+            if isinstance(record, Entry) and self.config(record.slot - 1).nodes() == [node]:
+                self.proposed[record.slot].pop(record.ballot, None)
+        disk.waiting.clear()
 
     def _keeps(self, slot: int, ballot: Ballot, item: Item) -> None:
         choice = self.chosen[slot]

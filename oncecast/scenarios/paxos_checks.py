@@ -6,7 +6,7 @@ membership and a lost disk add to them. What is true is looked up in the books.
 
 from __future__ import annotations
 
-from oncecast.kernel.protocol import Append, Emit, NodeId, Send, Value
+from oncecast.kernel.protocol import Append, Emit, NodeId, Send, Snapshot, Value
 from oncecast.replication.ballot import BOTTOM, Ballot
 from oncecast.replication.core import within
 from oncecast.replication.events import Decided, Installed
@@ -15,7 +15,10 @@ from oncecast.replication.messages import (
     CONFIG,
     Accepted,
     Again,
+    Checkpoint,
+    Chosen,
     Entry,
+    Item,
     Promise,
     Promised,
 )
@@ -36,28 +39,23 @@ def replica(sim: Simulation, node: NodeId) -> Paxos | None:
     return lowest
 
 
-class Ruled(Checker):
+class Rule:
     """Looks at the replica that a step was taken by."""
 
     def __init__(self, books: Books) -> None:
         self.books = books
 
-    def after(self, sim: Simulation, step: Step) -> None:
-        paxos = replica(sim, step.node)
-        if paxos is not None:
-            self.look(sim, step, paxos)
-
-    def look(self, sim: Simulation, step: Step, paxos: Paxos) -> None: ...
+    def look(self, step: Step, paxos: Paxos) -> None: ...
 
 
-class Memory(Ruled):
+class Memory(Rule):
     """Ballots only grow; a restart forgets no promise and no vote, or is another life."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
         self.promised: dict[NodeId, Ballot] = {}
 
-    def look(self, sim: Simulation, step: Step, paxos: Paxos) -> None:
+    def look(self, step: Step, paxos: Paxos) -> None:
         if step.kind == "start":
             self.promised[step.node] = BOTTOM
             self._restarted(step.node, paxos)
@@ -78,17 +76,21 @@ class Memory(Ruled):
                 raise Violation(f"{node} forgot in a crash that it accepted {slot} at {ballot}")
 
 
-class Honesty(Ruled):
+class Honesty(Rule):
     """What is said of a promise or a vote waits until it is on disk, and all of it is said."""
 
-    def look(self, sim: Simulation, step: Step, paxos: Paxos) -> None:
+    def look(self, step: Step, paxos: Paxos) -> None:
         for effect in step.effects:
             if isinstance(effect, Send) and isinstance(effect.message, Promise):
-                self._promise(step.node, effect.message, effect.after)
+                self._promise(step.node, effect.message, effect.after, paxos.promised)
             elif isinstance(effect, Send) and isinstance(effect.message, Accepted):
                 self._accepted(step.node, effect.message, effect.after)
+            elif isinstance(effect, Send) and isinstance(effect.message, Chosen):
+                self._chosen(step.node, effect.message, paxos.applied)
 
-    def _promise(self, node: NodeId, message: Promise, after: int) -> None:
+    def _promise(self, node: NodeId, message: Promise, after: int, promised: Ballot) -> None:
+        if message.ballot < promised:
+            raise Violation(f"{node} promises {message.ballot}, though it promised {promised}")
         disk = self.books.disks[node]
         written = [ballot_of(each.record) for each in disk.waiting if each.number <= after]
         if message.ballot > max(disk.promised, *written, BOTTOM):
@@ -113,12 +115,17 @@ class Honesty(Ruled):
             if votes.get(slot, disk.votes.get(slot)) != message.ballot:
                 raise Violation(f"{node} says that it accepted {slot} before that is on disk")
 
+    def _chosen(self, node: NodeId, message: Chosen, applied: int) -> None:
+        last = message.first + len(message.items) - 1
+        if last > applied:
+            raise Violation(f"{node} says what was chosen for slot {last}, and cannot know it")
+
 
 def ballot_of(record: Value) -> Ballot:
     return record.ballot if isinstance(record, Entry | Again | Promised) else BOTTOM
 
 
-class Applied(Ruled):
+class Applied(Rule):
     """Only what is chosen is applied: all of it, in order, each slot once a life."""
 
     def __init__(self, books: Books) -> None:
@@ -126,7 +133,7 @@ class Applied(Ruled):
         self.applied: dict[NodeId, int] = {}
         self.told: dict[NodeId, int] = {}  # the last place that was told upwards
 
-    def look(self, sim: Simulation, step: Step, paxos: Paxos) -> None:
+    def look(self, step: Step, paxos: Paxos) -> None:
         node, books = step.node, self.books
         if step.kind == "start":
             self.applied[node] = 0
@@ -161,14 +168,15 @@ class Applied(Ruled):
         return self.books.chosen[slot].item.kind == COMMAND
 
 
-class Elected(Ruled):
-    """Who leads has the promise of a majority, each on disk, in the life that has the seat."""
+class Elected(Rule):
+    """Who leads has the promise of a majority, each on disk, in the life that has the seat; and
+    all that these say to be chosen."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
         self.elected: dict[Ballot, None] = {}
 
-    def look(self, sim: Simulation, step: Step, paxos: Paxos) -> None:
+    def look(self, step: Step, paxos: Paxos) -> None:
         reign = paxos.reign
         if reign is None or not reign.elected or reign.ballot in self.elected:
             return
@@ -179,47 +187,84 @@ class Elected(Ruled):
         promised = [
             member for member in members if self.books.promises.get(member, BOTTOM) >= reign.ballot
         ]
+        if paxos.applied < reign.promises.known:
+            raise Violation(f"{step.node} leads, and may not know who votes now")
         if 2 * len(promised) <= len(members):
             raise Violation(f"{step.node} leads by the word of {promised} of {members}")
 
 
-class Turns(Ruled):
-    """A leader proposes nothing behind a membership that is still on its way."""
+class Proposals(Rule):
+    """A leader proposes only what the promises of a majority leave to it, and nothing behind a
+    membership that is still on its way."""
 
-    def look(self, sim: Simulation, step: Step, paxos: Paxos) -> None:
+    def look(self, step: Step, paxos: Paxos) -> None:
         for effect in step.effects:
             record = effect.record if isinstance(effect, Append) else None
             if isinstance(record, Entry | Again) and record.ballot.node == step.node:
-                self._proposed(record, paxos.applied)
+                self._in_turn(record, paxos.applied)
+                self._left_to_it(record, paxos.readable(record.slot))
 
-    def _proposed(self, record: Entry | Again, applied: int) -> None:
+    def _in_turn(self, record: Entry | Again, applied: int) -> None:
         for slot in range(applied + 1, record.slot):
-            item = self.books.proposed.get(slot, {}).get(record.ballot)
-            if item is not None and item.kind == CONFIG:
+            if self._is_membership(slot, record.ballot):
                 raise Violation(f"{record} is proposed behind the membership at slot {slot}")
 
+    def _is_membership(self, slot: int, ballot: Ballot) -> bool:
+        item = self.books.proposed.get(slot, {}).get(ballot)
+        return item is not None and item.kind == CONFIG
 
-class Leases(Ruled):
+    def _left_to_it(self, record: Entry | Again, item: Item | None) -> None:
+        """There is a majority that has promised this ballot, and of all that it has accepted with
+        lower ones, what was accepted with the highest is this value."""
+        slot, ballot, books = record.slot, record.ballot, self.books
+        if slot <= books.last and item == books.chosen[slot].item:
+            return
+        config = books.config(slot - 1)
+        between = range(books.last + 1, slot)
+        if config.nodes() == [ballot.node] or any(
+            item.kind == CONFIG
+            for each in between
+            for item in books.proposed.get(each, {}).values()
+        ):
+            return  # it asks nobody; or it is not yet known who votes
+        best: list[Ballot] = []  # of each who has promised
+        accepted = books.accepted.get(slot, {})
+        for member in config.members:
+            if books.promises.get(member, BOTTOM) >= ballot:
+                votes = [each for each in accepted if each < ballot and member in accepted[each]]
+                best.append(max(votes, default=BOTTOM))
+        for highest in best:
+            free = highest == BOTTOM or books.proposed[slot][highest] == item
+            if free and sum(each <= highest for each in best) >= config.majority:
+                return
+        raise Violation(f"slot {slot}: {item} is proposed at {ballot}, and may not be: {best}")
+
+
+class Leases(Rule):
     """At any time at most one leader acts on its lease; and it knows all that was ever told."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
         self.told = 0
+        self.reigning: dict[NodeId, Paxos] = {}
 
-    def after(self, sim: Simulation, step: Step) -> None:
+    def look(self, step: Step, paxos: Paxos) -> None:
+        if paxos.reign is not None:
+            self.reigning[step.node] = paxos
+        else:
+            self.reigning.pop(step.node, None)
         for effect in step.effects:
-            if (
-                isinstance(effect, Emit)
-                and isinstance(effect.event, Decided)
-                and effect.event.token >= 0
-            ):
-                self.told = max(self.told, effect.event.place)
+            event = effect.event if isinstance(effect, Emit) else None
+            if isinstance(event, Decided) and event.token >= 0:
+                self.told = max(self.told, event.place)
+
+    def look_at_all(self, sim: Simulation) -> None:
+        """A lease ends by itself, so this is looked at whoever took a step."""
         leaders: list[NodeId] = []
-        for node in sim.nodes:
-            paxos = replica(sim, node)
-            if paxos is None or paxos.reign is None:
-                continue
-            if paxos.leads(sim.nodes[node].clock.local(sim.now)):
+        for node, paxos in list(self.reigning.items()):
+            if replica(sim, node) is not paxos:
+                del self.reigning[node]  # of an earlier life
+            elif paxos.leads(sim.nodes[node].clock.local(sim.now)):
                 leaders.append(node)
                 if paxos.applied < self.told:
                     raise Violation(f"{node} leads, and does not know of slot {self.told}")
@@ -227,16 +272,16 @@ class Leases(Ruled):
             raise Violation(f"{' and '.join(leaders)} have a lease at the same time")
 
 
-class Memberships(Ruled):
+class Memberships(Rule):
     """All who have applied the same have the same membership, each the successor of the last."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
         self.seen: dict[NodeId, int] = {}
 
-    def look(self, sim: Simulation, step: Step, paxos: Paxos) -> None:
+    def look(self, step: Step, paxos: Paxos) -> None:
         version = paxos.config.version
-        if version == self.seen.get(step.node) or not version:
+        if not version or (version == self.seen.get(step.node) and step.kind != "start"):
             return
         self.seen[step.node] = version
         config = self.books.config(paxos.applied)
@@ -244,7 +289,37 @@ class Memberships(Ruled):
             raise Violation(f"{step.node} is of {paxos.config}: it is {config}")
 
 
-def rules(books: Books) -> list[Checker]:
+class States(Rule):
+    """A state that is saved says what is so at its place, and forgets no promise."""
+
+    def look(self, step: Step, paxos: Paxos) -> None:
+        for effect in step.effects:
+            if isinstance(effect, Snapshot) and isinstance(effect.state, Checkpoint):
+                self._saved(step.node, effect.state, paxos)
+
+    def _saved(self, node: NodeId, state: Checkpoint, paxos: Paxos) -> None:
+        place, books = state.place, self.books
+        if place > books.last or state.chain != books.chosen[place].chain:
+            raise Violation(f"{node} saves a state that is not the one at slot {place}")
+        # Who was never told of one knows of no membership, and is in none.
+        if state.config.version and state.config != books.config(place):
+            raise Violation(f"{node} saves {state.config} at slot {place}: {books.config(place)}")
+        if state.promised != paxos.promised:
+            raise Violation(f"{node} saves {state.promised}, and has promised {paxos.promised}")
+
+
+class Rules(Checker):
     """All of them, in the order in which they must look."""
-    kinds = (Memory, Honesty, Applied, Elected, Turns, Leases, Memberships)
-    return [books, *(kind(books) for kind in kinds)]
+
+    def __init__(self, books: Books) -> None:
+        self.books, self.leases = books, Leases(books)
+        kinds = (Memory, Honesty, Applied, Elected, Proposals, Memberships, States)
+        self.rules: list[Rule] = [self.leases, *(kind(books) for kind in kinds)]
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        self.books.after(sim, step)
+        paxos = replica(sim, step.node)
+        if paxos is not None:
+            for rule in self.rules:
+                rule.look(step, paxos)
+        self.leases.look_at_all(sim)

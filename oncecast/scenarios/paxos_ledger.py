@@ -64,6 +64,10 @@ class Put(Value):
     payload: bytes
 
 
+def command(put: Put) -> bytes:
+    return encode((put.producer, put.sequence, put.payload))
+
+
 class Acked(Value):
     """To the application: this put stands at `place`, or stood somewhere before."""
 
@@ -138,13 +142,15 @@ class Ledger(Protocol):
         if self.leading:
             self.token += 1
             self.waiting[self.token] = put
-            self.ask(Propose(self.token, encode((put.producer, put.sequence, put.payload))))
+            self.ask(Propose(self.token, command(put)))
 
     def observe(self, event: Decided | LeaderChanged | StateWanted | Installed | Compare) -> None:
         match event:
             case Decided(place, value, token):
                 self.learn(place, value)
                 put = self.waiting.pop(token, None)
+                if put is not None and value != command(put):
+                    raise Violation(f"{self.me} is told at place {place} that {put} is decided")
                 if put is not None and put.sequence < self.next.get(put.producer, 0):
                     self.emit(Acked(put.producer, put.sequence, place), after=0)
                 self.decided += 1

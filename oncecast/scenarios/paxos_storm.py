@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.replication.events import Change, HandOver
 from oncecast.replication.leader import Reign
-from oncecast.replication.messages import CONFIG, Entry, Learned
+from oncecast.replication.messages import CONFIG, Again, Entry, Learned
 from oncecast.replication.options import GroupOptions
 from oncecast.runtime.faults import Storm
+from oncecast.runtime.journal import Journal
 from oncecast.runtime.simulated import Simulation
+from oncecast.runtime.weather import Front
 from oncecast.scenarios.paxos_books import Books
 from oncecast.scenarios.paxos_checks import replica
 from oncecast.storage import store
@@ -45,10 +47,13 @@ class GroupStorm(Storm):
             self._wipe,
             self._flip,
             self._flip,
-            self._flip,
+            self._flip_in_change,
+            self._flip_in_change,
             self._starve,
             self._cut_pair,
-            self._cut_pair,
+            self._tangle,
+            self._conspire,
+            self._conspire,
             self._black_out,
             self._add,
             self._remove,
@@ -81,7 +86,7 @@ class GroupStorm(Storm):
         if slots is None:
             return False
         self.sim.note(node, "flip", slots)
-        soon = self.rng.choice((0.0, self._some(self.lasting)))
+        soon = self.rng.choice((0.0, 0.0, self._some(self.lasting)))
         self.sim.call(soon, lambda: self._bounce(node))
         if self.rng.random() < 0.5:
             for leader in self.leaders():
@@ -94,6 +99,19 @@ class GroupStorm(Storm):
             )
 
         self._hurt(node, readable)
+        return True
+
+    def _flip_in_change(self, node: NodeId) -> bool:
+        """While a new leader proposes again what its predecessor has left."""
+        if not self._may_hurt(node):
+            return False
+        self._hand_over(node)
+
+        def flip() -> None:
+            if not self._over:
+                self._flip(node)
+
+        self.sim.call(self.rng.uniform(0.05, 0.5), flip)
         return True
 
     def _flip_bit(self, node: NodeId) -> list[int] | None:
@@ -121,6 +139,8 @@ class GroupStorm(Storm):
             found.reverse()  # the newest first
         else:
             self.rng.shuffle(found)
+        if self.rng.random() < 0.5:
+            found.sort(key=lambda each: not self._replaces(journal, each[1]))
         for name, block in found:
             if block.body is None or block.first == 1:
                 continue  # damaged before; or it says who this replica is
@@ -133,6 +153,14 @@ class GroupStorm(Storm):
             disk.flip(name, self.rng.randrange(block.offset, block.end), self.rng.randrange(8))
             return slots
         return None
+
+    def _replaces(self, journal: Journal, block: Block) -> bool:
+        """Whether it may hold a vote that took the place of another."""
+        if block.body is None:
+            return False
+        records = [journal.read(block.first + at) for at in range(block.records)]
+        votes = [each.slot for each in records if isinstance(each, Entry | Again)]
+        return any(len(self.books.proposed.get(slot, ())) > 1 for slot in votes)
 
     def _bounce(self, node: NodeId) -> None:
         if self.sim.nodes[node].stack is not None and not self._over:
@@ -216,6 +244,43 @@ class GroupStorm(Storm):
         other = self.rng.choice([each for each in self.nodes if each != node])
         fronts = self.sim.partition([node], [other], one_way=self.rng.random() < 0.5)
         self.sim.call(self._some(self.lasting), lambda: self.sim.repair(fronts))
+        return True
+
+    def _tangle(self, node: NodeId) -> bool:
+        """Who hears whom is drawn for each pair, and each way."""
+        fronts: list[Front] = []
+        for one in self.nodes:
+            deaf = [other for other in self.nodes if other != one and self.rng.random() < 0.4]
+            if deaf:
+                fronts += self.sim.partition([one], deaf, one_way=True)
+        self.sim.call(self._some(self.lasting), lambda: self.sim.repair(fronts))
+        return True
+
+    def _conspire(self, node: NodeId) -> bool:
+        """Some hear nothing of the leader; then one of the others, who may be heard by both, comes
+        back from a restart, perhaps with a damaged log."""
+        leaders = self.leaders()
+        if not leaders:
+            return False
+        leader = leaders[0]
+        others = [each for each in self._members() if each != leader]
+        if len(others) < 2:
+            return False
+        deaf = self.rng.sample(others, min(self.away_max, len(others) - 1))
+        between = self.rng.choice([each for each in others if each not in deaf])
+        fronts = self.sim.partition([leader], deaf, one_way=self.rng.random() < 0.5)
+        after = self.options.suspicion * self.rng.uniform(1.0, 2.0)
+
+        def strike() -> None:
+            if self._over:
+                return
+            if self.rng.random() < 0.7:
+                fronts.extend(self.sim.isolate(leader))
+            if self.rng.random() < 0.5 or not self._flip(between):
+                self._bounce(between)
+
+        self.sim.call(after, strike)
+        self.sim.call(after + self._some(self.lasting), lambda: self.sim.repair(fronts))
         return True
 
     def _skew(self, node: NodeId) -> bool:

@@ -12,7 +12,7 @@ from oncecast.replication.quorum import Config, Member
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.paxos import FAST
 from oncecast.scenarios.paxos_books import Books
-from oncecast.scenarios.paxos_checks import replica, rules
+from oncecast.scenarios.paxos_checks import Rules, replica
 from oncecast.scenarios.paxos_ledger import Ledger, Put, Scrub
 from oncecast.storage.errors import Corrupt
 from oncecast.storage.segment import Segment, serials
@@ -39,7 +39,7 @@ class Quiet:
     def __init__(self, seed: int = 1, options: GroupOptions = FAST) -> None:
         self.options = options
         self.sim = Simulation(seed)
-        self.sim.check(*rules(Books(FOUNDERS)))
+        self.sim.check(Rules(Books(FOUNDERS)))
         self.sequence = 0
         for node in NODES:
             self.sim.add(node, self.build, durable=True)

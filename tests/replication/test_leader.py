@@ -14,7 +14,9 @@ from oncecast.replication.messages import (
     Accepted,
     Beat,
     Born,
+    Canvass,
     Chosen,
+    Consent,
     Entry,
     Flush,
     Heard,
@@ -60,16 +62,43 @@ def propose(group: Paxos, token: int, value: bytes) -> list[Accept]:
 # -- standing --
 
 
+def test_who_hears_of_no_leader_asks_first_whether_others_do_and_says_no_ballot() -> None:
+    """REP-5: it may have been away itself, and a ballot would end the reign of whoever leads."""
+    group = awake(A)
+    group.timeout(Silence())
+    effects = group.drain()
+    assert effects[:2] == [Send(B, Canvass(), after=0), Send(C, Canvass(), after=0)]
+    (again,) = effects[2:]
+    assert isinstance(again, Later)
+    assert again.timer == Silence()
+    assert group.reign is None
+
+
 def test_who_stands_promises_itself_on_disk_before_it_asks_others() -> None:
     group = awake(A)
     group.timeout(Silence())
-    assert group.drain() == [
+    group.drain()
+    assert hear(group, C, Consent(1)) == [
         Append(Promised(ballot(1), vouch(0)), 2),
         Send(A, Promise(ballot(1), 1, 1, 0, (), ()), after=2),
         Send(B, Prepare(ballot(1), 1), after=2),
         Send(C, Prepare(ballot(1), 1), after=2),
         Later(group.options.resend, Unanswered()),
     ]
+
+
+def test_the_consent_of_another_life_counts_for_nothing() -> None:
+    group = awake(A)
+    group.timeout(Silence())
+    group.drain()
+    assert hear(group, C, Consent(2)) == []
+
+
+def test_a_consent_that_comes_when_there_is_a_leader_is_too_late() -> None:
+    group = awake(A)
+    group.timeout(Silence())
+    hear(group, B, Beat(ballot(1, B), 0, 1.0))
+    assert hear(group, C, Consent(1)) == []
 
 
 def test_nobody_stands_while_a_leader_may_rely_on_its_answer() -> None:
@@ -246,6 +275,14 @@ def test_a_higher_ballot_ends_a_reign(message: Reject | Beat | Accepted) -> None
     assert LeaderChanged(NodeId("")) in events(hear(group, C, message))
     assert group.reign is None
     assert propose(group, 1, b"x") == []
+
+
+def test_a_leader_that_was_rejected_may_stand_again_at_once() -> None:
+    """Whom it had heard last was itself."""
+    group = leading()
+    hear(group, C, Reject(ballot(9, C)))
+    group.timeout(Silence())
+    assert [message for _, message in sends(group.drain())] == [Canvass(), Canvass()]
 
 
 def test_what_was_decided_by_another_is_not_called_our_own() -> None:

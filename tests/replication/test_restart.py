@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from oncecast.replication.core import encode_config
 from oncecast.replication.events import Crippled
 from oncecast.replication.messages import (
+    CONFIG,
     Again,
+    Behind,
     Born,
     Checkpoint,
     Entry,
@@ -18,6 +21,7 @@ from oncecast.replication.messages import (
     Skipped,
     Vote,
     Vouch,
+    Want,
 )
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
@@ -231,6 +235,25 @@ def test_who_is_alone_cannot_do_without_any_record() -> None:
     group.damaged(2, 2)
     with pytest.raises(Crippled, match="no other to get them from"):
         group.start()
+
+
+@pytest.mark.parametrize("kind", [Entry, Learned])
+def test_who_only_seems_to_be_alone_asks_those_that_its_log_tells_of(kind: type) -> None:
+    """What would make it a group of three lies behind the damage."""
+    group = asleep(A)
+    group.restore(Born(1, Config(1, (Member(A, 1),), 3)))
+    group._records.last = 1
+    config = encode_config(Config(2, (Member(A, 1), Member(B, 1)), 3))
+    if kind is Learned:
+        damage(group, Learned(5, CONFIG, config), entry(6, applied=5))
+    else:
+        told_of = Entry(5, ballot(1), CONFIG, config, 4, vouch(5))
+        damage(group, told_of, entry(6, applied=5))
+    group.start()
+    assert group.sources() == [B]
+    assert group.reign is None
+    group.timeout(Behind())
+    assert (B, Want(1, 5)) in sends(group.drain())
 
 
 # -- a state that was taken, and whose saving a full disk has prevented --

@@ -108,6 +108,16 @@ def test_who_wants_what_is_only_accepted_does_not_get_it() -> None:
     assert sends(hear(replica(known=2), C, Want(3, 9))) == [(C, Lacking(3, False))]
 
 
+def test_what_lies_behind_a_lost_slot_is_not_lost_itself() -> None:
+    """It is only not applied yet: who wants it may ask again."""
+    group = replica(known=2)
+    group.certain = 5
+    assert sends(hear(group, C, Want(4, 4))) == [(C, Lacking(4, False))]
+    group.places.cut(4)
+    group.items.clear()
+    assert sends(hear(group, C, Want(4, 4))) == [(C, Lacking(4, True))]
+
+
 def test_who_wants_what_is_gone_is_told_of_a_state() -> None:
     group = replica()
     compact(group, 5, 4)

@@ -21,6 +21,7 @@ from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.paxos import play
 from oncecast.scenarios.paxos_ledger import Ledger
 from tests.mutants import Mutant, Plant, must_be_noticed, replaced
+from tests.replication import test_leader
 
 pytestmark = pytest.mark.mutants
 
@@ -32,6 +33,10 @@ def storm(seed: int) -> None:
     sim = Simulation(seed)
     play(sim, 3 + 2 * (seed % 2))
     sim.finish()
+
+
+def hears_of_another_value(seed: int) -> None:
+    test_leader.test_what_was_decided_by_another_is_not_called_our_own()
 
 
 def mutant_by(rule: str, plant: Plant) -> None:
@@ -221,9 +226,13 @@ mutant(
     "mine == ballot",
     "mine > BOTTOM",
 )
-mutant_by(
-    "who hears of another value leads no more",
-    lambda patch: patch.delattr(Leader, "keep_learned"),
+MUTANTS.append(
+    Mutant(
+        "who hears of another value leads no more",
+        lambda patch: patch.delattr(Leader, "keep_learned"),
+        hears_of_another_value,
+        1,  # no storm brings it about: docs/protocols/multipaxos.md says why
+    )
 )
 mutant(
     "who does not lead owns no proposal",

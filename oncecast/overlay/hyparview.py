@@ -181,7 +181,7 @@ class HyParView(Protocol):
             case Disconnect():
                 if sender in self.active or sender in self.asked:
                     self._spare(sender)
-                    # In the paper a place that another node needed is filled in the next cycle.
+                    # In the paper, as we read it, the place stays free until the next cycle.
                     if self.refill_at_once or not self.active:
                         self._fill()
             case _:
@@ -354,7 +354,7 @@ class HyParView(Protocol):
         self._answered(peer)
         self._make_inactive(peer)
         self.lost.pop(peer, None)
-        self.tried[peer] = None
+        self._note(peer, self.tried, self.passive_max)
         self._remember(peer)
 
     def _lose(self, peer: NodeId) -> None:
@@ -363,9 +363,7 @@ class HyParView(Protocol):
         self._answered(peer)
         self._make_inactive(peer)
         self.passive.pop(peer, None)
-        self.lost[peer] = None
-        if len(self.lost) > self.active_max:
-            del self.lost[next(iter(self.lost))]
+        self._note(peer, self.lost, self.active_max)
         self._fill()
         if missed and self._has_room() and not self.asked:
             self.lacking = True
@@ -381,6 +379,11 @@ class HyParView(Protocol):
         if len(self.passive) >= self.passive_max:
             del self.passive[spare.pop() if spare else self._any(list(self.passive))]
         self.passive[peer] = None
+
+    def _note(self, peer: NodeId, peers: dict[NodeId, None], count_max: int) -> None:
+        peers[peer] = None
+        if len(peers) > count_max:
+            del peers[next(iter(peers))]
 
     def _has_room(self) -> bool:
         return len(self.active) < self.active_max

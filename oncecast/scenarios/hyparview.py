@@ -38,6 +38,23 @@ def view_of(sim: Simulation, node: NodeId) -> HyParView:
     return view
 
 
+def check_bounds(view: HyParView) -> None:
+    if (
+        len(view.active) > view.active_max
+        or len(view.passive) > view.passive_max
+        or len(view.asked) > 2 * view.active_max
+        or len(view.lost) > view.active_max
+        or len(view.tried) > view.passive_max
+    ):
+        raise Violation(f"{view.me} has too many: {view.active} {view.passive} {view.asked}")
+    if view.me in view.active or view.me in view.passive:
+        raise Violation(f"{view.me} is in its own view")
+    if any(peer in view.active for peer in view.passive):
+        raise Violation(f"{view.me} has one peer in both views")
+    if view.watched.keys() != view.active.keys() | view.asked.keys():
+        raise Violation(f"{view.me} watches {list(view.watched)}, has {list(view.active)}")
+
+
 class Views(Checker):
     """Bounded always, told truly, and after the storm symmetric and in one part."""
 
@@ -55,7 +72,7 @@ class Views(Checker):
                 self._hear(step.node, told, effect)
         if list(view.active) != list(told):
             raise Violation(f"{step.node} has {list(view.active)} and said {list(told)}")
-        self._check_bounds(view)
+        check_bounds(view)
 
     def _hear(self, node: NodeId, told: dict[NodeId, None], effect: Emit) -> None:
         match effect.event:
@@ -69,21 +86,6 @@ class Views(Checker):
                 del told[peer]
             case _:
                 pass
-
-    def _check_bounds(self, view: HyParView) -> None:
-        if (
-            len(view.active) > view.active_max
-            or len(view.passive) > view.passive_max
-            or len(view.asked) > 2 * view.active_max
-            or len(view.lost) > view.active_max
-        ):
-            raise Violation(f"{view.me} has too many: {view.active} {view.passive} {view.asked}")
-        if view.me in view.active or view.me in view.passive:
-            raise Violation(f"{view.me} is in its own view")
-        if any(peer in view.active for peer in view.passive):
-            raise Violation(f"{view.me} has one peer in both views")
-        if view.watched.keys() != view.active.keys() | view.asked.keys():
-            raise Violation(f"{view.me} watches {list(view.watched)}, has {list(view.active)}")
 
     def finish(self, sim: Simulation) -> None:
         number = {node: index for index, node in enumerate(sim.nodes)}

@@ -167,7 +167,6 @@ RESERVES = (
     (30, 4, True),
     (60, 8, False),
     (90, 12, False),
-    (120, 16, False),
 )
 
 
@@ -183,7 +182,7 @@ def reserves(experiment: Experiment, nodes: int) -> Table:
             passive_max=passive,
             shuffle_passive=exchanged,
         )
-        overlay.stabilize(CYCLES // 3)
+        overlay.stabilize(CYCLES // 5)
         each = survive(overlay, 0.95, spared)
         contact = "survives" if spared else "fails too"
         told = percent(each.mean), percent(each.first), percent(each.last)

@@ -19,9 +19,10 @@ from oncecast.scenarios.hyparview_overlay import Overlay, apart
 from oncecast.scenarios.tables import Cell, Experiment, Must, Table
 
 NODES = 10_000
-CYCLES = 10
+CYCLES = 5
 WARM_UP = 10  # messages until the tree has settled
-MESSAGES = 10
+MESSAGES = 5
+GRAFT_AFTER = 2.0  # seconds: with 10,000 nodes a tree is deep, and must have the time to deliver
 SETTLED = 10.0  # seconds that a broadcast takes at most, grafts included
 SHARES = (0.4, 0.6, 0.8)
 CYCLES_AFTER = 4
@@ -36,7 +37,7 @@ class Counted(Plumtree):
     """Plumtree whose messages are counted where they arrive."""
 
     def __init__(self, me: NodeId, rng: Random, tally: Tally) -> None:
-        super().__init__(me, rng)
+        super().__init__(me, rng, graft_after=GRAFT_AFTER)
         self.tally = tally
 
     def receive(self, sender: NodeId, message: Gossip | IHave | Graft | Prune) -> None:

@@ -25,7 +25,7 @@ def overlay() -> Overlay:
 
 
 def test_active_views_are_symmetric_nearly_full_and_connected(overlay: Overlay) -> None:
-    """NET-2. the active view is small and symmetric; the overlay stays connected."""
+    """NET-2. The active view is small and symmetric; the overlay stays connected."""
     links = overlay.links()
     views = [overlay.view(name) for name in overlay.names]
     assert sum(map(len, links)) == sum(len(view.active) for view in views) > 4.9 * NODES
@@ -34,7 +34,7 @@ def test_active_views_are_symmetric_nearly_full_and_connected(overlay: Overlay) 
 
 
 def test_overlay_is_as_wide_and_as_clustered_as_a_random_graph(overlay: Overlay) -> None:
-    """NET-2. clustering 0.00092 and mean path 6.385 with 10,000 nodes.
+    """NET-2. Clustering 0.00092 and mean path 6.385 with 10,000 nodes.
 
     Both follow from the size: a path grows by log 10 / log 4 with ten times the nodes, and
     clustering falls to a tenth.
@@ -48,7 +48,7 @@ def test_overlay_is_as_wide_and_as_clustered_as_a_random_graph(overlay: Overlay)
 def test_messages_reach_nearly_all_after_mass_failures(
     overlay: Overlay, share: float, least: float
 ) -> None:
-    """NET-2. no visible loss below 90% of failures."""
+    """NET-2. No visible loss below 90% of failures."""
     survival = apart(overlay, survive, share)
     assert survival.mean >= least
     assert share >= 0.8 or survival.healed in (0, 1, 2)
@@ -60,7 +60,7 @@ def half_fail(overlay: Overlay, share: float) -> list[float]:
 
 
 def test_first_message_after_a_failure_misses_many_and_the_next_ones_few(overlay: Overlay) -> None:
-    """NET-2. the views are mended while messages are sent, before any cycle."""
+    """NET-2. The views are mended while messages are sent, before any cycle."""
     first, *others = apart(overlay, half_fail, 0.5)
     assert first < 0.99
     assert min(others) > 0.999

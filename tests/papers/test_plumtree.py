@@ -34,7 +34,7 @@ def flood_and_links(trees: Trees, share: float) -> tuple[float, int, float]:
 
 
 def test_first_message_floods_all_links(trees: Trees) -> None:
-    """NET-3. an eager flood has 39,984 payloads for 9,999 receivers, an RMR of 3."""
+    """NET-3. An eager flood has 39,984 payloads for 9,999 receivers, an RMR of 3."""
     reliability, payloads, counted = apart(trees, flood_and_links, 0.0025)
     assert (reliability, counted) == (1.0, 1.0)
     assert payloads == pytest.approx(4 * NODES, rel=0.02)
@@ -58,7 +58,7 @@ def test_stable_tree_carries_each_payload_once_to_each_node(
 
 @pytest.mark.parametrize("share", [0.4, 0.8])
 def test_tree_is_mended_within_two_cycles_of_a_mass_failure(trees: Trees, share: float) -> None:
-    """NET-3. reliability and redundancy are back a couple of cycles after."""
+    """NET-3. Reliability and redundancy are back a couple of cycles after."""
     _, _, _, (reliability, rmr), *_ = apart(trees, survive, share)
     assert reliability == 1.0
     assert rmr <= 0.05

@@ -102,8 +102,10 @@ class Chord(Finder):
         for index, member in enumerate(self.members.values()):
             if member.joined:  # built in a steady ring, whose other nodes may start after this one
                 self._stabilize_later(member)
+                self._tell_range(member)
             elif not self.contacts and index == 0:
                 member.joined = member.settled = True
+                self._tell_range(member)
                 self._be_member(member)
             else:
                 self._join(member)
@@ -233,7 +235,7 @@ class Chord(Finder):
             self.later(self.stabilize_every, Stabilize(member.place.id))
             return
         member.join(before, successors)
-        self.emit(RangeChanged(member.place.id, before.id))
+        self._tell_range(member)
         self._be_member(member)
 
     def _be_member(self, member: Member) -> None:
@@ -357,7 +359,13 @@ class Chord(Finder):
     def _set_predecessor(self, member: Member, new: Place | None) -> None:
         if new != member.predecessor:
             member.predecessor = new
-            self.emit(RangeChanged(member.place.id, None if new is None else new.id))
+            self._tell_range(member)
+
+    def _tell_range(self, member: Member) -> None:
+        before = member.predecessor
+        if before is None and not member.successors:
+            before = member.place  # alone: once round, everything
+        self.emit(RangeChanged(member.place.id, None if before is None else before.id))
 
     # -- fingers, rings that were parted, links --
 

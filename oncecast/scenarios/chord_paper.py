@@ -1,12 +1,12 @@
-"""Chord's figures beside the paper's: Stoica et al., IEEE/ACM Transactions on Networking 11(1), 2003.
+"""Chord's figures beside the paper's: Stoica et al., IEEE/ACM ToN 11(1), 2003.
 
 All is simulated: the protocol itself, its messages over a network with the paper's delays.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
+from functools import partial
 from math import log2
 from random import Random
 from statistics import fmean
@@ -79,13 +79,10 @@ class Quiet:
         """From live nodes anywhere, for keys anywhere; all that were answered."""
         rng, alive = self.sim.rng, self.sim.alive()
         for index in range(lookups):
-            node, key = rng.choice(alive), random_key(rng)
-            self.sim.call(index * EVERY, lambda node=node, key=key: self._ask(node, key))
+            ask = partial(self.sim.ask, rng.choice(alive), FindRoot(random_key(rng)))
+            self.sim.call(index * EVERY, ask)
         self.sim.run(until=self.sim.now + lookups * EVERY + 60.0)
         return self.found
-
-    def _ask(self, node: NodeId, key: Key) -> None:
-        self.sim.ask(node, FindRoot(key))
 
     def right(self, found: RootFound, alive: Steady) -> bool:
         return alive.owner(found.key).node == found.root
@@ -229,7 +226,7 @@ def load(experiment: Experiment) -> Table:
         rows=tuple(rows),
         must=(Must("within 10%", holds),),
         notes=(
-            f"mean of {LOAD_SEEDS} seeds; the expectation for the most is the {nodes}th harmonic number",
+            f"mean of {LOAD_SEEDS} seeds; of the most the {nodes}th harmonic number is expected",
         ),
     )
 

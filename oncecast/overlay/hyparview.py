@@ -93,13 +93,12 @@ class Alone(Value):
 
 
 Walk = ForwardJoin | Shuffle
+Said = Join | ForwardJoin | Neighbor | Accepted | Refused | Disconnect | Shuffle | ShuffleReply
 
 
 class HyParView(Protocol):
     name = "hyparview"
-    Message = (
-        Join | ForwardJoin | Neighbor | Accepted | Refused | Disconnect | Shuffle | ShuffleReply
-    )
+    Message = Said
     Timer = Cycle | Unanswered | Alone
 
     def __init__(
@@ -143,18 +142,7 @@ class HyParView(Protocol):
         self._next_cycle()
         self._join()
 
-    def receive(
-        self,
-        sender: NodeId,
-        message: Join
-        | ForwardJoin
-        | Neighbor
-        | Accepted
-        | Refused
-        | Disconnect
-        | Shuffle
-        | ShuffleReply,
-    ) -> None:
+    def receive(self, sender: NodeId, message: Said) -> None:
         if sender == self.me or not sensible(message):
             self.dropped += 1
             return

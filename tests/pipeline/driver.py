@@ -1,0 +1,26 @@
+"""A streaming query from topic `in` to topic `out`, with a shuffle between; it never ends.
+
+python -m tests.pipeline.driver ADDRESS CHECKPOINT MASTER
+"""
+
+from __future__ import annotations
+
+import sys
+
+from oncecast.pipeline.session import spark
+
+ROWS = "200"  # a micro-batch
+
+
+def main(address: str, checkpoint: str, master: str) -> None:
+    session = spark(master, light=True)
+    topic = session.readStream.format("oncecast").options(address=address, topics="in")
+    frame = topic.options(maxOffsetsPerTrigger=ROWS, minPartitions="2", subscription="query").load()
+    results = frame.selectExpr("key", "concat('seen ', string(value)) as value")
+    sink = results.repartition(2, "key").writeStream.format("oncecast")
+    query = sink.options(address=address, topic="out").option("checkpointLocation", checkpoint)
+    query.start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -36,11 +36,17 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         add_work(parser, change, in_shell=False)
 
     up = verbs.add_parser("up", help="a group on this machine, to try out", description="Runs one.")
-    up.add_argument("-n", type=positive, default=3, metavar="N", help="nodes (%(default)s)")
+    up.add_argument("-n", type=positive, metavar="N", help="nodes (3, or as many as there are)")
     up.add_argument("--data", metavar="DIR", help="where they keep what must survive")
-    up.add_argument("--port", type=int, default=0, help="of the first; the others follow (any)")
+    up.add_argument("--port", type=port, default=0, help="of the first; the others follow (any)")
     add_json(up)
     up.set_defaults(run=run_up)
+
+
+def port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; write a number below 65536")
+    return int(text)
 
 
 # Looking

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oncecast.cli import exits
 from oncecast.cli.connecting import complain, show
+from oncecast.node.directory import recall
 
 if TYPE_CHECKING:
     from types import FrameType
 
 TOGETHER = 30.0  # seconds until all must be members
 STOP = 10.0  # seconds until one that does not end in order is killed
-LOG = "node.log"
+NODES = 3  # unless told otherwise
+LOG, DATA = "node.log", "data"
 
 
 class Node(NamedTuple):
@@ -44,8 +46,11 @@ def run(arguments: argparse.Namespace) -> int:
         nodes: list[Node] = []
         stack.callback(end, nodes)
         try:
-            founded = ports_of(Path(data))
-            ports = founded or free_ports(arguments.n, arguments.port)
+            ports = ports_of(Path(data)) or free_ports(arguments.n or NODES, arguments.port)
+            if differs(arguments, ports):
+                fact = f"{data}: there are {len(ports)} nodes from port {ports[0]} on in it"
+                return complain(f"{fact}; leave out -n and --port, or name another directory")
+            founded = any(is_member(Path(data), port) for port in ports)
             for number, port in enumerate(ports):
                 # The first one founds the group, unless it is there; the others join it.
                 nodes.append(start(Path(data), port, ports if founded else ports[:number]))
@@ -53,8 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
                 return exits.OK
             tell(arguments, nodes, data if arguments.data else None)
             watch(nodes, stop)
-        except (OSError, Ended) as error:
+        except Ended as error:
             return complain(error)
+        except OSError as error:
+            why = error.strerror or str(error)
+            return complain(f"{data}: {why}; give a directory that can be written, or none")
     return exits.OK
 
 
@@ -80,6 +88,17 @@ def ports_of(data: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
+def differs(arguments: argparse.Namespace, ports: list[int]) -> bool:
+    """Whether somebody asks for other nodes than there are."""
+    return arguments.n not in (None, len(ports)) or arguments.port not in (0, ports[0])
+
+
+def is_member(data: Path, port: int) -> bool:
+    """Whether it ever was: who only tried to join has noted others, and not itself."""
+    noted = recall(str(data / str(port) / DATA))
+    return noted is not None and noted.me in noted.members
+
+
 def free_ports(count: int, first: int) -> list[int]:
     if first:
         return list(range(first, first + count))
@@ -91,7 +110,7 @@ def free_ports(count: int, first: int) -> list[int]:
 def start(data: Path, port: int, join: list[int]) -> Node:
     directory, address = data / str(port), f"127.0.0.1:{port}"
     directory.mkdir(parents=True, exist_ok=True)
-    words = ["serve", "--listen", address, "--data", str(directory / "data")]
+    words = ["serve", "--listen", address, "--data", str(directory / DATA)]
     others = [f"127.0.0.1:{each}" for each in join if each != port]
     words += ["--join", ",".join(others)] if others else []
     with (directory / LOG).open("ab") as log:

@@ -16,6 +16,7 @@ import pytest
 
 from oncecast import blocking
 from oncecast.cli import exits
+from oncecast.cli.local_cluster import free_ports
 from oncecast.cli.main import main
 from tests.live.conftest import Command
 from tests.live.replicas import PATIENCE, Replica, Replicas, replicas, until
@@ -281,12 +282,17 @@ def test_a_node_of_another_cluster_is_told_so(group: Replicas, tmp_path: Path) -
 # A group to try out
 
 
-def test_cluster_up_runs_a_group_until_it_is_told_to_end(tmp_path: Path) -> None:
+def test_cluster_up_runs_a_group_until_it_is_told_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """CLI-1"""
+    data = tmp_path / "up"
+    for port in free_ports(2, 0):
+        (data / str(port)).mkdir(parents=True)  # of a run in which nothing was founded
     for life in range(2):  # the second time it finds what it had
         command = [sys.executable, "-m", "oncecast", "cluster", "up", "-n", "2", "--json"]
         with subprocess.Popen(
-            [*command, "--data", str(tmp_path / "up")], stdout=subprocess.PIPE, text=True
+            [*command, "--data", str(data)], stdout=subprocess.PIPE, text=True
         ) as process:
             try:
                 assert process.stdout is not None
@@ -303,3 +309,12 @@ def test_cluster_up_runs_a_group_until_it_is_told_to_end(tmp_path: Path) -> None
         for each in told["nodes"]:
             with pytest.raises(ProcessLookupError):
                 os.kill(each["pid"], 0)
+    assert main(("cluster", "up", "-n", "3", "--data", str(data))) == exits.FAILURE
+    assert "there are 2 nodes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "any"])
+def test_what_is_no_port_is_wrong_usage(port: str) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(("cluster", "up", "--port", port))
+    assert exit_.value.code == exits.USAGE

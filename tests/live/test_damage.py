@@ -85,6 +85,21 @@ def test_a_flipped_bit_is_found_and_refilled_from_the_others(
     assert read(victim) == values
 
 
+def test_different_records_damaged_on_each_of_three_are_all_refilled(
+    group: Replicas, values: list[bytes], read: Callable[[Replica], list[bytes]]
+) -> None:
+    group.settled()
+    for replica, value in zip(group.all, values[10::20], strict=True):
+        assert replica.end(signal.SIGTERM) == 0
+        flip(replica.data, value)
+    for replica in group.all:
+        replica.start(*group.addresses)
+    group.settled()
+    for replica in group.all:
+        until("it says that it is whole", lambda replica=replica: is_whole(replica))  # type: ignore[misc]
+        assert read(replica) == values
+
+
 # A directory
 
 

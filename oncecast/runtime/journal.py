@@ -154,9 +154,6 @@ class Journal:
             self.sync()
 
     def sync(self) -> None:
-        if not self._taken and not self._trimmed:  # nearly always
-            self.log.sync()
-            return
         flush = self.begin()
         flush.run()
         self.finish(flush)

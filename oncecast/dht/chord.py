@@ -303,7 +303,7 @@ class Chord(Finder):
             member.drop(asked.node)
             member.settled = member.settled or not member.successors
             self._go_on(member)
-        elif head is member.place:
+        elif head == member.place:
             self._finish(member)
         else:
             self._notify(member, head)

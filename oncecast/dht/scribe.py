@@ -172,11 +172,11 @@ class Scribe(Protocol):
         return tree
 
     def _find_place(self, tree: Tree) -> None:
-        if tree.parent is None and not tree.root:
+        if tree.parent is None and not tree.root and not tree.seeking:
             self._seek_parent(tree)
 
     def _seek_parent(self, tree: Tree) -> None:
-        tree.parent = None
+        tree.parent, tree.seeking = None, True
         at = self._nearest_position(tree.key)
         if at is not None:  # else we are on no ring yet, and the timer tries again
             self.ask(Route(tree.key, encode(Enlist(tree.topic, self.me, at))))
@@ -219,7 +219,7 @@ class Scribe(Protocol):
     def _adopted(self, sender: NodeId, topic: str) -> None:
         tree = self.trees.get(topic)
         if tree is not None and tree.parent is None and not tree.root:
-            tree.parent = sender
+            tree.parent, tree.seeking = sender, False
             self._meet(sender)
             self.cancel(Unadopted(topic))
         elif tree is None or tree.parent != sender:
@@ -241,7 +241,7 @@ class Scribe(Protocol):
     def _be_root(self, tree: Tree) -> None:
         if tree.parent is not None:
             self.send(tree.parent, Quit(tree.topic))
-        tree.root, tree.parent = True, None
+        tree.root, tree.parent, tree.seeking = True, None, False
         self.cancel(Unadopted(tree.topic))
 
     def _see_who_is_root(self, tree: Tree) -> None:

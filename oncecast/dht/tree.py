@@ -129,13 +129,14 @@ class Tree:
     """Who feeds us, and whom we feed. An edge always leads nearer to the key, so none goes round;
     only the root, which lies beyond the key, may have children that are nearer than itself."""
 
-    __slots__ = ("children", "joined", "key", "parent", "root", "topic")
+    __slots__ = ("children", "joined", "key", "parent", "root", "seeking", "topic")
 
     def __init__(self, topic: str) -> None:
         self.topic, self.key = topic, key_of(topic)
         self.joined = False  # what comes is for us, and not only for our children
         self.root = False
-        self.parent: NodeId | None = None  # None: looked for, unless we are the root
+        self.parent: NodeId | None = None
+        self.seeking = False  # a parent
         self.children: dict[NodeId, Key] = {}  # with their positions
 
     @property

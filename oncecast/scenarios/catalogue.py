@@ -8,9 +8,10 @@ from oncecast.scenarios.chord_steps import CHORD_STEPS
 from oncecast.scenarios.hyparview import GOSSIP, HYPARVIEW
 from oncecast.scenarios.paxos import PAXOS
 from oncecast.scenarios.scenario import Scenario
+from oncecast.scenarios.scribe import SCRIBE
 from oncecast.scenarios.shuffle import SHUFFLE
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
-    for scenario in (BROADCAST, CHORD, CHORD_STEPS, GOSSIP, HYPARVIEW, PAXOS, SHUFFLE)
+    for scenario in (BROADCAST, CHORD, CHORD_STEPS, GOSSIP, HYPARVIEW, PAXOS, SCRIBE, SHUFFLE)
 }

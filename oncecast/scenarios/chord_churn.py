@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from oncecast.dht.chord import Chord
@@ -64,7 +65,7 @@ class Churn:
             self.sim.call(second + self.sim.rng.random(), self._look_up)
         self.sim.run(until=lookups + 60.0)
 
-    def _again(self, happen, rate: float, until: float) -> None:  # type: ignore[no-untyped-def]
+    def _again(self, happen: Callable[[], None], rate: float, until: float) -> None:
         delay = self.sim.rng.expovariate(rate)
 
         def event() -> None:

@@ -19,6 +19,9 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.chord_churn import Churn
+from oncecast.scenarios.chord_search import Search
+from oncecast.scenarios.chord_steps import CHORD_STEPS
+from oncecast.scenarios.scenario import run
 from oncecast.scenarios.tables import Cell, Experiment, Must, Table
 
 NEVER = 1e9  # seconds: until the next stabilisation, where the paper has none
@@ -34,15 +37,43 @@ RATES = (0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40)
 TIMEOUTS_CHURN = (0.05, 0.11, 0.16, 0.23, 0.30, 0.34, 0.42, 0.46)
 FAILURES_CHURN = (0, 0, 2, 5, 6, 8, 16, 15)
 
+SEARCHES = ((3, 1, 0), (4, 0, 1), (3, 1, 1))  # members, of whom more join and die
+STATES_MAX = 1_000_000
+SCHEDULES = 1000
+
 KEYS = 500_000
 LOAD_SEEDS = 5
 
 
 def tables(experiment: Experiment) -> Iterator[Table]:
+    yield invariant(experiment)
     yield path_lengths(experiment)
     yield mass_failures(experiment)
     yield churn(experiment)
     yield load(experiment)
+
+
+def invariant(experiment: Experiment) -> Table:
+    """Zave: each member has a live successor, and enough members are skipped by no list."""
+    rows: list[tuple[Cell, ...]] = []
+    for first, joins, deaths in SEARCHES:
+        experiment.say(f"every state of {first} nodes, {joins} more, {deaths} deaths")
+        states = Search(first, joins, deaths).run(STATES_MAX)
+        rows.append((f"every state: {first} nodes, {joins} join, {deaths} die", states, 0))
+    experiment.say(f"{SCHEDULES} schedules")
+    seeds = range(experiment.seed, experiment.seed + SCHEDULES)
+    failed = sum(not run(CHORD_STEPS, seed).ok for seed in seeds)
+    rows.append(("schedules by chance: 8 nodes, 250 steps, then calm", SCHEDULES, failed))
+    return Table(
+        title="the invariant of the corrected rules, successor list of two",
+        columns=("what", "looked at", "broken"),
+        rows=tuple(rows),
+        must=(Must("it holds everywhere", failed == 0),),
+        notes=(
+            "a search that finds a broken state ends with it",
+            "more schedules: `oncecast sim run chord-steps --seeds 0..99999 --jobs 2`",
+        ),
+    )
 
 
 def within(ours: float, theirs: float, share: float) -> bool:
@@ -110,7 +141,7 @@ def path_lengths(experiment: Experiment) -> Table:
         holds = holds and within(leaving, bits / 2, 0.05) and right == len(hops)
         rows.append((nodes, rings, log2(nodes) / 2, leaving, fmean(hops), max(hops), right))
     return Table(
-        title="Chord: path length, successor list of one",
+        title="path length, successor list of one",
         columns=(
             "nodes",
             "rings",
@@ -155,7 +186,7 @@ def mass_failures(experiment: Experiment) -> Table:
             )
         )
     return Table(
-        title="Chord: a fraction fails at once, successor list of 20, no stabilisation",
+        title="a fraction fails at once, successor list of 20, no stabilisation",
         columns=(
             "failed",
             "paper: path",
@@ -182,13 +213,13 @@ def churn(experiment: Experiment) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for rate, timeouts, failures in zip(RATES, TIMEOUTS_CHURN, FAILURES_CHURN, strict=True):
         experiment.say(f"{rate} joins and leaves a second")
-        run = Churn(experiment.seed, nodes, rate)
-        run.play(LOOKUPS)
-        mean = fmean(each.timeouts for each in run.answered)
-        paths = fmean(each.hops for each in run.answered)
-        rows.append((rate, paths, timeouts, mean, failures, run.failed))
+        churned = Churn(experiment.seed, nodes, rate)
+        churned.play(LOOKUPS)
+        mean = fmean(each.timeouts for each in churned.answered)
+        paths = fmean(each.hops for each in churned.answered)
+        rows.append((rate, paths, timeouts, mean, failures, churned.failed))
     return Table(
-        title=f"Chord: {nodes} nodes, one lookup a second, joins and leaves at rate R each",
+        title=f"{nodes} nodes, one lookup a second, joins and leaves at rate R each",
         columns=("R", "path", "paper: time-outs", "time-outs", "paper: failed", "failed of 10,000"),
         rows=tuple(rows),
         must=(
@@ -221,7 +252,7 @@ def load(experiment: Experiment) -> Table:
         )
         rows.append((count, most, ours_most, p99, ours_p99))
     return Table(
-        title=f"Chord: keys a node, {nodes} nodes, {KEYS} keys, as multiples of the mean",
+        title=f"keys a node, {nodes} nodes, {KEYS} keys, as multiples of the mean",
         columns=("positions a node", "paper: most", "most", "paper: p99", "p99"),
         rows=tuple(rows),
         must=(Must("within 10%", holds),),

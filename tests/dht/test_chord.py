@@ -1,0 +1,394 @@
+"""Chord, rule by rule: these inputs, exactly these effects. NET-4"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.dht.calls import Silent
+from oncecast.dht.chord import Chord, Stabilize
+from oncecast.dht.events import (
+    NUMBER_MAX,
+    PLACES_MAX,
+    ChordMessage,
+    Confirm,
+    FindRoot,
+    Found,
+    Hop,
+    Hopped,
+    Locate,
+    Near,
+    Nearer,
+    Notify,
+    Probe,
+    RangeChanged,
+    Report,
+    RootFound,
+    Route,
+    Routed,
+    Unsure,
+)
+from oncecast.dht.finding import Again
+from oncecast.dht.ring import Key, Place
+from oncecast.kernel.protocol import Cancel, Effect, Emit, Later, NodeId, Send, Unwatch, Watch
+from tests.dht.rings import chord_at, k, only, p
+
+
+def called(effects: list[Effect]) -> list[Effect]:
+    """Without the timers that every call has."""
+    return [each for each in effects if not isinstance(each, Later | Cancel)]
+
+
+# -- stabilize --
+
+
+def test_stabilize_asks_the_head_of_the_list() -> None:
+    chord = chord_at(0x10, (0x20, 0x30))
+    chord.stabilize(only(chord))
+    assert chord.drain() == [Send(p(0x20).node, Probe(k(0x20), 1)), Later(0.5, Silent(1))]
+
+
+def test_the_list_is_replaced_by_the_heads_and_the_head_is_notified() -> None:
+    chord = chord_at(0x10, (0x20, 0x30, 0x40))
+    chord.stabilize(only(chord))
+    chord.drain()
+    chord.receive(p(0x20).node, Report(1, p(0x10), (p(0x35), p(0x50), p(0x60))))
+    assert chord.drain() == [Cancel(Silent(1)), Send(p(0x20).node, Notify(k(0x20), p(0x10)))]
+    assert only(chord).successors == (p(0x20), p(0x35), p(0x50))
+
+
+def test_a_nearer_successor_is_asked_and_followed_only_when_it_answers() -> None:
+    chord = chord_at(0x10, (0x20, 0x30))
+    chord.stabilize(only(chord))
+    chord.drain()
+    chord.receive(p(0x20).node, Report(1, p(0x18), (p(0x30),)))
+    assert called(chord.drain()) == [Send(p(0x18).node, Probe(k(0x18), 2))]
+    assert only(chord).successors == (p(0x20), p(0x30))
+    chord.receive(p(0x18).node, Report(2, p(0x08), (p(0x20), p(0x30))))
+    assert called(chord.drain()) == [Send(p(0x18).node, Notify(k(0x18), p(0x10)))]
+    assert only(chord).successors == (p(0x18), p(0x20), p(0x30))
+
+
+def test_a_nearer_successor_that_is_silent_is_not_followed() -> None:
+    chord = chord_at(0x10, (0x20, 0x30))
+    chord.stabilize(only(chord))
+    chord.receive(p(0x20).node, Report(1, p(0x18), (p(0x30),)))
+    chord.drain()
+    chord.timeout(Silent(2))
+    assert chord.drain() == [Send(p(0x20).node, Notify(k(0x20), p(0x10)))]
+    assert only(chord).successors == (p(0x20), p(0x30))
+
+
+def test_a_dead_head_is_dropped_and_the_next_is_asked() -> None:
+    chord = chord_at(0x10, (0x20, 0x30))
+    chord.stabilize(only(chord))
+    chord.drain()
+    chord.timeout(Silent(1))
+    assert called(chord.drain()) == [Send(p(0x30).node, Probe(k(0x30), 2))]
+    assert only(chord).successors == (p(0x30),)
+
+
+def test_one_operation_at_a_time() -> None:
+    chord = chord_at(0x10, (0x20,), 0x05)
+    chord.stabilize(only(chord))
+    chord.drain()
+    chord.stabilize(only(chord))
+    chord.receive(p(0x08).node, Notify(k(0x10), p(0x08)))
+    assert chord.drain() == []
+    chord.receive(p(0x20).node, Report(1, p(0x10), ()))
+    assert only(chord).predecessor == p(0x08)
+
+
+def test_a_member_alone_follows_who_has_found_it() -> None:
+    chord = chord_at(0x10, ())
+    chord.receive(p(0x80).node, Notify(k(0x10), p(0x80)))
+    assert called(chord.drain()) == [
+        Emit(RangeChanged(k(0x10), k(0x80))),
+        Send(p(0x80).node, Probe(k(0x80), 1)),
+    ]
+    chord.receive(p(0x80).node, Report(1, None, (p(0x10),)))
+    assert only(chord).successors == (p(0x80),)
+
+
+def test_a_list_goes_round_at_most_once() -> None:
+    chord = chord_at(0x10, (0x20,))
+    chord.stabilize(only(chord))
+    chord.receive(p(0x20).node, Report(1, p(0x10), (p(0x80), p(0x10), p(0x20))))
+    assert only(chord).successors == (p(0x20), p(0x80))
+
+
+# -- rectify --
+
+
+def test_a_nearer_predecessor_is_adopted_and_told_who_came_before() -> None:
+    chord = chord_at(0x10, (0x20,), 0x05)
+    chord.receive(p(0x08).node, Notify(k(0x10), p(0x08)))
+    assert chord.drain() == [
+        Send(p(0x08).node, Notify(k(0x08), p(0x05))),
+        Emit(RangeChanged(k(0x10), k(0x08))),
+    ]
+
+
+def test_a_farther_predecessor_is_adopted_only_if_the_old_one_is_dead() -> None:
+    chord = chord_at(0x10, (0x20,), 0x08)
+    chord.receive(p(0x05).node, Notify(k(0x10), p(0x05)))
+    assert called(chord.drain()) == [Send(p(0x08).node, Probe(k(0x08), 1))]
+    chord.receive(p(0x08).node, Report(1, p(0x05), (p(0x10),)))
+    assert only(chord).predecessor == p(0x08)
+    chord.receive(p(0x05).node, Notify(k(0x10), p(0x05)))
+    chord.drain()
+    chord.timeout(Silent(2))
+    assert chord.drain() == [Emit(RangeChanged(k(0x10), k(0x05)))]
+
+
+# -- join --
+
+
+def test_who_joins_copies_the_list_of_the_one_before_it() -> None:
+    me, contact = NodeId("joiner"), p(0x20).node
+    chord = Chord(me, Random(1), contacts=[me, contact], successors_max=3)
+    (at,) = chord.members
+    chord.start()
+    assert called(chord.drain()) == [Send(contact, Locate(at, 2, (), itself=True))]
+    before, head, after = (Place(at_step(at, step), NodeId(f"near {step}")) for step in (-1, 1, 2))
+    chord.receive(contact, Near(2, before, (head, after)))
+    effects = called(chord.drain())
+    assert effects[:2] == [
+        Emit(RangeChanged(at, before.id)),
+        Send(head.node, Probe(head.id, 3)),
+    ]
+    assert only(chord).successors == (head, after)
+    assert only(chord).predecessor == before
+
+
+def at_step(id: Key, step: int) -> Key:
+    return Key((int.from_bytes(id) + step).to_bytes(len(id)))
+
+
+def test_a_position_that_another_node_holds_is_waited_for() -> None:
+    chord = Chord(NodeId("joiner"), Random(1), contacts=[p(0x20).node], stabilize_every=2.0)
+    (at,) = chord.members
+    chord.start()
+    chord.drain()
+    chord.receive(p(0x20).node, Near(2, p(0x20), (Place(at, NodeId("older")),)))
+    assert chord.drain() == [Cancel(Silent(2)), Later(2.0, Stabilize(at))]
+    assert not only(chord).joined
+
+
+def test_a_silent_contact_is_passed_over_and_tried_again_later() -> None:
+    one, two = p(0x20).node, p(0x30).node
+    chord = Chord(NodeId("joiner"), Random(1), contacts=[one, two])
+    (at,) = chord.members
+    chord.start()
+    chord.drain()
+    chord.timeout(Silent(2))
+    assert called(chord.drain()) == [Send(two, Locate(at, 3, (one,), itself=True))]
+    chord.timeout(Silent(3))
+    assert chord.drain() == [Later(0.5, Again(1))]
+    chord.timeout(Again(1))
+    assert called(chord.drain()) == [Send(one, Locate(at, 4, (), itself=True))]
+
+
+def test_a_new_member_owns_nothing_until_its_successor_knows_of_it() -> None:
+    chord = chord_at(0x10, (0x20,), 0x05)
+    only(chord).settled = False
+    chord.receive(NodeId("x"), Confirm(k(0x08), k(0x10), 7, (), k(0x05)))
+    assert chord.drain() == [Send(NodeId("x"), Unsure(7))]
+    chord.stabilize(only(chord))
+    chord.receive(p(0x20).node, Report(1, p(0x10), ()))
+    chord.drain()
+    chord.receive(NodeId("x"), Confirm(k(0x08), k(0x10), 8, (), k(0x05)))
+    assert chord.drain() == [Send(NodeId("x"), Found(8))]
+
+
+# -- lookups --
+
+
+def test_a_lookup_goes_to_the_nearest_before_the_key_and_asks_the_owner_last() -> None:
+    chord = chord_at(0x10, (0x20,), 0x05, successors_max=1)
+    only(chord).set_finger(254, p(0x60))
+    key = k(0x75)
+    chord.request(FindRoot(key))
+    assert called(chord.drain()) == [Send(p(0x60).node, Locate(key, 2, (), itself=False))]
+    chord.receive(p(0x60).node, Nearer(2, (p(0x70), p(0x68))))
+    assert called(chord.drain()) == [Send(p(0x70).node, Locate(key, 3, (), itself=False))]
+    chord.receive(p(0x70).node, Near(3, p(0x70), (p(0x78), p(0x80))))
+    assert called(chord.drain()) == [Send(p(0x78).node, Confirm(key, k(0x78), 4, (), k(0x70)))]
+    chord.receive(p(0x78).node, Found(4))
+    assert called(chord.drain()) == [Emit(RootFound(key, p(0x78).node, 2, 0))]
+    assert (chord.lookups, chord.calls) == ({}, {})
+
+
+def test_dead_nodes_are_gone_round_and_the_nearest_is_asked_again_without_them() -> None:
+    chord = chord_at(0x10, (0x60,), 0x05, successors_max=1)
+    key = k(0x75)
+    chord.request(FindRoot(key))
+    chord.receive(p(0x60).node, Nearer(2, (p(0x70),)))
+    chord.drain()
+    chord.timeout(Silent(3))
+    dead = (p(0x70).node,)
+    assert called(chord.drain()) == [Send(p(0x60).node, Locate(key, 4, dead, itself=False))]
+    chord.receive(p(0x60).node, Near(4, p(0x60), (p(0x70), p(0x78))))
+    assert called(chord.drain()) == [Send(p(0x78).node, Confirm(key, k(0x78), 5, dead, k(0x60)))]
+    chord.receive(p(0x78).node, Unsure(5))
+    assert chord.drain() == [Cancel(Silent(5)), Later(1.0, Again(1))]
+    chord.timeout(Again(1))
+    assert called(chord.drain()) == [Send(p(0x78).node, Confirm(key, k(0x78), 6, (), k(0x60)))]
+    chord.receive(p(0x78).node, Found(6))
+    assert called(chord.drain()) == [Emit(RootFound(key, p(0x78).node, 1, 1))]
+
+
+def test_an_owner_that_knows_of_somebody_nearer_says_so() -> None:
+    chord = chord_at(0x10, (0x20,), 0x08)
+    chord.receive(NodeId("x"), Confirm(k(0x06), k(0x10), 1, (), k(0x01)))
+    assert chord.drain() == [Send(NodeId("x"), Nearer(1, (p(0x08),)))]
+
+
+def test_an_owner_told_that_its_predecessor_is_dead_looks_after_it_itself() -> None:
+    chord = chord_at(0x10, (0x20,), 0x08)
+    chord.receive(NodeId("x"), Confirm(k(0x06), k(0x10), 9, (p(0x08).node,), k(0x01)))
+    assert called(chord.drain()) == [
+        Send(NodeId("x"), Unsure(9)),
+        Send(p(0x08).node, Probe(k(0x08), 1)),
+    ]
+    chord.timeout(Silent(1))
+    assert chord.drain() == [Emit(RangeChanged(k(0x10), None))]
+    chord.receive(NodeId("x"), Confirm(k(0x06), k(0x10), 10, (), k(0x01)))
+    assert chord.drain() == [Send(NodeId("x"), Found(10))]
+
+
+def test_who_has_the_key_in_its_list_names_the_owner_but_not_to_one_that_joins() -> None:
+    chord = chord_at(0x10, (0x20, 0x30, 0x40), 0x08)
+    chord.receive(NodeId("x"), Locate(k(0x35), 1, (), itself=False))
+    chord.receive(NodeId("x"), Locate(k(0x35), 2, (), itself=True))
+    assert chord.drain() == [
+        Send(NodeId("x"), Near(1, p(0x30), (p(0x40),))),
+        Send(NodeId("x"), Nearer(2, (p(0x30), p(0x20)))),
+    ]
+
+
+def test_own_keys_are_found_without_asking() -> None:
+    chord = chord_at(0x10, (0x20,), 0x08)
+    chord.request(FindRoot(k(0x09)))
+    assert chord.drain() == [Emit(RootFound(k(0x09), p(0x10).node, 0, 0))]
+
+
+# -- payloads --
+
+
+def test_a_payload_goes_one_hop_and_is_given_up_where_it_comes_to() -> None:
+    chord = chord_at(0x10, (0x20, 0x30), 0x08)
+    chord.request(Route(k(0x25), b"x"))
+    assert chord.drain() == [
+        Send(p(0x30).node, Hop(k(0x25), b"x", 2, k(0x20))),
+        Later(0.5, Silent(2)),
+    ]
+    chord.receive(p(0x30).node, Hopped(2))
+    assert (chord.drain(), chord.hopping) == ([Cancel(Silent(2))], {})
+    chord.receive(NodeId("y"), Hop(k(0x25), b"x", 7, k(0x01)))
+    chord.receive(NodeId("y"), Hop(k(0x09), b"z", 8, k(0x01)))
+    assert chord.drain() == [
+        Send(NodeId("y"), Hopped(7)),
+        Emit(Routed(k(0x25), b"x", NodeId("y"), root=False)),
+        Send(NodeId("y"), Hopped(8)),
+        Emit(Routed(k(0x09), b"z", NodeId("y"), root=True)),
+    ]
+
+
+def test_a_payload_goes_round_a_node_that_is_silent() -> None:
+    chord = chord_at(0x10, (0x20, 0x30), 0x08)
+    chord.request(Route(k(0x25), b"x"))
+    chord.drain()
+    chord.timeout(Silent(2))
+    assert called(chord.drain()) == [Send(p(0x20).node, Hop(k(0x25), b"x", 3, k(0x10)))]
+    chord.timeout(Silent(3))
+    assert chord.drain() == [Later(0.5, Again(1))]  # nobody else is known: it waits
+    chord.timeout(Again(1))
+    assert called(chord.drain()) == [Send(p(0x30).node, Hop(k(0x25), b"x", 4, k(0x20)))]
+
+
+def test_a_payload_for_a_newer_owner_goes_on_to_it() -> None:
+    chord = chord_at(0x10, (0x20,), 0x08)
+    chord.receive(NodeId("y"), Hop(k(0x06), b"x", 7, k(0x01)))
+    assert called(chord.drain()) == [
+        Send(NodeId("y"), Hopped(7)),
+        Send(p(0x08).node, Hop(k(0x06), b"x", 2, k(0x01))),
+    ]
+
+
+# -- links --
+
+
+def test_a_link_that_breaks_ends_calls_and_drops_who_is_gone() -> None:
+    chord = chord_at(0x10, (0x20, 0x30), 0x08, links=True)
+    chord.stabilize(only(chord))
+    chord.drain()
+    chord.down(p(0x20).node)
+    assert called(chord.drain()) == [
+        Send(p(0x30).node, Probe(k(0x30), 2)),
+        Watch(p(0x30).node),
+        Watch(p(0x08).node),
+    ]
+    assert only(chord).successors == (p(0x30),)
+
+
+def test_a_predecessor_whose_link_breaks_gives_way_to_the_one_before_it() -> None:
+    chord = chord_at(0x10, (0x20,), 0x05, links=True)
+    chord.receive(p(0x08).node, Notify(k(0x10), p(0x08)))
+    chord.drain()
+    del chord.watched[p(0x08).node]
+    chord.down(p(0x08).node)
+    assert chord.drain() == [Emit(RangeChanged(k(0x10), k(0x05)))]
+
+
+def test_links_are_kept_to_neighbours_and_fingers_only() -> None:
+    chord = chord_at(0x10, (0x20,), 0x08, links=True)
+    only(chord).set_finger(255, p(0x90))
+    chord._keep_links()
+    assert chord.drain() == [Watch(p(0x20).node), Watch(p(0x90).node), Watch(p(0x08).node)]
+    only(chord).set_finger(255, p(0xA0))
+    chord._keep_links()
+    assert chord.drain() == [Unwatch(p(0x90).node), Watch(p(0xA0).node)]
+
+
+# -- strange peers --
+
+LONG = NodeId("x" * 256)
+NONSENSE: list[ChordMessage] = [
+    Probe(Key(b"short"), 1),
+    Probe(k(0x10), -1),
+    Probe(k(0x10), NUMBER_MAX),
+    Report(1, Place(Key(b""), NodeId("x")), ()),
+    Report(1, None, (p(0x20),) * (PLACES_MAX + 1)),
+    Notify(k(0x10), Place(k(0x08), LONG)),
+    Locate(k(0x10), 1, (LONG,), itself=False),
+    Near(1, Place(k(0x08), NodeId("")), ()),
+    Confirm(k(0x10), k(0x10), 1, (), Key(b"short")),
+    Hop(Key(b"short"), b"", 1, k(0x10)),
+    Found(5),
+]
+
+
+@pytest.mark.parametrize("message", NONSENSE, ids=repr)
+def test_messages_that_make_no_sense_are_dropped_and_counted(message: ChordMessage) -> None:
+    chord = chord_at(0x10, (0x20,), 0x08)
+    chord.receive(NodeId("x"), message)
+    assert (chord.drain(), chord.dropped) == ([], 1)
+
+
+def test_an_answer_of_another_kind_counts_as_none() -> None:
+    chord = chord_at(0x10, (0x20, 0x30), 0x08)
+    chord.stabilize(only(chord))
+    chord.drain()
+    chord.receive(p(0x20).node, Found(1))
+    assert called(chord.drain()) == [Send(p(0x30).node, Probe(k(0x30), 2))]
+    assert chord.dropped == 1
+
+
+def test_lookups_beyond_what_can_be_held_are_refused_and_counted() -> None:
+    chord = chord_at(0x10, (0x20,), 0x08, lookups_max=1)
+    for _ in range(3):
+        chord.request(FindRoot(k(0x75)))
+        chord.request(Route(k(0x75), b""))
+    assert (len(chord.lookups), len(chord.hopping), chord.refused) == (1, 1, 4)

@@ -1,0 +1,19 @@
+"""The pages of Chord and Scribe name their messages, timers and options, and no other."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.dht.chord import Chord
+from oncecast.dht.scribe import Scribe
+from oncecast.kernel.protocol import Protocol
+from tests.overlay.test_pages import (
+    test_page_names_every_message_timer_and_record as names_types,
+)
+from tests.overlay.test_pages import test_page_names_every_option_with_its_default as names_options
+
+
+@pytest.mark.parametrize("protocol", [Chord, Scribe])
+def test_page_is_complete(protocol: type[Protocol]) -> None:
+    names_types(protocol)
+    names_options(protocol)

@@ -1,0 +1,165 @@
+"""Rings and trees as wholes: what must hold whatever happens, and that the checkers can fail."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.dht.chord import Chord
+from oncecast.dht.invariant import View, blind, broken, out_of_shape, principals
+from oncecast.dht.ring import between, distance, finger_start, key_of, positions, up_to
+from oncecast.dht.scribe import Scribe
+from oncecast.dht.steady import Steady
+from oncecast.dht.tree import Multicasted
+from oncecast.kernel.protocol import NodeId
+from oncecast.kernel.stack import Stack
+from oncecast.runtime.checkers import Violation
+from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.chord import CHORD
+from oncecast.scenarios.chord_search import Search
+from oncecast.scenarios.chord_steps import CHORD_STEPS
+from oncecast.scenarios.scenario import run
+from oncecast.scenarios.scribe import SCRIBE, Forest
+from tests.dht.rings import k, p
+
+
+def test_arithmetic_goes_round() -> None:
+    assert between(k(0xF0), k(0x05), k(0x10))
+    assert between(k(0x10), k(0x20), k(0x10))
+    assert not between(k(0x10), k(0x10), k(0x10))
+    assert up_to(k(0x10), k(0x20), k(0x20))
+    assert not up_to(k(0x10), k(0x21), k(0x20))
+    assert finger_start(k(0xF0), 255) == k(0x70)
+    assert distance(k(0xF0), k(0x10)) == 0x20 << 248
+    assert positions("a", 2) == (key_of("a"), key_of("a#1"))
+
+
+def view(at: int, *successors: int) -> View:
+    return View(p(at), tuple(map(p, successors)))
+
+
+def test_the_invariant_sees_blind_members_and_those_that_lists_skip() -> None:
+    ring = [view(0x10, 0x20, 0x30), view(0x20, 0x30, 0x40), view(0x30, 0x40, 0x10)]
+    ring.append(view(0x40, 0x10, 0x30))  # skips 0x20
+    members = [each.member.id for each in ring]
+    assert principals(ring, members) == [k(0x10), k(0x30), k(0x40)]
+    assert broken(ring, 2) == ""
+    assert "only 3 members" in broken(ring, 3)
+    assert blind(ring, [k(0x10), k(0x20)]) == [p(0x20)]
+    assert "no live successor" in broken([view(0x10, 0x20)], 0)
+    assert out_of_shape(ring, 2) == "n40 lists n10, n30"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_order_of_steps_leaves_the_ring_whole(seed: int) -> None:
+    """NET-4"""
+    outcome = run(CHORD_STEPS, seed)
+    assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_churn_leaves_the_ring_whole_and_every_lookup_answered(seed: int) -> None:
+    """NET-4"""
+    outcome = run(CHORD, seed)
+    assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
+
+
+@pytest.mark.parametrize(
+    ("first", "joins", "deaths", "states"), [(3, 1, 0, 7_000), (4, 0, 1, 10_000)]
+)
+def test_every_state_of_a_small_ring_is_whole(
+    first: int, joins: int, deaths: int, states: int
+) -> None:
+    """NET-4"""
+    assert Search(first, joins, deaths).run(states_max=100_000) > states
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_trees_reach_all_that_joined_and_nobody_else_also_after_deaths(seed: int) -> None:
+    """NET-5"""
+    outcome = run(SCRIBE, seed)
+    assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
+
+
+def grow(seed: int, nodes: int, *, positions_count: int = 1) -> Simulation:
+    """A ring that nodes join one after the other, the first of them alone."""
+    sim = Simulation(seed)
+    first = NodeId("n0")
+    for index in range(nodes):
+        contacts = [first] if index else []
+
+        def build(me: NodeId, rng: Random, contacts: list[NodeId] = contacts) -> Stack:
+            return Stack(
+                [
+                    Chord(me, rng, contacts=contacts, positions_count=positions_count),
+                    Scribe(me, rng),
+                ]
+            )
+
+        sim.add(NodeId(f"n{index}"), build)
+        sim.run(until=sim.now + 1.0)
+    return sim
+
+
+def views(sim: Simulation) -> list[View]:
+    found = []
+    for node in sim.alive():
+        chord = sim.nodes[node].stack.protocols[0]  # type: ignore[union-attr]
+        assert isinstance(chord, Chord)
+        found += [View(each.place, each.successors) for each in chord.members.values()]
+    return found
+
+
+@pytest.mark.parametrize("positions_count", [1, 3])
+def test_a_ring_grows_from_one_node_to_the_shape_it_is_built_in_for_scenarios(
+    positions_count: int,
+) -> None:
+    """NET-4"""
+    sim = grow(1, 9, positions_count=positions_count)
+    sim.run(until=sim.now + 60.0)
+    assert out_of_shape(views(sim), 8) == ""
+    steady = Steady(sim.alive(), positions_count=positions_count)
+    chord = sim.nodes[NodeId("n3")].stack.protocols[0]  # type: ignore[union-attr]
+    assert isinstance(chord, Chord)
+    like = steady.fill(Chord(NodeId("n3"), Random(1), positions_count=positions_count))
+    for mine, built in zip(chord.members.values(), like.members.values(), strict=True):
+        assert mine.successors == built.successors
+        assert mine.predecessor == built.predecessor
+        assert mine.fingers == built.fingers
+
+
+def test_rings_that_a_partition_made_grow_together_again() -> None:
+    """NET-4"""
+    sim = grow(2, 10)
+    sim.run(until=sim.now + 10.0)
+    half = [NodeId(f"n{index}") for index in range(5)]
+    sim.partition(half)
+    sim.run(until=sim.now + 30.0)
+    parted = [each for each in views(sim) if each.member.node in half]
+    assert out_of_shape(parted, 8) == ""
+    sim.repair()
+    sim.run(until=sim.now + 120.0)
+    assert out_of_shape(views(sim), 8) == ""
+
+
+def test_a_node_that_comes_back_has_its_place_again() -> None:
+    """NET-4"""
+    sim = grow(3, 6)
+    sim.run(until=sim.now + 5.0)
+    sim.bounce(NodeId("n4"), away=0.05)
+    sim.run(until=sim.now + 30.0)
+    assert out_of_shape(views(sim), 8) == ""
+
+
+def test_a_tree_torn_apart_is_seen() -> None:
+    sim = Simulation(1)
+    forest = Forest(sim, 12, 2)
+    forest.join()
+    assert forest.torn() == ""
+    someone = next(iter(forest.audience.joined["topic 1"]))
+    parent = forest.trees(someone)["topic 1"].parent or someone
+    forest.trees(parent)["topic 1"].children.clear()
+    assert "feed" in forest.torn() or "no way up" in forest.torn()
+    with pytest.raises(Violation, match="not joined"):
+        forest.audience.heard(sim, NodeId("stranger"), Multicasted("topic 1", b""))

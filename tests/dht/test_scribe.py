@@ -1,0 +1,252 @@
+"""Scribe, rule by rule: these inputs, exactly these effects. NET-5"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from oncecast.dht.events import RangeChanged, Route, Routed
+from oncecast.dht.ring import BITS, BYTES, Key, key_of
+from oncecast.dht.scribe import PulseDue, Scribe, Unadopted
+from oncecast.dht.tree import (
+    TOPICS_MAX,
+    Adopted,
+    Copy,
+    Enlist,
+    JoinTree,
+    LeaveTree,
+    Multicast,
+    Multicasted,
+    Orphaned,
+    Publication,
+    Pulse,
+    Quit,
+    ScribeMessage,
+    decode,
+    encode,
+)
+from oncecast.kernel.protocol import Ask, Cancel, Emit, Later, NodeId, Send, Unwatch, Watch
+
+ME, A, B, C = NodeId("me"), NodeId("a"), NodeId("b"), NodeId("c")
+T = "topic"
+KEY = key_of(T)
+
+
+def before(steps: int) -> Key:
+    """A position so many steps before the key."""
+    return Key(((int.from_bytes(KEY) - steps) % 2**BITS).to_bytes(BYTES))
+
+
+HERE, FARTHER, NEARER = before(100), before(200), before(50)
+
+
+def make(**options: Any) -> Scribe:
+    scribe = Scribe(ME, Random(1), **options)
+    scribe.observe(RangeChanged(HERE, FARTHER))
+    return scribe
+
+
+def enlist(child: NodeId, at: Key = FARTHER, *, root: bool = False) -> Routed:
+    return Routed(KEY, encode(Enlist(T, child, at)), child, root)
+
+
+def forwarder(**options: Any) -> Scribe:
+    """With the parent A and the child B, and no interest of its own."""
+    scribe = make(**options)
+    scribe.observe(enlist(B))
+    scribe.receive(A, Adopted(T))
+    scribe.drain()
+    return scribe
+
+
+def root() -> Scribe:
+    scribe = make()
+    scribe.observe(enlist(B, root=True))
+    scribe.observe(enlist(C, NEARER, root=True))
+    scribe.drain()
+    return scribe
+
+
+MINE = Ask(Route(KEY, encode(Enlist(T, ME, HERE))))
+
+
+def test_who_joins_is_routed_towards_the_root_until_it_is_adopted() -> None:
+    scribe = make(adopt_within=3.0)
+    scribe.request(JoinTree(T))
+    assert scribe.drain() == [MINE, Later(3.0, Unadopted(T))]
+    scribe.timeout(Unadopted(T))
+    assert scribe.drain() == [MINE, Later(3.0, Unadopted(T))]
+    scribe.receive(A, Adopted(T))
+    assert scribe.drain() == [Watch(A), Cancel(Unadopted(T))]
+    scribe.request(JoinTree(T))
+    assert scribe.drain() == []
+
+
+def test_a_node_on_the_way_adopts_the_child_and_looks_for_a_parent_itself() -> None:
+    scribe = make()
+    scribe.observe(enlist(B))
+    assert scribe.drain() == [Watch(B), Send(B, Adopted(T)), MINE, Later(2.0, Unadopted(T))]
+    scribe.observe(enlist(C))
+    assert scribe.drain() == [Watch(C), Send(C, Adopted(T))]
+
+
+def test_the_root_adopts_all_and_has_no_parent() -> None:
+    scribe = make()
+    scribe.observe(enlist(B, NEARER, root=True))
+    assert scribe.drain() == [Cancel(Unadopted(T)), Watch(B), Send(B, Adopted(T))]
+
+
+def test_a_child_nearer_to_the_key_than_we_are_is_passed_on() -> None:
+    """Else two nodes could be each other's parents."""
+    scribe = make()
+    scribe.observe(enlist(B, NEARER))
+    assert scribe.drain()[0] == Ask(Route(KEY, encode(Enlist(T, B, NEARER))))
+    assert scribe.trees == {}
+
+
+def test_copies_go_down_the_tree_and_up_only_where_joined() -> None:
+    scribe = forwarder()
+    scribe.receive(A, Copy(T, C, 1, b"x"))
+    assert scribe.drain() == [Send(B, Copy(T, C, 1, b"x"))]
+    scribe.request(JoinTree(T))
+    scribe.receive(A, Copy(T, C, 2, b"y"))
+    assert scribe.drain() == [Emit(Multicasted(T, b"y")), Send(B, Copy(T, C, 2, b"y"))]
+    scribe.receive(A, Copy(T, C, 2, b"y"))
+    assert scribe.drain() == []
+
+
+def test_a_copy_of_who_is_not_our_parent_is_turned_away() -> None:
+    scribe = forwarder()
+    scribe.receive(C, Copy(T, C, 1, b"x"))
+    scribe.receive(C, Copy("other", C, 1, b"x"))
+    assert scribe.drain() == [Send(C, Quit(T)), Send(C, Quit("other"))]
+
+
+def test_a_multicast_is_routed_to_the_root_which_spreads_it_once() -> None:
+    scribe = root()
+    payload = encode(Publication(T, ME, 1, b"x"))
+    scribe.request(Multicast(T, b"x"))
+    assert scribe.drain() == [Ask(Route(KEY, payload))]
+    scribe.observe(Routed(KEY, payload, ME, root=False))
+    assert scribe.drain() == [Ask(Route(KEY, payload))]
+    scribe.observe(Routed(KEY, payload, A, root=True))
+    copy = Copy(T, ME, 1, b"x")
+    assert scribe.drain() == [Cancel(Unadopted(T)), Send(B, copy), Send(C, copy)]
+    scribe.observe(Routed(KEY, payload, A, root=True))
+    assert scribe.drain() == [Cancel(Unadopted(T))]
+
+
+def test_who_leaves_prunes_itself_unless_it_has_children() -> None:
+    scribe = forwarder()
+    scribe.request(JoinTree(T))
+    scribe.request(LeaveTree(T))
+    assert scribe.drain() == []
+    scribe.receive(B, Quit(T))
+    assert scribe.drain() == [Cancel(Unadopted(T)), Send(A, Quit(T))]
+    assert scribe.trees == {}
+
+
+def test_a_dead_parent_is_replaced_by_routing_again() -> None:
+    scribe = forwarder()
+    scribe.down(A)
+    assert [each for each in scribe.drain() if not isinstance(each, Unwatch)] == [
+        MINE,
+        Later(2.0, Unadopted(T)),
+    ]
+
+
+def test_a_dead_child_is_fed_no_more() -> None:
+    scribe = forwarder()
+    scribe.down(B)
+    assert scribe.drain() == [Unwatch(B), Cancel(Unadopted(T)), Send(A, Quit(T))]
+
+
+def test_a_root_whose_key_moves_sends_off_the_children_that_are_nearer() -> None:
+    scribe = root()
+    scribe.observe(RangeChanged(HERE, before(101)))
+    assert scribe.drain() == [Send(C, Orphaned(T)), MINE, Later(2.0, Unadopted(T))]
+    assert list(scribe.trees[T].children) == [B]
+
+
+def test_who_comes_to_own_the_key_is_the_root_and_quits_its_parent() -> None:
+    scribe = forwarder()
+    at = before(-10)
+    scribe.observe(RangeChanged(at, HERE))
+    assert scribe.drain() == [Send(A, Quit(T)), Cancel(Unadopted(T))]
+    assert scribe.trees[T].root
+
+
+def test_an_orphan_looks_for_another_parent() -> None:
+    scribe = forwarder()
+    scribe.receive(C, Orphaned(T))
+    assert scribe.drain() == []
+    scribe.receive(A, Orphaned(T))
+    assert scribe.drain() == [MINE, Later(2.0, Unadopted(T))]
+
+
+def test_neighbours_tell_each_other_what_they_think_and_mend_what_differs() -> None:
+    scribe = forwarder()
+    scribe.timeout(PulseDue())
+    assert [each for each in scribe.drain() if isinstance(each, Send)] == [
+        Send(B, Pulse((T,), ())),
+        Send(A, Pulse((), (T,))),
+    ]
+    scribe.receive(C, Pulse((T,), (T,)))
+    assert scribe.drain() == [Send(C, Quit(T)), Send(C, Orphaned(T))]
+
+
+def test_who_is_silent_for_long_counts_as_dead() -> None:
+    scribe = forwarder(heartbeat_every=1.0)
+    scribe.now = 2.0
+    scribe.receive(B, Pulse((), (T,)))
+    scribe.now = 2.6
+    scribe.timeout(PulseDue())
+    assert Unwatch(A) in scribe.drain()
+    assert (scribe.trees[T].parent, list(scribe.trees[T].children)) == (None, [B])
+
+
+LONG = "x" * 256
+NONSENSE: list[ScribeMessage] = [
+    Adopted(""),
+    Quit(LONG),
+    Orphaned("ä" * 128),
+    Copy(T, NodeId(LONG), 1, b""),
+    Copy(T, A, 0, b""),
+    Pulse((T,) * (TOPICS_MAX + 1), ()),
+]
+
+
+@pytest.mark.parametrize("message", NONSENSE, ids=lambda each: type(each).__name__)
+def test_messages_that_make_no_sense_are_dropped_and_counted(message: ScribeMessage) -> None:
+    scribe = forwarder()
+    scribe.receive(A, message)
+    assert (scribe.drain(), scribe.dropped) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xff",
+        b"\x91" * 100_000,
+        encode(Enlist("", A, HERE)),
+        encode(Enlist(T, A, Key(b"short"))),
+        encode(Publication(T, A, 0, b"")),
+    ],
+)
+def test_payloads_that_make_no_sense_are_dropped_and_counted(payload: bytes) -> None:
+    assert decode(payload) is None
+    scribe = make()
+    scribe.observe(Routed(KEY, payload, A, root=True))
+    assert (scribe.drain(), scribe.dropped) == ([], 1)
+
+
+def test_memory_is_bounded() -> None:
+    scribe = make(trees_max=2, children_max=2, seen_max=2)
+    for number in range(1, 5):
+        scribe.observe(enlist(NodeId(f"child {number}")))
+        scribe.request(JoinTree(f"topic {number}"))
+        scribe.receive(A, Copy(T, A, number, b""))
+    assert (len(scribe.trees), len(scribe.trees[T].children), len(scribe.seen)) == (2, 2, 2)

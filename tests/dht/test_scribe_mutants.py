@@ -1,0 +1,59 @@
+"""Scribe without one of its rules is found out by a forest that loses a fifth of its nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.dht.scribe import Scribe
+from oncecast.scenarios.scenario import run
+from oncecast.scenarios.scribe import SCRIBE
+from tests.mutants import Mutant, Plant, must_be_noticed, replaced
+
+pytestmark = pytest.mark.mutants
+
+SEEDS = 10
+
+
+def forest(seed: int) -> None:
+    outcome = run(SCRIBE, seed)
+    assert outcome.ok, outcome.violation
+
+
+def mutant(rule: str, plant: Plant) -> Mutant:
+    return Mutant(rule, plant, forest, SEEDS)
+
+
+MUTANTS = [
+    mutant(
+        "only who has joined delivers",
+        replaced(Scribe, "_spread", "if tree.joined:", "if True:"),
+    ),
+    mutant(
+        "a payload is delivered once",
+        replaced(
+            Scribe, "_spread", "self.emit(", "self.emit(Multicasted(copy.topic, b''));self.emit("
+        ),
+    ),
+    mutant(
+        "a dead parent is replaced",
+        replaced(Scribe, "_lose", "elif tree.parent == peer:", "elif False:"),
+    ),
+    mutant(
+        "a forwarder looks for a parent",
+        replaced(Scribe, "_enlist", "self._find_place(tree)", "pass"),
+    ),
+    mutant(
+        "copies go to the children",
+        replaced(Scribe, "_spread", "for child in tree.children:", "for child in ():"),
+    ),
+    mutant(
+        "who takes the root's place is the root",
+        replaced(Scribe, "_enlist", "self._be_root(tree)", "pass"),
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_scribe_without_this_rule_is_found_out(mutant: Mutant) -> None:
+    """NET-5"""
+    must_be_noticed(mutant)

@@ -83,6 +83,18 @@ class Forest:
         for name in self.names:
             sim.add(name, build)
 
+    def grow(self, nodes: int) -> None:
+        """More nodes join the ring; some keys, and with them some roots, move to them."""
+        contacts = self.sim.rng.sample(self.sim.alive(), 3)
+
+        def build(me: NodeId, rng: Random) -> Stack:
+            chord = Chord(me, rng, contacts=contacts, stabilize_every=STABILIZE)
+            return Stack([chord, Scribe(me, rng, heartbeat_every=HEARTBEAT)])
+
+        for index in range(nodes):
+            self.sim.add(NodeId(f"late {index}"), build)
+        self.sim.run(until=self.sim.now + SETTLE_SECONDS)
+
     def join(self) -> None:
         for rank, topic in enumerate(self.groups, 1):
             size = max(1, int(len(self.names) * rank**-1.25 + 0.5))
@@ -175,6 +187,9 @@ def play(sim: Simulation, nodes: int) -> Figures:
     forest.multicast()
     forest.kill(DEAD)
     heartbeats = forest.mended(3)
+    forest.multicast()
+    forest.grow(max(2, nodes // 4))
+    forest.mended(3)
     forest.multicast()
     return {"messages": len(forest.audience.messages), "heartbeats": round(heartbeats, 3)}
 

@@ -47,8 +47,8 @@ MUTANTS = [
         replaced(Scribe, "_spread", "for child in tree.children:", "for child in ():"),
     ),
     mutant(
-        "who takes the root's place is the root",
-        replaced(Scribe, "_enlist", "self._be_root(tree)", "pass"),
+        "a root whose key has moved is none any more",
+        replaced(Scribe, "_see_who_is_root", "elif tree.root and not owned:", "elif False:"),
     ),
 ]
 

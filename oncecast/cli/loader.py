@@ -33,6 +33,7 @@ ANEW = 0.01  # of the gets are the last before the reader unsubscribes, and subs
 class Load:
     def __init__(self, arguments: argparse.Namespace, trace: IO[str] | None) -> None:
         self.arguments, self._file = arguments, trace
+        self._lines = 0  # of the trace
         self._run = secrets.token_hex(4)  # topics of their own: others' messages do no harm
         topics = [f"load-{self._run}-{number}" for number in range(arguments.topics)]
         dice = Random(f"{arguments.seed} puts")
@@ -190,7 +191,9 @@ class Load:
             return
         import msgspec
 
-        line = {"time": time.time(), "kind": kind, "client": client.name, **fields}
+        head = {"line": self._lines, "time": time.time(), "kind": kind, "client": client.name}
+        self._lines += 1
+        line = {**head, **fields}
         self._file.write(msgspec.json.encode(line).decode() + "\n")
 
     def _report(self, took: float) -> int:

@@ -17,7 +17,19 @@ from collections.abc import Sequence
 import oncecast
 from oncecast.cli import exits
 
-COMMANDS = ("serve", "cluster", "messages", "topics", "subs", "shell", "load", "demo", "log", "sim")
+COMMANDS = (
+    "serve",
+    "cluster",
+    "messages",
+    "topics",
+    "subs",
+    "shell",
+    "load",
+    "pipeline",
+    "demo",
+    "log",
+    "sim",
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -90,6 +90,7 @@ def moment(value: str) -> Start:
 
 ADDRESS = [
     Option("address", text, DEFAULT_ADDRESS, "of a node, or of several with commas between"),
+    Option("cluster", text, "oncecast", "the node's"),
     Option("tlsCa", text, None, "file with the authority that signs the nodes' certificates"),
     Option("tlsCert", text, None, "file with a certificate of our own"),
     Option("tlsKey", text, None, "file with its key"),
@@ -143,6 +144,7 @@ def parse(known: list[Option], given: Mapping[str, str]) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Node:
     address: str
+    cluster: str
     timeout: float
     tls: tuple[str, ...]  # files, which must be there on every executor
 
@@ -151,14 +153,16 @@ class Node:
         files = [found[name] for name in ("tlsCert", "tlsKey", "tlsCa") if found[name]]
         if len(files) not in (0, 3):
             raise BadOption("options tlsCa, tlsCert and tlsKey: give all three, or none")
-        return cls(found["address"], float(found["timeout"]), tuple(files))
+        address, cluster = found["address"], found["cluster"]
+        return cls(address, cluster, float(found["timeout"]), tuple(files))
 
     def connect(self, **options: Any) -> blocking.Client:
         tls = None
         if self.tls:
             certificate, key, ca = self.tls
             tls = Tls.from_files(certificate=certificate, key=key, ca=ca)
-        return blocking.connect(self.address, timeout=self.timeout, tls=tls, **options)
+        options |= {"cluster": self.cluster, "timeout": self.timeout, "tls": tls}
+        return blocking.connect(self.address, **options)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,127 @@
+"""`oncecast pipeline run`: jobs on Spark, here or on a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import SERVER, add_connection, add_json, complain, positive, show
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FAULTS = ("lost", "duplicated", "out of order", "stored twice", "stored out of order")
+
+
+def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    pipeline = commands.add_parser("pipeline", help="jobs on Spark", description=__doc__)
+    verbs = pipeline.add_subparsers(title="verbs", metavar="VERB", required=True)
+    run = verbs.add_parser("run", help="run a job")
+    jobs = run.add_subparsers(title="jobs", metavar="JOB", required=True)
+
+    archive = jobs.add_parser("archive", help="topics to Parquet, each message once")
+    archive.add_argument("directory", metavar="DIR", help="where the files go, by topic and day")
+    archive.add_argument("--topics", metavar="T,...", help="names, with commas between")
+    archive.add_argument("--pattern", metavar="REGEX", help="or what names must match")
+    archive.add_argument("--batch", metavar="N", type=positive, help="messages a micro-batch")
+    add_connection(archive)
+    archive.set_defaults(run=run_archive)
+
+    audit = jobs.add_parser("audit", help="what traces show to be lost, doubled, out of order")
+    audit.add_argument("traces", metavar="FILE", nargs="+", help="of `oncecast load --trace`")
+    audit.set_defaults(run=run_audit)
+
+    for job in (archive, audit):
+        job.add_argument("--master", default="local[*]", help="of a Spark cluster (local[*])")
+        add_json(job)
+
+
+def run_archive(arguments: argparse.Namespace) -> int:
+    from oncecast.pipeline.jobs import archive
+
+    if (arguments.topics is None) == (arguments.pattern is None):
+        return complain("say which topics: give one of --topics and --pattern", exits.USAGE)
+    source = options_of(arguments)
+    directory = Path(arguments.directory)
+    checkpoint = str(directory / "_checkpoint")  # a name that Spark does not read as data
+
+    def job(spark: SparkSession) -> int:
+        count = archive(spark, source, str(directory), checkpoint)
+        show(arguments, {"archived": count}, f"archived {count} messages in {directory}")
+        return exits.OK
+
+    return on_spark(arguments, job)
+
+
+def options_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the source is told."""
+    certificate, key, ca = arguments.tls or (None, None, None)
+    options = {
+        "address": arguments.server or os.environ.get("ONCECAST_SERVER") or SERVER,
+        "cluster": arguments.cluster,
+        "tlsCert": certificate,
+        "tlsKey": key,
+        "tlsCa": ca,
+        "topics": arguments.topics,
+        "topicPattern": arguments.pattern,
+        "maxOffsetsPerTrigger": arguments.batch,
+    }
+    return {name: str(value) for name, value in options.items() if value is not None}
+
+
+def run_audit(arguments: argparse.Namespace) -> int:
+    for name in arguments.traces:
+        if not Path(name).is_file():
+            return complain(f"{name}: there is no such file; `oncecast load --trace` makes one")
+    from oncecast.pipeline.jobs import SHOWN, audit_traces
+
+    def job(spark: SparkSession) -> int:
+        counts, faults = audit_traces(spark, arguments.traces)
+        found = {name: counts.get(name, 0) for name in FAULTS}
+        named = [each.asDict() for each in faults]
+        lines = [", ".join(f"{count} {name}" for name, count in found.items())]
+        lines += [in_words(each) for each in named]
+        left = sum(counts.values()) - len(named)
+        lines += [f"... and {left} more; the first {SHOWN} are shown"] if left else []
+        fields = {name.replace(" ", "_"): count for name, count in found.items()}
+        show(arguments, {**fields, "faults": named}, "\n".join(lines))
+        return exits.FAILURE if counts else exits.OK
+
+    return on_spark(arguments, job)
+
+
+def in_words(fault: dict[str, Any]) -> str:
+    where = f"topic {fault['topic']} offset {fault['offset']}"
+    who = f"producer {fault['producer']} sequence {fault['sequence']}"
+    reader = f" subscription {fault['subscription']}" if fault["subscription"] else ""
+    line = f" line {fault['line']}" if fault["line"] is not None else ""
+    return f"{fault['fault']}: {where}{reader}, {who}{line}"
+
+
+def on_spark(arguments: argparse.Namespace, job: Callable[[SparkSession], int]) -> int:
+    from oncecast.pipeline.session import NoSpark, spark
+
+    print("oncecast: starting Spark", file=sys.stderr, flush=True)
+    try:
+        session = spark(arguments.master, light=arguments.master.startswith("local["))
+    except NoSpark as error:
+        return complain(error)
+    from pyspark.errors import PySparkException
+
+    try:
+        return job(session)
+    except PySparkException as error:
+        return complain(last_line(str(error)))
+    finally:
+        session.stop()
+
+
+def last_line(text: str) -> str:
+    """Of a Python traceback that came through Spark: what was raised at its end."""
+    lines = [line for line in text.splitlines() if line.startswith("oncecast.")]
+    return lines[-1].partition(": ")[2] if lines else text.splitlines()[0]

@@ -1,0 +1,36 @@
+"""Pipelines that ship: each reads, applies transformations, and writes (PIPE-4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from oncecast.pipeline.transformations import FAULT, TRACE, audit, dated
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+SHOWN = 20  # faults that are named; all are counted
+
+
+def archive(spark: SparkSession, source: Mapping[str, str], directory: str, checkpoint: str) -> int:
+    """All that the topics hold and that is not yet there goes to Parquet, by topic and day, once.
+
+    Returns how many messages that were.
+    """
+    topics = spark.readStream.format("oncecast").options(**source, includeHeaders="true").load()
+    files = dated(topics).writeStream.format("parquet").option("path", directory)
+    query = files.partitionBy("topic", "date").option("checkpointLocation", checkpoint)
+    running = query.trigger(availableNow=True).start()
+    running.awaitTermination()
+    return sum(progress["numInputRows"] for progress in running.recentProgress)
+
+
+def audit_traces(spark: SparkSession, paths: list[str]) -> tuple[dict[str, int], list[Row]]:
+    """How many faults of each kind the traces show, and the first of them."""
+    trace = spark.read.schema(TRACE).option("mode", "FAILFAST").json(paths)
+    faults = audit(trace).cache()
+    counts = {row.fault: row["count"] for row in faults.groupBy("fault").count().collect()}
+    shown = faults.orderBy(*FAULT).limit(SHOWN).collect() if counts else []
+    faults.unpersist()
+    return counts, shown

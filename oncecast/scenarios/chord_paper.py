@@ -229,10 +229,7 @@ def churn(experiment: Experiment) -> Table:
                 all(row[3] <= 1.1 * row[2] for row in rows),  # type: ignore[operator]
             ),
         ),
-        notes=(
-            "fewer time-outs, because only fingers beyond the successor are renewed, in turn; the "
-            "paper renews one of all of them by chance",
-        ),
+        notes=("each stabilisation renews one finger beyond the successor, in turn",),
     )
 
 

@@ -13,6 +13,7 @@ from oncecast.dht.calls import Silent
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import Answer, ChordMessage, Near, Report
 from oncecast.dht.invariant import View, broken, out_of_shape, view_to_come
+from oncecast.dht.ring import Place
 from oncecast.dht.steady import Steady
 from oncecast.kernel.protocol import NodeId, Send
 from oncecast.runtime.checkers import Violation
@@ -101,6 +102,13 @@ class Ring:
             if member.joined
         ]
 
+    def lists(self, node: NodeId) -> tuple[Place, ...]:
+        """The successors of a node, and itself if it is a member."""
+        if node not in self.chords:
+            return ()
+        (member,) = self.chords[node].members.values()
+        return (member.place, *member.successors) if member.joined else ()
+
     def views_to_come(self) -> list[View]:
         return [
             view_to_come(member, sender, message)
@@ -132,7 +140,7 @@ class Schedule:
     def __init__(self, sim: Simulation, ring: Ring, nodes_max: int) -> None:
         self.sim, self.ring, self.nodes_max = sim, ring, nodes_max
         self.joins = self.deaths = 0
-        self._views: list[View] = []
+        self._lists: dict[NodeId, tuple[Place, ...]] = {}
 
     def step(self) -> None:
         ring, dice = self.ring, self.sim.rng.random()
@@ -146,20 +154,22 @@ class Schedule:
             self._crash(self.sim.rng.choice(list(ring.chords)))
         else:
             self._stabilize(self.sim.rng.choice(list(ring.chords)))
-        self._look()
 
     def _deliver(self, at: int) -> None:
         sender, to, message = self.ring.bag[at]
         self.sim.note(to, "receive", (sender, message))
         self.ring.deliver(at)
+        self._look(to)
 
     def _give_up(self, node: NodeId, number: int) -> None:
         self.sim.note(node, "wake", Silent(number))
         self.ring.give_up(node, number)
+        self._look(node)
 
     def _stabilize(self, node: NodeId) -> None:
         self.sim.note(node, "stabilize")
         self.ring.stabilize(node)
+        self._look(node)
 
     def _join(self) -> None:
         self.joins += 1
@@ -174,12 +184,14 @@ class Schedule:
             self.deaths += 1
             self.sim.note(node, "crash")
             self.ring.crash(node)
+            self._look(node)
 
-    def _look(self) -> None:
-        views = self.ring.views()
-        if views != self._views:
-            self._views = views
-            if wrong := broken(views, self.ring.successors_max):
+    def _look(self, node: NodeId) -> None:
+        """At the ring, if the list of the node that took the step has changed."""
+        lists = self.ring.lists(node)
+        if lists != self._lists.get(node, ()):
+            self._lists[node] = lists
+            if wrong := broken(self.ring.views(), self.ring.successors_max):
                 raise Violation(wrong)
 
     def calm_down(self) -> None:
@@ -190,7 +202,7 @@ class Schedule:
             for node in list(ring.chords):
                 self._stabilize(node)
             self._settle()
-            wrong = out_of_shape(self._views, ring.successors_max)
+            wrong = out_of_shape(ring.views(), ring.successors_max)
             if not wrong:
                 return
         raise Violation(f"after {ROUNDS_MAX} rounds {wrong}")
@@ -203,7 +215,6 @@ class Schedule:
                 self._give_up(*vain[0])
             else:
                 return
-            self._look()
         raise Violation(f"after {SETTLE_MAX} steps there is still something to do")
 
 

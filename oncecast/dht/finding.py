@@ -289,8 +289,8 @@ class Finder(Caller):
         self.call(node, number, Hop(hopping.key, hopping.payload, number, via), hopping)
 
     def hop(self, sender: NodeId, message: Hop) -> None:
-        if self._member_before(message.key) is None:
-            self.dropped += 1
+        if self._member_before(message.key) is None or len(self.hopping) >= self.lookups_max:
+            self.dropped += 1  # unanswered: the sender will find another way
             return
         self.send(sender, Hopped(message.number))
         key, payload = message.key, message.payload

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import pytest
 from oncecast import blocking
 from oncecast.client.starts import EARLIEST
 from oncecast.node.directory import MEMBERS, recall
+from oncecast.storage.disk import OsDisk
+from oncecast.storage.segment import Segment, serials
+from oncecast.storage.store import Block
 from tests.live.replicas import PATIENCE, Replica, Replicas, replicas, until
 
 pytestmark = pytest.mark.xdist_group("damage")
@@ -106,16 +110,35 @@ def test_different_records_damaged_on_each_of_three_are_all_refilled(
 def test_a_directory_that_cannot_be_healed_is_set_aside_and_the_node_joins_anew(
     group: Replicas, values: list[bytes], read: Callable[[Replica], list[bytes]]
 ) -> None:
-    """REP-4: its first record said who it is. Nothing of it is deleted."""
+    """REP-4: all that said who it is cannot be read. Nothing of it is deleted."""
     victim = group.backup()
     assert victim.end(signal.SIGTERM) == 0
-    flip(victim.data, victim.address.encode())
-    before = {each.name: each.read_bytes() for each in victim.data.glob("*.log")}
+    ruin(victim.data)
+    before = logs(victim.data)
     group.restart(victim)
     assert victim.has_said(f"set_aside data={victim.data} .*joins=")
     (aside,) = victim.data.parent.glob(f"{victim.data.name}.damaged-*")
-    assert {each.name: each.read_bytes() for each in aside.glob("*.log")} == before
+    assert logs(aside) == before
     assert read(victim) == values
+
+
+def ruin(data: Path) -> None:
+    """One bit of the first block of the log, and of each state."""
+    disk = OsDisk(data)
+    segment = Segment(disk, serials(disk)[0])
+    blocks = (block for block in segment.walk() if isinstance(block, Block))
+    first = next(block for block in blocks if block.records)
+    disk.close()
+    found = [(data / segment.name, first.end - 1)]
+    found += [(state, state.stat().st_size - 1) for state in data.glob("*.snap")]
+    for file, at in found:
+        content = bytearray(file.read_bytes())
+        content[at] ^= 1
+        file.write_bytes(content)
+
+
+def logs(data: Path) -> dict[str, int]:
+    return {each.name: zlib.crc32(each.read_bytes()) for each in data.glob("*.log")}
 
 
 def test_an_empty_disk_is_another_life_that_gets_all(

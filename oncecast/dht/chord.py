@@ -32,44 +32,23 @@ from oncecast.dht.events import (
     Nearer,
     Notify,
     Probe,
-    RangeChanged,
     Report,
     Route,
     Unsure,
     possible,
 )
-from oncecast.dht.finding import Again, Confirming, Finder, Hopping, Seeking
+from oncecast.dht.finding import Again, Confirming, Hopping, Seeking
+from oncecast.dht.keeping import Keeper, Rectifying, Stabilize, Stabilizing
 from oncecast.dht.lookup import Fixing, Joining, Lookup, Reuniting, Root
 from oncecast.dht.member import Member
-from oncecast.dht.ring import Key, Place, between, finger_start, positions
-from oncecast.kernel.protocol import NodeId, Value
+from oncecast.dht.ring import Place, finger_start, positions
+from oncecast.kernel.protocol import NodeId
 
-HASTE = 0.2  # of a time-out: so long a new member waits before it asks whether it is known
 GONE_CHANCE = 0.1  # of a turn of stabilizing to look for one of them
 GONE_MAX = 16  # nodes remembered that were lost sight of
 
 
-class Stabilize(Value):
-    """Timer: a position looks after its successors, and renews a finger."""
-
-    at: Key
-
-
-class Stabilizing:
-    """Call: `asked` is the head of the list, or lies before `head`, the one that is."""
-
-    def __init__(self, member: Member, asked: Place, head: Place | None = None) -> None:
-        self.member, self.asked, self.head = member, asked, head
-
-
-class Rectifying:
-    """Call: is our predecessor alive? If not, `new` is our predecessor."""
-
-    def __init__(self, member: Member, new: Place | None) -> None:
-        self.member, self.new = member, new
-
-
-class Chord(Finder):
+class Chord(Keeper):
     name = "chord"
     Request = FindRoot | Route
     Message = ChordMessage
@@ -89,9 +68,15 @@ class Chord(Finder):
         links: bool = True,
         lookups_max: int = 10_000,
     ) -> None:
-        super().__init__(me, rng, answer_within=answer_within, lookups_max=lookups_max)
+        super().__init__(
+            me,
+            rng,
+            stabilize_every=stabilize_every,
+            answer_within=answer_within,
+            links=links,
+            lookups_max=lookups_max,
+        )
         self.contacts = [contact for contact in contacts if contact != me]
-        self.stabilize_every, self.links = stabilize_every, links
         for id in positions(ring_name or me, positions_count):
             self.members[id] = Member(Place(id, me), successors_max)
         self.gone: dict[NodeId, None] = {}  # lost sight of, and not heard of since
@@ -145,10 +130,13 @@ class Chord(Finder):
         match timer:
             case Stabilize(at):
                 member = self.members[at]
-                self._stabilize_later(member)
-                self.stabilize(member)
-                self._fix_finger(member)
-                self._look_for_the_gone(member)
+                if member.joined:
+                    self._stabilize_later(member)
+                    self.stabilize(member)
+                    self._fix_finger(member)
+                    self._look_for_the_gone(member)
+                else:
+                    self._join(member)
             case Silent(number):
                 self._give_up(self.take_silence(number))
             case Again(number):
@@ -243,140 +231,16 @@ class Chord(Finder):
         self.stabilize(member)
         self._keep_links()
 
-    # -- stabilize: look after our successors, and tell the first of us --
-
-    def _stabilize_later(self, member: Member) -> None:
-        # Uniform around the mean, as in the paper, lest all do it at once.
-        delay = self.stabilize_every * self.rng.uniform(0.5, 1.5)
-        self.later(delay, Stabilize(member.place.id))
-
-    def stabilize(self, member: Member) -> None:
-        if not member.joined:
-            self._join(member)
-        elif not member.busy:
-            member.busy = True
-            self._go_on(member)
-
-    def _go_on(self, member: Member) -> None:
-        """Ask the head of the list; a member alone asks whoever has found it."""
-        if member.successors:
-            head = member.successors[0]
-            self._probe(head, Stabilizing(member, head))
-        else:
-            self._approach(member, member.predecessor, None)
-
-    def _probe(self, place: Place, what: Stabilizing | Rectifying) -> None:
-        number = self.next_number()
-        self.call(place.node, number, Probe(place.id, number), what)
-
-    def _report(self, sender: NodeId, probe: Probe) -> None:
-        member = self.members.get(probe.at)
-        if member is not None and member.joined:
-            self.send(sender, Report(probe.number, member.predecessor, member.successors))
-
-    def _stabilized(self, stabilizing: Stabilizing, report: Report) -> None:
-        member, asked = stabilizing.member, stabilizing.asked
-        member.follow(asked, report.successors)
-        if stabilizing.head is None:
-            member.settled = member.settled or report.predecessor == member.place
-            self._approach(member, report.predecessor, asked)
-        else:
-            self._notify(member, asked)
-
-    def _approach(self, member: Member, hearsay: Place | None, head: Place | None) -> None:
-        """Somebody may lie between us and our head: ask it, and follow it only if it answers."""
-        nearest, member.candidate = member.candidate, None
-        if nearest is None or (
-            hearsay is not None and between(member.place.id, hearsay.id, nearest.id)
-        ):
-            nearest = hearsay
-        if nearest is not None and member.nearer(nearest):
-            self._probe(nearest, Stabilizing(member, nearest, head or member.place))
-        elif head is not None:
-            self._notify(member, head)
-        else:
-            self._finish(member)
-
-    def _not_stabilized(self, stabilizing: Stabilizing) -> None:
-        member, asked, head = stabilizing.member, stabilizing.asked, stabilizing.head
-        if head is None:
-            member.drop(asked.node)
-            member.settled = member.settled or not member.successors
-            self._go_on(member)
-        elif head == member.place:
-            self._finish(member)
-        else:
-            self._notify(member, head)
-
-    def _notify(self, member: Member, head: Place) -> None:
-        self.send(head.node, Notify(head.id, member.place))
-        if not member.settled:
-            self.later(self.answer_within * HASTE, Stabilize(member.place.id))
-        self._finish(member)
-
-    def _finish(self, member: Member) -> None:
-        """An operation is over; who notified us meanwhile has its turn."""
-        member.busy = False
-        new, member.notified = member.notified, None
-        if new is not None:
-            self._rectify(member, new)
-        self._keep_links()
-
-    # -- rectify: somebody may be the one before us --
-
-    def _rectify(self, member: Member, new: Place) -> None:
-        if not member.joined or new.id == member.place.id or new == member.predecessor:
-            return
-        if member.busy:
-            if member.notified is None or between(member.notified.id, new.id, member.place.id):
-                member.notified = new
-        elif member.precedes_better(new):
-            if member.predecessor is not None:
-                # It owns our keys after that one, and must not take itself for the owner of more.
-                self.send(new.node, Notify(new.id, member.predecessor))
-            member.former = member.predecessor
-            self._set_predecessor(member, new)
-            if not member.successors:
-                self.stabilize(member)
-            self._keep_links()
-        else:
-            self._doubt(member, new)
-
-    def doubt_predecessor(self, member: Member) -> None:
-        if not member.busy and member.predecessor is not None:
-            self._doubt(member, None)
-
-    def _doubt(self, member: Member, new: Place | None) -> None:
-        assert member.predecessor is not None
-        member.busy = True
-        self._probe(member.predecessor, Rectifying(member, new))
-
-    def _lose_predecessor(self, member: Member) -> None:
-        """Back to the one before it, if we know it; that one need not notify us for long."""
-        former, member.former = member.former, None
-        self._set_predecessor(member, former)
-
-    def _set_predecessor(self, member: Member, new: Place | None) -> None:
-        if new != member.predecessor:
-            member.predecessor = new
-            self._tell_range(member)
-
-    def _tell_range(self, member: Member) -> None:
-        before = member.predecessor
-        if before is None and not member.successors:
-            before = member.place  # alone: once round, everything
-        self.emit(RangeChanged(member.place.id, None if before is None else before.id))
-
-    # -- fingers, rings that were parted, links --
+    # -- fingers, and rings that were parted --
 
     def _fix_finger(self, member: Member) -> None:
-        index = member.finger_to_fix() if member.joined else None
+        index = member.finger_to_fix()
         if index is not None:
             self.look_up(finger_start(member.place.id, index), Fixing(member, index))
 
     def _look_for_the_gone(self, member: Member) -> None:
         """Now and then, the longest gone first; who does not answer goes to the end."""
-        if member.joined and self.gone and self.rng.random() < GONE_CHANCE:
+        if self.gone and self.rng.random() < GONE_CHANCE:
             node = next(iter(self.gone))
             del self.gone[node]
             self.gone[node] = None
@@ -390,19 +254,3 @@ class Chord(Finder):
             member.candidate = after
         elif after.id != member.place.id:
             self.send(after.node, Notify(after.id, member.place))
-
-    def _keep_links(self) -> None:
-        """To all that our tables name, and no other."""
-        if not self.links:
-            return
-        wanted: dict[NodeId, None] = {}
-        for member in self.members.values():
-            wanted.update((place.node, None) for place in member.known())
-            for place in (member.predecessor, member.former):
-                if place is not None:
-                    wanted[place.node] = None
-        wanted.pop(self.me, None)
-        for node in [node for node in self.watched if node not in wanted]:
-            self.unwatch(node)
-        for node in wanted:
-            self.watch(node)

@@ -12,9 +12,10 @@ from random import Random
 from typing import NamedTuple
 
 from oncecast.dht.calls import Call, Silent
-from oncecast.dht.chord import Chord, Rectifying, Stabilizing
+from oncecast.dht.chord import Chord
 from oncecast.dht.events import Notify, Report
 from oncecast.dht.invariant import View, broken
+from oncecast.dht.keeping import Rectifying, Stabilizing
 from oncecast.dht.member import Member
 from oncecast.dht.ring import Place, between, key_of
 from oncecast.dht.steady import Steady

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from oncecast.dht.calls import Silent
-from oncecast.dht.chord import Chord, Stabilize
+from oncecast.dht.chord import Chord
 from oncecast.dht.events import (
     NUMBER_MAX,
     PLACES_MAX,
@@ -30,6 +30,7 @@ from oncecast.dht.events import (
     Unsure,
 )
 from oncecast.dht.finding import Again
+from oncecast.dht.keeping import Stabilize
 from oncecast.dht.ring import Key, Place
 from oncecast.kernel.protocol import Cancel, Effect, Emit, Later, NodeId, Send, Unwatch, Watch
 from tests.dht.rings import chord_at, k, only, p

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from oncecast.dht.chord import Chord, Stabilizing
+from oncecast.dht.chord import Chord
 from oncecast.dht.events import Report
+from oncecast.dht.keeping import Stabilizing
 from oncecast.dht.member import Member
 from oncecast.dht.ring import Place, between
 from oncecast.scenarios.chord_steps import CHORD_STEPS

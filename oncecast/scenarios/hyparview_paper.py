@@ -167,6 +167,7 @@ RESERVES = (
     (30, 4, True),
     (60, 8, False),
     (90, 12, False),
+    (150, 20, False),
 )
 
 

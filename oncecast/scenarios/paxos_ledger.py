@@ -34,6 +34,7 @@ from oncecast.runtime.simulated import Simulation
 
 KEPT = 20  # puts that the state refers to
 COMPACT_EVERY = 40
+SCRUB_EVERY = 1.0
 PUTS = 70  # of each producer
 PRODUCERS = 3
 WINDOW = 6  # puts of a producer on their way
@@ -105,7 +106,7 @@ class Ledger(Protocol):
         self.decided = 0
 
     def start(self) -> None:
-        self.later(0.5, Scrub())
+        self.later(SCRUB_EVERY, Scrub())
 
     # -- the state --
 
@@ -174,7 +175,7 @@ class Ledger(Protocol):
                 continue
             if google_crc32c.value(value) != checksum:
                 raise Violation(f"{self.me}: entry {place} is not what it was")
-        self.later(0.5, timer)
+        self.later(SCRUB_EVERY, timer)
 
 
 class Promises(Checker):

@@ -14,6 +14,7 @@ from oncecast.replication.events import Change, HandOver
 from oncecast.replication.leader import Reign
 from oncecast.replication.messages import CONFIG, Again, Entry, Learned
 from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
 from oncecast.runtime.faults import Storm
 from oncecast.runtime.journal import Journal
 from oncecast.runtime.simulated import Simulation
@@ -102,17 +103,35 @@ class GroupStorm(Storm):
         return True
 
     def _flip_in_change(self, node: NodeId) -> bool:
-        """While a new leader proposes again what its predecessor has left."""
-        if not self._may_hurt(node):
+        """All hear the leader, and it hears nobody: votes pile up, which the next one asks for
+        again. One that has taken the place of another is damaged."""
+        paxos, leaders = replica(self.sim, node), self.leaders()
+        if paxos is None or not leaders or not self._may_hurt(node):
             return False
-        self._hand_over(node)
-
-        def flip() -> None:
-            if not self._over:
-                self._flip(node)
-
-        self.sim.call(self.rng.uniform(0.05, 0.5), flip)
+        fronts: list[Front] = []
+        for each in self.nodes:
+            others = [other for other in self.nodes if other != each]
+            if each not in leaders:
+                fronts += self.sim.partition([each], others, one_way=True)
+        self.sim.call(self._some(self.lasting), lambda: self.sim.repair(fronts))
+        before = paxos.replaced
+        self._flip_votes(node, lambda now: now.replaced > before, lambda: None, tries=250)
         return True
+
+    def _flip_votes(
+        self,
+        node: NodeId,
+        due: Callable[[Paxos], bool],
+        then: Callable[[], None],
+        tries: int,
+    ) -> None:
+        """As soon as it is due, and it has voted for more than it knows to be chosen."""
+        paxos = replica(self.sim, node)
+        ready = paxos is not None and len(paxos.votes) > 1 and due(paxos)
+        if ready and not self._over and self._flip(node):
+            then()
+        elif tries:
+            self.sim.call(0.01, lambda: self._flip_votes(node, due, then, tries - 1))
 
     def _flip_bit(self, node: NodeId) -> list[int] | None:
         """In a block that, as a later one says, was synced; the slots that it held."""
@@ -257,8 +276,8 @@ class GroupStorm(Storm):
         return True
 
     def _conspire(self, node: NodeId) -> bool:
-        """Some hear nothing of the leader; then one of the others, who may be heard by both, comes
-        back from a restart, perhaps with a damaged log."""
+        """Some hear nothing of the leader; then nobody does, and one of the others comes back from
+        a restart, perhaps with a damaged log."""
         leaders = self.leaders()
         if not leaders:
             return False
@@ -271,16 +290,22 @@ class GroupStorm(Storm):
         fronts = self.sim.partition([leader], deaf, one_way=self.rng.random() < 0.5)
         after = self.options.suspicion * self.rng.uniform(1.0, 2.0)
 
+        def betray() -> None:
+            fronts.extend(self.sim.isolate(leader))
+
         def strike() -> None:
             if self._over:
                 return
-            if self.rng.random() < 0.7:
-                fronts.extend(self.sim.isolate(leader))
-            if self.rng.random() < 0.5 or not self._flip(between):
+            if self.rng.random() < 0.5:
+                self._flip_votes(between, lambda now: True, betray, tries=60)
+            else:
+                betray()
                 self._bounce(between)
 
+        if self.rng.random() < 0.5:
+            self._skew(leader)
         self.sim.call(after, strike)
-        self.sim.call(after + self._some(self.lasting), lambda: self.sim.repair(fronts))
+        self.sim.call(after + 0.5 + self._some(self.lasting), lambda: self.sim.repair(fronts))
         return True
 
     def _skew(self, node: NodeId) -> bool:

@@ -35,6 +35,7 @@ from oncecast.replication.events import (
     Propose,
     StateWanted,
 )
+from oncecast.storage.errors import Corrupt
 
 CARRY_BYTES = 2 << 20  # carried at once
 UPKEEP_EVERY_BYTES = 1 << 20
@@ -275,6 +276,8 @@ class Service(Protocol):
                 command = carried(_decode(self.group.entry(extent.place)))
             except Missing:
                 break  # it is being fetched
+            except Corrupt:
+                continue  # nobody has it: it stays where it is, and is told to who reads it
             self._carrying += 1
             left -= command.size
             self._propose(do.Carry(extent.place, extent.offset, command), CARRYING)

@@ -35,6 +35,8 @@ class Acceptor(Core):
     def on_canvass(self, sender: NodeId, message: Canvass) -> None:
         if not self.leased(sender):
             self.send(sender, Consent(self.life), after=0)
+        elif self.config.member(sender) is None:
+            self.tell_since(sender, message.first)
 
     def on_prepare(self, sender: NodeId, message: Prepare) -> None:
         ballot = message.ballot
@@ -144,6 +146,9 @@ class Acceptor(Core):
 
     def stand(self) -> None:
         """Try to lead."""
+
+    def tell_since(self, node: NodeId, first: int) -> None:
+        """It would stand and has no seat any more: what was decided since says so."""
 
     def chosen_up_to(self, ballot: Ballot, slot: int) -> None:
         """All up to `slot` is chosen, says the leader of `ballot`."""

@@ -44,6 +44,7 @@ from oncecast.replication.quorum import Config, Member
 from oncecast.replication.supply import Supplier
 
 FOR_EVER = float("inf")
+SLOWEST = 8 << 20  # bytes a second that are sent and stored at least
 
 
 class Reign:
@@ -51,6 +52,7 @@ class Reign:
 
     def __init__(self, ballot: Ballot, now: float) -> None:
         self.ballot, self.since = ballot, now
+        self.enlarged = now  # who came then could not answer a Beat before
         self.promises = Promises()
         self.elected = False  # a majority has promised
         self.acting = False  # all that could have been chosen before is applied
@@ -93,7 +95,7 @@ class Leader(Supplier):
         who was away, or is half cut off, would end one that all the others are content with."""
         self.consents = {self.self_as_member: None}
         for node in self.others():
-            self.send(node, Canvass(), after=0)
+            self.send(node, Canvass(self.applied + 1), after=0)
         self.later(self.options.resend * (1 + self.rng.random()), Silence())
 
     def on_consent(self, sender: NodeId, message: Consent) -> None:
@@ -286,7 +288,8 @@ class Leader(Supplier):
     def _await_answers(self, reign: Reign) -> None:
         if not reign.waiting:
             reign.waiting = True
-            self.later(self.options.resend, Unanswered())
+            # What is large is on its way for longer: said again, it would wait behind itself.
+            self.later(self.options.resend + reign.flying_bytes / SLOWEST, Unanswered())
 
     def on_unanswered(self) -> None:
         """Say it again to who has not answered."""
@@ -344,7 +347,8 @@ class Leader(Supplier):
         reign = self.reign
         if reign is None or not reign.elected:
             return
-        if self.now > self.lease_ends() + self.options.suspicion and reign.acting:
+        heard = max(self.lease_ends(), reign.enlarged)
+        if self.now > heard + self.options.suspicion and reign.acting:
             self._step_down()  # no majority hears us: who asks should ask elsewhere
             return
         self.heard = self.now
@@ -360,7 +364,10 @@ class Leader(Supplier):
             return
         if not self.seated:
             self._resign(reign, NodeId(""))
-        elif not self._covered(reign):
+            return
+        reign.enlarged = self.now
+        self.later(0.0, BeatDue())
+        if not self._covered(reign):
             self._prepare_again(reign)
             self._await_answers(reign)
 

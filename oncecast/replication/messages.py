@@ -38,6 +38,8 @@ class Vote(NamedTuple):
 class Canvass(Value):
     """I hear of no leader. If I stood, would you hear me?"""
 
+    first: int  # slot that it lacks
+
 
 class Consent(Value):
     """I hear of none either."""

@@ -118,6 +118,10 @@ class Supplier(Learner):
             lost = known and self.readable(message.first) is None
             self.send(sender, Lacking(message.first, lost), after=0)
 
+    def tell_since(self, node: NodeId, first: int) -> None:
+        if first <= self.applied:
+            self.on_want(node, Want(first, self.applied))
+
     def _offer_state(self, to: NodeId) -> None:
         if self.giving is not None:
             self.send(to, self.giving.ahead, after=0)

@@ -246,6 +246,8 @@ class Greeting:
     def frame(self, kind: int, body: memoryview) -> None:
         if kind != GREETING:
             raise OutOfPlace(f"a frame of kind {kind} before the handshake")
+        if self._greeting.cancelled():
+            return  # whoever waited has given up, and the connection is about to be abandoned
         if self._greeting.done():
             raise OutOfPlace("a second greeting")
         self._greeting.set_result(GREETINGS.decode(body))

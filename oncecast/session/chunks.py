@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from oncecast.pubsub import batch
+from oncecast.pubsub.errors import BadBatch
 from oncecast.pubsub.index import Extent
 from oncecast.pubsub.service import Service
+from oncecast.replication.events import Missing
 from oncecast.session.frames import Chunk
+from oncecast.storage.errors import Corrupt
 
 
 def chunks_of(
     service: Service, extents: tuple[Extent, ...], room: int
 ) -> tuple[tuple[Chunk, ...], list[int]]:
     """As many as there is room for when they are opened, which may be a thousand times what they
-    take here; and at least one. With their sizes. Raises Missing."""
+    take here; and at least one. With their sizes. Raises Missing, or Corrupt if no replica has
+    the first."""
     chunks: list[Chunk] = []
     sizes: list[int] = []
     for extent in extents:
         if room <= 0:
             break
-        chunks.append(chunk_of(service, extent))
+        try:
+            chunks.append(chunk_of(service, extent))
+        except (Missing, Corrupt):
+            if chunks:
+                break  # these first
+            raise
         sizes.append(batch.opened_bytes(chunks[-1].batch))
         room -= sizes[-1]
     return tuple(chunks), sizes
@@ -28,3 +37,7 @@ def chunk_of(service: Service, extent: Extent) -> Chunk:
     source = service.source(extent.place)
     sequence = source.sequence + extent.skip if extent.sequence < 0 else extent.sequence
     return Chunk(extent.offset, extent.skip, extent.count, source.producer, sequence, source.batch)
+
+
+def lost(topic: str, offset: int, damage: Corrupt) -> BadBatch:
+    return BadBatch(f"offset {offset} of topic {topic!r} is lost: {damage.where}")

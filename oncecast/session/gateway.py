@@ -26,7 +26,7 @@ from oncecast.pubsub.service import Changed, Execute, Executed, Service
 from oncecast.pubsub.subscription import Subscription
 from oncecast.pubsub.topic import Topic
 from oncecast.replication.events import LeaderChanged, Mended, Missing
-from oncecast.session.chunks import chunks_of
+from oncecast.session.chunks import chunks_of, lost
 from oncecast.session.frames import (
     Answer,
     Call,
@@ -39,6 +39,7 @@ from oncecast.session.frames import (
     TopicView,
     View,
 )
+from oncecast.storage.errors import Corrupt
 
 LOOK_MAX = 1000
 LEASE_PAUSE = 0.02
@@ -329,6 +330,9 @@ class Gateway(Protocol):
         except Missing:
             self._unreadable[flow] = None
             return
+        except Corrupt as damage:
+            self._tell_lost(flow, damage)
+            return
         _, end = machine.bounds(flow.topic)
         self.send(
             flow.client,
@@ -339,6 +343,13 @@ class Gateway(Protocol):
         if flow.next < end:
             self._ready[flow] = None
             self._pump_soon()
+
+    def _tell_lost(self, flow: Flow, damage: Corrupt) -> None:
+        """No replica can read what comes next. Others go on; its reader may, behind it."""
+        where = (flow.topic, flow.subscription, flow.epoch)
+        why = lost(flow.topic, flow.next, damage)
+        self.send(flow.client, FlowEnded(*where, why))
+        self._drop(flow)
 
     def _tell_gone(self, flow: Flow, found: Subscription) -> None:
         """What comes next was let go unread, and nothing lies behind it: an empty Delivery."""

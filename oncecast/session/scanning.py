@@ -14,8 +14,9 @@ from oncecast.pubsub.commands import FromOffset
 from oncecast.pubsub.service import Service
 from oncecast.pubsub.topic import Topic
 from oncecast.replication.events import Missing
-from oncecast.session.chunks import chunks_of
+from oncecast.session.chunks import chunks_of, lost
 from oncecast.session.frames import Answer, Elsewhere, Scan, Scanned
+from oncecast.storage.errors import Corrupt
 
 SCAN_BYTES_MAX = 8 << 20  # in one answer, unless one batch is larger
 
@@ -45,6 +46,9 @@ class Scanner(Protocol):
             self.send(sender, self._scanned(topic, scan), after=0)
         except Missing:
             return  # it is being fetched from another replica
+        except Corrupt as damage:
+            where = topic.landing(scan.start)
+            self.send(sender, Answer(scan.id, lost(scan.topic, where, damage)), after=0)
 
     def _scanned(self, topic: Topic, scan: Scan) -> Scanned:
         index = topic.index

@@ -109,6 +109,20 @@ def test_a_member_is_let_go_and_comes_back_only_when_asked(
     group.settled()
 
 
+def test_who_was_removed_while_it_was_away_is_taken_back(group: Replicas, cluster: Command) -> None:
+    """REP-2: its own log says that it has a seat; the place is still open."""
+    gone = group.backup()
+    gone.end(signal.SIGKILL)
+
+    def silent() -> bool | None:
+        return "silent" in cluster("cluster", "members")[1] or None
+
+    until("it is missed", silent)
+    assert cluster("cluster", "remove", gone.address)[0] == exits.OK
+    gone.start(*group.addresses)
+    group.settled()
+
+
 def test_the_leader_too_is_let_go_and_still_knows_who_leads(
     group: Replicas, cluster: Command
 ) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from oncecast import blocking
-from oncecast.client.starts import EARLIEST
+from oncecast.client.errors import BadBatch
+from oncecast.client.starts import EARLIEST, from_offset
 from oncecast.node.directory import MEMBERS, recall
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.segment import Segment, serials
@@ -220,3 +221,38 @@ def ended_with(group: Replicas, named: str) -> bool | None:
     ended = [each for each in group.all if each.process and each.process.poll() is not None]
     assert all(each.has_said(named) for each in ended)
     return bool(ended) or None
+
+
+def test_a_record_that_all_three_have_lost_behind_a_state_is_missed_by_its_reader_alone(
+    tmp_path: Path,
+) -> None:
+    """SVC-10: it is named to who reads it; who seeks to the next one, and all others, go on."""
+    with replicas(tmp_path, 3, "--snapshot-bytes", "200000") as group:
+        values = [b"%d of three " % number * 9 for number in range(3)]
+        with blocking.connect(group.server) as client:
+            for topic in ("hurt", "more"):
+                client.subscribe(topic, "all", start=EARLIEST).close()
+            for value in values:
+                client.put("hurt", value)
+            for _ in range(9):
+                client.put("more", bytes(50_000))
+        until("each has a state", lambda: all(map(has_state, group.all)) or None)
+        for replica in group.all:
+            assert replica.end(signal.SIGTERM) == 0
+            flip(replica.data, values[1])
+        for replica in group.all:
+            replica.start(*group.addresses)
+        group.settled()
+        with blocking.connect(group.server) as client:
+            with client.read("hurt", "all") as reading:
+                assert [each.value for each in reading.get_many(1, PATIENCE)] == values[:1]
+                with pytest.raises(BadBatch, match="offset 1 of topic 'hurt' is lost: 0"):
+                    reading.get(PATIENCE)
+            client.seek("hurt", "all", from_offset(2))
+            with client.read("hurt", "all") as reading:
+                assert [each.value for each in reading.get_many(1, PATIENCE)] == values[2:]
+        group.settled()
+
+
+def has_state(replica: Replica) -> bool:
+    return any(replica.data.glob("*.snap"))

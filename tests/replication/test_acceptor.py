@@ -53,20 +53,20 @@ def test_who_has_promised_lets_the_candidate_try_before_it_stands_itself() -> No
     assert Later(4 * OPTIONS.resend, Silence()) not in hear(group, A, Prepare(ballot(1), 1))
     group.now += 4 * OPTIONS.resend
     group.timeout(Silence())
-    assert (A, Canvass()) in sends(group.drain())
+    assert (A, Canvass(1)) in sends(group.drain())
 
 
 def test_who_hears_of_no_leader_consents_and_writes_nothing() -> None:
-    assert hear(awake(), A, Canvass()) == [Send(A, Consent(1), after=0)]
+    assert hear(awake(), A, Canvass(1)) == [Send(A, Consent(1), after=0)]
 
 
 def test_who_has_heard_of_another_leader_does_not_consent() -> None:
     group = awake()
     hear(group, C, Beat(ballot(1, C), 0, 1.0))
-    assert hear(group, A, Canvass()) == []
-    assert hear(group, C, Canvass()) == [Send(C, Consent(1), after=0)]
+    assert hear(group, A, Canvass(1)) == []
+    assert hear(group, C, Canvass(1)) == [Send(C, Consent(1), after=0)]
     group.now += OPTIONS.suspicion
-    assert hear(group, A, Canvass()) == [Send(A, Consent(1), after=0)]
+    assert hear(group, A, Canvass(1)) == [Send(A, Consent(1), after=0)]
 
 
 def test_a_promise_asked_for_again_is_given_again_and_not_stored_again() -> None:

@@ -67,7 +67,7 @@ def test_who_hears_of_no_leader_asks_first_whether_others_do_and_says_no_ballot(
     group = awake(A)
     group.timeout(Silence())
     effects = group.drain()
-    assert effects[:2] == [Send(B, Canvass(), after=0), Send(C, Canvass(), after=0)]
+    assert effects[:2] == [Send(B, Canvass(1), after=0), Send(C, Canvass(1), after=0)]
     (again,) = effects[2:]
     assert isinstance(again, Later)
     assert again.timer == Silence()
@@ -282,7 +282,7 @@ def test_a_leader_that_was_rejected_may_stand_again_at_once() -> None:
     group = leading()
     hear(group, C, Reject(ballot(9, C)))
     group.timeout(Silence())
-    assert [message for _, message in sends(group.drain())] == [Canvass(), Canvass()]
+    assert [message for _, message in sends(group.drain())] == [Canvass(1), Canvass(1)]
 
 
 def test_what_was_decided_by_another_is_not_called_our_own() -> None:

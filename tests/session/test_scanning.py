@@ -13,6 +13,7 @@ from oncecast.pubsub.errors import NoSuchTopic
 from oncecast.replication.events import LeaderChanged, Missing
 from oncecast.session.frames import Answer, Elsewhere, Scan, Scanned
 from oncecast.session.scanning import Scanner
+from oncecast.storage.errors import Corrupt
 from tests.session.desk import ANN, BOB, ME, Desk, producing, put
 
 ALL = 1 << 20
@@ -90,6 +91,20 @@ def test_who_does_not_lead_says_who_does_and_who_is_not_sure_says_nothing(
     assert answer(scanner(desk), Scan(1, "topic", FromEarliest(), bytes=ALL)) is None
     desk.service.observe(LeaderChanged(NodeId("other")))
     assert answer(scanner(desk), Scan(1, "topic", FromEarliest())) == Elsewhere("other", (ME,))
+
+
+def test_what_no_replica_can_read_is_named_to_who_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = filled()
+
+    def lost(place: int) -> None:
+        raise Corrupt("0001.log", 17, 2, 2, "checksum")
+
+    monkeypatch.setattr(desk.service, "source", lost)
+    found = answer(scanner(desk), Scan(1, "topic", FromOffset(1), bytes=ALL))
+    assert isinstance(found, Answer)
+    assert "offset 1 of topic 'topic' is lost" in str(found.result)
 
 
 def test_what_cannot_be_read_here_is_not_answered_until_it_is_refilled(

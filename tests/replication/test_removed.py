@@ -1,0 +1,22 @@
+"""REP-2: who was sent away while it was down."""
+
+from __future__ import annotations
+
+from oncecast.replication.events import Change
+from tests.replication.quiet import NODES, Quiet
+
+
+def test_who_was_removed_while_it_was_down_learns_of_it_and_offers_itself() -> None:
+    quiet = Quiet()
+    quiet.put(b"1")
+    gone = next(node for node in NODES if node != quiet.leader)
+    quiet.sim.crash(gone)
+    quiet.run(3.0)
+    quiet.sim.ask(quiet.leader, Change(remove=gone, size=2))
+    quiet.run(2.0)
+    assert quiet.paxos(quiet.leader).config.nodes() == [node for node in NODES if node != gone]
+    quiet.put(b"2")
+    quiet.sim.restart(gone)
+    quiet.run(5.0)
+    assert not quiet.paxos(gone).seated
+    assert gone in quiet.paxos(quiet.leader).offers

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from oncecast.client.arguments import check_names, check_sendable
-from oncecast.client.errors import InvalidArgument, OncecastError
+from oncecast.client.errors import InvalidArgument, OncecastError, raised
 from oncecast.client.subscription import Subscription
 from oncecast.kernel.protocol import Value
 from oncecast.pubsub import commands as do
@@ -45,7 +45,12 @@ class Readings:
                 f"the subscription {name!r} of topic {topic!r} is being read with "
                 f"auto_ack={found.auto_ack}: close it before it is read in another way, or seek"
             )
-        return await found.ready()
+        patience = self._client.patience(None)
+        try:
+            async with asyncio.timeout(patience):
+                return await found.ready()
+        except TimeoutError:  # it goes on trying: whoever asks again may find it ready
+            raise raised(local.NoAnswer(patience, self._client.led)) from None
 
     async def _when_left(
         self, topic: str, name: str, *, auto_ack: bool, start_at: int | None

@@ -52,3 +52,19 @@ def test_messages_that_are_let_go_while_they_are_read_are_reported(tmp_path: Pat
             assert await topic.get(timeout=0) is None
 
     run(story())
+
+
+def test_reading_that_no_leader_can_attach_ends_in_time_and_says_why(tmp_path: Path) -> None:
+    """SVC-7 REP-5"""
+
+    async def story() -> None:
+        settings = Settings(data=str(tmp_path), listen="127.0.0.1:0", join="127.0.0.1:9")
+        async with Server(settings) as server:
+            client = await oncecast.connect(server.me, name="me", timeout=0.5)
+            for _ in range(2):
+                with pytest.raises(errors.NoQuorum):
+                    await client.read("t", "s")
+            with pytest.raises(errors.TimedOut):
+                await client.close()
+
+    run(story())

@@ -162,6 +162,7 @@ def reliability(overlay: Overlay) -> float:
 
 # -- what it takes to hold 99.9% when 95% fail --
 
+RESERVE_CYCLES = 10
 RESERVES = (
     # passive view, exchanged of it in a shuffle, and whether the contact survives
     (30, 4, True),
@@ -183,7 +184,7 @@ def reserves(experiment: Experiment, nodes: int) -> Table:
             passive_max=passive,
             shuffle_passive=exchanged,
         )
-        overlay.stabilize(CYCLES // 5)
+        overlay.stabilize(RESERVE_CYCLES)
         each = survive(overlay, 0.95, spared)
         contact = "survives" if spared else "fails too"
         told = percent(each.mean), percent(each.first), percent(each.last)
@@ -194,4 +195,5 @@ def reserves(experiment: Experiment, nodes: int) -> Table:
         ("passive_max", "shuffle_passive", "contact", "mean", "first", "last"),
         tuple(rows),
         (Must("at least 99.9% with the largest of these passive views", held[-1]),),
+        (f"after {RESERVE_CYCLES} cycles",),
     )

@@ -30,7 +30,8 @@ def test_active_views_are_symmetric_nearly_full_and_connected(overlay: Overlay) 
     views = [overlay.view(name) for name in overlay.names]
     assert sum(map(len, links)) == sum(len(view.active) for view in views) > 4.9 * NODES
     assert reliability(overlay) == 1.0
-    assert all(len(view.passive) == view.passive_max for view in views)
+    # One short right after a promotion, until the next shuffle.
+    assert all(view.passive_max - 1 <= len(view.passive) <= view.passive_max for view in views)
 
 
 def test_overlay_is_as_wide_and_as_clustered_as_a_random_graph(overlay: Overlay) -> None:

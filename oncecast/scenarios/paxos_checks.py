@@ -13,16 +13,21 @@ from oncecast.replication.events import Decided, Installed
 from oncecast.replication.messages import (
     COMMAND,
     CONFIG,
+    Accept,
     Accepted,
     Again,
+    Beat,
     Checkpoint,
     Chosen,
     Entry,
+    Heard,
     Item,
     Promise,
     Promised,
+    Release,
 )
 from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Member
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
 from oncecast.runtime.trace import Step
@@ -276,6 +281,39 @@ class Leases(Rule):
             raise Violation(f"{' and '.join(leaders)} have a lease at the same time")
 
 
+class Faith(Rule):
+    """Who has answered a leader promises nobody else anything until the suspicion time has passed
+    on its clock, or the leader has released it; a restart does not change that."""
+
+    def __init__(self, books: Books) -> None:
+        super().__init__(books)
+        self.bound: dict[Member, tuple[Ballot, float]] = {}
+
+    def look(self, step: Step, paxos: Paxos) -> None:
+        me = paxos.self_as_member
+        if step.kind == "receive" and me in self.bound:
+            self._freed(me, step.subject[1])
+        for effect in step.effects:
+            if not isinstance(effect, Send):
+                continue
+            if isinstance(effect.message, Heard):
+                self.bound[me] = effect.message.ballot, paxos.now
+            elif isinstance(effect.message, Promise) and me in self.bound:
+                self._promised(me, effect.message.ballot, paxos.now - paxos.options.suspicion)
+
+    def _freed(self, me: Member, message: Value) -> None:
+        """Also by the word of a later leader: it could not be elected before the lease was over."""
+        leader, _ = self.bound[me]
+        released = isinstance(message, Release) and message.ballot >= leader
+        if released or (isinstance(message, Accept | Beat) and message.ballot > leader):
+            del self.bound[me]
+
+    def _promised(self, me: Member, ballot: Ballot, free: float) -> None:
+        leader, heard = self.bound[me]
+        if ballot.node != leader.node and heard > free:
+            raise Violation(f"{me} promises {ballot}, and {leader} may rely on its answer")
+
+
 class Memberships(Rule):
     """All who have applied the same have the same membership, each the successor of the last."""
 
@@ -317,7 +355,7 @@ class Rules(Checker):
 
     def __init__(self, books: Books) -> None:
         self.books, self.leases = books, Leases(books)
-        kinds = (Memory, Honesty, Applied, Elected, Proposals, Memberships, States)
+        kinds = (Memory, Honesty, Applied, Elected, Proposals, Faith, Memberships, States)
         self.rules: list[Rule] = [self.leases, *(kind(books) for kind in kinds)]
 
     def after(self, sim: Simulation, step: Step) -> None:

@@ -75,8 +75,13 @@ class Story:
                 time.sleep(0.01)
 
     def kill_node(self) -> None:
-        self.node.end(signal.SIGKILL)
+        self.end_node(signal.SIGKILL)
         self.node = Process("--data", str(self.directory / "node"), "--listen", self.address)
+
+    def end_node(self, number: signal.Signals) -> None:
+        self.node.end(number)
+        assert self.node.process.stderr is not None
+        self.node.process.stderr.close()
 
     def kill_executor(self, driver: int) -> None:
         found = [each for each in session_of(driver) if "ExecutorBackend" in command(each)]
@@ -97,7 +102,7 @@ class Story:
                 assert time.monotonic() < end, f"see {self.directory}/driver.log"
                 time.sleep(0.05)
         assert self.results() == Counter(b"seen %d" % each for each in range(self.put))
-        self.node.end(signal.SIGTERM)
+        self.end_node(signal.SIGTERM)
 
 
 def session_of(leader: int) -> list[int]:

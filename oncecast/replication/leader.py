@@ -87,8 +87,10 @@ class Leader(Supplier):
         left = self.heard + self.options.suspicion - self.now
         if left > 0:
             self.later(left, Silence())
-        else:
+        elif self.others():
             self._canvass()
+        elif all(last <= self.applied for _, last in self.lost):
+            self.stand()  # nobody else votes, and nothing that is lost can say otherwise
 
     def _canvass(self) -> None:
         """Stand only if a majority hears of no leader either: a ballot ends any reign below it, and

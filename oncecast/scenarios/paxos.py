@@ -53,13 +53,15 @@ class Campaign(Checker):
         # Now and then the group is not founded by all, but grows from one.
         grows = sim.rng.random() < 0.2
         founders = self.names[:1] if grows else self.names
-        self.founders = Config(1, tuple(Member(node, 1) for node in founders), nodes)
+        # No two disks have the same life: who is alone knows by it that it has only moved.
+        lives = enumerate(founders, 1)
+        self.founders = Config(1, tuple(Member(node, life) for life, node in lives), nodes)
         self.wiped: dict[NodeId, None] = {}
         self.books = Books(self.founders)
         self.due = 0  # what must be applied everywhere in the end
 
     def build(self, me: NodeId, rng: Random) -> Stack:
-        founder = me in self.founders.nodes() and me not in self.wiped
+        founder = self.founders.member(me) if me not in self.wiped else None
         contacts = tuple(node for node in (*self.names, *self.spares) if node != me)
         paxos = Paxos(
             me,
@@ -67,7 +69,7 @@ class Campaign(Checker):
             options=FAST,
             contacts=() if founder else contacts,
             founders=self.founders if founder else NOBODY,
-            life=1 if founder else 0,
+            life=founder.life if founder else 0,
         )
         return Stack([paxos, *self.top.layers(me, rng, paxos)])
 

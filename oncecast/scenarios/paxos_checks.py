@@ -6,7 +6,7 @@ membership and a lost disk add to them. What is true is looked up in the books.
 
 from __future__ import annotations
 
-from oncecast.kernel.protocol import Append, Emit, NodeId, Send, Snapshot, Value
+from oncecast.kernel.protocol import Append, Emit, NodeId, Send, Snapshot, Trim, Value
 from oncecast.replication.ballot import BOTTOM, Ballot
 from oncecast.replication.core import within
 from oncecast.replication.events import Decided, Installed
@@ -245,42 +245,6 @@ class Proposals(Rule):
         raise Violation(f"slot {slot}: {item} is proposed at {ballot}, and may not be: {best}")
 
 
-class Leases(Rule):
-    """At any time at most one leader acts on its lease; and it knows all that was ever told."""
-
-    def __init__(self, books: Books) -> None:
-        super().__init__(books)
-        self.told = 0
-        self.reigning: dict[NodeId, Paxos] = {}
-
-    def look(self, step: Step, paxos: Paxos) -> None:
-        if paxos.reign is not None:
-            self.reigning[step.node] = paxos
-        else:
-            self.reigning.pop(step.node, None)
-        for effect in step.effects:
-            event = effect.event if isinstance(effect, Emit) else None
-            if isinstance(event, Decided) and event.token >= 0:
-                self.told = max(self.told, event.place)
-
-    def look_at_all(self, sim: Simulation) -> None:
-        """A lease ends by itself, so this is looked at whoever took a step."""
-        if len(self.reigning) < 2 and all(
-            paxos.applied >= self.told for paxos in self.reigning.values()
-        ):
-            return  # nobody to be at odds with
-        leaders: list[NodeId] = []
-        for node, paxos in list(self.reigning.items()):
-            if replica(sim, node) is not paxos:
-                del self.reigning[node]  # of an earlier life
-            elif paxos.leads(sim.nodes[node].clock.local(sim.now)):
-                leaders.append(node)
-                if paxos.applied < self.told:
-                    raise Violation(f"{node} leads, and does not know of slot {self.told}")
-        if len(leaders) > 1:
-            raise Violation(f"{' and '.join(leaders)} have a lease at the same time")
-
-
 class Faith(Rule):
     """Who has answered a leader promises nobody else anything until the suspicion time has passed
     on its clock, or the leader has released it; a restart does not change that."""
@@ -310,8 +274,62 @@ class Faith(Rule):
 
     def _promised(self, me: Member, ballot: Ballot, free: float) -> None:
         leader, heard = self.bound[me]
-        if ballot.node != leader.node and heard > free:
+        # A majority has promised the leader's ballot: a lower one, promised before, elects nobody.
+        if ballot > leader and ballot.node != leader.node and heard > free:
             raise Violation(f"{me} promises {ballot}, and {leader} may rely on its answer")
+
+
+class Leases(Rule):
+    """At any time at most one leader acts on its lease; and it knows all that was ever told."""
+
+    def __init__(self, books: Books, faith: Faith) -> None:
+        super().__init__(books)
+        self.faith = faith
+        self.told = 0
+        self.reigning: dict[NodeId, Paxos] = {}
+
+    def look(self, step: Step, paxos: Paxos) -> None:
+        if paxos.reign is not None:
+            self.reigning[step.node] = paxos
+        else:
+            self.reigning.pop(step.node, None)
+        for effect in step.effects:
+            event = effect.event if isinstance(effect, Emit) else None
+            if isinstance(event, Decided) and event.token >= 0:
+                self.told = max(self.told, event.place)
+
+    def look_at_all(self, sim: Simulation, node: NodeId) -> None:
+        """A lease ends by itself, so this is looked at whoever took a step."""
+        reigning = self.reigning.get(node)
+        now = sim.nodes[node].clock.local(sim.now) if reigning is not None else 0.0
+        if reigning is not None and reigning.leads(now):
+            self._is_bound(sim, reigning)
+        if len(self.reigning) < 2 and all(
+            paxos.applied >= self.told for paxos in self.reigning.values()
+        ):
+            return  # nobody to be at odds with
+        leaders: list[NodeId] = []
+        for node, paxos in list(self.reigning.items()):
+            if replica(sim, node) is not paxos:
+                del self.reigning[node]  # of an earlier life
+            elif paxos.leads(sim.nodes[node].clock.local(sim.now)):
+                leaders.append(node)
+                if paxos.applied < self.told:
+                    raise Violation(f"{node} leads, and does not know of slot {self.told}")
+        if len(leaders) > 1:
+            raise Violation(f"{' and '.join(leaders)} have a lease at the same time")
+
+    def _is_bound(self, sim: Simulation, paxos: Paxos) -> None:
+        """Whether a majority of those who vote keeps it, each by its own clock."""
+        assert paxos.reign is not None
+        ballot, bound = paxos.reign.ballot, [paxos.self_as_member]
+        for member in paxos.config.members:
+            leader, heard = self.faith.bound.get(member, (BOTTOM, 0.0))
+            since = sim.nodes[member.node].clock.local(sim.now) - heard
+            if leader == ballot and since < paxos.options.suspicion:
+                bound.append(member)
+        if len(bound) < paxos.config.majority:
+            raise Violation(f"{paxos.me} has a lease of {paxos.config.members}, but only {bound}")
 
 
 class Memberships(Rule):
@@ -332,12 +350,17 @@ class Memberships(Rule):
 
 
 class States(Rule):
-    """A state that is saved says what is so at its place, and forgets no promise."""
+    """A state that is saved says what is so at its place, and forgets no promise; what it needs
+    is kept."""
 
     def look(self, step: Step, paxos: Paxos) -> None:
         for effect in step.effects:
             if isinstance(effect, Snapshot) and isinstance(effect.state, Checkpoint):
                 self._saved(step.node, effect.state, paxos)
+            elif isinstance(effect, Trim):
+                needed = paxos.places.lowest(paxos.kept)
+                if needed is not None and effect.number > needed:
+                    raise Violation(f"{step.node} trims record {needed}, which its state needs")
 
     def _saved(self, node: NodeId, state: Checkpoint, paxos: Paxos) -> None:
         place, books = state.place, self.books
@@ -354,9 +377,10 @@ class Rules(Checker):
     """All of them, in the order in which they must look."""
 
     def __init__(self, books: Books) -> None:
-        self.books, self.leases = books, Leases(books)
-        kinds = (Memory, Honesty, Applied, Elected, Proposals, Faith, Memberships, States)
-        self.rules: list[Rule] = [self.leases, *(kind(books) for kind in kinds)]
+        faith = Faith(books)
+        self.books, self.leases = books, Leases(books, faith)
+        kinds = (Memory, Honesty, Applied, Elected, Proposals, Memberships, States)
+        self.rules: list[Rule] = [faith, self.leases, *(kind(books) for kind in kinds)]
 
     def after(self, sim: Simulation, step: Step) -> None:
         self.books.after(sim, step)
@@ -364,4 +388,4 @@ class Rules(Checker):
         if paxos is not None:
             for rule in self.rules:
                 rule.look(step, paxos)
-        self.leases.look_at_all(sim)
+        self.leases.look_at_all(sim, step.node)

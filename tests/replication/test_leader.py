@@ -87,6 +87,16 @@ def test_who_stands_promises_itself_on_disk_before_it_asks_others() -> None:
     ]
 
 
+def test_who_is_left_alone_stands_without_asking() -> None:
+    """REP-2: the leader has sent itself away, and one member is left."""
+    two = Config(1, (Member(A, 1), Member(B, 1)), 3)
+    group = awake(B, two)
+    hear(group, A, Chosen(1, (Item(CONFIG, encode_config(two.removed(A))),)))
+    group.timeout(Silence())
+    group.drain()
+    assert events(promise(group, B)) == [LeaderChanged(B)]
+
+
 def test_the_consent_of_another_life_counts_for_nothing() -> None:
     group = awake(A)
     group.timeout(Silence())

@@ -413,7 +413,8 @@ class Leader(Supplier):
             self._resign(reign, request.heir)
 
     def _resign(self, reign: Reign, heir: NodeId) -> None:
-        for node in self.others():
-            self.send(node, Release(reign.ballot, heir), after=0)
         self._step_down()
-        self.heard = self.now - self.options.suspicion
+        if reign.acting:  # or else somebody may lead who still relies on what it was answered
+            self.heard = self.now - self.options.suspicion
+            for node in self.others():
+                self.send(node, Release(reign.ballot, heir), after=0)

@@ -87,6 +87,15 @@ def test_who_stands_promises_itself_on_disk_before_it_asks_others() -> None:
     ]
 
 
+def test_a_candidate_that_loses_its_seat_releases_nobody_from_whoever_leads() -> None:
+    group = awake(A)
+    group.stand()
+    group.drain()
+    effects = hear(group, B, Chosen(1, (Item(CONFIG, encode_config(THREE.removed(A))),)))
+    assert group.reign is None
+    assert not [message for _, message in sends(effects) if isinstance(message, Release)]
+
+
 def test_who_is_left_alone_stands_without_asking() -> None:
     """REP-2: the leader has sent itself away, and one member is left."""
     two = Config(1, (Member(A, 1), Member(B, 1)), 3)

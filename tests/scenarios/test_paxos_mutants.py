@@ -412,6 +412,14 @@ mutant(
     "",
 )
 
+mutant(
+    "who does not lead releases nobody",
+    Leader,
+    "_resign",
+    "if reign.acting:",
+    "if True:",
+)
+
 # -- states --
 
 mutant(

@@ -320,11 +320,13 @@ class Gateway(Protocol):
             return
         room = min(room, bytes_left, self._delivery_bytes)
         extents = machine.fetch(flow.topic, flow.next, messages_left, room)
-        if extents and flow.soon_renewed(extents[-1].offset):
-            extents = machine.uncut(flow.topic, extents)
         if not extents:
             self._tell_gone(flow, found)
             return
+        if extents[0].offset == flow.next and flow.soon_renewed(extents[-1].offset):
+            extents = machine.uncut(flow.topic, extents)
+            if not extents:
+                return  # what was sent before is taken first
         try:
             chunks, sizes = chunks_of(self._service, extents, room)
         except Missing:

@@ -115,6 +115,20 @@ def test_more_than_half_of_a_credit_is_used_though_a_batch_is_cut() -> None:
     assert values(desk.send(ANN, fetch(epoch, 2, messages=3))) == LETTERS[2:5]
 
 
+def test_who_asks_for_what_is_gone_gets_what_is_left_though_a_batch_is_cut() -> None:
+    """Nothing is under way that could bring another Fetch, and nothing behind it may be skipped."""
+    desk = Desk()
+    epoch = reading(desk)
+    producer = producing(desk)
+    for sequence in (0, 3):
+        desk.call(BOB, put(producer, sequence, *LETTERS[sequence : sequence + 3]))
+    assert values(desk.send(ANN, fetch(epoch, 0, messages=3))) == LETTERS[:3]
+    desk.send(ANN, fetch(epoch, 3, ack=3, messages=1))
+    desk.pass_time(1.0)
+    assert desk.service.machine.bounds("topic") == (3, 6)
+    assert values(desk.send(ANN, fetch(epoch, 0, ack=3, messages=2))) == LETTERS[3:5]
+
+
 def test_renewed_credit_has_nothing_sent_again_that_is_under_way() -> None:
     desk, epoch = filled()
     assert values(desk.send(ANN, fetch(epoch, 0, messages=6))) == LETTERS[:6]

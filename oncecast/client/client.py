@@ -317,11 +317,6 @@ class Client(Staging):
         found = self.readings.get(topic, self._subscription_name(None))
         return await (self.read(topic) if found is None else found.ready())
 
-    async def seek(self, topic: str, subscription: str, start: do.Start) -> int:
-        """Move a subscription that anybody may be reading; returns the offset it is at now."""
-        seek = do.Seek(topic, subscription, start, 0, secrets.token_hex(16))
-        return int((await self.call(seek)).cursor)
-
     def _subscription_name(self, name: str | None) -> str:
         self.check_open()
         return self.name if name is None else name

@@ -73,6 +73,10 @@ class Scanning(Administering):
     async def hold(self, topic: str, subscription: str, start: Start) -> int:
         """Have a subscription at `start`, without reading it: the topic keeps what is behind it."""
         await self.call(Subscribe(topic, subscription, start, 0))
+        return await self.seek(topic, subscription, start)
+
+    async def seek(self, topic: str, subscription: str, start: Start) -> int:
+        """Move a subscription that anybody may be reading; returns the offset it is at now."""
         seek = Seek(topic, subscription, start, 0, secrets.token_hex(16))
         return int((await self.call(seek)).cursor)
 

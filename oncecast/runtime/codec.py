@@ -8,6 +8,7 @@ no pickle, and a length is only believed as far as the bytes that are really the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Union
 
 import msgspec
@@ -18,17 +19,17 @@ from oncecast.runtime.errors import Malformed
 
 Buffer = bytes | bytearray | memoryview
 
+ENCODER = msgspec.msgpack.Encoder()
+VOCABULARIES_MAX = 256  # remembered; a node has about five
+
 
 class Codec:
     """One role's vocabulary, such as the messages of a stack, or the records of its log."""
 
     def __init__(self, kinds: tuple[type[Value], ...]) -> None:
         self.kinds = kinds
-        _refuse_equal_tags(kinds)
-        _refuse_views(kinds)
-        union: Any = Union[kinds] if kinds else Nothing  # noqa: UP007  # the members are only known now
-        self.encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(union).decode
+        self.encode = ENCODER.encode
+        self._decode = _decoder(kinds).decode
 
     def decode(self, buffer: Buffer) -> Value:
         """The value in `buffer`, which may be reused at once; `Malformed` if there is none."""
@@ -43,6 +44,15 @@ class Codec:
 
 class Nothing(Value):
     """Stands in for a vocabulary without words."""
+
+
+@lru_cache(maxsize=VOCABULARIES_MAX)
+def _decoder(kinds: tuple[type[Value], ...]) -> msgspec.msgpack.Decoder[Any]:
+    """Looked through once: a simulated node starts again and again, with the same words."""
+    _refuse_equal_tags(kinds)
+    _refuse_views(kinds)
+    union: Any = Union[kinds] if kinds else Nothing  # noqa: UP007  # the members are only known now
+    return msgspec.msgpack.Decoder(union)
 
 
 def _refuse_equal_tags(kinds: tuple[type[Value], ...]) -> None:

@@ -167,8 +167,9 @@ BY_REFUSAL: dict[type[refusals.Refusal], type[OncecastError]] = {
     refusals.TopicExists: TopicExists,
     refusals.NameInUse: NameInUse,
     refusals.Unopened: OncecastError,  # the session opens by itself: nobody ever sees
-    refusals.Gap: OncecastError,  # these three
+    refusals.Gap: OncecastError,  # these four
     refusals.Repositioned: OncecastError,
+    refusals.NotHere: OncecastError,
     refusals.NotSubscribed: NotSubscribed,
     refusals.OutOfRange: OutOfRange,
     refusals.Fenced: Fenced,

@@ -8,7 +8,7 @@ A refused command has changed nothing (but the clock).
     ├── Unopened · Gap · NotSubscribed · OutOfRange
     ├── Fenced · Repositioned
     ├── NotStaged
-    └── Overloaded · BadBatch    of the node, before the machine sees the command
+    └── Overloaded · BadBatch · NotHere    of the node, before the machine sees the command
 """
 
 from __future__ import annotations
@@ -238,6 +238,19 @@ class BadBatch(Refusal):
         return self.fact
 
 
+class NotHere(Refusal):
+    """The group's: others own the topic. A session finds them; no application ever sees this."""
+
+    topic: str
+
+    code = "not-here"
+    remedy = "ask any node of the ring whose it is"
+
+    @property
+    def text(self) -> str:
+        return f"topic {self.topic!r} is not of this group"
+
+
 MachineRefusal = (
     InvalidTopic
     | InvalidName
@@ -255,5 +268,5 @@ MachineRefusal = (
     | Repositioned
     | NotStaged
 )
-AnyRefusal = MachineRefusal | Overloaded | BadBatch
+AnyRefusal = MachineRefusal | Overloaded | BadBatch | NotHere
 REFUSALS: tuple[type[Refusal], ...] = get_args(MachineRefusal)

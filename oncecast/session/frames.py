@@ -6,7 +6,7 @@ end. Reading is a flow: a client says from where and how much it can take, and g
 come.
 
     client → node    Call, Fetch, Look, Scan · LookGroup, Govern
-    node → client    Answer, Delivery, FlowEnded, View, Scanned, Elsewhere · GroupView
+    node → client    Answer, Delivery, FlowEnded, View, Scanned, Elsewhere, Owned · GroupView
 """
 
 from __future__ import annotations
@@ -108,6 +108,16 @@ class Elsewhere(Value):
     """This node does not lead: what it was asked for is forgotten. Ask `leader`, if there is one,
     or else these nodes, until one does."""
 
+    leader: str
+    nodes: tuple[str, ...]
+
+
+class Owned(Value):
+    """This process is one of a ring, and the topic belongs to this group of it: what was asked
+    about the topic is forgotten. Ask `leader`, if it is known, or else these nodes of the group."""
+
+    topic: str
+    group: str
     leader: str
     nodes: tuple[str, ...]
 

@@ -28,11 +28,14 @@ class Buckets(dict[float, list[Event]]):
     def __init__(self) -> None:
         self.keys_left: list[float] = []  # a heap
         self.until = -1.0  # the key of the one being worked off
+        self.last = -1.0  # the highest key so far
 
     def __missing__(self, key: float) -> list[Event]:
         if key <= self.until:
             raise KeyError(key)
         heappush(self.keys_left, key)
+        if key > self.last:
+            self.last = key
         bucket = self[key] = []
         return bucket
 
@@ -44,6 +47,7 @@ class Agenda(Moment):
         self.done = 0  # events worked off so far
         self.buckets = Buckets()
         self._current: list[Event] = []  # the bucket being worked off, sorted
+        self._revise_until = -1.0  # the key of the last bucket that must be revised
 
     def at(self, time: float, action: Action, first: Any, second: Any) -> None:
         try:
@@ -61,6 +65,8 @@ class Agenda(Moment):
         while keys and keys[0] <= last:
             buckets.until = heappop(keys)
             self._current = buckets.pop(buckets.until)
+            if buckets.until <= self._revise_until:
+                self.revise(self._current)
             self._current.sort(key=BY_TIME)
             if buckets.until < last:
                 # What is put into it meanwhile is sorted in behind us.
@@ -92,6 +98,14 @@ class Agenda(Moment):
     def settle(self, action: Action) -> None:
         """For whoever knows what can be left."""
         self.left.clear()
+
+    def revise_all(self) -> None:
+        """Have all that is to come revised: each bucket when its time has come, and only once."""
+        self.revise(self._current)
+        self._revise_until = self.buckets.last
+
+    def revise(self, bucket: list[Event]) -> None:
+        """For whoever knows which actions have become others; their times must stay."""
 
     def to_come(self) -> Iterator[list[Event]]:
         yield self._current

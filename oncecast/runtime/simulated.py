@@ -15,7 +15,7 @@ from typing import Any
 
 from oncecast.kernel.protocol import Effect, NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
-from oncecast.runtime.agenda import Action, Agenda
+from oncecast.runtime.agenda import Action, Agenda, Event
 from oncecast.runtime.checkers import Checker
 from oncecast.runtime.latency import Latency, Uniform
 from oncecast.runtime.shortcut import short_cut
@@ -121,13 +121,19 @@ class Simulation(Agenda):
             doors.pop(node, None)
 
     def look(self, *nodes: SimulatedNode) -> None:
-        """Something about these has changed. If one leaves the short way, so do all under way."""
+        """Something about these has changed. What is under way to one that leaves the short way
+        leaves it too."""
         if [node for node in nodes if node.look()]:
-            for bucket in self.to_come():
-                for index, (time, action, sender, message) in enumerate(bucket):
-                    if isinstance(protocol := getattr(action, "__self__", None), Protocol):
-                        receive = self.nodes[protocol.me].receive
-                        bucket[index] = (time, receive, sender, message)
+            self.revise_all()
+
+    def revise(self, bucket: list[Event]) -> None:
+        """A message that was given a door that is closed now takes the long way."""
+        for index, (time, action, sender, message) in enumerate(bucket):
+            protocol = getattr(action, "__self__", None)
+            if isinstance(protocol, Protocol):
+                door = self.doors[type(message)].get(protocol.me)
+                if door is not action:
+                    bucket[index] = (time, self.nodes[protocol.me].receive, sender, message)
 
     def settle(self, action: Any) -> None:
         """A protocol that was given a message has left more than messages and timers."""

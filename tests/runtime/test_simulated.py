@@ -9,6 +9,7 @@ import pytest
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
+from oncecast.runtime.agenda import Event
 from oncecast.runtime.faults import Storm
 from oncecast.runtime.latency import Exponential, Fixed, LogNormal, Uniform
 from oncecast.runtime.simulated import Simulation
@@ -374,6 +375,29 @@ def test_a_run_that_is_looked_at_is_the_same_run(name: str) -> None:
         return [shuffle.view_of(sim, node) for node in sim.nodes]
 
     assert views(True) == views(False)
+
+
+def test_many_crashes_look_through_what_is_to_come_once() -> None:
+    sim = Simulation(5)
+    shuffle.populate(sim, 200)
+    sim.run(until=4.0)
+    looked_at = 0
+    revise = sim.revise
+
+    def count(bucket: list[Event]) -> None:
+        nonlocal looked_at
+        looked_at += len(bucket)
+        revise(bucket)
+
+    sim.revise = count  # type: ignore[method-assign]
+    to_come = len(sim)
+    for node in list(sim.nodes)[:20]:
+        sim.crash(node)
+    assert looked_at < to_come
+    sim.run(until=6.0)
+    late, looked_at = looked_at, 0
+    sim.run(until=8.0)
+    assert (late >= to_come, looked_at) == (True, 0)  # when those are past, no more
 
 
 def test_what_is_told_is_told_on_the_short_way_too() -> None:

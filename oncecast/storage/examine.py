@@ -162,17 +162,23 @@ class Examination:
     def _segment(self, segment: Segment) -> None:
         segment.first = segment.first or self.expected
         segment.end = self._start(segment)
-        size = segment.file.size()
-        assert segment.index is not None
+        size, whole, index = segment.file.size(), segment.whole, segment.index
+        assert index is not None
         for found in segment.walk(segment.end):
-            # What a cut file ends with is the cut's doing.
-            certain = not segment.whole and found.end >= size
             if isinstance(found, Block):
-                self._block(segment, found, certain)
-                segment.end = found.end
-                if found.kind == store.RECORDS:
-                    segment.index.add(found.first, found.offset)
+                # Taken apart at once: after `walk`, this is what opening many small blocks costs.
+                offset, segment.end, kind, first, records, synced, body = found
+                if synced > self.findings.proven:
+                    self.findings.proven = synced
+                if first == self.expected and body is not None and not self.open:
+                    self.expected += records
+                else:
+                    self._surprise(segment, found, certain=not whole and found.end >= size)
+                if kind == store.RECORDS and offset >= index.next_offset:
+                    index.add(first, offset)
             elif found.end < size or found.dirty_end > found.offset:  # Not free space at the end.
+                # What a cut file ends with is the cut's doing.
+                certain = not whole and found.end >= size
                 self._suspect(segment, found.offset, "unreadable bytes", certain)
                 segment.end = found.dirty_end
         if not segment.whole:
@@ -190,12 +196,8 @@ class Examination:
         segment.index = Index()
         return 0
 
-    def _block(self, segment: Segment, block: Block, certain: bool) -> None:
-        if block.synced > self.findings.proven:
-            self.findings.proven = block.synced
-        if block.first == self.expected and block.body is not None and not self.open:
-            self.expected += block.records
-            return
+    def _surprise(self, segment: Segment, block: Block, certain: bool) -> None:
+        """Not the block that was expected, or not as it was written."""
         if self.expected == 0:
             self.expected = block.first
             for suspect in self.open:

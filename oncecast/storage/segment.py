@@ -54,11 +54,13 @@ class Index:
     def __init__(self) -> None:
         self._numbers = array("Q")
         self._offsets = array("Q")
+        self.next_offset = 0  # a block before this one need not be added
 
     def add(self, number: int, offset: int) -> None:
-        if not self._offsets or offset - self._offsets[-1] >= INDEX_EVERY:
+        if offset >= self.next_offset:
             self._numbers.append(number)
             self._offsets.append(offset)
+            self.next_offset = offset + INDEX_EVERY
 
     def find(self, number: int) -> tuple[int, int]:
         """Where to begin looking for a record: (number, offset) of a block; (0, 0) is the head."""
@@ -69,6 +71,7 @@ class Index:
         """Forget the records from `number` on."""
         at = bisect_right(self._numbers, number - 1)
         del self._numbers[at:], self._offsets[at:]
+        self._look()
 
     def encode(self) -> bytes:
         return self._numbers.tobytes() + self._offsets.tobytes()
@@ -78,7 +81,11 @@ class Index:
         index = cls()
         index._numbers.frombytes(data[: len(data) // 2])
         index._offsets.frombytes(data[len(data) // 2 :])
+        index._look()
         return index
+
+    def _look(self) -> None:
+        self.next_offset = self._offsets[-1] + INDEX_EVERY if self._offsets else 0
 
 
 class Segment:

@@ -36,6 +36,7 @@ CHUNK = 512 * 1024  # How much is read at once,
 _LARGE = 32 * 1024  # except bodies above this that do not lie in the chunk,
 _GLANCE = 256  # and, behind one of those, the next header.
 _CHECKED = struct.Struct("<IIIIQQ")  # The part of the header under its checksum.
+_CHECKED_BYTES = _CHECKED.size
 _unpack = HEADER.unpack_from
 _make = tuple.__new__
 _ZEROS = bytes(CHUNK)
@@ -108,17 +109,20 @@ def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterat
     limit = file.size()
     at = base = start
     chunk = b""
+    held = 0  # bytes of the chunk
     large = False
     while at < limit:
         here = at - base + HEADER_BYTES
-        if here > len(chunk):
+        if here > held:
             # Large bodies come alone, not copied out of a chunk: then only look at the header.
             chunk, base, here = file.read(at, _GLANCE if large else ahead), at, HEADER_BYTES
-            if len(chunk) < HEADER_BYTES:
+            held = len(chunk)
+            if held < HEADER_BYTES:
                 yield _gap(file, seed, at, limit)
                 return
         magic, check, crc, size, records, kind, first, synced = _unpack(chunk, here - HEADER_BYTES)
-        if magic != MAGIC or check != extend(seed + at & _MASK, chunk[here - _CHECKED.size : here]):
+        checked = chunk[here - _CHECKED_BYTES : here]
+        if magic != MAGIC or check != extend(seed + at & _MASK, checked):
             gap = _gap(file, seed, at, limit)
             yield gap
             at = gap.end
@@ -131,6 +135,7 @@ def walk(file: File, seed: int, start: int = 0, *, ahead: int = CHUNK) -> Iterat
                 body = file.read(end - size, size)
             else:
                 chunk, base = file.read(at, max(ahead, end - at)), at
+                held = len(chunk)
                 body = chunk[HEADER_BYTES : HEADER_BYTES + size]
         whole = value(body) == crc and len(body) == size
         # What Block(...) does, in half the time: this loop is the price of opening a log.
@@ -171,7 +176,7 @@ def _find_header(chunk: bytes, place: int, start: int) -> int:
     while at >= 0:
         head = chunk[at : at + HEADER_BYTES]
         if len(head) == HEADER_BYTES:
-            check = extend(place + at & _MASK, head[-_CHECKED.size :])
+            check = extend(place + at & _MASK, head[-_CHECKED_BYTES:])
             if check == _unpack(head)[1]:
                 return at
         at = chunk.find(MAGIC, at + 1)

@@ -101,7 +101,7 @@ class Acceptor(Core):
         if ballot > self.promised:
             if self._records.last == before:  # nothing that was stored says it
                 self.store_promise(ballot)
-            self.promised = ballot
+            self.promised, self.promised_in = ballot, before + 1
         return min(message.slot + len(message.items) - 1, reach)
 
     # -- following --
@@ -113,7 +113,12 @@ class Acceptor(Core):
             self.send(sender, Reject(self.promised))
             return
         self.follow(message.ballot)
-        self.send(sender, Heard(message.ballot, message.stamp, self.life, self.applied), after=0)
+        if message.ballot > self.promised:
+            # Or a restart would forget whom it has answered, and listen to an earlier one.
+            self.store_promise(message.ballot)
+        heard = Heard(message.ballot, message.stamp, self.life, self.applied)
+        self.send(sender, heard, after=self.promised_in)
+        self.adopted = self.adopted or message.group
         self.chosen_up_to(message.ballot, message.known)
 
     def follow(self, ballot: Ballot) -> None:
@@ -133,7 +138,7 @@ class Acceptor(Core):
         return self.options.suspicion * (1 + self.rng.random() / 4)
 
     def on_release(self, sender: NodeId, message: Release) -> None:
-        if message.ballot.node != sender or message.ballot < self.ballot:
+        if message.ballot.node != sender or message.ballot < self.promised:
             return
         self.heard = self.now - self.options.suspicion
         if message.heir == self.me:

@@ -75,6 +75,7 @@ class Core(Protocol):
         self.rebirths = 0  # lives that this disk has lost before
         # accepting
         self.promised = BOTTOM
+        self.promised_in = 0  # record that says so
         self.votes: dict[int, Ballot] = {}  # by slot, of what is not applied
         self.top = 0  # the highest slot ever accepted
         self.replaced = 0  # votes that took the place of others
@@ -98,6 +99,7 @@ class Core(Protocol):
         self.checks: deque[tuple[int, int]] = deque(maxlen=8)
         self.memberships = Memberships()
         self.rumour = NOBODY  # the last membership that the log tells of, applied or not
+        self.adopted = 0  # group that an outsider learns from
         self.tokens: dict[int, int] = {}  # of own proposals, by slot
         # following
         self.ballot = BOTTOM  # of the leader that was heard last
@@ -107,6 +109,10 @@ class Core(Protocol):
     @property
     def config(self) -> Config:
         return self.memberships.last
+
+    @property
+    def group(self) -> int:
+        return self.memberships.last.group or self.adopted
 
     @property
     def self_as_member(self) -> Member:
@@ -252,7 +258,7 @@ class Core(Protocol):
 
     def store_promise(self, ballot: Ballot) -> None:
         self.promised = ballot
-        self.append(Promised(ballot, self.vouch))
+        self.promised_in = self.append(Promised(ballot, self.vouch))
 
     def keep_learned(self, slot: int, item: Item) -> None:
         """Another replica says that this was chosen."""

@@ -52,7 +52,7 @@ class Reign:
 
     def __init__(self, ballot: Ballot, now: float) -> None:
         self.ballot, self.since = ballot, now
-        self.enlarged = now  # who came then could not answer a Beat before
+        self.audible = now  # who votes could not answer a Beat before
         self.promises = Promises()
         self.elected = False  # a majority has promised
         self.acting = False  # all that could have been chosen before is applied
@@ -97,7 +97,7 @@ class Leader(Supplier):
         who was away, or is half cut off, would end one that all the others are content with."""
         self.consents = {self.self_as_member: None}
         for node in self.others():
-            self.send(node, Canvass(self.applied + 1), after=0)
+            self.send(node, Canvass(self.applied + 1, self.group), after=0)
         self.later(self.options.resend * (1 + self.rng.random()), Silence())
 
     def on_consent(self, sender: NodeId, message: Consent) -> None:
@@ -110,7 +110,7 @@ class Leader(Supplier):
     def stand(self) -> None:
         if not self.seated:
             return
-        self.seen = ballot = above(max(self.seen, self.promised, self.ballot), self.me)
+        self.seen = ballot = above(max(self.seen, self.promised), self.me)
         self._lose_leader()
         self.reign = Reign(ballot, self.now)
         self.store_promise(ballot)
@@ -118,7 +118,7 @@ class Leader(Supplier):
         self.send(self.me, self._promise(ballot, first))
         for node in self.others():
             # Not before it is on disk: another life must not use the same ballot.
-            self.send(node, Prepare(ballot, first))
+            self.send(node, Prepare(ballot, first, self.group))
         self._await_answers(self.reign)
 
     def lead_alone(self) -> None:
@@ -270,7 +270,7 @@ class Leader(Supplier):
 
     def _propose(self, reign: Reign, items: list[Item]) -> None:
         first = reign.next
-        accept = Accept(reign.ballot, first, tuple(items), self.applied)
+        accept = Accept(reign.ballot, first, tuple(items), self.applied, self.group)
         others = self.others()
         for node in others:
             self.send(node, accept, after=0)
@@ -309,7 +309,7 @@ class Leader(Supplier):
     def _prepare_again(self, reign: Reign) -> None:
         for member in self.config.members:
             if member not in reign.promises.members and member.node != self.me:
-                self.send(member.node, Prepare(reign.ballot, self.applied + 1))
+                self.send(member.node, Prepare(reign.ballot, self.applied + 1, self.group))
 
     def _accept_again(self, reign: Reign) -> None:
         first = self.applied + 1
@@ -323,9 +323,9 @@ class Leader(Supplier):
             room -= len(item.data)
         tally = self.tallies.get(first)
         answered = tally.voters if tally is not None and tally.ballot == reign.ballot else {}
+        accept = Accept(reign.ballot, first, tuple(items), self.applied, self.group)
         for member in self.config.members:
             if member.node != self.me and member not in answered and items:
-                accept = Accept(reign.ballot, first, tuple(items), self.applied)
                 self.send(member.node, accept, after=0)
 
     # -- leading --
@@ -338,6 +338,7 @@ class Leader(Supplier):
             return
         if not reign.elected:
             reign.elected = True
+            reign.audible = self.now
             self.ballot = reign.ballot
             self.beat()
         if self.applied >= promises.horizon:
@@ -349,14 +350,14 @@ class Leader(Supplier):
         reign = self.reign
         if reign is None or not reign.elected:
             return
-        heard = max(self.lease_ends(), reign.enlarged)
-        if self.now > heard + self.options.suspicion and reign.acting:
+        heard = max(self.lease_ends(), reign.audible)
+        if self.now > heard + self.options.suspicion:
             self._step_down()  # no majority hears us: who asks should ask elsewhere
             return
         self.heard = self.now
         reign.stamps[self.self_as_member] = self.now
         for node in self.audience():
-            self.send(node, Beat(reign.ballot, self.applied, self.now), after=0)
+            self.send(node, Beat(reign.ballot, self.applied, self.now, self.group), after=0)
         self.later(self.options.heartbeat, BeatDue())
 
     def reconfigured(self, before: Config) -> None:
@@ -367,7 +368,7 @@ class Leader(Supplier):
         if not self.seated:
             self._resign(reign, NodeId(""))
             return
-        reign.enlarged = self.now
+        reign.audible = self.now
         self.later(0.0, BeatDue())
         if not self._covered(reign):
             self._prepare_again(reign)

@@ -151,10 +151,9 @@ class Learner(Acceptor):
 
     def want_from(self, node: NodeId) -> None:
         if self.known > self.applied:
-            first = self.applied + 1
-            self.send(node, Want(first, self.known), after=0)
+            self.send(node, Want(self.applied + 1, self.known, self.group), after=0)
         for slot in list(self.holes)[:16]:
-            self.send(node, Want(slot, slot), after=0)
+            self.send(node, Want(slot, slot, self.group), after=0)
 
     def on_chosen(self, sender: NodeId, message: Chosen) -> None:
         for slot, item in enumerate(message.items, message.first):

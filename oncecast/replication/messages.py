@@ -5,6 +5,8 @@ deciding     Accept → Accepted, to all | Reject
 leading      Beat → Heard                       Release: the leader gives up by itself
 catching up  Want → Chosen | Lacking | Ahead    WantPiece → Piece
 joining      Offer → Guide                      comparing  Sum
+
+Whatever asks for something names the `group` that it is meant for: 0 is anybody's.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ class Canvass(Value):
     """I hear of no leader. If I stood, would you hear me?"""
 
     first: int  # slot that it lacks
+    group: int = 0
 
 
 class Consent(Value):
@@ -52,6 +55,7 @@ class Prepare(Value):
 
     ballot: Ballot
     first: int
+    group: int = 0
 
 
 class Promise(Value):
@@ -82,6 +86,7 @@ class Accept(Value):
     slot: int
     items: tuple[Item, ...]
     known: int
+    group: int = 0
 
 
 class Accepted(Value):
@@ -99,6 +104,7 @@ class Beat(Value):
     ballot: Ballot
     known: int
     stamp: float
+    group: int = 0
 
 
 class Heard(Value):
@@ -122,6 +128,7 @@ class Want(Value):
 
     first: int
     last: int
+    group: int = 0
 
 
 class Chosen(Value):
@@ -151,6 +158,7 @@ class Ahead(Value):
 class WantPiece(Value):
     place: int
     index: int
+    group: int = 0
 
 
 class Piece(Value):

@@ -28,7 +28,7 @@ from oncecast.replication.events import (
     HandOver,
     Propose,
 )
-from oncecast.replication.messages import CHECK, Born, Item, OfferDue, Reborn, Silence, Sum
+from oncecast.replication.messages import CHECK, Beat, Born, Item, OfferDue, Reborn, Silence, Sum
 from oncecast.replication.quorum import NOBODY, Config
 from oncecast.replication.seats import Seats
 
@@ -77,7 +77,7 @@ class Paxos(Seats):
         self.life = self.life or self.rng.getrandbits(62) + 1
         config = self.founders
         if config is NOBODY and not self.contacts:
-            config = Config(1, (self.self_as_member,), self.options.size)
+            config = Config(1, (self.self_as_member,), self.options.size, self.life)
         self.memberships.start(0, config)
         self.append(Born(self.life, config))
 
@@ -86,7 +86,7 @@ class Paxos(Seats):
         config = self.config
         alone = len(config.members) == 1 and config.members[0].life == self.life
         if alone and not self.seated:
-            moved = Config(config.version, (self.self_as_member,), config.size)
+            moved = Config(config.version, (self.self_as_member,), config.size, config.group)
             self.memberships.start(self.applied, moved)
 
     def request(self, request: Propose | Compact | Digest | Change | HandOver) -> None:
@@ -102,7 +102,19 @@ class Paxos(Seats):
             self.on_hand_over(request)
 
     def receive(self, sender: NodeId, message: m.Message) -> None:
-        HANDLERS[type(message)](self, sender, message)
+        theirs = getattr(message, "group", 0)
+        if theirs and self.group and theirs != self.group:
+            self._hear_of_another_group(sender, message)
+        else:
+            HANDLERS[type(message)](self, sender, message)
+
+    def _hear_of_another_group(self, sender: NodeId, message: m.Message) -> None:
+        """A first node that has lost its disk, and was not told to join, founds another group."""
+        if isinstance(message, Beat):
+            raise Diverged(
+                f"replica {self.me}: {sender} leads another group, which counts this node as its "
+                f"own; move its data directory away and let it join anew, with --join {sender}"
+            )
 
     def timeout(self, timer: m.Timer) -> None:
         TIMERS[type(timer)](self)
@@ -137,10 +149,8 @@ class Paxos(Seats):
         mine, config = sums.get(self.me), self.memberships.of(total.slot)
         if mine is None:
             return
-        against = [sums[each] for each in config.nodes() if each in sums and sums[each] != mine]
-        if any(against.count(each) >= config.majority for each in against) or (
-            against and len(sums) >= len(config.members) and len(config.members) == 2
-        ):
+        against = [each for each in config.nodes() if sums.get(each, mine) != mine]
+        if len(config.members) - len(against) < config.majority:
             raise Diverged(
                 f"replica {self.me}: its state at slot {total.slot} differs from what "
                 f"{len(against)} of {len(config.members)} replicas have; move its data "

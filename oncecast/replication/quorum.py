@@ -22,11 +22,16 @@ class Member(NamedTuple):
 
 
 class Config(msgspec.Struct, frozen=True, array_like=True):
-    """Who votes; `size` is how many there should be; each change has the next version."""
+    """Who votes; `size` is how many there should be; each change has the next version.
+
+    `group` is the life of who founded it, so that nobody takes the word of another group for that
+    of its own; 0: it is not known which group that is.
+    """
 
     version: int
     members: tuple[Member, ...]
     size: int
+    group: int = 0
 
     def nodes(self) -> list[NodeId]:
         return [member.node for member in self.members]
@@ -50,7 +55,7 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
     def successor(self, *members: Member, size: int = 0) -> Config:
         """With these members, at most one more or one less: so that each majority of the one meets
         each majority of the other."""
-        return Config(self.version + 1, members, size or self.size)
+        return Config(self.version + 1, members, size or self.size, self.group)
 
     def added(self, member: Member, size: int = 0) -> Config:
         return self.successor(*self.members, member, size=size)

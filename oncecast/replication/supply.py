@@ -202,12 +202,12 @@ class Supplier(Learner):
         ahead = taking.ahead
         self.later(self.options.resend, Behind())
         if taking.index < ahead.pieces:
-            self.send(taking.source, WantPiece(ahead.place, taking.index), after=0)
+            self.send(taking.source, WantPiece(ahead.place, taking.index, self.group), after=0)
             return
         while taking.slot <= ahead.place and self._has(taking.slot):
             taking.slot += 1
         if taking.slot <= ahead.place:
-            self.send(taking.source, Want(taking.slot, ahead.place), after=0)
+            self.send(taking.source, Want(taking.slot, ahead.place, self.group), after=0)
         else:
             self._install(ahead, tuple(taking.chunks))
 

@@ -55,7 +55,8 @@ class Campaign(Checker):
         founders = self.names[:1] if grows else self.names
         # No two disks have the same life: who is alone knows by it that it has only moved.
         lives = enumerate(founders, 1)
-        self.founders = Config(1, tuple(Member(node, life) for life, node in lives), nodes)
+        members = tuple(Member(node, life) for life, node in lives)
+        self.founders = Config(1, members, nodes, group=1)
         self.wiped: dict[NodeId, None] = {}
         self.books = Books(self.founders)
         self.due = 0  # what must be applied everywhere in the end

@@ -82,7 +82,8 @@ class Memory(Rule):
 
 
 class Honesty(Rule):
-    """What is said of a promise or a vote waits until it is on disk, and all of it is said."""
+    """What is said of a promise or a vote, or to a leader, waits until it is on disk, and all of it
+    is said."""
 
     def look(self, step: Step, paxos: Paxos) -> None:
         for effect in step.effects:
@@ -90,16 +91,17 @@ class Honesty(Rule):
                 self._promise(step.node, effect.message, effect.after, paxos.promised)
             elif isinstance(effect, Send) and isinstance(effect.message, Accepted):
                 self._accepted(step.node, effect.message, effect.after)
+            elif isinstance(effect, Send) and isinstance(effect.message, Heard):
+                if not paxos.rebirths:  # or the books do not know what an earlier life promised
+                    self._on_disk(step.node, effect.message.ballot, effect.after)
             elif isinstance(effect, Send) and isinstance(effect.message, Chosen):
                 self._chosen(step.node, effect.message, paxos.applied)
 
     def _promise(self, node: NodeId, message: Promise, after: int, promised: Ballot) -> None:
         if message.ballot < promised:
             raise Violation(f"{node} promises {message.ballot}, though it promised {promised}")
+        self._on_disk(node, message.ballot, after)
         disk = self.books.disks[node]
-        written = [ballot_of(each.record) for each in disk.waiting if each.number <= after]
-        if message.ballot > max(disk.promised, *written, BOTTOM):
-            raise Violation(f"{node} promises {message.ballot} before that is on disk")
         if message.life != disk.life:
             return
         told = {vote.slot: vote.ballot for vote in message.votes}
@@ -108,6 +110,12 @@ class Honesty(Rule):
             said = told.get(slot, BOTTOM) >= ballot or within(message.lost, slot)
             if slot >= asked and not said:
                 raise Violation(f"{node} keeps silent of what it accepted for slot {slot}")
+
+    def _on_disk(self, node: NodeId, ballot: Ballot, after: int) -> None:
+        disk = self.books.disks[node]
+        written = [ballot_of(each.record) for each in disk.waiting if each.number <= after]
+        if ballot > max(disk.promised, *written, BOTTOM):
+            raise Violation(f"{node} promises or follows {ballot} before that is on disk")
 
     def _accepted(self, node: NodeId, message: Accepted, after: int) -> None:
         disk = self.books.disks[node]

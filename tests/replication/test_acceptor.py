@@ -31,6 +31,7 @@ from tests.replication.replicas import (
     command,
     hear,
     records,
+    restored,
     sends,
     sync,
     vouch,
@@ -164,12 +165,42 @@ def test_who_is_too_far_behind_accepts_nothing_beyond_its_reach() -> None:
 
 def test_who_has_heard_of_a_leader_promises_nobody_else_until_the_suspicion_time_is_over() -> None:
     group = awake()
-    effects = hear(group, A, Beat(ballot(1), 0, 7.5))
-    assert Send(A, Heard(ballot(1), 7.5, 1, 0), after=0) in effects
+    hear(group, A, Beat(ballot(1), 0, 7.5))
     group.now += group.options.suspicion - 0.01
     assert hear(group, C, Prepare(ballot(2, C), 1)) == []
     group.now += 0.01
     assert records(hear(group, C, Prepare(ballot(2, C), 1))) == [Promised(ballot(2, C), vouch(0))]
+
+
+def test_a_leader_is_answered_when_it_is_on_disk_whom_that_was() -> None:
+    """Once for each leader: the next answer waits for nothing new."""
+    group = awake()
+    effects = hear(group, A, Beat(ballot(1), 0, 7.5))
+    assert records(effects) == [Promised(ballot(1), vouch(0))]
+    assert Send(A, Heard(ballot(1), 7.5, 1, 0), after=2) in effects
+    effects = hear(group, A, Beat(ballot(1), 0, 8.5))
+    assert records(effects) == []
+    assert Send(A, Heard(ballot(1), 8.5, 1, 0), after=2) in effects
+
+
+def test_an_answer_to_a_leader_waits_for_no_vote_but_the_first() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"one"), command(b"two")), 0))
+    hear(group, A, Accept(ballot(1), 3, (command(b"three"),), 0))
+    effects = hear(group, A, Beat(ballot(1), 0, 7.5))
+    assert Send(A, Heard(ballot(1), 7.5, 1, 0), after=2) in effects
+
+
+def test_who_restarts_listens_to_no_earlier_leader_than_the_one_it_has_answered() -> None:
+    """REP-5: or else it could free itself of a lease that the later one counts on."""
+    before = awake()
+    answered = records(hear(before, C, Beat(ballot(2, C), 0, 7.5)))
+    group = restored(*answered)
+    group.start()
+    group.drain()
+    assert sends(hear(group, A, Beat(ballot(1), 0, 9.5))) == [(A, Reject(ballot(2, C)))]
+    assert hear(group, A, Release(ballot(1), A)) == []
+    assert hear(group, A, Prepare(ballot(3), 1)) == []
 
 
 def test_the_leader_itself_may_stand_again_at_any_time() -> None:

@@ -348,6 +348,25 @@ def test_a_leader_that_no_majority_hears_gives_up() -> None:
     assert group.reign is None
 
 
+def test_who_was_elected_and_hears_no_answer_gives_up_before_it_has_finished_the_old() -> None:
+    """All would hear it for ever, and wait for what it cannot decide: it hears nobody."""
+    group = awake(A)
+    group.stand()
+    group.now += 10 * group.options.suspicion  # it had much to catch up with
+    begun = Promise(ballot(1), 1, 1, 0, (Vote(1, ballot(0, C), command(b"old")),), ())
+    hear(group, A, Promise(ballot(1), 1, 1, 0, (), ()))
+    hear(group, B, begun)
+    assert group.reign is not None
+    assert group.reign.elected
+    assert not group.reign.acting
+    group.now += group.options.suspicion
+    group.beat()
+    assert group.reign is not None
+    group.now += 0.1
+    group.beat()
+    assert group.reign is None
+
+
 # -- the lease --
 
 

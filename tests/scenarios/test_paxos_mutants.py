@@ -21,7 +21,7 @@ from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.paxos import play
 from oncecast.scenarios.paxos_ledger import Ledger
 from tests.mutants import Mutant, Plant, must_be_noticed, replaced
-from tests.replication import test_leader
+from tests.replication import test_leader, test_two_groups
 
 pytestmark = pytest.mark.mutants
 
@@ -37,6 +37,13 @@ def storm(seed: int) -> None:
 
 def hears_of_another_value(seed: int) -> None:
     test_leader.test_what_was_decided_by_another_is_not_called_our_own()
+
+
+def hears_of_another_group(seed: int) -> None:
+    try:
+        test_two_groups.test_a_founder_without_its_disk_stops_and_the_group_keeps_what_it_had()
+    except pytest.fail.Exception as failed:  # nothing was raised
+        raise AssertionError(str(failed)) from failed
 
 
 def mutant_by(rule: str, plant: Plant) -> None:
@@ -234,6 +241,14 @@ MUTANTS.append(
         1,  # no storm brings it about: docs/protocols/multipaxos.md says why
     )
 )
+MUTANTS.append(
+    Mutant(
+        "what another group asks for is not answered",
+        lambda patch: patch.setattr(Paxos, "group", 0),
+        hears_of_another_group,
+        1,
+    )
+)
 mutant(
     "who does not lead owns no proposal",
     Leader,
@@ -408,10 +423,17 @@ mutant(
     "an old release frees nobody from a newer leader",
     Acceptor,
     "on_release",
-    "or message.ballot < self.ballot",
+    "or message.ballot < self.promised",
     "",
 )
 
+mutant(
+    "whom one follows is on disk before it is answered",
+    Acceptor,
+    "on_beat",
+    "self.store_promise(message.ballot)",
+    "pass",
+)
 mutant(
     "who does not lead releases nobody",
     Leader,

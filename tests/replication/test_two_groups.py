@@ -1,0 +1,101 @@
+"""REP-1: a first node that has lost its disk and was not told to join founds another group.
+
+What one group has decided must never reach the other, though they know each other's addresses.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.kernel.stack import Stack
+from oncecast.replication.events import Diverged
+from oncecast.replication.messages import Accept, Beat, Canvass, Prepare, Want, WantPiece
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Config, Member
+from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.paxos import FAST
+from oncecast.scenarios.paxos_checks import replica
+from oncecast.scenarios.paxos_ledger import Ledger, Put
+from tests.replication.replicas import A, B, C, awake, ballot, command, hear, sends
+
+OURS = Config(1, (Member(A, 1), Member(B, 1), Member(C, 1)), 3, group=7)
+FIRST, *LATER = [NodeId("n0"), NodeId("n1"), NodeId("n2")]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Canvass(1, 8),
+        Prepare(ballot(1), 1, 8),
+        Accept(ballot(1), 1, (command(b"x"),), 0, 8),
+        Want(1, 9, 8),
+        WantPiece(1, 0, 8),
+    ],
+)
+def test_what_another_group_asks_for_is_not_answered(
+    message: Canvass | Prepare | Accept | Want | WantPiece,
+) -> None:
+    assert hear(awake(B, OURS), A, message) == []
+
+
+def test_who_is_led_by_another_group_too_stops() -> None:
+    with pytest.raises(
+        Diverged, match=r"a leads another group, which counts this node .* --join a"
+    ):
+        hear(awake(B, OURS), A, Beat(ballot(1), 0, 1.0, 8))
+
+
+def test_every_membership_and_every_question_names_the_group() -> None:
+    assert OURS.removed(A).added(Member(A, 2)).group == 7
+    group = awake(B, OURS)
+    group.heard = -9.0
+    group.on_silence()
+    assert sends(group.drain()) == [(A, Canvass(1, 7)), (C, Canvass(1, 7))]
+
+
+def test_who_would_join_learns_from_one_group_only() -> None:
+    group = Paxos(B, Random(0), contacts=(A, C))
+    group.start()
+    group.drain()
+    hear(group, A, Beat(ballot(1), 4, 1.0, 7))
+    group.on_behind()
+    assert (A, Want(1, 4, 7)) in sends(group.drain())
+    assert hear(group, C, Accept(ballot(2, C), 1, (command(b"x"),), 0, 8)) == []
+
+
+def test_a_founder_without_its_disk_stops_and_the_group_keeps_what_it_had() -> None:
+    sim = Simulation(3)
+
+    def build(me: NodeId, rng: Random) -> Stack:
+        paxos = Paxos(me, rng, options=FAST, contacts=() if me == FIRST else (FIRST,))
+        paxos.learner = ledger = Ledger(me, rng, paxos)
+        return Stack([paxos, ledger])
+
+    def put(producer: int, count: int) -> None:
+        for sequence in range(count):
+            sim.ask(FIRST, Put(producer, sequence, b""))
+
+    for node in (FIRST, *LATER):
+        sim.add(node, build, durable=True)
+    sim.run(until=3.0)
+    put(producer=0, count=3)
+    sim.run(until=3.5)
+    disk = sim.nodes[FIRST].disk
+    assert disk is not None
+    sim.crash(FIRST)
+    disk.wipe()
+    sim.restart(FIRST)
+    sim.run(until=sim.now + 0.05)
+    put(producer=1, count=30)  # more than the others have
+    with pytest.raises(Diverged, match=f"replica {FIRST}: n. leads another group"):
+        sim.run(until=8.0)
+    sim.crash(FIRST)
+    sim.run(until=12.0)
+    for node in LATER:
+        group = replica(sim, node)
+        assert group is not None
+        assert isinstance(group.learner, Ledger)
+        assert group.learner.next == {0: 3}

@@ -150,7 +150,7 @@ class Paxos(Seats):
         if mine is None:
             return
         against = [each for each in config.nodes() if sums.get(each, mine) != mine]
-        if len(config.members) - len(against) < config.majority:
+        if against and len(config.members) - len(against) < config.majority:
             raise Diverged(
                 f"replica {self.me}: its state at slot {total.slot} differs from what "
                 f"{len(against)} of {len(config.members)} replicas have; move its data "

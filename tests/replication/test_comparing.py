@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from oncecast.kernel.protocol import NodeId
@@ -50,6 +52,13 @@ def test_who_has_no_seat_has_no_say() -> None:
     group = comparing()
     for stranger in ("x", "y", "z"):
         hear(group, NodeId(stranger), Sum(5, 0, b"other"))
+
+
+def test_who_does_not_know_of_any_member_has_nobody_to_differ_from() -> None:
+    group = Paxos(A, Random(0), contacts=(B,))
+    group.start()
+    group.request(Digest(5, b"mine"))
+    hear(group, B, Sum(5, 0, b"other"))
 
 
 def test_a_replica_whose_state_is_not_what_its_log_led_to_is_found_out() -> None:

@@ -6,19 +6,28 @@ from importlib import metadata
 from random import Random
 from typing import NamedTuple
 
-from oncecast.kernel.protocol import NodeId
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.kernel.stack import Stack
 from oncecast.pubsub.limits import Limits
 from oncecast.pubsub.machine import LIMITS
 from oncecast.pubsub.service import Service
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
+from oncecast.ring.mover import Mover
 from oncecast.session.gateway import Gateway
 from oncecast.session.governing import Governor
 from oncecast.session.scanning import Scanner
 
 # From the installation: the root package imports clients, which are above a node.
 VERSION = metadata.version("oncecast")
+
+
+class Chair(NamedTuple):
+    """Where a replica of a ring sits."""
+
+    group: str
+    home: NodeId  # the ring stack of its process
+    first: bool = False  # of a new ring
 
 
 class Parts(NamedTuple):
@@ -28,6 +37,7 @@ class Parts(NamedTuple):
     service: Service
     gateway: Gateway
     governor: Governor
+    mover: Mover | None = None  # of a group that is part of a ring
 
 
 def assemble(
@@ -40,6 +50,7 @@ def assemble(
     window_bytes: int = 8 << 20,
     options: GroupOptions = GroupOptions(),  # noqa: B008  # frozen
     contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; nobody: it founds one
+    chair: Chair | None = None,
 ) -> Parts:
     group = Paxos(me, rng, options=options, contacts=contacts)
     service = Service(
@@ -48,5 +59,10 @@ def assemble(
     group.learner = service
     gateway = Gateway(me, rng, service=service, version=VERSION, window_bytes=window_bytes)
     governor = Governor(me, rng, group=group)
-    stack = Stack([group, service, gateway, Scanner(me, rng, service=service), governor])
-    return Parts(stack, service, gateway, governor)
+    layers: list[Protocol] = [group, service, gateway, Scanner(me, rng, service=service), governor]
+    mover = None
+    if chair is not None:
+        home, name = chair.home, chair.group
+        mover = Mover(me, rng, service=service, home=home, group=name, first=chair.first)
+        layers.append(mover)
+    return Parts(Stack(layers), service, gateway, governor, mover)

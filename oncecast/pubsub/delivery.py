@@ -13,6 +13,7 @@ from oncecast.pubsub.errors import (
     Fenced,
     InvalidTopic,
     NoSuchTopic,
+    NotHere,
     NotSubscribed,
     OutOfRange,
     Repositioned,
@@ -21,14 +22,14 @@ from oncecast.pubsub.machine import Machine
 from oncecast.pubsub.subscription import Subscription
 from oncecast.pubsub.topic import stale
 
-Ended = InvalidTopic | NoSuchTopic | NotSubscribed | Fenced | Repositioned | OutOfRange
+Ended = InvalidTopic | NoSuchTopic | NotHere | NotSubscribed | Fenced | Repositioned | OutOfRange
 
 
 def standing(machine: Machine, topic: str, subscription: str, epoch: int) -> Subscription | Ended:
     """The subscription, if `epoch` is the one that may read it; otherwise why not."""
     known = machine.registry.topics.get(topic)
     if known is None:
-        return machine.registry.missing(topic)
+        return machine.registry.elsewhere(topic) or machine.registry.missing(topic)
     found = known.subscriptions.get(subscription)
     if found is None:
         return NotSubscribed(topic, subscription)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from oncecast.kernel.protocol import Value
 from oncecast.pubsub.places import Places
@@ -31,6 +32,18 @@ class Extent(Value):
     count: int
     offset: int
     sequence: int = -1
+
+
+class Entry(NamedTuple):
+    """A row of an index, as another index can take it over."""
+
+    offset: int
+    messages: int
+    size: int
+    time: int
+    skip: int
+    sequence: int
+    place: int
 
 
 class Index:
@@ -156,6 +169,24 @@ class Index:
 
     def clear(self) -> None:
         self.drop_below(self.next)
+
+    def begin_at(self, offset: int) -> None:
+        """Nothing before `offset` was ever here, or it is gone."""
+        self.clear()
+        self.first = self.next = offset
+
+    def entries(self, offset: int) -> Iterator[Entry]:
+        """The batches, whole, from the one on that `offset` is in."""
+        if self.batches and offset < self.next:
+            for at in range(self._entry(max(offset, self.first)), len(self._places)):
+                yield self._whole(at)
+
+    def _whole(self, at: int) -> Entry:
+        first, end = self._offsets[at], self._ends[at]
+        after = self._offsets[at + 1] if at + 1 < len(self._offsets) else self.next
+        before = self._ends[at - 1] if at > self._head else self._base
+        note = self._notes.get(first, PLAIN)
+        return Entry(first, after - first, end - before, self._times[at], *note, self._places[at])
 
     @property
     def _total(self) -> int:

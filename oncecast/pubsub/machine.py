@@ -9,15 +9,18 @@ places, and no batch is kept, copied or decoded here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import google_crc32c
 
 from oncecast.pubsub import commands as do
-from oncecast.pubsub import state
+from oncecast.pubsub import moves, state
 from oncecast.pubsub.administering import Administering
+from oncecast.pubsub.errors import NotHere
 from oncecast.pubsub.index import Extent
 from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.moves import AnyCommand
+from oncecast.pubsub.moving import Moving
 from oncecast.pubsub.producing import Producing
 from oncecast.pubsub.publishing import Publishing
 from oncecast.pubsub.registry import Registry
@@ -25,6 +28,7 @@ from oncecast.pubsub.results import Result
 from oncecast.pubsub.subscribing import Subscribing
 
 LIMITS = Limits()
+OF_TOPIC = tuple(kind for kind in get_args(do.Command) if "topic" in kind.__struct_fields__)
 
 
 class Machine:
@@ -38,11 +42,21 @@ class Machine:
         machine._manage(state.restored(chunks))
         return machine
 
-    def apply(self, place: int, command: do.Command) -> Result:
+    def apply(self, place: int, command: AnyCommand) -> Result:
         """Whatever the command says, the answer is a result. `place` must be a new, higher one."""
         assert place > self.registry.place, f"place {place} comes after {self.registry.place}"
         self.registry.place = place
+        if self.registry.estate is not None:
+            elsewhere = self._elsewhere(command)
+            if elsewhere is not None:
+                return elsewhere
         return self._handlers[type(command)](place, command)
+
+    def _elsewhere(self, command: AnyCommand) -> NotHere | None:
+        """A group of a ring does nothing to a topic that is not its own."""
+        if isinstance(command, OF_TOPIC):
+            return self.registry.elsewhere(command.topic)
+        return None
 
     def state(self) -> Iterator[bytes]:
         """All that there is, in chunks. Take them all before the next command."""
@@ -100,6 +114,7 @@ class Machine:
         self.registry = registry
         administering, producing = Administering(registry), Producing(registry)
         subscribing, publishing = Subscribing(registry), Publishing(registry)
+        moving = Moving(registry)
         self._handlers: dict[type, Callable[[int, Any], Result]] = {
             do.CreateTopic: administering.create,
             do.SetPolicy: administering.set_policy,
@@ -121,4 +136,13 @@ class Machine:
             do.PublishStaged: publishing.publish,
             do.DropStaged: publishing.drop,
             do.CloseSource: publishing.close,
+            moves.Found: moving.found,
+            moves.Claim: moving.claim,
+            moves.Import: moving.import_,
+            moves.Adopt: moving.adopt,
+            moves.Abandon: moving.abandon,
+            moves.Finish: moving.finish,
+            moves.Freeze: moving.freeze,
+            moves.Thaw: moving.thaw,
+            moves.Release: moving.release,
         }

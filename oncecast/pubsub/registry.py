@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from oncecast.pubsub.errors import InvalidTopic, NoSuchTopic, TooMany
+from oncecast.pubsub.errors import InvalidTopic, NoSuchTopic, NotHere, TooMany
+from oncecast.pubsub.estate import Estate
 from oncecast.pubsub.limits import Limits, is_name
 from oncecast.pubsub.places import Places
 from oncecast.pubsub.retention import DEFAULT, Policy
@@ -27,6 +28,7 @@ class Registry:
         self.topics: dict[str, Topic] = {}
         self.aging: dict[str, Topic] = {}  # those that keep for an age
         self.staging = Staging(self.places)
+        self.estate: Estate | None = None  # of a group that is alone: it owns all
 
     def pass_time(self, at: int) -> int:
         """The clock never runs backwards, whoever proposes."""
@@ -37,6 +39,12 @@ class Registry:
     def new_epoch(self) -> int:
         self.epochs += 1
         return self.epochs
+
+    def elsewhere(self, name: str) -> NotHere | None:
+        """Whether other groups own this name, or it is on its way to them."""
+        if self.estate is None or name in self.topics or self.estate.owns(name):
+            return None
+        return NotHere(name)
 
     def refusal_to_make(self, name: str, more: int = 1) -> InvalidTopic | TooMany | None:
         """Why a topic cannot be made of this name, as one of `more` new ones."""

@@ -141,6 +141,12 @@ class Carried(Value):
     moved: bool
 
 
+class MoveStep(Value):
+    """Whether it is `so` now, by this command or an earlier one like it."""
+
+    so: bool
+
+
 Done = (
     TopicCreated
     | PolicySet
@@ -163,5 +169,6 @@ Done = (
     | StagedDropped
     | SourceClosed
     | Carried
+    | MoveStep
 )
 Result = Done | errors.Refusal

@@ -21,6 +21,7 @@ from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors
 from oncecast.pubsub.limits import Limits
 from oncecast.pubsub.machine import LIMITS, Machine
+from oncecast.pubsub.moves import AnyCommand, Freeze, Import
 from oncecast.pubsub.results import Done, Published, Result
 from oncecast.pubsub.upkeep import Upkeep
 from oncecast.replication.events import (
@@ -48,7 +49,7 @@ class Execute(Value):
     """Request: do this; the result comes back as Executed, if this node lives to see it."""
 
     token: int
-    command: do.Command
+    command: AnyCommand
 
 
 class Executed(Value):
@@ -81,7 +82,7 @@ class Source(NamedTuple):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(do.Command).decode
+_decode = msgspec.msgpack.Decoder(AnyCommand).decode
 STAMPED = {kind for kind in get_args(do.Command) if "at" in kind.__struct_fields__}
 
 
@@ -114,7 +115,7 @@ class Service(Protocol):
         self._upkeep = Upkeep(snapshot_bytes)
         self._recent = Recent(recent_bytes)
         self._tokens = 0
-        self._proposed: dict[int, tuple[int, do.Command]] = {}  # until decided, with its asker's
+        self._proposed: dict[int, tuple[int, AnyCommand]] = {}  # until decided, with its asker's
         self._acks: dict[tuple[str, str, int], do.Ack] = {}
         self._carrying = 0
         self._grown = 0  # bytes since the last look
@@ -144,7 +145,7 @@ class Service(Protocol):
         else:
             self._gather(request)
 
-    def _propose(self, command: do.Command, asker: int = NOBODY) -> None:
+    def _propose(self, command: AnyCommand, asker: int = NOBODY) -> None:
         if not self.leading:
             return
         if type(command) in STAMPED:
@@ -195,10 +196,13 @@ class Service(Protocol):
         if self._grown >= UPKEEP_EVERY_BYTES:
             self._look_after_log()
 
-    def _tell_changes(self, command: do.Command, result: Result) -> None:
+    def _tell_changes(self, command: AnyCommand, result: Result) -> None:
         if isinstance(command, do.PublishStaged):
             for each in result.ranges if isinstance(result, Published) else ():
                 self.emit(Changed(each.topic))
+        elif isinstance(command, Freeze) and self.machine.registry.estate is not None:
+            for name in self.machine.registry.estate.outgoing:
+                self.emit(Changed(name))
         elif isinstance(command, do.Attach | do.Detach | do.Seek | do.Unsubscribe | do.DeleteTopic):
             self.emit(Changed(command.topic))
 
@@ -228,6 +232,10 @@ class Service(Protocol):
             self.later(self._upkeep_every, Upkept())
 
     # -- reading --
+
+    def batch_at(self, place: int) -> do.Put | do.Stage:
+        """The command that brought what lies there. Raises Missing, or Corrupt."""
+        return carried(_decode(self.group.entry(place)))
 
     def source(self, place: int) -> Source:
         """The batch at a place that the machine still needs."""
@@ -273,7 +281,7 @@ class Service(Protocol):
             if left <= 0:
                 break
             try:
-                command = carried(_decode(self.group.entry(extent.place)))
+                command = self.batch_at(extent.place)
             except Missing:
                 break  # it is being fetched
             except Corrupt:
@@ -308,15 +316,15 @@ class Recent:
             self._bytes -= len(oldest.batch) + 256
 
 
-def carried(command: do.Command) -> do.Put | do.Stage:
+def carried(command: AnyCommand) -> do.Put | do.Stage:
     """The command that brought a batch, wherever it was carried since."""
-    if isinstance(command, do.Carry):
+    while isinstance(command, do.Carry | Import):
         command = command.command
     assert isinstance(command, do.Put | do.Stage), f"no batch in a {type(command).__name__}"
     return command
 
 
-def source_of(command: do.Command) -> Source:
+def source_of(command: AnyCommand) -> Source:
     command = carried(command)
     if isinstance(command, do.Put):
         return Source(command.producer, command.sequence, command.batch)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import assert_never
+from typing import Literal, assert_never
 
 import msgspec
 
+from oncecast.dht.ring import Key
 from oncecast.kernel.protocol import Value
+from oncecast.pubsub.estate import Claim, Estate, Frozen
 from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.places import Places
 from oncecast.pubsub.producer import Producer
 from oncecast.pubsub.registry import Registry
 from oncecast.pubsub.results import PublishedRange
@@ -48,6 +51,14 @@ class TopicRow(Value):
     declared: bool
     index: tuple[int, int, int, bool]
     notes: tuple[tuple[int, int, int], ...]
+    move: Literal["", "in", "out"] = ""  # it is on its way, and not served
+
+
+class EstateRow(Value):
+    group: str
+    low: Key | None
+    claim: Claim | None
+    frozen: Frozen | None
 
 
 class IndexRow(Value):
@@ -92,7 +103,15 @@ class PartRow(Value):
 
 
 Row = (
-    HeadRow | PlacesRow | TopicRow | IndexRow | ProducerRow | SubscriptionRow | SourceRow | PartRow
+    HeadRow
+    | EstateRow
+    | PlacesRow
+    | TopicRow
+    | IndexRow
+    | ProducerRow
+    | SubscriptionRow
+    | SourceRow
+    | PartRow
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -119,11 +138,29 @@ def restored(chunks: Iterable[bytes]) -> Registry:
     registry = Registry(head.limits)
     registry.place, registry.clock = head.place, head.clock
     registry.lives, registry.epochs = head.lives, head.epochs
-    _read(registry, rows)
+    _read(registry, rows, registry.places)
     for topic in registry.topics.values():
         topic.rebuild()
         registry.follow_age(topic)
+    for topic in registry.estate.outgoing.values() if registry.estate is not None else ():
+        topic.rebuild()
     return registry
+
+
+def rows_of(topics: Iterable[Topic]) -> bytes:
+    """What another group must know of these topics beside their messages."""
+    rows: list[Row] = []
+    for topic in topics:
+        facts = (topic.id, topic.name, topic.policy, topic.declared)
+        rows += (TopicRow(*facts, topic.index.summary(), ()), *_people_rows(topic))
+    return _encoder.encode(rows)
+
+
+def topics_in(rows: bytes, places: Places) -> list[Topic]:
+    """The topics of `rows_of`; their messages have to be found."""
+    registry = Registry(Limits())
+    _read(registry, _decoder.decode(rows), places)
+    return list(registry.topics.values())
 
 
 def _rows(registry: Registry) -> Iterator[Row]:
@@ -140,16 +177,26 @@ def _rows(registry: Registry) -> Iterator[Row]:
         yield PlacesRow(_packed(places[at : at + COLUMN_ROWS]))
     for topic in registry.topics.values():
         yield from _topic_rows(topic)
+    estate = registry.estate
+    if estate is not None:
+        yield EstateRow(estate.group, estate.low, estate.claim, estate.frozen)
+        for topic in estate.incoming.values():
+            yield from _topic_rows(topic, "in")
+        for topic in estate.outgoing.values():
+            yield from _topic_rows(topic, "out")
     yield from _staging_rows(registry.staging)
 
 
-def _topic_rows(topic: Topic) -> Iterator[Row]:
+def _topic_rows(topic: Topic, move: Literal["", "in", "out"] = "") -> Iterator[Row]:
     index = topic.index
-    yield TopicRow(
-        topic.id, topic.name, topic.policy, topic.declared, index.summary(), index.notes()
-    )
+    facts = (topic.id, topic.name, topic.policy, topic.declared)
+    yield TopicRow(*facts, index.summary(), index.notes(), move)
     for columns in index.rows(COLUMN_ROWS):
         yield IndexRow(tuple(_packed(column) for column in columns))
+    yield from _people_rows(topic)
+
+
+def _people_rows(topic: Topic) -> Iterator[Row]:
     for name, producer in topic.producers.items():
         yield ProducerRow(
             name,
@@ -183,9 +230,9 @@ def _staging_rows(staging: Staging) -> Iterator[Row]:
                 )
 
 
-def _read(registry: Registry, rows: Iterable[Row]) -> None:
+def _read(registry: Registry, rows: Iterable[Row], places: Places) -> None:
     """Rows say more of the topic or the source that was named last."""
-    topic = Topic(0, "", DEFAULT, False, registry.places)
+    topic = Topic(0, "", DEFAULT, False, places)
     source = Source()
     for row in rows:
         match row:
@@ -194,9 +241,12 @@ def _read(registry: Registry, rows: Iterable[Row]) -> None:
             case PlacesRow():
                 registry.places.extend(_unpacked(row.places))
             case TopicRow():
-                topic = Topic(row.id, row.name, row.policy, row.declared, registry.places)
+                topic = Topic(row.id, row.name, row.policy, row.declared, places)
                 topic.index.restore(row.index, row.notes)
-                registry.topics[row.name] = topic
+                _house(registry, row.move)[row.name] = topic
+            case EstateRow():
+                estate = registry.estate = Estate(row.group, row.low)
+                estate.claim, estate.frozen = row.claim, row.frozen
             case IndexRow():
                 topic.index.restore_rows(tuple(_unpacked(each) for each in row.columns))
             case ProducerRow():
@@ -211,6 +261,14 @@ def _read(registry: Registry, rows: Iterable[Row]) -> None:
                 registry.staging.add_to(source, row.number, row.name, part)
             case _:
                 assert_never(row)
+
+
+def _house(registry: Registry, move: str) -> dict[str, Topic]:
+    if not move:
+        return registry.topics
+    if registry.estate is None:
+        raise ValueError("a topic on its way, and no group that it could leave or come to")
+    return registry.estate.incoming if move == "in" else registry.estate.outgoing
 
 
 def _producer(row: ProducerRow) -> Producer:

@@ -220,7 +220,10 @@ class Gateway(Protocol):
             self._pump_soon()
 
     def _answer(self, event: Executed) -> None:
-        client, id, size = self._calls.pop(event.token)
+        waiting = self._calls.pop(event.token, None)
+        if waiting is None:
+            return  # another layer asked
+        client, id, size = waiting
         guest = self._guests.get(client)
         # It may be gone, or back in a new life with a call of the same id and another token.
         if guest is not None and guest.calls.get(id) == event.token:
@@ -365,6 +368,10 @@ class Gateway(Protocol):
 
     def _look(self, client: NodeId, look: Look) -> None:
         topics = self._service.machine.registry.topics
+        elsewhere = self._service.machine.registry.elsewhere(look.topic) if look.topic else None
+        if elsewhere is not None:
+            self.send(client, Answer(look.id, elsewhere))
+            return
         if look.topic:
             names = [look.topic] if look.topic in topics else []
         else:

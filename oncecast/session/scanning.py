@@ -40,7 +40,8 @@ class Scanner(Protocol):
         registry = service.machine.registry
         topic = registry.topics.get(scan.topic)
         if topic is None:
-            self.send(sender, Answer(scan.id, registry.missing(scan.topic)), after=0)
+            why = registry.elsewhere(scan.topic) or registry.missing(scan.topic)
+            self.send(sender, Answer(scan.id, why), after=0)
             return
         try:
             self.send(sender, self._scanned(topic, scan), after=0)

@@ -8,6 +8,7 @@ from oncecast.pubsub import commands as do
 from oncecast.pubsub import results as done
 from oncecast.pubsub.limits import Limits
 from oncecast.pubsub.machine import Machine
+from oncecast.pubsub.moves import AnyCommand
 from oncecast.pubsub.retention import DEFAULT, Policy
 
 ALL = 1 << 30
@@ -21,7 +22,7 @@ class Steps:
         self.place = 0
         self.now = 1000
 
-    def apply(self, command: do.Command) -> done.Result:
+    def apply(self, command: AnyCommand) -> done.Result:
         self.place += 1
         return self.machine.apply(self.place, command)
 

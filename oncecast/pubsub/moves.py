@@ -1,0 +1,84 @@
+"""Commands by which arcs of the ring change hands; `estate` tells in which order."""
+
+from __future__ import annotations
+
+from oncecast.dht.ring import Key
+from oncecast.kernel.protocol import Value
+from oncecast.pubsub.commands import Command, Put, Stage
+from oncecast.pubsub.estate import Party
+
+
+class Found(Value):
+    """This group is `group`: the first of a ring, which owns all, or one that has to claim."""
+
+    group: str
+    first: bool
+
+
+class Claim(Value):
+    """Take from `giver` what it may give to this group."""
+
+    move: str
+    giver: Party
+
+
+class Import(Value):
+    """A batch of the giver's: an entry of its index, and the command that has the messages."""
+
+    move: str
+    topic: str
+    life: int  # of the topic
+    offset: int
+    count: int
+    size: int
+    time: int
+    skip: int
+    sequence: int
+    command: Put | Stage
+
+
+class Adopt(Value):
+    """What was claimed is here: `low` is its low end and `until` its high one; `rows` are topics,
+    producers and subscriptions as the giver had them at its Freeze, and its counters."""
+
+    move: str
+    low: Key
+    until: Key
+    clock: int
+    lives: int
+    epochs: int
+    rows: bytes
+
+
+class Abandon(Value):
+    move: str
+
+
+class Finish(Value):
+    """The giver has released what was adopted."""
+
+    move: str
+
+
+class Freeze(Value):
+    """Serve no more what lies up to `until`: `taker` will."""
+
+    move: str
+    until: Key
+    taker: Party
+
+
+class Thaw(Value):
+    """The taker has abandoned its claim."""
+
+    move: str
+
+
+class Release(Value):
+    """The taker has adopted what was frozen."""
+
+    move: str
+
+
+Move = Found | Claim | Import | Adopt | Abandon | Finish | Freeze | Thaw | Release
+AnyCommand = Command | Move

@@ -1,0 +1,58 @@
+"""What the ring stack of a process and its replicas tell each other, and their application.
+
+replica → ring     GroupFacts, WhoseKey          ring → replica    KeyOwner, GiveUp
+process → process  WhoOwns, Owner                ring ↑            Seat, Unseat
+"""
+
+from __future__ import annotations
+
+from oncecast.dht.ring import Key
+from oncecast.kernel.protocol import NodeId, Value
+
+
+class GroupFacts(Value):
+    """A group as one of its replicas knows it. Of two that differ, the one with more `applied`."""
+
+    group: str
+    low: Key | None  # of its arc; the other end is its position
+    leader: NodeId
+    nodes: tuple[NodeId, ...]
+    applied: int
+
+
+class WhoseKey(Value):
+    """Who owns this?"""
+
+    key: Key
+
+
+class KeyOwner(Value):
+    key: Key
+    owner: GroupFacts
+
+
+class GiveUp(Value):
+    """To a leader: this process leaves the ring, and what its group owns shall be others'."""
+
+
+class WhoOwns(Value):
+    number: int
+    key: Key
+
+
+class Owner(Value):
+    number: int
+    owner: GroupFacts
+
+
+class Seat(Value):
+    """Event: run a replica of `group` here. Without `nodes` it founds the group."""
+
+    group: str
+    nodes: tuple[NodeId, ...]
+
+
+class Unseat(Value):
+    """Event: the replica of `group` here has no seat and is not wanted."""
+
+    group: str

@@ -1,0 +1,143 @@
+"""The giver's side of a move: it answers from what it has decided, and remembers nothing else."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, assert_never
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.pubsub import moves as do
+from oncecast.pubsub import state
+from oncecast.pubsub.estate import Estate, Frozen
+from oncecast.pubsub.service import Service
+from oncecast.pubsub.topic import Topic
+from oncecast.replication.events import Missing
+from oncecast.ring.moves import (
+    PULL_BYTES,
+    TOPICS_MAX,
+    Dropped,
+    Follow,
+    Give,
+    Given,
+    Gone,
+    NotGiven,
+    Pull,
+    Pulled,
+    Survey,
+    Surveyed,
+    Taken,
+    TopicEnds,
+    Waiting,
+)
+from oncecast.storage.errors import Corrupt
+
+if TYPE_CHECKING:
+    from oncecast.ring.mover import Mover
+
+REMIND_EVERY = 2.0
+
+
+class Giver:
+    def __init__(self, mover: Mover, service: Service) -> None:
+        self._mover, self._service = mover, service
+        self._reminded = 0.0
+        self._turn = 0
+
+    def receive(
+        self, sender: NodeId, estate: Estate, message: Survey | Pull | Give | Taken | Dropped
+    ) -> None:
+        match message:
+            case Survey():
+                self._mover.send(sender, self._surveyed(estate, message))
+            case Pull():
+                self._pull(sender, estate, message)
+            case Give():
+                self._give(sender, estate, message)
+            case Taken(move):
+                self._release(sender, estate, move)
+            case Dropped(move):
+                self._mover.execute_once(do.Thaw(move))
+            case _:
+                assert_never(message)
+
+    def _surveyed(self, estate: Estate, survey: Survey) -> Surveyed:
+        topics = self._service.machine.registry.topics
+        names = sorted(
+            name for name in topics if name > survey.behind and estate.in_part(name, survey.until)
+        )
+        ends = tuple(ends_of(topics[name]) for name in names[:TOPICS_MAX])
+        return Surveyed(survey.move, survey.behind, ends, len(names) > TOPICS_MAX)
+
+    def _pull(self, sender: NodeId, estate: Estate, pull: Pull) -> None:
+        found = self._service.machine.registry.topics.get(pull.topic)
+        topic = estate.outgoing.get(pull.topic, found)
+        batches: list[do.Import] = []
+        if topic is not None and topic.id == pull.life:
+            room = PULL_BYTES
+            for entry in topic.index.entries(pull.offset):
+                if room <= 0:
+                    break
+                try:
+                    command = self._service.batch_at(entry.place)
+                except (Missing, Corrupt):
+                    break  # it is being fetched; or nobody has it, and the move waits for a person
+                facts = (entry.offset, entry.messages, entry.size, entry.time)
+                note = (entry.skip, entry.sequence)
+                batches.append(do.Import(pull.move, pull.topic, pull.life, *facts, *note, command))
+                room -= entry.size
+            if not batches and topic.index.next > pull.offset:
+                return  # they will ask again
+        self._mover.send(sender, Pulled(pull.move, pull.topic, pull.offset, tuple(batches)))
+
+    def _give(self, sender: NodeId, estate: Estate, give: Give) -> None:
+        frozen = estate.frozen
+        if frozen is not None and frozen.move == give.move:
+            self._mover.send(sender, self._given(estate, frozen))
+        elif frozen is not None or not estate.may_give(give.until):
+            self._mover.send(sender, NotGiven(give.move))
+        else:
+
+            def answer(so: bool) -> None:
+                now = self._mover.estate
+                if now is not None and now.frozen is not None and now.frozen.move == give.move:
+                    self._mover.send(sender, self._given(now, now.frozen))
+
+            self._mover.execute_once(do.Freeze(give.move, give.until, give.taker), answer)
+
+    def _given(self, estate: Estate, frozen: Frozen) -> Given:
+        registry = self._service.machine.registry
+        assert estate.low is not None
+        counters = (registry.clock, registry.lives, registry.epochs)
+        rows = state.rows_of(estate.outgoing.values())
+        return Given(frozen.move, estate.low, frozen.until, *counters, rows)
+
+    def _release(self, sender: NodeId, estate: Estate, move: str) -> None:
+        if estate.frozen is None or estate.frozen.move != move:
+            self._mover.send(sender, Gone(move))
+        else:
+            self._mover.execute_once(
+                do.Release(move), lambda _: self._mover.send(sender, Gone(move))
+            )
+
+    # -- a taker that is not heard of --
+
+    def remind(self, estate: Estate) -> None:
+        """Does the taker still want what is frozen for it? Its replicas are asked in turn."""
+        mover, frozen = self._mover, estate.frozen
+        if frozen is not None and mover.now >= self._reminded + REMIND_EVERY:
+            self._reminded = mover.now
+            nodes = frozen.taker.nodes
+            self._turn += 1
+            for node in islice(nodes, self._turn % len(nodes), None):
+                mover.send(node, Waiting(frozen.move))
+                break
+
+    def follow(self, follow: Follow) -> None:
+        estate = self._mover.estate
+        frozen = estate.frozen if estate is not None else None
+        if frozen is not None and frozen.move == follow.move and follow.leader:
+            self._mover.send(follow.leader, Waiting(follow.move))
+
+
+def ends_of(topic: Topic) -> TopicEnds:
+    return TopicEnds(topic.name, topic.id, topic.index.first, topic.index.next)

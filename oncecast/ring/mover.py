@@ -1,0 +1,324 @@
+"""How arcs of the ring change hands: the leader of the taker copies, then asks to be given (REP-6).
+
+A group that owns nothing looks for the owner of its position and claims what lies before it there.
+While the giver serves on, the taker copies batches, round after round, until little is left; then
+the giver freezes the part, the rest is copied, and the taker adopts it. What is done and decided is
+in the estates of both groups, so any leader of either goes on from there. A move that cannot be
+done is abandoned, and the giver thaws what it had frozen for it.
+
+Needs the service of its group, links, and the ring stack of its process. Gives GroupFacts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import assert_never
+
+from oncecast.dht.ring import Key
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.pubsub import moves as do
+from oncecast.pubsub import state
+from oncecast.pubsub.estate import Claim, Estate, Party
+from oncecast.pubsub.places import Places
+from oncecast.pubsub.results import MoveStep
+from oncecast.pubsub.service import Execute, Executed, Service
+from oncecast.replication.events import LeaderChanged
+from oncecast.ring.events import GroupFacts, KeyOwner, WhoseKey
+from oncecast.ring.giver import Giver
+from oncecast.ring.moves import (
+    Dropped,
+    Follow,
+    Give,
+    Given,
+    Gone,
+    MoveMessage,
+    NotGiven,
+    Pull,
+    Pulled,
+    Survey,
+    Surveyed,
+    Taken,
+    TopicEnds,
+    Waiting,
+)
+
+TOKENS = 1 << 48  # from here on, so that they are nobody else's
+ANSWER_WITHIN = 1.0
+LITTLE = 1 << 18  # bytes of a round after which the rest may be copied while nobody is served
+ROUNDS_MAX = 8
+
+
+class Pace(Value):
+    """Timer."""
+
+
+class Taking:
+    """What the leader of a taker remembers of its claim; any other could begin again."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.move, self.nodes = claim.move, claim.giver.nodes
+        self.contact = claim.giver.nodes[0]
+        self.rounds = self.copied = 0
+        self.behind: str | None = ""  # of the topics surveyed so far; None: these are all
+        self.topics: dict[str, TopicEnds] = {}  # that may have more than was copied
+        self.given: Given | None = None
+        self.question: Value | None = None
+        self.asked = 0.0
+        self.importing = 0  # not yet decided
+        self.deciding = False  # how it ends
+
+
+class Mover(Protocol):
+    name = "mover"
+    Message = MoveMessage | KeyOwner
+    Observed = Executed | LeaderChanged
+    Timer = Pace
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        service: Service,
+        home: NodeId,  # the ring stack of its process
+        group: str,
+        first: bool = False,  # of a new ring
+        every: float = 0.25,
+        report_every: float = 1.0,
+    ) -> None:
+        super().__init__(me, rng)
+        self._service, self._home, self._group, self._first = service, home, group, first
+        self._every, self._report_every = every, report_every
+        self._reported = -report_every
+        self._tokens = TOKENS
+        self._pending: dict[int, Callable[[bool], None]] = {}
+        self._once: dict[str, None] = {}  # kinds of commands that are under way
+        self._taking: Taking | None = None
+        self._giver = Giver(self, service)
+
+    def start(self) -> None:
+        self.later(self._every, Pace())
+
+    # -- what the group has decided --
+
+    @property
+    def estate(self) -> Estate | None:
+        return self._service.machine.registry.estate
+
+    @property
+    def speaks(self) -> bool:
+        """Whether what is known here is all that was ever decided, and it may say so."""
+        return self._service.leading and self._service.group.leads(self.now)
+
+    def execute(self, command: do.Move, then: Callable[[bool], None]) -> None:
+        self._tokens += 1
+        self._pending[self._tokens] = then
+        self.ask(Execute(self._tokens, command))
+
+    def execute_once(self, command: do.Move, then: Callable[[bool], object] = bool) -> None:
+        """Unless one of its kind is under way."""
+        kind = type(command).__name__
+        if kind in self._once:
+            return
+        self._once[kind] = None
+
+        def done(so: bool) -> None:
+            self._once.pop(kind, None)
+            then(so)
+
+        self.execute(command, done)
+
+    def observe(self, event: Executed | LeaderChanged) -> None:
+        if isinstance(event, LeaderChanged):
+            self._pending.clear()
+            self._once.clear()
+            self._taking = None
+            self._report()
+        elif event.token in self._pending:
+            result = event.result
+            self._pending.pop(event.token)(isinstance(result, MoveStep) and result.so)
+
+    # -- in time --
+
+    def timeout(self, timer: Pace) -> None:
+        self.later(self._every, timer)
+        if self.now >= self._reported + self._report_every:
+            self._report()
+        if not self.speaks:
+            return
+        estate = self.estate
+        if estate is None:
+            self.execute_once(do.Found(self._group, self._first), lambda _: self._report())
+        elif estate.claim is not None:
+            self._take(estate, estate.claim)
+        elif estate.low is None:
+            self.send(self._home, WhoseKey(estate.position))
+        if estate is not None:
+            self._giver.remind(estate)
+
+    def _report(self) -> None:
+        """To the ring stack of this process."""
+        self._reported = self.now
+        estate, group = self.estate, self._service.group
+        if estate is not None:
+            place = self._service.machine.registry.place
+            facts = (self._service.leader, group.nodes(), place)
+            self.send(self._home, GroupFacts(estate.group, estate.low, *facts), after=0)
+
+    # -- messages --
+
+    def receive(self, sender: NodeId, message: MoveMessage | KeyOwner) -> None:
+        if isinstance(message, Follow):
+            self._follow(message)
+            return
+        if not self.speaks:
+            if not isinstance(message, KeyOwner):
+                group = self._service.group
+                follow = Follow(message.move, self._service.leader, group.nodes())
+                self.send(sender, follow, after=0)
+            return
+        estate = self.estate
+        if estate is None:
+            return
+        match message:
+            case KeyOwner(key, owner):
+                self._claim(estate, key, owner)
+            case Survey() | Pull() | Give() | Taken() | Dropped():
+                self._giver.receive(sender, estate, message)
+            case Surveyed() | Pulled() | Given() | NotGiven() | Gone():
+                self._told(estate, message)
+            case Waiting(move):
+                if estate.claim is None or estate.claim.move != move:
+                    self.send(sender, Dropped(move))
+                elif estate.claim.adopted:
+                    self.send(sender, Taken(move))
+            case _:
+                assert_never(message)
+
+    def _claim(self, estate: Estate, key: Key, owner: GroupFacts) -> None:
+        if estate.claim is None and estate.low is None and key == estate.position and owner.nodes:
+            move = f"{self._group}-{self.rng.getrandbits(64):016x}"
+            nodes = dict.fromkeys((owner.leader, *owner.nodes))
+            giver = Party(owner.group, tuple(node for node in nodes if node))
+            self.execute_once(do.Claim(move, giver))
+
+    # -- taking --
+
+    def _take(self, estate: Estate, claim: Claim) -> None:
+        taking = self._taking
+        if taking is None or taking.move != claim.move:
+            taking = self._taking = Taking(claim)
+        if taking.question is None:
+            self._go_on(estate, claim, taking)
+        elif self.now >= taking.asked + ANSWER_WITHIN:
+            at = taking.nodes.index(taking.contact) if taking.contact in taking.nodes else -1
+            taking.contact = taking.nodes[(at + 1) % len(taking.nodes)]
+            self._ask_giver(taking, taking.question)
+
+    def _ask_giver(self, taking: Taking, question: Value) -> None:
+        taking.question, taking.asked = question, self.now
+        self.send(taking.contact, question)
+
+    def _follow(self, follow: Follow) -> None:
+        taking = self._taking
+        if taking is None or taking.move != follow.move:
+            self._giver.follow(follow)
+            return
+        known = dict.fromkeys((*follow.nodes, *taking.nodes))
+        taking.nodes = tuple(known)
+        if follow.leader and follow.leader != taking.contact and taking.question is not None:
+            taking.contact = follow.leader
+            self._ask_giver(taking, taking.question)
+
+    def _go_on(self, estate: Estate, claim: Claim, taking: Taking) -> None:
+        """Ask for what is needed next, if nothing is under way."""
+        if taking.importing or taking.deciding:
+            return
+        move = claim.move
+        if claim.adopted:
+            self._ask_giver(taking, Taken(move))
+            return
+        until = estate.position if estate.low is None else estate.low
+        if taking.given is None and taking.behind is not None:
+            self._ask_giver(taking, Survey(move, until, taking.behind))
+            return
+        pull = self._pull(estate, taking)
+        if pull is not None:
+            self._ask_giver(taking, pull)
+        elif taking.given is not None:
+            self._adopt(taking, taking.given)
+        elif taking.copied > LITTLE and taking.rounds < ROUNDS_MAX:
+            taking.rounds += 1
+            taking.copied, taking.behind = 0, ""
+            self._go_on(estate, claim, taking)
+        else:
+            nodes = self._service.group.nodes()
+            self._ask_giver(taking, Give(move, until, Party(self._group, nodes)))
+
+    def _pull(self, estate: Estate, taking: Taking) -> Pull | None:
+        """The next that is not here; topics of which all is here are not looked at again."""
+        while taking.topics:
+            name, ends = next(iter(taking.topics.items()))
+            copied = estate.incoming.get(name)
+            offset = ends.first
+            if copied is not None and copied.id == ends.life:
+                offset = max(offset, copied.index.next)
+            if offset < ends.next:
+                return Pull(taking.move, name, ends.life, offset)
+            del taking.topics[name]
+        return None
+
+    def _told(self, estate: Estate, told: Surveyed | Pulled | Given | NotGiven | Gone) -> None:
+        taking, claim = self._taking, estate.claim
+        if taking is None or claim is None or told.move != claim.move or not taking.question:
+            return
+        question = taking.question
+        match told, question:
+            case Surveyed(), Survey(behind=behind) if told.behind == behind:
+                taking.topics.update((each.topic, each) for each in told.topics)
+                taking.behind = told.topics[-1].topic if told.more else None
+            case Pulled(), Pull() if (told.topic, told.offset) == (question.topic, question.offset):
+                self._import(taking, told)
+            case Given(), Give():
+                taking.given = told
+                topics = state.topics_in(told.rows, Places())
+                ends = (TopicEnds(t.name, t.id, t.index.first, t.index.next) for t in topics)
+                taking.topics = {each.topic: each for each in ends}
+            case NotGiven(), Give():
+                taking.deciding = True
+                self.execute_once(do.Abandon(claim.move))
+            case Gone(), Taken():
+                taking.deciding = True
+                self.execute_once(do.Finish(claim.move), lambda _: self._report())
+            case _:
+                return
+        taking.question = None
+        self._go_on(estate, claim, taking)
+
+    def _import(self, taking: Taking, pulled: Pulled) -> None:
+        if not pulled.batches:
+            taking.topics.pop(pulled.topic, None)
+
+        def imported(so: bool) -> None:
+            taking.importing -= 1
+            estate = self.estate
+            claim = estate.claim if estate is not None else None
+            if estate is not None and claim is not None and self._taking is taking:
+                self._go_on(estate, claim, taking)
+
+        taking.importing += len(pulled.batches)
+        for batch in pulled.batches:
+            taking.copied += batch.size
+            self.execute(batch, imported)
+
+    def _adopt(self, taking: Taking, given: Given) -> None:
+        def adopted(so: bool) -> None:
+            taking.deciding = False
+            if not so:  # something is not here after all: see what
+                taking.given, taking.behind = None, ""
+            self._report()
+
+        taking.deciding = True
+        facts = (given.low, given.until, given.clock, given.lives, given.epochs, given.rows)
+        self.execute(do.Adopt(given.move, *facts), adopted)

@@ -1,0 +1,135 @@
+"""What the groups of a move say to each other. The taker asks, and asks again; the giver answers.
+
+    taker → giver    Survey, Pull, Give, Taken · Dropped
+    giver → taker    Surveyed, Pulled, Given, NotGiven, Gone · Waiting
+    a replica that does not lead → either    Follow
+
+Only who leads its group and is sure of it speaks for it. Nothing is remembered by the giver but
+what it has decided, so a question may come as often as it likes, from any leader of the taker.
+"""
+
+from __future__ import annotations
+
+from oncecast.dht.ring import Key
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.pubsub.estate import Party
+from oncecast.pubsub.moves import Import
+
+TOPICS_MAX = 1000  # in one answer
+PULL_BYTES = 1 << 20  # in one answer, unless one batch is larger
+
+
+class Survey(Value):
+    """Which topics behind this one would be mine, up to `until`?"""
+
+    move: str
+    until: Key
+    behind: str = ""
+
+
+class TopicEnds(Value, tag=False):
+    topic: str
+    life: int
+    first: int
+    next: int
+
+
+class Surveyed(Value):
+    """In the order of their names; `more` come behind the last of them."""
+
+    move: str
+    behind: str
+    topics: tuple[TopicEnds, ...]
+    more: bool
+
+
+class Pull(Value):
+    """What lies there from `offset` on?"""
+
+    move: str
+    topic: str
+    life: int
+    offset: int
+
+
+class Pulled(Value):
+    """Nothing: it ends there, or is another topic by now."""
+
+    move: str
+    topic: str
+    offset: int
+    batches: tuple[Import, ...]
+
+
+class Give(Value):
+    """Freeze what lies up to `until`, and tell me all about it."""
+
+    move: str
+    until: Key
+    taker: Party
+
+
+class Given(Value):
+    """It is frozen: so it was, beside its messages."""
+
+    move: str
+    low: Key
+    until: Key
+    clock: int
+    lives: int
+    epochs: int
+    rows: bytes
+
+
+class NotGiven(Value):
+    """It is not mine to give, or somebody else is being given something."""
+
+    move: str
+
+
+class Taken(Value):
+    """It is adopted: release it."""
+
+    move: str
+
+
+class Gone(Value):
+    """It is released."""
+
+    move: str
+
+
+class Waiting(Value):
+    """It is frozen for you; do you still want it?"""
+
+    move: str
+
+
+class Dropped(Value):
+    """I do not, and never will."""
+
+    move: str
+
+
+class Follow(Value):
+    """I do not lead: these are the replicas, and this one may."""
+
+    move: str
+    leader: NodeId
+    nodes: tuple[NodeId, ...]
+
+
+MoveMessage = (
+    Survey
+    | Surveyed
+    | Pull
+    | Pulled
+    | Give
+    | Given
+    | NotGiven
+    | Taken
+    | Gone
+    | Waiting
+    | Dropped
+    | Follow
+)

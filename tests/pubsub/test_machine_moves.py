@@ -1,0 +1,332 @@
+"""An arc of the ring changes hands: everything of its topics moves, and nothing has two owners.
+
+On the ring lie, in this order: group g-2, topic t, group g-a, topic u.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.dht.ring import key_of
+from oncecast.pubsub import commands as do
+from oncecast.pubsub import moves, state
+from oncecast.pubsub.errors import NotHere
+from oncecast.pubsub.estate import Estate, Party
+from oncecast.pubsub.machine import Machine
+from oncecast.pubsub.results import Already, Appended, MoveStep
+from oncecast.pubsub.topic import Topic
+from tests.pubsub.machine_steps import Steps
+
+GIVER, TAKER = Party("g-2", ()), Party("g-a", ())
+UNTIL = key_of("g-a")
+YES, NO = MoveStep(True), MoveStep(False)
+
+
+def estate(steps: Steps) -> Estate:
+    found = steps.machine.registry.estate
+    assert found is not None
+    return found
+
+
+def topic(steps: Steps, name: str = "t") -> Topic:
+    return steps.machine.registry.topics[name]
+
+
+class Move:
+    """Both groups of a move, and what their leaders do between the commands."""
+
+    def __init__(self) -> None:
+        self.giver, self.taker = Steps(), Steps()
+        assert self.giver.apply(moves.Found("g-2", True)) == YES
+        assert self.taker.apply(moves.Found("g-a", False)) == YES
+        self.epoch = self.giver.open()
+        self.giver.subscribe()
+        self.reading = self.giver.attach()
+        for sequence in range(0, 10, 2):
+            self.giver.put(self.epoch, sequence, 2)
+        self.giver.ack(self.reading.epoch, 3)
+
+    def claim(self) -> None:
+        assert self.taker.apply(moves.Claim("m", GIVER)) == YES
+
+    def copy(self, name: str = "t") -> None:
+        giver = estate(self.giver)
+        source = giver.outgoing.get(name) or topic(self.giver, name)
+        for each in source.index.entries(0):
+            put = do.Put(name, "p", 1, 0, each.messages, each.size, 0, b"bytes")
+            facts = (each.offset, each.messages, each.size, each.time, each.skip, each.sequence)
+            assert self.taker.apply(moves.Import("m", name, source.id, *facts, put)) == YES
+
+    def freeze(self) -> None:
+        assert self.giver.apply(moves.Freeze("m", UNTIL, TAKER)) == YES
+
+    def adopt(self) -> MoveStep:
+        giver, low = self.giver.machine.registry, estate(self.giver).low
+        assert low is not None
+        rows = state.rows_of(estate(self.giver).outgoing.values())
+        counters = (giver.clock, giver.lives, giver.epochs)
+        done = self.taker.apply(moves.Adopt("m", low, UNTIL, *counters, rows))
+        assert isinstance(done, MoveStep)
+        return done
+
+    def whole(self) -> None:
+        self.claim()
+        self.copy()
+        self.freeze()
+        assert self.adopt() == YES
+        assert self.giver.apply(moves.Release("m")) == YES
+        assert self.taker.apply(moves.Finish("m")) == YES
+
+
+def test_a_topic_moves_with_messages_cursors_and_producers() -> None:
+    """REP-6: what the giver had, the taker has, and it goes on from there."""
+    move = Move()
+    move.whole()
+    assert move.taker.kept() == list(range(3, 10))
+    again = move.taker.put(move.epoch, 8, 2)
+    assert again == Already(8, 2)
+    assert move.taker.put(move.epoch, 10, 2) == Appended(10, 2, kept=True)
+    assert topic(move.taker).subscriptions["s"].cursor == 3
+    assert topic(move.taker).subscriptions["s"].epoch == move.reading.epoch
+    assert move.taker.ack(move.reading.epoch, 5) != NotHere("t")
+
+
+def test_only_the_owner_serves() -> None:
+    """REP-6: at no point do both groups take a put."""
+    move = Move()
+    assert move.taker.put(move.epoch, 10) == NotHere("t")
+    move.claim()
+    move.copy()
+    assert move.taker.put(move.epoch, 10) == NotHere("t")
+    move.freeze()
+    assert move.giver.put(move.epoch, 10) == NotHere("t")
+    assert move.taker.put(move.epoch, 10) == NotHere("t")
+    move.adopt()
+    assert move.giver.put(move.epoch, 10) == NotHere("t")
+    assert isinstance(move.taker.put(move.epoch, 10), Appended)
+    move.giver.apply(moves.Release("m"))
+    assert move.giver.put(move.epoch, 10) == NotHere("t")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        do.CreateTopic("t", 0),
+        do.DeleteTopic("t", 0),
+        do.Subscribe("t", "new", do.FromNew(), 0),
+        do.Unsubscribe("t", "s", 0),
+        do.Attach("t", "s", "life"),
+        do.OpenProducer("t", "p", "other", 0),
+        do.CloseProducer("t", "p", 1),
+        do.Seek("t", "s", do.FromEarliest(), 0, "token"),
+        do.Stage("query", 0, "part", "t", 1, 5, 0, b"bytes"),
+    ],
+)
+def test_what_is_frozen_or_gone_is_left_alone(command: do.Command) -> None:
+    """REP-6"""
+    move = Move()
+    move.claim()
+    move.copy()
+    move.freeze()
+    before = state.rows_of(estate(move.giver).outgoing.values())
+    assert move.giver.apply(command) == NotHere("t")
+    assert state.rows_of(estate(move.giver).outgoing.values()) == before
+    move.adopt()
+    move.giver.apply(moves.Release("m"))
+    assert move.giver.apply(command) == NotHere("t")
+
+
+def test_acks_that_come_after_the_freeze_let_nothing_go() -> None:
+    """REP-6: what the taker is about to copy must stay."""
+    move = Move()
+    move.claim()
+    move.freeze()
+    move.giver.apply(do.Acks((do.Ack("t", "s", move.reading.epoch, 9),), 0))
+    move.copy()
+    assert move.adopt() == YES
+    assert move.taker.kept() == list(range(3, 10))
+
+
+def test_other_topics_stay_and_their_owner_serves_on() -> None:
+    """REP-6"""
+    move = Move()
+    epoch = move.giver.open("u")
+    move.giver.subscribe(topic="u")
+    move.whole()
+    assert isinstance(move.giver.put(epoch, 0, topic="u"), Appended)
+    assert move.taker.put(epoch, 0, topic="u") == NotHere("u")
+
+
+def test_what_was_not_copied_is_not_adopted() -> None:
+    """REP-6"""
+    move = Move()
+    move.claim()
+    move.copy()
+    move.giver.put(move.epoch, 10)
+    move.freeze()
+    assert move.adopt() == NO
+    move.copy()
+    assert move.adopt() == YES
+    assert move.taker.kept()[-1] == 10
+
+
+def test_what_was_let_go_during_the_copying_is_not_missed() -> None:
+    """REP-6"""
+    move = Move()
+    move.claim()
+    move.copy()
+    move.giver.ack(move.reading.epoch, 10)
+    for sequence in (10, 12):
+        move.giver.put(move.epoch, sequence, 2)
+    move.giver.ack(move.reading.epoch, 12)
+    move.copy()
+    move.freeze()
+    assert move.adopt() == YES
+    assert move.taker.kept() == [12, 13]
+
+
+def test_a_topic_that_was_deleted_during_the_copying_is_not_adopted() -> None:
+    """REP-6"""
+    move = Move()
+    move.claim()
+    move.copy()
+    move.giver.apply(do.DeleteTopic("t", 0))
+    move.freeze()
+    assert move.adopt() == YES
+    assert "t" not in move.taker.machine.registry.topics
+    assert move.taker.machine.needed() == move.taker.place + 1  # nothing is held for it
+
+
+def test_a_topic_made_anew_during_the_copying_moves_in_its_new_life() -> None:
+    """REP-6"""
+    move = Move()
+    move.claim()
+    move.copy()
+    move.giver.apply(do.DeleteTopic("t", 0))
+    epoch = move.giver.open()
+    move.giver.subscribe()
+    move.giver.put(epoch, 0, 1)
+    move.freeze()
+    assert move.adopt() == NO
+    move.copy()
+    assert move.adopt() == YES
+    assert move.taker.kept() == [0]
+    assert topic(move.taker).id == 2
+
+
+def test_a_claim_that_is_abandoned_leaves_no_trace() -> None:
+    """REP-6: the giver thaws and serves on."""
+    move = Move()
+    move.claim()
+    move.copy()
+    move.freeze()
+    assert move.taker.apply(moves.Abandon("m")) == YES
+    assert move.adopt() == NO
+    assert move.giver.apply(moves.Thaw("m")) == YES
+    assert isinstance(move.giver.put(move.epoch, 10), Appended)
+    assert move.giver.kept() == list(range(3, 11))
+    assert move.taker.machine.needed() == move.taker.place + 1
+    assert not estate(move.taker).incoming
+
+
+def test_what_is_adopted_cannot_be_abandoned_and_what_is_released_cannot_be_thawed() -> None:
+    """REP-6: there is no way back once the taker serves."""
+    move = Move()
+    move.claim()
+    move.copy()
+    move.freeze()
+    move.adopt()
+    move.taker.apply(moves.Abandon("m"))
+    assert isinstance(move.taker.put(move.epoch, 10), Appended)
+    move.giver.apply(moves.Release("m"))
+    move.giver.apply(moves.Thaw("m"))
+    assert move.giver.put(move.epoch, 11) == NotHere("t")
+
+
+def test_every_command_may_come_twice() -> None:
+    """REP-6: whoever did not hear the answer asks again."""
+    move = Move()
+    for _ in range(2):
+        move.claim()
+        move.copy()
+    for _ in range(2):
+        move.freeze()
+    rows = estate(move.giver).outgoing
+    assert move.adopt() == YES
+    assert move.adopt() == YES
+    assert rows
+    for _ in range(2):
+        assert move.giver.apply(moves.Release("m")) == YES
+        assert move.taker.apply(moves.Finish("m")) == YES
+    assert move.taker.kept() == list(range(3, 10))
+
+
+def test_one_move_at_a_time() -> None:
+    """REP-6"""
+    move = Move()
+    move.claim()
+    move.freeze()
+    assert move.taker.apply(moves.Claim("other", GIVER)) == NO
+    assert move.giver.apply(moves.Freeze("other", UNTIL, TAKER)) == NO
+
+
+def test_only_what_one_owns_is_given_and_only_what_is_next_to_it_is_taken() -> None:
+    """REP-6: arcs stay arcs."""
+    move = Move()
+    move.whole()
+    assert estate(move.giver).low == UNTIL
+    assert move.giver.apply(moves.Freeze("n", UNTIL, TAKER)) == NO
+    assert move.taker.apply(moves.Claim("n", GIVER)) == YES
+    low = estate(move.taker).low
+    assert low is not None
+    wrong = moves.Adopt("n", low, key_of("u"), 0, 0, 0, state.rows_of([]))
+    assert move.taker.apply(wrong) == NO
+
+
+def test_a_group_that_gives_all_owns_nothing_and_its_neighbour_all() -> None:
+    """REP-6: a group leaves the ring."""
+    move = Move()
+    move.whole()
+    taker, giver = move.giver, move.taker  # back again
+    taker.apply(moves.Claim("back", TAKER))
+    for each in topic(giver).index.entries(0):
+        put = do.Put("t", "p", 1, 0, each.messages, each.size, 0, b"bytes")
+        facts = (each.offset, each.messages, each.size, each.time, each.skip, each.sequence)
+        taker.apply(moves.Import("back", "t", topic(giver).id, *facts, put))
+    position = estate(giver).position
+    assert giver.apply(moves.Freeze("back", position, GIVER)) == YES
+    low, registry = estate(giver).low, giver.machine.registry
+    assert low is not None
+    counters = (registry.clock, registry.lives, registry.epochs)
+    rows = state.rows_of(estate(giver).outgoing.values())
+    assert taker.apply(moves.Adopt("back", low, position, *counters, rows)) == YES
+    giver.apply(moves.Release("back"))
+    assert estate(giver).low is None
+    assert estate(taker).low == estate(taker).position
+    assert taker.kept() == list(range(3, 10))
+    assert giver.put(1, 0, topic="u") == NotHere("u")
+
+
+@pytest.mark.parametrize("until", range(6))
+def test_a_state_in_the_middle_of_a_move_is_restored_as_it_was(until: int) -> None:
+    """REP-6, SVC-10: a snapshot holds both halves of a move."""
+    move = Move()
+    steps = [move.claim, move.copy, move.freeze, move.adopt]
+    for step in steps[:until]:
+        step()
+    if until > 4:
+        move.giver.apply(moves.Release("m"))
+    for group in (move.giver, move.taker):
+        restored = Machine.restore(group.machine.state())
+        assert restored.checksum() == group.machine.checksum()
+        group.machine = restored
+    for step in steps[until:]:
+        step()
+    assert move.giver.apply(moves.Release("m")) == YES
+    assert move.taker.kept() == list(range(3, 10))
+
+
+def test_a_group_without_a_ring_owns_all() -> None:
+    """SVC-1"""
+    steps = Steps()
+    assert isinstance(steps.put(steps.open(), 0), Appended)

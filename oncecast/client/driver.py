@@ -1,7 +1,8 @@
-"""A client session on a real network: the runtime of a node, with one link that it dials.
+"""A client session on a real network: the runtime of a node, with links that it dials.
 
-The connection is used both ways. When it is lost the session hears of it and dials again; only a
-node that refuses us, or tells us that a newer client goes by our name, ends it for good.
+A connection is used both ways. When it is lost the session hears of it and dials again. Only a node
+that the application named and that refuses us, or one that tells us that a newer client goes by our
+name, ends it for good; where others have sent us in vain, the session goes elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from oncecast.runtime.codec import Codec
 from oncecast.runtime.connection import Connection, Greeting, Wires
 from oncecast.runtime.errors import Malformed, OutOfPlace, Refused
 from oncecast.runtime.framing import BYE, GREETING, HEADER_BYTES, MESSAGE, PONG
-from oncecast.runtime.handshake import CLIENT, GREETINGS, VERSION, Hello, Identity, Refusal, Welcome
+from oncecast.runtime.handshake import (
+    CLIENT,
+    GREETINGS,
+    VERSION,
+    Hello,
+    Identity,
+    Refusal,
+    Welcome,
+    turned_down,
+)
 from oncecast.runtime.journal import Journal
 from oncecast.runtime.links import Deliver, Down, Link
 from oncecast.runtime.network import Runtime
@@ -36,14 +46,13 @@ NOWHERE = NodeId("localhost:0")  # nobody dials a client
 OPTIONS = Options(frame_bytes_max=65 * MiB, queue_bytes_max=128 * MiB, waiting_bytes_max=128 * MiB)
 
 DIAL_PAUSE = 0.05
-PING_PONG_BYTES = 2 * HEADER_BYTES
 
 Ended = Callable[[OncecastError], None]  # why there is no session any more
 Limited = Callable[[int], None]  # bytes of a batch that the node takes
 
 
 class ClientLink(Link):
-    """The link to the node, both ways."""
+    """The link to a node, both ways."""
 
     def __init__(
         self,
@@ -59,6 +68,8 @@ class ClientLink(Link):
         self._transport = transport
         self.problem = ""  # why there is no connection
         self.refused = False
+        self.batch_bytes_max = 0  # as the node says
+        self._talk = 0  # bytes of messages, both ways
         self.linked: asyncio.Future[None] = wires.loop.create_future()
 
     async def _shake_hands(self, connection: Connection, greeting: Greeting) -> None:
@@ -77,13 +88,24 @@ class ClientLink(Link):
         connection.send(GREETING, GREETINGS.encode(hello))
         match await greeting.wait():
             case Welcome(_, _, you, limit):
-                self._transport.name = you
-                if limit:
-                    self._transport.limited(limit)
-            case Refusal(reason):
-                raise Refused(reason)
+                self._transport.name, self.batch_bytes_max = you, limit
+                self._transport.limit()
+            case Refusal() as refusal:
+                raise turned_down(refusal)
             case _:
                 raise Refused(f"{self.peer} answers a Hello with a Hello: it is no node")
+
+    def send(self, message: bytes) -> None:
+        self._talk += HEADER_BYTES + len(message)
+        super().send(message)
+
+    @property
+    def moved(self) -> int:
+        """Bytes that have come, or that the other side has; pings are no progress."""
+        connection, talk = self._connection, self._talk - self.unsent_bytes
+        if connection is None:
+            return talk
+        return talk - connection.in_kernel + connection.framer.unfinished
 
     def _dial_in_time(self) -> None:
         if not self._transport.over:
@@ -98,11 +120,12 @@ class ClientLink(Link):
         self.problem = str(error) or "no answer"
         super()._unreachable(error)
         self.refused = isinstance(error, Refused)
-        if self.refused:
+        if self.refused and self.peer in self._transport.named:
             self._transport.end(NotConnected(f"{self.peer}: {self.problem}"))
 
     def frame(self, kind: int, body: memoryview) -> None:
         if kind == MESSAGE:
+            self._talk += HEADER_BYTES + len(body)
             try:
                 message = self._transport.codec.decode(body)
             except Malformed as error:
@@ -117,9 +140,7 @@ class ClientLink(Link):
             )
         elif kind == BYE and self._connection is not None:
             self._connection.close("the node stops")
-        elif kind == PONG:
-            self._transport.pongs += 1
-        else:
+        elif kind != PONG:
             raise OutOfPlace(f"a frame of kind {kind} from a node")
 
 
@@ -129,6 +150,7 @@ class ClientTransport(Transport):
     def __init__(
         self,
         name: str,
+        named: tuple[NodeId, ...],
         codec: Codec,
         *,
         deliver: Deliver,
@@ -143,9 +165,9 @@ class ClientTransport(Transport):
             NOWHERE, codec, deliver=deliver, down=down, options=options, stats=stats, tls=tls
         )
         self.name = name  # the one we bring, then the one we were given (SVC-8)
-        self.codec, self.deliver, self.limited = codec, deliver, limited
+        self.named = named  # by the application
+        self.codec, self.deliver, self._limited = codec, deliver, limited
         self._ended, self.over = ended, False
-        self.pongs = 0  # heard
         self._looking = asyncio.create_task(self._look())
 
     def end(self, why: OncecastError) -> None:
@@ -153,12 +175,16 @@ class ClientTransport(Transport):
         self.over = True
         self._ended(why)
 
-    def moved(self) -> int:
-        """Bytes that have come, or that the other side has; pings are no progress."""
-        wires = self._wires
-        under_way = sum(connection.under_way for connection in wires.connections)
-        talk = wires.stats.bytes_in + wires.stats.bytes_out - under_way
-        return talk - self.pongs * PING_PONG_BYTES
+    def limit(self) -> None:
+        """A batch may go to any of those that we know."""
+        links = [link for link in self._links.values() if isinstance(link, ClientLink)]
+        limits = [link.batch_bytes_max for link in links if link.batch_bytes_max]
+        if limits:
+            self._limited(min(limits))
+
+    def moved(self, peer: NodeId) -> int:
+        """Bytes over the link with this one so far, both ways."""
+        return self.link(peer).moved
 
     def _link(self, peer: NodeId) -> Link:
         return self._links.get(peer) or self.link(peer)
@@ -174,7 +200,7 @@ class ClientTransport(Transport):
 
 
 class ClientRuntime(Runtime):
-    """Drives one client session over one link."""
+    """Drives one client session."""
 
     def __init__(
         self,
@@ -201,6 +227,7 @@ class ClientRuntime(Runtime):
         self._prepare()
         self._transport = transport = ClientTransport(
             self._session.producer,
+            self._session.home.nodes,
             Codec(tuple(self.stack.wiring.receiver)),
             deliver=partial(self._input, self.stack.receive),
             down=partial(self._input, self.stack.down),
@@ -225,7 +252,7 @@ class ClientRuntime(Runtime):
     async def _dial(self, transport: ClientTransport) -> None:
         """The first connection decides whether there is a session at all; any node will do."""
         give_up = self._loop.time() + self._connect_timeout
-        links = [transport.link(node) for node in self._session.nodes]
+        links = [transport.link(node) for node in self._session.home.nodes]
         while not any(link.linked.done() for link in links):
             for link in links:
                 link.watch()
@@ -238,7 +265,7 @@ class ClientRuntime(Runtime):
                 return_when=asyncio.FIRST_COMPLETED,
             )
         first = next(link for link in links if link.linked.done())
-        self._session.node = first.peer
+        self._session.home.node = first.peer
         for link in links:
             link.watched = link is first
 

@@ -1,22 +1,46 @@
-"""A node's id is the address to dial: `host:port`, or `[v6 address]:port`."""
+"""A node's id is the address to dial: `host:port`, or `[v6 address]:port`.
+
+Several nodes may share a process and its door. Each but the first then has a name behind the
+address: `host:port/name`.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 
+from oncecast.kernel.protocol import NodeId
 from oncecast.runtime.errors import BadAddress
 
 ADDRESS = re.compile(
     r"(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%a-z]{2,60}\]):(?P<port>\d{1,5})"
+    r"(/[a-z0-9-]{1,64})?"
 )
 
 
 def split(address: str) -> tuple[str, int]:
+    """Host and port; of a name behind them only that it is one."""
     match = ADDRESS.fullmatch(address)
     if match is None or int(match["port"]) > 0xFFFF:
         raise BadAddress(f'{address!r} is no address; write "host:port", such as 127.0.0.1:7400')
     return match["host"].strip("[]"), int(match["port"])
+
+
+def split_home(address: str) -> tuple[str, int]:
+    """Of a place to listen at, or a process to reach: there is no name behind it."""
+    if name_of(address):
+        raise BadAddress(f'{address!r} is a node behind a door; write the door\'s own "host:port"')
+    return split(address)
+
+
+def home(node: NodeId) -> NodeId:
+    """The node whose door it is; for most that is the node itself."""
+    return NodeId(node.partition("/")[0])
+
+
+def name_of(node: str) -> str:
+    """Which of the nodes behind a door is meant; the first one has no name."""
+    return node.partition("/")[2]
 
 
 def is_loopback(host: str) -> bool:

@@ -8,7 +8,6 @@ told.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Callable
 
@@ -64,14 +63,14 @@ class Clients:
         if id in self.here:
             self.here[id].watched = False
 
-    def leave(self) -> list[asyncio.Future[str]]:
-        """Say goodbye: each closes when it has read everything; the futures are done then."""
+    def leave(self) -> list[Connection]:
+        """Say goodbye: each closes when it has read everything, and is `over` then."""
         connections = [client.connection for client in self.here.values()]
         for connection in connections:
             connection.session = Leaving()
             connection.send(BYE)
         self.here.clear()
-        return [connection.over for connection in connections]
+        return connections
 
     def _gone(self, client: Client) -> None:
         if self.here.get(client.id) is client:

@@ -5,6 +5,7 @@ NetworkError
 ├── BadAddress           a node id that is not "host:port"
 ├── TlsUnusable          certificate, key or CA cannot be used
 ├── Refused              the other side turned our Hello down, and said why
+├── Absent               who was dialled is not behind that door, and may come or come back
 └── ProtocolError        bytes that break the rules of the wire: their connection is closed
     ├── NotOncecast      the first bytes are no preamble: HTTP, TLS, a port scanner
     ├── WrongFormat      a preamble of another wire format
@@ -33,6 +34,10 @@ class TlsUnusable(NetworkError):
 
 
 class Refused(NetworkError):
+    pass
+
+
+class Absent(NetworkError):
     pass
 
 

@@ -4,7 +4,8 @@ dialler     Hello      what it speaks, which cluster, who it is, whom it means t
 acceptor    Welcome    or Refusal, with a reason that names the remedy
 
 A client dials in and is never dialled: its connection is used both ways. It brings its name as
-`sender`, or nothing and is given one (SVC-8). `to` is then only what it dialled.
+`sender`, or nothing and is given one (SVC-8). `to` is then only what it dialled, of which nothing
+counts but the name behind the address: that says which stack behind this door it wants.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.runtime.addresses import split
+from oncecast.runtime.addresses import home, split
 from oncecast.runtime.codec import Codec
-from oncecast.runtime.errors import BadAddress, Refused
+from oncecast.runtime.errors import Absent, BadAddress, NetworkError, Refused
 
 VERSION = 1  # of what frames say; the preamble has the version of how they are cut
 PEER = "peer"  # the role of a node among nodes
@@ -39,6 +40,7 @@ class Welcome(Value):
 
 class Refusal(Value):
     reason: str
+    passing: bool = False  # it may be worth to come again
 
 
 GREETINGS = Codec((Hello, Welcome, Refusal))
@@ -72,12 +74,13 @@ class Identity:
 
     def check_peer(self, hello: Hello) -> None:
         """What holds among nodes."""
-        if hello.sender == self.me and hello.life == self.life:
+        mine = home(self.me)  # and all behind my door's, who do not dial each other
+        if home(NodeId(hello.sender)) == mine and hello.life == self.life:
             raise Refused(
-                f"{self.me} has dialled itself as {hello.to}: drop its own address from its peers"
+                f"{mine} has dialled itself as {hello.to}: drop its own address from its peers"
             )
-        if hello.sender == self.me:
-            raise Refused(f"two nodes have the id {self.me}: give each an address of its own")
+        if home(NodeId(hello.sender)) == mine:
+            raise Refused(f"two nodes have the id {mine}: give each an address of its own")
         if hello.to != self.me:
             raise Refused(
                 f"{hello.sender} wants {hello.to}, but this is {self.me}: write a node's address "
@@ -96,7 +99,11 @@ def answer(greeting: Value, expected: NodeId) -> Welcome:
             return greeting
         case Welcome():
             raise Refused(f"{greeting.sender} answers where {expected} was dialled")
-        case Refusal(reason):
-            raise Refused(reason)
+        case Refusal():
+            raise turned_down(greeting)
         case _:
             raise Refused(f"{expected} answers a Hello with a Hello: it is no oncecast node")
+
+
+def turned_down(refusal: Refusal) -> NetworkError:
+    return Absent(refusal.reason) if refusal.passing else Refused(refusal.reason)

@@ -16,7 +16,7 @@ from random import Random
 
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.runtime.addresses import split
-from oncecast.runtime.codec import Codec
+from oncecast.runtime.codec import Buffer, Codec
 from oncecast.runtime.connection import Connection, Greeting, Leaving, Wires
 from oncecast.runtime.errors import Malformed, NetworkError, OutOfPlace, Refused
 from oncecast.runtime.framing import BYE, GREETING, MESSAGE, PING, PONG
@@ -90,8 +90,8 @@ class Link:
             self._pinged_at = now
         return True
 
-    def leave(self) -> asyncio.Future[str] | None:
-        """Let the other side close, once it has read everything; the future is done when it has."""
+    def leave(self) -> Connection | None:
+        """Let the other side close, once it has read everything; it is `over` when it has."""
         self._stop_dialling()
         self._drop_waiting()
         connection, self._connection = self._connection, None
@@ -99,7 +99,7 @@ class Link:
             return None
         connection.session = Leaving()
         connection.send(BYE)
-        return connection.over
+        return connection
 
     # -- the way up: backoff, connect, handshake --
 
@@ -214,13 +214,7 @@ class Inbound:
 
     def frame(self, kind: int, body: memoryview) -> None:
         if kind == MESSAGE:
-            try:
-                message = self._codec.decode(body)
-            except Malformed as error:  # the frame was sound, so the next one may be understood
-                self._wires.incidents.report("malformed", peer=self._peer, reason=error)
-                return
-            self._wires.stats.messages_in += 1
-            self._deliver(self._peer, message)
+            hear(self._wires, self._codec, self._peer, body, self._deliver)
         elif kind == PING:
             self.connection.send(PONG)
         elif kind == BYE:
@@ -230,3 +224,13 @@ class Inbound:
 
     def lost(self, reason: str) -> None:
         pass  # its other end knows; a peer that dies is noticed by the link that we have to it
+
+
+def hear(wires: Wires, codec: Codec, peer: NodeId, body: Buffer, deliver: Deliver) -> None:
+    try:
+        message = codec.decode(body)
+    except Malformed as error:  # the frame was sound, so the next one may be understood
+        wires.incidents.report("malformed", peer=peer, reason=error)
+        return
+    wires.stats.messages_in += 1
+    deliver(peer, message)

@@ -1,4 +1,4 @@
-"""The door of a node: accepts connections, hears their Hello, hands them to their role.
+"""The door of a process: accepts connections, hears their Hello, hands them to whom they want.
 
 A stranger costs a socket and a little memory, for a few seconds: what it may send, how long it may
 take and how many there may be is bounded before it has said who it is. When there are too many, the
@@ -10,20 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from oncecast.runtime.addresses import is_loopback, split
+from oncecast.runtime.addresses import is_loopback, name_of, split_home
 from oncecast.runtime.clients import Client
-from oncecast.runtime.connection import Connection, Greeting, Leaving, Session, Wires
-from oncecast.runtime.errors import CannotListen, NetworkError, OutOfPlace, Refused
+from oncecast.runtime.connection import Connection, Greeting, Leaving, Wires
+from oncecast.runtime.errors import Absent, CannotListen, NetworkError, OutOfPlace, Refused
 from oncecast.runtime.framing import GREETING
 from oncecast.runtime.handshake import GREETINGS, Hello, Identity, Refusal
 from oncecast.runtime.incidents import line, logger
+from oncecast.runtime.rooms import Room, Rooms
 from oncecast.runtime.tls import Tls
-
-# Takes a connection whose Hello names its role, and returns its session; or raises Refused.
-Accept = Callable[[Connection, Hello], Session]
 
 BACKLOG = 256
 ACCEPT_PAUSE = 0.1  # when the system is out of sockets
@@ -41,7 +38,7 @@ class Stranger:
 
 class Listener:
     def __init__(self, wires: Wires, identity: Identity, tls: Tls | None) -> None:
-        self.roles: dict[str, Accept] = {}
+        self.rooms: Rooms = {}
         self.connections: dict[Connection, None] = {}
         self._wires, self._identity, self._tls = wires, identity, tls
         self._sockets: list[socket.socket] = []
@@ -146,27 +143,38 @@ class Listener:
             return
         try:
             self._identity.check_speech(hello)
-            if hello.role not in self.roles:
-                raise Refused(f"no role {hello.role!r} here: a node has {', '.join(self.roles)}")
-            session = self.roles[hello.role](connection, hello)
-        except Refused as refused:
-            self._wires.incidents.report("refused", peer=connection.name, reason=refused)
-            connection.session = Leaving()
-            connection.send(GREETING, GREETINGS.encode(Refusal(str(refused))))
-            connection.close("refused")
+            room = self._room(name_of(hello.to))
+            if hello.role not in room.roles:
+                raise Refused(f"no role {hello.role!r} here: a node has {', '.join(room.roles)}")
+            session = room.roles[hello.role](connection, hello)
+        except (Refused, Absent) as refused:
+            self._refuse(connection, refused)
             return
         connection.session = session
         options = self._wires.options
         connection.framer.trust(options.frame_bytes_max)
         told = (session.name, options.batch_bytes_max) if isinstance(session, Client) else ()
-        connection.send(GREETING, self._identity.welcome(*told))
+        connection.send(GREETING, room.identity.welcome(*told))
         self.connections[connection] = None
         connection.over.add_done_callback(lambda _: self.connections.pop(connection))
+
+    def _room(self, name: str) -> Room:
+        if name not in self.rooms:
+            raise Absent(f"no replica of {name[:64]} here: ask {self._identity.me} who has one")
+        return self.rooms[name]
+
+    def _refuse(self, connection: Connection, refused: Refused | Absent) -> None:
+        passing = isinstance(refused, Absent)
+        level = logging.INFO if passing else logging.WARNING  # groups move all the time
+        self._wires.incidents.report("refused", level, peer=connection.name, reason=refused)
+        connection.session = Leaving()
+        connection.send(GREETING, GREETINGS.encode(Refusal(str(refused), passing)))
+        connection.close("refused")
 
 
 async def bind(listen: str) -> list[socket.socket]:
     """A socket for each address that the host has: localhost often has two."""
-    host, port = split(listen)
+    host, port = split_home(listen)
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
     try:

@@ -6,6 +6,9 @@ written in groups: all that one turn has appended, or all that came while the di
 one fdatasync. Meanwhile the loop goes on stepping.
 
 A bug in a protocol or a disk that fails ends the node: `run` raises it, and nothing held is sent.
+
+Several stacks may share a process and its door. The first is the landlord of the others, which come
+and go while it runs; each has its own id, journal and clock. A tenant's failure is its landlord's.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from oncecast.kernel.protocol import (
 )
 from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.runtime.codec import Codec
+from oncecast.runtime.errors import CannotListen
 from oncecast.runtime.gate import Gate
 from oncecast.runtime.journal import Flush, Journal
 from oncecast.runtime.options import Options, Stats
@@ -68,12 +72,19 @@ class Runtime:
         trace: Trace | None = None,
         clients: tuple[type[Value], ...] = (),  # what clients may send; nothing: none are let in
         options: Options | None = None,
+        landlord: Runtime | None = None,  # whose door, TLS, options and counters it then shares
+        spared: tuple[type[Exception], ...] = (),  # failures that the landlord survives
     ) -> None:
         self.me, self.stack, self.journal = me, stack, journal
         self.options, self.stats = options or Options(), Stats()
         self._listen = me if listen is None else listen
         self._on_event, self._tls, self._insecure, self._trace = on_event, tls, insecure, trace
-        self._clients = clients
+        self._clients, self._landlord, self._spared = clients, landlord, spared
+        if landlord is not None:
+            assert not any((listen, tls, options)), f"{me} has these of its landlord"
+            self.options, self.stats, self._tls = landlord.options, landlord.stats, landlord._tls
+        self._tenants: dict[Runtime, None] = {}
+        self._closing: asyncio.Task[BaseException | None] | None = None
         self._transport: Transport
         self._loop: asyncio.AbstractEventLoop
         self._ended: asyncio.Future[None]
@@ -93,13 +104,21 @@ class Runtime:
     async def run(self) -> None:
         """Serve until `stop()`, SIGTERM or SIGINT; raise what makes it impossible to go on."""
         async with self:
-            with self._signals():
+            with contextlib.nullcontext() if self._landlord else self._signals():
                 await asyncio.shield(self._ended)
 
     def stop(self) -> None:
         """Take no more inputs; `run` then makes everything durable, empties its queues, returns."""
         if not self._ended.done():
             self._ended.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """Take no more inputs; `run` then raises this."""
+        if not self._ended.done():
+            self._ended.set_exception(error)
+            self._ended.exception()  # whoever leaves it will ask
+            if self._landlord is not None and not isinstance(error, self._spared):
+                self._landlord.fail(error)
 
     @property
     def stopping(self) -> bool:
@@ -113,6 +132,9 @@ class Runtime:
         self._deeds = self._all_deeds()
 
     async def __aenter__(self) -> Self:
+        landlord = self._landlord
+        if landlord is not None and landlord.stopping:
+            raise CannotListen(f"{self.me}: {landlord.me} stops; start it again first")
         self._prepare()
         self._transport = Transport(
             self.me,
@@ -123,8 +145,11 @@ class Runtime:
             options=self.options,
             stats=self.stats,
             tls=self._tls,
+            landlord=None if landlord is None else landlord._transport,
         )
         await self._transport.open(self._listen, insecure=self._insecure)
+        if landlord is not None:
+            landlord._tenants[self] = None
         self._input(self.stack.start)
         return self
 
@@ -134,11 +159,24 @@ class Runtime:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        failed = await self.close()
+        if failed is not None and failed is not error:
+            raise failed
+
+    async def close(self) -> BaseException | None:
+        """Stop, and wait for the end; what has failed, if anything has. Once is enough."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        return await asyncio.shield(self._closing)
+
+    async def _close(self) -> BaseException | None:
         self.stop()
         failed = self._ended.exception()
         self._wakes.stop()
         if self._idle is not None:
             self._idle.cancel()
+        await self._transport.lock()
+        evicted = await self._evict()
         try:
             if failed is None:
                 await self._settle()
@@ -146,18 +184,23 @@ class Runtime:
             failed = unsettled
         await self._transport.close(0.0 if failed else self.options.drain_timeout)
         self._disk.shutdown()
-        if failed is None:
-            if self.journal is not None:
-                self.journal.close()
-            return
         if self.journal is not None:
-            self.journal.abandon()
-        if failed is not error:
-            raise failed
+            self.journal.abandon() if failed else self.journal.close()
+        if self._landlord is not None:
+            self._landlord._tenants.pop(self, None)
+        return failed or evicted
+
+    async def _evict(self) -> BaseException | None:
+        """Close the tenants; what has failed of one, unless it is to be survived."""
+        tenants = list(self._tenants)
+        failures = await asyncio.gather(*(tenant.close() for tenant in tenants))
+        for tenant, failed in zip(tenants, failures, strict=True):
+            if failed is not None and not isinstance(failed, tenant._spared):
+                return failed
+        return None
 
     async def _settle(self) -> None:
         """Everything on disk, and everything held on its way."""
-        await self._transport.listener.close()
         journal = self.journal
         if journal is None:
             return
@@ -214,7 +257,7 @@ class Runtime:
             while self._inputs:
                 self._step(*self._inputs.popleft())
         except Exception as error:  # noqa: BLE001  # it is raised again, by run()
-            self._ended.set_exception(error)
+            self.fail(error)
         finally:
             self._stepping = False
 

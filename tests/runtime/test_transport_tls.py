@@ -12,6 +12,7 @@ from oncecast.runtime.errors import TlsUnusable
 from oncecast.runtime.tls import Tls, check_certificate
 from tests.runtime.raw import Raw
 from tests.runtime.talk import LOOPS, Gone, Heard, Keep, Node, Tell, drive, listening
+from tests.runtime.test_door import Tenant
 
 every_loop = pytest.mark.parametrize("loop", LOOPS)
 
@@ -49,6 +50,17 @@ def test_nodes_of_one_authority_talk(loop: str, tls: Tls) -> None:
             for text in texts:
                 a.request(Tell(b.me, text))
             assert [await b.event() for _ in texts] == [Heard(a.me, text) for text in texts]
+
+    drive(test(), loop)
+
+
+@every_loop
+def test_a_certificate_serves_all_behind_the_door_of_its_host(loop: str, tls: Tls) -> None:
+    async def test() -> None:
+        async with Node(tls=tls) as one, Node(tls=tls) as other:
+            async with Tenant(one, "g") as a, Tenant(other, "g") as b:
+                a.request(Tell(b.me, b"hi"))
+                assert await b.event() == Heard(a.me, b"hi")
 
     drive(test(), loop)
 

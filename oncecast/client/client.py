@@ -326,7 +326,7 @@ class Client(Staging):
     @property
     def led(self) -> bool:
         """Whether the nodes have a leader, as far as this client has heard."""
-        return self._session.whereabouts.led
+        return all(way.led for way in self._session.ways)
 
     async def call(self, command: ClientCommand, timeout: float | None = None) -> Any:
         """Have the node do this, once; returns its result or raises its refusal."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from oncecast.kernel.protocol import Value
 from oncecast.pubsub.commands import Stage
-from oncecast.pubsub.errors import Overloaded
+from oncecast.pubsub.errors import NotHere, Overloaded
 from oncecast.session.frames import (
     Answer,
     Call,
@@ -29,21 +29,24 @@ from oncecast.session.patience import Patience
 
 if TYPE_CHECKING:
     from oncecast.session.client import ClientSession
+    from oncecast.session.whereabouts import Whereabouts
 
 Then = Callable[[Outcome], None]
 
 
 class Waiting:
-    """A call without an answer so far."""
+    """A call without an answer so far; most are about a topic, others are for home."""
 
-    __slots__ = ("deadline", "message", "patience", "refusal", "then", "timeout")
+    __slots__ = ("deadline", "message", "patience", "refusal", "then", "timeout", "topic")
 
     def __init__(
         self, session: ClientSession, message: Value, then: Callable[..., None], timeout: float
     ) -> None:
         self.message, self.then, self.timeout = message, then, timeout
+        asked = message.command if isinstance(message, Call) else message
+        self.topic: str = getattr(asked, "topic", "")
         self.deadline = session.now + timeout
-        self.patience = Patience(session)
+        self.patience = Patience(session, self.topic)
         self.refusal: Overloaded | None = None  # the last word of a node that was busy
 
 
@@ -54,9 +57,12 @@ class Calls:
         # Unlike those of any earlier life, whose answers may still be under way.
         self._last = session.rng.getrandbits(48)
 
-    def __bool__(self) -> bool:
-        """Whether there are any."""
-        return bool(self._waiting)
+    def any(self, about: Callable[[str], bool]) -> bool:
+        """Whether any is about one of these topics."""
+        return any(about(waiting.topic) for waiting in self._waiting.values())
+
+    def topics(self) -> list[str]:
+        return [waiting.topic for waiting in self._waiting.values()]
 
     def new_id(self) -> int:
         self._last += 1
@@ -84,18 +90,20 @@ class Calls:
         waiting = self._waiting[id_] = Waiting(self._session, message, then, timeout)
         self._send(waiting)
 
-    def answered(self, answer: Answer) -> bool:
-        """Whether it was one of these calls."""
+    def answered(self, answer: Answer, way: Whereabouts) -> None:
         waiting = self._waiting.get(answer.id)
-        if waiting is None or not isinstance(waiting.message, Call | Govern | Scan):
-            return False
-        if isinstance(answer.result, Overloaded):
+        if waiting is None:
+            return
+        if isinstance(answer.result, NotHere):
+            self._session.ways.not_here(waiting.topic, way)
+        elif not isinstance(waiting.message, Call | Govern | Scan):
+            return
+        elif isinstance(answer.result, Overloaded):
             waiting.refusal = answer.result
-            waiting.patience.pause()
-            return True  # it is asked again when its time has come
-        del self._waiting[answer.id]
-        waiting.then(answer.result)
-        return True
+            waiting.patience.pause()  # it is asked again when its time has come
+        else:
+            del self._waiting[answer.id]
+            waiting.then(answer.result)
 
     def shown(self, view: View | Scanned | GroupView) -> None:
         waiting = self._waiting.get(view.id)
@@ -103,16 +111,17 @@ class Calls:
             del self._waiting[view.id]
             waiting.then(view)
 
-    def resend(self) -> None:
-        """The link is new: all that was under way is gone."""
-        for waiting in list(self._waiting.values()):
-            self._send(waiting)
+    def resend(self, about: Callable[[str], bool]) -> None:
+        """All that was under way about these topics is gone."""
+        for waiting in self._waiting.values():
+            if about(waiting.topic):
+                self._send(waiting)
 
     def tick(self, now: float) -> None:
         for id_, waiting in list(self._waiting.items()):
             if now >= waiting.deadline:
                 del self._waiting[id_]
-                led = self._session.whereabouts.led
+                led = self._session.ways.of(waiting.topic).led
                 waiting.then(waiting.refusal or NoAnswer(waiting.timeout, led))
             elif waiting.patience.over(now):
                 waiting.patience.attempts += 1
@@ -122,7 +131,7 @@ class Calls:
 
     def _send(self, waiting: Waiting) -> None:
         session, message = self._session, waiting.message
-        session.send(session.node, message, after=0)
+        session.send(session.ways.of(waiting.topic).node, message, after=0)
         command = message.command if isinstance(message, Call) else None
         waiting.patience.begin(command.size if isinstance(command, Stage) else 0)
         session.due(waiting.deadline)

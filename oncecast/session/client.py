@@ -1,9 +1,9 @@
 """The client's side of the session with a node; pure, so simulator and network run it alike.
 
-It keeps one link, to the node that leads (`whereabouts`). Over the link go calls (`calls`), batches
-of each topic (`producing`) and flows of deliveries (`reading`); what the link or the node loses is
-sent again, and what comes twice is dropped. With a journal it writes its outbox down before it
-sends, and the next life of the client goes on from there.
+It keeps one link to each group, to the node that leads it (`ways`, `whereabouts`). Over the link go
+calls (`calls`), batches of each topic (`producing`) and flows of deliveries (`reading`); what the
+link or the node loses is sent again, and what comes twice is dropped. With a journal it writes its
+outbox down before it sends, and the next life of the client goes on from there.
 
     life      text that no other process will ever choose: tells a repetition from a newcomer
     producer  the durable name under which it puts
@@ -29,12 +29,14 @@ from oncecast.session.frames import (
     GroupView,
     Look,
     LookGroup,
+    Owned,
     Scanned,
     View,
 )
 from oncecast.session.outbox import Based, Outgoing, Queued, Settled
 from oncecast.session.producing import Flow
 from oncecast.session.reading import Reader
+from oncecast.session.ways import Rebound, Sweep, Ways
 from oncecast.session.whereabouts import AskAround, Redial, Whereabouts
 
 READ_AHEAD = 16_384  # messages of a subscription that wait at the client
@@ -62,8 +64,8 @@ class ClientState(Value):
 class ClientSession(Protocol):
     name = "client"
     Request = local.Request
-    Message = Answer | Delivery | FlowEnded | View | Scanned | Elsewhere | GroupView
-    Timer = Tick | Redial | AskAround
+    Message = Answer | Delivery | FlowEnded | View | Scanned | Elsewhere | Owned | GroupView
+    Timer = Tick | Redial | AskAround | Rebound | Sweep
     Record = Named | Queued | Based | Settled
     State = ClientState
 
@@ -73,7 +75,7 @@ class ClientSession(Protocol):
         rng: Random,
         *,
         node: NodeId,
-        others: tuple[NodeId, ...] = (),  # of the same cluster
+        others: tuple[NodeId, ...] = (),  # of the same group, or ring
         producer: str,
         life: str,
         durable: bool = False,
@@ -81,12 +83,13 @@ class ClientSession(Protocol):
         outbox_bytes: int = OUTBOX_BYTES,
     ) -> None:
         super().__init__(me, rng)
-        self.node, self.producer, self.life, self.durable = node, producer, life, durable
+        self.producer, self.life, self.durable = producer, life, durable
         self.books = life if durable else ""  # of the first life, for all that come after it
-        self.nodes = tuple(dict.fromkeys((node, *others)))
-        self.whereabouts = Whereabouts(self)
-        self.heard = 0.0  # when the node has said something
-        self.moved: Callable[[], int] | None = None  # bytes over its links so far, both ways
+        self.home = Whereabouts(self, "", tuple(dict.fromkeys((node, *others))))
+        self.ways = Ways(self, self.home)
+        self._at = self.ways.at
+        # Bytes over the link with a node so far, both ways.
+        self.moved: Callable[[NodeId], int] | None = None
         self.restored = False  # there was an earlier life
         self.calls = Calls(self)
         self.flows: dict[str, Flow] = {}
@@ -115,7 +118,7 @@ class ClientSession(Protocol):
     def start(self) -> None:
         if self.durable and not self.restored:
             self.append(Named(self.producer, self.books))
-        self.watch(self.node)
+        self.ways.begin()
         for flow in self.flows.values():
             self._outbox_bytes += sum(len(each.batch) for each in flow.unsettled.values())
             flow.go_on()
@@ -174,19 +177,24 @@ class ClientSession(Protocol):
     def receive(
         self,
         sender: NodeId,
-        message: Answer | Delivery | FlowEnded | View | Scanned | Elsewhere | GroupView,
+        message: Answer | Delivery | FlowEnded | View | Scanned | Elsewhere | Owned | GroupView,
     ) -> None:
-        if sender == self.node:
-            self.heard = self.now
-        if self.whereabouts.astray and not isinstance(message, Elsewhere | GroupView):
-            self.whereabouts.found()
+        way = self._at.get(sender)
+        if way is not None:
+            way.heard = self.now
+        else:
+            way = self.ways.whose(sender)
+            if way is None:
+                return  # all that is of use will be said again, by who is asked now
+        if way.astray and not isinstance(message, Elsewhere | GroupView):
+            way.found()
         # By how often each comes: to see that a value is of another type takes long for structs.
         if isinstance(message, Answer):
             outgoing = self.flying.get(message.id)
             if outgoing is not None:
-                outgoing.flow.answered(message.id, outgoing, message.result)
+                outgoing.flow.answered(message.id, outgoing, message.result, way)
             else:
-                self.calls.answered(message)
+                self.calls.answered(message, way)
         elif isinstance(message, Delivery):
             reader = self.readers.get((message.topic, message.subscription))
             if reader is not None:
@@ -194,38 +202,56 @@ class ClientSession(Protocol):
         elif isinstance(message, FlowEnded):
             reader = self.readers.get((message.topic, message.subscription))
             if reader is not None:
-                reader.flow_ended(message)
+                reader.flow_ended(message, way)
         elif isinstance(message, View | Scanned):
             self.calls.shown(message)
         elif isinstance(message, GroupView):
-            self.whereabouts.seen(message)
+            way.seen(message)
             self.calls.shown(message)
-        else:
-            self.whereabouts.told(sender, message)
+        elif isinstance(message, Elsewhere):
+            way.told(sender, message)
+        elif way is self.home:
+            self.ways.owned(message)
 
     def down(self, peer: NodeId) -> None:
-        if peer == self.node:
-            self.whereabouts.gone(peer)
+        for way in list(self.ways):
+            if peer == way.node:
+                way.gone(peer)
 
-    def timeout(self, timer: Tick | Redial | AskAround) -> None:
+    def timeout(self, timer: Tick | Redial | AskAround | Rebound | Sweep) -> None:
         if isinstance(timer, Tick):
             self._tick()
-        else:
-            self.whereabouts.timeout(timer)
+        elif isinstance(timer, Rebound | Sweep):
+            self.ways.timeout(timer)
+        elif way := self.ways.to(timer.group):  # or it was left meanwhile
+            way.timeout(timer)
 
-    def redial(self) -> None:
+    def redial(self, way: Whereabouts) -> None:
         """Ask the node that leads now for all that was asked for."""
-        self.watch(self.node)
-        self.calls.resend()
-        for flow in self.flows.values():
-            flow.link_lost()
-        for reader in self.readers.values():
-            reader.link_lost()
+        self.watch(way.node)
+        self.resend(lambda topic: self.ways.leads_to(way, topic))
 
-    @property
-    def waits(self) -> bool:
-        """Whether it is owed an answer."""
-        return bool(self.calls or self.flying)
+    def resend(self, about: Callable[[str], bool]) -> None:
+        """Ask again for what waits about these topics, as if nothing of it were under way."""
+        self.calls.resend(about)
+        for flow in self.flows.values():
+            if about(flow.topic):
+                flow.link_lost()
+        for reader in self.readers.values():
+            if about(reader.topic):
+                reader.link_lost()
+
+    def waits(self, way: Whereabouts) -> bool:
+        """Whether it is owed an answer there."""
+        leads_to = self.ways.leads_to
+        return self.calls.any(lambda topic: leads_to(way, topic)) or any(
+            leads_to(way, outgoing.flow.topic) for outgoing in self.flying.values()
+        )
+
+    def topics_in_use(self) -> set[str]:
+        """Of which anything is asked for, put or read."""
+        put = [flow.topic for flow in self.flows.values() if flow.unsettled]
+        return {*put, *self.calls.topics(), *[topic for topic, _ in self.readers]}
 
     def _tick(self) -> None:
         self._alarm = local.NEVER
@@ -234,7 +260,8 @@ class ClientSession(Protocol):
             flow.tick(self.now)
         for reader in list(self.readers.values()):
             reader.tick(self.now)
-        self.whereabouts.look()
+        for way in self.ways:
+            way.look()
         if self.now >= self._tidy_due:
             self._tidy_when_idle()
         elif self._tidy_due < local.NEVER:

@@ -25,10 +25,10 @@ ANSWERED_WITHIN = 256 * 1024 * 1024  # bytes: more than a node and a client have
 class Patience:
     """`attempts` counts how often it was over in a row; only an answer sets it back."""
 
-    __slots__ = ("_asked_at", "_seen", "_session", "_storing", "attempts", "due")
+    __slots__ = ("_asked_at", "_seen", "_session", "_storing", "_topic", "attempts", "due")
 
-    def __init__(self, session: ClientSession) -> None:
-        self._session = session
+    def __init__(self, session: ClientSession, topic: str) -> None:
+        self._session, self._topic = session, topic
         self.attempts = 0
         self.due = NEVER
         self._asked_at = 0.0  # what had moved when we first looked, and when we last did
@@ -60,7 +60,7 @@ class Patience:
         moved = self._session.moved
         if moved is None:
             return False
-        seen, self._seen = self._seen, float(moved())
+        seen, self._seen = self._seen, float(moved(self._session.ways.of(self._topic).node))
         if seen < 0:
             self._asked_at = self._seen
         return seen < self._seen < self._asked_at + ANSWERED_WITHIN

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from oncecast.pubsub.commands import CloseProducer, OpenProducer, Put
-from oncecast.pubsub.errors import AnyRefusal, Fenced, Gap, Overloaded, Refusal, Unopened
+from oncecast.pubsub.errors import AnyRefusal, Fenced, Gap, NotHere, Overloaded, Refusal, Unopened
 from oncecast.pubsub.results import Already, Appended, Done, Opened
 from oncecast.session.frames import Call
 from oncecast.session.local import NotStored, Outcome, Stored
@@ -28,6 +28,7 @@ from oncecast.session.patience import Patience
 
 if TYPE_CHECKING:
     from oncecast.session.client import ClientSession
+    from oncecast.session.whereabouts import Whereabouts
 
 WINDOW_BATCHES, WINDOW_BYTES = 256, 8 * 1024 * 1024  # under way at once
 
@@ -53,7 +54,7 @@ class Flow:
         self._window = 0  # batches
         self._flying = self._flying_bytes = 0
         self._mark = 0  # calls before this one were sent before the last rewind
-        self._patience = Patience(session)
+        self._patience = Patience(session, topic)
 
     # -- what is put --
 
@@ -107,7 +108,8 @@ class Flow:
         put = Put(
             self.topic, session.producer, self.epoch, sequence, outgoing.count, len(batch), 0, batch
         )
-        session.send(session.node, Call(id_, put), after=max(outgoing.record, self._base_record))
+        node = session.ways.of(self.topic).node
+        session.send(node, Call(id_, put), after=max(outgoing.record, self._base_record))
         self._next = outgoing.number + outgoing.count
         self._flying_bytes += len(batch)
         self._flying += 1
@@ -185,7 +187,9 @@ class Flow:
 
     # -- answers --
 
-    def answered(self, id_: int, outgoing: Outgoing, result: Done | AnyRefusal) -> None:
+    def answered(
+        self, id_: int, outgoing: Outgoing, result: Done | AnyRefusal, way: Whereabouts
+    ) -> None:
         match result:
             case Appended(offset, _, kept):
                 self._stored(outgoing, offset, kept)
@@ -201,6 +205,10 @@ class Flow:
             case Overloaded():
                 self.busy = result
                 if id_ >= self._mark:
+                    self._hold()
+            case NotHere():
+                if id_ >= self._mark:
+                    self._session.ways.not_here(self.topic, way)
                     self._hold()
             case Refusal():
                 outgoing.refused = result

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oncecast.pubsub import batch
+from oncecast.pubsub import batch, errors
 from oncecast.pubsub.batch import BadBatch, Message
 from oncecast.pubsub.commands import Attach, Detach, FromOffset, Seek, Start
-from oncecast.pubsub.errors import AnyRefusal, OutOfRange, Overloaded, Refusal, Repositioned
-from oncecast.pubsub.errors import BadBatch as Unreadable
 from oncecast.pubsub.results import Acked, Attached, Sought
 from oncecast.session.acks import Acks
 from oncecast.session.calls import Then
@@ -39,6 +37,7 @@ from oncecast.session.patience import RETRY_MAX, Patience
 
 if TYPE_CHECKING:
     from oncecast.session.client import ClientSession
+    from oncecast.session.whereabouts import Whereabouts
 
 DAMAGED_MAX = 3  # deliveries of one offset that cannot be read, before we believe it
 
@@ -71,14 +70,14 @@ class Reader:
         self._gap = -1  # the offset that was found missing last
         self._skip = 0  # the first that is kept, if that is not what must come next
         self._damaged = 0
-        self._patience = Patience(session)
+        self._patience = Patience(session, topic)
         self._attaching = session.calls.do(Attach(topic, subscription, life), self._attached)
 
     # -- beginning --
 
     def _attached(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Attached):
-            assert isinstance(outcome, Refusal), f"{outcome} is no answer to an attach"
+            assert isinstance(outcome, errors.Refusal), f"{outcome} is no answer to an attach"
             self._end(outcome)
             return
         self.epoch, self._end_of_topic = outcome.epoch, outcome.next
@@ -86,7 +85,7 @@ class Reader:
         if self._leaving is not None:
             self._depart()
         elif start > outcome.next:
-            self._end(OutOfRange(outcome.next))
+            self._end(errors.OutOfRange(outcome.next))
         elif 0 <= start < outcome.cursor:
             # The node was told more than the application's own books say: back to the books.
             self._expected = outcome.cursor
@@ -101,7 +100,7 @@ class Reader:
             landed, start = self._expected, self._start_at
             self._expected = self._handed = start
             self._skip_to(landed)
-        elif isinstance(outcome, Refusal):
+        elif isinstance(outcome, errors.Refusal):
             self._end(outcome)
 
     def _position(self, offset: int) -> None:
@@ -125,7 +124,7 @@ class Reader:
         offset = self._fetched = self._expected
         where = (self.topic, self.subscription, self.epoch, offset)
         fetch = Fetch(*where, self._acks.upto, *self._credit.grant(offset, self._handed))
-        session.send(session.node, fetch, after=0)
+        session.send(session.ways.of(self.topic).node, fetch, after=0)
         self._acks.carried()
         self._patience.begin()
 
@@ -206,7 +205,7 @@ class Reader:
         if self._damaged < DAMAGED_MAX:
             self._refetch()
         else:
-            self._end(Unreadable(f"offset {self._expected} of topic {self.topic!r}: {error}"))
+            self._end(errors.BadBatch(f"offset {self._expected} of topic {self.topic!r}: {error}"))
 
     # -- what the application has done --
 
@@ -230,9 +229,9 @@ class Reader:
         if acks is not self._acks or self.ended:
             return  # of before a move
         match outcome:
-            case Repositioned(epoch, cursor):
+            case errors.Repositioned(epoch, cursor):
                 self._repositioned(epoch, cursor)
-            case Refusal():
+            case errors.Refusal():
                 self._end(outcome)
             case _:
                 raise AssertionError(f"{outcome} is no answer to an ack")
@@ -263,7 +262,7 @@ class Reader:
             self._session.calls.do(seek, sought, timeout)
 
         def sought(outcome: Outcome) -> None:
-            if isinstance(outcome, Repositioned):  # somebody else was quicker
+            if isinstance(outcome, errors.Repositioned):  # somebody else was quicker
                 attempt(outcome.epoch)
                 return
             self._moving -= 1
@@ -282,14 +281,16 @@ class Reader:
         self._position(cursor)
         self._fetch()
 
-    def flow_ended(self, ended: FlowEnded) -> None:
+    def flow_ended(self, ended: FlowEnded, way: Whereabouts) -> None:
         if ended.epoch != self.epoch:
             return
         match ended.why:
-            case Repositioned(epoch, cursor):
+            case errors.Repositioned(epoch, cursor):
                 self._repositioned(epoch, cursor)
-            case Overloaded():
+            case errors.Overloaded():
                 pass  # a Fetch will try again
+            case errors.NotHere():
+                self._session.ways.not_here(self.topic, way)
             case why:
                 self._end(why)
 
@@ -388,7 +389,7 @@ class Reader:
         self._over()
         session.calls.do(self._acks.command(), acked, leave.timeout)
 
-    def _end(self, why: AnyRefusal) -> None:
+    def _end(self, why: errors.AnyRefusal) -> None:
         if not self.ended:
             self._over()
             self._acks.void(why)

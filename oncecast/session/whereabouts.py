@@ -1,14 +1,17 @@
-"""Which node leads, as far as a client can tell.
+"""Which node of a group leads, as far as a client can tell.
 
-A client keeps one link, to the leader. A node that does not lead says who does, and says it again
-when that changes: so a client without a leader waits where it is, and goes on after a while only.
-Of a node whose link broke twice in a row others may still say that it leads; they will know better.
+A client keeps one link to each group, to its leader. A node that does not lead says who does, and
+says it again when that changes: so a client without a leader waits where it is, and goes on after a
+while only. Of a node whose link broke twice in a row others may still say that it leads; they will
+know better.
 
-A leader that is silent is not left: it may be busy. Others are asked whom they follow by now.
+A leader that is silent is not left: it may be busy. Others are asked whom they follow by now. But
+the processes of a ring are all alike: of those a silent one is left for the next.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from oncecast.kernel.protocol import NodeId, Value
@@ -22,76 +25,103 @@ REDIAL = 0.1
 WAIT_HERE = 0.6  # for news, then the next one is asked
 SILENCE = 0.25  # of a leader that owes an answer; then others are asked
 ASK_EVERY = 0.1
+RING_SILENCE = 1.0  # of a process that may have to ask others first
+ROUNDS = 2  # through all nodes of a group; if none can be reached, home is asked where it is
 
 
 class Redial(Value):
-    pass
+    group: str
 
 
 class AskAround(Value):
-    pass
+    group: str
 
 
 Timer = Redial | AskAround
 
 
 class Whereabouts:
-    def __init__(self, session: ClientSession) -> None:
+    def __init__(self, session: ClientSession, group: str, nodes: tuple[NodeId, ...]) -> None:
         self._session = session
+        self.group = group  # "": home, the nodes that the application has named
+        self.nodes, self.node = nodes, nodes[0]
+        self.heard = session.now  # when the node has said something
         self.astray = False  # nobody has answered since it left the last one
         self.led = True  # nobody has said that there is no leader
+        self.of_ring = False  # its nodes are processes of a ring
         self._lost = NodeId("")  # whose link broke
         self._tried = False  # to reach that one again
         self._strays = 0  # times that it was sent on, or left
+        self._failures = 0  # links that broke, in a row
         self._waiting = self._asking = False
 
     def found(self) -> None:
         """It leads: it has answered."""
         self.astray, self.led, self._lost, self._strays = False, True, NodeId(""), 0
+        self._failures = 0
 
     def gone(self, peer: NodeId) -> None:
         """Its link is gone."""
+        self._failures += 1
+        if self.group and self._failures > ROUNDS * len(self.nodes):
+            self._session.ways.give_up(self)
+            return
         self._tried = self._lost == peer
         self._lost = peer
         self._move_to(self._next_node())
 
     def told(self, sender: NodeId, told: Elsewhere) -> None:
-        session, leader = self._session, NodeId(told.leader)
-        if sender != session.node and not self.astray:
+        leader = NodeId(told.leader)
+        if sender != self.node and not self.astray:
             return  # an old one speaks of older ones
-        known = (*told.nodes, *session.nodes)
-        session.nodes = tuple(dict.fromkeys(map(NodeId, known)))[:NODES_MAX]
+        self.learn(told.nodes)
         self.led = bool(leader)
-        if leader == session.node:
+        if leader == self.node:
             self._resend_in(0.0)
         elif leader and not (leader == self._lost and self._tried):
             self._tried = self._lost == leader
             self._move_to(leader)
-        elif sender == session.node:
+        elif sender == self.node:
             self._wait_here()
+
+    def learn(self, nodes: Iterable[str]) -> None:
+        """Of a group that it was shown to it knows what was said last; of home, all."""
+        known = tuple(dict.fromkeys(map(NodeId, nodes)))
+        if not self.group:
+            known = tuple(dict.fromkeys((*known, *self.nodes)))
+        self.nodes = known[:NODES_MAX] or self.nodes
+
+    def hint(self, leader: str, nodes: Iterable[str]) -> None:
+        """Home says where the group is: that counts until one of the group is found."""
+        if self.astray:
+            self.learn(nodes)
+            if leader and leader not in (self.node, self._lost):
+                self._move_to(NodeId(leader))
 
     def _wait_here(self) -> None:
         self.astray = self._waiting = True
-        self._session.later(self._session.rng.uniform(0.5, 1.0) * WAIT_HERE, Redial())
+        self._session.later(self._session.rng.uniform(0.5, 1.0) * WAIT_HERE, Redial(self.group))
 
     def _next_node(self) -> NodeId:
-        nodes, node = self._session.nodes, self._session.node
+        nodes, node = self.nodes, self.node
         at = nodes.index(node) if node in nodes else -1
         return nodes[(at + 1) % len(nodes)]
 
     def _move_to(self, node: NodeId) -> None:
         """At once if somebody says so; those who are sent from one to the other take their time."""
-        session = self._session
-        if node != session.node:
-            session.unwatch(session.node)
-            session.node = node
+        self._go(node)
         pause = REDIAL * min(self._strays, 4)
         self._strays += 1
-        self._resend_in(session.rng.uniform(0.0, pause or REDIAL / 10))
+        self._resend_in(self._session.rng.uniform(0.0, pause or REDIAL / 10))
+
+    def _go(self, node: NodeId) -> None:
+        left, self.node = self.node, node
+        if node != left:
+            self._session.ways.left(left)
 
     def _resend_in(self, seconds: float) -> None:
         self.astray, self._waiting = True, False
-        self._session.later(seconds, Redial())
+        self._session.later(seconds, Redial(self.group))
 
     def timeout(self, timer: Timer) -> None:
         if isinstance(timer, AskAround):
@@ -99,10 +129,8 @@ class Whereabouts:
             return
         if self._waiting:
             self._waiting = self._tried = False  # it may have been back for long
-            session = self._session
-            session.unwatch(session.node)
-            session.node = self._next_node()
-        self._session.redial()
+            self._go(self._next_node())
+        self._session.redial(self)
 
     # -- silence --
 
@@ -110,25 +138,35 @@ class Whereabouts:
         """Is an answer owed, and nothing heard? A while later others are asked, again and again."""
         if not self._asking and self._silent:
             self._asking = True
-            self._session.later(SILENCE, AskAround())
+            patience = RING_SILENCE if self.of_ring else SILENCE
+            self._session.later(patience, AskAround(self.group))
 
     @property
     def _silent(self) -> bool:
-        session = self._session
-        silent = session.now - session.heard >= SILENCE
-        return silent and session.waits and not self.astray
+        silent = self._session.now - self.heard >= SILENCE
+        return silent and (self.of_ring or not self.astray) and self._session.waits(self)
 
     def _ask_around(self) -> None:
         session = self._session
         self._asking = self._silent
-        if self._asking:
-            for node in session.nodes:
-                if node != session.node:
-                    session.send(node, LookGroup(0), after=0)
-            session.later(ASK_EVERY, AskAround())
+        if not self._asking:
+            return
+        if self.of_ring:
+            self._leave_silent()
+            return
+        for node in self.nodes:
+            if node != self.node:
+                session.send(node, LookGroup(0), after=0)
+        session.later(ASK_EVERY, AskAround(self.group))
+
+    def _leave_silent(self) -> None:
+        self._asking = False
+        if len(self.nodes) > 1:
+            self.heard = self._session.now  # the next one is given its time
+            self._move_to(self._next_node())
 
     def seen(self, view: GroupView) -> None:
         """One of the others answers."""
-        leader, here = NodeId(view.leader), self._session.node
+        leader, here = NodeId(view.leader), self.node
         if self._asking and view.node != here and leader not in ("", here):
             self._move_to(leader)

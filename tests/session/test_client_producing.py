@@ -103,9 +103,9 @@ def test_silence_is_probed_with_the_first_batch_and_less_and_less_often() -> Non
 def test_what_moves_is_not_put_again() -> None:
     """SVC-2: the first batch is on its way, over a link that is slow."""
     lone = opened()
-    lone.session.moved = lambda: int(1000 * lone.now)
+    lone.session.moved = lambda _: int(1000 * lone.now)
     assert lone.wait(30.0).sent == []
-    lone.session.moved = lambda: 30_000  # it stands still
+    lone.session.moved = lambda _: 30_000  # it stands still
     assert commands(lone.wait(1.0)) == [put(0, 1, A)]
 
 
@@ -124,7 +124,7 @@ def test_patience_grows_over_lost_links_until_there_is_an_answer() -> None:
 def test_busy_node_is_tried_again_in_time_whatever_moves() -> None:
     """SVC-7"""
     lone = opened()
-    lone.session.moved = lambda: int(1000 * lone.now)
+    lone.session.moved = lambda _: int(1000 * lone.now)
     assert lone.answer(lone.call, errors.Overloaded("calls")).sent == []
     assert commands(lone.wait(0.6)) == [put(0, 1, A)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oncecast.kernel.protocol import NodeId
 from oncecast.pubsub import batch, errors, results
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.retention import Policy
@@ -95,21 +96,21 @@ def test_what_moves_is_not_fetched_again() -> None:
     lone = attached()
     moved = 0
 
-    def moving() -> int:
+    def moving(_: NodeId) -> int:
         nonlocal moved
         moved += 1000
         return moved
 
     lone.session.moved = moving
     assert lone.wait(30.0).sent == []
-    lone.session.moved = lambda: moved  # it stands still
+    lone.session.moved = lambda _: moved  # it stands still
     assert lone.wait(1.0).fetch.offset == 5
 
 
 def test_what_has_not_come_within_so_many_bytes_is_lost() -> None:
     """SVC-3: others may keep the link busy for ever."""
     lone = attached()
-    lone.session.moved = lambda: int(lone.now * ANSWERED_WITHIN / 10)
+    lone.session.moved = lambda _: int(lone.now * ANSWERED_WITHIN / 10)
     assert lone.wait(9.0).sent == []
     assert lone.wait(4.0).fetch.offset == 5
 

@@ -63,6 +63,14 @@ def assemble(
     mover = None
     if chair is not None:
         home, name = chair.home, chair.group
-        mover = Mover(me, rng, service=service, home=home, group=name, first=chair.first)
+        mover = Mover(
+            me,
+            rng,
+            service=service,
+            home=home,
+            group=name,
+            first=chair.first,
+            replicas=options.size,
+        )
         layers.append(mover)
     return Parts(Stack(layers), service, gateway, governor, mover)

@@ -27,8 +27,11 @@ class WhoseKey(Value):
 
 
 class KeyOwner(Value):
+    """This group does; and so many processes make up the ring."""
+
     key: Key
     owner: GroupFacts
+    processes: int
 
 
 class GiveUp(Value):

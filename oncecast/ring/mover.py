@@ -15,7 +15,6 @@ from collections.abc import Callable
 from random import Random
 from typing import assert_never
 
-from oncecast.dht.ring import Key
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.pubsub import moves as do
 from oncecast.pubsub import state
@@ -84,11 +83,13 @@ class Mover(Protocol):
         home: NodeId,  # the ring stack of its process
         group: str,
         first: bool = False,  # of a new ring
+        replicas: int = 3,  # that a group should have
         every: float = 0.25,
         report_every: float = 1.0,
     ) -> None:
         super().__init__(me, rng)
         self._service, self._home, self._group, self._first = service, home, group, first
+        self._replicas = replicas
         self._every, self._report_every = every, report_every
         self._reported = -report_every
         self._tokens = TOKENS
@@ -182,8 +183,8 @@ class Mover(Protocol):
         if estate is None:
             return
         match message:
-            case KeyOwner(key, owner):
-                self._claim(estate, key, owner)
+            case KeyOwner():
+                self._claim(estate, message)
             case Survey() | Pull() | Give() | Taken() | Dropped():
                 self._giver.receive(sender, estate, message)
             case Surveyed() | Pulled() | Given() | NotGiven() | Gone():
@@ -196,8 +197,12 @@ class Mover(Protocol):
             case _:
                 assert_never(message)
 
-    def _claim(self, estate: Estate, key: Key, owner: GroupFacts) -> None:
-        if estate.claim is None and estate.low is None and key == estate.position and owner.nodes:
+    def _claim(self, estate: Estate, found: KeyOwner) -> None:
+        """What others rely on is taken over only by a group with all its replicas."""
+        owner, replicas = found.owner, len(self._service.group.nodes())
+        whole = replicas >= min(self._replicas, found.processes)
+        idle = estate.claim is None and estate.low is None and found.key == estate.position
+        if whole and idle and owner.nodes and owner.group != self._group:
             move = f"{self._group}-{self.rng.getrandbits(64):016x}"
             nodes = dict.fromkeys((owner.leader, *owner.nodes))
             giver = Party(owner.group, tuple(node for node in nodes if node))

@@ -1,0 +1,64 @@
+"""Which protocols the ring stack of a process is made of, lowest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from oncecast.dht.chord import Chord
+from oncecast.kernel.protocol import NodeId
+from oncecast.kernel.stack import Stack
+from oncecast.node.assemble import VERSION
+from oncecast.overlay.hyparview import HyParView
+from oncecast.ring.roster import Roster
+from oncecast.ring.usher import Usher
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingOptions:
+    replicas: int = 3  # that a group should have
+    stabilize_every: float = 1.0
+    answer_within: float = 0.5
+    shuffle_every: float = 10.0
+    gossip_every: float = 1.0
+    gone_after: float = 10.0  # a process whose card is not renewed
+
+
+class RingParts(NamedTuple):
+    stack: Stack
+    chord: Chord
+    roster: Roster
+    usher: Usher
+
+
+def assemble_ring(
+    me: NodeId,
+    rng: Random,
+    *,
+    group: str,  # of this process; its position is the process's own
+    contacts: tuple[NodeId, ...] = (),  # processes of the ring; nobody: it is the first
+    epoch_us: int = 0,
+    options: RingOptions = RingOptions(),  # noqa: B008  # frozen
+) -> RingParts:
+    views = HyParView(me, rng, contacts=contacts, shuffle_every=options.shuffle_every)
+    chord = Chord(
+        me,
+        rng,
+        contacts=contacts,
+        ring_name=group,
+        stabilize_every=options.stabilize_every,
+        answer_within=options.answer_within,
+    )
+    roster = Roster(
+        me,
+        rng,
+        group=group,
+        version=VERSION,
+        epoch_us=epoch_us,
+        replicas=options.replicas,
+        gossip_every=options.gossip_every,
+        gone_after=options.gone_after,
+    )
+    usher = Usher(me, rng, roster=roster)
+    return RingParts(Stack([views, chord, roster, usher]), chord, roster, usher)

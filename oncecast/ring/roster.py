@@ -1,0 +1,230 @@
+"""The directory of the ring: its processes and groups, kept by gossip, and who backs up whom.
+
+Every process has a card that it renews; cards spread by rumour: what is new goes to all neighbours
+at once, and now and then one of them is asked what else it has. A card that is not renewed is
+dropped, and its process counts as gone. What a card says of groups outlives it: of a group the
+facts with the most applied are kept.
+
+A group is backed up by the first processes at its position and after it on the ring. A process that
+is one of them takes a seat; one that is none of them, and has no vote, gives its seat up. These are
+suggestions: who is a member is decided in the group.
+
+Needs NeighborUp and NeighborDown, and the GroupFacts of its replicas. Gives Seat and Unseat.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import assert_never
+
+from oncecast.dht.ring import Key, distance, key_of, up_to
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.overlay.events import NeighborDown, NeighborUp
+from oncecast.ring.events import GroupFacts, Seat, Unseat
+
+CARDS_MAX = 200  # in one message
+STAMP_MAX = 1 << 62
+
+
+class Card(Value, tag=False):
+    """What a process says of itself. Of two of its cards the one with the larger stamp counts."""
+
+    process: NodeId
+    stamp: int
+    version: str  # of the program
+    group: str  # its own
+    led: tuple[GroupFacts, ...]  # by its replicas
+    seats: tuple[str, ...]
+
+
+class News(Value):
+    cards: tuple[Card, ...]
+
+
+class Stamps(Value):
+    """What I have of these; send me what is newer, and what you lack I will send you."""
+
+    stamps: tuple[tuple[NodeId, int], ...]
+    answer: bool  # whether the other shall say the same
+
+
+class Gossip(Value):
+    """Timer."""
+
+
+class Roster(Protocol):
+    name = "roster"
+    Message = News | Stamps | GroupFacts
+    Observed = NeighborUp | NeighborDown
+    Timer = Gossip
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        group: str,
+        version: str = "",
+        epoch_us: int = 0,
+        replicas: int = 3,
+        gossip_every: float = 1.0,
+        gone_after: float = 10.0,
+        cards_max: int = 10_000,
+    ) -> None:
+        super().__init__(me, rng)
+        self._group, self._version, self._epoch_us = group, version, epoch_us
+        self.replicas, self._every, self._gone_after = replicas, gossip_every, gone_after
+        self._cards_max = cards_max
+        self.cards: dict[NodeId, Card] = {}
+        self.heard: dict[NodeId, float] = {}  # when a card was renewed
+        self.groups: dict[str, GroupFacts] = {}
+        self.here: dict[str, GroupFacts] = {}  # as the replicas of this process say
+        self._seated: dict[str, None] = {}  # replicas that run here, or were asked for
+        self._neighbors: dict[NodeId, None] = {}
+        self._stamp = 0
+
+    def seated(self, groups: tuple[str, ...]) -> None:
+        """These run here since before the start."""
+        self._seated.update(dict.fromkeys(groups))
+
+    def start(self) -> None:
+        self._renew()
+        self.later(self._every, Gossip())
+
+    # -- who is there --
+
+    def positions(self) -> list[tuple[Key, NodeId]]:
+        """Processes by where they lie on the ring."""
+        return sorted((key_of(card.group), card.process) for card in self.cards.values())
+
+    def backups(self, group: str) -> list[NodeId]:
+        """The processes at the group's position and after it."""
+        at = key_of(group)
+        ring = sorted(self.positions(), key=lambda place: distance(at, place[0]))
+        return [process for _, process in ring[: self.replicas]]
+
+    def owner(self, key: Key) -> GroupFacts | None:
+        """Whose it is, as far as is known. Of two that say so, the nearer was given it later."""
+        owners = [
+            facts
+            for facts in self.groups.values()
+            if facts.low is not None and up_to(facts.low, key, key_of(facts.group))
+        ]
+        return min(owners, key=lambda facts: distance(key, key_of(facts.group)), default=None)
+
+    # -- inputs --
+
+    def receive(self, sender: NodeId, message: News | Stamps | GroupFacts) -> None:
+        match message:
+            case News(cards):
+                self._learn(sender, cards[:CARDS_MAX])
+            case Stamps():
+                self._compare(sender, message)
+            case GroupFacts():
+                if sender.startswith(f"{self.me}/"):
+                    self._hear_replica(sender, message)
+            case _:
+                assert_never(message)
+
+    def observe(self, event: NeighborUp | NeighborDown) -> None:
+        if isinstance(event, NeighborUp):
+            self._neighbors[event.peer] = None
+            self.send(event.peer, self._stamps(answer=True))
+        else:
+            self._neighbors.pop(event.peer, None)
+
+    def timeout(self, timer: Gossip) -> None:
+        self.later(self._every, timer)
+        self._renew()
+        gone = [each for each, at in self.heard.items() if self.now > at + self._gone_after]
+        for process in gone:
+            del self.cards[process], self.heard[process]
+        if self._neighbors:
+            peer = self.rng.choice(list(self._neighbors))
+            self.send(peer, self._stamps(answer=True))
+        self._look_at_seats()
+
+    # -- cards --
+
+    def _renew(self) -> None:
+        self._stamp = max(self._stamp + 1, self._epoch_us + int(self.now * 1e6))
+        led = [facts for facts in self.here.values() if facts.leader == f"{self.me}/{facts.group}"]
+        mine = (self.me, self._stamp, self._version, self._group, tuple(led), tuple(self._seated))
+        self._take(Card(*mine))
+        self._spread(News((self.cards[self.me],)), NodeId(""))
+
+    def _learn(self, sender: NodeId, cards: tuple[Card, ...]) -> None:
+        new = [card for card in cards if self._is_new(card)]
+        for card in new:
+            if card.process == self.me:
+                self._stamp = max(self._stamp, card.stamp)  # of an earlier life; the next is newer
+            else:
+                self._take(card)
+        others = tuple(card for card in new if card.process != self.me)
+        if others:
+            self._spread(News(others), sender)
+
+    def _is_new(self, card: Card) -> bool:
+        known = self.cards.get(card.process)
+        if known is None:
+            return len(self.cards) < self._cards_max
+        return known.stamp < card.stamp < STAMP_MAX
+
+    def _take(self, card: Card) -> None:
+        self.cards[card.process], self.heard[card.process] = card, self.now
+        for facts in card.led:
+            self._keep(facts)
+
+    def _keep(self, facts: GroupFacts) -> None:
+        known = self.groups.get(facts.group)
+        if known is None or facts.applied >= known.applied:
+            self.groups[facts.group] = facts
+
+    def _spread(self, news: News, but: NodeId) -> None:
+        for peer in self._neighbors:
+            if peer != but:
+                self.send(peer, news)
+
+    def _stamps(self, *, answer: bool) -> Stamps:
+        cards = list(self.cards.values())
+        if len(cards) > CARDS_MAX:
+            cards = self.rng.sample(cards, CARDS_MAX)
+        return Stamps(tuple((card.process, card.stamp) for card in cards), answer)
+
+    def _compare(self, sender: NodeId, theirs: Stamps) -> None:
+        known = dict(theirs.stamps)
+        newer = [card for card in self.cards.values() if card.stamp > known.get(card.process, -1)]
+        if newer:
+            self.send(sender, News(tuple(newer[:CARDS_MAX])))
+        if theirs.answer:
+            self.send(sender, self._stamps(answer=False))
+
+    # -- replicas of this process --
+
+    def _hear_replica(self, replica: NodeId, facts: GroupFacts) -> None:
+        before = self.here.get(facts.group)
+        self.here[facts.group] = facts
+        self._seated[facts.group] = None
+        self._keep(facts)
+        leads = facts.leader == replica
+        if leads and (before is None or news_of(before) != news_of(facts)):
+            self._renew()
+
+    def _look_at_seats(self) -> None:
+        for group, facts in list(self.groups.items()):
+            if not facts.nodes:
+                continue
+            wanted = self.me in self.backups(group)
+            if wanted and group not in self._seated:
+                self._seated[group] = None
+                self.emit(Seat(group, facts.nodes))
+            member = f"{self.me}/{group}" in facts.nodes
+            if not wanted and not member and group in self._seated and group != self._group:
+                del self._seated[group]
+                self.here.pop(group, None)
+                self.emit(Unseat(group))
+
+
+def news_of(facts: GroupFacts) -> tuple[object, ...]:
+    """What others should hear of at once."""
+    return facts.low, facts.leader, facts.nodes

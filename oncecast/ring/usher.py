@@ -1,0 +1,119 @@
+"""Shows everybody to the owner of what they ask for (REP-4).
+
+A client says to any process what it would say to the owner, and is told who that is: the group, its
+leader, its replicas. A replica that looks for the owner of a key asks in the same way. Chord finds
+the process that lies at the key; it knows the groups around it, because it backs them up.
+
+Needs FindRoot, and the roster of its process. Gives nothing upwards.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple, assert_never
+
+from oncecast.dht.events import FindRoot, RootFound
+from oncecast.dht.ring import Key, key_of
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
+from oncecast.ring.roster import Roster
+from oncecast.session.frames import Call, Fetch, Look, Owned, Scan
+
+ASKERS_MAX = 1000  # of one key
+SEARCHES_MAX = 10_000
+ANSWER_WITHIN = 1.0
+
+Question = Call | Fetch | Look | Scan
+
+
+class Search(NamedTuple):
+    """Who waits for the owner of one key; clients with the topic that they named."""
+
+    number: int
+    askers: dict[tuple[NodeId, str], None]
+
+
+class Overdue(Value):
+    """Timer: nobody has said who owns this."""
+
+    key: Key
+    number: int
+
+
+class Usher(Protocol):
+    name = "usher"
+    Message = Call | Fetch | Look | Scan | WhoseKey | WhoOwns | Owner
+    Observed = RootFound
+    Timer = Overdue
+
+    def __init__(self, me: NodeId, rng: Random, *, roster: Roster) -> None:
+        super().__init__(me, rng)
+        self._roster = roster
+        self._number = 0
+        self._searches: dict[Key, Search] = {}
+        self._keys: dict[int, Key] = {}
+        self.searched = self.hops = 0  # so far
+
+    def receive(self, sender: NodeId, message: Question | WhoseKey | WhoOwns | Owner) -> None:
+        match message:
+            case WhoseKey(key):
+                self._search(key, sender, "")
+            case WhoOwns(number, key):
+                owner = self._roster.owner(key)
+                if owner is not None:
+                    self.send(sender, Owner(number, owner))
+            case Owner(number, owner):
+                key = self._keys.get(number, Key(b""))
+                if key in self._searches and self._searches[key].number == number:
+                    self._found(key, owner)
+            case Call(_, command):
+                self._show(sender, getattr(command, "topic", ""))
+            case Fetch() | Look() | Scan():
+                self._show(sender, message.topic)
+            case _:
+                assert_never(message)
+
+    def _show(self, client: NodeId, topic: str) -> None:
+        if topic:
+            self._search(key_of(topic), client, topic)
+
+    def _search(self, key: Key, asker: NodeId, topic: str) -> None:
+        search = self._searches.get(key)
+        if search is not None:
+            if len(search.askers) < ASKERS_MAX:
+                search.askers[asker, topic] = None
+        elif len(self._searches) < SEARCHES_MAX:
+            self._number += 1
+            self._searches[key] = Search(self._number, {(asker, topic): None})
+            self._keys[self._number] = key
+            self.later(ANSWER_WITHIN, Overdue(key, self._number))
+            self.ask(FindRoot(key))
+
+    def observe(self, event: RootFound) -> None:
+        search = self._searches.get(event.key)
+        if search is None:
+            return
+        self.searched += 1
+        self.hops += event.hops
+        if event.root == self.me:
+            self._found(event.key, self._roster.owner(event.key))
+        else:
+            self.send(event.root, WhoOwns(search.number, event.key))
+
+    def timeout(self, timer: Overdue) -> None:
+        search = self._searches.get(timer.key)
+        if search is not None and search.number == timer.number:
+            self._found(timer.key, self._roster.owner(timer.key))
+
+    def _found(self, key: Key, owner: GroupFacts | None) -> None:
+        """If nobody is known to own it, whoever asked asks again."""
+        search = self._searches.pop(key)
+        del self._keys[search.number]
+        self.cancel(Overdue(key, search.number))
+        if owner is None:
+            return
+        for asker, topic in search.askers:
+            if topic:
+                self.send(asker, Owned(topic, owner.group, owner.leader, owner.nodes))
+            else:
+                self.send(asker, KeyOwner(key, owner, len(self._roster.cards)))

@@ -1,0 +1,158 @@
+"""Processes of a ring in the simulator: a ring stack each, and the replicas that sit there."""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.dht.ring import key_of
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.stack import Stack
+from oncecast.node.assemble import Chair, Parts, assemble
+from oncecast.node.assemble_ring import RingOptions, RingParts, assemble_ring
+from oncecast.pubsub.estate import Estate
+from oncecast.replication.options import GroupOptions
+from oncecast.ring.events import Seat, Unseat
+from oncecast.runtime.simulated import Simulation
+
+FAST = GroupOptions(
+    heartbeat=0.1,
+    suspicion=0.5,
+    drift=0.25,
+    resend=0.06,
+    replace_after=3.0,
+    compare_every=2.0,
+    unclaimed_after=1.0,
+)
+RING = RingOptions(
+    stabilize_every=0.25, answer_within=0.2, shuffle_every=1.0, gossip_every=0.25, gone_after=1.5
+)
+SNAPSHOT_BYTES = 8192
+
+
+class Process:
+    """Over all its lives: what it has on disk stays."""
+
+    def __init__(self, world: RingWorld, name: str, contacts: tuple[NodeId, ...]) -> None:
+        self.world, self.me, self.contacts = world, NodeId(name), contacts
+        self.group = f"g-{world.sim.rng.getrandbits(32):08x}"
+        self.seats: dict[str, tuple[NodeId, ...]] = {self.group: ()}  # with whom to ask there
+        self.parts: RingParts | None = None
+        self.replicas: dict[str, Parts] = {}
+
+    @property
+    def alive(self) -> bool:
+        return self.world.sim.nodes[self.me].stack is not None
+
+    def nodes(self) -> list[NodeId]:
+        return [self.me, *map(self.replica, self.seats)]
+
+    def replica(self, group: str) -> NodeId:
+        return NodeId(f"{self.me}/{group}")
+
+    def begin(self) -> None:
+        sim = self.world.sim
+        sim.add(self.me, self._build_ring)
+        sim.add(self.replica(self.group), self._build_replica, durable=True)
+
+    def _build_ring(self, me: NodeId, rng: Random) -> Stack:
+        self.parts = assemble_ring(
+            me, rng, group=self.group, contacts=self.contacts, options=self.world.ring
+        )
+        self.parts.roster.seated(tuple(self.seats))
+        return self.parts.stack
+
+    def _build_replica(self, me: NodeId, rng: Random) -> Stack:
+        group = me.partition("/")[2]
+        parts = self.replicas[group] = assemble(
+            me,
+            rng,
+            snapshot_bytes=SNAPSHOT_BYTES,
+            options=self.world.options,
+            contacts=self.seats[group],
+            chair=Chair(group, self.me, first=not self.contacts and group == self.group),
+        )
+        return parts.stack
+
+    def hear(self, event: Value) -> None:
+        sim = self.world.sim
+        if isinstance(event, Seat) and event.group not in self.seats:
+            self.seats[event.group] = event.nodes
+            replica = self.replica(event.group)
+            if replica in sim.nodes:
+                sim.restart(replica)
+            else:
+                sim.add(replica, self._build_replica, durable=True)
+        elif isinstance(event, Unseat) and event.group in self.seats:
+            del self.seats[event.group]
+            self.replicas.pop(event.group, None)
+            replica = self.replica(event.group)
+            sim.crash(replica)
+            disk = sim.nodes[replica].disk
+            assert disk is not None
+            disk.wipe()
+
+    # -- faults --
+
+    def crash(self) -> None:
+        for node in self.nodes():
+            if self.world.sim.nodes[node].stack is not None:
+                self.world.sim.crash(node)
+
+    def restart(self) -> None:
+        for node in self.nodes():
+            if self.world.sim.nodes[node].stack is None:
+                self.world.sim.restart(node)
+
+
+class RingWorld:
+    def __init__(
+        self, sim: Simulation, *, options: GroupOptions = FAST, ring: RingOptions = RING
+    ) -> None:
+        self.sim, self.options, self.ring = sim, options, ring
+        self.processes: dict[NodeId, Process] = {}
+
+    def add(self, *contacts: str) -> Process:
+        process = Process(self, f"p{len(self.processes)}", tuple(map(NodeId, contacts)))
+        self.processes[process.me] = process
+        process.begin()
+        return process
+
+    def found(self, count: int) -> None:
+        """A ring of so many processes, which all join by the first."""
+        first = self.add()
+        for _ in range(count - 1):
+            self.add(first.me)
+
+    def hear(self, node: NodeId, event: Value) -> None:
+        if node in self.processes and isinstance(event, Seat | Unseat):
+            process = self.processes[node]
+            self.sim.call(0.0, lambda: process.hear(event) if process.alive else None)
+
+    # -- what a god would see --
+
+    def estates(self) -> dict[str, Estate]:
+        """Of every group, as its replica that has applied the most."""
+        found: dict[str, tuple[int, Estate]] = {}
+        for process in self.processes.values():
+            for group, parts in process.replicas.items():
+                registry = parts.service.machine.registry
+                if registry.estate is not None and registry.place >= found.get(group, (-1,))[0]:
+                    found[group] = (registry.place, registry.estate)
+        return {group: estate for group, (_, estate) in found.items()}
+
+    def settled(self) -> bool:
+        """Whether every group owns the arc from the one before it, and has all its replicas."""
+        estates = self.estates()
+        ring = sorted(key_of(group) for group in estates)
+        if len(estates) < len(self.processes):
+            return False
+        for estate in estates.values():
+            before = ring[ring.index(estate.position) - 1]
+            if estate.low != before or estate.claim is not None or estate.frozen is not None:
+                return False
+        size = min(self.options.size, len(self.processes))
+        return all(self._members(group) >= size for group in estates)
+
+    def _members(self, group: str) -> int:
+        replicas = [p.replicas[group] for p in self.processes.values() if group in p.replicas]
+        return max(len(parts.service.group.nodes()) for parts in replicas)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, TypeVar
 
-from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Value
+from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Unwatch, Value, Watch
 from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.pubsub import batch
 from oncecast.session.client import ClientSession
@@ -26,11 +26,18 @@ def chunk(offset: int, *values: bytes) -> Chunk:
 class Lone:
     """Drives one session by hand; `sent` and `told` are what came of the last input."""
 
-    def __init__(self, *, durable: bool = False, life: str = "life", read_ahead: int = 100) -> None:
+    def __init__(
+        self,
+        *others: NodeId,
+        durable: bool = False,
+        life: str = "life",
+        read_ahead: int = 100,
+    ) -> None:
         self.session = ClientSession(
             ME,
             Random(1),
             node=NODE,
+            others=others,
             producer="p",
             life=life,
             durable=durable,
@@ -52,19 +59,21 @@ class Lone:
         self._did(self.stack.request(self.now, request))
         return self
 
-    def hear(self, message: Value) -> Lone:
-        self._did(self.stack.receive(self.now, NODE, message))
+    def hear(self, message: Value, sender: NodeId = NODE) -> Lone:
+        self._did(self.stack.receive(self.now, sender, message))
         return self
 
-    def answer(self, call: Call, result: Any) -> Lone:
-        return self.hear(Answer(call.id, result))
+    def answer(self, call: Call, result: Any, sender: NodeId = NODE) -> Lone:
+        return self.hear(Answer(call.id, result), sender)
 
-    def deliver(self, epoch: int, *chunks: Chunk, suspect_below: int = 0) -> Lone:
+    def deliver(
+        self, epoch: int, *chunks: Chunk, suspect_below: int = 0, sender: NodeId = NODE
+    ) -> Lone:
         end = chunks[-1].offset + chunks[-1].count
-        return self.hear(Delivery("t", "s", epoch, chunks, suspect_below, end))
+        return self.hear(Delivery("t", "s", epoch, chunks, suspect_below, end), sender)
 
-    def down(self) -> Lone:
-        self._did(self.stack.down(self.now, NODE))
+    def down(self, node: NodeId = NODE) -> Lone:
+        self._did(self.stack.down(self.now, node))
         return self.wait(0.2)
 
     def wait(self, seconds: float) -> Lone:
@@ -89,6 +98,14 @@ class Lone:
     @property
     def sent(self) -> list[Value]:
         return [each.message for each in self.outputs if isinstance(each, Send)]
+
+    @property
+    def addressed(self) -> list[tuple[NodeId, Value]]:
+        return [(each.to, each.message) for each in self.outputs if isinstance(each, Send)]
+
+    @property
+    def links(self) -> list[Output]:
+        return [each for each in self.outputs if isinstance(each, Watch | Unwatch)]
 
     @property
     def told(self) -> list[Value]:

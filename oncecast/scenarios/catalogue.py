@@ -10,8 +10,25 @@ from oncecast.scenarios.paxos import PAXOS
 from oncecast.scenarios.scenario import Scenario
 from oncecast.scenarios.scribe import SCRIBE
 from oncecast.scenarios.shuffle import SHUFFLE
+from oncecast.scenarios.toolkit_election import ELECTION
+from oncecast.scenarios.toolkit_mutex import MUTEX, MUTEX_LAMPORT
+from oncecast.scenarios.toolkit_queue import QUEUE_FIFO, QUEUE_PAXOS
 
 SCENARIOS: dict[str, Scenario] = {
     scenario.name: scenario
-    for scenario in (BROADCAST, CHORD, CHORD_STEPS, GOSSIP, HYPARVIEW, PAXOS, SCRIBE, SHUFFLE)
+    for scenario in (
+        BROADCAST,
+        CHORD,
+        CHORD_STEPS,
+        ELECTION,
+        GOSSIP,
+        HYPARVIEW,
+        MUTEX,
+        MUTEX_LAMPORT,
+        PAXOS,
+        QUEUE_FIFO,
+        QUEUE_PAXOS,
+        SCRIBE,
+        SHUFFLE,
+    )
 }

@@ -1,0 +1,240 @@
+"""The eventual queue: no element is taken twice, and each is taken in the end.
+
+`queue-fifo` has members that are late and links that are slow; it promises nothing if one is lost.
+`queue-paxos` goes through a storm that crashes, stops and cuts off a minority, and an assassin that
+crashes who is in the middle of a decision: who petitions, who leads, who has just been given it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
+
+import msgspec
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.stack import Stack
+from oncecast.overlay.events import MessageId
+from oncecast.overlay.mesh import Mesh
+from oncecast.overlay.plumtree import Plumtree
+from oncecast.overlay.recovery import Recovery
+from oncecast.runtime.checkers import Checker, Violation
+from oncecast.runtime.simulated import Build, Simulation
+from oncecast.runtime.trace import Step
+from oncecast.scenarios.scenario import Figures, Scenario
+from oncecast.scenarios.toolkit_storm import Assassin, LosslessStorm, SteadyStorm
+from oncecast.toolkit.election import LeaderElection
+from oncecast.toolkit.events import Dequeue, Dequeued, Enqueue, Withdraw
+from oncecast.toolkit.fifo_queue import FifoQueue
+from oncecast.toolkit.group import Group
+from oncecast.toolkit.paxos_queue import SERIES, Item, PaxosQueue
+from oncecast.toolkit.synod import Synod
+from oncecast.toolkit.synod_messages import Accept, Accepted, Chosen, Petition, Promised
+
+STORM_SECONDS = 6.0
+CALM_SECONDS = 6.0
+ELEMENTS = 24
+TAKES = 24
+QUEUES = ("one", "other")
+
+
+def fifo_stack(names: list[NodeId]) -> Build:
+    return lambda me, rng: Stack([FifoQueue(me, rng, members=names)])
+
+
+def paxos_stack(names: list[NodeId]) -> Build:
+    def build(me: NodeId, rng: Random) -> Stack:
+        elements = Recovery(me, rng, snapshot_every=40)
+        takers = Synod(me, rng, acceptors=names, resend=0.2, snapshot_every=40)
+        return Stack(
+            [
+                Mesh(me, rng, peers=names),
+                Plumtree(me, rng),
+                elements,
+                Group(me, rng, peers=names, heartbeat=0.25, suspect_after=0.75),
+                LeaderElection(me, rng, candidates=names),
+                takers,
+                PaxosQueue(me, rng, elements=elements, takers=takers),
+            ]
+        )
+
+    return build
+
+
+def queue_of(sim: Simulation, node: NodeId) -> Protocol:
+    stack = sim.nodes[node].stack
+    assert stack is not None, f"{node} is down"
+    return stack.protocols[-1]
+
+
+class Once(Checker):
+    """What was put in comes out once. Every element is different."""
+
+    def __init__(self) -> None:
+        self.put: dict[bytes, tuple[NodeId, int]] = {}  # by whom, and in which of its lives
+        self.taken: dict[bytes, NodeId] = {}
+        self.tickets = 0
+        self.asked: dict[int, tuple[NodeId, str, bool]] = {}  # tickets without an answer
+        self.draining = False
+
+    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
+        if not isinstance(event, Dequeued):
+            return
+        asker, queue, wait = self.asked.pop(event.ticket)
+        if (asker, queue) != (node, event.queue):
+            raise Violation(f"{node} heard {event}, which {asker} asked of {queue}")
+        if event.data is None:
+            if wait:
+                raise Violation(f"{node} waits for an element and was told that there is none")
+        elif event.data not in self.put:
+            raise Violation(f"{node} took {event.data!r}, which nobody put in")
+        elif event.data in self.taken:
+            raise Violation(f"{node} took {event.data!r} after {self.taken[event.data]}")
+        else:
+            self.taken[event.data] = node
+        if self.draining:
+            take(sim, self, node, queue)
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        if step.kind == "crash":
+            for ticket in [key for key, asked in self.asked.items() if asked[0] == step.node]:
+                del self.asked[ticket]
+
+    def finish(self, sim: Simulation) -> None:
+        """All is taken that a node put in which lives on, or that anybody has seen."""
+        for ticket, (node, _, wait) in self.asked.items():
+            if not wait:
+                raise Violation(f"{node} will not wait, and has no answer for ticket {ticket}")
+        gone = self.gone(sim)
+        for data, (origin, life) in self.put.items():
+            survived = sim.nodes[origin].life == life
+            if data not in self.taken and data not in gone and survived:
+                raise Violation(f"{data!r} of {origin} was never taken")
+        for node in sim.nodes:
+            queue = queue_of(sim, node)
+            assert isinstance(queue, FifoQueue | PaxosQueue)
+            left = {name: queue.length(name) for name in QUEUES if queue.length(name)}
+            if left:
+                raise Violation(f"{node} still counts {left}")
+
+    def gone(self, sim: Simulation) -> dict[bytes, None]:
+        """What was given to somebody who crashed before hearing of it."""
+        return {}
+
+
+class OnceThroughCrashes(Once):
+    def gone(self, sim: Simulation) -> dict[bytes, None]:
+        alive = {
+            queue.myself
+            for node in sim.nodes
+            if isinstance(queue := queue_of(sim, node), PaxosQueue)
+        }
+        return {
+            data: None
+            for id, data in self._elements(sim)
+            for taker in self._takers(sim, id)
+            if taker not in alive
+        }
+
+    def _elements(self, sim: Simulation) -> Iterator[tuple[MessageId, bytes]]:
+        for node in sim.nodes:
+            queue = queue_of(sim, node)
+            assert isinstance(queue, PaxosQueue)
+            for id, payload in queue.elements.held.items():
+                yield id, msgspec.msgpack.decode(payload, type=Item).data
+
+    def _takers(self, sim: Simulation, id: MessageId) -> list[str]:
+        found: dict[str, None] = {}
+        for node in sim.nodes:
+            queue = queue_of(sim, node)
+            assert isinstance(queue, PaxosQueue)
+            taker = queue.takers.values.get((SERIES + id.origin, id.number))
+            if taker is not None:
+                found[taker] = None
+        if len(found) > 1:
+            raise Violation(f"{id} was given to {' and '.join(found)}")
+        return list(found)
+
+
+def put(sim: Simulation, checker: Once, node: NodeId) -> None:
+    state = sim.nodes[node]
+    if state.stack is not None and not state.paused:
+        data = b"element %d" % len(checker.put)
+        checker.put[data] = node, state.life
+        sim.ask(node, Enqueue(sim.rng.choice(QUEUES), data))
+
+
+def take(sim: Simulation, checker: Once, node: NodeId, queue: str) -> None:
+    state = sim.nodes[node]
+    if state.stack is None or state.paused:
+        return
+    wait = checker.draining or sim.rng.random() < 0.5
+    checker.tickets = ticket = checker.tickets + 1
+    checker.asked[ticket] = node, queue, wait
+    sim.ask(node, Dequeue(queue, ticket, wait))
+    if sim.rng.random() < 0.1 and not checker.draining:
+        sim.call(sim.rng.uniform(0.0, 0.2), lambda: withdraw(sim, checker, ticket))
+
+
+def withdraw(sim: Simulation, checker: Once, ticket: int) -> None:
+    if ticket in checker.asked:
+        node, queue, _ = checker.asked[ticket]
+        checker.asked[ticket] = node, queue, True  # it may or may not hear
+        sim.ask(node, Withdraw(queue, ticket))
+
+
+def begin(
+    sim: Simulation, nodes: int, checker: Once, build: Callable[[list[NodeId]], Build]
+) -> list[NodeId]:
+    names = [NodeId(f"n{index}") for index in range(nodes)]
+    sim.check(checker)
+    for name in names:
+        sim.add(name, build(names), durable=True)
+    for _ in range(ELEMENTS):
+        sim.call(
+            sim.rng.uniform(0.0, STORM_SECONDS), partial(put, sim, checker, sim.rng.choice(names))
+        )
+    for _ in range(TAKES):
+        node, queue = sim.rng.choice(names), sim.rng.choice(QUEUES)
+        sim.call(sim.rng.uniform(0.0, STORM_SECONDS), partial(take, sim, checker, node, queue))
+    return names
+
+
+def drain(sim: Simulation, checker: Once, names: list[NodeId]) -> None:
+    """From now on everybody takes whatever comes."""
+    checker.draining = True
+    for node in names:
+        for queue in QUEUES:
+            take(sim, checker, node, queue)
+    sim.run(until=STORM_SECONDS + CALM_SECONDS)
+
+
+def play_fifo(sim: Simulation, nodes: int) -> Figures:
+    checker = Once()
+    names = begin(sim, nodes, checker, fifo_stack)
+    storm = LosslessStorm(sim, names)
+    storm.begin()
+    sim.run(until=STORM_SECONDS)
+    storm.calm()
+    drain(sim, checker, names)
+    return {"taken": len(checker.taken), "strikes": storm.strikes}
+
+
+def play_paxos(sim: Simulation, nodes: int) -> Figures:
+    checker = OnceThroughCrashes()
+    names = begin(sim, nodes, checker, paxos_stack)
+    storm = SteadyStorm(sim, names, away_max=(nodes - 1) // 2, drift=0.25)
+    sim.check(Assassin(storm, Petition, Promised, Accept, Accepted, Chosen))
+    storm.begin()
+    sim.run(until=STORM_SECONDS)
+    storm.calm()
+    drain(sim, checker, names)
+    gone = [data for data in checker.gone(sim) if data not in checker.taken]
+    return {"taken": len(checker.taken), "gone": len(gone), "strikes": storm.strikes}
+
+
+QUEUE_FIFO = Scenario("queue-fifo", "the eventual queue by mutual exclusion", 5, play_fifo)
+QUEUE_PAXOS = Scenario(
+    "queue-paxos", "the eventual queue by majority, in a storm", 5, play_paxos, nodes_min=3
+)

@@ -1,0 +1,61 @@
+"""Storms for the toolkit, and an assassin that strikes in the middle of a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oncecast.kernel.protocol import NodeId, Send, Value
+from oncecast.runtime.checkers import Checker
+from oncecast.runtime.faults import Storm
+from oncecast.runtime.simulated import Simulation
+from oncecast.runtime.trace import Step
+
+
+class SteadyStorm(Storm):
+    """A storm in which no monotonic clock jumps, or is faster or slower than `drift` says."""
+
+    def __init__(
+        self, sim: Simulation, nodes: Sequence[NodeId], *, away_max: int, drift: float
+    ) -> None:
+        super().__init__(sim, nodes, away_max=away_max, every=0.5, lasting=1.0)
+        self.drift = drift
+
+    def _skew(self, node: NodeId) -> bool:
+        slow, fast = 1 - self.drift, 1 + self.drift
+        self.sim.skew(node, rate=self.rng.choice((slow, fast, self.rng.uniform(slow, fast))))
+        return True
+
+    def assassinate(self, node: NodeId) -> None:
+        if not self._over and self.sim.nodes[node].stack is not None:
+            self._crash(node)
+
+
+class LosslessStorm(Storm):
+    """Members and messages are late, and nothing is ever lost or out of order."""
+
+    def __init__(self, sim: Simulation, nodes: Sequence[NodeId]) -> None:
+        super().__init__(sim, nodes, away_max=len(nodes), every=0.2, lasting=0.5)
+        sim.weather.set(fifo=True)
+        self._kinds = (self._pause, self._hold, self._slow, self._skew)
+
+
+class Assassin(Checker):
+    """Crashes nodes that are about to say something that matters, or have just said it."""
+
+    def __init__(self, storm: SteadyStorm, *victims: type[Value], chance: float = 0.02) -> None:
+        self.storm, self.victims, self.chance = storm, victims, chance
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        for effect in step.effects:
+            if isinstance(effect, Send) and isinstance(effect.message, self.victims):
+                self._consider(sim, step.node)
+                return
+
+    def _consider(self, sim: Simulation, node: NodeId) -> None:
+        dice = self.storm.rng
+        if dice.random() >= self.chance:
+            return
+        if dice.random() < 0.5:
+            self.storm.assassinate(node)
+        else:
+            sim.call(0.0, lambda: self.storm.assassinate(node))

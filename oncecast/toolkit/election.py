@@ -1,0 +1,34 @@
+"""LeaderElection: the oracle Ω of Chandra, Hadzilacos and Toueg, JACM 1996.
+
+Needs ViewChanged. Gives LeaderElected.
+
+The leader is the candidate with the lowest name among the members that are not suspected. While
+suspicions are wrong, nodes may have different leaders, or none: who relies on there being only one
+must not rely on this. Once suspicions are right, all have the same one, which is up, for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.toolkit.events import NOBODY, LeaderElected, ViewChanged
+
+
+class LeaderElection(Protocol):
+    name = "election"
+    Observed = ViewChanged
+
+    def __init__(self, me: NodeId, rng: Random, *, candidates: Iterable[NodeId] = ()) -> None:
+        """Without candidates, every member is one."""
+        super().__init__(me, rng)
+        self.candidates = tuple(candidates)
+        self.leader = NOBODY
+
+    def observe(self, event: ViewChanged) -> None:
+        eligible = [node for node in event.view if not self.candidates or node in self.candidates]
+        leader = min(eligible, default=NOBODY)
+        if leader != self.leader:
+            self.leader = leader
+            self.emit(LeaderElected(leader))

@@ -1,0 +1,193 @@
+"""LeaseMutex: a lock that outlives its holder, with tokens.
+
+Token 1, 2, 3, ... of a lock each belong to one process, which the Synod settles. A process may ask
+for the next token when the last one was released, or its lease is over; the holder itself may at
+any time, and so renews. A lease begins when its holder asks, and for the others when they hear who
+got it, which is later: so it ends for the holder first, if clocks run equally fast but for `drift`.
+
+Needs Decide and Settled, ViewChanged. Serves Acquire, Release; gives Acquired, Renewed, Lapsed.
+
+A lock without a token is a hint: a holder that was stopped for longer than its lease finds out too
+late. Tokens need no clock at all; give them with all that is done under the lock (see Fence).
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import assert_never
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.toolkit.events import (
+    Acquire,
+    Acquired,
+    Decide,
+    Lapsed,
+    Release,
+    Renewed,
+    Settled,
+    ViewChanged,
+)
+
+SERIES = "lock/"  # others may have the Synod settle other things
+
+
+class Freed(Value):
+    """I had this token, and hold it no longer; if it gets lost, the end of the lease will do."""
+
+    lock: str
+    token: int
+
+
+class Vacant(Value):
+    """Timer: the lease of somebody else is over."""
+
+    lock: str
+
+
+class Renewal(Value):
+    """Timer: ask for the next token, in good time."""
+
+    lock: str
+
+
+class Ending(Value):
+    """Timer: our own lease is over."""
+
+    lock: str
+
+
+class Lock:
+    """What this node knows of one lock."""
+
+    __slots__ = ("asked", "asked_at", "held", "token", "until", "vacant_at", "wanted")
+
+    def __init__(self) -> None:
+        self.token = 0  # the last one that this node has heard of,
+        self.vacant_at = 0.0  # and until when somebody may hold it
+        self.wanted = False  # by this node, or held
+        self.asked = 0  # the token it has asked for,
+        self.asked_at = 0.0  # and when
+        self.held = 0  # the token it holds,
+        self.until = 0.0  # and until when
+
+
+class LeaseMutex(Protocol):
+    name = "mutex"
+    Request = Acquire | Release
+    Message = Freed
+    Observed = Settled | ViewChanged
+    Timer = Vacant | Renewal | Ending
+
+    def __init__(
+        self, me: NodeId, rng: Random, *, lease: float = 10.0, drift: float = 0.01
+    ) -> None:
+        super().__init__(me, rng)
+        self.lease = lease
+        self.others_lease = lease * (1 + drift) / (1 - drift)
+        # A process that restarts is another one: it does not hold what its forerunner held.
+        self.myself = f"{me}~{rng.getrandbits(48):012x}"
+        self.locks: dict[str, Lock] = {}
+        self.view: tuple[NodeId, ...] = ()
+
+    def request(self, request: Acquire | Release) -> None:
+        lock = self._lock(request.lock)
+        match request:
+            case Acquire(name):
+                lock.wanted = True
+                self._ask_if_vacant(name, lock)
+            case Release(name):
+                lock.wanted = False
+                if lock.held:
+                    self._let_go(name, lock)
+                    self._free(name, lock)
+            case _:
+                assert_never(request)
+
+    def observe(self, event: Settled | ViewChanged) -> None:
+        match event:
+            case ViewChanged(view):
+                self.view = view
+            case Settled(series, token, holder):
+                if series.startswith(SERIES):
+                    name = series.removeprefix(SERIES)
+                    self._settled(name, self._lock(name), token, holder)
+            case _:
+                assert_never(event)
+
+    def receive(self, sender: NodeId, message: Freed) -> None:
+        lock = self._lock(message.lock)
+        if message.token < lock.token or message.token == lock.held:
+            return
+        if lock.held:
+            self._lapse(message.lock, lock)
+        lock.token, lock.vacant_at = message.token, self.now
+        if lock.asked <= lock.token:
+            lock.asked = 0
+        self._ask_if_vacant(message.lock, lock)
+
+    def timeout(self, timer: Vacant | Renewal | Ending) -> None:
+        name, lock = timer.lock, self.locks[timer.lock]
+        match timer:
+            case Vacant():
+                self._ask_if_vacant(name, lock)
+            case Renewal():
+                self._ask(name, lock)
+            case Ending():
+                lock.vacant_at = self.now
+                self._lapse(name, lock)
+            case _:
+                assert_never(timer)
+
+    def _lock(self, name: str) -> Lock:
+        return self.locks.setdefault(name, Lock())
+
+    def _ask_if_vacant(self, name: str, lock: Lock) -> None:
+        if not lock.wanted or lock.held or lock.asked:
+            return
+        if self.now < lock.vacant_at:
+            self.later(lock.vacant_at - self.now, Vacant(name))
+        else:
+            self._ask(name, lock)
+
+    def _ask(self, name: str, lock: Lock) -> None:
+        lock.asked, lock.asked_at = lock.token + 1, self.now
+        self.ask(Decide(SERIES + name, lock.asked, self.myself))
+
+    def _settled(self, name: str, lock: Lock, token: int, holder: str) -> None:
+        in_time = token == lock.asked and self.now < lock.asked_at + self.lease
+        if token >= lock.asked:
+            lock.asked = 0
+        if token <= lock.token:
+            return
+        lock.token, lock.vacant_at = token, self.now + self.others_lease
+        if holder == self.myself:
+            if in_time and lock.wanted:
+                self._hold(name, lock)
+            else:
+                self._free(name, lock)
+        elif lock.held:
+            self._lapse(name, lock)
+        self._ask_if_vacant(name, lock)
+
+    def _hold(self, name: str, lock: Lock) -> None:
+        self.emit((Renewed if lock.held else Acquired)(name, lock.token))
+        lock.held, lock.until = lock.token, lock.asked_at + self.lease
+        self.later(lock.until - self.now, Ending(name))
+        self.later((lock.until - self.now) / 2, Renewal(name))
+
+    def _let_go(self, name: str, lock: Lock) -> None:
+        lock.held = 0
+        self.cancel(Ending(name))
+        self.cancel(Renewal(name))
+
+    def _lapse(self, name: str, lock: Lock) -> None:
+        """Who waits anew must say so: it may have left things half done."""
+        token, lock.wanted = lock.held, False
+        self._let_go(name, lock)
+        self.emit(Lapsed(name, token))
+
+    def _free(self, name: str, lock: Lock) -> None:
+        lock.vacant_at = self.now
+        for node in self.view:
+            if node != self.me:
+                self.send(node, Freed(name, lock.token))

@@ -1,0 +1,161 @@
+"""PaxosQueue: the eventual queue, where a majority says who takes what.
+
+The second implementation of Tucci-Piergiovanni and Corsaro, "Classical Distributed Algorithms with
+DDS". Elements come by reliable broadcast (Recovery), so each member has a copy of the queue. Who
+takes an element is settled by the Synod, one number for each: a requester petitions the leader for
+any element of its copy, a majority accepts, the leader tells all. Whoever loses tries another one.
+
+Needs Publish and Delivered, Decide and Settled. Serves Enqueue, Dequeue, Withdraw; gives Dequeued.
+
+Goes on while a majority of acceptors is up, whoever crashes, the leader and those with a petition
+under way included; wrong suspicions cost time and nothing else. No element ever has two takers.
+One that is settled for a process that has crashed since is gone with it.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import assert_never
+
+import msgspec
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.overlay.events import Delivered, Lost, MessageId, Publish
+from oncecast.overlay.recovery import Recovery
+from oncecast.toolkit.events import Decide, Dequeue, Dequeued, Enqueue, Settled, Withdraw
+from oncecast.toolkit.synod import Synod
+from oncecast.toolkit.waiting import Waiting
+
+SERIES = "queue/"  # others may have the Synod settle other things
+
+
+class Item(Value):
+    """What is broadcast: an element of a queue."""
+
+    queue: str
+    data: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Item).decode
+
+
+class Copy:
+    """The elements of one queue that this node knows of and nobody is known to have taken."""
+
+    __slots__ = ("asked", "elements", "untried")
+
+    def __init__(self) -> None:
+        self.elements: dict[MessageId, bytes] = {}
+        self.asked: dict[MessageId, None] = {}  # those that we have petitioned for
+        self.untried: list[MessageId] = []  # the others, and some that are gone
+
+    def add(self, id: MessageId, data: bytes) -> None:
+        self.elements[id] = data
+        self.untried.append(id)
+
+    def pick(self, rng: Random) -> MessageId | None:
+        """Any will do. If all took the oldest first, all but one would lose each time."""
+        untried = self.untried
+        while untried:
+            at = rng.randrange(len(untried))
+            untried[at], untried[-1] = untried[-1], untried[at]
+            id = untried.pop()
+            if id in self.elements:
+                self.asked[id] = None
+                return id
+        return None
+
+
+class PaxosQueue(Protocol):
+    name = "paxos_queue"
+    Request = Enqueue | Dequeue | Withdraw
+    Observed = Delivered | Lost | Settled
+
+    def __init__(self, me: NodeId, rng: Random, *, elements: Recovery, takers: Synod) -> None:
+        """The two layers below, of which it reads what they have."""
+        super().__init__(me, rng)
+        self.elements, self.takers = elements, takers
+        # A process that restarts is another one: it has not taken what its forerunner took.
+        self.myself = f"{me}~{rng.getrandbits(48):012x}"
+        self.copies: dict[str, Copy] = {}
+        self.queues: dict[MessageId, str] = {}  # which queue each element is in
+        self.waiting = Waiting()
+        self.dropped = 0  # broadcasts that are no elements
+
+    def length(self, queue: str) -> int:
+        """Of this node's copy."""
+        return len(self._copy(queue).elements)
+
+    def start(self) -> None:
+        for id, payload in self.elements.held.items():
+            self._add(id, payload)
+
+    def request(self, request: Enqueue | Dequeue | Withdraw) -> None:
+        match request:
+            case Enqueue(queue, data):
+                self.ask(Publish(_encode(Item(queue, data))))
+            case Dequeue(queue, ticket, wait):
+                self.waiting.add(queue, ticket, wait)
+                self._petition(queue)
+            case Withdraw(queue, ticket):
+                self.waiting.remove(queue, ticket)
+            case _:
+                assert_never(request)
+
+    def observe(self, event: Delivered | Lost | Settled) -> None:
+        match event:
+            case Delivered(id, payload):
+                self._add(id, payload)
+            case Settled(series, number, taker):
+                if series.startswith(SERIES):
+                    origin = NodeId(series.removeprefix(SERIES))
+                    self._settled(MessageId(origin, number), taker)
+            case Lost():
+                pass  # it was taken long ago, or this node was away for too long
+            case _:
+                assert_never(event)
+
+    def _add(self, id: MessageId, payload: bytes) -> None:
+        if self.takers.is_settled(SERIES + id.origin, id.number):
+            return
+        try:
+            item = _decode(payload)
+        except msgspec.MsgspecError:
+            self.dropped += 1
+            return
+        self.queues[id] = item.queue
+        self._copy(item.queue).add(id, item.data)
+        self._petition(item.queue)
+
+    def _copy(self, queue: str) -> Copy:
+        return self.copies.setdefault(queue, Copy())
+
+    def _petition(self, queue: str) -> None:
+        """For as many elements as there are tickets; who need not wait is told if there is none."""
+        copy = self._copy(queue)
+        while len(copy.asked) < self.waiting.count(queue):
+            id = copy.pick(self.rng)
+            if id is None:
+                break
+            self.ask(Decide(SERIES + id.origin, id.number, self.myself))
+        if not copy.asked:
+            for ticket in self.waiting.impatient(queue):
+                self.emit(Dequeued(queue, ticket, None))
+
+    def _settled(self, id: MessageId, taker: str) -> None:
+        queue = self.queues.pop(id, None)
+        if queue is None:
+            return  # it has not come yet, and will not be added
+        copy = self._copy(queue)
+        data = copy.elements.pop(id)
+        copy.asked.pop(id, None)
+        if taker == self.myself:
+            self._hand_over(queue, data)
+        self._petition(queue)
+
+    def _hand_over(self, queue: str, data: bytes) -> None:
+        if self.waiting.count(queue):
+            self.emit(Dequeued(queue, self.waiting.first(queue), data))
+        else:
+            self.request(Enqueue(queue, data))  # who waited has withdrawn: back, under a new name

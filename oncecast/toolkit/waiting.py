@@ -1,0 +1,35 @@
+"""Who waits for an element, in the order they came."""
+
+from __future__ import annotations
+
+
+class Waiting:
+    def __init__(self) -> None:
+        self._tickets: dict[str, dict[int, bool]] = {}  # by queue; whether it waits if it must
+
+    def add(self, queue: str, ticket: int, patient: bool) -> None:
+        self._tickets.setdefault(queue, {})[ticket] = patient
+
+    def remove(self, queue: str, ticket: int) -> None:
+        self._tickets.get(queue, {}).pop(ticket, None)
+
+    def queues(self) -> list[str]:
+        """Those that somebody waits for."""
+        return [queue for queue, tickets in self._tickets.items() if tickets]
+
+    def count(self, queue: str) -> int:
+        return len(self._tickets.get(queue, ()))
+
+    def first(self, queue: str) -> int:
+        """The ticket whose turn it is; it waits no longer."""
+        ticket = next(iter(self._tickets[queue]))
+        del self._tickets[queue][ticket]
+        return ticket
+
+    def impatient(self, queue: str) -> list[int]:
+        """The tickets that will not wait; they do no longer."""
+        tickets = self._tickets.get(queue, {})
+        found = [ticket for ticket, patient in tickets.items() if not patient]
+        for ticket in found:
+            del tickets[ticket]
+        return found

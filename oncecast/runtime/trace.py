@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -27,6 +28,13 @@ class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
     effects: Sequence[Effect]
 
 
+def plain(value: Any) -> Any:
+    """What clients hear may hold headers, which are mappings that nobody can change."""
+    if isinstance(value, MappingProxyType):
+        return dict(value)
+    raise TypeError(f"a step with a {type(value).__name__} cannot be traced")
+
+
 class Trace:
     """`show` is given every step, to print it or to keep it."""
 
@@ -35,7 +43,7 @@ class Trace:
         self.show = show
         self._hash = blake2b(digest_size=16)
         self._buffer = bytearray()
-        self._encode = msgspec.msgpack.Encoder().encode_into
+        self._encode = msgspec.msgpack.Encoder(enc_hook=plain).encode_into
 
     def add(self, step: Step) -> None:
         self.steps += 1

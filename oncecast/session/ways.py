@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.session.frames import Owned
 from oncecast.session.local import NEVER
-from oncecast.session.patience import RETRY_MAX, longest_wait
+from oncecast.session.patience import RETRY_MAX
 from oncecast.session.whereabouts import Whereabouts
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 BOUND_MAX, WAYS_MAX = 10_000, 128  # beyond, only what is in use
 SWEEP_EVERY = 60.0  # what was not used in between is forgotten
+MISS_MIN = 0.1  # a topic on its way from one group to another is soon there
 FORGIVEN_AFTER = 2 * RETRY_MAX  # that a topic was not where it should be
 
 
@@ -159,8 +160,8 @@ class Ways:
         last, before = self._misses.get(topic, (0.0, -1))
         before = before + 1 if session.now < last + FORGIVEN_AFTER else 0
         self._misses[topic] = (session.now, before)
-        pause = longest_wait(before - 1) * session.rng.uniform(0.5, 1.0) if before else 0.0
-        self._ask_anew(topic, pause)
+        longest = min(RETRY_MAX, MISS_MIN * 2.0 ** min(before, 10)) if before else 0.0
+        self._ask_anew(topic, longest * session.rng.uniform(0.5, 1.0))
 
     # -- asking anew --
 

@@ -25,7 +25,7 @@ REDIAL = 0.1
 WAIT_HERE = 0.6  # for news, then the next one is asked
 SILENCE = 0.25  # of a leader that owes an answer; then others are asked
 ASK_EVERY = 0.1
-RING_SILENCE = 1.0  # of a process that may have to ask others first
+RING_SILENCE = 2.0  # of a process, which may have to ask others first
 ROUNDS = 2  # through all nodes of a group; if none can be reached, home is asked where it is
 
 

@@ -17,7 +17,7 @@ from oncecast.pubsub import commands as do
 from oncecast.pubsub.errors import Fenced
 from oncecast.replication.options import GroupOptions
 from oncecast.runtime.checkers import Checker, Violation
-from oncecast.runtime.simulated import Simulation
+from oncecast.runtime.simulated import Build, Simulation
 from oncecast.runtime.trace import Step
 from oncecast.session import local
 from oncecast.session.client import ClientSession
@@ -52,9 +52,11 @@ def build_replica(me: NodeId, rng: Random) -> Stack:
 class App:
     """Somebody who uses a session, over all its lives."""
 
-    def __init__(self, world: World, me: str, *, durable: bool = False, name: str = "") -> None:
+    def __init__(
+        self, world: World, me: str, *, durable: bool = False, name: str = "", topic: str = TOPIC
+    ) -> None:
         self.world, self.me, self.durable = world, NodeId(f"client/{me}"), durable
-        self.name = name or me
+        self.name, self.topic = name or me, topic
         self.life = 0
         world.apps[self.me] = self
         world.sim.add(self.me, self._build, durable=durable)
@@ -122,7 +124,7 @@ class Publisher(App):
         self._batches[self._tickets] = numbers
         values = [f"{self.me}/{number}".encode() for number in numbers]
         packed = batch.encode(values, timestamps=1)
-        self.ask(local.Produce(self._tickets, TOPIC, count, packed))
+        self.ask(local.Produce(self._tickets, self.topic, count, packed))
         self.soon(rng.uniform(0.0, 0.1), self._more)
 
     def hear(self, event: Value) -> None:
@@ -153,14 +155,14 @@ class Subscriber(App):
     def begin(self) -> None:
         self.inbox = Inbox(auto_ack=not self.books)
         self._expected = self._twice = -1
-        start = do.Subscribe(TOPIC, self.name, do.FromEarliest(), 0)
+        start = do.Subscribe(self.topic, self.name, do.FromEarliest(), 0)
         self.ask(local.Do(1, start))
 
     def hear(self, event: Value) -> None:
         match event:
             case local.Finished(1):
                 start = len(self.effects) if self.books and self.effects else -1
-                self.ask(local.Read(TOPIC, self.name, start))
+                self.ask(local.Read(self.topic, self.name, start))
             case local.Positioned(_, _, offset):
                 if self._expected < 0 and offset > len(self.seen):
                     raise Violation(f"{self.me} begins at {offset}, after {len(self.seen) - 1}")
@@ -188,13 +190,13 @@ class Subscriber(App):
         if rng.random() < 0.05:
             handed = inbox.back(message.offset)
             self._expected, self._twice = message.offset, handed
-            self.ask(local.Again(TOPIC, self.name, message.offset, handed))
+            self.ask(local.Again(self.topic, self.name, message.offset, handed))
             return
         if self.books:
             inbox.acknowledge(message.offset)
         if len(inbox.queue) <= inbox.mark:
             inbox.mark //= 2
-            self.ask(local.Want(TOPIC, self.name, inbox.handed, inbox.ack))
+            self.ask(local.Want(self.topic, self.name, inbox.handed, inbox.ack))
         self.soon(rng.uniform(0.0, 0.02), self._take)
 
     def _check(self, message: batch.Message) -> None:
@@ -241,8 +243,11 @@ class World:
         self.apps: dict[NodeId, App] = {}
         self.outboxes = Outboxes()
         self.sim.check(self.outboxes)
-        for node in self.nodes:
-            self.sim.add(node, build_replica if replicas else build_node, durable=True)
+        self.build(build_replica if replicas else build_node)
+
+    def build(self, node: Build) -> None:
+        for each in self.nodes:
+            self.sim.add(each, node, durable=True)
 
     def _hear(self, node: NodeId, event: Value) -> None:
         app = self.apps.get(node)
@@ -289,9 +294,10 @@ class World:
             self.sim.run(until=self.sim.now + 1.0)
         raise Violation("what should have happened did not, in 100 seconds")
 
-    def finish(self) -> list[bytes]:
+    def finish(self, topic: str = TOPIC) -> list[bytes]:
         """All promises at once; the topic as everybody has read it."""
-        subscribers = [app for app in self.apps.values() if isinstance(app, Subscriber)]
+        apps = [app for app in self.apps.values() if app.topic == topic]
+        subscribers = [app for app in apps if isinstance(app, Subscriber)]
         readers = [app for app in subscribers if app.ended is None]
         log = max((app.seen for app in readers), key=len)
         for reader in readers:
@@ -302,11 +308,12 @@ class World:
         if len(set(log)) != len(log):
             raise Violation("something is in the topic twice")
         places = {value: place for place, value in enumerate(log)}
-        for app in self.apps.values():
+        for app in apps:
             if isinstance(app, Publisher):
                 self._check_publisher(app, places)
         for value in self.outboxes.safe:
-            if value not in places and not self._fenced(value):
+            app = self._author(value)
+            if app.topic == topic and value not in places and not app.fenced:
                 raise Violation(f"{value!r} was in an outbox and is lost")
         return log
 
@@ -323,7 +330,7 @@ class World:
         if app.life == 1 and not app.fenced and len(there) != app.total:
             raise Violation(f"{app.me}: {len(there)} of {app.total}, and it never crashed")
 
-    def _fenced(self, value: bytes) -> bool:
-        name = NodeId(value.decode().rsplit("/", 1)[0])
-        app = self.apps[name]
-        return isinstance(app, Publisher) and app.fenced
+    def _author(self, value: bytes) -> Publisher:
+        author = self.apps[NodeId(value.decode().rsplit("/", 1)[0])]
+        assert isinstance(author, Publisher)
+        return author

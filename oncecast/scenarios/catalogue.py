@@ -7,6 +7,7 @@ from oncecast.scenarios.chord import CHORD
 from oncecast.scenarios.chord_steps import CHORD_STEPS
 from oncecast.scenarios.hyparview import GOSSIP, HYPARVIEW
 from oncecast.scenarios.paxos import PAXOS
+from oncecast.scenarios.ring import RING
 from oncecast.scenarios.scenario import Scenario
 from oncecast.scenarios.scribe import SCRIBE
 from oncecast.scenarios.shuffle import SHUFFLE
@@ -28,6 +29,7 @@ SCENARIOS: dict[str, Scenario] = {
         PAXOS,
         QUEUE_FIFO,
         QUEUE_PAXOS,
+        RING,
         SCRIBE,
         SHUFFLE,
     )

@@ -212,8 +212,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
     trouble = Trouble(sim, world)
     trouble.begin()
     for _ in range(late):
-        contact = sim.rng.choice(list(world.processes))
-        sim.call(sim.rng.uniform(0.0, STORM - BEGIN), lambda contact=contact: world.add(contact))
+        sim.call(sim.rng.uniform(0.0, STORM - BEGIN), lambda: join(sim, world))
     sim.run(until=STORM)
     trouble.calm()
     while sim.now < CALM and not (clients.done and world.settled()):
@@ -230,6 +229,10 @@ def play(sim: Simulation, nodes: int) -> Figures:
         "hops": sum(each.hops for each in searches),
         "calm_after": round(sim.now - STORM, 1),
     }
+
+
+def join(sim: Simulation, world: RingWorld) -> None:
+    world.add(sim.rng.choice(list(world.processes)))
 
 
 RING = Scenario(

@@ -13,6 +13,7 @@ from oncecast.pubsub.machine import LIMITS
 from oncecast.pubsub.service import Service
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
+from oncecast.ring.caster import Caster
 from oncecast.ring.mover import Mover
 from oncecast.session.gateway import Gateway
 from oncecast.session.governing import Governor
@@ -72,5 +73,5 @@ def assemble(
             first=chair.first,
             replicas=options.size,
         )
-        layers.append(mover)
+        layers += [mover, Caster(me, rng, service=service, home=home)]
     return Parts(Stack(layers), service, gateway, governor, mover)

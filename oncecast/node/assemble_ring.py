@@ -7,10 +7,13 @@ from random import Random
 from typing import NamedTuple
 
 from oncecast.dht.chord import Chord
+from oncecast.dht.scribe import Scribe
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.node.assemble import VERSION
 from oncecast.overlay.hyparview import HyParView
+from oncecast.overlay.plumtree import Plumtree
+from oncecast.ring.relay import Relay
 from oncecast.ring.roster import Roster
 from oncecast.ring.usher import Usher
 
@@ -21,6 +24,7 @@ class RingOptions:
     stabilize_every: float = 1.0
     answer_within: float = 0.5
     shuffle_every: float = 10.0
+    heartbeat_every: float = 2.0  # of trees
     gossip_every: float = 1.0
     gone_after: float = 10.0  # a process whose card is not renewed
 
@@ -28,8 +32,10 @@ class RingOptions:
 class RingParts(NamedTuple):
     stack: Stack
     chord: Chord
+    scribe: Scribe
     roster: Roster
     usher: Usher
+    relay: Relay
 
 
 def assemble_ring(
@@ -61,4 +67,8 @@ def assemble_ring(
         gone_after=options.gone_after,
     )
     usher = Usher(me, rng, roster=roster)
-    return RingParts(Stack([views, chord, roster, usher]), chord, roster, usher)
+    gossip = Plumtree(me, rng)
+    scribe = Scribe(me, rng, heartbeat_every=options.heartbeat_every)
+    relay = Relay(me, rng, roster=roster, scribe=scribe, life=f"{rng.getrandbits(64):x}")
+    stack = Stack([views, gossip, chord, scribe, roster, usher, relay])
+    return RingParts(stack, chord, scribe, roster, usher, relay)

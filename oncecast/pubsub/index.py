@@ -81,6 +81,11 @@ class Index:
         return self._total - self._base
 
     @property
+    def newest_batch(self) -> int:
+        """The offset at which the last batch begins."""
+        return self._offsets[-1] if self.batches else self.next
+
+    @property
     def batches(self) -> int:
         return len(self._places) - self._head
 

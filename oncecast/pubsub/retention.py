@@ -22,6 +22,7 @@ class Policy(Value):
     bytes_max: int = 0
     keep_all: bool = False
     drop_unread: bool = False
+    gossip: bool = False  # on a ring, push it by gossip instead of a tree
 
     @property
     def retains(self) -> bool:

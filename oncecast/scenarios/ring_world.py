@@ -24,7 +24,12 @@ FAST = GroupOptions(
     unclaimed_after=1.0,
 )
 RING = RingOptions(
-    stabilize_every=0.25, answer_within=0.2, shuffle_every=1.0, gossip_every=0.25, gone_after=1.5
+    stabilize_every=0.25,
+    answer_within=0.2,
+    shuffle_every=1.0,
+    heartbeat_every=0.5,
+    gossip_every=0.25,
+    gone_after=1.5,
 )
 SNAPSHOT_BYTES = 8192
 

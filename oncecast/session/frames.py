@@ -70,6 +70,12 @@ class Fetch(Value):
     bytes: int
 
 
+class Tune(Value):
+    """The same, asked of any process of a ring: it has what comes pushed to itself."""
+
+    fetch: Fetch
+
+
 class Chunk(Value, tag=False):
     """Messages of one batch: `count` from its `skip`th on, of which the first has `offset`."""
 

@@ -44,22 +44,24 @@ class Scanner(Protocol):
             self.send(sender, Answer(scan.id, why), after=0)
             return
         try:
-            self.send(sender, self._scanned(topic, scan), after=0)
+            self.send(sender, scanned(service, topic, scan), after=0)
         except Missing:
             return  # it is being fetched from another replica
         except Corrupt as damage:
             where = topic.landing(scan.start)
             self.send(sender, Answer(scan.id, lost(scan.topic, where, damage)), after=0)
 
-    def _scanned(self, topic: Topic, scan: Scan) -> Scanned:
-        index = topic.index
-        offset = topic.landing(scan.start)
-        until = index.next if scan.until < 0 else min(scan.until, index.next)
-        found = Scanned(scan.id, topic.id, index.first, index.next, offset, ())
-        lost = isinstance(scan.start, FromOffset) and scan.start.offset != offset
-        if lost or scan.life not in (0, topic.id) or scan.bytes <= 0 or offset >= until:
-            return found
-        room = min(scan.bytes, SCAN_BYTES_MAX)
-        extents = tuple(index.extents(offset, until - offset, room))
-        chunks, _ = chunks_of(self._service, extents, room)
-        return Scanned(scan.id, topic.id, index.first, index.next, offset, chunks)
+
+def scanned(service: Service, topic: Topic, scan: Scan) -> Scanned:
+    """Raises Missing, or Corrupt."""
+    index = topic.index
+    offset = topic.landing(scan.start)
+    until = index.next if scan.until < 0 else min(scan.until, index.next)
+    found = Scanned(scan.id, topic.id, index.first, index.next, offset, ())
+    lost = isinstance(scan.start, FromOffset) and scan.start.offset != offset
+    if lost or scan.life not in (0, topic.id) or scan.bytes <= 0 or offset >= until:
+        return found
+    room = min(scan.bytes, SCAN_BYTES_MAX)
+    extents = tuple(index.extents(offset, until - offset, room))
+    chunks, _ = chunks_of(service, extents, room)
+    return Scanned(scan.id, topic.id, index.first, index.next, offset, chunks)

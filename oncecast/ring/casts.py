@@ -1,0 +1,80 @@
+"""What is said for push delivery, between a leader, the root of a topic's tree and its readers.
+
+a client → its process        Tune            Delivery, FlowEnded ←
+root's process → leader       Casting         leader → its process, or the root   Cast
+readers' process → leader     Fill, Vouch     leader → process                    Filled, Vouched
+process → parent → … → leader Acked
+"""
+
+from __future__ import annotations
+
+from oncecast.kernel.protocol import Value
+from oncecast.pubsub.commands import Ack
+from oncecast.pubsub.errors import AnyRefusal
+from oncecast.session.frames import Chunk, Scan, Scanned
+
+TOPICS_MAX = 1000  # in one message
+READINGS_MAX = 1000
+
+
+class Casting(Value):
+    """These topics have readers by a tree whose root is here: send what comes."""
+
+    topics: tuple[str, ...]
+
+
+class Cast(Value):
+    """What comes next in `life` of `topic`; without chunks only how far it reaches by now."""
+
+    topic: str
+    life: int
+    next: int
+    chunks: tuple[Chunk, ...]
+    gossip: bool = False  # spread it without a tree
+
+
+class Fill(Value):
+    scan: Scan
+
+
+class Filled(Value):
+    topic: str
+    scanned: Scanned
+
+
+class Reading(Value, tag=False):
+    """Somebody reads: may they?"""
+
+    topic: str
+    subscription: str
+    epoch: int
+
+
+class Vouch(Value):
+    readings: tuple[Reading, ...]
+
+
+class Voucher(Value, tag=False):
+    """So the subscription stands; or why it may not be read."""
+
+    reading: Reading
+    cursor: int
+    suspect_below: int
+    life: int
+    first: int
+    next: int
+    why: AnyRefusal | None = None
+
+
+class Vouched(Value):
+    vouchers: tuple[Voucher, ...]
+
+
+class AcksUp(Value):
+    """Acks on their way up a tree, the newest of each subscription."""
+
+    topic: str
+    acks: tuple[Ack, ...]
+
+
+CastMessage = Casting | Cast | Fill | Filled | Vouch | Vouched | AcksUp

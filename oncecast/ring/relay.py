@@ -1,0 +1,333 @@
+"""Push delivery: a process gets each message of a topic once, for all who read it there (NET-6).
+
+Readers tune in at any process. It joins the tree of the topic, or listens to the gossip, keeps what
+has come lately, and sends it on to each reader in order, within its credit. Offsets tell what is
+missing; that is asked of the owner, once for all readers. So push is a faster view of the same log,
+and as exact: whether a reading may go on, and how far its cursor is, only the owner knows, and is
+asked now and then. Acks go up the tree and are joined on the way.
+
+Needs Scribe, Plumtree, the roster. Gives Delivery and FlowEnded to clients.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import assert_never
+
+import msgspec
+
+from oncecast.dht.ring import key_of
+from oncecast.dht.scribe import Scribe
+from oncecast.dht.tree import JoinTree, LeaveTree, Multicast, Multicasted
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.overlay.events import Broadcast, MessageId, Received
+from oncecast.pubsub import batch
+from oncecast.pubsub.commands import Ack, FromOffset
+from oncecast.pubsub.delivery import Flow, Flows, Window
+from oncecast.pubsub.errors import Fenced
+from oncecast.ring.casts import (
+    READINGS_MAX,
+    TOPICS_MAX,
+    AcksUp,
+    Cast,
+    Casting,
+    Fill,
+    Filled,
+    Reading,
+    Vouch,
+    Vouched,
+    Voucher,
+)
+from oncecast.ring.channel import Channel
+from oncecast.ring.roster import Roster
+from oncecast.session.frames import Delivery, FlowEnded, Scan, Scanned, Tune
+
+TURN = 0.25
+ACKS_AFTER = 0.02  # others of the same topic may come meanwhile
+VOUCH_EVERY = 2.0
+SILENT_AFTER = 1.5  # then the tree may be broken, and the owner is asked
+ANSWER_WITHIN = 0.5
+FILL_BYTES = 1 << 20
+DELIVERY_BYTES = 1 << 20
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Cast).decode
+
+
+class Turn(Value):
+    """Timer."""
+
+
+class FlushAcks(Value):
+    """Timer."""
+
+
+class Relay(Protocol):
+    name = "relay"
+    Message = Tune | Cast | Filled | Vouched | AcksUp
+    Observed = Multicasted | Received
+    Timer = Turn | FlushAcks
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        roster: Roster,
+        scribe: Scribe,
+        life: str = "",  # tells what this process broadcasts from what an earlier life has
+        flows_max: int = 10_000,
+        window_bytes: int = 8 << 20,  # on their way to one client
+        channel_bytes: int = 8 << 20,  # kept of one topic
+    ) -> None:
+        super().__init__(me, rng)
+        self._roster, self._scribe = roster, scribe
+        self._origin, self._broadcasts = NodeId(f"{me}#{life}"), 0
+        self._flows_max, self._window_bytes = flows_max, window_bytes
+        self._channel_bytes = channel_bytes
+        self.flows = Flows()
+        self._windows: dict[NodeId, Window] = {}
+        self._vouchers: dict[Flow, Voucher] = {}
+        self.channels: dict[str, Channel] = {}
+        self._up: dict[str, dict[tuple[str, int], Ack]] = {}  # acks that go up next
+        self.filled = 0  # gaps
+
+    def start(self) -> None:
+        self.later(TURN, Turn())
+
+    # -- inputs --
+
+    def receive(self, sender: NodeId, message: Tune | Cast | Filled | Vouched | AcksUp) -> None:
+        match message:
+            case Tune():
+                self._tune(sender, message)
+            case Cast():
+                self._cast(message)
+            case Filled(topic, scanned):
+                self._fill(topic, scanned)
+            case Vouched(vouchers):
+                for voucher in vouchers:
+                    self._vouched(voucher)
+            case AcksUp(topic, acks):
+                for ack in acks[:READINGS_MAX]:
+                    self._gather(topic, ack)
+            case _:
+                assert_never(message)
+
+    def observe(self, event: Multicasted | Received) -> None:
+        try:
+            cast = _decode(event.payload)
+        except msgspec.DecodeError:
+            return  # nobody's who speaks as we do
+        self._heard(cast)
+
+    def timeout(self, timer: Turn | FlushAcks) -> None:
+        if isinstance(timer, FlushAcks):
+            self._flush_acks()
+            return
+        self.later(TURN, timer)
+        self._ask_for_casts()
+        doubtful: dict[NodeId, list[Reading]] = {}
+        for name, channel in list(self.channels.items()):
+            flows = self.flows.of_topic(name)
+            if not flows:
+                del self.channels[name]
+                self.ask(LeaveTree(name))
+                continue
+            self._ask_for_gaps(channel)
+            silent = self.now > channel.heard + SILENT_AFTER
+            if silent or self.now >= channel.vouched + VOUCH_EVERY:
+                channel.vouched = channel.heard = self.now
+                leader = self._leader(name)
+                doubtful.setdefault(leader, []).extend(map(reading_of, flows))
+        for leader, readings in doubtful.items():
+            for at in range(0, len(readings), READINGS_MAX):
+                self._send(leader, Vouch(tuple(readings[at : at + READINGS_MAX])))
+
+    def down(self, client: NodeId) -> None:
+        self._windows.pop(client, None)
+        for flow in self.flows.of_client(client):
+            self._drop(flow)
+
+    def _leader(self, topic: str) -> NodeId:
+        owner = self._roster.owner(key_of(topic))
+        return owner.leader if owner is not None else NodeId("")
+
+    def _send(self, to: NodeId, message: Value) -> None:
+        if to:
+            self.send(to, message)
+
+    # -- readers --
+
+    def _tune(self, client: NodeId, tune: Tune) -> None:
+        fetch = tune.fetch
+        flow = self.flows.find(fetch.topic, fetch.subscription)
+        if flow is not None and (flow.client, flow.epoch) != (client, fetch.epoch):
+            if flow.epoch > fetch.epoch:
+                where = (fetch.topic, fetch.subscription, fetch.epoch)
+                self.send(client, FlowEnded(*where, Fenced(flow.epoch)))
+                return
+            where = (flow.topic, flow.subscription, flow.epoch)
+            self.send(flow.client, FlowEnded(*where, Fenced(fetch.epoch)))
+            self._drop(flow)
+            flow = None
+        if flow is None:
+            if len(self.flows) >= self._flows_max:
+                return  # it will ask elsewhere
+            flow = self._new_flow(client, tune)
+        flow.renew(fetch.offset, fetch.messages, fetch.bytes)
+        if fetch.ack > 0:
+            self._gather(fetch.topic, Ack(fetch.topic, fetch.subscription, fetch.epoch, fetch.ack))
+        for waiting in (flow, *flow.window.starved):
+            self._serve(waiting)
+
+    def _new_flow(self, client: NodeId, tune: Tune) -> Flow:
+        fetch = tune.fetch
+        if client not in self._windows:
+            self._windows[client] = Window()
+            self.watch(client)
+        flow = Flow(client, self._windows[client], fetch.topic, fetch.subscription, fetch.epoch)
+        self.flows.add(flow)
+        if fetch.topic not in self.channels:
+            self.channels[fetch.topic] = Channel(fetch.topic, self._channel_bytes, self.now)
+            self.ask(JoinTree(fetch.topic))
+        self._send(self._leader(fetch.topic), Vouch((reading_of(flow),)))
+        return flow
+
+    def _drop(self, flow: Flow) -> None:
+        self.flows.drop(flow)
+        self._vouchers.pop(flow, None)
+
+    def _vouched(self, voucher: Voucher) -> None:
+        reading, channel = voucher.reading, self.channels.get(voucher.reading.topic)
+        flow = self.flows.find(reading.topic, reading.subscription)
+        if channel is None or flow is None or flow.epoch != reading.epoch:
+            return
+        if voucher.why is not None:
+            where = (flow.topic, flow.subscription, flow.epoch)
+            self.send(flow.client, FlowEnded(*where, voucher.why))
+            self._drop(flow)
+            return
+        self._vouchers[flow] = voucher
+        acks = self._up.get(flow.topic, {})
+        ack = acks.get((flow.subscription, flow.epoch))
+        if ack is not None and ack.upto <= voucher.cursor:
+            del acks[flow.subscription, flow.epoch]
+        channel.reaches(voucher.life, voucher.next)
+        self._serve_all(channel)
+
+    def _serve_all(self, channel: Channel) -> None:
+        for flow in self.flows.of_topic(channel.topic):
+            self._serve(flow)
+        self._ask_for_gaps(channel)
+
+    def _serve(self, flow: Flow) -> None:
+        """All that is here and that the reader can take."""
+        voucher, channel = self._vouchers.get(flow), self.channels.get(flow.topic)
+        if voucher is None or channel is None or voucher.life != channel.life:
+            return
+        where = (flow.topic, flow.subscription, flow.epoch)
+        while flow.next < channel.next:
+            room = self._window_bytes - flow.window.outstanding
+            if room <= 0:
+                flow.window.starved[flow] = None
+                return
+            flow.window.starved.pop(flow, None)
+            if flow.next < channel.first:  # the owner has let it go
+                self.send(flow.client, Delivery(*where, (), voucher.suspect_below, channel.first))
+                flow.sent(channel.first, 0)
+                continue
+            room = min(room, flow.bytes_left, DELIVERY_BYTES)
+            chunks = channel.chunks(flow.next, flow.messages_left, room)
+            if not chunks:
+                return
+            self.send(flow.client, Delivery(*where, chunks, voucher.suspect_below, channel.next))
+            for chunk in chunks:
+                flow.sent(chunk.offset + chunk.count, batch.opened_bytes(chunk.batch))
+
+    # -- what comes --
+
+    def _cast(self, cast: Cast) -> None:
+        """A leader hands over what the others are to hear."""
+        payload = _encode(cast)
+        if cast.gossip:
+            self._broadcasts += 1
+            self.ask(Broadcast(MessageId(self._origin, self._broadcasts), payload))
+            self._heard(cast)
+        else:
+            self.ask(Multicast(cast.topic, payload))
+
+    def _heard(self, cast: Cast) -> None:
+        channel = self.channels.get(cast.topic)
+        if channel is not None:
+            channel.heard = self.now
+            channel.reaches(cast.life, cast.next)
+            channel.add(cast.life, cast.chunks)
+            self._serve_all(channel)
+
+    # -- gaps --
+
+    def _ask_for_gaps(self, channel: Channel) -> None:
+        """The first that any reader waits for and that is not here."""
+        if self.now < channel.asked + ANSWER_WITHIN and channel.asking:
+            return
+        channel.asking = False
+        wanted = [
+            flow.next
+            for flow in self.flows.of_topic(channel.topic)
+            if flow in self._vouchers and channel.lacks(flow.next) and flow.messages_left > 0
+        ]
+        if wanted:
+            channel.asking, channel.asked = True, self.now
+            offset = min(wanted)
+            until = channel.gap_end(offset)
+            start = FromOffset(offset)
+            scan = Scan(0, channel.topic, start, until, FILL_BYTES, channel.life)
+            self._send(self._leader(channel.topic), Fill(scan))
+
+    def _fill(self, topic: str, scanned: Scanned) -> None:
+        channel = self.channels.get(topic)
+        if channel is None or channel.life != scanned.life:
+            return
+        self.filled += 1
+        channel.asking = False
+        channel.first = max(channel.first, scanned.first)
+        channel.reaches(scanned.life, scanned.next)
+        channel.add(scanned.life, scanned.chunks)
+        self._serve_all(channel)
+
+    # -- the root --
+
+    def _ask_for_casts(self) -> None:
+        """The leaders of topics whose trees begin here."""
+        topics: dict[NodeId, list[str]] = {}
+        for tree in self._scribe.trees.values():
+            if tree.root and tree.needed:
+                topics.setdefault(self._leader(tree.topic), []).append(tree.topic)
+        for leader, names in topics.items():
+            for at in range(0, len(names), TOPICS_MAX):
+                self._send(leader, Casting(tuple(names[at : at + TOPICS_MAX])))
+
+    # -- acks --
+
+    def _gather(self, topic: str, ack: Ack) -> None:
+        if not self._up:
+            self.later(ACKS_AFTER, FlushAcks())
+        acks = self._up.setdefault(topic, {})
+        known = acks.get((ack.subscription, ack.epoch))
+        if known is None or ack.upto > known.upto:
+            acks[ack.subscription, ack.epoch] = ack
+
+    def _flush_acks(self) -> None:
+        up, self._up = self._up, {}
+        for topic, acks in up.items():
+            tree = self._scribe.trees.get(topic)
+            parent = tree.parent if tree is not None and not tree.root else None
+            some = list(acks.values())
+            for at in range(0, len(some), READINGS_MAX):
+                message = AcksUp(topic, tuple(some[at : at + READINGS_MAX]))
+                self._send(parent or self._leader(topic), message)
+
+
+def reading_of(flow: Flow) -> Reading:
+    return Reading(flow.topic, flow.subscription, flow.epoch)

@@ -24,7 +24,7 @@ from oncecast.overlay.events import Broadcast, MessageId, Received
 from oncecast.pubsub import batch
 from oncecast.pubsub.commands import Ack, FromOffset
 from oncecast.pubsub.delivery import Flow, Flows, Window
-from oncecast.pubsub.errors import Fenced
+from oncecast.pubsub.errors import Fenced, NotHere
 from oncecast.ring.casts import (
     READINGS_MAX,
     TOPICS_MAX,
@@ -88,6 +88,7 @@ class Relay(Protocol):
         self.flows = Flows()
         self._windows: dict[NodeId, Window] = {}
         self._vouchers: dict[Flow, Voucher] = {}
+        self._acks: dict[Flow, Ack] = {}  # the last of each
         self.channels: dict[str, Channel] = {}
         self._up: dict[str, dict[tuple[str, int], Ack]] = {}  # acks that go up next
         self.filled = 0  # gaps
@@ -176,8 +177,10 @@ class Relay(Protocol):
                 return  # it will ask elsewhere
             flow = self._new_flow(client, tune)
         flow.renew(fetch.offset, fetch.messages, fetch.bytes)
-        if fetch.ack > 0:
-            self._gather(fetch.topic, Ack(fetch.topic, fetch.subscription, fetch.epoch, fetch.ack))
+        ack = Ack(fetch.topic, fetch.subscription, fetch.epoch, fetch.ack)
+        if fetch.ack > 0 and self._acks.get(flow) != ack:
+            self._acks[flow] = ack
+            self._gather(fetch.topic, ack)
         for waiting in (flow, *flow.window.starved):
             self._serve(waiting)
 
@@ -197,22 +200,24 @@ class Relay(Protocol):
     def _drop(self, flow: Flow) -> None:
         self.flows.drop(flow)
         self._vouchers.pop(flow, None)
+        self._acks.pop(flow, None)
 
     def _vouched(self, voucher: Voucher) -> None:
         reading, channel = voucher.reading, self.channels.get(voucher.reading.topic)
         flow = self.flows.find(reading.topic, reading.subscription)
         if channel is None or flow is None or flow.epoch != reading.epoch:
             return
+        if isinstance(voucher.why, NotHere):
+            return  # its new owner will be known soon
         if voucher.why is not None:
             where = (flow.topic, flow.subscription, flow.epoch)
             self.send(flow.client, FlowEnded(*where, voucher.why))
             self._drop(flow)
             return
         self._vouchers[flow] = voucher
-        acks = self._up.get(flow.topic, {})
-        ack = acks.get((flow.subscription, flow.epoch))
-        if ack is not None and ack.upto <= voucher.cursor:
-            del acks[flow.subscription, flow.epoch]
+        ack = self._acks.get(flow)
+        if ack is not None and ack.upto > voucher.cursor:
+            self._gather(flow.topic, ack)  # it may have been lost on its way
         channel.reaches(voucher.life, voucher.next)
         self._serve_all(channel)
 

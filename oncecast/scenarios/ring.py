@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from oncecast.kernel.protocol import NodeId, Value
+from oncecast.pubsub import commands as do
+from oncecast.pubsub.retention import Policy
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.paxos_clients import AWAY, PUTS, Client, Publisher, Subscriber
 from oncecast.scenarios.ring_world import Process, RingWorld
 from oncecast.scenarios.scenario import Figures, Scenario
+from oncecast.session import local
 
 TOPICS = 5
+GOSSIP_EVERY = 3  # topics one is pushed by gossip
 CRASHES = 2  # of each client that crashes
 BEGIN, STORM, CALM = 4.0, 16.0, 60.0  # seconds
 STRIKE_EVERY = 1.5
@@ -40,6 +44,7 @@ class Clients(Checker):
                 for crashes in (False, True)
             ]
             for reader in readers:
+                reader.push = self._sim.rng.random() < 0.5
                 self._introduce(reader, topic, until)
             self._write(number, until)
 
@@ -49,6 +54,9 @@ class Clients(Checker):
         if not all(reader.subscribed for reader in self.subscribers[topic]):
             sim.call(0.1, lambda: self._write(number, until))
             return
+        if number % GOSSIP_EVERY == 0:
+            gossip = do.SetPolicy(topic, 0, Policy(gossip=True))
+            self.subscribers[topic][0].ask(local.Do(2, gossip))
         pause = (until - sim.now) / PUTS
         mortal = number % 2 == 1
         writer = Publisher(sim, f"w{number}", self._homes(), crashes=mortal, pause=pause)
@@ -225,6 +233,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
         "moves": owners.moves,
         "groups": len(world.estates()),
         "messages": sum(len(each[0].seen) for each in clients.subscribers.values()),
+        "gaps": sum(p.parts.relay.filled for p in world.processes.values() if p.parts),
         "lookups": sum(each.searched for each in searches),
         "hops": sum(each.hops for each in searches),
         "calm_after": round(sim.now - STORM, 1),

@@ -137,21 +137,21 @@ class ClientSession(Protocol):
                 self._survey(request)
             case local.Group():
                 self._show_group(request)
-            case local.Read(topic, subscription, start_at):
-                self._read(topic, subscription, start_at)
+            case local.Read():
+                self._read(request)
             case local.Finish():
                 self._finish(request)
             case _:
                 self._for_reader(request)
 
-    def _read(self, topic: str, subscription: str, start_at: int) -> None:
-        key = (topic, subscription)
+    def _read(self, read: local.Read) -> None:
+        key = (read.topic, read.subscription)
         before = self.readers.get(key)
         if before is not None:
             before.give_up()
         self._readings += 1
         life = f"{self.life}.{self._readings}"
-        self.readers[key] = Reader(self, topic, subscription, life, start_at, self._read_ahead)
+        self.readers[key] = Reader(self, *key, life, read.start_at, self._read_ahead, read.push)
 
     def _for_reader(
         self, request: local.Want | local.Settle | local.Again | local.Move | local.Leave
@@ -230,6 +230,10 @@ class ClientSession(Protocol):
         """Ask the node that leads now for all that was asked for."""
         self.watch(way.node)
         self.resend(lambda topic: self.ways.leads_to(way, topic))
+        if way is self.home:
+            for reader in self.readers.values():
+                if reader.push:
+                    reader.link_lost()
 
     def resend(self, about: Callable[[str], bool]) -> None:
         """Ask again for what waits about these topics, as if nothing of it were under way."""

@@ -106,11 +106,15 @@ class NotStored(Value):
 
 
 class Read(Value):
-    """Begin; with `start_at`, from that offset and not from the subscription's cursor (E3)."""
+    """Begin; with `start_at`, from that offset and not from the subscription's cursor (E3).
+
+    With `push`, on a ring, by way of the process that the client is at.
+    """
 
     topic: str
     subscription: str
     start_at: int = -1
+    push: bool = False
 
 
 class Want(Value):

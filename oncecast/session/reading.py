@@ -17,7 +17,7 @@ from oncecast.pubsub.results import Acked, Attached, Sought
 from oncecast.session.acks import Acks
 from oncecast.session.calls import Then
 from oncecast.session.credit import TOLD_BYTES, Credit
-from oncecast.session.frames import Chunk, Delivery, Fetch, FlowEnded, Look, View
+from oncecast.session.frames import Chunk, Delivery, Fetch, FlowEnded, Look, Tune, View
 from oncecast.session.local import (
     NEVER,
     Again,
@@ -51,8 +51,10 @@ class Reader:
         life: str,  # no other reading has it: what is still to come of an earlier one is not ours
         start_at: int,
         window: int,
+        push: bool = False,
     ) -> None:
         self.topic, self.subscription, self._life = topic, subscription, life
+        self.push = push
         self._session, self._start_at = session, start_at
         self.epoch = 0  # 0: not attached
         self.ended = False
@@ -124,7 +126,11 @@ class Reader:
         offset = self._fetched = self._expected
         where = (self.topic, self.subscription, self.epoch, offset)
         fetch = Fetch(*where, self._acks.upto, *self._credit.grant(offset, self._handed))
-        session.send(session.ways.of(self.topic).node, fetch, after=0)
+        way = session.ways.of(self.topic)
+        if self.push and way is not session.home:
+            session.send(session.home.node, Tune(fetch), after=0)
+        else:
+            session.send(way.node, fetch, after=0)
         self._acks.carried()
         self._patience.begin()
 

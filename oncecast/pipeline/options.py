@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from oncecast.client import blocking
+from oncecast.client import blocking, errors
 from oncecast.client.client import DEFAULT_ADDRESS
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.pubsub.commands import Start
 from oncecast.runtime.tls import Tls
 
 Ends = Start | dict[str, Start]  # of all topics, or of each
+CONNECT = 5.0  # seconds in which a node answers that is there
+REMEDY = 'start a node there with "oncecast serve", or say by option address where one is'
 
 
 class BadOption(ValueError):
@@ -94,7 +97,7 @@ ADDRESS = [
     Option("tlsCa", text, None, "file with the authority that signs the nodes' certificates"),
     Option("tlsCert", text, None, "file with a certificate of our own"),
     Option("tlsKey", text, None, "file with its key"),
-    Option("timeout", positive, "60", "seconds to wait for an answer of the node"),
+    Option("timeout", positive, "60", "seconds to wait for the node"),
 ]
 SOURCE = [
     *ADDRESS,
@@ -156,13 +159,26 @@ class Node:
         address, cluster = found["address"], found["cluster"]
         return cls(address, cluster, float(found["timeout"]), tuple(files))
 
-    def connect(self, **options: Any) -> blocking.Client:
+    @contextmanager
+    def connect(self, *, patient: bool = False) -> Iterator[blocking.Client]:
+        """`patient` is who is in the middle of a query: the node may be about to start again."""
         tls = None
         if self.tls:
             certificate, key, ca = self.tls
             tls = Tls.from_files(certificate=certificate, key=key, ca=ca)
-        options |= {"cluster": self.cluster, "timeout": self.timeout, "tls": tls}
-        return blocking.connect(self.address, **options)
+        client = blocking.connect(
+            self.address,
+            cluster=self.cluster,
+            timeout=self.timeout,
+            connect_timeout=self.timeout if patient else min(self.timeout, CONNECT),
+            tls=tls,
+        )
+        try:
+            client.__enter__()
+        except errors.NotConnected as error:
+            raise errors.NotConnected(str(error), REMEDY) from None
+        with closing(client):
+            yield client
 
 
 @dataclass(frozen=True)

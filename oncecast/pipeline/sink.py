@@ -123,22 +123,21 @@ def task() -> TaskContext:
 
 
 def cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Pieces that are not too large to be sent at once."""
-    if not len(rows):
-        return
-    pieces = max(-(-rows.nbytes // PART_BYTES), -(-len(rows) // PART_ROWS), 1)
-    size = -(-len(rows) // pieces)
-    for at in range(0, len(rows), size):
-        yield rows.slice(at, size)
+    """Pieces that are not too large to be sent at once, however unlike their rows are."""
+    half = len(rows) // 2
+    if half and (rows.nbytes > PART_BYTES or len(rows) > PART_ROWS):
+        yield from cut(rows.slice(0, half))
+        yield from cut(rows.slice(half))
+    elif len(rows):
+        yield rows
 
 
-def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+def publish(client: blocking.Client, messages: Sequence[WriterCommitMessage | None]) -> None:
     """On the driver: all that the winners have staged, at once, in the order of the partitions."""
     parts = [each for each in messages if isinstance(each, Parts) and each.names]
     if parts:
         names = sorted(name for each in parts for name in each.names)
-        with options.node.connect() as client:
-            client.publish_staged(parts[0].source, parts[0].number, names)
+        client.publish_staged(parts[0].source, parts[0].number, names)
 
 
 def drop(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -160,8 +159,8 @@ class BatchWriter(DataSourceArrowWriter):
             return Stager(client, self._options, self._source, 0).run(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        publish(self._options, messages)
-        with self._options.node.connect() as client:
+        with self._options.node.connect(patient=True) as client:
+            publish(client, messages)
             client.close_source(self._source)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -176,12 +175,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Parts:
         source, number = identity()
-        with self._options.node.connect() as client:
+        with self._options.node.connect(patient=True) as client:
             return Stager(client, self._options, source, number).run(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         check_number(messages, batchId)
-        publish(self._options, messages)
+        with self._options.node.connect(patient=True) as client:
+            publish(client, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         drop(self._options, messages)

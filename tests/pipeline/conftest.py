@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    where = str(tmp_path_factory.mktemp("spark"))
-    session = make_spark("local[2]", light=True, **{"spark.sql.warehouse.dir": where})
+    settings = {
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark")),
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.port": "0",  # any that is free
+    }
+    session = make_spark("local[2]", light=True, **settings)
     yield session
     session.stop()
 

@@ -14,6 +14,9 @@ ROWS = "200"  # a micro-batch
 
 def main(address: str, checkpoint: str, master: str) -> None:
     session = spark(master, light=True)
+    java = session.sparkContext._jvm
+    assert java is not None
+    print(f"java.home={java.System.getProperty('java.home')}", flush=True)
     topic = session.readStream.format("oncecast").options(address=address, topics="in")
     frame = topic.options(maxOffsetsPerTrigger=ROWS, minPartitions="2", subscription="query").load()
     results = frame.selectExpr("key", "concat('seen ', string(value)) as value")

@@ -6,6 +6,8 @@ python -m tests.pipeline.kills [--kills 10] [--master 'local-cluster[2,1,1024]']
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,15 +25,18 @@ from tests.live.test_serve import Process
 PATIENCE = 180.0  # for whatever is waited for
 MESSAGES = 100  # put at a time
 CLUSTER = "local-cluster[2,1,1024]"
+MOMENTS = ("published", "written down", "done", "any")
 
 
 class Story:
+    """A node, a query that somebody starts again and again, and what it should have put."""
+
     def __init__(self, directory: Path, master: str) -> None:
         self.directory, self.master = directory, master
         self.node = Process("--data", str(directory / "node"))
-        self.port = self.node.port
-        self.address = f"127.0.0.1:{self.port}"
+        self.address = f"127.0.0.1:{self.node.port}"
         self.put = 0
+        self.between = 0  # kills that fell between the sink's publish and Spark's commit
         with self.client() as client:
             for topic in ("in", "out"):
                 client.create_topic(topic, Policy(keep_all=True))
@@ -49,14 +54,16 @@ class Story:
             client.flush()
 
     @contextmanager
-    def driver(self) -> Iterator[subprocess.Popen[bytes]]:
+    def driver(self, env: Mapping[str, str] = os.environ) -> Iterator[subprocess.Popen[bytes]]:
+        """Killed at the end, with all that it has started."""
         words = ("-m", "tests.pipeline.driver", self.address, str(self.directory / "checkpoint"))
-        with (self.directory / "driver.log").open("ab") as log:
+        with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, *words, self.master],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env=env,
             )
             try:
                 yield process
@@ -64,15 +71,11 @@ class Story:
                 for each in session_of(process.pid):
                     kill(each)
                 process.wait(PATIENCE)
+                self.between += self.results_end() > self.committed()
 
-    def wait_for_results(self, more: int = 1) -> None:
-        """So many more than now."""
-        with self.client() as client:
-            before = client.describe("out").next
-            end = time.monotonic() + PATIENCE
-            while client.describe("out").next < before + more:
-                assert time.monotonic() < end, f"nothing comes: see {self.directory}/driver.log"
-                time.sleep(0.01)
+    @property
+    def log(self) -> Path:
+        return self.directory / "driver.log"
 
     def kill_node(self) -> None:
         self.end_node(signal.SIGKILL)
@@ -87,7 +90,51 @@ class Story:
         found = [each for each in session_of(driver) if "ExecutorBackend" in command(each)]
         kill(found[0])
 
-    # -- what must be --
+    # -- what is waited for --
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not until():
+            assert time.monotonic() < end, f"nothing comes: see {self.log}"
+            time.sleep(0.002)
+
+    def wait_for_results(self) -> None:
+        """More than there are now."""
+        before = self.results_end()
+        with self.client() as client:
+            self.wait(lambda: client.describe("out").next > before)
+
+    def wait_for(self, moment: str) -> None:
+        """A step of the next micro-batch; what is done about it comes right behind."""
+        if moment == "published":
+            self.wait_for_results()
+        elif moment in ("written down", "done"):
+            kind = "offsets" if moment == "written down" else "commits"
+            before = len(self.batches(kind))
+            self.wait(lambda: len(self.batches(kind)) > before)
+        else:
+            self.wait_for_results()
+            self.feed()
+            time.sleep(self.put * 0.037 % 0.7)
+
+    def batches(self, kind: str) -> list[Path]:
+        """What Spark has written down: `offsets` before a micro-batch, `commits` after it."""
+        files = (self.directory / "checkpoint" / kind).glob("[0-9]*")
+        return sorted((each for each in files if each.name.isdigit()), key=lambda at: int(at.name))
+
+    # -- what there is --
+
+    def results_end(self) -> int:
+        with self.client() as client:
+            return client.describe("out").next
+
+    def committed(self) -> int:
+        """How many messages Spark knows to be done; each has one result."""
+        done = self.batches("commits")
+        if not done:
+            return 0
+        last = self.directory / "checkpoint" / "offsets" / done[-1].name
+        return int(json.loads(last.read_text().splitlines()[-1])["in"]["next"])
 
     def results(self) -> Counter[bytes]:
         with self.client() as client:
@@ -96,11 +143,9 @@ class Story:
             )
 
     def finish(self) -> None:
-        with self.driver(), self.client() as client:
-            end = time.monotonic() + PATIENCE
-            while client.describe("out").next < self.put:
-                assert time.monotonic() < end, f"see {self.directory}/driver.log"
-                time.sleep(0.05)
+        """One life more, to the end of what was put; then all is there once."""
+        with self.driver():
+            self.wait(lambda: self.results_end() >= self.put)
         assert self.results() == Counter(b"seen %d" % each for each in range(self.put))
         self.end_node(signal.SIGTERM)
 
@@ -128,26 +173,26 @@ def kill(process: int) -> None:
         os.kill(process, signal.SIGKILL)
 
 
-def tell(directory: Path, kills: int, master: str, progress: Callable[[str], None]) -> int:
-    """Returns how many results there are: each once."""
-    story = Story(directory, master)
-    for number in range(kills):
+def tell(story: Story, kills: int, progress: Callable[[str], None]) -> None:
+    """One kill after the other, each at another moment; at the end all results are there, once."""
+    for number, moment in zip(range(kills), itertools.cycle(MOMENTS)):
         story.feed()
         with story.driver() as driver:
-            story.wait_for_results()  # so the sink has published, and Spark has not yet committed
+            told = f"driver at {moment!r}"
             if number % 3 == 1:
-                story.feed()
+                story.wait_for_results()
                 story.kill_node()
-                story.wait_for_results()
-            elif number % 3 == 2 and master == CLUSTER:
                 story.feed()
-                story.kill_executor(driver.pid)
+                told = f"node, {told}"
+            elif number % 3 == 2 and story.master == CLUSTER:
                 story.wait_for_results()
-            time.sleep(number * 0.037 % 0.5)  # at another moment each time
-        progress(f"driver killed {number + 1} times, {story.put} messages put")
+                story.kill_executor(driver.pid)
+                story.feed()
+                told = f"executor, {told}"
+            story.wait_for(moment)
+        progress(f"killed: {told}; {number + 1} of {kills}, {story.put} messages put")
     story.feed()
     story.finish()
-    return story.put
 
 
 def main() -> None:
@@ -157,8 +202,10 @@ def main() -> None:
     given = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="oncecast-kills-") as directory:
-        count = tell(Path(directory), given.kills, given.master, print)
-    print(f"{count} results, each once, in {time.monotonic() - began:.0f} s")
+        story = Story(Path(directory), given.master)
+        tell(story, given.kills, lambda text: print(text, flush=True))
+    told = f"{story.put} results, each once; {story.between} kills between publish and commit"
+    print(f"{told}; {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -12,13 +12,21 @@ spans = st.dictionaries(st.sampled_from("abcd"), st.tuples(offsets, offsets), ma
 
 
 def positions(spans: dict[str, tuple[int, int]], at: int) -> dict[str, Position]:
-    return {topic: Position(1, sorted(span)[at]) for topic, span in spans.items()}
+    return {topic: Position(1, 0, sorted(span)[at]) for topic, span in spans.items()}
 
 
 def test_what_lies_between_two_positions_is_read_and_nothing_else() -> None:
-    start = {"a": Position(1, 3), "b": Position(1, 5)}
-    end = {"b": Position(1, 5), "a": Position(1, 9)}
+    start = {"a": Position(1, 0, 3), "b": Position(1, 0, 5)}
+    end = {"b": Position(1, 0, 5), "a": Position(1, 0, 9)}
     assert between(start, end) == [Range("a", 1, 3, 9)]
+
+
+def test_another_beginning_is_the_one_that_was_written_down() -> None:
+    """Who died in the first micro-batch asks anew where to begin, and it is later now."""
+    end = {"a": Position(1, 3, 9), "new": Position(1, 2, 4), "remade": Position(2, 0, 1)}
+    start = {"a": Position(1, 8, 8), "remade": Position(1, 0, 7)}
+    expected = [Range("a", 1, 3, 9), Range("new", 1, 2, 4), Range("remade", 2, 0, 1)]
+    assert between(start, end) == expected
 
 
 @given(spans, st.integers(1, 500))
@@ -35,9 +43,9 @@ def test_limit_is_used_up_and_never_passed(
 
 
 def test_each_topic_gets_its_share_of_the_backlog() -> None:
-    start = {"a": Position(1, 0), "b": Position(1, 0)}
-    end = {"a": Position(1, 900), "b": Position(1, 100)}
-    assert limited(start, end, 100) == {"a": Position(1, 90), "b": Position(1, 10)}
+    start = {"a": Position(1, 0, 0), "b": Position(1, 0, 0)}
+    end = {"a": Position(1, 0, 900), "b": Position(1, 0, 100)}
+    assert limited(start, end, 100) == {"a": Position(1, 0, 90), "b": Position(1, 0, 10)}
 
 
 @given(spans, st.integers(1, 20), st.integers(1, 200))

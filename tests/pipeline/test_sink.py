@@ -1,128 +1,133 @@
-"""PIPE-1 PIPE-2: topics as a Spark sink, and a stream from topic to topic that loses nothing."""
+"""PIPE-1 PIPE-2: topics as a sink, used as Spark uses it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+import re
+from typing import Any
+from unittest.mock import patch
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
+from pyspark.sql.types import StructType
 
-from oncecast import Policy, blocking
+from oncecast import Policy, blocking, errors
+from oncecast.pipeline import sink
+from oncecast.pipeline.options import BadOption
+from oncecast.pipeline.sink import BadRows
+from oncecast.pipeline.spark import OncecastSource
+from tests.pipeline.micro_batches import Task, lower, values
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.long
 
 KEEP = Policy(keep_all=True)
 
 
-def values(client: blocking.Client, topic: str) -> list[bytes]:
-    return [message.value for each in client.scan(topic) for message in each.messages()]
+def schema(columns: str) -> StructType:
+    """Spark's own parser is in Java."""
+    found = StructType()
+    for each in columns.split(", "):
+        name, kind = each.split()
+        found = found.add(name, kind)
+    return found
 
 
-def test_rows_are_put_with_keys_headers_and_topics(
-    spark: SparkSession, client: blocking.Client, address: str
+def writer(columns: str, overwrite: bool = False, **options: str) -> sink.BatchWriter:
+    source = OncecastSource(lower(options))
+    return source.writer(schema(columns), overwrite)
+
+
+def write(to: sink.BatchWriter, partition: int, **columns: Any) -> sink.Parts:
+    with patch.object(sink, "task", lambda: Task(partition, "", 0)):
+        return to.write(iter([pa.record_batch(columns)]))
+
+
+def test_rows_are_put_in_the_order_of_their_partitions(
+    client: blocking.Client, address: str
 ) -> None:
-    for topic in ("to.a", "to.b"):
-        client.create_topic(topic, KEEP)
-    frame = spark.sql(
-        "select string(id) as value, binary('k') as key, map('h', binary('v')) as headers, "
-        "if(id % 2 = 0, 'to.a', 'to.b') as topic from range(0, 10, 1, 3)"
-    )
-    frame.write.format("oncecast").option("address", address).mode("append").save()
-    (first, *_), *_ = ([*each.messages()] for each in client.scan("to.a"))
-    assert (first.value, first.key, first.headers) == (b"0", b"k", {"h": b"v"})
-    assert sorted(values(client, "to.a")) == [b"0", b"2", b"4", b"6", b"8"]
-    assert sorted(values(client, "to.b")) == [b"1", b"3", b"5", b"7", b"9"]
+    client.create_topic("ordered", KEEP)
+    to = writer("value string", address=address, topic="ordered")
+    parts = [write(to, partition, value=[b"%d" % partition]) for partition in (2, 0, 1)]
+    assert values(client, "ordered") == []
+    to.commit([*parts])
+    assert values(client, "ordered") == [b"0", b"1", b"2"]
 
 
-def test_a_batch_that_fails_puts_nothing(
-    spark: SparkSession, client: blocking.Client, address: str
+def test_batch_that_fails_puts_nothing_and_leaves_nothing(
+    client: blocking.Client, address: str
 ) -> None:
     client.create_topic("all.or.none", KEEP)
-    frame = spark.sql("select if(id = 99, null, string(id)) as value from range(0, 100, 1, 4)")
-    with pytest.raises(Exception, match="column `value` without nulls"):
-        frame.write.format("oncecast").options(address=address, topic="all.or.none").mode(
-            "append"
-        ).save()
+    to = writer("value string", address=address, topic="all.or.none")
+    parts = write(to, 0, value=[b"good"])
+    with pytest.raises(ValueError, match="column `value` without nulls; drop or fill those"):
+        write(to, 1, value=[b"good", None])
+    to.abort([parts, None])
     assert values(client, "all.or.none") == []
+    assert client.drop_staged(parts.source, parts.number) == 0
+
+
+def test_large_rows_are_cut_into_parts_that_can_be_sent(
+    client: blocking.Client, address: str
+) -> None:
+    client.create_topic("large", KEEP)
+    to = writer("value binary", address=address, topic="large", zstd="1")
+    rows = [bytes([each]) * (3 << 20) for each in range(5)]
+    parts = write(to, 0, value=rows)
+    assert len(parts.names) == 5
+    to.commit([parts])
+    assert values(client, "large") == rows
+
+
+def test_row_without_a_topic_is_named(address: str) -> None:
+    to = writer("value binary, topic string", address=address)
+    with pytest.raises(BadRows, match="a row has no topic: fill the column `topic`, or drop"):
+        write(to, 0, value=[b"a", b"b"], topic=["t", None])
 
 
 @pytest.mark.parametrize(
-    ("select", "options", "mode", "text"),
+    ("columns", "options", "overwrite", "kind", "text"),
     [
-        ("1 as number", {"topic": "t"}, "append", "there is no column `value`"),
-        ("1 as value", {"topic": "t"}, "append", "column value is int; cast it to binary"),
-        ("'a' as value, 1 as more", {"topic": "t"}, "append", "column 'more' is not put"),
-        ("'a' as value", {}, "append", "option topic or by a column `topic`"),
-        ("'a' as value, 't' as topic", {"topic": "t"}, "append", "by a column `topic`"),
-        ("'a' as value", {"topic": "t", "topics": "t"}, "append", "option 'topics' is unknown"),
-        ("'a' as value", {"topic": "t"}, "overwrite", "a topic is only appended to"),
+        (
+            "number integer",
+            {"topic": "t"},
+            False,
+            BadRows,
+            "there is no column `value`; name what is",
+        ),
+        ("value integer", {"topic": "t"}, False, BadRows, "column value is int; cast it to binary"),
+        (
+            "value string, more integer",
+            {"topic": "t"},
+            False,
+            BadRows,
+            "'more' is not put: drop it",
+        ),
+        ("value string", {}, False, BadOption, "say where rows go by option topic or by a column"),
+        ("value string, topic string", {"topic": "t"}, False, BadOption, "one of them"),
+        ("value string", {"topics": "t"}, False, BadOption, "option 'topics' is unknown here; the"),
+        ("value string", {"topic": "t"}, True, BadOption, "a topic is only appended to: use mode"),
     ],
 )
 def test_bad_input_is_named(
-    spark: SparkSession, address: str, select: str, options: dict[str, str], mode: str, text: str
+    columns: str, options: dict[str, str], overwrite: bool, kind: type[Exception], text: str
 ) -> None:
     """SVC-7"""
-    frame = spark.sql(f"select {select}")
-    with pytest.raises(Exception, match=text):
-        frame.write.format("oncecast").options(address=address, **options).mode(mode).save()
+    for streaming in (False, True):
+        source = OncecastSource(lower(options))
+        make = source.streamWriter if streaming else source.writer
+        with pytest.raises(kind, match=re.escape(text)):
+            make(schema(columns), overwrite)
 
 
-def stream(spark: SparkSession, address: str, checkpoint: str, **more: str) -> StreamingQuery:
-    frame = spark.readStream.format("oncecast").options(address=address, **more).load()
-    counted = frame.selectExpr("concat('seen ', string(value)) as value").repartition(2)
-    sink = counted.writeStream.format("oncecast").options(address=address, topic="out")
-    return sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+def test_node_that_is_away_is_named_with_what_to_do() -> None:
+    """SVC-7"""
+    to = writer("value string", address="127.0.0.1:1", timeout="1", topic="t")
+    with pytest.raises(errors.NotConnected, match=r"127\.0\.0\.1:1.*oncecast serve"):
+        write(to, 0, value=[b"a"])
 
 
-def test_stream_goes_on_where_it_was_and_holds_each_result_once(
-    spark: SparkSession, client: blocking.Client, address: str, checkpoint: str
-) -> None:
-    for topic in ("in", "out"):
-        client.create_topic(topic, KEEP)
-    for turn in range(3):
-        client.put_many("in", [b"%d" % (100 * turn + each) for each in range(100)])
-        options = {"topics": "in", "maxOffsetsPerTrigger": "70", "subscription": "query"}
-        stream(spark, address, checkpoint, **options).awaitTermination()
-    found = values(client, "out")
-    assert sorted(found) == sorted(b"seen %d" % each for each in range(300))
-    (held,) = client.describe("in").subscriptions
-    assert (held.name, held.lag <= 70) == ("query", True)
-
-
-def test_micro_batch_that_is_run_again_after_its_publish_adds_nothing(
-    spark: SparkSession, client: blocking.Client, address: str, checkpoint: str
-) -> None:
-    """As when the driver dies between the sink's publish and Spark's own commit."""
-    for topic in ("again", "out"):
-        client.create_topic(topic, KEEP)
-    before = len(values(client, "out"))
-    client.put_many("again", [b"%d" % each for each in range(50)])
-    stream(spark, address, checkpoint, topics="again").awaitTermination()
-    assert len(values(client, "out")) == before + 50
-    commits = sorted(Path(checkpoint, "commits").glob("[0-9]*"))
-    for each in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
-        each.unlink(missing_ok=True)
-    client.put_many("again", [b"%d" % each for each in range(50, 60)])
-    stream(spark, address, checkpoint, topics="again").awaitTermination()
-    assert sorted(values(client, "out")[before:]) == sorted(b"seen %d" % each for each in range(60))
-
-
-def test_topic_that_was_made_again_ends_the_query(
-    spark: SparkSession, client: blocking.Client, address: str, checkpoint: str
-) -> None:
-    """PIPE-3"""
-    client.create_topic("out", KEEP)
-
-    def run() -> None:
-        client.create_topic("remade", KEEP)
-        client.put_many("remade", [b"x"] * 5)
-        stream(spark, address, checkpoint, topics="remade").awaitTermination()
-
-    run()
-    client.delete_topic("remade")
-    with pytest.raises(Exception, match="'remade' was deleted and made again"):
-        run()
+def test_rows_of_another_batch_are_not_published(address: str) -> None:
+    """Where Spark's own numbers disagree, nothing is put exactly once."""
+    source = OncecastSource({"address": address, "topic": "t"})
+    to = source.streamWriter(schema("value string"), False)
+    with pytest.raises(RuntimeError, match="rows of batch 3 come with batch 4"):
+        to.commit([sink.Parts("spark/q", 3, ("a",))], 4)

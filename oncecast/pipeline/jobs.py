@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pyspark import StorageLevel
+
 from oncecast.pipeline.transformations import FAULT, TRACE, audit, dated
 
 if TYPE_CHECKING:
@@ -29,8 +31,10 @@ def archive(spark: SparkSession, source: Mapping[str, str], directory: str, chec
 def audit_traces(spark: SparkSession, paths: list[str]) -> tuple[dict[str, int], list[Row]]:
     """How many faults of each kind the traces show, and the first of them."""
     trace = spark.read.schema(TRACE).option("mode", "FAILFAST").json(paths)
+    trace = trace.persist(StorageLevel.DISK_ONLY)  # JSON takes longer to read than all the rest
     faults = audit(trace).cache()
     counts = {row.fault: row["count"] for row in faults.groupBy("fault").count().collect()}
     shown = faults.orderBy(*FAULT).limit(SHOWN).collect() if counts else []
     faults.unpersist()
+    trace.unpersist()
     return counts, shown

@@ -18,6 +18,7 @@ TRACE = (
 )
 READER = ("topic", "subscription")
 FAULT = ("fault", "topic", "subscription", "offset", "producer", "sequence", "line")
+NO_LINE = "cast(null as long) as line"
 
 
 # -- archive --
@@ -33,8 +34,8 @@ def dated(messages: DataFrame) -> DataFrame:
 
 def audit(trace: DataFrame) -> DataFrame:
     """One row for each message that was lost, delivered twice without need, or out of order."""
-    found = (lost, delivered_again, delivered_out_of_order, stored_again, stored_out_of_order)
-    return reduce(lambda one, other: one.unionByName(other), (each(trace) for each in found))
+    found = (lost(trace), misdelivered(trace), misstored(trace))
+    return reduce(lambda one, other: one.unionByName(other), found)
 
 
 def lost(trace: DataFrame) -> DataFrame:
@@ -43,74 +44,76 @@ def lost(trace: DataFrame) -> DataFrame:
     readers = trace.where("subscription is not null").groupBy(*READER).agg(begins)
     stored = trace.where("kind = 'stored'").select("topic", "offset", "producer", "sequence")
     owed = stored.join(f.broadcast(readers), "topic").where("offset >= begin")
-    got = trace.where("kind = 'delivery'").select(*READER, "offset").distinct()
+    got = trace.where("kind = 'delivery'").select(*READER, "offset")
     missing = owed.join(got, [*READER, "offset"], "left_anti")
     given_up = f.broadcast(forgone(trace))
     within = f.expr("offset >= forgone_from and offset < forgone_to")
     same = [missing[name] == given_up[name] for name in READER]
     missing = missing.join(given_up, [*same, within], "left_anti")
-    return fault("lost", missing.withColumn("line", f.lit(None).cast("long")))
+    return missing.select(f.lit("lost").alias("fault"), *FAULT[1:-1], f.expr(NO_LINE))
 
 
 def forgone(trace: DataFrame) -> DataFrame:
     """By unsubscribing: what lies between the newest that came and the next subscription."""
-    before = Window.partitionBy(*READER).orderBy("line").rowsBetween(Window.unboundedPreceding, -1)
-    came = f.max(f.when(f.col("kind") == "delivery", f.col("offset"))).over(before)
-    earlier = f.count(f.when(f.col("kind") == "subscribe", 1)).over(before)
-    seen = trace.where("kind in ('subscribe', 'delivery')").select(
-        *READER, "kind", "offset", came.alias("came"), earlier.alias("earlier")
-    )
-    again = seen.where("kind = 'subscribe' and earlier > 0")
-    begin = f.coalesce(f.col("came") + 1, f.lit(0)).alias("forgone_from")
+    again = in_turn(trace).where("kind = 'subscribe' and earlier > 0")
+    begin = f.coalesce(f.col("highest") + 1, f.lit(0)).alias("forgone_from")
     return again.select(*READER, begin, f.col("offset").alias("forgone_to"))
 
 
-def delivered_again(trace: DataFrame) -> DataFrame:
-    """An offset that came before, and nobody had asked for it once more, or it is not marked."""
-    events = trace.where("kind in ('delivery', 'nack', 'leave')")
+def in_turn(trace: DataFrame) -> DataFrame:
+    """What happened to each reader, and before that: the highest offset that came, how many times
+    it had subscribed, and when it last asked to go back, and to where."""
     before = Window.partitionBy(*READER).orderBy("line").rowsBetween(Window.unboundedPreceding, -1)
-    back = f.when(f.col("kind") != "delivery", f.struct("line", "offset"))
-    events = events.withColumn("back", f.last(back, ignorenulls=True).over(before))
-    same = Window.partitionBy(*READER, "offset").orderBy("line")
-    came = events.where("kind = 'delivery'").withColumn("before", f.lag("line").over(same))
-    asked = f.expr("back.line > before and back.offset <= offset and redelivered")
-    again = came.where(f.col("before").isNotNull() & ~f.coalesce(asked, f.lit(False)))
-    return fault("duplicated", again)
-
-
-def delivered_out_of_order(trace: DataFrame) -> DataFrame:
-    """First deliveries come with rising offsets; what comes behind a higher one does not."""
-    came = trace.where("kind = 'delivery'")
-    same = Window.partitionBy(*READER, "offset").orderBy("line")
-    firsts = came.withColumn("turn", f.row_number().over(same)).where("turn = 1")
-    before = Window.partitionBy(*READER).orderBy("line").rowsBetween(Window.unboundedPreceding, -1)
-    late = firsts.withColumn("highest", f.max("offset").over(before)).where("offset < highest")
-    return fault("out of order", late)
-
-
-def stored_again(trace: DataFrame) -> DataFrame:
-    """The same message of a producer at two offsets of a topic."""
-    places = trace.where("kind in ('stored', 'delivery')").select(
-        "topic", "producer", "sequence", "offset"
+    highest = f.max(f.when(f.col("kind") == "delivery", f.col("offset")))
+    earlier = f.count(f.when(f.col("kind") == "subscribe", 1))
+    back = f.when(f.col("kind").isin("nack", "leave"), f.struct("line", "offset"))
+    return trace.where("kind in ('subscribe', 'delivery', 'nack', 'leave')").select(
+        *READER,
+        "kind",
+        "line",
+        "offset",
+        "producer",
+        "sequence",
+        "redelivered",
+        highest.over(before).alias("highest"),
+        earlier.over(before).alias("earlier"),
+        f.last(back, ignorenulls=True).over(before).alias("back"),
     )
-    same = Window.partitionBy("topic", "producer", "sequence").orderBy("offset")
-    again = places.distinct().withColumn("before", f.lag("offset").over(same))
-    return fault("stored twice", nameless(again.where("before is not null")))
 
 
-def stored_out_of_order(trace: DataFrame) -> DataFrame:
-    """A producer's message behind a later one of the same producer."""
-    stored = trace.where("kind = 'stored'").select("topic", "producer", "sequence", "offset")
-    before = Window.partitionBy("topic", "producer").orderBy("offset")
+def misdelivered(trace: DataFrame) -> DataFrame:
+    """An offset that came before, unless it was asked for once more and is marked; or one that
+    comes for the first time, behind a higher one."""
+    same = Window.partitionBy(*READER, "offset").orderBy("line")
+    came = in_turn(trace).where("kind = 'delivery'").withColumn("before", f.lag("line").over(same))
+    asked = f.expr("coalesce(back.line > before and back.offset <= offset and redelivered, false)")
+    fault = (
+        f.when(f.col("before").isNull(), f.expr("if(offset < highest, 'out of order', null)"))
+        .when(~asked, "duplicated")
+        .alias("fault")
+    )
+    return came.select(fault, *FAULT[1:]).where("fault is not null")
+
+
+def misstored(trace: DataFrame) -> DataFrame:
+    """The same message of a producer at two offsets of a topic, or behind a later one."""
+    writer = ("topic", "producer")
+    places = trace.where("kind in ('stored', 'delivery')").select(*writer, "sequence", "offset")
+    places = places.repartition(*writer).distinct()
+    same = Window.partitionBy(*writer, "sequence").orderBy("offset")
+    before = Window.partitionBy(*writer).orderBy("offset")
     before = before.rowsBetween(Window.unboundedPreceding, -1)
-    late = stored.distinct().withColumn("highest", f.max("sequence").over(before))
-    return fault("stored out of order", nameless(late.where("sequence < highest")))
-
-
-def nameless(rows: DataFrame) -> DataFrame:
-    none = f.lit(None)
-    return rows.withColumns({"subscription": none.cast("string"), "line": none.cast("long")})
-
-
-def fault(kind: str, rows: DataFrame) -> DataFrame:
-    return rows.withColumn("fault", f.lit(kind)).select(*FAULT)
+    found = places.withColumns(
+        {
+            "before": f.lag("offset").over(same),
+            "highest": f.max("sequence").over(before),
+        }
+    )
+    fault = (
+        f.when(f.col("before").isNotNull(), "stored twice")
+        .when(f.col("sequence") < f.col("highest"), "stored out of order")
+        .alias("fault")
+    )
+    nobody = f.lit(None).cast("string").alias("subscription")
+    told = found.select(fault, "topic", nobody, "offset", "producer", "sequence", f.expr(NO_LINE))
+    return told.where("fault is not null")

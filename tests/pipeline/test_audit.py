@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bench.spark.planted import FAULTS, planted
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -86,3 +88,13 @@ def test_one_row_for_each_fault_and_none_for_what_is_in_order(spark: SparkSessio
     for row in audit(spark.createDataFrame(rows, TRACE)).collect():
         found[row.topic].append((row.fault, row.offset))
     assert found == {topic: faults for topic, (_, faults) in stories.items()}
+
+
+def test_of_a_million_deliveries_exactly_the_three_that_are_wrong_are_named(
+    spark: SparkSession,
+) -> None:
+    from oncecast.pipeline.transformations import audit
+
+    faults = audit(planted(spark, 1_000_000)).collect()
+    named = [(row.fault, row.topic, row.subscription, row.offset) for row in faults]
+    assert sorted(named) == sorted(FAULTS)

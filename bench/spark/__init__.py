@@ -1,0 +1,1 @@
+"""Speed of topics in Spark, beside Parquet and beside rows one by one."""

@@ -1,0 +1,82 @@
+"""Topics in Spark: reading beside Parquet and tuples, streaming, writing beside rows, auditing.
+
+read     5 million messages of 100 B from a running node into nothing
+stream   the same in micro-batches of 500,000
+write    from Parquet into a topic
+audit    a trace of 10 million lines with three faults, by one executor of 2 GB
+
+    python -m bench.spark [--only read] [--rounds 5] [--scale 1.0] [--json FILE] [--directory DIR]
+
+With a scale of 0.1 everything is a tenth, for a look. Figures go to stdout, progress to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.cost.__main__ import show
+from bench.cost.node import Figure, node
+from bench.peers.peer import Failed, mind_signals, say
+from bench.spark.auditing import audit
+from bench.spark.measures import Bench, read, stream, write
+from oncecast.pipeline.session import NoSpark, spark
+
+MESSAGES, LINES = 5_000_000, 10_000_000
+PARTS = {"read": read, "stream": stream, "write": write}
+
+
+def measured(arguments: argparse.Namespace, root: Path) -> Iterator[Figure]:
+    parts = [part for name, part in PARTS.items() if name in arguments.only]
+    if parts:
+        settings = {"spark.ui.enabled": "false", "spark.sql.warehouse.dir": str(root / "spark")}
+        session = spark("local[2]", app="bench", light=False, **settings)
+        try:
+            with node(root, "node") as running:
+                messages = int(MESSAGES * arguments.scale)
+                bench = Bench(session, running.address, root, messages, arguments.rounds)
+                bench.fill()
+                for part in parts:
+                    yield from part(bench)
+        finally:
+            session.stop()
+    if "audit" in arguments.only:
+        yield from audit(int(LINES * arguments.scale), root)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="bench.spark", description=(__doc__ or "").splitlines()[0]
+    )
+    names = [*PARTS, "audit"]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="of all numbers")
+    parser.add_argument("--directory", type=Path, help="on the disk to be measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    arguments = parser.parse_args()
+    mind_signals()
+    found: list[Figure] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="oncecast-spark-", dir=arguments.directory) as root:
+            for each in measured(arguments, Path(root)):
+                show(each)
+                found.append(each)
+    except (Failed, NoSpark) as failure:
+        say(str(failure))
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted: the node and Spark are ended and their files removed")
+        return 130
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(each) for each in found], indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

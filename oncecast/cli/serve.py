@@ -36,6 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from oncecast.node.config import TABLE, BadSetting, load
     from oncecast.node.following import NotAllowed
     from oncecast.node.logs import log_to_stderr
+    from oncecast.node.ring_server import RingServer
     from oncecast.node.server import Server
     from oncecast.replication.events import Diverged
     from oncecast.runtime.errors import BadAddress, NetworkError, TlsUnusable
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         settings = load(flags, os.environ, arguments.config)
         log_to_stderr(settings)
-        run_loop(Server(settings).run())
+        run_loop((RingServer if settings.own_group else Server)(settings).run())
     except (BadSetting, BadAddress, TlsUnusable) as error:
         return _complain(error, exits.USAGE)
     except NotAllowed as error:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from oncecast.runtime.addresses import split
+from oncecast.runtime.addresses import split_home
 
 PREFIX = "ONCECAST_SERVE_"
 LEVELS = ("debug", "info", "warning", "error")
@@ -37,6 +37,7 @@ class Settings:
 
     join: str = setting("", "host:port of nodes whose group to join, with commas; off: found one")
     advertise: str = setting("", "host:port by which others reach this node; that of listen if off")
+    own_group: bool = setting(False, "be part of a ring: found a group, back up those of others")
     replicas: int = setting(3, "nodes that a new group should have")
     heartbeat: float = setting(1.0, "seconds between two signs of life of the leader")
     suspicion: float = setting(2.0, "seconds without one until another leads; two of them or more")
@@ -135,7 +136,7 @@ def checked(settings: Settings) -> Settings:
             "by which they can"
         )
     for address in addresses(settings.join):
-        split(address)
+        split_home(address)
     return settings
 
 
@@ -145,4 +146,4 @@ def addresses(text: str) -> list[str]:
 
 
 def is_anywhere(address: str) -> bool:
-    return split(address)[0] in ("0.0.0.0", "::", "")
+    return split_home(address)[0] in ("0.0.0.0", "::", "")

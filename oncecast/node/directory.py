@@ -1,15 +1,21 @@
-"""A node's directory: whose it is, who else was in its group, and what to do when it is damaged."""
+"""A node's directory: whose it is, who else was in its group, and what to do when it is damaged.
+
+members.json, and files of the log              of one replica of one group
+ring.json, groups/GROUP/ as above for each      of a process that is part of a ring
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 
 import msgspec
 
 from oncecast.kernel.protocol import NodeId
+from oncecast.runtime.addresses import is_name
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.errors import WrongFormat
 
@@ -19,6 +25,11 @@ OURS = re.compile(
 )
 
 
+RING, GROUPS = "ring.json", "groups"
+OURS_OF_RING = re.compile(rf"{re.escape(RING)}|{GROUPS}|ring\.tmp|LOCK")
+GONE = ".gone"  # behind the name of a group whose replica is being removed
+
+
 class Members(msgspec.Struct):
     """The group as this node last knew it, and by which address it went itself then."""
 
@@ -26,12 +37,20 @@ class Members(msgspec.Struct):
     members: tuple[NodeId, ...]
 
 
-def open_directory(path: str) -> OsDisk:
+class RingPlace(msgspec.Struct):
+    """Who this process is in its ring."""
+
+    me: NodeId
+    group: str  # its own
+    first: bool = False  # it founded the ring
+
+
+def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
     """A directory that is empty or a node's, and no other process's."""
     directory = Path(path)
     try:
         found = list(directory.iterdir()) if directory.is_dir() else []
-        if not all(OURS.fullmatch(each.name) for each in found):
+        if not all(ours.fullmatch(each.name) for each in found):
             raise WrongFormat(
                 f"{directory}: holds other files than a node's; give an empty or a new directory"
             )
@@ -51,12 +70,17 @@ def recall(path: str) -> Members | None:
 
 
 def note(path: str, members: Members) -> None:
-    draft = Path(path) / "members.tmp"
-    with draft.open("wb") as file:
-        file.write(msgspec.json.encode(members))
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(Path(path) / MEMBERS)
+    write(Path(path) / MEMBERS, members)
+
+
+def write(file: Path, content: msgspec.Struct) -> None:
+    """All of it, or nothing."""
+    draft = file.with_suffix(".tmp")
+    with draft.open("wb") as written:
+        written.write(msgspec.json.encode(content))
+        written.flush()
+        os.fsync(written.fileno())
+    draft.replace(file)
 
 
 def set_aside(path: str) -> Path:
@@ -76,3 +100,48 @@ def set_aside(path: str) -> Path:
             "move what is in it elsewhere, and the node joins its group anew"
         ) from error
     return aside
+
+
+# -- of a process that is part of a ring --
+
+
+def recall_ring(path: str) -> RingPlace | None:
+    """None if it was never noted."""
+    file = Path(path) / RING
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=RingPlace)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise WrongFormat(
+            f"{file}: {error}; put it back, or delete it, and the node founds another group"
+        ) from error
+
+
+def note_ring(path: str, place: RingPlace) -> None:
+    write(Path(path) / RING, place)
+
+
+def group_path(path: str, group: str) -> str:
+    return str(Path(path) / GROUPS / group)
+
+
+def groups_in(path: str) -> list[str]:
+    """Of which there is something; what was begun or given up and not finished is removed."""
+    directory = Path(path) / GROUPS
+    directory.mkdir(exist_ok=True)
+    groups = []
+    for each in sorted(directory.iterdir()):
+        begun = is_name(each.name) and all(file.name == "LOCK" for file in each.iterdir())
+        if begun or each.name.endswith(GONE):
+            shutil.rmtree(each)
+        elif is_name(each.name):
+            groups.append(each.name)
+    return groups
+
+
+def remove_group(path: str, group: str) -> None:
+    directory = Path(group_path(path, group))
+    gone = directory.with_name(group + GONE)
+    directory.rename(gone)  # at once, so that nobody ever finds a part of it
+    shutil.rmtree(gone)

@@ -6,9 +6,10 @@ import logging
 import socket
 
 from oncecast.kernel.protocol import NodeId
+from oncecast.node.assemble_ring import RingOptions
 from oncecast.node.config import Settings
 from oncecast.replication.options import GroupOptions
-from oncecast.runtime.addresses import is_loopback, split
+from oncecast.runtime.addresses import is_loopback, split_home
 from oncecast.runtime.errors import CannotListen
 from oncecast.runtime.incidents import line
 from oncecast.runtime.options import Options
@@ -53,6 +54,18 @@ def group_options_of(settings: Settings) -> GroupOptions:
     )
 
 
+def ring_options_of(settings: Settings) -> RingOptions:
+    beat = settings.heartbeat
+    return RingOptions(
+        replicas=settings.replicas,
+        stabilize_every=beat,
+        answer_within=beat / 2,
+        shuffle_every=10 * beat,
+        gossip_every=beat,
+        gone_after=5 * settings.suspicion,
+    )
+
+
 def warn_of_batches(settings: Settings) -> None:
     """A heartbeat waits behind the batch that is on its way."""
     if settings.batch_bytes_max > SLOWEST * settings.suspicion:
@@ -70,7 +83,7 @@ def tls_of(settings: Settings) -> Tls | None:
 
 
 def check_address(address: str, *, guarded: bool) -> None:
-    host, _ = split(address)
+    host, _ = split_home(address)
     if not guarded and not is_loopback(host):
         raise NotAllowed(
             f"{address} can be reached from other machines and TLS is off: give this node a "
@@ -83,8 +96,8 @@ def door(settings: Settings) -> tuple[str | socket.socket, NodeId]:
     """Where to listen, and the address that a node has by it, unless it is told another."""
     listen, advertise = settings.listen, settings.advertise
     if advertise:
-        split(advertise)
-    host, port = split(listen)
+        split_home(advertise)
+    host, port = split_home(listen)
     if port:
         return listen, NodeId(advertise or listen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,27 +1,36 @@
-"""What a node counts, as Prometheus reads it."""
+"""What a process counts, as Prometheus reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import NamedTuple
 
-from oncecast.node.assemble import VERSION, Parts
-from oncecast.runtime.journal import Journal
+from oncecast.node.assemble import VERSION
+from oncecast.node.assemble_ring import RingParts
+from oncecast.node.http import Page
+from oncecast.node.replica import Replica
 from oncecast.runtime.options import Stats
+
+COUNTER, GAUGE = "counter", "gauge"
 
 
 class Metric(NamedTuple):
     name: str
-    kind: str  # counter or gauge
+    kind: str
     about: str
     value: float
+    group: str = ""  # whose it is, where there are several
 
 
-def metrics(parts: Parts, journal: Journal, stats: Stats) -> Iterator[Metric]:
+def counters(stats: Stats) -> Iterator[Metric]:
     for each in fields(Stats):
         name = f"oncecast_{each.name}_total"
-        yield Metric(name, "counter", STATS[each.name], getattr(stats, each.name))
+        yield Metric(name, COUNTER, STATS[each.name], getattr(stats, each.name))
+
+
+def replica_metrics(replica: Replica, group: str = "") -> Iterator[Metric]:
+    parts, journal = replica.parts, replica.journal
     registry = parts.service.machine.registry
     topics = registry.topics.values()
     gauges = {
@@ -36,20 +45,29 @@ def metrics(parts: Parts, journal: Journal, stats: Stats) -> Iterator[Metric]:
         "log_synced_record": ("Last record on disk.", journal.synced),
         "log_room_bytes": ("Bytes that can be stored before the disk is asked.", journal.log.room),
     }
-    if parts.governor is not None:
-        group = parts.governor.group
-        leads = group.leader == group.me
-        gauges |= {
-            "leader": ("Whether this node leads its group.", int(leads)),
-            "applied_slot": ("Last place in the group's order that is applied.", group.applied),
-            "members": ("Replicas of the group.", len(group.config.members)),
-            "suspected": ("Replicas that a leader does not hear.", len(group.silent) * leads),
-        }
-        elections = parts.governor.elections
-        yield Metric("oncecast_elections_total", "counter", "Leaders heard of.", elections)
+    paxos = replica.group
+    leads = paxos.leader == paxos.me
+    gauges |= {
+        "leader": ("Whether this node leads its group.", int(leads)),
+        "applied_slot": ("Last place in the group's order that is applied.", paxos.applied),
+        "members": ("Replicas of the group.", len(paxos.config.members)),
+        "suspected": ("Replicas that a leader does not hear.", len(paxos.silent) * leads),
+    }
+    elections = parts.governor.elections
+    yield Metric("oncecast_elections_total", COUNTER, "Leaders heard of.", elections, group)
     for name, (about, value) in gauges.items():
-        yield Metric(f"oncecast_{name}", "gauge", about, value)
-    yield Metric("oncecast_refused_calls_total", "counter", REFUSED, parts.gateway.refused)
+        yield Metric(f"oncecast_{name}", GAUGE, about, value, group)
+    refused = parts.gateway.refused
+    yield Metric("oncecast_refused_calls_total", COUNTER, REFUSED, refused, group)
+
+
+def ring_metrics(parts: RingParts) -> Iterator[Metric]:
+    """Of the ring, as this process knows it."""
+    roster, usher = parts.roster, parts.usher
+    yield Metric("oncecast_ring_processes", GAUGE, "Processes of the ring.", len(roster.cards))
+    yield Metric("oncecast_ring_groups", GAUGE, "Groups of the ring.", len(roster.groups))
+    yield Metric("oncecast_ring_searches_total", COUNTER, "Owners looked for.", usher.searched)
+    yield Metric("oncecast_ring_hops_total", COUNTER, "Hops of these searches.", usher.hops)
 
 
 REFUSED = "Calls turned down before they were executed: too much at once, or a bad batch."
@@ -77,12 +95,18 @@ STATS = {
 }
 
 
-def page(found: Iterator[Metric]) -> str:
-    lines = [
-        "# HELP oncecast_info The version that runs.",
-        "# TYPE oncecast_info gauge",
-        f'oncecast_info{{version="{VERSION}"}} 1',
-    ]
-    for name, kind, about, value in found:
-        lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", f"{name} {value}"]
-    return "\n".join(lines) + "\n"
+def page(found: Iterable[Metric]) -> Page:
+    """Each name once, and under it what each group has of it."""
+    lines = {
+        "oncecast_info": [
+            "# HELP oncecast_info The version that runs.",
+            "# TYPE oncecast_info gauge",
+            f'oncecast_info{{version="{VERSION}"}} 1',
+        ]
+    }
+    for name, kind, about, value, group in found:
+        head = [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
+        label = f'{{group="{group}"}}' if group else ""
+        lines.setdefault(name, head).append(f"{name}{label} {value}")
+    body = "".join(f"{each}\n" for of_name in lines.values() for each in of_name)
+    return Page(200, "text/plain; version=0.0.4", body)

@@ -12,9 +12,10 @@ import re
 from oncecast.kernel.protocol import NodeId
 from oncecast.runtime.errors import BadAddress
 
+NAME = re.compile(r"[a-z0-9-]{1,64}")
 ADDRESS = re.compile(
     r"(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%a-z]{2,60}\]):(?P<port>\d{1,5})"
-    r"(/[a-z0-9-]{1,64})?"
+    rf"(/{NAME.pattern})?"
 )
 
 
@@ -36,6 +37,11 @@ def split_home(address: str) -> tuple[str, int]:
 def home(node: NodeId) -> NodeId:
     """The node whose door it is; for most that is the node itself."""
     return NodeId(node.partition("/")[0])
+
+
+def is_name(text: str) -> bool:
+    """Whether a node behind a door may be called that."""
+    return NAME.fullmatch(text) is not None
 
 
 def name_of(node: str) -> str:

@@ -104,8 +104,12 @@ class Runtime:
     async def run(self) -> None:
         """Serve until `stop()`, SIGTERM or SIGINT; raise what makes it impossible to go on."""
         async with self:
-            with contextlib.nullcontext() if self._landlord else self._signals():
-                await asyncio.shield(self._ended)
+            await self.wait()
+
+    async def wait(self) -> None:
+        """For the end, which is then to be made by leaving it. A tenant leaves signals alone."""
+        with contextlib.nullcontext() if self._landlord else self._signals():
+            await asyncio.shield(self._ended)
 
     def stop(self) -> None:
         """Take no more inputs; `run` then makes everything durable, empties its queues, returns."""

@@ -1,0 +1,104 @@
+"""What every server of this process has: a door, pages for machines, a start and an end."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from types import TracebackType
+from typing import Self
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.node.config import BadSetting, Settings, addresses
+from oncecast.node.following import check_address, door, tls_of
+from oncecast.node.http import HttpDoor, Page
+from oncecast.node.replica import without
+from oncecast.runtime.addresses import split_home
+from oncecast.runtime.errors import CannotListen
+from oncecast.runtime.incidents import line
+from oncecast.runtime.network import Runtime
+
+logger = logging.getLogger("oncecast.node")
+
+
+class Process:
+    """Either `await run()`, which ends by a signal, or `async with` it."""
+
+    runtime: Runtime
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.tls = settings, tls_of(settings)
+        for address in filter(None, (settings.listen, settings.http)):
+            check_address(address, guarded=settings.insecure or self.tls is not None)
+        self.listen, self.me = door(settings)
+        named = tuple(map(NodeId, addresses(settings.join)))
+        self.joined = without(named, self.me)  # whom it shall ask to be taken in
+        if named and not self.joined:
+            raise BadSetting(f"join: {self.me} is this node itself; name another one, or none")
+        self._http = HttpDoor({"/metrics": self.metrics, "/health": self.health})
+        self.http_port = 0
+
+    # -- what each kind of server does in its own way --
+
+    def announce(self) -> None:
+        """Say what was recovered; nobody is let in yet."""
+
+    def settle(self) -> None:
+        """The runtime has begun."""
+
+    def metrics(self) -> Page:
+        raise NotImplementedError
+
+    def health(self) -> Page:
+        raise NotImplementedError
+
+    async def let_go(self) -> None:
+        """Give back what was opened; the runtime has ended."""
+
+    # -- life --
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT; then everything is made durable and sent."""
+        async with self:
+            await self.runtime.wait()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._begin()
+            await self.runtime.__aenter__()
+        except BaseException:
+            await self._end()
+            raise
+        self.settle()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.runtime.__aexit__(kind, error, traceback)
+        finally:
+            await self._end()
+
+    async def _begin(self) -> None:
+        self.announce()
+        if not self.settings.http:
+            return
+        host, port = split_home(self.settings.http)
+        try:
+            self.http_port = await self._http.open(host, port)
+        except OSError as error:
+            raise CannotListen(
+                f"{self.settings.http}: {error.strerror or error}; stop what uses the port, or "
+                "give http another one"
+            ) from error
+        logger.info(line("http", {"at": f"{host}:{self.http_port}"}))
+
+    async def _end(self) -> None:
+        await self._http.close()
+        await self.let_go()
+        if isinstance(self.listen, socket.socket):
+            self.listen.close()
+        logger.info(line("stopped", {"node": self.me}))

@@ -1,0 +1,172 @@
+"""One replica of one group: its directory, its stack, its journal, its lines in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from random import SystemRandom
+from typing import Any
+
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.node.assemble import VERSION, Chair, assemble
+from oncecast.node.config import Settings
+from oncecast.node.directory import Members, note, open_directory, recall, set_aside
+from oncecast.node.following import group_options_of
+from oncecast.pubsub.limits import Limits
+from oncecast.replication.events import Crippled
+from oncecast.runtime.incidents import line
+from oncecast.runtime.journal import Journal
+from oncecast.runtime.network import Runtime
+from oncecast.session.frames import Call, Fetch, Govern, Look, LookGroup, Scan
+from oncecast.session.governing import News, role_of, view_of
+from oncecast.storage.errors import Corrupt
+
+logger = logging.getLogger("oncecast.node")
+
+CLIENTS = (Call, Fetch, Look, Scan, LookGroup, Govern)  # what they may send
+
+
+class Replica:
+    def __init__(
+        self,
+        settings: Settings,
+        me: NodeId,
+        path: str,
+        joined: tuple[NodeId, ...],  # to ask, beside those that the directory knows; nobody: found
+        *,
+        chair: Chair | None = None,  # in a ring of groups
+    ) -> None:
+        """Open the directory and recover what it holds; it does not run yet."""
+        self.settings, self.me, self.path, self._joined = settings, me, path, joined
+        self._chair = chair
+        self._named = {"group": chair.group} if chair else {}  # in each line of the log
+        self._noted: tuple[NodeId, ...] = ()  # the group, as the directory says
+        self.runtime: Runtime
+        self._disk = open_directory(path)
+        try:
+            self.recover()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- what the directory holds --
+
+    def recover(self) -> None:
+        """One that cannot be read is set aside, if there are others who have it all."""
+        known = recall(self.path)
+        contacts = without((*(known.members if known else ()), *self._joined), self.me)
+        try:
+            self._restore(contacts)
+        except (Corrupt, Crippled) as damage:
+            self.begin_anew(damage)
+
+    def begin_anew(self, damage: Exception) -> None:
+        """Set aside what is here, and join those who have it all; without them, raise."""
+        known = recall(self.path)
+        others = without(known.members, self.me, known.me) if known else self._joined
+        if not others:
+            raise damage
+        self.close()
+        aside = set_aside(self.path)
+        facts = {"data": self.path, "to": aside, "why": damage, "joins": ",".join(others)}
+        logger.error(line("set_aside", {**self._named, **facts}))
+        self._disk, self._noted = open_directory(self.path), ()
+        self._restore(without((*others, *self._joined), self.me))
+
+    def _restore(self, contacts: tuple[NodeId, ...]) -> None:
+        settings = self.settings
+        if contacts and recall(self.path) is None:
+            # A group that was joined must never be founded, however soon this process is killed.
+            note(self.path, Members(self.me, contacts))
+        self.parts = assemble(
+            self.me,
+            SystemRandom(),
+            epoch_us=epoch_us(),
+            limits=Limits(batch_bytes_max=settings.batch_bytes_max),
+            snapshot_bytes=settings.snapshot_bytes,
+            window_bytes=settings.window_bytes,
+            options=group_options_of(settings),
+            contacts=contacts,
+            chair=self._chair,
+        )
+        self.group = self.parts.governor.group
+        self.journal = Journal.open(self._disk, self.parts.stack)
+        self.parts.gateway.room = lambda: self.journal.log.room
+        self._note_group()
+        if self.group.damage:
+            facts = {"data": self.path, "what": self.group.damage}
+            logger.warning(line("damaged", {**self._named, **facts}))
+
+    def _note_group(self) -> None:
+        """So that it still knows whom to ask, should it lose all else."""
+        nodes = self.group.nodes()
+        if nodes and nodes != self._noted:
+            note(self.path, Members(self.me, nodes))
+            self._noted = nodes
+
+    # -- life --
+
+    def move_in(self, **where: Any) -> Runtime:
+        """What runs it, at a door of its own or behind another's."""
+        self.runtime = Runtime(
+            self.parts.stack,
+            me=self.me,
+            journal=self.journal,
+            on_event=self._hear,
+            clients=CLIENTS,
+            **where,
+        )
+        return self.runtime
+
+    def announce(self) -> None:
+        registry = self.parts.service.machine.registry
+        facts = {"node": self.me, "data": self.path, "version": VERSION}
+        counts = {"topics": len(registry.topics), "records": self.journal.log.last}
+        logger.info(line("recovered", {**self._named, **facts, **counts}))
+
+    def close(self) -> None:
+        self._disk.close()
+
+    # -- what it tells --
+
+    def _hear(self, event: Value) -> None:
+        if isinstance(event, News):
+            self._note_group()
+            facts = {"node": event.node or "nobody", "applied": self.group.applied}
+            level = logging.WARNING if event.what == "suspected" else logging.INFO
+            logger.log(level, line(event.what, {**self._named, **facts}))
+            if event.what == "leader":
+                self._compare_later()
+
+    def _compare_later(self) -> None:
+        """Who leads has its limits decided first of all; until then nobody knows them."""
+        asyncio.get_running_loop().call_later(self.settings.suspicion, self._compare_limits)
+
+    def _compare_limits(self) -> None:
+        group, ours = self.group, self.settings.batch_bytes_max
+        if group.leader in ("", self.me) or self.runtime.stopping:
+            return
+        if not group.seated or group.applied < group.known:
+            self._compare_later()
+            return
+        theirs = self.parts.service.machine.registry.limits.batch_bytes_max
+        if theirs != ours:
+            remedy = "give all nodes the same, or this one cannot take what the leader takes"
+            facts = {"setting": "batch_bytes_max", "here": ours, "leader": theirs}
+            logger.error(line("differs", {**self._named, **facts, "remedy": remedy}))
+
+    def health(self) -> dict[str, object]:
+        view = view_of(self.group, asyncio.get_running_loop().time())
+        return {"role": role_of(self.group), "leader": view.leader, "quorum": view.quorum}
+
+
+def epoch_us() -> int:
+    """What the loop's clock lacks to the world's."""
+    return time.time_ns() // 1000 - int(time.monotonic() * 1e6)
+
+
+def without(nodes: Iterable[NodeId], *others: NodeId) -> tuple[NodeId, ...]:
+    """Each once, and none of the others."""
+    return tuple(node for node in dict.fromkeys(nodes) if node not in others)

@@ -1,0 +1,218 @@
+"""A process of a ring of groups: the ring stack, and a replica of each group that it backs up.
+
+It founds one group, its own, when it first starts. Which others it backs up the ring stack says, by
+Seat and Unseat. A replica is a node of its own behind this process's door: `host:port/GROUP`.
+
+    DATA/ring.json        who it is, and which group is its own
+    DATA/groups/GROUP/    the directory of a replica
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import Coroutine
+from random import SystemRandom
+
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.node.assemble import VERSION, Chair
+from oncecast.node.assemble_ring import assemble_ring
+from oncecast.node.config import Settings
+from oncecast.node.directory import (
+    OURS_OF_RING,
+    RingPlace,
+    group_path,
+    groups_in,
+    note_ring,
+    open_directory,
+    recall_ring,
+    remove_group,
+)
+from oncecast.node.following import options_of, ring_options_of, warn_of_batches
+from oncecast.node.http import Page
+from oncecast.node.metrics import counters, page, replica_metrics, ring_metrics
+from oncecast.node.process import Process
+from oncecast.node.replica import CLIENTS, Replica, epoch_us, without
+from oncecast.replication.events import Crippled, Diverged
+from oncecast.ring.events import Seat, Unseat
+from oncecast.runtime.addresses import home, is_name
+from oncecast.runtime.incidents import line
+from oncecast.runtime.network import Runtime
+from oncecast.storage.errors import Corrupt
+
+logger = logging.getLogger("oncecast.node")
+
+
+class RingServer(Process):
+    def __init__(self, settings: Settings) -> None:
+        """Recover the replicas of all groups that the directory holds; nobody is let in yet."""
+        super().__init__(settings)
+        self.replicas: dict[str, Replica] = {}
+        self._keepers: dict[str, asyncio.Task[None]] = {}  # who run them
+        self._leaving: dict[str, tuple[NodeId, ...]] = {}  # and whom to join if it is to come back
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._disk = open_directory(settings.data, OURS_OF_RING)
+        try:
+            self.place = self._find_place()
+            for group in dict.fromkeys((self.place.group, *groups_in(settings.data))):
+                self._open(group, ())
+        except BaseException:
+            self._close()
+            raise
+        self.parts = assemble_ring(
+            self.me,
+            SystemRandom(),
+            group=self.place.group,
+            contacts=self._contacts(),
+            epoch_us=epoch_us(),
+            options=ring_options_of(settings),
+        )
+        self.parts.roster.seated(tuple(self.replicas))
+        self.runtime = Runtime(
+            self.parts.stack,
+            me=self.me,
+            listen=self.listen,
+            on_event=self._hear,
+            tls=self.tls,
+            insecure=settings.insecure,
+            clients=tuple(kind for kind in CLIENTS if kind in self.parts.stack.wiring.receiver),
+            options=options_of(settings),
+        )
+
+    # -- what the directory holds --
+
+    def _find_place(self) -> RingPlace:
+        """A group is founded once. If its directory is gone others may have it, and go on with it:
+        this process then founds another one."""
+        known, groups = recall_ring(self.settings.data), groups_in(self.settings.data)
+        if known is not None and known.group in groups:
+            place = RingPlace(self.me, known.group, known.first)
+        else:
+            first = not self.joined and not groups
+            place = RingPlace(self.me, f"g-{secrets.token_hex(4)}", first)
+        note_ring(self.settings.data, place)
+        return place
+
+    def _open(self, group: str, nodes: tuple[NodeId, ...]) -> Replica:
+        first = self.place.first and group == self.place.group
+        self.replicas[group] = Replica(
+            self.settings,
+            NodeId(f"{self.me}/{group}"),
+            group_path(self.settings.data, group),
+            nodes,
+            chair=Chair(group, self.me, first),
+        )
+        return self.replicas[group]
+
+    def _contacts(self) -> tuple[NodeId, ...]:
+        """Other processes of the ring: those it was told, and those who were in its groups."""
+        known = [node for each in self.replicas.values() for node in each.group.nodes()]
+        return without((*self.joined, *map(home, known)), self.me)
+
+    # -- seats --
+
+    def announce(self) -> None:
+        warn_of_batches(self.settings)
+
+    def settle(self) -> None:
+        for group in self.replicas:
+            self._run(group)
+
+    def _hear(self, event: Value) -> None:
+        match event:
+            case Seat(group, nodes):
+                self._seat(group, nodes)
+            case Unseat(group) if group in self.replicas and group not in self._leaving:
+                self._leaving[group] = ()
+                self._start(self._unseat(group))
+
+    def _seat(self, group: str, nodes: tuple[NodeId, ...]) -> None:
+        others = without(nodes, NodeId(f"{self.me}/{group}"))
+        facts = {"group": group, "nodes": ",".join(nodes)}
+        if self.runtime.stopping:
+            return
+        if not is_name(group) or not others:
+            # Whoever founded it anew would be a second group of that name.
+            logger.warning(line("not_seated", {**facts, "why": "there is nobody to get it from"}))
+        elif group in self._leaving:
+            self._leaving[group] = others
+        elif group not in self.replicas:
+            logger.info(line("seated", facts))
+            self._open(group, others)
+            self._run(group)
+
+    async def _unseat(self, group: str) -> None:
+        """Stop it and remove what it has, unless it is a member, which others count on."""
+        replica = self.replicas[group]
+        if not replica.group.seated:
+            self._keepers[group].cancel()
+            await asyncio.wait([self._keepers[group]])
+            if replica.group.seated:  # with its last step
+                self._run(group)
+            elif not self.runtime.stopping:
+                replica.close()
+                del self.replicas[group], self._keepers[group]
+                remove_group(self.settings.data, group)
+                logger.info(line("unseated", {"group": group}))
+        nodes = self._leaving.pop(group)
+        if nodes:
+            self._seat(group, nodes)
+
+    # -- life --
+
+    def _run(self, group: str) -> None:
+        self._keepers[group] = self._start(self._keep(self.replicas[group]))
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self.runtime.fail(error)
+
+    async def _keep(self, replica: Replica) -> None:
+        """Run it until it is cancelled, or this process ends; what is of no use begins anew."""
+        while not self.runtime.stopping:
+            runtime = replica.move_in(landlord=self.runtime, spared=(Diverged, Corrupt, Crippled))
+            replica.announce()
+            try:
+                await runtime.run()
+            except Diverged as error:
+                replica.begin_anew(error)
+            except (Corrupt, Crippled) as error:
+                logger.error(line("damaged", {"data": replica.path, "what": error}))
+                await asyncio.sleep(self.settings.suspicion)
+                replica.recover()
+
+    async def let_go(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._close()
+
+    def _close(self) -> None:
+        for replica in self.replicas.values():
+            replica.close()
+        self._disk.close()
+
+    # -- what it tells --
+
+    def metrics(self) -> Page:
+        found = [*counters(self.runtime.stats), *ring_metrics(self.parts)]
+        for group, replica in self.replicas.items():
+            found += replica_metrics(replica, group)
+        return page(found)
+
+    def health(self) -> Page:
+        status, word = (503, "draining") if self.runtime.stopping else (200, "ok")
+        groups = {group: replica.health() for group, replica in self.replicas.items()}
+        known = {"status": word, "node": self.me, "version": VERSION, "group": self.place.group}
+        return Page(status, "application/json", json.dumps({**known, "groups": groups}) + "\n")

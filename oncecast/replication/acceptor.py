@@ -116,7 +116,8 @@ class Acceptor(Core):
         if message.ballot > self.promised:
             # Or a restart would forget whom it has answered, and listen to an earlier one.
             self.store_promise(message.ballot)
-        heard = Heard(message.ballot, message.stamp, self.life, self.applied)
+        bound = self.options.suspicion
+        heard = Heard(message.ballot, message.stamp, self.life, self.applied, bound)
         self.send(sender, heard, after=self.promised_in)
         self.adopted = self.adopted or message.group
         self.chosen_up_to(message.ballot, message.known)

@@ -63,7 +63,7 @@ class Reign:
         self.changing: tuple[int, Config] | None = None  # a membership on its way
         self.proven = 0  # the membership under which something was decided with this ballot
         self.answered = 0  # what was applied when the answers were last looked at
-        self.stamps: dict[Member, float] = {}  # of the last Beat that each has answered
+        self.ends: dict[Member, float] = {}  # when each is free again to promise somebody else
         self.waiting = self.flushing = False  # a timer is set
 
     @property
@@ -355,7 +355,7 @@ class Leader(Supplier):
             self._step_down()  # no majority hears us: who asks should ask elsewhere
             return
         self.heard = self.now
-        reign.stamps[self.self_as_member] = self.now
+        reign.ends[self.self_as_member] = self.now + self.options.lease(self.options.suspicion)
         for node in self.audience():
             self.send(node, Beat(reign.ballot, self.applied, self.now, self.group), after=0)
         self.later(self.options.heartbeat, BeatDue())
@@ -387,7 +387,8 @@ class Leader(Supplier):
         if reign is None or message.ballot != reign.ballot:
             return
         member = Member(sender, message.life)
-        reign.stamps[member] = max(message.stamp, reign.stamps.get(member, message.stamp))
+        end = message.stamp + self.options.lease(message.bound)
+        reign.ends[member] = max(end, reign.ends.get(member, end))
 
     def lease_ends(self) -> float:
         """Until when, on our clock, nobody else can have been elected."""
@@ -400,9 +401,8 @@ class Leader(Supplier):
     def _lease(self, reign: Reign, config: Config) -> float:
         if len(config.members) == 1 and config.members[0].node == self.me:
             return FOR_EVER
-        stamps = sorted(reign.stamps.get(member, reign.since) for member in config.members)
-        stamp = stamps[len(stamps) - config.majority]
-        return stamp + self.options.lease if stamp > reign.since else reign.since
+        ends = sorted(reign.ends.get(member, reign.since) for member in config.members)
+        return ends[len(ends) - config.majority]
 
     def leads(self, now: float) -> bool:
         """Whether what is applied here is all that anybody can have heard of."""

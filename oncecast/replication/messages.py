@@ -108,12 +108,13 @@ class Beat(Value):
 
 
 class Heard(Value):
-    """Until the suspicion time has passed, I promise nobody else anything."""
+    """For `bound` seconds of my clock, I promise nobody else anything."""
 
     ballot: Ballot
     stamp: float
     life: int
     applied: int
+    bound: float
 
 
 class Release(Value):

@@ -21,8 +21,7 @@ class GroupOptions:
     piece_bytes: int = 1 << 20  # of a state on its way
     unclaimed_after: float = 10.0  # a state nobody fetches any more is let go
 
-    @property
-    def lease(self) -> float:
-        """How long a leader may rely on an answer, by its own slow clock, whatever is the fast one
-        of who gave it."""
-        return self.suspicion * (1 - self.drift) / (1 + self.drift)
+    def lease(self, bound: float) -> float:
+        """How long a leader may rely on the answer of who is bound for so long: by its own slow
+        clock, and the fast one of who gave it."""
+        return min(bound, self.suspicion) * (1 - self.drift) / (1 + self.drift)

@@ -62,6 +62,9 @@ class Supplier(Learner):
 
     def on_compact(self, compact: Compact) -> None:
         place, needed = compact.place, min(compact.needed, compact.place + 1)
+        if place < 1:  # nothing is decided yet; who wants a state must ask another one
+            self.askers.clear()
+            return
         if self.askers:
             self._give(compact, needed)
         if self.giving is not None:
@@ -220,6 +223,7 @@ class Supplier(Learner):
     def _install(self, ahead: Ahead, state: tuple[bytes, ...]) -> None:
         self.taking = None
         if ahead.place > self.applied:
+            self.giving = None  # what an older one needs may be gone with this
             self.overtaken()
             before = self.config
             self._jump(ahead)

@@ -19,6 +19,7 @@ from oncecast.runtime.latency import Uniform
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.paxos_books import Books
 from oncecast.scenarios.paxos_checks import Rules, replica
+from oncecast.scenarios.paxos_clients import Sessions
 from oncecast.scenarios.paxos_ledger import Ledgers, Top
 from oncecast.scenarios.paxos_storm import GroupStorm
 from oncecast.scenarios.scenario import Figures, Scenario
@@ -26,6 +27,7 @@ from oncecast.scenarios.scenario import Figures, Scenario
 STORM_SECONDS = 12.0
 CALM_SECONDS = 10.0
 SPARES = 2
+SESSIONS_EVERY = 2  # in every other storm, publishers and subscribers of the service
 SLOW_DISK = Uniform(0.001, 0.08)  # as slow as the network
 
 FAST = GroupOptions(
@@ -97,11 +99,12 @@ class Campaign(Checker):
             stack = sim.nodes[member.node].stack
             assert stack is not None
             layers[member.node] = stack.protocols[1:]
-        self.top.finish(layers)
+        self.top.end(layers)
 
 
 def play(sim: Simulation, nodes: int, top: Top | None = None) -> Figures:
-    top = top or Ledgers()
+    if top is None:
+        top = Sessions() if sim.seed % SESSIONS_EVERY == 0 else Ledgers()
     if sim.rng.random() < 0.3:
         sim.sync_latency = SLOW_DISK.bind(sim.rng)
     campaign = Campaign(sim, nodes, top)

@@ -29,6 +29,8 @@ from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
 from oncecast.runtime.trace import Step
 
+CLIENT = "client/"  # so begins the name of who is no replica
+
 decode_config = msgspec.msgpack.Decoder(Config).decode
 
 

@@ -31,7 +31,7 @@ from oncecast.replication.quorum import Member
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
 from oncecast.runtime.trace import Step
-from oncecast.scenarios.paxos_books import Books
+from oncecast.scenarios.paxos_books import CLIENT, Books
 
 
 def replica(sim: Simulation, node: NodeId) -> Paxos | None:
@@ -391,6 +391,8 @@ class Rules(Checker):
         self.rules: list[Rule] = [faith, self.leases, *(kind(books) for kind in kinds)]
 
     def after(self, sim: Simulation, step: Step) -> None:
+        if step.node.startswith(CLIENT):
+            return
         self.books.after(sim, step)
         paxos = replica(sim, step.node)
         if paxos is not None:

@@ -80,9 +80,9 @@ class Publisher(Client):
     """Puts numbered messages, a few at a time, and never the same number twice."""
 
     def __init__(
-        self, sim: Simulation, name: str, nodes: list[NodeId], *, crashes: bool, pause: float
+        self, sim: Simulation, name: str, nodes: list[NodeId], *, crashes: bool, top: Sessions
     ) -> None:
-        self.pause = pause
+        self.top = top
         self.put = 0
         self.promised: list[int] = []
         self._tickets = 0
@@ -91,7 +91,10 @@ class Publisher(Client):
 
     def begin(self) -> None:
         self._batches.clear()
-        self._put()
+        if all(reader.subscribed for reader in self.top.subscribers):
+            self._put()
+        else:  # what all who subscribe have read is not kept for who comes later
+            self.soon(0.1, self.begin)
 
     def _put(self) -> None:
         count = min(self.sim.rng.choice((1, 1, 2, 5)), PUTS - self.put)
@@ -103,7 +106,7 @@ class Publisher(Client):
         self._batches[self._tickets] = numbers
         packed = batch.encode([self.value(number) for number in numbers], timestamps=1)
         self.ask(local.Produce(self._tickets, self.topic, count, packed))
-        self.soon(self.sim.rng.uniform(0.0, 2 * count * self.pause), self._put)
+        self.soon(self.sim.rng.uniform(0.0, 2 * count * self.top.pause), self._put)
 
     def value(self, number: int) -> bytes:
         return f"{self.name}/{number}".encode()
@@ -132,6 +135,7 @@ class Subscriber(Client):
     def __init__(self, sim: Simulation, name: str, nodes: list[NodeId], *, crashes: bool) -> None:
         self.seen: list[bytes] = []  # by offset
         self.subscribed = False
+        self.subscribed = False
         self._inbox = Inbox(auto_ack=True)
         self._expected = -1
         super().__init__(sim, name, nodes, crashes=crashes)
@@ -144,6 +148,7 @@ class Subscriber(Client):
     def hear(self, event: Value) -> None:
         match event:
             case local.Finished(1):
+                self.subscribed = True
                 self.subscribed = True
                 self.ask(local.Read(self.topic, self.name, push=self.push))
             case local.Positioned(_, _, offset):
@@ -186,6 +191,7 @@ class Sessions(Checker):
     def __init__(self) -> None:
         self.publishers: list[Publisher] = []
         self.subscribers: list[Subscriber] = []
+        self.pause = 0.0  # between two puts of a publisher
         self._clients: dict[NodeId, Client] = {}
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
@@ -197,11 +203,11 @@ class Sessions(Checker):
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
         nodes = list(sim.nodes)
-        pause = until / PUTS
+        self.pause = 0.8 * until / PUTS
         for crashes in (False, True):
             kind = "mortal" if crashes else "plain"
             reader = Subscriber(sim, f"{kind}-reader", nodes, crashes=crashes)
-            writer = Publisher(sim, f"{kind}-writer", nodes, crashes=crashes, pause=pause)
+            writer = Publisher(sim, f"{kind}-writer", nodes, crashes=crashes, top=self)
             self.subscribers.append(reader)
             self.publishers.append(writer)
             for client in (reader, writer):

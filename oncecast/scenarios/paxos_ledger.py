@@ -55,7 +55,7 @@ class Top(Interface):
 
     def checkers(self) -> list[Checker]: ...
 
-    def finish(self, stacks: dict[NodeId, list[Protocol]]) -> None:
+    def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
         """All is calm: everything outstanding must have happened, and all replicas be equal."""
 
 
@@ -191,7 +191,7 @@ class Promises(Checker):
 
 
 class Ledgers:
-    """The Top that campaigns use until a service takes its place."""
+    """The Top that most storms have: it costs least."""
 
     def __init__(self) -> None:
         self.acked: dict[tuple[int, int], int] = {}
@@ -230,7 +230,7 @@ class Ledgers:
             pause = every * sim.rng.uniform(0.2, 1.0)
             sim.call(pause, lambda: self._put(sim, leaders, producer, every))
 
-    def finish(self, stacks: dict[NodeId, list[Protocol]]) -> None:
+    def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
         for producer, puts in enumerate(self._waiting):
             left = [put.sequence for put in puts if (producer, put.sequence) not in self.acked]
             if left:

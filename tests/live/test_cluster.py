@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -227,6 +228,40 @@ def test_nothing_is_lost_doubled_or_disordered_while_nodes_die_and_stall(
     assert (process.returncode, report["deliveries"] + report["forgone"]) == (exits.OK, 6000)
     assert (report["lost"], report["duplicated"], report["out_of_order"]) == (0, 0, 0)
     group.settled()
+
+
+# Disks
+
+
+def test_a_replica_that_can_write_nothing_more_stops_and_the_group_goes_on(
+    group: Replicas, cluster: Command
+) -> None:
+    """SVC-10 REP-1 REP-5: it says why, and has all when there is room again."""
+    full = group.backup()
+    assert cluster("sub", "room")[0] == cluster("put", "room", "before")[0] == exits.OK
+    assert full.process is not None
+    # Not a byte behind the first ones: what a quota or a full disk does.
+    resource.prlimit(full.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    assert cluster("put", "room", "meanwhile")[0] == exits.OK
+    assert full.process.wait(PATIENCE) == exits.FAILURE
+    assert full.has_said("check the disk")
+    assert cluster("put", "room", "without it")[0] == exits.OK
+    group.restart(full)
+    assert cluster("cluster", "transfer-leader", full.address)[0] == exits.OK
+    assert cluster("get", "room", "--count", "9")[1] == "before\nmeanwhile\nwithout it\n"
+
+
+def test_a_founder_that_lost_its_disk_and_is_not_told_to_join_stops(group: Replicas) -> None:
+    """REP-1: it founds another group, and hears of the one that it was in."""
+    founder, *_ = group.all
+    founder.end(signal.SIGKILL)
+    founder.wipe()
+    founder.start()
+    assert founder.process is not None
+    assert founder.process.wait(PATIENCE) == exits.FAILURE
+    assert founder.has_said("leads another group, which counts this node .* --join 127.0.0.1:")
+    founder.wipe()
+    group.restart(founder)
 
 
 # Too few

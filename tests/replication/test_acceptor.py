@@ -177,10 +177,10 @@ def test_a_leader_is_answered_when_it_is_on_disk_whom_that_was() -> None:
     group = awake()
     effects = hear(group, A, Beat(ballot(1), 0, 7.5))
     assert records(effects) == [Promised(ballot(1), vouch(0))]
-    assert Send(A, Heard(ballot(1), 7.5, 1, 0), after=2) in effects
+    assert Send(A, Heard(ballot(1), 7.5, 1, 0, OPTIONS.suspicion), after=2) in effects
     effects = hear(group, A, Beat(ballot(1), 0, 8.5))
     assert records(effects) == []
-    assert Send(A, Heard(ballot(1), 8.5, 1, 0), after=2) in effects
+    assert Send(A, Heard(ballot(1), 8.5, 1, 0, OPTIONS.suspicion), after=2) in effects
 
 
 def test_an_answer_to_a_leader_waits_for_no_vote_but_the_first() -> None:
@@ -188,7 +188,7 @@ def test_an_answer_to_a_leader_waits_for_no_vote_but_the_first() -> None:
     hear(group, A, Accept(ballot(1), 1, (command(b"one"), command(b"two")), 0))
     hear(group, A, Accept(ballot(1), 3, (command(b"three"),), 0))
     effects = hear(group, A, Beat(ballot(1), 0, 7.5))
-    assert Send(A, Heard(ballot(1), 7.5, 1, 0), after=2) in effects
+    assert Send(A, Heard(ballot(1), 7.5, 1, 0, OPTIONS.suspicion), after=2) in effects
 
 
 def test_who_restarts_listens_to_no_earlier_leader_than_the_one_it_has_answered() -> None:

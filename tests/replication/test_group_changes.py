@@ -105,7 +105,7 @@ def test_who_does_not_lead_keeps_no_change_for_later() -> None:
 def test_a_leader_knows_how_far_the_others_are() -> None:
     group = leading()
     assert group.reign is not None
-    group.receive(OTHER, Heard(group.reign.ballot, 0.0, 9, 41))
+    group.receive(OTHER, Heard(group.reign.ballot, 0.0, 9, 41, 2.0))
     assert group.reported == {OTHER: 41}
 
 

@@ -35,6 +35,7 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
 from tests.replication.replicas import (
+    OPTIONS,
     THREE,
     A,
     B,
@@ -370,20 +371,23 @@ def test_who_was_elected_and_hears_no_answer_gives_up_before_it_has_finished_the
 # -- the lease --
 
 
-def answered(group: Paxos, node: NodeId, life: int = 1) -> None:
+def answered(
+    group: Paxos, node: NodeId, sent: float, life: int = 1, bound: float = OPTIONS.suspicion
+) -> None:
     assert group.reign is not None
-    stamp = group.reign.stamps[group.self_as_member]
-    hear(group, node, Heard(group.reign.ballot, stamp, life, 0))
+    hear(group, node, Heard(group.reign.ballot, sent, life, 0, bound))
 
 
-def test_a_lease_counts_from_the_beat_that_a_majority_has_answered() -> None:
+@pytest.mark.parametrize("bound", [OPTIONS.suspicion, OPTIONS.suspicion / 2, 9.0])
+def test_a_lease_counts_from_the_beat_that_a_majority_has_answered(bound: float) -> None:
+    """Whoever is bound for the shorter time counts, if nodes were told different ones."""
     group = leading()
     sent = group.now = group.now + 1.0
     group.beat()
     assert not group.leads(group.now)
     group.now += 0.5
-    answered(group, B)
-    lease = group.options.suspicion * 0.99 / 1.01
+    answered(group, B, sent, bound=bound)
+    lease = min(bound, OPTIONS.suspicion) * 0.99 / 1.01
     assert group.lease_ends() == sent + lease
     assert group.leads(sent + lease - 0.001)
     assert not group.leads(sent + lease)
@@ -393,7 +397,7 @@ def test_the_answer_of_another_life_is_no_lease() -> None:
     group = leading()
     group.now += 1.0
     group.beat()
-    answered(group, B, life=2)
+    answered(group, B, group.now, life=2)
     assert not group.leads(group.now)
 
 
@@ -402,7 +406,7 @@ def test_a_lease_must_hold_for_the_membership_on_its_way_too() -> None:
     assert group.reign is not None
     group.now += 1.0
     group.beat()
-    answered(group, B)
+    answered(group, B, group.now)
     assert group.leads(group.now)
     three = THREE.added(Member(D, 1)).members
     group.reign.changing = 1, Config(2, (*three, Member(B, 7)), 5)

@@ -44,7 +44,7 @@ def alive(group: Paxos, *nodes: NodeId, life: int = 1, now: float = 0.1) -> None
     group.drain()
     assert group.reign is not None
     for node in nodes:
-        hear(group, node, Heard(group.reign.ballot, group.now, life, group.applied))
+        hear(group, node, Heard(group.reign.ballot, group.now, life, group.applied, 2.0))
 
 
 def passes(group: Paxos, seconds: float, *nodes: NodeId) -> None:
@@ -151,7 +151,7 @@ def test_who_is_far_behind_is_told_of_what_is_chosen_before_it_gets_a_seat() -> 
     offered(group, D, applied=0)
     assert group.reign.changing is None
     assert group.audience() == [B, D]
-    hear(group, D, Heard(group.reign.ballot, group.now, 9, group.applied))
+    hear(group, D, Heard(group.reign.ballot, group.now, 9, group.applied, 2.0))
     group.look_at_seats()
     assert group.reign.queue or group.reign.flying
 
@@ -174,7 +174,7 @@ def test_silence_is_told_and_its_end_too() -> None:
     group.beat()
     assert Suspected(C, True) in events(group.drain())
     assert group.reign is not None
-    heard = hear(group, C, Heard(group.reign.ballot, group.now, 1, 0))
+    heard = hear(group, C, Heard(group.reign.ballot, group.now, 1, 0, 2.0))
     assert events(heard) == [Suspected(C, False)]
 
 

@@ -147,6 +147,28 @@ def test_nothing_that_a_given_state_needs_is_trimmed_until_nobody_fetches_it() -
     assert saved(compact(group, 5, 5))[2] == 6
 
 
+def test_who_has_decided_nothing_has_no_state_to_give() -> None:
+    """Whoever asks had begun to fetch one from an earlier life of it."""
+    group = awake(B, options=SMALL)
+    assert events(hear(group, C, WantPiece(5, 1))) == [StateWanted()]
+    assert compact(group, -1, 0) == []
+    assert events(hear(group, C, WantPiece(5, 1))) == [StateWanted()]
+
+
+def test_who_takes_a_state_itself_gives_no_older_one_any_more() -> None:
+    """What the older one needs may be gone; whoever was fetching it is told of a newer one."""
+    group = replica()
+    compact(group, 3, 2)
+    hear(group, C, Want(1, 5))
+    compact(group, 3, 2)
+    newer = Ahead(9, 8, 999, THREE, 1)
+    hear(group, A, newer)
+    hear(group, A, Piece(9, 0, b"state", True))
+    hear(group, A, Chosen(8, (command(b"8"), command(b"9"))))
+    assert group.applied == 9
+    assert events(hear(group, C, Want(2, 3))) == [StateWanted()]
+
+
 # -- taking --
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from oncecast.pubsub.service import Service
 from oncecast.replication.acceptor import Acceptor
 from oncecast.replication.core import Core
 from oncecast.replication.leader import Leader
@@ -19,7 +21,8 @@ from oncecast.replication.seats import Seats
 from oncecast.replication.supply import Supplier
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.paxos import play
-from oncecast.scenarios.paxos_ledger import Ledger
+from oncecast.scenarios.paxos_clients import Sessions
+from oncecast.scenarios.paxos_ledger import Ledger, Ledgers, Top
 from tests.mutants import Mutant, Plant, must_be_noticed, replaced
 from tests.replication import test_leader, test_two_groups
 
@@ -29,10 +32,14 @@ SEEDS = 200
 MUTANTS: list[Mutant] = []
 
 
-def storm(seed: int) -> None:
+def storm(seed: int, top: Callable[[], Top] = Ledgers) -> None:
     sim = Simulation(seed)
-    play(sim, 3 + 2 * (seed % 2))
+    play(sim, 3 + 2 * (seed % 2), top())
     sim.finish()
+
+
+def storm_with_sessions(seed: int) -> None:
+    storm(seed, Sessions)
 
 
 def hears_of_another_value(seed: int) -> None:
@@ -389,7 +396,7 @@ mutant(
 )
 mutant_by(
     "a lease reckons with clocks that drift",
-    lambda patch: patch.setattr(GroupOptions, "lease", property(lambda self: self.suspicion)),
+    lambda patch: patch.setattr(GroupOptions, "lease", lambda self, bound: bound),
 )
 mutant(
     "a lease binds after a restart",
@@ -402,8 +409,8 @@ mutant(
     "a lease counts from when the Beat was sent",
     Leader,
     "on_heard",
-    "max(message.stamp,",
-    "max(self.now,",
+    "message.stamp + ",
+    "self.now + ",
 )
 mutant(
     "a lease ends",
@@ -416,8 +423,8 @@ mutant(
     "a lease needs a majority",
     Leader,
     "_lease",
-    "stamps[len(stamps) - config.majority]",
-    "stamps[-1]",
+    "ends[len(ends) - config.majority]",
+    "ends[-1]",
 )
 mutant(
     "an old release frees nobody from a newer leader",
@@ -478,6 +485,29 @@ mutant(
     "install",
     "self.place, self.kept",
     "self.next = dict.fromkeys(self.next, 0)\n    self.place, self.kept",
+)
+
+# -- what a state of the service must hold --
+
+
+def service_mutant(rule: str, name: str, text: str, instead: str) -> None:
+    plant = replaced(Service, name, text, instead)
+    MUTANTS.append(Mutant(rule, plant, storm_with_sessions, SEEDS))
+
+
+service_mutant(
+    "who has put what is in the service's state",
+    "install",
+    "self._upkeep.restore",
+    "[each.producers.clear() for each in self.machine.registry.topics.values()]\n"
+    "    self._upkeep.restore",
+)
+service_mutant(
+    "what was handed out is in the service's state",
+    "install",
+    "self._upkeep.restore",
+    "[setattr(sub, 'suspect_below', 0) for each in self.machine.registry.topics.values()"
+    " for sub in each.subscriptions.values()]\n    self._upkeep.restore",
 )
 
 

@@ -1,0 +1,66 @@
+"""REP-1 REP-5: a replica whose disk is full stops, and says so; the group goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.scenarios.paxos_checks import replica
+from oncecast.scenarios.paxos_ledger import Put
+from oncecast.storage.errors import DiskFull
+from tests.replication.quiet import NODES, Quiet
+
+LARGE = b"x" * 2048
+
+
+def put_until_it_stops(quiet: Quiet, victim: NodeId) -> int:
+    """How many were put before that."""
+    for _ in range(100):
+        quiet.sim.ask(quiet.leader, Put(0, quiet.sequence, LARGE))
+        quiet.run(0.2)
+        if replica(quiet.sim, victim) is None:
+            return quiet.sequence
+        quiet.sequence += 1
+    raise AssertionError(f"{victim} has room for ever")
+
+
+@pytest.mark.parametrize("leads", [False, True])
+def test_a_replica_without_room_stops_and_the_others_go_on_without_it(leads: bool) -> None:
+    quiet = Quiet()
+    victim = next(node for node in NODES if (node == quiet.leader) == leads)
+    state = quiet.sim.nodes[victim]
+    assert state.disk is not None
+    state.disk.fill()
+    before = put_until_it_stops(quiet, victim)
+    assert isinstance(state.halted, DiskFull)
+    assert "no room for a segment" in str(state.halted)
+    assert "free disk space" in str(state.halted)
+
+    quiet.run(3.0)
+    quiet.sequence = quiet.ledger(quiet.leader).next[0]  # the last one perhaps not
+    assert quiet.sequence >= before
+    quiet.put(b"without it", b"and on")
+
+    state.disk.free()
+    quiet.sim.restart(victim)
+    quiet.run(5.0)
+    ledgers = [quiet.ledger(node) for node in NODES]
+    assert [each.next for each in ledgers] == [{0: quiet.sequence}] * 3
+    assert len({each.digest() for each in ledgers}) == 1
+
+
+def test_who_has_no_room_at_the_start_either_says_so_and_keeps_what_it_has() -> None:
+    quiet = Quiet()
+    victim = next(node for node in NODES if node != quiet.leader)
+    state = quiet.sim.nodes[victim]
+    assert state.disk is not None
+    quiet.put(b"one")
+    state.disk.fill()
+    put_until_it_stops(quiet, victim)
+    quiet.sim.restart(victim)
+    quiet.run(3.0)
+    assert isinstance(state.halted, DiskFull)
+    state.disk.free()
+    quiet.sim.restart(victim)
+    quiet.run(5.0)
+    assert quiet.ledger(victim).digest() == quiet.ledger(quiet.leader).digest()

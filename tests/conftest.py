@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 
 from hypothesis import settings
 
@@ -12,3 +14,8 @@ settings.load_profile("oncecast")
 
 # A shell that runs the tests in the background has them ignore SIGINT, and their children too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What is compiled is kept, even where PYTHONDONTWRITEBYTECODE is set, as in many containers: the
+# tests start hundreds of nodes, and half of such a start would be spent on compiling.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -51,8 +51,13 @@ class Process:
     def health(self) -> Page:
         raise NotImplementedError
 
-    async def let_go(self) -> None:
-        """Give back what was opened; the runtime has ended."""
+    async def calm_down(self) -> None:
+        """The runtime has ended."""
+
+    def close(self) -> None:
+        """Give back what was opened; it runs no more, or never did."""
+        if isinstance(self.listen, socket.socket):
+            self.listen.close()
 
     # -- life --
 
@@ -98,7 +103,6 @@ class Process:
 
     async def _end(self) -> None:
         await self._http.close()
-        await self.let_go()
-        if isinstance(self.listen, socket.socket):
-            self.listen.close()
+        await self.calm_down()
+        self.close()
         logger.info(line("stopped", {"node": self.me}))

@@ -40,6 +40,7 @@ from oncecast.ring.events import Seat, Unseat
 from oncecast.runtime.addresses import home, is_name
 from oncecast.runtime.incidents import line
 from oncecast.runtime.network import Runtime
+from oncecast.storage.disk import OsDisk
 from oncecast.storage.errors import Corrupt
 
 logger = logging.getLogger("oncecast.node")
@@ -53,13 +54,14 @@ class RingServer(Process):
         self._keepers: dict[str, asyncio.Task[None]] = {}  # who run them
         self._leaving: dict[str, tuple[NodeId, ...]] = {}  # and whom to join if it is to come back
         self._tasks: set[asyncio.Task[None]] = set()
-        self._disk = open_directory(settings.data, OURS_OF_RING)
+        self._disk: OsDisk | None = None
         try:
+            self._disk = open_directory(settings.data, OURS_OF_RING)
             self.place = self._find_place()
             for group in dict.fromkeys((self.place.group, *groups_in(settings.data))):
                 self._open(group, ())
         except BaseException:
-            self._close()
+            self.close()
             raise
         self.parts = assemble_ring(
             self.me,
@@ -191,17 +193,18 @@ class RingServer(Process):
                 await asyncio.sleep(self.settings.suspicion)
                 replica.recover()
 
-    async def let_go(self) -> None:
+    async def calm_down(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        super().close()
         for replica in self.replicas.values():
             replica.close()
-        self._disk.close()
+        if self._disk is not None:
+            self._disk.close()
 
     # -- what it tells --
 

@@ -22,7 +22,11 @@ class Server(Process):
     def __init__(self, settings: Settings) -> None:
         """Open the directory and recover what it holds; nobody is let in yet."""
         super().__init__(settings)
-        self.replica = Replica(settings, self.me, settings.data, self.joined)
+        try:
+            self.replica = Replica(settings, self.me, settings.data, self.joined)
+        except BaseException:
+            super().close()
+            raise
         self.runtime = self.replica.move_in(
             listen=self.listen,
             tls=self.tls,
@@ -46,7 +50,8 @@ class Server(Process):
         if self.replica.group.contacts or self.replica.group.others():
             warn_of_batches(self.settings)
 
-    async def let_go(self) -> None:
+    def close(self) -> None:
+        super().close()
         self.replica.close()
 
     def metrics(self) -> Page:

@@ -27,8 +27,8 @@ from oncecast.toolkit.mutex import LeaseMutex
 from oncecast.toolkit.synod import Synod
 from oncecast.toolkit.synod_messages import Accept, Accepted, Chosen, Petition, Promised
 
-STORM_SECONDS = 8.0
-CALM_SECONDS = 8.0
+STORM_SECONDS = 6.0
+CALM_SECONDS = 7.0
 TURNS = 12
 LOCK = "the lock"
 LEASE, DRIFT = 0.8, 0.25
@@ -40,7 +40,7 @@ def lease_stack(names: list[NodeId]) -> Build:
     def build(me: NodeId, rng: Random) -> Stack:
         return Stack(
             [
-                Group(me, rng, peers=names, heartbeat=0.2, suspect_after=0.6),
+                Group(me, rng, peers=names, heartbeat=0.25, suspect_after=0.75),
                 LeaderElection(me, rng, candidates=names),
                 Synod(me, rng, acceptors=names, resend=0.2, snapshot_every=40),
                 LeaseMutex(me, rng, lease=LEASE, drift=DRIFT),
@@ -82,6 +82,7 @@ class Exclusive(Checker):
         self.token = 0  # the last that was given
         self.tokens: dict[NodeId, int] = {}  # what each node last heard, whether it holds or not
         self.waiting: dict[NodeId, None] = {}
+        self.holders: dict[NodeId, int] = {}  # as they know, and since which entry
         self.fence = Fence()
         self.touched: list[int] = []
         self.entries = self.refused = 0
@@ -98,13 +99,14 @@ class Exclusive(Checker):
                     self.waiting.pop(node, None)
                     self._use(sim, node)
             case Lapsed():
-                self.waiting.pop(node, None)
+                self.holders.pop(node, None)
             case _:
                 pass
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.kind == "crash":
             self.waiting.pop(step.node, None)
+            self.holders.pop(step.node, None)
 
     def finish(self, sim: Simulation) -> None:
         if self.waiting:
@@ -119,10 +121,18 @@ class Exclusive(Checker):
 
     def _use(self, sim: Simulation, node: NodeId) -> None:
         """Work under the lock for a while; perhaps work on for too long."""
-        life, until = sim.nodes[node].life, sim.rng.uniform(0.0, 1.5)
+        # In the end there must be time for everybody.
+        longest = 1.5 if sim.now < STORM_SECONDS else 0.4
+        until = sim.rng.uniform(0.0, longest)
         for _ in range(3):
             sim.call(sim.rng.uniform(0.0, until), lambda: self._touch(node))
-        sim.call(until, lambda: let_go(sim, node, life))
+        entry = self.holders[node] = self.entries
+        sim.call(until, lambda: self._let_go(sim, node, entry))
+
+    def _let_go(self, sim: Simulation, node: NodeId, entry: int) -> None:
+        if self.holders.get(node) == entry:
+            del self.holders[node]
+            sim.ask(node, Release(LOCK))
 
     def _touch(self, node: NodeId) -> None:
         token = self.tokens[node]
@@ -134,14 +144,9 @@ class Exclusive(Checker):
             self.touched.append(token)
 
 
-def let_go(sim: Simulation, node: NodeId, life: int) -> None:
-    if sim.nodes[node].life == life:
-        sim.ask(node, Release(LOCK))
-
-
 def want(sim: Simulation, checker: Exclusive, node: NodeId) -> None:
     state = sim.nodes[node]
-    if state.stack is not None and not checker.holds(sim, node) and not state.paused:
+    if state.stack is not None and node not in checker.holders and not state.paused:
         checker.waiting[node] = None
         sim.ask(node, Acquire(LOCK))
 
@@ -171,7 +176,7 @@ def play_lease(sim: Simulation, nodes: int) -> Figures:
     names = begin(sim, nodes, lease_stack)
     checker = Exclusive(holds_lease)
     storm = SteadyStorm(sim, names, away_max=(nodes - 1) // 2, drift=DRIFT)
-    sim.check(Assassin(storm, Petition, Promised, Accept, Accepted, Chosen))
+    sim.check(Assassin(storm, Petition, Promised, Accept, Accepted, Chosen, Acquired))
     struggle(sim, checker, names)
     storm.begin()
     sim.run(until=STORM_SECONDS)

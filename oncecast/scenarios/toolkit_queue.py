@@ -225,7 +225,7 @@ def play_paxos(sim: Simulation, nodes: int) -> Figures:
     checker = OnceThroughCrashes()
     names = begin(sim, nodes, checker, paxos_stack)
     storm = SteadyStorm(sim, names, away_max=(nodes - 1) // 2, drift=0.25)
-    sim.check(Assassin(storm, Petition, Promised, Accept, Accepted, Chosen))
+    sim.check(Assassin(storm, Petition, Promised, Accept, Accepted, Chosen, Dequeued))
     storm.begin()
     sim.run(until=STORM_SECONDS)
     storm.calm()

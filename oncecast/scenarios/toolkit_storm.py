@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oncecast.kernel.protocol import NodeId, Send, Value
+from oncecast.kernel.protocol import Emit, NodeId, Send, Value
 from oncecast.runtime.checkers import Checker
 from oncecast.runtime.faults import Storm
 from oncecast.runtime.simulated import Simulation
@@ -40,14 +40,16 @@ class LosslessStorm(Storm):
 
 
 class Assassin(Checker):
-    """Crashes nodes that are about to say something that matters, or have just said it."""
+    """Crashes nodes that are about to say or hear something that matters, or just have."""
 
     def __init__(self, storm: SteadyStorm, *victims: type[Value], chance: float = 0.02) -> None:
         self.storm, self.victims, self.chance = storm, victims, chance
 
     def after(self, sim: Simulation, step: Step) -> None:
         for effect in step.effects:
-            if isinstance(effect, Send) and isinstance(effect.message, self.victims):
+            said = isinstance(effect, Send) and isinstance(effect.message, self.victims)
+            heard = isinstance(effect, Emit) and isinstance(effect.event, self.victims)
+            if said or heard:
                 self._consider(sim, step.node)
                 return
 

@@ -1,0 +1,225 @@
+"""Synod: one value a number, whoever leads, and whatever was promised before."""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Value
+from oncecast.overlay.memory import Numbers
+from oncecast.replication.ballot import Ballot
+from oncecast.toolkit.events import Decide, LeaderElected, Settled, ViewChanged
+from oncecast.toolkit.synod import Synod, union
+from oncecast.toolkit.synod_messages import (
+    Accept,
+    Accepted,
+    Chosen,
+    Column,
+    Petition,
+    Prepare,
+    Promise,
+    Promised,
+    Refused,
+    Unanswered,
+    Vote,
+)
+
+A, B, C, GUEST = NodeId("a"), NodeId("b"), NodeId("c"), NodeId("guest")
+KEY = "series", 1
+LOW, HIGH = Ballot(1, A), Ballot(2, B)
+
+
+def synod(me: NodeId = A, leader: NodeId = A) -> Synod:
+    made = Synod(me, Random(0), acceptors=[A, B, C])
+    made.observe(LeaderElected(leader))
+    made.drain()
+    return made
+
+
+def sent(effects: list[Effect], kind: type[Value] = Value) -> list[tuple[NodeId, Value]]:
+    found = [(effect.to, effect.message) for effect in effects if isinstance(effect, Send)]
+    return [each for each in found if isinstance(each[1], kind)]
+
+
+def reigning() -> Synod:
+    """A leader with its own promise and that of B."""
+    leader = synod()
+    leader.receive(GUEST, Petition(*KEY, "x"))
+    leader.receive(A, Promised(LOW, (), ()))
+    leader.receive(B, Promised(LOW, (), ()))
+    return leader
+
+
+def test_requester_petitions_the_leader_and_then_all_acceptors() -> None:
+    """DDS-5"""
+    requester = synod(GUEST, leader=B)
+    requester.request(Decide(*KEY, "x"))
+    assert sent(requester.drain()) == [(B, Petition(*KEY, "x"))]
+    requester.timeout(Unanswered(*KEY))
+    assert sent(requester.drain()) == [(node, Petition(*KEY, "x")) for node in (A, B, C)]
+
+
+def test_petition_goes_to_the_next_leader_when_the_leader_changes() -> None:
+    """DDS-5"""
+    requester = synod(GUEST, leader=A)
+    requester.request(Decide(*KEY, "x"))
+    requester.drain()
+    requester.observe(LeaderElected(B))
+    assert sent(requester.drain()) == [(B, Petition(*KEY, "x"))]
+
+
+def test_leader_promises_itself_on_disk_before_it_asks_for_promises() -> None:
+    leader = synod()
+    leader.receive(GUEST, Petition(*KEY, "x"))
+    effects = leader.drain()
+    assert effects[0] == Append(Promise(LOW), 1)
+    assert effects[1:] == [Send(node, Prepare(LOW), after=1) for node in (A, B, C)]
+
+
+def test_leader_proposes_with_the_promises_of_a_majority_and_not_before() -> None:
+    """DDS-5"""
+    leader = synod()
+    leader.receive(GUEST, Petition(*KEY, "x"))
+    leader.receive(A, Promised(LOW, (), ()))
+    assert sent(leader.drain(), Accept) == []
+    leader.receive(B, Promised(LOW, (), ()))
+    accept = Accept(LOW, *KEY, "x")
+    assert sent(leader.drain()) == [(A, accept), (B, accept), (C, accept)]
+
+
+def test_choice_needs_a_majority_and_is_told_to_all() -> None:
+    """DDS-5"""
+    leader = reigning()
+    leader.observe(ViewChanged((A, B, GUEST)))
+    leader.drain()
+    leader.receive(B, Accepted(LOW, *KEY))
+    leader.receive(B, Accepted(LOW, *KEY))
+    assert leader.drain() == []
+    leader.receive(C, Accepted(LOW, *KEY))
+    assert sent(leader.drain()) == [(node, Chosen(*KEY, "x")) for node in (A, B, C, GUEST)]
+
+
+def test_leader_takes_up_what_was_voted_for_under_the_highest_ballot() -> None:
+    """DDS-5: what may be settled is not replaced."""
+    leader = synod()
+    leader.receive(B, Refused(HIGH))
+    leader.receive(GUEST, Petition(*KEY, "mine"))
+    ballot = Ballot(3, A)
+    leader.receive(B, Promised(ballot, (Vote(*KEY, "older", LOW),), ()))
+    leader.receive(C, Promised(ballot, (Vote(*KEY, "newer", HIGH),), ()))
+    assert sent(leader.drain(), Accept)[0] == (A, Accept(ballot, *KEY, "newer"))
+
+
+def test_leader_proposes_nothing_for_what_is_settled_though_it_does_not_know_the_value() -> None:
+    leader = synod()
+    leader.receive(GUEST, Petition(*KEY, "mine"))
+    leader.receive(B, Promised(LOW, (), (Column("series", 1, ()),)))
+    leader.receive(C, Promised(LOW, (), ()))
+    assert sent(leader.drain(), Accept) == []
+
+
+def test_second_petition_for_the_same_number_waits_and_a_repeated_one_pushes() -> None:
+    leader = reigning()
+    leader.drain()
+    leader.receive(B, Petition(*KEY, "y"))
+    assert leader.drain() == []
+    leader.receive(GUEST, Petition(*KEY, "x"))
+    assert sent(leader.drain()) == [(node, Accept(LOW, *KEY, "x")) for node in (A, B, C)]
+
+
+def test_refused_leader_begins_a_higher_reign_at_the_next_petition() -> None:
+    leader = reigning()
+    leader.receive(C, Refused(HIGH))
+    leader.drain()
+    leader.receive(GUEST, Petition(*KEY, "x"))
+    assert sent(leader.drain())[0] == (A, Prepare(Ballot(3, A)))
+
+
+def test_only_the_leader_proposes() -> None:
+    bystander = synod(B, leader=A)
+    bystander.receive(GUEST, Petition(*KEY, "x"))
+    assert bystander.drain() == []
+
+
+def test_vote_is_on_disk_before_it_is_told() -> None:
+    acceptor = synod(B)
+    acceptor.receive(A, Accept(LOW, *KEY, "x"))
+    vote = Vote(*KEY, "x", LOW)
+    assert acceptor.drain() == [Append(vote, 1), Send(A, Accepted(LOW, *KEY), after=1)]
+    acceptor.receive(A, Accept(LOW, *KEY, "x"))
+    assert acceptor.drain() == [Send(A, Accepted(LOW, *KEY), after=1)]
+
+
+def test_acceptor_obeys_no_lower_ballot() -> None:
+    """DDS-5: two leaders do no harm."""
+    acceptor = synod(C)
+    acceptor.receive(B, Prepare(HIGH))
+    acceptor.drain()
+    acceptor.receive(A, Prepare(LOW))
+    acceptor.receive(A, Accept(LOW, *KEY, "x"))
+    assert sent(acceptor.drain()) == [(A, Refused(HIGH)), (A, Refused(HIGH))]
+
+
+def test_promise_tells_votes_and_what_is_settled() -> None:
+    acceptor = synod(C)
+    acceptor.receive(A, Accept(LOW, "series", 2, "x"))
+    acceptor.receive(A, Chosen(*KEY, "y"))
+    acceptor.drain()
+    acceptor.receive(B, Prepare(HIGH))
+    votes, columns = (Vote("series", 2, "x", LOW),), (Column("series", 1, ()),)
+    assert sent(acceptor.drain()) == [(B, Promised(HIGH, votes, columns))]
+
+
+def test_restarted_acceptor_keeps_its_promises_votes_and_what_it_heard() -> None:
+    before = synod(C)
+    before.receive(B, Prepare(LOW))
+    before.receive(B, Accept(HIGH, "series", 2, "x"))
+    before.receive(B, Chosen(*KEY, "y"))
+    after = synod(C)
+    for effect in before.drain():
+        if isinstance(effect, Append) and isinstance(effect.record, Promise | Vote | Settled):
+            after.restore(effect.record)
+    assert (after.promised, after.votes, after.values) == (
+        before.promised,
+        before.votes,
+        before.values,
+    )
+
+
+def test_settled_is_told_once() -> None:
+    learner = synod(GUEST)
+    learner.receive(A, Chosen(*KEY, "x"))
+    learner.receive(A, Chosen(*KEY, "x"))
+    assert learner.drain() == [Emit(Settled(*KEY, "x"))]
+
+
+def test_who_asks_late_hears_what_was_settled_and_the_last_of_the_series() -> None:
+    acceptor = synod(B)
+    for number in range(1, 5):
+        acceptor.receive(A, Chosen("series", number, f"v{number}"))
+    acceptor.drain()
+    acceptor.receive(GUEST, Petition("series", 2, "x"))
+    told = [(GUEST, Chosen("series", number, f"v{number}")) for number in (2, 4)]
+    assert sent(acceptor.drain()) == told
+
+
+def test_old_values_are_forgotten_and_never_settled_anew() -> None:
+    acceptor = Synod(B, Random(0), acceptors=[A, B, C], values_max=2)
+    for number in range(1, 5):
+        acceptor.receive(A, Chosen("series", number, "x"))
+    assert list(acceptor.values) == [("series", 3), ("series", 4)]
+    acceptor.drain()
+    acceptor.receive(A, Accept(LOW, "series", 1, "y"))
+    assert sent(acceptor.drain(), Accepted) == []
+
+
+def test_votes_of_strangers_and_numbers_below_one_are_dropped_and_counted() -> None:
+    leader = reigning()
+    leader.receive(GUEST, Accepted(LOW, *KEY))
+    leader.receive(GUEST, Petition("series", 0, "x"))
+    leader.receive(GUEST, Chosen("series", 0, "x"))
+    assert leader.dropped == 3
+
+
+def test_numbers_of_two_are_united() -> None:
+    both = union(Numbers(10, [(2, 4), (7, 8)]), Numbers(8, [(1, 2), (4, 7)]))
+    assert (both.top, both.gaps) == (10, [(2, 2), (4, 4), (7, 7)])

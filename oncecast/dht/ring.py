@@ -54,6 +54,11 @@ def finger_start(id: Key, index: int) -> Key:
     return Key(start.to_bytes(BYTES))
 
 
+def after(id: Key) -> Key:
+    """The next id."""
+    return finger_start(id, 0)
+
+
 def distance(low: Key, high: Key) -> int:
     """How far it is from `low` on to `high`."""
     return (int.from_bytes(high) - int.from_bytes(low)) % (1 << BITS)

@@ -46,6 +46,7 @@ class Estate:
     def __init__(self, group: str, low: Key | None) -> None:
         self.group, self.position = group, key_of(group)
         self.low = low  # None: it owns nothing; the position itself: it owns all
+        self.retired = False  # it wants to give all, and then be gone
         self.claim: Claim | None = None
         self.incoming: dict[str, Topic] = {}  # copies that the claim has brought so far
         self.frozen: Frozen | None = None

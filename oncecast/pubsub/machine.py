@@ -137,6 +137,7 @@ class Machine:
             do.DropStaged: publishing.drop,
             do.CloseSource: publishing.close,
             moves.Found: moving.found,
+            moves.Retire: moving.retire,
             moves.Claim: moving.claim,
             moves.Import: moving.import_,
             moves.Adopt: moving.adopt,

@@ -15,6 +15,10 @@ class Found(Value):
     first: bool
 
 
+class Retire(Value):
+    """This group takes nothing more, and gives all it has to the one after it."""
+
+
 class Claim(Value):
     """Take from `giver` what it may give to this group."""
 
@@ -80,5 +84,5 @@ class Release(Value):
     move: str
 
 
-Move = Found | Claim | Import | Adopt | Abandon | Finish | Freeze | Thaw | Release
+Move = Found | Retire | Claim | Import | Adopt | Abandon | Finish | Freeze | Thaw | Release
 AnyCommand = Command | Move

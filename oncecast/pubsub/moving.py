@@ -26,11 +26,18 @@ class Moving:
             estate.low = estate.position if command.first else None
         return MoveStep(registry.estate.group == command.group)
 
+    def retire(self, place: int, command: do.Retire) -> MoveStep:
+        estate = self._registry.estate
+        if estate is None:
+            return NO
+        estate.retired = True
+        return YES
+
     # -- the taker --
 
     def claim(self, place: int, command: do.Claim) -> MoveStep:
         estate = self._registry.estate
-        if estate is None:
+        if estate is None or (estate.retired and estate.claim is None):
             return NO
         if estate.claim is None:
             estate.claim = Claim(command.move, command.giver)

@@ -59,6 +59,7 @@ class EstateRow(Value):
     low: Key | None
     claim: Claim | None
     frozen: Frozen | None
+    retired: bool
 
 
 class IndexRow(Value):
@@ -179,7 +180,8 @@ def _rows(registry: Registry) -> Iterator[Row]:
         yield from _topic_rows(topic)
     estate = registry.estate
     if estate is not None:
-        yield EstateRow(estate.group, estate.low, estate.claim, estate.frozen)
+        moving = (estate.claim, estate.frozen, estate.retired)
+        yield EstateRow(estate.group, estate.low, *moving)
         for topic in estate.incoming.values():
             yield from _topic_rows(topic, "in")
         for topic in estate.outgoing.values():
@@ -246,7 +248,7 @@ def _read(registry: Registry, rows: Iterable[Row], places: Places) -> None:
                 _house(registry, row.move)[row.name] = topic
             case EstateRow():
                 estate = registry.estate = Estate(row.group, row.low)
-                estate.claim, estate.frozen = row.claim, row.frozen
+                estate.claim, estate.frozen, estate.retired = row.claim, row.frozen, row.retired
             case IndexRow():
                 topic.index.restore_rows(tuple(_unpacked(each) for each in row.columns))
             case ProducerRow():

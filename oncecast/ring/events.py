@@ -1,7 +1,7 @@
 """What the ring stack of a process and its replicas tell each other, and their application.
 
 replica → ring     GroupFacts, WhoseKey          ring → replica    KeyOwner, GiveUp
-process → process  WhoOwns, Owner                ring ↑            Seat, Unseat
+process → process  WhoOwns, Owner                ring ↓ ↑          Leave; Seat, Unseat, Left
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ class GroupFacts(Value):
     leader: NodeId
     nodes: tuple[NodeId, ...]
     applied: int
+    retired: bool = False  # once it owns nothing it is gone
+
+    @property
+    def gone(self) -> bool:
+        return self.retired and self.low is None
 
 
 class WhoseKey(Value):
@@ -53,6 +58,14 @@ class Seat(Value):
 
     group: str
     nodes: tuple[NodeId, ...]
+
+
+class Leave(Value):
+    """Request: give what the group of this process owns to others; then this process may go."""
+
+
+class Left(Value):
+    """Event: it owns nothing any more."""
 
 
 class Unseat(Value):

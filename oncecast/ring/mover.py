@@ -15,6 +15,7 @@ from collections.abc import Callable
 from random import Random
 from typing import assert_never
 
+from oncecast.dht.ring import after, key_of
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.pubsub import moves as do
 from oncecast.pubsub import state
@@ -23,7 +24,7 @@ from oncecast.pubsub.places import Places
 from oncecast.pubsub.results import MoveStep
 from oncecast.pubsub.service import Execute, Executed, Service
 from oncecast.replication.events import LeaderChanged
-from oncecast.ring.events import GroupFacts, KeyOwner, WhoseKey
+from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhoseKey
 from oncecast.ring.giver import Giver
 from oncecast.ring.moves import (
     Dropped,
@@ -37,6 +38,7 @@ from oncecast.ring.moves import (
     Pulled,
     Survey,
     Surveyed,
+    TakeAll,
     Taken,
     TopicEnds,
     Waiting,
@@ -70,7 +72,7 @@ class Taking:
 
 class Mover(Protocol):
     name = "mover"
-    Message = MoveMessage | KeyOwner
+    Message = MoveMessage | KeyOwner | GiveUp
     Observed = Executed | LeaderChanged
     Timer = Pace
 
@@ -153,6 +155,9 @@ class Mover(Protocol):
             self.execute_once(do.Found(self._group, self._first), lambda _: self._report())
         elif estate.claim is not None:
             self._take(estate, estate.claim)
+        elif estate.retired:
+            if estate.low is not None and estate.frozen is None:
+                self.send(self._home, WhoseKey(after(estate.position)))
         elif estate.low is None:
             self.send(self._home, WhoseKey(estate.position))
         if estate is not None:
@@ -165,16 +170,17 @@ class Mover(Protocol):
         if estate is not None:
             place = self._service.machine.registry.place
             facts = (self._service.leader, group.nodes(), place)
-            self.send(self._home, GroupFacts(estate.group, estate.low, *facts), after=0)
+            retired = estate.retired
+            self.send(self._home, GroupFacts(estate.group, estate.low, *facts, retired), after=0)
 
     # -- messages --
 
-    def receive(self, sender: NodeId, message: MoveMessage | KeyOwner) -> None:
+    def receive(self, sender: NodeId, message: MoveMessage | KeyOwner | GiveUp) -> None:
         if isinstance(message, Follow):
             self._follow(message)
             return
         if not self.speaks:
-            if not isinstance(message, KeyOwner):
+            if not isinstance(message, KeyOwner | GiveUp | TakeAll):
                 group = self._service.group
                 follow = Follow(message.move, self._service.leader, group.nodes())
                 self.send(sender, follow, after=0)
@@ -183,8 +189,18 @@ class Mover(Protocol):
         if estate is None:
             return
         match message:
+            case GiveUp():
+                if any(node.startswith(f"{sender}/") for node in self._service.group.nodes()):
+                    self.execute_once(do.Retire())
+            case KeyOwner() if estate.retired:
+                nodes = self._service.group.nodes()
+                if message.owner.group != self._group and message.owner.leader:
+                    self.send(message.owner.leader, TakeAll(Party(self._group, nodes)))
             case KeyOwner():
                 self._claim(estate, message)
+            case TakeAll(giver):
+                if estate.claim is None and estate.low == key_of(giver.group):
+                    self.execute_once(do.Claim(self._new_move(), giver))
             case Survey() | Pull() | Give() | Taken() | Dropped():
                 self._giver.receive(sender, estate, message)
             case Surveyed() | Pulled() | Given() | NotGiven() | Gone():
@@ -203,10 +219,13 @@ class Mover(Protocol):
         whole = replicas >= min(self._replicas, found.processes)
         idle = estate.claim is None and estate.low is None and found.key == estate.position
         if whole and idle and owner.nodes and owner.group != self._group:
-            move = f"{self._group}-{self.rng.getrandbits(64):016x}"
+            move = self._new_move()
             nodes = dict.fromkeys((owner.leader, *owner.nodes))
             giver = Party(owner.group, tuple(node for node in nodes if node))
             self.execute_once(do.Claim(move, giver))
+
+    def _new_move(self) -> str:
+        return f"{self._group}-{self.rng.getrandbits(64):016x}"
 
     # -- taking --
 

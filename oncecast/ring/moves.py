@@ -111,6 +111,12 @@ class Dropped(Value):
     move: str
 
 
+class TakeAll(Value):
+    """All that I have ends where yours begins: claim it."""
+
+    giver: Party
+
+
 class Follow(Value):
     """I do not lead: these are the replicas, and this one may."""
 
@@ -131,5 +137,6 @@ MoveMessage = (
     | Gone
     | Waiting
     | Dropped
+    | TakeAll
     | Follow
 )

@@ -9,7 +9,8 @@ A group is backed up by the first processes at its position and after it on the 
 is one of them takes a seat; one that is none of them, and has no vote, gives its seat up. These are
 suggestions: who is a member is decided in the group.
 
-Needs NeighborUp and NeighborDown, and the GroupFacts of its replicas. Gives Seat and Unseat.
+Needs NeighborUp and NeighborDown, and the GroupFacts of its replicas. Serves Leave. Gives Seat,
+Unseat and Left.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import assert_never
 from oncecast.dht.ring import Key, distance, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import NeighborDown, NeighborUp
-from oncecast.ring.events import GroupFacts, Seat, Unseat
+from oncecast.ring.events import GiveUp, GroupFacts, Leave, Left, Seat, Unseat
 
 CARDS_MAX = 200  # in one message
 STAMP_MAX = 1 << 62
@@ -55,6 +56,7 @@ class Gossip(Value):
 class Roster(Protocol):
     name = "roster"
     Message = News | Stamps | GroupFacts
+    Request = Leave
     Observed = NeighborUp | NeighborDown
     Timer = Gossip
 
@@ -82,6 +84,7 @@ class Roster(Protocol):
         self._seated: dict[str, None] = {}  # replicas that run here, or were asked for
         self._neighbors: dict[NodeId, None] = {}
         self._stamp = 0
+        self._leaving = False
 
     def seated(self, groups: tuple[str, ...]) -> None:
         """These run here since before the start."""
@@ -143,6 +146,7 @@ class Roster(Protocol):
             peer = self.rng.choice(list(self._neighbors))
             self.send(peer, self._stamps(answer=True))
         self._look_at_seats()
+        self._go_away()
 
     # -- cards --
 
@@ -212,6 +216,9 @@ class Roster(Protocol):
 
     def _look_at_seats(self) -> None:
         for group, facts in list(self.groups.items()):
+            if facts.gone:
+                self._give_up(group)
+                continue
             if not facts.nodes:
                 continue
             wanted = self.me in self.backups(group)
@@ -219,10 +226,31 @@ class Roster(Protocol):
                 self._seated[group] = None
                 self.emit(Seat(group, facts.nodes))
             member = f"{self.me}/{group}" in facts.nodes
-            if not wanted and not member and group in self._seated and group != self._group:
-                del self._seated[group]
-                self.here.pop(group, None)
-                self.emit(Unseat(group))
+            if not wanted and not member and group != self._group:
+                self._give_up(group)
+
+    def _give_up(self, group: str) -> None:
+        if group in self._seated:
+            del self._seated[group]
+            self.here.pop(group, None)
+            self.emit(Unseat(group))
+
+    # -- leaving --
+
+    def request(self, request: Leave) -> None:
+        self._leaving = True
+        self._go_away()
+
+    def _go_away(self) -> None:
+        mine = self.groups.get(self._group)
+        if not self._leaving or mine is None:
+            return
+        if mine.gone:
+            self._leaving = False
+            self.emit(Left())
+        elif not mine.retired:
+            for node in mine.nodes:
+                self.send(node, GiveUp())
 
 
 def news_of(facts: GroupFacts) -> tuple[object, ...]:

@@ -80,9 +80,16 @@ class Publisher(Client):
     """Puts numbered messages, a few at a time, and never the same number twice."""
 
     def __init__(
-        self, sim: Simulation, name: str, nodes: list[NodeId], *, crashes: bool, top: Sessions
+        self,
+        sim: Simulation,
+        name: str,
+        nodes: list[NodeId],
+        *,
+        crashes: bool,
+        readers: list[Subscriber],
+        pause: float,
     ) -> None:
-        self.top = top
+        self.readers, self.pause = readers, pause
         self.put = 0
         self.promised: list[int] = []
         self._tickets = 0
@@ -91,7 +98,7 @@ class Publisher(Client):
 
     def begin(self) -> None:
         self._batches.clear()
-        if all(reader.subscribed for reader in self.top.subscribers):
+        if all(reader.subscribed for reader in self.readers):
             self._put()
         else:  # what all who subscribe have read is not kept for who comes later
             self.soon(0.1, self.begin)
@@ -106,7 +113,7 @@ class Publisher(Client):
         self._batches[self._tickets] = numbers
         packed = batch.encode([self.value(number) for number in numbers], timestamps=1)
         self.ask(local.Produce(self._tickets, self.topic, count, packed))
-        self.soon(self.sim.rng.uniform(0.0, 2 * count * self.top.pause), self._put)
+        self.soon(self.sim.rng.uniform(0.0, 2 * count * self.pause), self._put)
 
     def value(self, number: int) -> bytes:
         return f"{self.name}/{number}".encode()
@@ -134,7 +141,6 @@ class Subscriber(Client):
 
     def __init__(self, sim: Simulation, name: str, nodes: list[NodeId], *, crashes: bool) -> None:
         self.seen: list[bytes] = []  # by offset
-        self.subscribed = False
         self.subscribed = False
         self._inbox = Inbox(auto_ack=True)
         self._expected = -1
@@ -191,7 +197,6 @@ class Sessions(Checker):
     def __init__(self) -> None:
         self.publishers: list[Publisher] = []
         self.subscribers: list[Subscriber] = []
-        self.pause = 0.0  # between two puts of a publisher
         self._clients: dict[NodeId, Client] = {}
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
@@ -203,11 +208,18 @@ class Sessions(Checker):
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
         nodes = list(sim.nodes)
-        self.pause = 0.8 * until / PUTS
+        pause = 0.8 * until / PUTS
         for crashes in (False, True):
             kind = "mortal" if crashes else "plain"
             reader = Subscriber(sim, f"{kind}-reader", nodes, crashes=crashes)
-            writer = Publisher(sim, f"{kind}-writer", nodes, crashes=crashes, top=self)
+            writer = Publisher(
+                sim,
+                f"{kind}-writer",
+                nodes,
+                crashes=crashes,
+                readers=self.subscribers,
+                pause=pause,
+            )
             self.subscribers.append(reader)
             self.publishers.append(writer)
             for client in (reader, writer):

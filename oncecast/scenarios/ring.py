@@ -15,7 +15,7 @@ from oncecast.pubsub.retention import Policy
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.paxos_clients import AWAY, PUTS, Client, Publisher, Subscriber
-from oncecast.scenarios.ring_world import Process, RingWorld
+from oncecast.scenarios.ring_world import Process, RingWorld, is_gone
 from oncecast.scenarios.scenario import Figures, Scenario
 from oncecast.session import local
 
@@ -25,6 +25,7 @@ CRASHES = 2  # of each client that crashes
 BEGIN, STORM, CALM = 4.0, 16.0, 60.0  # seconds
 STRIKE_EVERY = 1.5
 LOOK_EVERY = 0.05
+LEAVE_FROM = 4  # processes on, one gives up what it owns
 
 
 class Clients(Checker):
@@ -46,22 +47,22 @@ class Clients(Checker):
             for reader in readers:
                 reader.push = self._sim.rng.random() < 0.5
                 self._introduce(reader, topic, until)
-            self._write(number, until)
+            self._write(number, readers, until)
 
-    def _write(self, number: int, until: float) -> None:
-        """Once all have subscribed: what is put before that is nobody's."""
+    def _write(self, number: int, readers: list[Subscriber], until: float) -> None:
         sim, topic = self._sim, f"topic-{number}"
-        if not all(reader.subscribed for reader in self.subscribers[topic]):
-            sim.call(0.1, lambda: self._write(number, until))
-            return
-        if number % GOSSIP_EVERY == 0:
-            gossip = do.SetPolicy(topic, 0, Policy(gossip=True))
-            self.subscribers[topic][0].ask(local.Do(2, gossip))
-        pause = (until - sim.now) / PUTS
-        mortal = number % 2 == 1
-        writer = Publisher(sim, f"w{number}", self._homes(), crashes=mortal, pause=pause)
+        writer = Publisher(
+            sim,
+            f"w{number}",
+            self._homes(),
+            crashes=number % 2 == 1,
+            readers=readers,
+            pause=0.8 * (until - sim.now) / PUTS,
+        )
         self.publishers.append(writer)
         self._introduce(writer, topic, until)
+        if number % GOSSIP_EVERY == 0:
+            writer.soon(1.0, lambda: writer.ask(local.Do(2, gossip(topic))))
 
     def _introduce(self, client: Client, topic: str, until: float) -> None:
         client.topic = topic
@@ -91,8 +92,6 @@ class Clients(Checker):
     @property
     def done(self) -> bool:
         """Whether everybody has everything that was promised."""
-        if len(self.publishers) < TOPICS:
-            return False
         for publisher in self.publishers:
             if publisher.put < PUTS or (not publisher.crashes and len(publisher.promised) < PUTS):
                 return False
@@ -221,6 +220,8 @@ def play(sim: Simulation, nodes: int) -> Figures:
     trouble.begin()
     for _ in range(late):
         sim.call(sim.rng.uniform(0.0, STORM - BEGIN), lambda: join(sim, world))
+    if nodes > LEAVE_FROM:
+        sim.call(sim.rng.uniform(0.0, STORM - BEGIN), lambda: leave(sim, world))
     sim.run(until=STORM)
     trouble.calm()
     while sim.now < CALM and not (clients.done and world.settled()):
@@ -231,7 +232,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
     return {
         "strikes": trouble.strikes,
         "moves": owners.moves,
-        "groups": len(world.estates()),
+        "groups": sum(not is_gone(each) for each in world.estates().values()),
         "messages": sum(len(each[0].seen) for each in clients.subscribers.values()),
         "gaps": sum(p.parts.relay.filled for p in world.processes.values() if p.parts),
         "lookups": sum(each.searched for each in searches),
@@ -240,8 +241,18 @@ def play(sim: Simulation, nodes: int) -> Figures:
     }
 
 
+def gossip(topic: str) -> do.SetPolicy:
+    return do.SetPolicy(topic, 0, Policy(gossip=True))
+
+
 def join(sim: Simulation, world: RingWorld) -> None:
     world.add(sim.rng.choice(list(world.processes)))
+
+
+def leave(sim: Simulation, world: RingWorld) -> None:
+    process = sim.rng.choice(list(world.processes.values()))
+    if process.alive:
+        process.leave()
 
 
 RING = Scenario(

@@ -11,7 +11,7 @@ from oncecast.node.assemble import Chair, Parts, assemble
 from oncecast.node.assemble_ring import RingOptions, RingParts, assemble_ring
 from oncecast.pubsub.estate import Estate
 from oncecast.replication.options import GroupOptions
-from oncecast.ring.events import Seat, Unseat
+from oncecast.ring.events import Leave, Left, Seat, Unseat
 from oncecast.runtime.simulated import Simulation
 
 FAST = GroupOptions(
@@ -43,6 +43,7 @@ class Process:
         self.seats: dict[str, tuple[NodeId, ...]] = {self.group: ()}  # with whom to ask there
         self.parts: RingParts | None = None
         self.replicas: dict[str, Parts] = {}
+        self.left = False
 
     @property
     def alive(self) -> bool:
@@ -78,8 +79,13 @@ class Process:
         )
         return parts.stack
 
+    def leave(self) -> None:
+        self.world.sim.ask(self.me, Leave())
+
     def hear(self, event: Value) -> None:
         sim = self.world.sim
+        if isinstance(event, Left):
+            self.left = True
         if isinstance(event, Seat) and event.group not in self.seats:
             self.seats[event.group] = event.nodes
             replica = self.replica(event.group)
@@ -129,7 +135,7 @@ class RingWorld:
             self.add(first.me)
 
     def hear(self, node: NodeId, event: Value) -> None:
-        if node in self.processes and isinstance(event, Seat | Unseat):
+        if node in self.processes and isinstance(event, Seat | Unseat | Left):
             process = self.processes[node]
             self.sim.call(0.0, lambda: process.hear(event) if process.alive else None)
 
@@ -147,13 +153,17 @@ class RingWorld:
 
     def settled(self) -> bool:
         """Whether every group owns the arc from the one before it, and has all its replicas."""
-        estates = self.estates()
+        known = self.estates()
+        estates = {group: each for group, each in known.items() if not is_gone(each)}
         ring = sorted(key_of(group) for group in estates)
-        if len(estates) < len(self.processes):
+        staying = {each.group for each in self.processes.values() if each.group in each.seats}
+        if estates.keys() != staying:
             return False
         for estate in estates.values():
             before = ring[ring.index(estate.position) - 1]
             if estate.low != before or estate.claim is not None or estate.frozen is not None:
+                return False
+            if estate.retired:
                 return False
         size = min(self.options.size, len(self.processes))
         return all(self._members(group) >= size for group in estates)
@@ -161,3 +171,7 @@ class RingWorld:
     def _members(self, group: str) -> int:
         replicas = [p.replicas[group] for p in self.processes.values() if group in p.replicas]
         return max(len(parts.service.group.nodes()) for parts in replicas)
+
+
+def is_gone(estate: Estate) -> bool:
+    return estate.retired and estate.low is None

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits
-from oncecast.cli.connecting import add_json, add_work, complain, positive, show, table, unicode
+from oncecast.cli.connecting import add_json, add_work, complain, positive, show, table
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -32,7 +32,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         ("transfer-leader", "let another node lead", run_transfer),
     ):
         parser = verbs.add_parser(verb, help=about, description=about)
-        parser.add_argument("node", metavar="NODE", type=unicode, help="its host:port")
+        parser.add_argument("node", metavar="NODE", type=address, help="its host:port")
         add_work(parser, change, in_shell=False)
 
     up = verbs.add_parser("up", help="a group on this machine, to try out", description="Runs one.")
@@ -41,6 +41,17 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     up.add_argument("--port", type=port, default=0, help="of the first; the others follow (any)")
     add_json(up)
     up.set_defaults(run=run_up)
+
+
+def address(text: str) -> str:
+    from oncecast.runtime.addresses import split
+    from oncecast.runtime.errors import BadAddress
+
+    try:
+        split(text)
+    except BadAddress as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def port(text: str) -> int:

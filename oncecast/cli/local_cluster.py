@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -33,6 +34,7 @@ class Node(NamedTuple):
     address: str
     directory: Path
     process: subprocess.Popen[bytes]
+    words: list[str]  # that started it
 
 
 class Ended(Exception):
@@ -121,7 +123,7 @@ def start(data: Path, port: int, join: list[int]) -> Node:
             # Ctrl-C is for this process: it ends them, one by one.
             start_new_session=True,
         )
-    return Node(address, directory, process)
+    return Node(address, directory, process, words)
 
 
 def come_together(nodes: list[Node], stop: threading.Event) -> bool:
@@ -176,10 +178,25 @@ def tell(arguments: argparse.Namespace, nodes: list[Node], data: str | None) -> 
 
 def watch(nodes: list[Node], stop: threading.Event) -> None:
     """A node that somebody kills, to see what happens, is not missed: the others go on."""
+    told: list[Node] = []
     while not stop.wait(0.5):
         check(nodes)
-        if all(node.process.poll() is not None for node in nodes):
+        ended = [node for node in nodes if node.process.poll() is not None]
+        if len(ended) == len(nodes):
             raise Ended("all nodes have ended")
+        for node in ended:
+            if node not in told:
+                told.append(node)
+                say_how_to_go_on(node, nodes)
+
+
+def say_how_to_go_on(node: Node, nodes: list[Node]) -> None:
+    words = node.words
+    if "--join" not in words:  # it has founded the group, which is there
+        others = [each.address for each in nodes if each is not node]
+        words = [*words, "--join", ",".join(others)]
+    again = shlex.join(["oncecast", *words])
+    print(f"{node.address} was killed; it goes on with:\n{again}", file=sys.stderr, flush=True)
 
 
 def end(nodes: list[Node]) -> None:

@@ -126,10 +126,9 @@ class Acceptor(Core):
         """The leader has spoken."""
         self.heard = self.now
         self.later(self.patience(), Silence())
-        if ballot <= self.ballot:
-            return
-        self.outrun(ballot)
-        self.ballot = ballot
+        if ballot > self.ballot:
+            self.outrun(ballot)
+            self.ballot = ballot
         if self.leader != ballot.node:
             self.leader = ballot.node
             self.emit(LeaderChanged(ballot.node), after=0)

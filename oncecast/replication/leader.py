@@ -95,6 +95,7 @@ class Leader(Supplier):
     def _canvass(self) -> None:
         """Stand only if a majority hears of no leader either: a ballot ends any reign below it, and
         who was away, or is half cut off, would end one that all the others are content with."""
+        self._lose_leader()
         self.consents = {self.self_as_member: None}
         for node in self.others():
             self.send(node, Canvass(self.applied + 1, self.group), after=0)

@@ -88,6 +88,10 @@ class Seats(Leader):
         others = self.others()
         return [*others, self.courted] if self.courted and self.courted not in others else others
 
+    def stand(self) -> None:
+        self.reported.clear()  # what was heard in an earlier reign is old
+        super().stand()
+
     def beat(self) -> None:
         super().beat()
         self.look_at_seats()

@@ -362,6 +362,17 @@ def test_cluster_up_runs_a_group_until_it_is_told_to_end(
     assert "there are 2 nodes" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", ["add", "remove", "transfer-leader"])
+@pytest.mark.parametrize("node", ["", "node", "127.0.0.1:99999", "\udce9:1"])
+def test_what_is_no_address_is_wrong_usage(
+    verb: str, node: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(("cluster", verb, node))
+    assert exit_.value.code == exits.USAGE
+    assert 'is no address; write "host:port"' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("port", ["0", "65536", "any"])
 def test_what_is_no_port_is_wrong_usage(port: str) -> None:
     with pytest.raises(SystemExit) as exit_:

@@ -75,6 +75,16 @@ def test_who_hears_of_no_leader_asks_first_whether_others_do_and_says_no_ballot(
     assert group.reign is None
 
 
+def test_who_hears_of_no_leader_any_more_names_none_until_it_is_back() -> None:
+    """Whoever asks it must not be sent to one that is gone."""
+    group = awake(B)
+    assert LeaderChanged(A) in events(hear(group, A, Beat(ballot(1), 0, 7.5)))
+    group.now += 2 * group.options.suspicion
+    group.timeout(Silence())
+    assert events(group.drain()) == [LeaderChanged(NodeId(""))]
+    assert LeaderChanged(A) in events(hear(group, A, Beat(ballot(1), 0, 9.5)))
+
+
 def test_who_stands_promises_itself_on_disk_before_it_asks_others() -> None:
     group = awake(A)
     group.timeout(Silence())

@@ -60,5 +60,6 @@ def test_a_backup_that_was_alone_for_long_ends_no_reign_when_it_is_back(
         quiet.sim.ask(leader, Put(1, sequence, b"x"))
         quiet.run(0.2)
         assert quiet.ledger(leader).next[1] == sequence + 1
-    assert [each for each in heard.leaders if each != (backup, leader)] == []
+    assert [node for node, _ in heard.leaders if node != backup] == []
+    assert heard.leaders[-1] == (backup, leader)
     assert [quiet.paxos(node).promised for node in NODES] == [ballot] * 3

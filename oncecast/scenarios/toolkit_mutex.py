@@ -27,9 +27,9 @@ from oncecast.toolkit.mutex import LeaseMutex
 from oncecast.toolkit.synod import Synod
 from oncecast.toolkit.synod_messages import Accept, Accepted, Chosen, Petition, Promised
 
-STORM_SECONDS = 6.0
-CALM_SECONDS = 7.0
-TURNS = 12
+STORM_SECONDS = 4.0
+CALM_SECONDS = 6.0
+TURNS = 10
 LOCK = "the lock"
 LEASE, DRIFT = 0.8, 0.25
 
@@ -40,7 +40,7 @@ def lease_stack(names: list[NodeId]) -> Build:
     def build(me: NodeId, rng: Random) -> Stack:
         return Stack(
             [
-                Group(me, rng, peers=names, heartbeat=0.25, suspect_after=0.75),
+                Group(me, rng, peers=names, heartbeat=0.3, suspect_after=0.8),
                 LeaderElection(me, rng, candidates=names),
                 Synod(me, rng, acceptors=names, resend=0.2, snapshot_every=40),
                 LeaseMutex(me, rng, lease=LEASE, drift=DRIFT),

@@ -32,10 +32,10 @@ from oncecast.toolkit.paxos_queue import SERIES, Item, PaxosQueue
 from oncecast.toolkit.synod import Synod
 from oncecast.toolkit.synod_messages import Accept, Accepted, Chosen, Petition, Promised
 
-STORM_SECONDS = 6.0
-CALM_SECONDS = 6.0
-ELEMENTS = 24
-TAKES = 24
+STORM_SECONDS = 4.0
+CALM_SECONDS = 5.0
+ELEMENTS = 16
+TAKES = 16
 QUEUES = ("one", "other")
 
 
@@ -45,14 +45,14 @@ def fifo_stack(names: list[NodeId]) -> Build:
 
 def paxos_stack(names: list[NodeId]) -> Build:
     def build(me: NodeId, rng: Random) -> Stack:
-        elements = Recovery(me, rng, snapshot_every=40)
+        elements = Recovery(me, rng, compare_every=0.5, snapshot_every=40)
         takers = Synod(me, rng, acceptors=names, resend=0.2, snapshot_every=40)
         return Stack(
             [
-                Mesh(me, rng, peers=names),
+                Mesh(me, rng, peers=names, retry_every=0.5),
                 Plumtree(me, rng),
                 elements,
-                Group(me, rng, peers=names, heartbeat=0.25, suspect_after=0.75),
+                Group(me, rng, peers=names, heartbeat=0.3, suspect_after=0.8),
                 LeaderElection(me, rng, candidates=names),
                 takers,
                 PaxosQueue(me, rng, elements=elements, takers=takers),

@@ -17,7 +17,7 @@ class SteadyStorm(Storm):
     def __init__(
         self, sim: Simulation, nodes: Sequence[NodeId], *, away_max: int, drift: float
     ) -> None:
-        super().__init__(sim, nodes, away_max=away_max, every=0.5, lasting=1.0)
+        super().__init__(sim, nodes, away_max=away_max, every=0.35, lasting=0.8)
         self.drift = drift
 
     def _skew(self, node: NodeId) -> bool:

@@ -69,6 +69,11 @@ class Left(Value):
 
 
 class Unseat(Value):
-    """Event: the replica of `group` here has no seat and is not wanted."""
+    """Event: the replica of `group` here is not wanted, or its group is `gone`.
+
+    Who has a vote may be asked for it again, perhaps by a decision that is not known here yet: what
+    is on its disk must stay, unless the group is gone.
+    """
 
     group: str
+    gone: bool

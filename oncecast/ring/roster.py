@@ -6,8 +6,8 @@ dropped, and its process counts as gone. What a card says of groups outlives it:
 facts with the most applied are kept.
 
 A group is backed up by the first processes at its position and after it on the ring. A process that
-is one of them takes a seat; one that is none of them, and has no vote, gives its seat up. These are
-suggestions: who is a member is decided in the group.
+is one of them, or has a vote, takes a seat; any other gives its seat up. These are suggestions: who
+is a member is decided in the group, and may be known here only later.
 
 Needs NeighborUp and NeighborDown, and the GroupFacts of its replicas. Serves Leave. Gives Seat,
 Unseat and Left.
@@ -25,6 +25,7 @@ from oncecast.ring.events import GiveUp, GroupFacts, Leave, Left, Seat, Unseat
 
 CARDS_MAX = 200  # in one message
 STAMP_MAX = 1 << 62
+GONE = 1 << 62  # applied by nobody: nothing comes after it
 
 
 class Card(Value, tag=False):
@@ -34,8 +35,9 @@ class Card(Value, tag=False):
     stamp: int
     version: str  # of the program
     group: str  # its own
-    led: tuple[GroupFacts, ...]  # by its replicas
+    told: tuple[GroupFacts, ...]  # of groups that it leads, or that nobody leads
     seats: tuple[str, ...]
+    gone: tuple[str, ...] = ()  # groups of which somebody still has a seat
 
 
 class News(Value):
@@ -152,10 +154,16 @@ class Roster(Protocol):
 
     def _renew(self) -> None:
         self._stamp = max(self._stamp + 1, self._epoch_us + int(self.now * 1e6))
-        led = [facts for facts in self.here.values() if facts.leader == f"{self.me}/{facts.group}"]
-        mine = (self.me, self._stamp, self._version, self._group, tuple(led), tuple(self._seated))
-        self._take(Card(*mine))
+        told = [facts for facts in self.here.values() if self._tells(facts)]
+        seats = {group for card in self.cards.values() for group in card.seats}
+        gone = [name for name, facts in self.groups.items() if facts.gone and name in seats]
+        mine = (self.me, self._stamp, self._version, self._group)
+        self._take(Card(*mine, tuple(told), tuple(self._seated), tuple(gone)))
         self._spread(News((self.cards[self.me],)), NodeId(""))
+
+    def _tells(self, facts: GroupFacts) -> bool:
+        """Who leads tells of its group; who misses a leader, so that its members come back."""
+        return facts.leader in ("", f"{self.me}/{facts.group}")
 
     def _learn(self, sender: NodeId, cards: tuple[Card, ...]) -> None:
         new = [card for card in cards if self._is_new(card)]
@@ -176,8 +184,10 @@ class Roster(Protocol):
 
     def _take(self, card: Card) -> None:
         self.cards[card.process], self.heard[card.process] = card, self.now
-        for facts in card.led:
+        for facts in card.told:
             self._keep(facts)
+        for group in card.gone:
+            self._keep(GroupFacts(group, None, NodeId(""), (), GONE, retired=True))
 
     def _keep(self, facts: GroupFacts) -> None:
         known = self.groups.get(facts.group)
@@ -217,23 +227,23 @@ class Roster(Protocol):
     def _look_at_seats(self) -> None:
         for group, facts in list(self.groups.items()):
             if facts.gone:
-                self._give_up(group)
+                self._give_up(group, gone=True)
                 continue
             if not facts.nodes:
                 continue
-            wanted = self.me in self.backups(group)
+            member = f"{self.me}/{group}" in facts.nodes
+            wanted = member or self.me in self.backups(group)
             if wanted and group not in self._seated:
                 self._seated[group] = None
                 self.emit(Seat(group, facts.nodes))
-            member = f"{self.me}/{group}" in facts.nodes
-            if not wanted and not member and group != self._group:
-                self._give_up(group)
+            if not wanted and group != self._group:
+                self._give_up(group, gone=False)
 
-    def _give_up(self, group: str) -> None:
+    def _give_up(self, group: str, *, gone: bool) -> None:
         if group in self._seated:
             del self._seated[group]
             self.here.pop(group, None)
-            self.emit(Unseat(group))
+            self.emit(Unseat(group, gone))
 
     # -- leaving --
 

@@ -99,8 +99,8 @@ class Process:
             replica = self.replica(event.group)
             sim.crash(replica)
             disk = sim.nodes[replica].disk
-            assert disk is not None
-            disk.wipe()
+            if event.gone and disk is not None:
+                disk.wipe()
 
     # -- faults --
 

@@ -94,7 +94,7 @@ class Calls:
         waiting = self._waiting.get(answer.id)
         if waiting is None:
             return
-        if isinstance(answer.result, NotHere):
+        if type(answer.result) is NotHere:  # quicker than isinstance, where it is another
             self._session.ways.not_here(waiting.topic, way)
         elif not isinstance(waiting.message, Call | Govern | Scan):
             return

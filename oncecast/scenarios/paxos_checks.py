@@ -85,15 +85,20 @@ class Honesty(Rule):
     """What is said of a promise or a vote, or to a leader, waits until it is on disk, and all of it
     is said."""
 
+    def __init__(self, books: Books) -> None:
+        super().__init__(books)
+        self.restored: dict[NodeId, Ballot] = {}  # what each has read from its disk, of any life
+
     def look(self, step: Step, paxos: Paxos) -> None:
+        if step.kind == "start":
+            self.restored[step.node] = paxos.promised
         for effect in step.effects:
             if isinstance(effect, Send) and isinstance(effect.message, Promise):
                 self._promise(step.node, effect.message, effect.after, paxos.promised)
             elif isinstance(effect, Send) and isinstance(effect.message, Accepted):
                 self._accepted(step.node, effect.message, effect.after)
             elif isinstance(effect, Send) and isinstance(effect.message, Heard):
-                if not paxos.rebirths:  # or the books do not know what an earlier life promised
-                    self._on_disk(step.node, effect.message.ballot, effect.after)
+                self._on_disk(step.node, effect.message.ballot, effect.after)
             elif isinstance(effect, Send) and isinstance(effect.message, Chosen):
                 self._chosen(step.node, effect.message, paxos.applied)
 
@@ -114,7 +119,7 @@ class Honesty(Rule):
     def _on_disk(self, node: NodeId, ballot: Ballot, after: int) -> None:
         disk = self.books.disks[node]
         written = [ballot_of(each.record) for each in disk.waiting if each.number <= after]
-        if ballot > max(disk.promised, *written, BOTTOM):
+        if ballot > max(disk.promised, *written, self.restored[node]):
             raise Violation(f"{node} promises or follows {ballot} before that is on disk")
 
     def _accepted(self, node: NodeId, message: Accepted, after: int) -> None:

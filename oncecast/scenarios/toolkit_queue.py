@@ -16,7 +16,6 @@ import msgspec
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.overlay.events import MessageId
-from oncecast.overlay.mesh import Mesh
 from oncecast.overlay.plumtree import Plumtree
 from oncecast.overlay.recovery import Recovery
 from oncecast.runtime.checkers import Checker, Violation
@@ -28,6 +27,7 @@ from oncecast.toolkit.election import LeaderElection
 from oncecast.toolkit.events import Dequeue, Dequeued, Enqueue, Withdraw
 from oncecast.toolkit.fifo_queue import FifoQueue
 from oncecast.toolkit.group import Group
+from oncecast.toolkit.neighborhood import Neighborhood
 from oncecast.toolkit.paxos_queue import SERIES, Item, PaxosQueue
 from oncecast.toolkit.synod import Synod
 from oncecast.toolkit.synod_messages import Accept, Accepted, Chosen, Petition, Promised
@@ -49,10 +49,10 @@ def paxos_stack(names: list[NodeId]) -> Build:
         takers = Synod(me, rng, acceptors=names, resend=0.2, snapshot_every=40)
         return Stack(
             [
-                Mesh(me, rng, peers=names, retry_every=0.5),
+                Group(me, rng, peers=names, heartbeat=0.3, suspect_after=0.8),
+                Neighborhood(me, rng),
                 Plumtree(me, rng),
                 elements,
-                Group(me, rng, peers=names, heartbeat=0.3, suspect_after=0.8),
                 LeaderElection(me, rng, candidates=names),
                 takers,
                 PaxosQueue(me, rng, elements=elements, takers=takers),

@@ -16,6 +16,7 @@ import secrets
 from collections.abc import Coroutine
 from random import SystemRandom
 
+from oncecast.dht.chord import GONE_MAX
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.node.assemble import VERSION, Chair
 from oncecast.node.assemble_ring import assemble_ring
@@ -36,7 +37,7 @@ from oncecast.node.metrics import counters, page, replica_metrics, ring_metrics
 from oncecast.node.process import Process
 from oncecast.node.replica import CLIENTS, Replica, epoch_us, without
 from oncecast.replication.events import Crippled, Diverged
-from oncecast.ring.events import Seat, Unseat
+from oncecast.ring.events import Leave, Left, Seat, Unseat
 from oncecast.runtime.addresses import home, is_name
 from oncecast.runtime.incidents import line
 from oncecast.runtime.network import Runtime
@@ -72,6 +73,7 @@ class RingServer(Process):
             options=ring_options_of(settings),
         )
         self.parts.roster.seated(tuple(self.replicas))
+        self._return_to_ring()
         self.runtime = Runtime(
             self.parts.stack,
             me=self.me,
@@ -89,6 +91,7 @@ class RingServer(Process):
         """A group is founded once. If its directory is gone others may have it, and go on with it:
         this process then founds another one."""
         known, groups = recall_ring(self.settings.data), groups_in(self.settings.data)
+        self._returns = known is not None
         if known is not None and known.group in groups:
             place = RingPlace(self.me, known.group, known.first)
         else:
@@ -113,6 +116,18 @@ class RingServer(Process):
         known = [node for each in self.replicas.values() for node in each.group.nodes()]
         return without((*self.joined, *map(home, known)), self.me)
 
+    def _return_to_ring(self) -> None:
+        """If all of a ring start again, none of them finds a ring to join. So each begins as a
+        member that has lost sight of the others: rings of such members grow together again."""
+        chord = self.parts.chord
+        if self._returns:
+            chord.gone.update(dict.fromkeys(chord.contacts[:GONE_MAX]))
+            chord.contacts.clear()
+
+    def leave(self) -> None:
+        """Give to others what the group of this process owns; then it stops by itself."""
+        self.runtime.request(Leave())
+
     # -- seats --
 
     def announce(self) -> None:
@@ -126,9 +141,14 @@ class RingServer(Process):
         match event:
             case Seat(group, nodes):
                 self._seat(group, nodes)
-            case Unseat(group) if group in self.replicas and group not in self._leaving:
+            case Unseat(group, gone) if group in self.replicas and group not in self._leaving:
                 self._leaving[group] = ()
-                self._start(self._unseat(group))
+                self._start(self._unseat(group, gone))
+            case Left():
+                logger.info(line("left", {"node": self.me}))
+                self.runtime.stop()
+            case _:
+                pass  # what its protocols tell each other
 
     def _seat(self, group: str, nodes: tuple[NodeId, ...]) -> None:
         others = without(nodes, NodeId(f"{self.me}/{group}"))
@@ -145,19 +165,16 @@ class RingServer(Process):
             self._open(group, others)
             self._run(group)
 
-    async def _unseat(self, group: str) -> None:
-        """Stop it and remove what it has, unless it is a member, which others count on."""
-        replica = self.replicas[group]
-        if not replica.group.seated:
-            self._keepers[group].cancel()
-            await asyncio.wait([self._keepers[group]])
-            if replica.group.seated:  # with its last step
-                self._run(group)
-            elif not self.runtime.stopping:
-                replica.close()
-                del self.replicas[group], self._keepers[group]
-                remove_group(self.settings.data, group)
-                logger.info(line("unseated", {"group": group}))
+    async def _unseat(self, group: str, gone: bool) -> None:
+        """Stop it. What it has stays, unless there is no such group any more: others may count on
+        it, and ask it to come back."""
+        self._keepers[group].cancel()
+        await asyncio.wait([self._keepers[group]])
+        self.replicas.pop(group).close()
+        del self._keepers[group]
+        if gone:
+            remove_group(self.settings.data, group)
+        logger.info(line("unseated", {"group": group, "gone": gone}))
         nodes = self._leaving.pop(group)
         if nodes:
             self._seat(group, nodes)

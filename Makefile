@@ -17,7 +17,7 @@ demo: $(READY) ## watch a small simulated cluster survive a crash and a partitio
 	@$(BIN)/python -m oncecast demo
 
 quick: $(READY) ## unit tests: no processes, no long scenarios
-	@$(PYTEST) --ignore=tests/live -m "not long and not mutants"
+	@$(PYTEST) --ignore=tests/live -m "not long and not mutants" --hypothesis-profile=quick
 
 test: $(READY) ## all tests
 	@$(PYTEST) -m "not mutants"

@@ -10,6 +10,7 @@ from hypothesis import settings
 
 # The same examples on every machine, and no clock: a busy machine must not fail a test.
 settings.register_profile("oncecast", derandomize=True, deadline=None)
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=10)
 settings.load_profile("oncecast")
 
 # A shell that runs the tests in the background has them ignore SIGINT, and their children too.

@@ -22,6 +22,7 @@ FIRST = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rule", FIRST)
 def test_program_without_this_rule_is_found_out(rule: str) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-9 SVC-10"""

@@ -125,6 +125,7 @@ def test_json_holds_every_round_and_the_verdict() -> None:
     assert (found["Redis"]["target"], found["Redis"]["ok"]) == (2, True)
 
 
+@pytest.mark.long
 def test_systems_take_turns_and_the_warm_up_does_not_count() -> None:
     peers, trace = fakes("a", "b")
     figures = figures_of(measure(), peers, messages=10_000, rounds=2)
@@ -132,6 +133,7 @@ def test_systems_take_turns_and_the_warm_up_does_not_count() -> None:
     assert figures.rounds == {"a": [2.0, 3.0], "b": [2.0, 3.0]}
 
 
+@pytest.mark.long
 def test_round_of_slices_is_their_median_and_takes_turns_between_them() -> None:
     peers, trace = fakes("a", "b")
     figures = figures_of(measure(slices=3), peers, messages=30_000, rounds=1)

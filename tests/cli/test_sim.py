@@ -34,6 +34,7 @@ def test_run_prints_one_json_line_a_seed(capsys: pytest.CaptureFixture[str]) -> 
     assert lines[0]["replay"] == "oncecast sim replay broadcast --nodes 5 --seed 3"
 
 
+@pytest.mark.long
 def test_several_processes_find_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("sim", "run", "shuffle", "--nodes", "9", "--seeds", "0..3", "--json")
     alone = [json.loads(line)["trace"] for line in run(capsys, *words)[1].splitlines()]
@@ -74,6 +75,7 @@ def test_the_last_steps_of_a_replay_are_those_of_the_whole(
     assert run(capsys, *words, "--last", "10")[1].splitlines() == whole[-10:]
 
 
+@pytest.mark.long
 def test_bench_measures_what_it_is_told_to(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "sim", "bench", "--nodes", "50", "--repeat", "1", "--json")
     figures = json.loads(out)
@@ -117,6 +119,7 @@ def test_bad_words_are_wrong_usage(words: tuple[str, ...]) -> None:
     assert exit_.value.code == exits.USAGE
 
 
+@pytest.mark.long
 def test_the_demo_keeps_its_promises_whatever_the_dice(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

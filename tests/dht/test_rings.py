@@ -51,6 +51,7 @@ def test_the_invariant_sees_blind_members_and_those_that_lists_skip() -> None:
     assert out_of_shape(ring, 2) == "n40 lists n10, n30"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(60))
 def test_any_order_of_steps_leaves_the_ring_whole(seed: int) -> None:
     """NET-4"""
@@ -65,6 +66,7 @@ def test_churn_leaves_the_ring_whole_and_every_lookup_answered(seed: int) -> Non
     assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("first", "joins", "deaths", "states"), [(3, 1, 0, 7_000), (4, 0, 1, 10_000)]
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +78,7 @@ def check_bounds(chord: Chord, scribe: Scribe) -> None:
     assert len(scribe.seen) <= 2
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from([[], [B]]), inputs)
 def test_no_message_raises_or_makes_memory_grow(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ wake = st.just(None)  # time passes until the earliest timer
 inputs = st.lists(st.tuples(senders, messages) | link_gone | wake, max_size=60)
 
 
+@pytest.mark.long
 @given(inputs)
 @settings(max_examples=300, deadline=None)
 def test_strange_peers_neither_raise_nor_exceed_the_bounds(

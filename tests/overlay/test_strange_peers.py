@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,6 +72,7 @@ def check_bounds(plumtree: Plumtree, recovery: Recovery) -> None:
         assert cache.bytes == sum(map(len, cache.by_id.values())) <= 60
 
 
+@pytest.mark.long
 @settings(max_examples=300)
 @given(inputs)
 def test_no_message_raises_or_makes_memory_grow(

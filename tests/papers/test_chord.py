@@ -8,6 +8,8 @@ from oncecast.scenarios import chord_paper
 from oncecast.scenarios.chord_churn import Churn
 from oncecast.scenarios.tables import Experiment
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def few_lookups(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ import pytest
 from oncecast.scenarios import scribe_paper
 from oncecast.scenarios.tables import Experiment
 
+pytestmark = pytest.mark.long
+
 
 def test_all_members_get_every_message_and_trees_mend_within_three_heartbeats() -> None:
     """NET-5: Castro et al., sections III and IV."""

@@ -153,6 +153,7 @@ def test_columns_that_are_no_batch_are_refused(
         from_arrow(pa.record_batch(columns), timestamp=0)
 
 
+@pytest.mark.long
 def test_columns_over_the_limit_are_refused_and_huge_ones_before_they_are_copied() -> None:
     half = pa.array([bytes(BYTES_MAX // 2)])
     over = pa.chunked_array([half] * 2)

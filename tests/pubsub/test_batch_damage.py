@@ -200,6 +200,7 @@ def test_lies_are_named(data: bytes, text: str) -> None:
     assert text in str(raised.value)
 
 
+@pytest.mark.long
 def test_a_batch_over_the_limit_is_refused_though_it_is_whole() -> None:
     data = lying(PLAIN + bytes(BYTES_MAX), bytes=len(PLAIN) + BYTES_MAX)
     with pytest.raises(BadBatch, match="at most 67,108,864"):

@@ -58,5 +58,5 @@ def _rule(kind: str) -> Any:
 for _kind in WEIGHTS:
     setattr(Trouble, _kind, _rule(_kind))
 
-TestTrouble = Trouble.TestCase
+TestTrouble = pytest.mark.long(Trouble.TestCase)
 TestTrouble.settings = settings(max_examples=60, stateful_step_count=40)

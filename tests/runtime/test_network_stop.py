@@ -102,6 +102,7 @@ def test_a_listener_that_fails_while_the_node_stops_is_told_and_the_files_are_le
         run(walk())
 
 
+@pytest.mark.long
 def test_an_idle_node_notes_that_its_log_is_synced(tmp_path: Path) -> None:
     """After kill -9 a flipped bit in the last record is then named, not taken for a torn tail."""
 

@@ -13,6 +13,7 @@ from oncecast.scenarios.catalogue import SCENARIOS
 from oncecast.scenarios.scenario import run
 
 SEEDS = "0..199"
+SMALL = {"broadcast", "hyparview", "mutex", "shuffle"}  # what `make quick` has time for
 
 
 def hashes(scenario: str, seeds: str, hash_seed: str) -> dict[int, str]:
@@ -35,7 +36,13 @@ def test_200_seeds_give_200_equal_hashes_under_different_hash_seeds() -> None:
     assert one == other
 
 
-@pytest.mark.parametrize("name", sorted(SCENARIOS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in SMALL else pytest.mark.long)
+        for name in sorted(SCENARIOS)
+    ],
+)
 def test_the_same_seed_twice_in_one_process_is_the_same_run(name: str) -> None:
     scenario = SCENARIOS[name]
     nodes = min(8, scenario.nodes)

@@ -106,6 +106,7 @@ def live_through(seed: int, lives: int) -> None:
     life.open()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chapter", range(4))
 def test_no_power_cut_loses_what_was_synced_or_serves_what_was_not_written(chapter: int) -> None:
     """SVC-10"""
@@ -156,6 +157,7 @@ def recovery_does_not_make_durable(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery, "_make_durable", lambda disk, findings: None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "mutate",
     [

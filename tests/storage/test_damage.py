@@ -137,6 +137,7 @@ def test_an_undamaged_log_is_served_whole() -> None:
     assert [name for name in disk.names() if name in NAMES] == sorted(NAMES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("harm", [cut, flip])
 def test_damage_at_any_byte_of_a_closed_log_is_named_and_never_served(
@@ -146,6 +147,7 @@ def test_damage_at_any_byte_of_a_closed_log_is_named_and_never_served(
     sweep(harm, name, closed=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", [cut, flip])
 def test_damage_in_the_last_segment_of_a_killed_log_costs_at_most_the_last_group(
     harm: Harm,

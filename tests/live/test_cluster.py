@@ -237,18 +237,20 @@ def test_a_replica_that_can_write_nothing_more_stops_and_the_group_goes_on(
     group: Replicas, cluster: Command
 ) -> None:
     """SVC-10 REP-1 REP-5: it says why, and has all when there is room again."""
-    full = group.backup()
+    full, large = group.backup(), b"x" * (2 << 20)
     assert cluster("sub", "room")[0] == cluster("put", "room", "before")[0] == exits.OK
     assert full.process is not None
-    # Not a byte behind the first ones: what a quota or a full disk does.
-    resource.prlimit(full.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-    assert cluster("put", "room", "meanwhile")[0] == exits.OK
+    # Not a byte behind the first million: what a quota or a full disk does.
+    resource.prlimit(full.process.pid, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+    with blocking.connect(group.server) as client:
+        assert client.put("room", large, timeout=PATIENCE).offset == 1
     assert full.process.wait(PATIENCE) == exits.FAILURE
     assert full.has_said("check the disk")
-    assert cluster("put", "room", "without it")[0] == exits.OK
+    assert cluster("put", "room", "without it")[:2] == (exits.OK, "2\n")
     group.restart(full)
     assert cluster("cluster", "transfer-leader", full.address)[0] == exits.OK
-    assert cluster("get", "room", "--count", "9")[1] == "before\nmeanwhile\nwithout it\n"
+    got = cluster("get", "room", "--count", "9")[1]
+    assert got.splitlines() == ["before", large.decode(), "without it"]
 
 
 def test_a_founder_that_lost_its_disk_and_is_not_told_to_join_stops(group: Replicas) -> None:

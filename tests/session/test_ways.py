@@ -173,7 +173,7 @@ def test_home_may_be_down_while_groups_go_on() -> None:
 
 
 def test_a_silent_group_is_asked_around_in_and_no_other() -> None:
-    lone = bound(of_g("t"), of_h("u")).ask(create("t"))
+    lone = bound(of_g("t"), Owned("u", "h", C, (C, "d:1/h"))).ask(create("t"))
     assert set(asked(lone.wait(1.0), LookGroup)) == {B}
 
 

@@ -95,7 +95,8 @@ class Administering:
         if isinstance(copied, Put) or command.offset >= 0:
             topic = self._registry.topics.get(copied.topic)
             return topic is not None and topic.index.move(command.offset, command.old, place)
-        part = self._registry.staging.find(copied.source, copied.number, copied.part)
+        key = self._registry.source_key(copied.source, copied.topic)
+        part = self._registry.staging.find(key, copied.number, copied.part)
         if part is None or part.place != command.old:
             return False
         part.place = place

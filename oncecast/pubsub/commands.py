@@ -181,17 +181,22 @@ class Stage(Value):
 
 
 class PublishStaged(Value):
-    """The parts are appended to their topics in this order, all or none, once a number."""
+    """The parts are appended to their topics in this order, all or none, once a number.
+
+    On a ring a source is one for each topic, which is then named; elsewhere that says nothing.
+    """
 
     source: str
     number: int
     parts: tuple[str, ...]
     at: int
+    topic: str = ""
 
 
 class DropStaged(Value):
     source: str
     number: int
+    topic: str = ""
 
 
 class CloseSource(Value):
@@ -199,6 +204,7 @@ class CloseSource(Value):
 
     source: str
     at: int
+    topic: str = ""
 
 
 # The log.

@@ -18,7 +18,10 @@ from __future__ import annotations
 
 from oncecast.dht.ring import Key, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Value
+from oncecast.pubsub.staging import Part, Source
 from oncecast.pubsub.topic import Topic
+
+PartName = tuple[str, int, str]
 
 
 class Party(Value, tag=False):
@@ -49,8 +52,10 @@ class Estate:
         self.retired = False  # it wants to give all, and then be gone
         self.claim: Claim | None = None
         self.incoming: dict[str, Topic] = {}  # copies that the claim has brought so far
+        self.parts: dict[PartName, Part] = {}  # and staged ones, by source, number and name
         self.frozen: Frozen | None = None
         self.outgoing: dict[str, Topic] = {}  # what is frozen
+        self.sources: dict[str, Source] = {}  # and those whose topics are
 
     def owns(self, topic: str) -> bool:
         """Whether this group serves it now."""

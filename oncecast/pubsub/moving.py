@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from oncecast.pubsub import moves as do
 from oncecast.pubsub import state
-from oncecast.pubsub.estate import Claim, Estate, Frozen
+from oncecast.pubsub.commands import Stage
+from oncecast.pubsub.estate import Claim, Estate, Frozen, PartName
 from oncecast.pubsub.registry import Registry
 from oncecast.pubsub.results import MoveStep
 from oncecast.pubsub.retention import DEFAULT
+from oncecast.pubsub.staging import Part, Source, topic_of_key
 from oncecast.pubsub.topic import Topic
 
 NO, YES = MoveStep(False), MoveStep(True)
@@ -47,6 +51,8 @@ class Moving:
         registry, estate = self._registry, self._claiming(command.move)
         if estate is None:
             return NO
+        if command.offset < 0:
+            return self._import_part(place, estate, command)
         topic = estate.incoming.get(command.topic)
         if topic is None or topic.id != command.life:
             self._forget(estate, command.topic)
@@ -62,15 +68,28 @@ class Moving:
         index.append(place, command.count, command.size, command.time, note)
         return YES
 
+    def _import_part(self, place: int, estate: Estate, command: do.Import) -> MoveStep:
+        staged, registry = command.command, self._registry
+        if not isinstance(staged, Stage):
+            return NO
+        key = registry.source_key(staged.source, staged.topic)
+        name = (key, staged.number, staged.part)
+        if name not in estate.parts:
+            part = Part(place, staged.topic, staged.count, staged.size, command.time)
+            estate.parts[name] = part
+            registry.places.add(place)
+        return YES
+
     def adopt(self, place: int, command: do.Adopt) -> MoveStep:
         registry, estate = self._registry, self._registry.estate
         if estate is None or estate.claim is None or estate.claim.move != command.move:
             return NO
         if estate.claim.adopted:
             return YES
-        topics = state.topics_in(command.rows, registry.places)
+        topics, sources = state.moved_in(command.rows, registry.places)
         whole = all(self._has_all(estate, topic) for topic in topics)
-        if not whole or not estate.may_take(command.until):
+        staged = all(name in estate.parts for name in names_of_parts(sources))
+        if not whole or not staged or not estate.may_take(command.until):
             return NO
         for topic in topics:
             if topic.index.first < topic.index.next:
@@ -80,8 +99,8 @@ class Moving:
             registry.topics[topic.name] = topic
             topic.rebuild()
             registry.follow_age(topic)
-        for name in list(estate.incoming):  # it was deleted since, or read to its end
-            self._forget(estate, name)
+        self._adopt_sources(estate, sources)
+        self._forget_copies(estate)  # of what was deleted since, or read to its end
         registry.pass_time(command.clock)
         registry.lives = max(registry.lives, command.lives)
         registry.epochs = max(registry.epochs, command.epochs)
@@ -89,11 +108,17 @@ class Moving:
         estate.claim = Claim(command.move, estate.claim.giver, adopted=True)
         return YES
 
+    def _adopt_sources(self, estate: Estate, sources: dict[str, Source]) -> None:
+        for key, source in sources.items():
+            for number, parts in source.staged.items():
+                for name in parts:
+                    parts[name] = estate.parts.pop((key, number, name))
+            self._registry.staging.take_over(key, source)
+
     def abandon(self, place: int, command: do.Abandon) -> MoveStep:
         estate = self._claiming(command.move)
         if estate is not None:
-            for name in list(estate.incoming):
-                self._forget(estate, name)
+            self._forget_copies(estate)
             estate.claim = None
         return YES
 
@@ -117,6 +142,9 @@ class Moving:
         for name in [each for each in registry.topics if estate.in_part(each, command.until)]:
             estate.outgoing[name] = registry.topics.pop(name)
             registry.aging.pop(name, None)
+        for key in list(registry.staging.sources):
+            if estate.in_part(topic_of_key(key), command.until):
+                estate.sources[key] = registry.staging.part_with(key)
         estate.frozen = Frozen(command.move, command.until, command.taker)
         return YES
 
@@ -126,7 +154,10 @@ class Moving:
             for name, topic in estate.outgoing.items():
                 self._registry.topics[name] = topic
                 self._registry.follow_age(topic)
+            for key, source in estate.sources.items():
+                self._registry.staging.take_over(key, source)
             estate.outgoing.clear()
+            estate.sources.clear()
             estate.frozen = None
         return YES
 
@@ -135,7 +166,11 @@ class Moving:
         if estate is not None and estate.frozen is not None:
             for topic in estate.outgoing.values():
                 topic.index.clear()
+            for source in estate.sources.values():
+                for part in source.parts():
+                    self._registry.places.drop(part.place)
             estate.outgoing.clear()
+            estate.sources.clear()
             until, estate.frozen = estate.frozen.until, None
             estate.low = None if until == estate.position else until
         return YES
@@ -153,6 +188,13 @@ class Moving:
         frozen = estate.frozen if estate is not None else None
         return estate if frozen is not None and frozen.move == move else None
 
+    def _forget_copies(self, estate: Estate) -> None:
+        for name in list(estate.incoming):
+            self._forget(estate, name)
+        for part in estate.parts.values():
+            self._registry.places.drop(part.place)
+        estate.parts.clear()
+
     def _forget(self, estate: Estate, name: str) -> None:
         topic = estate.incoming.pop(name, None)
         if topic is not None:
@@ -166,3 +208,10 @@ class Moving:
         if copied is None or copied.id != topic.id:
             return False
         return copied.index.next == index.next and copied.index.first <= index.first
+
+
+def names_of_parts(sources: dict[str, Source]) -> Iterator[PartName]:
+    for key, source in sources.items():
+        for number, parts in source.staged.items():
+            for name in parts:
+                yield key, number, name

@@ -39,15 +39,16 @@ class Publishing:
         fault = self._stage_fault(command)
         if fault is not None:
             return fault
-        source = staging.sources.get(command.source)
+        key = registry.source_key(command.source, command.topic)
+        source = staging.sources.get(key)
         late = source is not None and command.number <= source.published
-        if late or staging.find(command.source, command.number, command.part) is not None:
+        if late or staging.find(key, command.number, command.part) is not None:
             return Staged(already=True)
-        full = self._full(command)
+        full = self._full(key, command)
         if full is not None:
             return full
         part = Part(place, command.topic, command.count, command.size, clock)
-        staging.add(command.source, command.number, command.part, part)
+        staging.add(key, command.number, command.part, part)
         registry.places.add(place)
         return Staged(already=False)
 
@@ -59,7 +60,8 @@ class Publishing:
         fault = self._name_fault(command.source, command.number)
         if fault is not None:
             return fault
-        source = staging.sources.get(command.source)
+        key = registry.source_key(command.source, command.topic)
+        source = staging.sources.get(key)
         if source is not None and command.number <= source.published:
             last = command.number == source.published
             return Published(source.ranges if last else (), already=True)
@@ -67,7 +69,7 @@ class Publishing:
             return TooMany("sources", registry.limits.sources_max)
         parts: list[Part] = []
         for name in command.parts:
-            part = staging.find(command.source, command.number, name)
+            part = staging.find(key, command.number, name)
             if part is None:
                 return NotStaged(command.source, command.number, name)
             parts.append(part)
@@ -75,23 +77,31 @@ class Publishing:
         if refusal is not None:
             return refusal
         ranges = self._append(command.source, parts, clock)
-        staging.publish(command.source, command.number, command.parts, ranges)
+        staging.publish(key, command.number, command.parts, ranges)
         return Published(ranges, already=False)
 
     def drop(self, place: int, command: DropStaged) -> StagedDropped:
-        return StagedDropped(self._registry.staging.drop(command.source, command.number))
+        key = self._registry.source_key(command.source, command.topic)
+        return StagedDropped(self._registry.staging.drop(key, command.number))
 
     def close(self, place: int, command: CloseSource) -> SourceClosed:
         registry = self._registry
         registry.pass_time(command.at)
-        if not registry.staging.close(command.source):
+        if not registry.staging.close(registry.source_key(command.source, command.topic)):
             return SourceClosed(already=True)
-        for topic in list(registry.topics.values()):
+        for topic in self._topics(command.topic):
             producer = topic.producers.get(command.source)
             if producer is not None and not producer.life:
                 del topic.producers[command.source]
                 registry.release(topic)
         return SourceClosed(already=False)
+
+    def _topics(self, name: str) -> list[Topic]:
+        """Those of a source: one on a ring, and elsewhere any."""
+        topics = self._registry.topics
+        if self._registry.estate is None:
+            return list(topics.values())
+        return [topics[name]] if name in topics else []
 
     def _name_fault(self, source: str, number: int) -> InvalidName | InvalidArgument | None:
         if not is_name(source):
@@ -109,9 +119,9 @@ class Publishing:
             command.count, command.size, self._registry.limits
         )
 
-    def _full(self, command: Stage) -> TooMany | None:
+    def _full(self, key: str, command: Stage) -> TooMany | None:
         staging, limits = self._registry.staging, self._registry.limits
-        if command.source not in staging.sources and len(staging.sources) >= limits.sources_max:
+        if key not in staging.sources and len(staging.sources) >= limits.sources_max:
             return TooMany("sources", limits.sources_max)
         if staging.parts >= limits.staged_parts_max:
             return TooMany("staged parts", limits.staged_parts_max)

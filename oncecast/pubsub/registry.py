@@ -7,7 +7,7 @@ from oncecast.pubsub.estate import Estate
 from oncecast.pubsub.limits import Limits, is_name
 from oncecast.pubsub.places import Places
 from oncecast.pubsub.retention import DEFAULT, Policy
-from oncecast.pubsub.staging import Staging
+from oncecast.pubsub.staging import Staging, key_of_source
 from oncecast.pubsub.topic import Topic
 
 CLOCK_MAX = 1 << 62
@@ -45,6 +45,10 @@ class Registry:
         if self.estate is None or name in self.topics or self.estate.owns(name):
             return None
         return NotHere(name)
+
+    def source_key(self, source: str, topic: str) -> str:
+        """By what a source is known: on a ring, where topics may part, one for each topic."""
+        return source if self.estate is None else key_of_source(source, topic)
 
     def refusal_to_make(self, name: str, more: int = 1) -> InvalidTopic | TooMany | None:
         """Why a topic cannot be made of this name, as one of `more` new ones."""

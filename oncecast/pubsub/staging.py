@@ -13,6 +13,15 @@ from oncecast.pubsub.places import Places
 from oncecast.pubsub.results import PublishedRange
 
 
+def key_of_source(source: str, topic: str) -> str:
+    return f"{len(topic)}:{topic}{source}"  # names hold anything
+
+
+def topic_of_key(key: str) -> str:
+    length, _, rest = key.partition(":")
+    return rest[: int(length)] if length.isdigit() else ""
+
+
 class Part:
     """Messages for one topic, by one attempt to make them."""
 
@@ -37,6 +46,10 @@ class Source:
     @property
     def idle(self) -> bool:
         return self.published < 0 and not self.staged
+
+    def parts(self) -> Iterator[Part]:
+        for parts in self.staged.values():
+            yield from parts.values()
 
 
 class Staging:
@@ -85,6 +98,19 @@ class Staging:
         known = self.sources[source]
         for old in [each for each in known.staged if each <= number]:
             self.drop(source, old)
+
+    def part_with(self, source: str) -> Source:
+        """Hand it over as it is: its parts stay where they are in the log."""
+        known = self.sources.pop(source)
+        for part in known.parts():
+            self._forget(part)
+        return known
+
+    def take_over(self, source: str, known: Source) -> None:
+        self.sources[source] = known
+        for part in known.parts():
+            self.parts += 1
+            self.bytes += part.size
 
     def close(self, source: str) -> bool:
         known = self.sources.get(source)

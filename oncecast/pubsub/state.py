@@ -22,7 +22,7 @@ from oncecast.pubsub.producer import Producer
 from oncecast.pubsub.registry import Registry
 from oncecast.pubsub.results import PublishedRange
 from oncecast.pubsub.retention import DEFAULT, Policy
-from oncecast.pubsub.staging import Part, Source, Staging
+from oncecast.pubsub.staging import Part, Source
 from oncecast.pubsub.subscription import Subscription
 from oncecast.pubsub.topic import Topic
 
@@ -91,6 +91,20 @@ class SourceRow(Value):
     name: str
     published: int
     ranges: tuple[PublishedRange, ...]
+    out: bool = False  # its topic is on its way to another group
+
+
+class CopyRow(Value):
+    """A staged part that is on its way here."""
+
+    source: str
+    number: int
+    name: str
+    place: int
+    topic: str
+    count: int
+    size: int
+    time: int
 
 
 class PartRow(Value):
@@ -112,6 +126,7 @@ Row = (
     | ProducerRow
     | SubscriptionRow
     | SourceRow
+    | CopyRow
     | PartRow
 )
 
@@ -148,20 +163,21 @@ def restored(chunks: Iterable[bytes]) -> Registry:
     return registry
 
 
-def rows_of(topics: Iterable[Topic]) -> bytes:
-    """What another group must know of these topics beside their messages."""
+def moved_out(estate: Estate) -> bytes:
+    """What another group must know of what is frozen, beside the messages."""
     rows: list[Row] = []
-    for topic in topics:
+    for topic in estate.outgoing.values():
         facts = (topic.id, topic.name, topic.policy, topic.declared)
         rows += (TopicRow(*facts, topic.index.summary(), ()), *_people_rows(topic))
+    rows += _source_rows(estate.sources)
     return _encoder.encode(rows)
 
 
-def topics_in(rows: bytes, places: Places) -> list[Topic]:
-    """The topics of `rows_of`; their messages have to be found."""
+def moved_in(rows: bytes, places: Places) -> tuple[list[Topic], dict[str, Source]]:
+    """What `moved_out` has told; the messages have to be found."""
     registry = Registry(Limits())
     _read(registry, _decoder.decode(rows), places)
-    return list(registry.topics.values())
+    return list(registry.topics.values()), registry.staging.sources
 
 
 def _rows(registry: Registry) -> Iterator[Row]:
@@ -186,7 +202,11 @@ def _rows(registry: Registry) -> Iterator[Row]:
             yield from _topic_rows(topic, "in")
         for topic in estate.outgoing.values():
             yield from _topic_rows(topic, "out")
-    yield from _staging_rows(registry.staging)
+        for (source, number, name), part in estate.parts.items():
+            facts = (part.place, part.topic, part.count, part.size, part.time)
+            yield CopyRow(source, number, name, *facts)
+        yield from _source_rows(estate.sources, out=True)
+    yield from _source_rows(registry.staging.sources)
 
 
 def _topic_rows(topic: Topic, move: Literal["", "in", "out"] = "") -> Iterator[Row]:
@@ -222,9 +242,9 @@ def _people_rows(topic: Topic) -> Iterator[Row]:
         )
 
 
-def _staging_rows(staging: Staging) -> Iterator[Row]:
-    for name, source in staging.sources.items():
-        yield SourceRow(name, source.published, source.ranges)
+def _source_rows(sources: dict[str, Source], *, out: bool = False) -> Iterator[Row]:
+    for name, source in sources.items():
+        yield SourceRow(name, source.published, source.ranges, out)
         for number, parts in source.staged.items():
             for label, part in parts.items():
                 yield PartRow(
@@ -235,7 +255,7 @@ def _staging_rows(staging: Staging) -> Iterator[Row]:
 def _read(registry: Registry, rows: Iterable[Row], places: Places) -> None:
     """Rows say more of the topic or the source that was named last."""
     topic = Topic(0, "", DEFAULT, False, places)
-    source = Source()
+    source, out = Source(), False
     for row in rows:
         match row:
             case HeadRow():
@@ -256,11 +276,18 @@ def _read(registry: Registry, rows: Iterable[Row], places: Places) -> None:
             case SubscriptionRow():
                 topic.subscriptions[row.name] = _subscription(row)
             case SourceRow():
-                source = registry.staging.sources[row.name] = Source()
+                source, out = Source(), row.out
                 source.published, source.ranges = row.published, row.ranges
+                _sources(registry, out)[row.name] = source
             case PartRow():
                 part = Part(row.place, row.topic, row.count, row.size, row.time)
-                registry.staging.add_to(source, row.number, row.name, part)
+                if out:
+                    source.staged.setdefault(row.number, {})[row.name] = part
+                else:
+                    registry.staging.add_to(source, row.number, row.name, part)
+            case CopyRow():
+                part = Part(row.place, row.topic, row.count, row.size, row.time)
+                _estate(registry).parts[row.source, row.number, row.name] = part
             case _:
                 assert_never(row)
 
@@ -268,9 +295,18 @@ def _read(registry: Registry, rows: Iterable[Row], places: Places) -> None:
 def _house(registry: Registry, move: str) -> dict[str, Topic]:
     if not move:
         return registry.topics
+    estate = _estate(registry)
+    return estate.incoming if move == "in" else estate.outgoing
+
+
+def _sources(registry: Registry, out: bool) -> dict[str, Source]:
+    return _estate(registry).sources if out else registry.staging.sources
+
+
+def _estate(registry: Registry) -> Estate:
     if registry.estate is None:
-        raise ValueError("a topic on its way, and no group that it could leave or come to")
-    return registry.estate.incoming if move == "in" else registry.estate.outgoing
+        raise ValueError("something is on its way, and no group that it could leave or come to")
+    return registry.estate
 
 
 def _producer(row: ProducerRow) -> Producer:

@@ -23,6 +23,8 @@ from oncecast.ring.moves import (
     NotGiven,
     Pull,
     Pulled,
+    PulledParts,
+    PullParts,
     Survey,
     Surveyed,
     Taken,
@@ -44,13 +46,18 @@ class Giver:
         self._turn = 0
 
     def receive(
-        self, sender: NodeId, estate: Estate, message: Survey | Pull | Give | Taken | Dropped
+        self,
+        sender: NodeId,
+        estate: Estate,
+        message: Survey | Pull | PullParts | Give | Taken | Dropped,
     ) -> None:
         match message:
             case Survey():
                 self._mover.send(sender, self._surveyed(estate, message))
             case Pull():
                 self._pull(sender, estate, message)
+            case PullParts():
+                self._pull_parts(sender, estate, message)
             case Give():
                 self._give(sender, estate, message)
             case Taken(move):
@@ -89,6 +96,24 @@ class Giver:
                 return  # they will ask again
         self._mover.send(sender, Pulled(pull.move, pull.topic, pull.offset, tuple(batches)))
 
+    def _pull_parts(self, sender: NodeId, estate: Estate, pull: PullParts) -> None:
+        batches: list[do.Import] = []
+        room = PULL_BYTES
+        for key, number, name in pull.names:
+            source = estate.sources.get(key)
+            part = source.staged.get(number, {}).get(name) if source is not None else None
+            if part is None or room <= 0:
+                break
+            try:
+                command = self._service.batch_at(part.place)
+            except (Missing, Corrupt):
+                break
+            facts = (part.topic, 0, -1, part.count, part.size, part.time, 0, -1)
+            batches.append(do.Import(pull.move, *facts, command))
+            room -= part.size
+        if batches:
+            self._mover.send(sender, PulledParts(pull.move, tuple(batches)))
+
     def _give(self, sender: NodeId, estate: Estate, give: Give) -> None:
         frozen = estate.frozen
         if frozen is not None and frozen.move == give.move:
@@ -108,7 +133,7 @@ class Giver:
         registry = self._service.machine.registry
         assert estate.low is not None
         counters = (registry.clock, registry.lives, registry.epochs)
-        rows = state.rows_of(estate.outgoing.values())
+        rows = state.moved_out(estate)
         return Given(frozen.move, estate.low, frozen.until, *counters, rows)
 
     def _release(self, sender: NodeId, estate: Estate, move: str) -> None:

@@ -19,7 +19,8 @@ from oncecast.dht.ring import after, key_of
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.pubsub import moves as do
 from oncecast.pubsub import state
-from oncecast.pubsub.estate import Claim, Estate, Party
+from oncecast.pubsub.estate import Claim, Estate, PartName, Party
+from oncecast.pubsub.moving import names_of_parts
 from oncecast.pubsub.places import Places
 from oncecast.pubsub.results import MoveStep
 from oncecast.pubsub.service import Execute, Executed, Service
@@ -36,6 +37,8 @@ from oncecast.ring.moves import (
     NotGiven,
     Pull,
     Pulled,
+    PulledParts,
+    PullParts,
     Survey,
     Surveyed,
     TakeAll,
@@ -48,6 +51,7 @@ TOKENS = 1 << 48  # from here on, so that they are nobody else's
 ANSWER_WITHIN = 1.0
 LITTLE = 1 << 18  # bytes of a round after which the rest may be copied while nobody is served
 ROUNDS_MAX = 8
+PARTS_MAX = 64  # asked for at once
 
 
 class Pace(Value):
@@ -63,6 +67,7 @@ class Taking:
         self.rounds = self.copied = 0
         self.behind: str | None = ""  # of the topics surveyed so far; None: these are all
         self.topics: dict[str, TopicEnds] = {}  # that may have more than was copied
+        self.parts: list[PartName] = []  # staged
         self.given: Given | None = None
         self.question: Value | None = None
         self.asked = 0.0
@@ -201,9 +206,9 @@ class Mover(Protocol):
             case TakeAll(giver):
                 if estate.claim is None and estate.low == key_of(giver.group):
                     self.execute_once(do.Claim(self._new_move(), giver))
-            case Survey() | Pull() | Give() | Taken() | Dropped():
+            case Survey() | Pull() | PullParts() | Give() | Taken() | Dropped():
                 self._giver.receive(sender, estate, message)
-            case Surveyed() | Pulled() | Given() | NotGiven() | Gone():
+            case Surveyed() | Pulled() | PulledParts() | Given() | NotGiven() | Gone():
                 self._told(estate, message)
             case Waiting(move):
                 if estate.claim is None or estate.claim.move != move:
@@ -280,7 +285,7 @@ class Mover(Protocol):
             nodes = self._service.group.nodes()
             self._ask_giver(taking, Give(move, until, Party(self._group, nodes)))
 
-    def _pull(self, estate: Estate, taking: Taking) -> Pull | None:
+    def _pull(self, estate: Estate, taking: Taking) -> Pull | PullParts | None:
         """The next that is not here; topics of which all is here are not looked at again."""
         while taking.topics:
             name, ends = next(iter(taking.topics.items()))
@@ -291,9 +296,14 @@ class Mover(Protocol):
             if offset < ends.next:
                 return Pull(taking.move, name, ends.life, offset)
             del taking.topics[name]
-        return None
+        lacking = [name for name in taking.parts if name not in estate.parts][:PARTS_MAX]
+        return PullParts(taking.move, tuple(lacking)) if lacking else None
 
-    def _told(self, estate: Estate, told: Surveyed | Pulled | Given | NotGiven | Gone) -> None:
+    def _told(
+        self,
+        estate: Estate,
+        told: Surveyed | Pulled | PulledParts | Given | NotGiven | Gone,
+    ) -> None:
         taking, claim = self._taking, estate.claim
         if taking is None or claim is None or told.move != claim.move or not taking.question:
             return
@@ -303,10 +313,15 @@ class Mover(Protocol):
                 taking.topics.update((each.topic, each) for each in told.topics)
                 taking.behind = told.topics[-1].topic if told.more else None
             case Pulled(), Pull() if (told.topic, told.offset) == (question.topic, question.offset):
-                self._import(taking, told)
+                if not told.batches:
+                    taking.topics.pop(told.topic, None)
+                self._import(taking, told.batches)
+            case PulledParts(), PullParts():
+                self._import(taking, told.batches)
             case Given(), Give():
                 taking.given = told
-                topics = state.topics_in(told.rows, Places())
+                topics, sources = state.moved_in(told.rows, Places())
+                taking.parts = list(names_of_parts(sources))
                 ends = (TopicEnds(t.name, t.id, t.index.first, t.index.next) for t in topics)
                 taking.topics = {each.topic: each for each in ends}
             case NotGiven(), Give():
@@ -320,9 +335,8 @@ class Mover(Protocol):
         taking.question = None
         self._go_on(estate, claim, taking)
 
-    def _import(self, taking: Taking, pulled: Pulled) -> None:
-        if not pulled.batches:
-            taking.topics.pop(pulled.topic, None)
+    def _import(self, taking: Taking, batches: tuple[do.Import, ...]) -> None:
+        """Have them decided."""
 
         def imported(so: bool) -> None:
             taking.importing -= 1
@@ -331,8 +345,8 @@ class Mover(Protocol):
             if estate is not None and claim is not None and self._taking is taking:
                 self._go_on(estate, claim, taking)
 
-        taking.importing += len(pulled.batches)
-        for batch in pulled.batches:
+        taking.importing += len(batches)
+        for batch in batches:
             taking.copied += batch.size
             self.execute(batch, imported)
 

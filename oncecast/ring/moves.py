@@ -61,6 +61,18 @@ class Pulled(Value):
     batches: tuple[Import, ...]
 
 
+class PullParts(Value):
+    """The staged parts of these names, with their sources and numbers."""
+
+    move: str
+    names: tuple[tuple[str, int, str], ...]
+
+
+class PulledParts(Value):
+    move: str
+    batches: tuple[Import, ...]
+
+
 class Give(Value):
     """Freeze what lies up to `until`, and tell me all about it."""
 
@@ -130,6 +142,8 @@ MoveMessage = (
     | Surveyed
     | Pull
     | Pulled
+    | PullParts
+    | PulledParts
     | Give
     | Given
     | NotGiven

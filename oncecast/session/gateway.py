@@ -202,7 +202,8 @@ class Gateway(Protocol):
         if isinstance(command, do.Put):
             topic = registry.topics.get(command.topic)
             return None if topic is None else topic.already(command)
-        part = registry.staging.find(command.source, command.number, command.part)
+        key = registry.source_key(command.source, command.topic)
+        part = registry.staging.find(key, command.number, command.part)
         return None if part is None else Staged(already=True)
 
     def observe(self, event: Executed | Changed | LeaderChanged | Mended) -> None:

@@ -13,7 +13,7 @@ from oncecast.pubsub import moves, state
 from oncecast.pubsub.errors import NotHere
 from oncecast.pubsub.estate import Estate, Party
 from oncecast.pubsub.machine import Machine
-from oncecast.pubsub.results import Already, Appended, MoveStep
+from oncecast.pubsub.results import Already, Appended, MoveStep, Published
 from oncecast.pubsub.topic import Topic
 from tests.pubsub.machine_steps import Steps
 
@@ -63,7 +63,7 @@ class Move:
     def adopt(self) -> MoveStep:
         giver, low = self.giver.machine.registry, estate(self.giver).low
         assert low is not None
-        rows = state.rows_of(estate(self.giver).outgoing.values())
+        rows = state.moved_out(estate(self.giver))
         counters = (giver.clock, giver.lives, giver.epochs)
         done = self.taker.apply(moves.Adopt("m", low, UNTIL, *counters, rows))
         assert isinstance(done, MoveStep)
@@ -128,9 +128,9 @@ def test_what_is_frozen_or_gone_is_left_alone(command: do.Command) -> None:
     move.claim()
     move.copy()
     move.freeze()
-    before = state.rows_of(estate(move.giver).outgoing.values())
+    before = state.moved_out(estate(move.giver))
     assert move.giver.apply(command) == NotHere("t")
-    assert state.rows_of(estate(move.giver).outgoing.values()) == before
+    assert state.moved_out(estate(move.giver)) == before
     move.adopt()
     move.giver.apply(moves.Release("m"))
     assert move.giver.apply(command) == NotHere("t")
@@ -279,7 +279,7 @@ def test_only_what_one_owns_is_given_and_only_what_is_next_to_it_is_taken() -> N
     assert move.taker.apply(moves.Claim("n", GIVER)) == YES
     low = estate(move.taker).low
     assert low is not None
-    wrong = moves.Adopt("n", low, key_of("u"), 0, 0, 0, state.rows_of([]))
+    wrong = moves.Adopt("n", low, key_of("u"), 0, 0, 0, state.moved_out(Estate("g-2", None)))
     assert move.taker.apply(wrong) == NO
 
 
@@ -298,7 +298,7 @@ def test_a_group_that_gives_all_owns_nothing_and_its_neighbour_all() -> None:
     low, registry = estate(giver).low, giver.machine.registry
     assert low is not None
     counters = (registry.clock, registry.lives, registry.epochs)
-    rows = state.rows_of(estate(giver).outgoing.values())
+    rows = state.moved_out(estate(giver))
     assert taker.apply(moves.Adopt("back", low, position, *counters, rows)) == YES
     giver.apply(moves.Release("back"))
     assert estate(giver).low is None
@@ -324,6 +324,49 @@ def test_a_state_in_the_middle_of_a_move_is_restored_as_it_was(until: int) -> No
         step()
     assert move.giver.apply(moves.Release("m")) == YES
     assert move.taker.kept() == list(range(3, 10))
+
+
+def test_staged_parts_move_and_are_published_once() -> None:
+    """REP-6, PIPE-2: what was published stays so, and what was staged is published by the taker."""
+    move = Move()
+    move.giver.stage(0, "a", 2)
+    publish = do.PublishStaged("query", 0, ("a",), 0, "t")
+    assert isinstance(move.giver.apply(publish), Published)
+    move.giver.stage(1, "b", 3)
+    move.claim()
+    move.copy()
+    move.freeze()
+    assert move.giver.apply(do.PublishStaged("query", 1, ("b",), 0, "t")) == NotHere("t")
+    assert move.adopt() == NO  # a part is missing
+    staged = do.Stage("query", 1, "b", "t", 3, 100, 0, b"bytes")
+    part = moves.Import("m", "t", 0, -1, 3, 100, 1000, 0, -1, staged)
+    for _ in range(2):
+        assert move.taker.apply(part) == YES
+    assert move.adopt() == YES
+    again = move.taker.apply(publish)
+    assert isinstance(again, Published)
+    assert again.already
+    done = move.taker.apply(do.PublishStaged("query", 1, ("b",), 0, "t"))
+    assert isinstance(done, Published)
+    assert not done.already
+    assert move.taker.kept() == list(range(3, 15))
+    move.giver.apply(moves.Release("m"))
+    assert not move.giver.machine.registry.staging.sources
+    assert move.giver.machine.needed() == move.giver.place + 1
+
+
+def test_a_source_of_two_topics_is_two_sources_on_a_ring() -> None:
+    """REP-6, PIPE-2: so that its topics can part from each other."""
+    steps = Steps()
+    steps.apply(moves.Found("g-2", True))
+    steps.subscribe()
+    steps.subscribe(topic="u")
+    steps.stage(0, "a")
+    steps.stage(0, "b", topic="u")
+    steps.apply(do.PublishStaged("query", 0, ("a",), 0, "t"))
+    assert (steps.kept(), steps.kept("u")) == ([0], [])
+    steps.apply(do.PublishStaged("query", 0, ("b",), 0, "u"))
+    assert (steps.kept(), steps.kept("u")) == ([0], [0])
 
 
 def test_a_group_without_a_ring_owns_all() -> None:

@@ -131,7 +131,7 @@ class Learner(Acceptor):
         self.stood_at = -1
         self.advance()
         self.known = max(self.known, self.certain)
-        if self.applied > before or (self.known <= self.applied and not self.holes):
+        if not self.holes and (self.applied > before or self.known <= self.applied):
             return
         sources = self.sources()
         untried = [node for node in sources if node not in self.wanting]

@@ -246,3 +246,15 @@ def test_who_comes_on_by_itself_asks_for_nothing() -> None:
     assert group.applied == 2
     group.timeout(Behind())
     assert sends(group.drain()) == []
+
+
+def test_who_comes_on_by_itself_still_asks_for_what_it_cannot_read() -> None:
+    """REP-1: or else nobody would ask again, and who reads it would wait for ever."""
+    group = awake()
+    hear(group, A, Accept(ballot(1), 2, (command(b"x"),), 1))
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 2))
+    assert group.applied == 2
+    group.missed(1)
+    group.drain()
+    group.timeout(Behind())
+    assert sends(group.drain()) == [(A, Want(1, 1))]

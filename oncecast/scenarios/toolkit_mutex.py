@@ -18,7 +18,6 @@ from oncecast.runtime.simulated import Build, Simulation
 from oncecast.runtime.trace import Step
 from oncecast.scenarios.scenario import Figures, Scenario
 from oncecast.scenarios.toolkit_storm import Assassin, LosslessStorm, SteadyStorm
-from oncecast.toolkit.election import LeaderElection
 from oncecast.toolkit.events import Acquire, Acquired, Lapsed, Release, Renewed
 from oncecast.toolkit.fence import Fence, Stale
 from oncecast.toolkit.group import Group
@@ -41,7 +40,6 @@ def lease_stack(names: list[NodeId]) -> Build:
         return Stack(
             [
                 Group(me, rng, peers=names, heartbeat=0.3, suspect_after=0.8),
-                LeaderElection(me, rng, candidates=names),
                 Synod(me, rng, acceptors=names, resend=0.2, snapshot_every=40),
                 LeaseMutex(me, rng, lease=LEASE, drift=DRIFT),
             ]

@@ -23,7 +23,6 @@ from oncecast.runtime.simulated import Build, Simulation
 from oncecast.runtime.trace import Step
 from oncecast.scenarios.scenario import Figures, Scenario
 from oncecast.scenarios.toolkit_storm import Assassin, LosslessStorm, SteadyStorm
-from oncecast.toolkit.election import LeaderElection
 from oncecast.toolkit.events import Dequeue, Dequeued, Enqueue, Withdraw
 from oncecast.toolkit.fifo_queue import FifoQueue
 from oncecast.toolkit.group import Group
@@ -53,7 +52,6 @@ def paxos_stack(names: list[NodeId]) -> Build:
                 Neighborhood(me, rng),
                 Plumtree(me, rng),
                 elements,
-                LeaderElection(me, rng, candidates=names),
                 takers,
                 PaxosQueue(me, rng, elements=elements, takers=takers),
             ]

@@ -9,7 +9,7 @@ must not rely on this. Once suspicions are right, all have the same one, which i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from random import Random
 
 from oncecast.kernel.protocol import NodeId, Protocol
@@ -27,8 +27,12 @@ class LeaderElection(Protocol):
         self.leader = NOBODY
 
     def observe(self, event: ViewChanged) -> None:
-        eligible = [node for node in event.view if not self.candidates or node in self.candidates]
-        leader = min(eligible, default=NOBODY)
+        leader = lowest(event.view, self.candidates)
         if leader != self.leader:
             self.leader = leader
             self.emit(LeaderElected(leader))
+
+
+def lowest(view: Iterable[NodeId], candidates: Collection[NodeId]) -> NodeId:
+    """Ω of these candidates; if there are none, of all."""
+    return min((each for each in view if not candidates or each in candidates), default=NOBODY)

@@ -3,8 +3,8 @@
 Lamport, "The Part-Time Parliament", TOCS 1998, with a synod of its own for each number. Names
 follow it where they can: requesters petition, a leader proposes, acceptors promise and vote.
 
-Needs LeaderElected and ViewChanged. Serves Decide; gives Settled, once a life for each number that
-this node hears of. A majority of the acceptors must be up, and in the end agree on who leads.
+Needs ViewChanged: Ω is the lowest acceptor in the view. Serves Decide; gives Settled, once a life
+for each number that this node hears of. A majority of the acceptors must be up.
 
     requester → leader      Petition, again and again until it is settled
     leader → acceptors      Prepare, once a reign; Accept, once a petition
@@ -27,7 +27,8 @@ from typing import assert_never
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.overlay.memory import Numbers
 from oncecast.replication.ballot import BOTTOM, Ballot, above
-from oncecast.toolkit.events import NOBODY, Decide, LeaderElected, Settled, ViewChanged
+from oncecast.toolkit.election import lowest
+from oncecast.toolkit.events import NOBODY, Decide, Settled, ViewChanged
 from oncecast.toolkit.synod_messages import (
     Accept,
     Accepted,
@@ -74,7 +75,7 @@ class Synod(Protocol):
     name = "synod"
     Request = Decide
     Message = Petition | Prepare | Promised | Accept | Accepted | Refused | Chosen
-    Observed = LeaderElected | ViewChanged
+    Observed = ViewChanged
     Timer = Unanswered
     Record = Promise | Vote | Settled
     State = Minutes
@@ -160,16 +161,13 @@ class Synod(Protocol):
         self.petitions[key] = request.value
         self._petition(key, [self.leader])
 
-    def observe(self, event: LeaderElected | ViewChanged) -> None:
-        match event:
-            case ViewChanged(view):
-                self.audience = tuple(dict.fromkeys((*self.acceptors, *view)))
-            case LeaderElected(leader):
-                self.leader = leader
-                for key in list(self.petitions):
-                    self._petition(key, [leader])
-            case _:
-                assert_never(event)
+    def observe(self, event: ViewChanged) -> None:
+        self.audience = tuple(dict.fromkeys((*self.acceptors, *event.view)))
+        leader = lowest(event.view, self.acceptors)
+        if leader != self.leader:
+            self.leader = leader
+            for key in self.petitions:
+                self._petition(key, [leader])
 
     def timeout(self, timer: Unanswered) -> None:
         # The leader may have forgotten the answer, or never known it: others may not.

@@ -79,8 +79,8 @@ MUTANTS = [
         "the lowest leads, not who came first",
         LeaderElection,
         "observe",
-        "min(eligible, default=NOBODY)",
-        "self.leader if self.leader in eligible else min(eligible, default=NOBODY)",
+        "lowest(event.view, self.candidates)",
+        "self.leader if self.leader in event.view else min(event.view, default=NOBODY)",
     ),
     storming(
         ELECTION,

@@ -1,0 +1,80 @@
+"""The stack of a process that acts together with others, lowest protocol first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import NamedTuple
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.stack import Stack
+from oncecast.overlay.plumtree import Plumtree
+from oncecast.overlay.recovery import Recovery
+from oncecast.toolkit.election import LeaderElection
+from oncecast.toolkit.events import LeaderElected, ViewChanged
+from oncecast.toolkit.group import Group
+from oncecast.toolkit.mutex import LeaseMutex
+from oncecast.toolkit.neighborhood import Neighborhood
+from oncecast.toolkit.paxos_queue import PaxosQueue
+from oncecast.toolkit.synod import Synod
+
+ELEMENTS_MAX = 1_000_000  # of queues, that a process keeps for others
+ELEMENTS_BYTES_MAX = 1 << 28
+
+
+class News(Value):
+    """What a layer has observed, told to the application too."""
+
+    event: ViewChanged | LeaderElected
+
+
+class Herald(Protocol):
+    """An event that a layer observes does not reach the application: this one passes it on."""
+
+    name = "herald"
+    Observed = ViewChanged | LeaderElected
+
+    def observe(self, event: ViewChanged | LeaderElected) -> None:
+        self.emit(News(event))
+
+
+class Parts(NamedTuple):
+    """A stack, and those of its protocols that somebody may want to look into."""
+
+    stack: Stack
+    group: Group
+    election: LeaderElection
+    mutex: LeaseMutex
+    queue: PaxosQueue
+
+
+def assemble(
+    me: NodeId,
+    rng: Random,
+    *,
+    peers: Iterable[NodeId],
+    acceptors: Iterable[NodeId],
+    heartbeat: float,
+    suspect_after: float,
+    lease: float,
+) -> Parts:
+    group = Group(me, rng, peers=peers, heartbeat=heartbeat, suspect_after=suspect_after)
+    election = LeaderElection(me, rng)
+    elements = Recovery(me, rng, kept_max=ELEMENTS_MAX, kept_bytes_max=ELEMENTS_BYTES_MAX)
+    takers = Synod(me, rng, acceptors=acceptors, resend=heartbeat)
+    mutex = LeaseMutex(me, rng, lease=lease)
+    queue = PaxosQueue(me, rng, elements=elements, takers=takers)
+    stack = Stack(
+        [
+            group,
+            Neighborhood(me, rng),
+            Plumtree(me, rng),
+            elements,
+            election,
+            takers,
+            mutex,
+            queue,
+            Herald(me, rng),
+        ]
+    )
+    return Parts(stack, group, election, mutex, queue)

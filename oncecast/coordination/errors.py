@@ -1,0 +1,39 @@
+"""What can go wrong between processes that act together.
+
+CoordinationError
+├── NotReached    the group did not reach the size that was waited for
+├── Lapse         the lease of a lock ran out while it was held
+└── Stopped       this node has stopped
+"""
+
+from __future__ import annotations
+
+from oncecast.kernel.protocol import NodeId
+
+
+class CoordinationError(Exception):
+    pass
+
+
+class NotReached(CoordinationError):
+    def __init__(self, size: int, view: tuple[NodeId, ...]) -> None:
+        there = ", ".join(view) or "nobody"
+        super().__init__(
+            f"the group has not reached {size} members, there are {len(view)}: {there}; "
+            "start the others, name a peer that is up, or wait for fewer"
+        )
+        self.size, self.view = size, view
+
+
+class Lapse(CoordinationError):
+    def __init__(self, lock: str, token: int) -> None:
+        super().__init__(
+            f"lock {lock!r} is held no longer: the lease of token {token} ran out; "
+            "acquire it anew, and look what is half done"
+        )
+        self.lock, self.token = lock, token
+
+
+class Stopped(CoordinationError):
+    def __init__(self) -> None:
+        super().__init__("this node has stopped; join again")

@@ -1,0 +1,174 @@
+"""One process of a group: a stack of the toolkit on a real network, and its faces."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Iterable
+from hashlib import sha256
+from itertools import count
+from random import SystemRandom
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from oncecast.coordination.assemble import News, assemble
+from oncecast.coordination.errors import Stopped
+from oncecast.coordination.faces import Group, LeaderElection, Lock, Queue
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.node.config import Settings
+from oncecast.node.directory import open_directory
+from oncecast.node.following import door
+from oncecast.runtime.addresses import split_home
+from oncecast.runtime.journal import Journal
+from oncecast.runtime.network import Runtime
+from oncecast.runtime.options import Options
+from oncecast.toolkit.events import (
+    Acquired,
+    Dequeued,
+    Lapsed,
+    LeaderElected,
+    Renewed,
+    ViewChanged,
+)
+
+T = TypeVar("T")
+
+
+class Process(Runtime):
+    @property
+    def ended(self) -> asyncio.Future[None]:
+        return self._ended
+
+
+class Node:
+    """`async with` it. `group`, `election`, `lock(name)` and `queue(name)` are its faces.
+
+    `listen` is its address and its name; with port 0 it gets another one each time. Give `peers`
+    that are up: one suffices. Decisions are made by a majority of the `acceptors`, which must be
+    the same at all: without them, these are the process and its peers, or its peers alone if its
+    port is 0. With a `directory` it may come back under its old name; without, it must not.
+    """
+
+    def __init__(
+        self,
+        listen: str,
+        *,
+        peers: Iterable[str] = (),
+        acceptors: Iterable[str] | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        heartbeat: float = 0.5,
+        suspect_after: float = 2.0,
+        lease: float = 10.0,
+        insecure: bool = False,
+    ) -> None:
+        self.listen = listen
+        self.peers = tuple(NodeId(peer) for peer in peers)
+        self._acceptors, self._directory = acceptors, directory
+        self._heartbeat, self._suspect_after, self._lease = heartbeat, suspect_after, lease
+        self._insecure = insecure
+        self._tickets = count(1)
+        self._locks: dict[str, Lock] = {}
+        self._queues: dict[str, Queue] = {}
+
+    # -- life --
+
+    async def __aenter__(self) -> Self:
+        listen, self.me = door(Settings(listen=self.listen))
+        self.acceptors = self._choose_acceptors()
+        self.group, self.election = Group(self), LeaderElection(self)
+        self._parts = assemble(
+            self.me,
+            SystemRandom(),
+            peers=(*self.peers, *self.acceptors),
+            acceptors=self.acceptors,
+            heartbeat=self._heartbeat,
+            suspect_after=self._suspect_after,
+            lease=self._lease,
+        )
+        journal = None
+        if self._directory is not None:
+            journal = Journal.open(open_directory(os.fspath(self._directory)), self._parts.stack)
+        self._runtime = Process(
+            self._parts.stack,
+            me=self.me,
+            listen=listen,
+            journal=journal,
+            on_event=self._hear,
+            insecure=self._insecure,
+            options=Options(cluster=self._cluster()),
+        )
+        await self._runtime.__aenter__()
+        return self
+
+    def _choose_acceptors(self) -> tuple[NodeId, ...]:
+        fixed = split_home(self.listen)[1] > 0
+        chosen = self._acceptors or ((self.me,) if fixed or not self.peers else ()) + self.peers
+        return tuple(sorted({NodeId(each) for each in chosen}))
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._runtime.stopping:
+            self.group.leave()
+        await self._runtime.__aexit__(kind, error, traceback)
+
+    def _cluster(self) -> str:
+        """Nodes with different acceptors would decide differently: they refuse each other."""
+        return "coordination-" + sha256(" ".join(self.acceptors).encode()).hexdigest()[:16]
+
+    # -- faces --
+
+    def lock(self, name: str) -> Lock:
+        if name not in self._locks:
+            self._locks[name] = Lock(self, name)
+        return self._locks[name]
+
+    def queue(self, name: str) -> Queue:
+        if name not in self._queues:
+            self._queues[name] = Queue(self, name)
+        return self._queues[name]
+
+    # -- for the faces --
+
+    def request(self, request: Value) -> None:
+        self._runtime.request(request)
+
+    def next_ticket(self) -> int:
+        return next(self._tickets)
+
+    def length(self, queue: str) -> int:
+        return self._parts.queue.length(queue)
+
+    def unsent_bytes(self) -> int:
+        return max((self._runtime.unsent_bytes(peer) for peer in self.group.view), default=0)
+
+    async def unless_stopped(self, work: Awaitable[T]) -> T:
+        """Raises Stopped if this node ends before the work."""
+        doing = asyncio.ensure_future(work)
+        either: list[asyncio.Future[Any]] = [doing, self._runtime.ended]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done():
+                raise Stopped
+            return doing.result()
+        finally:
+            doing.cancel()
+
+    def _hear(self, event: Value) -> None:
+        match event:
+            case News(ViewChanged(view)):
+                self.group.changed(view)
+            case News(LeaderElected(leader)):
+                self.election.changed(leader)
+            case Acquired() | Renewed() | Lapsed():
+                self.lock(event.lock).heard(event)
+            case Dequeued(queue, ticket, data):
+                self.queue(queue).answered(ticket, data)
+            case _:
+                pass  # what the protocols tell beside that, nobody has asked for
+
+
+join = Node

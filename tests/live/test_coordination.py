@@ -1,0 +1,191 @@
+"""Processes that act together over loopback: the wiring, not the logic."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from oncecast.coordination import Fence, Lapse, Node, NotReached, Stale, Stopped, join
+from oncecast.runtime.errors import CannotListen
+from oncecast.runtime.network import run
+
+pytestmark = pytest.mark.long
+
+FAST: dict[str, Any] = {"heartbeat": 0.05, "suspect_after": 0.4, "lease": 1.0}
+
+
+def free_addresses(count: int) -> list[str]:
+    with ExitStack() as reserved:
+        made = [
+            reserved.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return sorted(f"127.0.0.1:{each.getsockname()[1]}" for each in made)
+
+
+@asynccontextmanager
+async def three() -> AsyncIterator[list[Node]]:
+    """A group whose members are all acceptors."""
+    addresses = free_addresses(3)
+    async with AsyncExitStack() as stack:
+        nodes = [join(each, peers=addresses, **FAST) for each in addresses]
+        for node in nodes:
+            await stack.enter_async_context(node)
+        for node in nodes:
+            await node.group.wait_for_view_size(3)
+        yield nodes
+
+
+def within(seconds: float, story: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(seconds):
+            await story
+
+    run(bounded())
+
+
+def test_members_find_each_other_through_one_contact_and_agree_on_a_leader() -> None:
+    """DDS-4"""
+
+    async def story() -> None:
+        async with (
+            join("127.0.0.1:0", **FAST) as founder,
+            join("127.0.0.1:0", peers=[founder.me], **FAST) as second,
+            join("127.0.0.1:0", peers=[founder.me], **FAST) as third,
+        ):
+            views = [await node.group.wait_for_view_size(3) for node in (founder, second, third)]
+            assert len(set(views)) == 1
+            lowest = min(views[0])
+            for node in (founder, second, third):
+                async for leader in node.election.watch():
+                    if leader == lowest:
+                        break
+                assert node.election.leading == (node.me == lowest)
+
+    within(30.0, story())
+
+
+def test_next_one_leads_when_the_leader_leaves() -> None:
+    """DDS-4"""
+
+    async def story() -> None:
+        async with three() as (first, second, third):
+            await first.election.wait_until_leading()
+            first.group.leave()
+            await second.election.wait_until_leading()
+            async for view in third.group.watch():
+                if first.me not in view:
+                    break
+
+    within(30.0, story())
+
+
+def test_group_that_never_gets_so_large_says_who_is_there() -> None:
+    """DDS-4"""
+
+    async def story() -> None:
+        async with join("127.0.0.1:0", **FAST) as alone:
+            with pytest.raises(NotReached, match="not reached 3 members, there are 1: 127"):
+                await alone.group.wait_for_view_size(3, timeout=0.2)
+
+    within(30.0, story())
+
+
+def test_two_members_with_one_address_are_told() -> None:
+    async def story() -> None:
+        async with join("127.0.0.1:0", **FAST) as one:
+            with pytest.raises(CannotListen, match="stop what uses the port"):
+                async with join(one.me, **FAST):
+                    pass
+
+    within(30.0, story())
+
+
+def test_lock_has_one_holder_and_growing_tokens() -> None:
+    """DDS-4"""
+
+    async def story() -> None:
+        fence = Fence()
+        inside = 0
+        async with three() as nodes:
+
+            async def work(node: Node) -> None:
+                nonlocal inside
+                for _ in range(3):
+                    async with node.lock("door") as lock:
+                        inside += 1
+                        assert inside == 1
+                        fence.admit(lock.token)
+                        await asyncio.sleep(0)
+                        inside -= 1
+
+            await asyncio.gather(*(work(node) for node in nodes for _ in range(2)))
+            assert fence.highest >= 18
+            with pytest.raises(Stale):
+                fence.admit(1)
+
+    within(60.0, story())
+
+
+def test_lock_is_renewed_while_it_is_held_and_lapses_without_a_majority() -> None:
+    """DDS-4"""
+
+    async def story() -> None:
+        async with AsyncExitStack() as others:
+            addresses = free_addresses(3)
+            node = await others.enter_async_context(join(addresses[0], peers=addresses, **FAST))
+            async with AsyncExitStack() as majority:
+                for each in addresses[1:]:
+                    await majority.enter_async_context(join(each, peers=addresses, **FAST))
+                lock = node.lock("door")
+                token = await lock.acquire()
+                async for renewed in lock.watch():
+                    if renewed >= token + 2:
+                        break
+            async for renewed in lock.watch():
+                if renewed == 0:
+                    break
+            with pytest.raises(Lapse, match="lock 'door' is held no longer"):
+                await lock.release()
+
+    within(60.0, story())
+
+
+def test_elements_go_to_one_taker_each() -> None:
+    """DDS-5"""
+
+    async def story() -> None:
+        async with three() as nodes:
+            jobs = [b"job %d" % index for index in range(60)]
+            for at, job in enumerate(jobs):
+                await nodes[at % 3].queue("jobs").enqueue(job)
+
+            async def consume(node: Node) -> list[bytes]:
+                taken = []
+                while (job := await node.queue("jobs").sdequeue(timeout=1.0)) is not None:
+                    taken.append(job)
+                return taken
+
+            taken = await asyncio.gather(*(consume(node) for node in nodes))
+            assert sorted(chain(*taken)) == sorted(jobs)
+            assert all(node.queue("jobs").empty for node in nodes)
+            assert await nodes[0].queue("jobs").dequeue() is None
+
+    within(60.0, story())
+
+
+def test_who_waits_when_the_node_stops_is_told() -> None:
+    async def story() -> None:
+        node = join("127.0.0.1:0", **FAST)
+        async with node:
+            waiting = asyncio.create_task(node.queue("jobs").sdequeue())
+            await asyncio.sleep(0)
+        with pytest.raises(Stopped):
+            await waiting
+
+    within(30.0, story())

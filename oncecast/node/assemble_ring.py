@@ -16,6 +16,7 @@ from oncecast.overlay.plumtree import Plumtree
 from oncecast.ring.relay import Relay
 from oncecast.ring.roster import Roster
 from oncecast.ring.usher import Usher
+from oncecast.ring.viewer import Viewer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,5 +71,6 @@ def assemble_ring(
     gossip = Plumtree(me, rng)
     scribe = Scribe(me, rng, heartbeat_every=options.heartbeat_every)
     relay = Relay(me, rng, roster=roster, scribe=scribe, life=f"{rng.getrandbits(64):x}")
-    stack = Stack([views, gossip, chord, scribe, roster, usher, relay])
+    viewer = Viewer(me, rng, roster=roster, scribe=scribe, relay=relay)
+    stack = Stack([views, gossip, chord, scribe, roster, usher, relay, viewer])
     return RingParts(stack, chord, scribe, roster, usher, relay)

@@ -233,3 +233,49 @@ class GroupView(Value):
     applied: int
     members: tuple[MemberView, ...]
     offers: tuple[str, ...]  # who waits for a seat, as far as a leader knows
+
+
+class LookRing(Value):
+    """Show the ring as this process knows it; and its own part in the tree of `topic`."""
+
+    id: int
+    topic: str = ""
+
+
+class ProcessView(Value, tag=False):
+    process: str
+    version: str
+    group: str  # its own; its position on the ring is that of the process
+    position: str  # hexadecimal
+    seats: tuple[str, ...]
+
+
+class ArcView(Value, tag=False):
+    """A group, and what it owns: all after `low`, up to `position`; without a low end, nothing."""
+
+    group: str
+    low: str
+    position: str
+    leader: str
+    nodes: tuple[str, ...]
+    applied: int
+    retired: bool
+
+
+class TreeView(Value, tag=False):
+    """The part of one process in the tree of a topic; `readers` are those who are tuned in here."""
+
+    topic: str
+    owner: str  # the group
+    root: bool
+    parent: str
+    children: tuple[str, ...]
+    readers: int
+
+
+class RingView(Value):
+    id: int
+    node: str
+    processes: tuple[ProcessView, ...]  # round the ring
+    groups: tuple[ArcView, ...]
+    tree: TreeView | None

@@ -1,0 +1,60 @@
+"""Shows the ring, as one of its processes knows it, to whoever looks."""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.dht.ring import key_of
+from oncecast.dht.scribe import Scribe
+from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.ring.relay import Relay
+from oncecast.ring.roster import Roster
+from oncecast.session.frames import ArcView, LookRing, ProcessView, RingView, TreeView
+
+
+class Viewer(Protocol):
+    name = "viewer"
+    Message = LookRing
+
+    def __init__(
+        self, me: NodeId, rng: Random, *, roster: Roster, scribe: Scribe, relay: Relay
+    ) -> None:
+        super().__init__(me, rng)
+        self._roster, self._scribe, self._relay = roster, scribe, relay
+
+    def receive(self, sender: NodeId, look: LookRing) -> None:
+        tree = self._tree(look.topic) if look.topic else None
+        self.send(sender, RingView(look.id, self.me, self._processes(), self._groups(), tree))
+
+    def _processes(self) -> tuple[ProcessView, ...]:
+        cards = sorted(self._roster.cards.values(), key=lambda card: key_of(card.group))
+        return tuple(
+            ProcessView(
+                card.process, card.version, card.group, key_of(card.group).hex(), card.seats
+            )
+            for card in cards
+        )
+
+    def _groups(self) -> tuple[ArcView, ...]:
+        known = [facts for facts in self._roster.groups.values() if not facts.gone]
+        return tuple(
+            ArcView(
+                facts.group,
+                facts.low.hex() if facts.low is not None else "",
+                key_of(facts.group).hex(),
+                facts.leader,
+                facts.nodes,
+                facts.applied,
+                facts.retired,
+            )
+            for facts in sorted(known, key=lambda facts: key_of(facts.group))
+        )
+
+    def _tree(self, topic: str) -> TreeView:
+        owner = self._roster.owner(key_of(topic))
+        name = owner.group if owner is not None else ""
+        readers = len(self._relay.flows.of_topic(topic))
+        tree = self._scribe.trees.get(topic)
+        if tree is None:
+            return TreeView(topic, name, False, "", (), readers)
+        return TreeView(topic, name, tree.root, tree.parent or "", tuple(tree.children), readers)

@@ -18,7 +18,7 @@ from oncecast.toolkit.neighborhood import Neighborhood
 from oncecast.toolkit.paxos_queue import PaxosQueue
 from oncecast.toolkit.synod import Synod
 
-ELEMENTS_MAX = 1_000_000  # of queues, that a process keeps for others
+ELEMENTS_MAX = 100_000  # of queues, that a process keeps for others
 ELEMENTS_BYTES_MAX = 1 << 28
 
 
@@ -60,7 +60,13 @@ def assemble(
 ) -> Parts:
     group = Group(me, rng, peers=peers, heartbeat=heartbeat, suspect_after=suspect_after)
     election = LeaderElection(me, rng)
-    elements = Recovery(me, rng, kept_max=ELEMENTS_MAX, kept_bytes_max=ELEMENTS_BYTES_MAX)
+    elements = Recovery(
+        me,
+        rng,
+        kept_max=ELEMENTS_MAX,
+        kept_bytes_max=ELEMENTS_BYTES_MAX,
+        snapshot_every=ELEMENTS_MAX,  # a snapshot holds all that is kept
+    )
     takers = Synod(me, rng, acceptors=acceptors, resend=heartbeat)
     mutex = LeaseMutex(me, rng, lease=lease)
     queue = PaxosQueue(me, rng, elements=elements, takers=takers)

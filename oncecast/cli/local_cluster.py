@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TOGETHER = 30.0  # seconds until all must be members
 STOP = 10.0  # seconds until one that does not end in order is killed
-NODES = 3  # unless told otherwise
+NODES = 3  # unless told otherwise; and so many replicas does a group have, if it can
 LOG, DATA = "node.log", "data"
 
 
@@ -53,9 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
                 fact = f"{data}: there are {len(ports)} nodes from port {ports[0]} on in it"
                 return complain(f"{fact}; leave out -n and --port, or name another directory")
             founded = any(is_member(Path(data), port) for port in ports)
+            size = max(NODES, len(ports))
             for number, port in enumerate(ports):
                 # The first one founds the group, unless it is there; the others join it.
-                nodes.append(start(Path(data), port, ports if founded else ports[:number]))
+                nodes.append(start(Path(data), port, ports if founded else ports[:number], size))
             if not come_together(nodes, stop):
                 return exits.OK
             tell(arguments, nodes, data if arguments.data else None)
@@ -109,10 +110,11 @@ def free_ports(count: int, first: int) -> list[int]:
         return sorted(reserved.enter_context(each).getsockname()[1] for each in made)
 
 
-def start(data: Path, port: int, join: list[int]) -> Node:
+def start(data: Path, port: int, join: list[int], size: int) -> Node:
     directory, address = data / str(port), f"127.0.0.1:{port}"
     directory.mkdir(parents=True, exist_ok=True)
     words = ["serve", "--listen", address, "--data", str(directory / DATA)]
+    words += ["--replicas", str(size)] if size != NODES else []
     others = [f"127.0.0.1:{each}" for each in join if each != port]
     words += ["--join", ",".join(others)] if others else []
     with (directory / LOG).open("ab") as log:
@@ -134,10 +136,8 @@ def come_together(nodes: list[Node], stop: threading.Event) -> bool:
         if all(is_in_group(node, len(nodes)) for node in nodes):
             return True
         if monotonic() > give_up:
-            raise Ended(
-                f"the nodes have not come together in {TOGETHER:g} s; "
-                f"{nodes[0].directory / LOG} and those beside it say why"
-            )
+            words = "; ".join(f"{node.address}: {last_word(node)}" for node in nodes)
+            raise Ended(f"the nodes have not come together in {TOGETHER:g} s; {words}")
     return False
 
 
@@ -157,8 +157,11 @@ def check(nodes: list[Node]) -> None:
     for node in nodes:
         status = node.process.poll()
         if status is not None and status not in (-signal.SIGKILL, -signal.SIGTERM):
-            lines = (node.directory / LOG).read_text(errors="replace").splitlines() or ["no word"]
-            raise Ended(f"{node.address} has ended with status {status}: {lines[-1]}")
+            raise Ended(f"{node.address} has ended with status {status}: {last_word(node)}")
+
+
+def last_word(node: Node) -> str:
+    return ((node.directory / LOG).read_text(errors="replace").splitlines() or ["no word"])[-1]
 
 
 def tell(arguments: argparse.Namespace, nodes: list[Node], data: str | None) -> None:

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import pytest
 
 from oncecast import blocking
-from oncecast.cli import exits
+from oncecast.cli import exits, local_cluster
 from oncecast.cli.local_cluster import free_ports
 from oncecast.cli.main import main
 from tests.live.conftest import Command
@@ -362,6 +362,32 @@ def test_cluster_up_runs_a_group_until_it_is_told_to_end(
                 os.kill(each["pid"], 0)
     assert main(("cluster", "up", "-n", "3", "--data", str(data))) == exits.FAILURE
     assert "there are 2 nodes" in capsys.readouterr().err
+
+
+class Unborn:
+    """In place of a process."""
+
+    pid = 1
+
+    def __init__(self, command: list[str], **options: object) -> None:
+        self.command = command
+
+
+def test_a_group_to_try_out_has_a_place_for_each_of_its_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(subprocess, "Popen", Unborn)
+    nodes = [local_cluster.start(tmp_path, port, [7400][: port - 7400], 5) for port in (7400, 7401)]
+    for node in nodes:
+        words = cast("Unborn", node.process).command
+        assert words[words.index("--replicas") + 1] == "5"
+    # Who is killed finds the group again, also the one that has founded it.
+    local_cluster.say_how_to_go_on(nodes[0], nodes)
+    local_cluster.say_how_to_go_on(nodes[1], nodes)
+    founder, other = capsys.readouterr().err.splitlines()[1::2]
+    assert founder.endswith("--replicas 5 --join 127.0.0.1:7401")
+    assert other.endswith("--replicas 5 --join 127.0.0.1:7400")
+    assert founder.startswith("oncecast serve --listen 127.0.0.1:7400 --data ")
 
 
 @pytest.mark.parametrize("verb", ["add", "remove", "transfer-leader"])

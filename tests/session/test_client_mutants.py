@@ -118,7 +118,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     "link lost and nothing sent again": (
         exact(puts.test_lost_link_goes_on_in_the_same_epoch),
-        ClientSession, "redial", "flow.link_lost()", "pass",
+        ClientSession, "resend", "flow.link_lost()", "pass",
     ),
     "refused batch leaves a hole": (
         exact(puts.test_refused_batch_leaves_no_hole), Flow, "_drop_refused", "self._reopen()",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from time import time_ns
 from uuid import uuid4
 
@@ -43,7 +44,7 @@ class TupleReader(BatchReader):
         assert isinstance(partition, Piece)
         for each in slices(self._options, partition.range):
             for one in each.messages():
-                time = one.timestamp
+                time = datetime.fromtimestamp(one.timestamp / 1e6, UTC)
                 named = (one.topic, one.offset, time, one.producer, one.sequence)
                 yield (one.key, one.value, *named)
 

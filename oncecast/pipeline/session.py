@@ -45,6 +45,8 @@ def spark(
     if master.startswith("sc://"):
         return configured(builder.remote(master), settings).getOrCreate()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody else has to reach it
     provide_java()
     settings = LIGHT | settings if light else settings
     session = configured(builder.master(master), settings).getOrCreate()

@@ -55,7 +55,9 @@ def lost(trace: DataFrame) -> DataFrame:
 
 def forgone(trace: DataFrame) -> DataFrame:
     """By unsubscribing: what lies between the newest that came and the next subscription."""
-    again = in_turn(trace).where("kind = 'subscribe' and earlier > 0")
+    begun = trace.where("kind = 'subscribe'").groupBy(*READER).count().where("count > 1")
+    theirs = trace.join(f.broadcast(begun.select(*READER)), [*READER], "left_semi")
+    again = in_turn(theirs).where("kind = 'subscribe' and earlier > 0")
     begin = f.coalesce(f.col("highest") + 1, f.lit(0)).alias("forgone_from")
     return again.select(*READER, begin, f.col("offset").alias("forgone_to"))
 

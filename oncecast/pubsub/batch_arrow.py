@@ -54,13 +54,26 @@ SCHEMA = pa.schema(
         "sequence": pa.int64(),
     }
 )
+
+
+def _number(kind: pa.DataType, value: int) -> pa.Scalar:
+    """As pa.scalar, which imports all of pandas to see whether the value is any of its kinds."""
+    data = value.to_bytes(kind.bit_width // 8, "little", signed=value < 0)
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(data)])[0]
+
+
+def _text(kind: pa.DataType, data: bytes) -> pa.Scalar:
+    ends = pa.py_buffer(bytes(4) + len(data).to_bytes(4, "little"))
+    return pa.Array.from_buffers(kind, 1, [None, ends, pa.py_buffer(data)])[0]
+
+
 # Made once, for such small things take as long to make as a column of a thousand.
-_ZERO = pa.scalar(0, pa.uint32())
-_NO_KEY = pa.scalar(NO_KEY, pa.uint32())
-_FIRST = pa.array([0], pa.uint32())
-_EMPTY = pa.scalar(b"", BINARY)
-_NO_NAMES = pa.array([], pa.string())
-_NO_VALUES = pa.array([], BINARY)
+_ZERO = _number(pa.uint32(), 0)
+_NO_KEY = _number(pa.uint32(), NO_KEY)
+_FIRST = pa.repeat(_ZERO, 1)
+_EMPTY = _text(BINARY, b"")
+_NO_NAMES = pa.nulls(0, pa.string())
+_NO_VALUES = pa.nulls(0, BINARY)
 _PAIRS = pa.list_(pa.struct([pa.field("key", pa.string(), False), pa.field("value", BINARY)]))
 
 
@@ -82,13 +95,13 @@ def to_arrow(
     data = pa.py_buffer(columns.data)
     total = columns.header.count
     arrays = [
-        pa.repeat(pa.scalar(topic, pa.string()), total),
+        pa.repeat(_text(pa.string(), topic.encode()), total),
         _key_array(columns, data),
         _value_array(columns, data),
         _header_array(columns, data),
         pa.arange(offset - skip, offset - skip + total),
         _time_array(columns, data),
-        pa.repeat(pa.scalar(producer, pa.string()), total),
+        pa.repeat(_text(pa.string(), producer.encode()), total),
         pa.arange(sequence - skip, sequence - skip + total),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA).slice(skip, count)
@@ -161,7 +174,7 @@ def _header_array(columns: Columns, data: pa.Buffer) -> pa.Array:
 def _time_array(columns: Columns, data: pa.Buffer) -> pa.Array:
     header = columns.header
     if not header.flags & TIMES:
-        return pa.repeat(pa.scalar(header.time, TIMESTAMP), header.count)
+        return pa.repeat(_number(TIMESTAMP, header.time), header.count)
     times = data.slice(columns.times, 8 * header.count)
     return pa.Array.from_buffers(TIMESTAMP, header.count, [None, times])
 

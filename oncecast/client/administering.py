@@ -16,7 +16,7 @@ from oncecast.pubsub.limits import is_name
 from oncecast.pubsub.retention import DEFAULT, Policy
 from oncecast.replication.events import Change, HandOver
 from oncecast.session import local
-from oncecast.session.frames import ClientCommand, GroupView, TopicView, View
+from oncecast.session.frames import ClientCommand, GroupView, RingView, TopicView, View
 
 LOOK = 1000
 
@@ -81,6 +81,18 @@ class Administering(ABC):
     async def transfer_leader(self, node: str) -> GroupView:
         """Return when this node leads."""
         return await self._govern(HandOver(NodeId(node)))
+
+    # -- the ring of groups --
+
+    async def ring(self, tree: str = "") -> RingView:
+        """The ring as the process knows it that this client is at, and its part in a topic's tree.
+
+        Without processes: these nodes are no ring.
+        """
+        view: RingView = await self.finished(
+            lambda ticket: local.Ring(ticket, tree, self.patience(None)), None
+        )
+        return view
 
     async def _govern(self, wish: Change | HandOver | None) -> GroupView:
         view: GroupView = await self.finished(

@@ -19,13 +19,13 @@ from oncecast.replication.events import Crippled
 from oncecast.runtime.incidents import line
 from oncecast.runtime.journal import Journal
 from oncecast.runtime.network import Runtime
-from oncecast.session.frames import Call, Fetch, Govern, Look, LookGroup, Scan
+from oncecast.session.frames import Call, Fetch, Govern, Look, LookGroup, LookRing, Scan, Tune
 from oncecast.session.governing import News, role_of, view_of
 from oncecast.storage.errors import Corrupt
 
 logger = logging.getLogger("oncecast.node")
 
-CLIENTS = (Call, Fetch, Look, Scan, LookGroup, Govern)  # what they may send
+CLIENTS = (Call, Fetch, Tune, Look, Scan, LookGroup, Govern, LookRing)  # what they may send
 
 
 class Replica:
@@ -72,7 +72,7 @@ class Replica:
         aside = set_aside(self.path)
         facts = {"data": self.path, "to": aside, "why": damage, "joins": ",".join(others)}
         logger.error(line("set_aside", {**self._named, **facts}))
-        self._disk, self._noted = open_directory(self.path), ()
+        self._disk = open_directory(self.path)
         self._restore(without((*others, *self._joined), self.me))
 
     def _restore(self, contacts: tuple[NodeId, ...]) -> None:
@@ -115,7 +115,7 @@ class Replica:
             me=self.me,
             journal=self.journal,
             on_event=self._hear,
-            clients=CLIENTS,
+            clients=tuple(kind for kind in CLIENTS if kind in self.parts.stack.wiring.receiver),
             **where,
         )
         return self.runtime

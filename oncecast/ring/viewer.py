@@ -23,7 +23,7 @@ class Viewer(Protocol):
         self._roster, self._scribe, self._relay = roster, scribe, relay
 
     def receive(self, sender: NodeId, look: LookRing) -> None:
-        tree = self._tree(look.topic) if look.topic else None
+        tree = self._tree(look.tree) if look.tree else None
         self.send(sender, RingView(look.id, self.me, self._processes(), self._groups(), tree))
 
     def _processes(self) -> tuple[ProcessView, ...]:

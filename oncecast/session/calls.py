@@ -20,6 +20,8 @@ from oncecast.session.frames import (
     GroupView,
     Look,
     LookGroup,
+    LookRing,
+    RingView,
     Scan,
     Scanned,
     View,
@@ -80,7 +82,7 @@ class Calls:
 
     def look(
         self,
-        look: Look | Scan | LookGroup | Govern,
+        look: Look | Scan | LookGroup | Govern | LookRing,
         then: Callable[..., None],
         timeout: float = NEVER,
     ) -> None:
@@ -105,7 +107,7 @@ class Calls:
             del self._waiting[answer.id]
             waiting.then(answer.result)
 
-    def shown(self, view: View | Scanned | GroupView) -> None:
+    def shown(self, view: View | Scanned | GroupView | RingView) -> None:
         waiting = self._waiting.get(view.id)
         if waiting is not None and not isinstance(waiting.message, Call):
             del self._waiting[view.id]

@@ -29,7 +29,10 @@ from oncecast.session.frames import (
     GroupView,
     Look,
     LookGroup,
+    LookRing,
     Owned,
+    RingView,
+    Scan,
     Scanned,
     View,
 )
@@ -42,6 +45,11 @@ from oncecast.session.whereabouts import AskAround, Redial, Whereabouts
 READ_AHEAD = 16_384  # messages of a subscription that wait at the client
 TIDY_AFTER = 0.5  # when all is settled for so long, that is written down
 OUTBOX_BYTES = 4 * 1024 * 1024  # written, before the settled part of it is given back
+
+
+Seen = View | Scanned | GroupView | RingView
+Question = Look | Scan | LookGroup | Govern | LookRing
+FromNode = Answer | Delivery | FlowEnded | Elsewhere | Owned | Seen
 
 
 class Tick(Value):
@@ -64,7 +72,7 @@ class ClientState(Value):
 class ClientSession(Protocol):
     name = "client"
     Request = local.Request
-    Message = Answer | Delivery | FlowEnded | View | Scanned | Elsewhere | Owned | GroupView
+    Message = FromNode
     Timer = Tick | Redial | AskAround | Rebound | Sweep
     Record = Named | Queued | Based | Settled
     State = ClientState
@@ -137,6 +145,8 @@ class ClientSession(Protocol):
                 self._survey(request)
             case local.Group():
                 self._show_group(request)
+            case local.Ring():
+                self._show_ring(request)
             case local.Read():
                 self._read(request)
             case local.Finish():
@@ -174,11 +184,7 @@ class ClientSession(Protocol):
             case local.Leave():
                 reader.leave(request)
 
-    def receive(
-        self,
-        sender: NodeId,
-        message: Answer | Delivery | FlowEnded | View | Scanned | Elsewhere | Owned | GroupView,
-    ) -> None:
+    def receive(self, sender: NodeId, message: FromNode) -> None:
         way = self._at.get(sender)
         if way is not None:
             way.heard = self.now
@@ -203,7 +209,7 @@ class ClientSession(Protocol):
             reader = self.readers.get((message.topic, message.subscription))
             if reader is not None:
                 reader.flow_ended(message, way)
-        elif isinstance(message, View | Scanned):
+        elif isinstance(message, View | Scanned | RingView):
             self.calls.shown(message)
         elif isinstance(message, GroupView):
             way.seen(message)
@@ -276,37 +282,30 @@ class ClientSession(Protocol):
     def _finished(self, ticket: int, outcome: local.Outcome) -> None:
         self.emit(local.Finished(ticket, outcome), after=0)
 
-    def _show(self, show: local.Show) -> None:
-        def shown(view: View | local.NoAnswer) -> None:
-            if isinstance(view, View):
-                self.emit(local.Shown(show.ticket, view), after=0)
+    def _look(self, look: Question, ticket: int, timeout: float) -> None:
+        def shown(outcome: Seen | local.Outcome) -> None:
+            if isinstance(outcome, View | Scanned | GroupView | RingView):
+                self.emit(local.Shown(ticket, outcome), after=0)
             else:
-                self._finished(show.ticket, view)
+                self._finished(ticket, outcome)
 
-        where = (show.topic, show.prefix, show.after, show.limit)
-        look = Look(self.calls.new_id(), *where, show.subscriptions)
-        self.calls.look(look, shown, show.timeout)
+        self.calls.look(look, shown, timeout)
+
+    def _show(self, show: local.Show) -> None:
+        where = (show.topic, show.prefix, show.after, show.limit, show.subscriptions)
+        self._look(Look(self.calls.new_id(), *where), show.ticket, show.timeout)
 
     def _survey(self, survey: local.Survey) -> None:
-        def shown(outcome: Scanned | local.Outcome) -> None:
-            if isinstance(outcome, Scanned):
-                self.emit(local.Shown(survey.ticket, outcome), after=0)
-            else:
-                self._finished(survey.ticket, outcome)
-
         scan = msgspec.structs.replace(survey.scan, id=self.calls.new_id())
-        self.calls.look(scan, shown, survey.timeout)
+        self._look(scan, survey.ticket, survey.timeout)
 
     def _show_group(self, group: local.Group) -> None:
-        def shown(outcome: GroupView | local.Outcome) -> None:
-            if isinstance(outcome, GroupView):
-                self.emit(local.Shown(group.ticket, outcome), after=0)
-            else:
-                self._finished(group.ticket, outcome)
-
         id_ = self.calls.new_id()
         question = LookGroup(id_) if group.wish is None else Govern(id_, group.wish)
-        self.calls.look(question, shown, group.timeout)
+        self._look(question, group.ticket, group.timeout)
+
+    def _show_ring(self, ring: local.Ring) -> None:
+        self._look(LookRing(self.calls.new_id(), ring.tree), ring.ticket, ring.timeout)
 
     def _finish(self, finish: local.Finish) -> None:
         farewells = [flow.farewell() for flow in self.flows.values()] if finish.forget else []

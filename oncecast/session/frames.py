@@ -236,10 +236,13 @@ class GroupView(Value):
 
 
 class LookRing(Value):
-    """Show the ring as this process knows it; and its own part in the tree of `topic`."""
+    """Show the ring as this process knows it; and its own part in the tree of the topic `tree`.
+
+    A node that is in no ring shows an empty one.
+    """
 
     id: int
-    topic: str = ""
+    tree: str = ""
 
 
 class ProcessView(Value, tag=False):

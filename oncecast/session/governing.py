@@ -26,7 +26,16 @@ from oncecast.replication.events import (
     Suspected,
 )
 from oncecast.replication.paxos import Paxos
-from oncecast.session.frames import Answer, Elsewhere, Govern, GroupView, LookGroup, MemberView
+from oncecast.session.frames import (
+    Answer,
+    Elsewhere,
+    Govern,
+    GroupView,
+    LookGroup,
+    LookRing,
+    MemberView,
+    RingView,
+)
 
 PENDING_MAX = 64
 
@@ -46,7 +55,7 @@ class Healing(Value):
 
 class Governor(Protocol):
     name = "governor"
-    Message = LookGroup | Govern
+    Message = LookGroup | Govern | LookRing
     Observed = Event
     Timer = Healing
 
@@ -69,8 +78,10 @@ class Governor(Protocol):
 
     # -- questions and wishes --
 
-    def receive(self, sender: NodeId, message: LookGroup | Govern) -> None:
-        if isinstance(message, LookGroup):
+    def receive(self, sender: NodeId, message: LookGroup | Govern | LookRing) -> None:
+        if isinstance(message, LookRing):
+            self.send(sender, RingView(message.id, self.me, (), (), None), after=0)
+        elif isinstance(message, LookGroup):
             self.send(sender, view_of(self.group, self.now, message.id), after=0)
         elif not self._leading:
             self._send_elsewhere(sender)

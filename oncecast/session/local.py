@@ -3,7 +3,7 @@
 A `ticket` is a number of the library's own choice that comes back with the outcome. A reading is
 named by its topic and subscription.
 
-    library → session    Do, Show, Survey, Group · Produce · Finish
+    library → session    Do, Show, Survey, Group, Ring · Produce · Finish
                          Read, Want, Settle, Again, Move, Leave
     session → library    Finished, Shown · Stored, NotStored · Positioned, Arrived, Skipped, Ended
 """
@@ -17,7 +17,7 @@ from oncecast.pubsub.commands import Start
 from oncecast.pubsub.errors import AnyRefusal
 from oncecast.pubsub.results import Done
 from oncecast.replication.events import Change, HandOver
-from oncecast.session.frames import ClientCommand, GroupView, Scan, Scanned, View
+from oncecast.session.frames import ClientCommand, GroupView, RingView, Scan, Scanned, View
 
 
 class NoAnswer(Value):
@@ -65,6 +65,14 @@ class Group(Value):
     timeout: float = NEVER
 
 
+class Ring(Value):
+    """Show the ring, and the part of a process in the tree of a topic."""
+
+    ticket: int
+    tree: str = ""
+    timeout: float = NEVER
+
+
 class Finished(Value):
     ticket: int
     outcome: Outcome
@@ -72,7 +80,7 @@ class Finished(Value):
 
 class Shown(Value):
     ticket: int
-    view: View | Scanned | GroupView
+    view: View | Scanned | GroupView | RingView
 
 
 # Putting.
@@ -220,5 +228,5 @@ class AllDone(Value):
     ticket: int
 
 
-Call = Do | Show | Survey | Group
+Call = Do | Show | Survey | Group | Ring
 Request = Call | Produce | Read | Want | Settle | Again | Move | Leave | Finish

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from oncecast.coordination import Fence, Lapse, Node, NotReached, Stale, Stopped, join
+from oncecast.coordination import Fence, Lapse, Node, NotReached, Stale, Stopped, blocking, join
 from oncecast.runtime.errors import CannotListen
 from oncecast.runtime.network import run
 
@@ -189,3 +189,26 @@ def test_who_waits_when_the_node_stops_is_told() -> None:
             await waiting
 
     within(30.0, story())
+
+
+def test_blocking_face_does_the_same() -> None:
+    """DDS-4 DDS-5"""
+    with (
+        blocking.join("127.0.0.1:0", **FAST) as one,
+        blocking.join("127.0.0.1:0", peers=[one.me], **FAST) as other,
+    ):
+        view = one.group.wait_for_view_size(2)
+        assert other.group.wait_for_view_size(2) == view == one.group.view
+        lowest = one if one.me == view[0] else other
+        lowest.election.wait_until_leading()
+        assert lowest.election.leading
+        assert lowest.election.leader == lowest.me
+        with one.lock("door") as lock:
+            first = lock.token
+            assert lock.held
+        with other.lock("door") as lock:
+            assert lock.token > first
+        one.queue("jobs").enqueue(b"job")
+        assert other.queue("jobs").sdequeue(timeout=20.0) == b"job"
+        assert other.queue("jobs").dequeue() is None
+        assert other.queue("jobs").empty

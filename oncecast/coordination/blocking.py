@@ -1,0 +1,153 @@
+"""The same for programs without a loop: `with oncecast.coordination.blocking.join(...) as node`.
+
+The node runs in a thread of its own; any thread may call.
+"""
+
+# what happens when time is over is part of the interface
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from oncecast.client.portal import Portal
+from oncecast.coordination import faces, node
+from oncecast.coordination.faces import View
+from oncecast.kernel.protocol import NodeId
+
+T = TypeVar("T")
+
+
+class Node:
+    """Its arguments are those of `oncecast.coordination.join`."""
+
+    def __init__(self, listen: str, **options: Any) -> None:
+        self._node = node.Node(listen, **options)
+
+    def __enter__(self) -> Self:
+        self._portal = Portal()
+        try:
+            self.call(self._node.__aenter__())
+        except BaseException:
+            self._portal.stop()
+            raise
+        self.me = self._node.me
+        self.group, self.election = Group(self, self._node), LeaderElection(self, self._node)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.call(self._node.__aexit__(kind, error, traceback))
+        finally:
+            self._portal.stop()
+
+    def lock(self, name: str) -> Lock:
+        return Lock(self, self.read(lambda: self._node.lock(name)))
+
+    def queue(self, name: str) -> Queue:
+        return Queue(self, self.read(lambda: self._node.queue(name)))
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._portal.call(work)
+
+    def read(self, value: Callable[[], T]) -> T:
+        """In the node's thread: what it looks at may change at any time."""
+
+        async def look() -> T:
+            return value()
+
+        return self.call(look())
+
+
+class Group:
+    def __init__(self, thread: Node, of: node.Node) -> None:
+        self._thread, self._of = thread, of
+
+    @property
+    def view(self) -> View:
+        return self._of.group.view
+
+    def wait_for_view_size(self, size: int, timeout: float = 30.0) -> View:
+        return self._thread.call(self._of.group.wait_for_view_size(size, timeout))
+
+    def leave(self) -> None:
+        self._thread.read(self._of.group.leave)
+
+
+class LeaderElection:
+    def __init__(self, thread: Node, of: node.Node) -> None:
+        self._thread, self._of = thread, of
+
+    @property
+    def leader(self) -> NodeId:
+        return self._of.election.leader
+
+    @property
+    def leading(self) -> bool:
+        return self._of.election.leading
+
+    def wait_until_leading(self) -> None:
+        self._thread.call(self._of.election.wait_until_leading())
+
+
+class Lock:
+    """`with` it; several threads of a process take turns as well."""
+
+    def __init__(self, thread: Node, of: faces.Lock) -> None:
+        self._thread, self._of = thread, of
+
+    @property
+    def held(self) -> bool:
+        return self._of.held
+
+    @property
+    def token(self) -> int:
+        return self._of.token
+
+    def acquire(self) -> int:
+        return self._thread.call(self._of.acquire())
+
+    def release(self) -> None:
+        self._thread.call(self._of.release())
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.call(self._of.__aexit__(kind, error, traceback))
+
+
+class Queue:
+    def __init__(self, thread: Node, of: faces.Queue) -> None:
+        self._thread, self._of = thread, of
+
+    def __len__(self) -> int:
+        return self._thread.read(lambda: len(self._of))
+
+    @property
+    def empty(self) -> bool:
+        return not len(self)
+
+    def enqueue(self, data: bytes) -> None:
+        self._thread.call(self._of.enqueue(data))
+
+    def dequeue(self) -> bytes | None:
+        return self._thread.call(self._of.dequeue())
+
+    def sdequeue(self, timeout: float | None = None) -> bytes | None:
+        return self._thread.call(self._of.sdequeue(timeout))
+
+
+join = Node

@@ -6,14 +6,19 @@ import msgspec
 
 from oncecast.client.errors import InvalidArgument, raised
 from oncecast.kernel.protocol import Value
+from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors as refusals
 from oncecast.pubsub.limits import is_name
 from oncecast.session.frames import ClientCommand
 
 
+OF_SOURCES = do.PublishStaged | do.DropStaged | do.CloseSource  # which name a topic, or none
+
+
 def check_names(command: ClientCommand) -> None:
     """What no frame can carry, or no node will take, is refused here."""
-    if not is_name(getattr(command, "topic", " ")):
+    topic = getattr(command, "topic", " ")
+    if not is_name(topic) and not (topic == "" and isinstance(command, OF_SOURCES)):
         raise raised(refusals.InvalidTopic())
     if not is_name(getattr(command, "subscription", " ")):
         raise raised(refusals.InvalidName("subscription"))

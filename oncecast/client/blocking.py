@@ -236,15 +236,15 @@ class Client:
         return self._call(self._client.stage(source, number, part, topic, count, batch))
 
     def publish_staged(
-        self, source: str, number: int, parts: Iterable[str]
+        self, source: str, number: int, parts: Iterable[str], topic: str = ""
     ) -> tuple[PublishedRange, ...]:
-        return self._call(self._client.publish_staged(source, number, parts))
+        return self._call(self._client.publish_staged(source, number, parts, topic))
 
-    def drop_staged(self, source: str, number: int) -> int:
-        return self._call(self._client.drop_staged(source, number))
+    def drop_staged(self, source: str, number: int, topic: str = "") -> int:
+        return self._call(self._client.drop_staged(source, number, topic))
 
-    def close_source(self, source: str) -> bool:
-        return self._call(self._client.close_source(source))
+    def close_source(self, source: str, topic: str = "") -> bool:
+        return self._call(self._client.close_source(source, topic))
 
     # -- the group of nodes --
 

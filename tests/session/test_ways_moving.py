@@ -49,10 +49,11 @@ def not_here(lone: Lone, id: int, sender: NodeId = A) -> Lone:
     [
         create("t"),
         Do(1, do.Stage("source", 1, "part", "t", 1, len(ONE), 0, ONE)),
+        Do(1, do.PublishStaged("source", 1, ("part",), 0, "t")),
         Show(1, "t"),
         Survey(1, Scan(0, "t", do.FromNew())),
     ],
-    ids=("a call", "a stage", "a look", "a scan"),
+    ids=("a call", "a stage", "its publication", "a look", "a scan"),
 )
 def test_what_is_not_there_is_asked_home_for_and_then_where_it_is(ask: Value) -> None:
     """SVC-13"""

@@ -41,7 +41,7 @@ REMIND_EVERY = 0.5  # an idle topic says how far it reaches
 ALL = 1 << 40
 
 
-class Pump(Value):
+class CastDue(Value):
     """Message, to itself: what was decided meanwhile goes out together."""
 
 
@@ -61,7 +61,7 @@ class Wish:
 
 class Caster(Protocol):
     name = "caster"
-    Message = Casting | Fill | Vouch | AcksUp | Pump
+    Message = Casting | Fill | Vouch | AcksUp | CastDue
     Observed = Changed | LeaderChanged
     Timer = Remind
 
@@ -92,14 +92,14 @@ class Caster(Protocol):
             self._changed[event.topic] = None
             if not self._pumping:
                 self._pumping = True
-                self.send(self.me, Pump())
+                self.send(self.me, CastDue())
 
     def _gossips(self, name: str) -> bool:
         topic = self._topic(name)
         return topic is not None and topic.policy.gossip and self._service.leading
 
-    def receive(self, sender: NodeId, message: Casting | Fill | Vouch | AcksUp | Pump) -> None:
-        if isinstance(message, Pump):
+    def receive(self, sender: NodeId, message: Casting | Fill | Vouch | AcksUp | CastDue) -> None:
+        if isinstance(message, CastDue):
             if sender == self.me:
                 self._pump()
         elif self._speaks:

@@ -11,7 +11,6 @@ from oncecast.pubsub import errors as refusals
 from oncecast.pubsub.limits import is_name
 from oncecast.session.frames import ClientCommand
 
-
 OF_SOURCES = do.PublishStaged | do.DropStaged | do.CloseSource  # which name a topic, or none
 
 

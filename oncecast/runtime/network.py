@@ -121,8 +121,11 @@ class Runtime:
         if not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # whoever leaves it will ask
-            if self._landlord is not None and not isinstance(error, self._spared):
-                self._landlord.fail(error)
+            self._tell_landlord(error)
+
+    def _tell_landlord(self, error: Exception) -> None:
+        if self._landlord is not None and not isinstance(error, self._spared):
+            self._landlord.fail(error)
 
     @property
     def stopping(self) -> bool:
@@ -186,6 +189,7 @@ class Runtime:
                 await self._settle()
         except Exception as unsettled:  # noqa: BLE001  # it is raised again, after the clean-up
             failed = unsettled
+            self._tell_landlord(unsettled)
         await self._transport.close(0.0 if failed else self.options.drain_timeout)
         self._disk.shutdown()
         if self.journal is not None:

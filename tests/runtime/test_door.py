@@ -283,7 +283,10 @@ def test_a_bug_in_a_tenant_ends_its_landlord(loop: str) -> None:
     drive(test(), loop)
 
 
-def test_a_disk_that_fails_a_tenant_at_its_end_fails_the_landlord(tmp_path: Path) -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_disk_that_fails_a_tenant_at_its_end_fails_the_landlord(
+    tmp_path: Path, alone: bool
+) -> None:
     async def test() -> None:
         async with Node() as host:
             tenant = Tenant(host, "a", path=tmp_path)
@@ -295,6 +298,10 @@ def test_a_disk_that_fails_a_tenant_at_its_end_fails_the_landlord(tmp_path: Path
 
             tenant.journal.sync = full  # type: ignore[method-assign]
             tenant.request(TellDurably(host.me, b"lost"))
+            tenant.stop()
+            if alone:
+                assert isinstance(await tenant.close(), OSError)
+                assert host.stopping
 
     with pytest.raises(OSError, match="no space"):
         drive(test())

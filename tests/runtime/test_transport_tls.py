@@ -57,10 +57,14 @@ def test_nodes_of_one_authority_talk(loop: str, tls: Tls) -> None:
 @every_loop
 def test_a_certificate_serves_all_behind_the_door_of_its_host(loop: str, tls: Tls) -> None:
     async def test() -> None:
-        async with Node(tls=tls) as one, Node(tls=tls) as other:
-            async with Tenant(one, "g") as a, Tenant(other, "g") as b:
-                a.request(Tell(b.me, b"hi"))
-                assert await b.event() == Heard(a.me, b"hi")
+        async with (
+            Node(tls=tls) as one,
+            Node(tls=tls) as other,
+            Tenant(one, "g") as a,
+            Tenant(other, "g") as b,
+        ):
+            a.request(Tell(b.me, b"hi"))
+            assert await b.event() == Heard(a.me, b"hi")
 
     drive(test(), loop)
 

@@ -1,0 +1,393 @@
+"""A process of a ring: which replicas it runs, what its directory says, and what it survives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oncecast
+from oncecast.client.errors import NotConnected
+from oncecast.kernel.protocol import NodeId
+from oncecast.node.config import BadSetting, Settings
+from oncecast.node.directory import GONE, RING, Members, RingPlace, note, note_ring, recall
+from oncecast.node.replica import Replica
+from oncecast.node.ring_server import RingServer
+from oncecast.node.server import Server
+from oncecast.replication.events import Diverged
+from oncecast.ring.events import Left, Seat, Unseat
+from oncecast.runtime.addresses import home
+from oncecast.runtime.errors import BadAddress
+from oncecast.runtime.handshake import CLIENT, Refusal, Welcome
+from oncecast.runtime.journal import Journal
+from oncecast.runtime.network import run
+from oncecast.storage.errors import Corrupt, InUse, WrongFormat
+from tests.runtime.raw import Raw, hello
+
+NOBODY = (NodeId("127.0.0.1:1/g-other"),)  # port 1 is refused
+PATIENCE = 20.0
+
+
+def server(path: Path, **settings: Any) -> RingServer:
+    return RingServer(
+        Settings(data=str(path), listen="127.0.0.1:0", heartbeat=0.02, suspicion=0.05, **settings)
+    )
+
+
+def drive(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def patiently() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await test()
+
+    run(patiently())
+
+
+async def greeted(ring: RingServer, node: str) -> object:
+    """What a client hears that wants this node of the process."""
+    raw = await Raw.dial(int(home(ring.me).rpartition(":")[2]))
+    raw.greet(hello(NodeId(node), "ann", role=CLIENT))
+    greeting = await raw.greeting()
+    raw.close()
+    return greeting
+
+
+async def done(ring: RingServer) -> None:
+    """What was begun because of an event is over."""
+    while ring._leaving:
+        await asyncio.wait(ring._tasks - set(ring._keepers.values()))
+
+
+def groups(path: Path) -> list[str]:
+    return sorted(each.name for each in (path / "groups").iterdir())
+
+
+# -- its own group --
+
+
+def test_it_founds_a_group_once_and_keeps_it(tmp_path: Path) -> None:
+    first = server(tmp_path)
+    own = first.place.group
+    assert first.place.first
+    assert first.parts.roster._group == own
+
+    async def live() -> None:
+        async with first:
+            assert isinstance(await greeted(first, f"{first.me}/{own}"), Welcome)
+            assert isinstance(await greeted(first, first.me), Welcome)
+
+    drive(live)
+    again = server(tmp_path)
+    again.close()
+    assert (again.place.group, again.place.first) == (own, True)
+    assert list(again.replicas) == [own]
+    assert again.replicas[own].journal.log.last > 0
+
+
+def test_one_that_joins_a_ring_founds_its_group_but_not_the_ring(tmp_path: Path) -> None:
+    ring = server(tmp_path, join="127.0.0.1:1,127.0.0.1:2")
+    ring.close()
+    assert not ring.place.first
+    assert ring.parts.chord.contacts == [NodeId("127.0.0.1:1"), NodeId("127.0.0.1:2")]
+    assert ring.replicas[ring.place.group].group.contacts == ()
+
+
+def test_what_was_begun_or_given_up_and_not_finished_is_removed_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    """A replica that was killed before it had written anything must not found its group."""
+    (tmp_path / "groups" / "g-begun").mkdir(parents=True)
+    (tmp_path / "groups" / "g-begun" / "LOCK").write_text("")
+    (tmp_path / "groups" / f"g-other{GONE}").mkdir()
+    (tmp_path / "groups" / f"g-other{GONE}" / "00000001.log").write_text("")
+    ring = server(tmp_path)
+    ring.close()
+    assert groups(tmp_path) == [ring.place.group]
+
+
+def test_a_group_whose_directory_is_lost_is_not_founded_again(tmp_path: Path) -> None:
+    """Others may have it; of the ring it is then not the first, if anything says there is one."""
+    note_ring(str(mkdir(tmp_path)), RingPlace(NodeId("127.0.0.1:9"), "g-lost", first=True))
+    note(str(mkdir(tmp_path / "groups" / "g-other")), Members(NodeId("x"), NOBODY))
+    ring = server(tmp_path)
+    ring.close()
+    assert ring.place.group != "g-lost"
+    assert not ring.place.first
+    assert ring.replicas["g-other"].group.contacts == NOBODY
+    assert ring._contacts() == (NodeId("127.0.0.1:1"),)
+
+
+def test_one_that_comes_back_looks_for_those_it_knew_and_waits_for_no_ring(tmp_path: Path) -> None:
+    """If all of a ring are started again there is none that could be joined."""
+    server(tmp_path, join="127.0.0.1:1").close()
+    again = server(tmp_path, join="127.0.0.1:1")
+    again.close()
+    assert again.parts.chord.contacts == []
+    assert list(again.parts.chord.gone) == [NodeId("127.0.0.1:1")]
+
+
+def mkdir(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+# -- seats --
+
+
+def test_a_seat_starts_a_replica_that_is_found_behind_the_door(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with server(tmp_path) as ring:
+            other = f"{ring.me}/g-other"
+            refusal = await greeted(ring, other)
+            assert isinstance(refusal, Refusal)
+            assert refusal.passing
+            ring._hear(Seat("g-other", (*NOBODY, NodeId(other))))
+            await asyncio.sleep(0)
+            welcome = await greeted(ring, other)
+            assert isinstance(welcome, Welcome)
+            assert welcome.sender == other
+            assert ring.replicas["g-other"].group.contacts == NOBODY
+
+    drive(live)
+    again = server(tmp_path)
+    again.close()
+    assert again.replicas["g-other"].group.contacts == NOBODY
+    assert not again.replicas["g-other"].group.seated
+
+
+@pytest.mark.long
+def test_a_client_tries_again_where_the_replica_it_wants_is_not_yet(tmp_path: Path) -> None:
+    """Any other refusal ends its session."""
+
+    async def live() -> None:
+        async with server(tmp_path) as ring:
+            node = f"{ring.me}/g-other"
+            with pytest.raises(NotConnected, match="no replica of g-other here"):
+                await oncecast.connect(node, connect_timeout=0.5).__aenter__()
+            assert ring.runtime.stats.refused > 1
+            ring._hear(Seat("g-other", NOBODY))
+            async with oncecast.connect(node):
+                pass
+
+    drive(live)
+
+
+def test_that_a_group_was_joined_is_on_disk_before_all_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else, if it were killed just then, it would found the group at its next start."""
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    ring = server(tmp_path)
+    monkeypatch.setattr(Journal, "open", die)
+    with pytest.raises(KeyboardInterrupt):
+        ring._open("g-other", NOBODY)
+    ring.close()
+    monkeypatch.undo()
+    again = server(tmp_path)
+    again.close()
+    assert again.replicas["g-other"].group.contacts == NOBODY
+
+
+@pytest.mark.parametrize("group", ["g-other", "../other", "G", ""])
+def test_a_seat_that_nobody_can_help_with_is_not_taken(
+    group: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be a second group of that name. Names come from the network: no path is one."""
+
+    async def live() -> None:
+        async with server(tmp_path) as ring:
+            own = NodeId(f"{ring.me}/{group}")
+            ring._hear(Seat(group, () if group == "g-other" else (*NOBODY, own)))
+            assert list(ring.replicas) == [ring.place.group]
+
+    drive(live)
+    assert "not_seated group=" in caplog.text
+    assert len(groups(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_who_is_not_wanted_is_stopped_and_keeps_its_directory_unless_the_group_is_gone(
+    tmp_path: Path, gone: bool
+) -> None:
+    async def live() -> None:
+        async with server(tmp_path) as ring:
+            own = ring.place.group
+            ring._hear(Seat("g-other", NOBODY))
+            await asyncio.sleep(0)
+            ring._hear(Unseat("g-other", gone))
+            ring._hear(Unseat("g-other", gone))
+            await done(ring)
+            assert list(ring.replicas) == [own]
+            assert groups(tmp_path) == sorted([own] if gone else [own, "g-other"])
+            assert isinstance(await greeted(ring, f"{ring.me}/g-other"), Refusal)
+            assert isinstance(await greeted(ring, f"{ring.me}/{own}"), Welcome)
+
+    drive(live)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_seat_that_is_taken_again_while_it_is_given_up_comes_back(
+    tmp_path: Path, gone: bool
+) -> None:
+    async def live() -> None:
+        async with server(tmp_path) as ring:
+            ring._hear(Seat("g-other", NOBODY))
+            await asyncio.sleep(0)
+            before = ring.replicas["g-other"]
+            ring._hear(Unseat("g-other", gone))
+            ring._hear(Seat("g-other", NOBODY))
+            await done(ring)
+            assert ring.replicas["g-other"] is not before
+            assert (ring.replicas["g-other"].group.life != before.group.life) is gone
+            await asyncio.sleep(0)
+            assert isinstance(await greeted(ring, f"{ring.me}/g-other"), Welcome)
+
+    drive(live)
+
+
+def test_a_process_that_has_left_its_ring_stops(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with server(tmp_path) as ring:
+            ring._hear(Left())
+            await ring.runtime.wait()
+
+    drive(live)
+
+
+# -- what it survives, and what not --
+
+
+def test_a_replica_that_differs_from_the_others_is_set_aside_and_joins_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def live() -> None:
+        async with server(tmp_path) as ring:
+            ring._hear(Seat("g-other", NOBODY))
+            await asyncio.sleep(0)
+            replica = ring.replicas["g-other"]
+            anew = begins(replica)
+            replica.runtime.fail(Diverged("its state differs"))
+            await anew.wait()
+            await asyncio.sleep(0)
+            assert isinstance(await greeted(ring, replica.me), Welcome)
+            assert isinstance(await greeted(ring, f"{ring.me}/{ring.place.group}"), Welcome)
+            assert replica.group.contacts == NOBODY
+
+    drive(live)
+    assert "set_aside group=g-other" in caplog.text
+    assert sum(name.startswith("g-other.damaged-") for name in groups(tmp_path)) == 1
+    assert recall(str(tmp_path / "groups" / "g-other")) is not None
+
+
+def test_a_replica_that_reads_damage_is_recovered_where_it_is(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with server(tmp_path) as ring:
+            own = ring.replicas[ring.place.group]
+            assert isinstance(await greeted(ring, own.me), Welcome)
+            anew = begins(own)
+            own.runtime.fail(Corrupt("00000001.log", 0, 1, 1, "checksum mismatch"))
+            await anew.wait()
+            await asyncio.sleep(0)
+            assert isinstance(await greeted(ring, own.me), Welcome)
+
+    drive(live)
+    assert len(groups(tmp_path)) == 1
+
+
+def begins(replica: Replica) -> asyncio.Event:
+    """Set when it is about to run."""
+    begun, announce = asyncio.Event(), replica.announce
+
+    def tell() -> None:
+        announce()
+        begun.set()
+
+    replica.announce = tell  # type: ignore[method-assign]
+    return begun
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), Diverged("and nobody has it all")])
+def test_what_cannot_be_survived_ends_the_process(tmp_path: Path, error: Exception) -> None:
+    async def live() -> None:
+        ring = server(tmp_path)
+        async with ring:
+            running = asyncio.create_task(ring.runtime.wait())
+            assert isinstance(await greeted(ring, f"{ring.me}/{ring.place.group}"), Welcome)
+            ring.replicas[ring.place.group].runtime.fail(error)
+            await running
+
+    with pytest.raises(type(error), match=str(error)):
+        drive(live)
+
+
+@pytest.mark.parametrize("kind", [Server, RingServer])
+def test_a_directory_serves_one_kind_of_process_and_one_at_a_time(
+    tmp_path: Path, kind: type[Server | RingServer]
+) -> None:
+    settings = Settings(data=str(tmp_path), listen="127.0.0.1:0")
+    made = kind(settings)
+    try:
+        with pytest.raises(InUse, match="in use by process"):
+            kind(settings)
+        with pytest.raises(WrongFormat, match="holds other files than a node's"):
+            (Server if kind is RingServer else RingServer)(settings)
+    finally:
+        made.close()
+
+
+def test_a_ring_that_cannot_be_read_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / RING).write_text("{")
+    with pytest.raises(WrongFormat, match=r"ring\.json: .*; put it back, or delete it"):
+        server(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["listen", "http", "advertise"])
+def test_a_process_listens_at_its_door_and_nowhere_behind_it(tmp_path: Path, what: str) -> None:
+    with pytest.raises(BadAddress, match="write the door's own"):
+        Server(Settings(**{"data": str(tmp_path), what: "127.0.0.1:7400/g-1"}))  # type: ignore[arg-type]
+
+
+def test_it_cannot_join_itself(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="is this node itself"):
+        RingServer(Settings(data=str(tmp_path), listen="127.0.0.1:7", join="127.0.0.1:7"))
+
+
+# -- what it tells --
+
+
+def test_its_pages_tell_of_each_group_by_name(tmp_path: Path) -> None:
+    async def live() -> None:
+        async with server(tmp_path) as ring:
+            ring._hear(Seat("g-other", NOBODY))
+            own = ring.place.group
+            health = json.loads(ring.health().body)
+            assert (health["status"], health["group"]) == ("ok", own)
+            assert health["groups"].keys() == {own, "g-other"}
+            assert health["groups"]["g-other"]["role"] == "joining"
+            lines = ring.metrics().body.splitlines()
+            assert 'oncecast_members{group="g-other"} 0' in lines
+            assert lines.count("# TYPE oncecast_members gauge") == 1
+            assert any(each.startswith("oncecast_steps_total ") for each in lines)
+            assert "oncecast_ring_processes 1" in lines
+            ring.runtime.stop()
+            assert ring.health().status == 503
+
+    drive(live)
+
+
+def test_lines_of_the_log_name_the_group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def live() -> None:
+        async with server(tmp_path) as ring:
+            assert isinstance(await greeted(ring, f"{ring.me}/{ring.place.group}"), Welcome)
+
+    with caplog.at_level(logging.INFO, "oncecast.node"):
+        drive(live)
+    (place,) = groups(tmp_path)
+    assert f"recovered group={place} node=" in caplog.text

@@ -30,7 +30,7 @@ from oncecast.pubsub.batch import Message
 from oncecast.pubsub.commands import Start
 from oncecast.pubsub.results import PublishedRange
 from oncecast.pubsub.retention import DEFAULT, Policy
-from oncecast.session.frames import GroupView, TopicView, View
+from oncecast.session.frames import GroupView, RingView, TopicView, View
 
 T = TypeVar("T")
 NEW = asynchronous.NEW
@@ -259,6 +259,9 @@ class Client:
 
     def transfer_leader(self, node: str) -> GroupView:
         return self._call(self._client.transfer_leader(node))
+
+    def ring(self, tree: str = "") -> RingView:
+        return self._call(self._client.ring(tree))
 
     def ping(self) -> View:
         return self._call(self._client.ping())

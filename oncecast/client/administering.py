@@ -90,7 +90,14 @@ class Administering(ABC):
         Without processes: these nodes are no ring.
         """
         view: RingView = await self.finished(
-            lambda ticket: local.Ring(ticket, tree, self.patience(None)), None
+            lambda ticket: local.Ring(ticket, tree, timeout=self.patience(None)), None
+        )
+        return view
+
+    async def leave_ring(self) -> RingView:
+        """Have the process that this client is at give what it owns to others, and stop then."""
+        view: RingView = await self.finished(
+            lambda ticket: local.Ring(ticket, leave=True, timeout=self.patience(None)), None
         )
         return view
 

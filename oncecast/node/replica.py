@@ -19,13 +19,33 @@ from oncecast.replication.events import Crippled
 from oncecast.runtime.incidents import line
 from oncecast.runtime.journal import Journal
 from oncecast.runtime.network import Runtime
-from oncecast.session.frames import Call, Fetch, Govern, Look, LookGroup, LookRing, Scan, Tune
+from oncecast.session.frames import (
+    Call,
+    Fetch,
+    Govern,
+    LeaveRing,
+    Look,
+    LookGroup,
+    LookRing,
+    Scan,
+    Tune,
+)
 from oncecast.session.governing import News, role_of, view_of
 from oncecast.storage.errors import Corrupt
 
 logger = logging.getLogger("oncecast.node")
 
-CLIENTS = (Call, Fetch, Tune, Look, Scan, LookGroup, Govern, LookRing)  # what they may send
+CLIENTS = (
+    Call,
+    Fetch,
+    Tune,
+    Look,
+    Scan,
+    LookGroup,
+    Govern,
+    LookRing,
+    LeaveRing,
+)  # what they may send
 
 
 class Replica:

@@ -1,4 +1,4 @@
-"""Shows the ring, as one of its processes knows it, to whoever looks."""
+"""Shows the ring, as one of its processes knows it, to whoever looks; and lets it be left."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from random import Random
 from oncecast.dht.ring import key_of
 from oncecast.dht.scribe import Scribe
 from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.ring.events import Leave
 from oncecast.ring.relay import Relay
 from oncecast.ring.roster import Roster
-from oncecast.session.frames import ArcView, LookRing, ProcessView, RingView, TreeView
+from oncecast.session.frames import (
+    ArcView,
+    LeaveRing,
+    LookRing,
+    ProcessView,
+    RingView,
+    TreeView,
+)
 
 
 class Viewer(Protocol):
     name = "viewer"
-    Message = LookRing
+    Message = LookRing | LeaveRing
 
     def __init__(
         self, me: NodeId, rng: Random, *, roster: Roster, scribe: Scribe, relay: Relay
@@ -22,8 +30,12 @@ class Viewer(Protocol):
         super().__init__(me, rng)
         self._roster, self._scribe, self._relay = roster, scribe, relay
 
-    def receive(self, sender: NodeId, look: LookRing) -> None:
-        tree = self._tree(look.tree) if look.tree else None
+    def receive(self, sender: NodeId, look: LookRing | LeaveRing) -> None:
+        tree = None
+        if isinstance(look, LeaveRing):
+            self.ask(Leave())
+        elif look.tree:
+            tree = self._tree(look.tree)
         self.send(sender, RingView(look.id, self.me, self._processes(), self._groups(), tree))
 
     def _processes(self) -> tuple[ProcessView, ...]:

@@ -18,6 +18,7 @@ from oncecast.session.frames import (
     ClientCommand,
     Govern,
     GroupView,
+    LeaveRing,
     Look,
     LookGroup,
     LookRing,
@@ -82,7 +83,7 @@ class Calls:
 
     def look(
         self,
-        look: Look | Scan | LookGroup | Govern | LookRing,
+        look: Look | Scan | LookGroup | Govern | LookRing | LeaveRing,
         then: Callable[..., None],
         timeout: float = NEVER,
     ) -> None:

@@ -27,6 +27,7 @@ from oncecast.session.frames import (
     FlowEnded,
     Govern,
     GroupView,
+    LeaveRing,
     Look,
     LookGroup,
     LookRing,
@@ -48,7 +49,7 @@ OUTBOX_BYTES = 4 * 1024 * 1024  # written, before the settled part of it is give
 
 
 Seen = View | Scanned | GroupView | RingView
-Question = Look | Scan | LookGroup | Govern | LookRing
+Question = Look | Scan | LookGroup | Govern | LookRing | LeaveRing
 FromNode = Answer | Delivery | FlowEnded | Elsewhere | Owned | Seen
 
 
@@ -305,7 +306,9 @@ class ClientSession(Protocol):
         self._look(question, group.ticket, group.timeout)
 
     def _show_ring(self, ring: local.Ring) -> None:
-        self._look(LookRing(self.calls.new_id(), ring.tree), ring.ticket, ring.timeout)
+        id_ = self.calls.new_id()
+        question = LeaveRing(id_) if ring.leave else LookRing(id_, ring.tree)
+        self._look(question, ring.ticket, ring.timeout)
 
     def _finish(self, finish: local.Finish) -> None:
         farewells = [flow.farewell() for flow in self.flows.values()] if finish.forget else []

@@ -245,6 +245,13 @@ class LookRing(Value):
     tree: str = ""
 
 
+class LeaveRing(Value):
+    """Give what the group of this process owns to others, and stop then. Answered with a RingView:
+    the process has begun to."""
+
+    id: int
+
+
 class ProcessView(Value, tag=False):
     process: str
     version: str

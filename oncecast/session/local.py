@@ -66,10 +66,11 @@ class Group(Value):
 
 
 class Ring(Value):
-    """Show the ring, and the part of a process in the tree of a topic."""
+    """Show the ring, and the part of a process in the tree of a topic; or have it leave."""
 
     ticket: int
     tree: str = ""
+    leave: bool = False
     timeout: float = NEVER
 
 

@@ -29,6 +29,7 @@ from oncecast.overlay.memory import Numbers
 from oncecast.replication.ballot import BOTTOM, Ballot, above
 from oncecast.toolkit.election import lowest
 from oncecast.toolkit.events import NOBODY, Decide, Settled, ViewChanged
+from oncecast.toolkit.reign import Key, Proposal, Reign, union
 from oncecast.toolkit.synod_messages import (
     Accept,
     Accepted,
@@ -44,31 +45,7 @@ from oncecast.toolkit.synod_messages import (
     Vote,
 )
 
-Key = tuple[str, int]  # series and number
 NUMBER_MAX = 2**62
-
-
-class Reign:
-    """What a leader knows under its ballot."""
-
-    def __init__(self, ballot: Ballot) -> None:
-        self.ballot = ballot
-        self.promises: dict[NodeId, None] = {}
-        self.votes: dict[Key, Vote] = {}  # that its promises told of
-        # Petitions that came before a majority had promised, and whose they are.
-        self.wishes: dict[Key, tuple[str, NodeId]] = {}
-        self.proposals: dict[Key, Proposal] = {}
-
-
-class Proposal:
-    """One value a key and ballot, for ever."""
-
-    __slots__ = ("askers", "value", "voters")
-
-    def __init__(self, value: str) -> None:
-        self.value = value
-        self.voters: dict[NodeId, None] = {}
-        self.askers: dict[NodeId, None] = {}
 
 
 class Synod(Protocol):
@@ -156,10 +133,14 @@ class Synod(Protocol):
         key = request.series, request.number
         assert 1 <= request.number <= NUMBER_MAX, f"{key}: numbers begin with 1"
         if key in self.values:
-            self.emit(Settled(*key, self.values[key]))
+            self._emit_known(request.series, request.number)
             return
         self.petitions[key] = request.value
         self._petition(key, [self.leader])
+
+    def _emit_known(self, series: str, number: int) -> None:
+        for each in self._worth_telling(series, number):
+            self.emit(Settled(series, each, self.values[series, each]), after=0)
 
     def observe(self, event: ViewChanged) -> None:
         self.audience = tuple(dict.fromkeys((*self.acceptors, *event.view)))
@@ -219,7 +200,16 @@ class Synod(Protocol):
         self.values[series, number] = value
         self.votes.pop((series, number), None)
         if len(self.values) > self.values_max:
-            del self.values[next(iter(self.values))]
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        """But not the last of a series: whoever asks for the next must hear of it."""
+        for _ in self.settled:
+            key = next(iter(self.values))
+            value = self.values.pop(key)
+            if key[1] != self.settled[key[0]].top:
+                return
+            self.values[key] = value
 
     # -- acceptors --
 
@@ -254,10 +244,13 @@ class Synod(Protocol):
             self._save(vote)
 
     def _tell(self, node: NodeId, series: str, number: int) -> None:
-        """What is settled there, and the last number of the series: who asks may be far behind."""
-        for each in dict.fromkeys((number, self.settled[series].top)):
-            if (series, each) in self.values:
-                self.send(node, Chosen(series, each, self.values[series, each]))
+        for each in self._worth_telling(series, number):
+            self.send(node, Chosen(series, each, self.values[series, each]))
+
+    def _worth_telling(self, series: str, number: int) -> list[int]:
+        """This number, and the last one of the series: who asks may be far behind."""
+        both = dict.fromkeys((self.settled[series].top, number))
+        return [each for each in both if (series, each) in self.values]
 
     # -- the leader --
 
@@ -323,11 +316,7 @@ class Synod(Protocol):
         self, sender: NodeId, votes: tuple[Vote, ...], columns: tuple[Column, ...]
     ) -> None:
         reign = self.reign
-        reign.promises[sender] = None
-        for vote in votes:
-            key = vote.series, vote.number
-            if key not in reign.votes or reign.votes[key].ballot < vote.ballot:
-                reign.votes[key] = vote
+        reign.note_promise(sender, votes)
         for column in columns:
             known = self.settled.get(column.series, Numbers())
             self.settled[column.series] = union(known, Numbers(column.top, column.gaps))
@@ -340,15 +329,3 @@ class Synod(Protocol):
     def _proclaim(self, chosen: Chosen) -> None:
         for node in self.audience:
             self.send(node, chosen)
-
-
-def union(one: Numbers, other: Numbers) -> Numbers:
-    """The numbers that are in one of them."""
-    top = max(one.top, other.top)
-    lacking = [
-        (max(first, start), min(last, end))
-        for first, last in one.missing_to(top)
-        for start, end in other.missing_to(top)
-        if first <= end and start <= last
-    ]
-    return Numbers(top, lacking)

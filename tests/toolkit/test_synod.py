@@ -8,7 +8,8 @@ from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Value
 from oncecast.overlay.memory import Numbers
 from oncecast.replication.ballot import Ballot
 from oncecast.toolkit.events import Decide, Settled, ViewChanged
-from oncecast.toolkit.synod import Synod, union
+from oncecast.toolkit.reign import union
+from oncecast.toolkit.synod import Synod
 from oncecast.toolkit.synod_messages import (
     Accept,
     Accepted,
@@ -205,15 +206,25 @@ def test_who_asks_late_hears_what_was_settled_and_the_last_of_the_series() -> No
         acceptor.receive(A, Chosen("series", number, f"v{number}"))
     acceptor.drain()
     acceptor.receive(GUEST, Petition("series", 2, "x"))
-    told = [(GUEST, Chosen("series", number, f"v{number}")) for number in (2, 4)]
+    told = [(GUEST, Chosen("series", number, f"v{number}")) for number in (4, 2)]
     assert sent(acceptor.drain()) == told
 
 
+def test_who_asks_for_what_it_knows_hears_the_last_of_the_series_too() -> None:
+    acceptor = synod(B)
+    for number in range(1, 4):
+        acceptor.receive(A, Chosen("series", number, "x"))
+    acceptor.drain()
+    acceptor.request(Decide("series", 1, "y"))
+    assert acceptor.drain() == [Emit(Settled("series", number, "x")) for number in (3, 1)]
+
+
 def test_old_values_are_forgotten_and_never_settled_anew() -> None:
-    acceptor = Synod(B, Random(0), acceptors=[A, B, C], values_max=2)
+    acceptor = Synod(B, Random(0), acceptors=[A, B, C], values_max=3)
+    acceptor.receive(A, Chosen("other", 1, "the last of its series"))
     for number in range(1, 5):
         acceptor.receive(A, Chosen("series", number, "x"))
-    assert list(acceptor.values) == [("series", 3), ("series", 4)]
+    assert sorted(acceptor.values) == [("other", 1), ("series", 3), ("series", 4)]
     acceptor.drain()
     acceptor.receive(A, Accept(LOW, "series", 1, "y"))
     assert sent(acceptor.drain(), Accepted) == []

@@ -42,9 +42,11 @@ class Door(Protocol):
     name = "door"
     Message = Call | Fetch | Look | Scan | WhoseKey | GroupFacts
 
-    def __init__(self, me: NodeId, rng: Random, book: dict[str, GroupFacts]) -> None:
+    def __init__(
+        self, me: NodeId, rng: Random, book: dict[str, GroupFacts], doors: int = len(DOORS)
+    ) -> None:
         super().__init__(me, rng)
-        self._book = book
+        self._book, self._doors = book, doors
 
     def receive(
         self, sender: NodeId, message: Call | Fetch | Look | Scan | WhoseKey | GroupFacts
@@ -59,7 +61,7 @@ class Door(Protocol):
         if owner is None:
             return  # they ask again
         if isinstance(message, WhoseKey):
-            self.send(sender, KeyOwner(message.key, owner, len(DOORS)))
+            self.send(sender, KeyOwner(message.key, owner, self._doors))
         else:
             self.send(sender, Owned(topic, owner.group, owner.leader, owner.nodes))
 

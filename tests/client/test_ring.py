@@ -1,0 +1,69 @@
+"""A client of two groups behind one door; a topic moves from one to the other under its hands."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from oncecast.client.client import connect
+from oncecast.kernel.protocol import NodeId
+from oncecast.kernel.stack import Stack
+from oncecast.node.assemble import Chair, assemble
+from oncecast.runtime.journal import Journal
+from oncecast.runtime.network import Runtime
+from oncecast.session.frames import Call, Fetch, Look, Scan
+from oncecast.storage.disk import OsDisk
+from tests.client.rooms import run
+from tests.session.client_world import TOPIC
+from tests.session.ring_world import NEW, OLD, STAYS, Door
+
+FRAMES = (Call, Fetch, Look, Scan)
+
+pytestmark = pytest.mark.long
+
+
+def door() -> Runtime:
+    sock = socket.create_server(("127.0.0.1", 0))
+    me = NodeId(f"127.0.0.1:{sock.getsockname()[1]}")
+    return Runtime(Stack([Door(me, Random(), {}, doors=1)]), me=me, listen=sock, clients=FRAMES)
+
+
+def replica(host: Runtime, group: str, path: Path) -> Runtime:
+    """A group of one, behind that door."""
+    me = NodeId(f"{host.me}/{group}")
+    stack = assemble(me, Random(), chair=Chair(group, host.me, first=group == OLD)).stack
+    journal = Journal.open(OsDisk(path / group), stack)
+    return Runtime(stack, me=me, journal=journal, clients=FRAMES, landlord=host)
+
+
+def test_a_client_finds_its_topics_and_goes_with_them(tmp_path: Path) -> None:
+    """SVC-2 SVC-3 SVC-13: it has named one process, and knows nothing of groups."""
+
+    async def test() -> None:
+        async with (
+            door() as host,
+            replica(host, OLD, tmp_path),
+            connect(host.me, timeout=20.0) as client,
+        ):
+            news, rest = await client.subscribe(TOPIC), await client.subscribe(STAYS)
+            put = 0
+            async with replica(host, NEW, tmp_path):
+                while client._session.ways.of(TOPIC).group != NEW:
+                    await client.put(TOPIC, b"%d" % put)
+                    await client.put(STAYS, b"%d" % put)
+                    put += 1
+                assert await client.put(TOPIC, b"last")
+                for reading, count in ((news, put), (rest, put)):
+                    for number in range(count):
+                        message = await reading.get(timeout=10.0)
+                        assert message is not None
+                        assert (message.offset, message.value) == (number, b"%d" % number)
+                assert client._session.ways.of(STAYS).group == OLD
+                assert (await client.describe(TOPIC)).next == put + 1
+                assert (await client.describe(STAYS)).next == put
+                await client.close()
+
+    run(test())

@@ -263,6 +263,9 @@ class Client:
     def ring(self, tree: str = "") -> RingView:
         return self._call(self._client.ring(tree))
 
+    def leave_ring(self) -> RingView:
+        return self._call(self._client.leave_ring())
+
     def ping(self) -> View:
         return self._call(self._client.ping())
 

@@ -1,10 +1,10 @@
 """What the toolkit is asked for, and what it tells.
 
-    Group             Join, Leave, AwaitSize ↓    ViewChanged, SizeReached, SizeMissed ↑
-    LeaderElection                                LeaderElected ↑
-    Synod             Decide ↓                    Settled ↑
-    LamportMutex, LeaseMutex   Acquire, Release ↓      Acquired, Renewed, Lapsed ↑
-    FifoQueue, PaxosQueue      Enqueue, Dequeue, Withdraw ↓    Dequeued ↑
+    Group                     Join, Leave ↓                  ViewChanged ↑
+    LeaderElection                                           LeaderElected ↑
+    Synod                     Decide ↓                       Settled ↑
+    LamportMutex, LeaseMutex  Acquire, Release ↓             Acquired, Renewed, Lapsed ↑
+    FifoQueue, PaxosQueue     Enqueue, Dequeue, Withdraw ↓   Dequeued ↑
 
 Both mutexes have one interface, and both queues: a stack has one of each at most.
 """
@@ -24,28 +24,9 @@ class Leave(Value):
     """Request: be one no longer; others are told."""
 
 
-class AwaitSize(Value):
-    """Request: say when there are so many members, or after `within` seconds that there are not."""
-
-    size: int
-    within: float
-
-
 class ViewChanged(Value):
     """The members that this node knows of and does not suspect, in order; itself included."""
 
-    view: tuple[NodeId, ...]
-
-
-class SizeReached(Value):
-    size: int
-    view: tuple[NodeId, ...]
-
-
-class SizeMissed(Value):
-    """The time is over, and there were only these."""
-
-    size: int
     view: tuple[NodeId, ...]
 
 

@@ -1,6 +1,6 @@
 """Group: who is a member, and who of them seems to be alive.
 
-Needs links (watch). Serves Join, Leave, AwaitSize; gives ViewChanged, SizeReached, SizeMissed.
+Needs links (watch). Serves Join, Leave; gives ViewChanged.
 
 Each node tells each other one by Alive that it is here, whether it is a member, and whom it knows;
 so one contact that is up suffices to find all. Who is silent for too long, or whose link breaks, is
@@ -15,14 +15,7 @@ from random import Random
 from typing import assert_never
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
-from oncecast.toolkit.events import (
-    AwaitSize,
-    Join,
-    Leave,
-    SizeMissed,
-    SizeReached,
-    ViewChanged,
-)
+from oncecast.toolkit.events import Join, Leave, ViewChanged
 
 KNOWN_MAX = 1000  # nodes; who comes beyond is not heard
 
@@ -44,12 +37,6 @@ class Silent(Value):
     node: NodeId
 
 
-class Overdue(Value):
-    """Timer: the group has not reached the size that somebody waits for."""
-
-    size: int
-
-
 class Acquaintance:
     """Another node, as far as this one knows."""
 
@@ -63,9 +50,9 @@ class Acquaintance:
 
 class Group(Protocol):
     name = "group"
-    Request = Join | Leave | AwaitSize
+    Request = Join | Leave
     Message = Alive
-    Timer = Beat | Silent | Overdue
+    Timer = Beat | Silent
 
     def __init__(
         self,
@@ -85,25 +72,16 @@ class Group(Protocol):
         self.peers = dict.fromkeys(peer for peer in peers if peer != me)
         self.known = {peer: Acquaintance(suspect_after) for peer in self.peers}
         self.view: tuple[NodeId, ...] = ()
-        self.awaited: dict[int, None] = {}
         self.dropped = 0  # messages of more nodes than can be known
 
     def start(self) -> None:
         self._beat()
         self._look()
 
-    def request(self, request: Join | Leave | AwaitSize) -> None:
-        match request:
-            case AwaitSize(size, within):
-                self.awaited[size] = None
-                self.later(within, Overdue(size))
-                self._answer_who_waits()
-            case Join() | Leave():
-                self.member = isinstance(request, Join)
-                self._say_alive()
-                self._look()
-            case _:
-                assert_never(request)
+    def request(self, request: Join | Leave) -> None:
+        self.member = isinstance(request, Join)
+        self._say_alive()
+        self._look()
 
     def receive(self, sender: NodeId, message: Alive) -> None:
         for node in (sender, *message.known):
@@ -116,7 +94,7 @@ class Group(Protocol):
         self.known[sender].member = message.member
         self._look()
 
-    def timeout(self, timer: Beat | Silent | Overdue) -> None:
+    def timeout(self, timer: Beat | Silent) -> None:
         match timer:
             case Beat():
                 self._beat()
@@ -127,9 +105,6 @@ class Group(Protocol):
                     # If this is wrong, it was too early: the next time it is given longer.
                     self.known[node].patience += self.heartbeat
                     self._suspect(node)
-            case Overdue(size):
-                if self.awaited.pop(size, 0) is None:
-                    self.emit(SizeMissed(size, self.view))
             case _:
                 assert_never(timer)
 
@@ -180,10 +155,3 @@ class Group(Protocol):
         if now != self.view:
             self.view = now
             self.emit(ViewChanged(now))
-            self._answer_who_waits()
-
-    def _answer_who_waits(self) -> None:
-        for size in [size for size in self.awaited if size <= len(self.view)]:
-            del self.awaited[size]
-            self.cancel(Overdue(size))
-            self.emit(SizeReached(size, self.view))

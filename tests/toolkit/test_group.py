@@ -5,15 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from oncecast.kernel.protocol import Effect, Emit, Later, NodeId, Send, Watch
-from oncecast.toolkit.events import (
-    AwaitSize,
-    Join,
-    Leave,
-    SizeMissed,
-    SizeReached,
-    ViewChanged,
-)
-from oncecast.toolkit.group import KNOWN_MAX, Alive, Beat, Group, Overdue, Silent
+from oncecast.toolkit.events import Join, Leave, ViewChanged
+from oncecast.toolkit.group import KNOWN_MAX, Alive, Beat, Group, Silent
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 HERE = Alive(True, ())
@@ -124,31 +117,6 @@ def test_who_was_only_met_is_forgotten_and_who_was_named_never() -> None:
         group.timeout(Silent(node))
         group.timeout(Silent(node))
     assert list(group.known) == [B]
-
-
-def test_size_that_is_reached_is_told_once() -> None:
-    """DDS-4"""
-    group = started()
-    group.request(AwaitSize(2, 30.0))
-    assert group.drain() == [Later(30.0, Overdue(2))]
-    group.receive(B, HERE)
-    assert SizeReached(2, (A, B)) in events(group.drain())
-    group.timeout(Overdue(2))
-    assert group.drain() == []
-
-
-def test_size_that_is_there_already_is_told_at_once() -> None:
-    group = started()
-    group.request(AwaitSize(1, 30.0))
-    assert events(group.drain()) == [SizeReached(1, (A,))]
-
-
-def test_size_that_is_never_reached_is_told_in_time() -> None:
-    """DDS-4"""
-    group = started()
-    group.request(AwaitSize(3, 30.0))
-    group.timeout(Overdue(3))
-    assert events(group.drain()) == [SizeMissed(3, (A,))]
 
 
 def test_crowd_is_bounded() -> None:

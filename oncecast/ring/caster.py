@@ -52,10 +52,11 @@ class Remind(Value):
 class Wish:
     """A root wants a topic."""
 
-    __slots__ = ("asked", "next", "root", "said")
+    __slots__ = ("asked", "life", "next", "root", "said")
 
-    def __init__(self, root: NodeId, asked: float, next_: int) -> None:
-        self.root, self.asked, self.next = root, asked, next_
+    def __init__(self, root: NodeId, asked: float, topic: Topic, next_: int) -> None:
+        self.root, self.asked = root, asked
+        self.life, self.next = topic.id, next_  # what is cast next, in this life of the topic
         self.said = asked  # when something was cast
 
 
@@ -135,7 +136,7 @@ class Caster(Protocol):
             if topic is None:
                 continue
             if wish is None or wish.root != root:
-                self.wishes[name] = Wish(root, self.now, topic.index.next)
+                self.wishes[name] = Wish(root, self.now, topic, topic.index.next)
                 self.send(root, Cast(name, topic.id, topic.index.next, ()))
             else:
                 wish.asked = self.now
@@ -154,9 +155,11 @@ class Caster(Protocol):
                 if not topic.policy.gossip:
                     continue
                 newest = max(topic.index.first, topic.index.newest_batch)
-                wish = self.wishes[name] = Wish(self._home, self.now, newest)
+                wish = self.wishes[name] = Wish(self._home, self.now, topic, newest)
             elif topic.policy.gossip:
                 wish.root, wish.asked = self._home, self.now
+            if wish.life != topic.id:
+                wish.life, wish.next = topic.id, topic.index.first
             while wish.next < topic.index.next and self._cast(topic, wish):
                 pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 
+from oncecast.pubsub import batch
 from oncecast.session.frames import Chunk
 
 
@@ -41,6 +42,9 @@ class Channel:
                 self._bytes -= len(known.batch)
             self._chunks[chunk.offset] = chunk
             self._bytes += len(chunk.batch)
+
+    def trim(self) -> None:
+        """The oldest go."""
         while self._bytes > self._bytes_max and len(self._offsets) > 1:
             self._bytes -= len(self._chunks.pop(self._offsets.pop(0)).batch)
 
@@ -54,7 +58,8 @@ class Channel:
         return self._offsets[at] if at < len(self._offsets) else -1
 
     def chunks(self, offset: int, messages_max: int, bytes_max: int) -> tuple[Chunk, ...]:
-        """What lies from `offset` on, without a gap; the first comes whatever its size."""
+        """What lies from `offset` on, without a gap; the first comes whatever its size. Sizes are
+        those of batches when they are opened."""
         found: list[Chunk] = []
         while messages_max > 0 and (bytes_max > 0 or not found):
             chunk = self._at(offset)
@@ -66,7 +71,7 @@ class Channel:
             found.append(Chunk(offset, chunk.skip + inside, count, *source))
             offset += count
             messages_max -= count
-            bytes_max -= len(chunk.batch)
+            bytes_max -= batch.opened_bytes(chunk.batch)
         return tuple(found)
 
     def _at(self, offset: int) -> Chunk | None:

@@ -1,6 +1,6 @@
 """What the ring stack of a process and its replicas tell each other, and their application.
 
-replica → ring     GroupFacts, WhoseKey          ring → replica    KeyOwner, GiveUp
+replica → ring     GroupFacts, WhoseKey, WhereIs ring → replica    KeyOwner, GroupFacts, GiveUp
 process → process  WhoOwns, Owner                ring ↓ ↑          Leave; Seat, Unseat, Left
 """
 
@@ -37,6 +37,12 @@ class KeyOwner(Value):
     key: Key
     owner: GroupFacts
     processes: int
+
+
+class WhereIs(Value):
+    """What is known of this group? It may be elsewhere by now, or gone."""
+
+    group: str
 
 
 class GiveUp(Value):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, assert_never
 
 from oncecast.kernel.protocol import NodeId
@@ -12,6 +11,7 @@ from oncecast.pubsub.estate import Estate, Frozen
 from oncecast.pubsub.service import Service
 from oncecast.pubsub.topic import Topic
 from oncecast.replication.events import Missing
+from oncecast.ring.events import GroupFacts, WhereIs
 from oncecast.ring.moves import (
     PULL_BYTES,
     TOPICS_MAX,
@@ -44,6 +44,9 @@ class Giver:
         self._mover, self._service = mover, service
         self._reminded = 0.0
         self._turn = 0
+        self._move = ""  # for which it is frozen
+        self._nodes: tuple[NodeId, ...] = ()  # of its taker, as far as is known now
+        self._followed = False
 
     def receive(
         self,
@@ -52,8 +55,10 @@ class Giver:
         message: Survey | Pull | PullParts | Give | Taken | Dropped,
     ) -> None:
         match message:
-            case Survey():
-                self._mover.send(sender, self._surveyed(estate, message))
+            case Survey(move, until):
+                mine = estate.may_give(until)
+                answer = self._surveyed(estate, message) if mine else NotGiven(move)
+                self._mover.send(sender, answer)
             case Pull():
                 self._pull(sender, estate, message)
             case PullParts():
@@ -63,7 +68,8 @@ class Giver:
             case Taken(move):
                 self._release(sender, estate, move)
             case Dropped(move):
-                self._mover.execute_once(do.Thaw(move))
+                if estate.frozen is not None and estate.frozen.move == move:
+                    self._mover.execute_once(do.Thaw(move))
             case _:
                 assert_never(message)
 
@@ -118,7 +124,7 @@ class Giver:
         frozen = estate.frozen
         if frozen is not None and frozen.move == give.move:
             self._mover.send(sender, self._given(estate, frozen))
-        elif frozen is not None or not estate.may_give(give.until):
+        elif frozen is not None or not estate.may_give(give.until) or not give.taker.nodes:
             self._mover.send(sender, NotGiven(give.move))
         else:
 
@@ -150,18 +156,29 @@ class Giver:
         """Does the taker still want what is frozen for it? Its replicas are asked in turn."""
         mover, frozen = self._mover, estate.frozen
         if frozen is not None and mover.now >= self._reminded + REMIND_EVERY:
-            self._reminded = mover.now
-            nodes = frozen.taker.nodes
+            self._reminded, self._followed = mover.now, False
+            if frozen.move != self._move:
+                self._move, self._nodes = frozen.move, frozen.taker.nodes
             self._turn += 1
-            for node in islice(nodes, self._turn % len(nodes), None):
-                mover.send(node, Waiting(frozen.move))
-                break
+            mover.send(self._nodes[self._turn % len(self._nodes)], Waiting(frozen.move))
+            mover.send(mover.home, WhereIs(frozen.taker.group))
 
     def follow(self, follow: Follow) -> None:
+        """Once a reminder: two may take each other for the leader."""
         estate = self._mover.estate
         frozen = estate.frozen if estate is not None else None
-        if frozen is not None and frozen.move == follow.move and follow.leader:
+        known = frozen is not None and frozen.move == follow.move
+        if known and follow.leader and not self._followed:
+            self._followed = True
             self._mover.send(follow.leader, Waiting(follow.move))
+
+    def found_again(self, estate: Estate, facts: GroupFacts) -> None:
+        frozen = estate.frozen
+        if frozen is not None and frozen.taker.group == facts.group:
+            if facts.gone:
+                self._mover.execute_once(do.Thaw(frozen.move))
+            elif facts.nodes:
+                self._move, self._nodes = frozen.move, facts.nodes
 
 
 def ends_of(topic: Topic) -> TopicEnds:

@@ -4,7 +4,8 @@ A group that owns nothing looks for the owner of its position and claims what li
 While the giver serves on, the taker copies batches, round after round, until little is left; then
 the giver freezes the part, the rest is copied, and the taker adopts it. What is done and decided is
 in the estates of both groups, so any leader of either goes on from there. A move that cannot be
-done is abandoned, and the giver thaws what it had frozen for it.
+done is abandoned, and the giver thaws what it had frozen for it. A group that has lost sight of the
+other asks the ring for it by its name; of one that is gone it knows how their move has ended.
 
 Needs the service of its group, links, and the ring stack of its process. Gives GroupFacts.
 """
@@ -25,7 +26,7 @@ from oncecast.pubsub.places import Places
 from oncecast.pubsub.results import MoveStep
 from oncecast.pubsub.service import Execute, Executed, Service
 from oncecast.replication.events import LeaderChanged
-from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhoseKey
+from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhereIs, WhoseKey
 from oncecast.ring.giver import Giver
 from oncecast.ring.moves import (
     Dropped,
@@ -51,6 +52,7 @@ TOKENS = 1 << 48  # from here on, so that they are nobody else's
 ANSWER_WITHIN = 1.0
 LITTLE = 1 << 18  # bytes of a round after which the rest may be copied while nobody is served
 ROUNDS_MAX = 8
+FOLLOWS_MAX = 3  # from one replica to another that may lead, before it waits a while
 PARTS_MAX = 64  # asked for at once
 
 
@@ -70,14 +72,14 @@ class Taking:
         self.parts: list[PartName] = []  # staged
         self.given: Given | None = None
         self.question: Value | None = None
-        self.asked = 0.0
+        self.asked, self.follows = 0.0, 0
         self.importing = 0  # not yet decided
         self.deciding = False  # how it ends
 
 
 class Mover(Protocol):
     name = "mover"
-    Message = MoveMessage | KeyOwner | GiveUp
+    Message = MoveMessage | KeyOwner | GroupFacts | GiveUp
     Observed = Executed | LeaderChanged
     Timer = Pace
 
@@ -95,7 +97,7 @@ class Mover(Protocol):
         report_every: float = 1.0,
     ) -> None:
         super().__init__(me, rng)
-        self._service, self._home, self._group, self._first = service, home, group, first
+        self._service, self.home, self._group, self._first = service, home, group, first
         self._replicas = replicas
         self._every, self._report_every = every, report_every
         self._reported = -report_every
@@ -137,6 +139,9 @@ class Mover(Protocol):
 
         self.execute(command, done)
 
+    def under_way(self, kind: type[do.Move]) -> bool:
+        return kind.__name__ in self._once
+
     def observe(self, event: Executed | LeaderChanged) -> None:
         if isinstance(event, LeaderChanged):
             self._pending.clear()
@@ -158,13 +163,15 @@ class Mover(Protocol):
         estate = self.estate
         if estate is None:
             self.execute_once(do.Found(self._group, self._first), lambda _: self._report())
+        elif estate.claim is not None and estate.retired and not estate.claim.adopted:
+            self._abandon(estate.claim)
         elif estate.claim is not None:
             self._take(estate, estate.claim)
         elif estate.retired:
             if estate.low is not None and estate.frozen is None:
-                self.send(self._home, WhoseKey(after(estate.position)))
+                self.send(self.home, WhoseKey(after(estate.position)))
         elif estate.low is None:
-            self.send(self._home, WhoseKey(estate.position))
+            self.send(self.home, WhoseKey(estate.position))
         if estate is not None:
             self._giver.remind(estate)
 
@@ -175,17 +182,19 @@ class Mover(Protocol):
         if estate is not None:
             place = self._service.machine.registry.place
             facts = (self._service.leader, group.nodes(), place)
-            retired = estate.retired
-            self.send(self._home, GroupFacts(estate.group, estate.low, *facts, retired), after=0)
+            retired = estate.retired and estate.claim is None  # it may still come to own something
+            self.send(self.home, GroupFacts(estate.group, estate.low, *facts, retired), after=0)
 
     # -- messages --
 
-    def receive(self, sender: NodeId, message: MoveMessage | KeyOwner | GiveUp) -> None:
+    def receive(
+        self, sender: NodeId, message: MoveMessage | KeyOwner | GroupFacts | GiveUp
+    ) -> None:
         if isinstance(message, Follow):
             self._follow(message)
             return
         if not self.speaks:
-            if not isinstance(message, KeyOwner | GiveUp | TakeAll):
+            if not isinstance(message, KeyOwner | GroupFacts | GiveUp | TakeAll):
                 group = self._service.group
                 follow = Follow(message.move, self._service.leader, group.nodes())
                 self.send(sender, follow, after=0)
@@ -195,8 +204,11 @@ class Mover(Protocol):
             return
         match message:
             case GiveUp():
-                if any(node.startswith(f"{sender}/") for node in self._service.group.nodes()):
+                nodes = self._service.group.nodes()
+                if not estate.retired and any(node.startswith(f"{sender}/") for node in nodes):
                     self.execute_once(do.Retire())
+            case GroupFacts():
+                self._found_again(estate, message)
             case KeyOwner() if estate.retired:
                 nodes = self._service.group.nodes()
                 if message.owner.group != self._group and message.owner.leader:
@@ -204,7 +216,8 @@ class Mover(Protocol):
             case KeyOwner():
                 self._claim(estate, message)
             case TakeAll(giver):
-                if estate.claim is None and estate.low == key_of(giver.group):
+                idle = estate.claim is None and not estate.retired
+                if idle and giver.nodes and estate.low == key_of(giver.group):
                     self.execute_once(do.Claim(self._new_move(), giver))
             case Survey() | Pull() | PullParts() | Give() | Taken() | Dropped():
                 self._giver.receive(sender, estate, message)
@@ -244,21 +257,39 @@ class Mover(Protocol):
             at = taking.nodes.index(taking.contact) if taking.contact in taking.nodes else -1
             taking.contact = taking.nodes[(at + 1) % len(taking.nodes)]
             self._ask_giver(taking, taking.question)
+            self.send(self.home, WhereIs(claim.giver.group))
 
     def _ask_giver(self, taking: Taking, question: Value) -> None:
-        taking.question, taking.asked = question, self.now
+        taking.question, taking.asked, taking.follows = question, self.now, 0
         self.send(taking.contact, question)
+
+    def _found_again(self, estate: Estate, facts: GroupFacts) -> None:
+        """Where a group is that was lost sight of. One that is gone has released all it had, and
+        has abandoned what it had not adopted."""
+        claim, taking = estate.claim, self._taking
+        if claim is not None and claim.giver.group == facts.group:
+            if not facts.gone:
+                if taking is not None:
+                    taking.nodes = tuple(dict.fromkeys((*facts.nodes, *taking.nodes)))
+            elif claim.adopted:
+                self._finish(claim)
+            else:
+                self._abandon(claim)
+        self._giver.found_again(estate, facts)
 
     def _follow(self, follow: Follow) -> None:
         taking = self._taking
         if taking is None or taking.move != follow.move:
             self._giver.follow(follow)
             return
-        known = dict.fromkeys((*follow.nodes, *taking.nodes))
-        taking.nodes = tuple(known)
-        if follow.leader and follow.leader != taking.contact and taking.question is not None:
+        taking.nodes = tuple(dict.fromkeys((*follow.nodes, *taking.nodes)))
+        # Two that take each other for the leader must not keep us running to and fro.
+        tired = taking.follows >= FOLLOWS_MAX or taking.question is None
+        if follow.leader and follow.leader != taking.contact and not tired:
             taking.contact = follow.leader
-            self._ask_giver(taking, taking.question)
+            taking.follows += 1
+            assert taking.question is not None
+            self.send(taking.contact, taking.question)
 
     def _go_on(self, estate: Estate, claim: Claim, taking: Taking) -> None:
         """Ask for what is needed next, if nothing is under way."""
@@ -276,7 +307,8 @@ class Mover(Protocol):
         if pull is not None:
             self._ask_giver(taking, pull)
         elif taking.given is not None:
-            self._adopt(taking, taking.given)
+            if estate.frozen is None and not self.under_way(do.Freeze):  # else it waits for that
+                self._adopt(taking, taking.given)
         elif taking.copied > LITTLE and taking.rounds < ROUNDS_MAX:
             taking.rounds += 1
             taking.copied, taking.behind = 0, ""
@@ -311,29 +343,51 @@ class Mover(Protocol):
         match told, question:
             case Surveyed(), Survey(behind=behind) if told.behind == behind:
                 taking.topics.update((each.topic, each) for each in told.topics)
-                taking.behind = told.topics[-1].topic if told.more else None
+                taking.behind = told.topics[-1].topic if told.more and told.topics else None
             case Pulled(), Pull() if (told.topic, told.offset) == (question.topic, question.offset):
                 if not told.batches:
                     taking.topics.pop(told.topic, None)
                 self._import(taking, told.batches)
             case PulledParts(), PullParts():
                 self._import(taking, told.batches)
+            case Given(), Give() if not estate.may_take(told.until):
+                self._abandon(claim)  # what lies between is another's by now
             case Given(), Give():
                 taking.given = told
                 topics, sources = state.moved_in(told.rows, Places())
                 taking.parts = list(names_of_parts(sources))
                 ends = (TopicEnds(t.name, t.id, t.index.first, t.index.next) for t in topics)
                 taking.topics = {each.topic: each for each in ends}
-            case NotGiven(), Give():
-                taking.deciding = True
-                self.execute_once(do.Abandon(claim.move))
+            case NotGiven(), Survey() | Give():
+                self._abandon(claim)
             case Gone(), Taken():
-                taking.deciding = True
-                self.execute_once(do.Finish(claim.move), lambda _: self._report())
+                self._finish(claim)
             case _:
                 return
         taking.question = None
         self._go_on(estate, claim, taking)
+
+    def _abandon(self, claim: Claim) -> None:
+        taking = self._taking
+        known = taking is not None and taking.move == claim.move
+        contact = taking.contact if taking is not None and known else claim.giver.nodes[0]
+
+        def abandoned(so: bool) -> None:
+            now = self.estate.claim if self.estate is not None else None
+            if now is None or now.move != claim.move:
+                self.send(contact, Dropped(claim.move))  # else the giver finds out only later
+
+        self._decide(claim)
+        self.execute_once(do.Abandon(claim.move), abandoned)
+
+    def _finish(self, claim: Claim) -> None:
+        self._decide(claim)
+        self.execute_once(do.Finish(claim.move), lambda _: self._report())
+
+    def _decide(self, claim: Claim) -> None:
+        """From now on nothing more is asked for this claim."""
+        if self._taking is not None and self._taking.move == claim.move:
+            self._taking.deciding = True
 
     def _import(self, taking: Taking, batches: tuple[do.Import, ...]) -> None:
         """Have them decided."""
@@ -353,8 +407,9 @@ class Mover(Protocol):
     def _adopt(self, taking: Taking, given: Given) -> None:
         def adopted(so: bool) -> None:
             taking.deciding = False
-            if not so:  # something is not here after all: see what
-                taking.given, taking.behind = None, ""
+            claim = self.estate.claim if self.estate is not None else None
+            if not so and claim is not None and claim.move == given.move:
+                self._abandon(claim)  # the copies have a hole: take them anew
             self._report()
 
         taking.deciding = True

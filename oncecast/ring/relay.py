@@ -224,6 +224,7 @@ class Relay(Protocol):
     def _serve_all(self, channel: Channel) -> None:
         for flow in self.flows.of_topic(channel.topic):
             self._serve(flow)
+        channel.trim()  # not before: what fills a gap may be older than all that is kept
         self._ask_for_gaps(channel)
 
     def _serve(self, flow: Flow) -> None:
@@ -232,7 +233,7 @@ class Relay(Protocol):
         if voucher is None or channel is None or voucher.life != channel.life:
             return
         where = (flow.topic, flow.subscription, flow.epoch)
-        while flow.next < channel.next:
+        while flow.next < channel.next and has_credit(flow):
             room = self._window_bytes - flow.window.outstanding
             if room <= 0:
                 flow.window.starved[flow] = None
@@ -280,7 +281,7 @@ class Relay(Protocol):
         wanted = [
             flow.next
             for flow in self.flows.of_topic(channel.topic)
-            if flow in self._vouchers and channel.lacks(flow.next) and flow.messages_left > 0
+            if flow in self._vouchers and channel.lacks(flow.next) and self._could_take(flow)
         ]
         if wanted:
             channel.asking, channel.asked = True, self.now
@@ -289,6 +290,10 @@ class Relay(Protocol):
             start = FromOffset(offset)
             scan = Scan(0, channel.topic, start, until, FILL_BYTES, channel.life)
             self._send(self._leader(channel.topic), Fill(scan))
+
+    def _could_take(self, flow: Flow) -> bool:
+        """Who could not is not asked for: what comes may be gone before it can."""
+        return has_credit(flow) and flow.window.outstanding < self._window_bytes
 
     def _fill(self, topic: str, scanned: Scanned) -> None:
         channel = self.channels.get(topic)
@@ -332,6 +337,10 @@ class Relay(Protocol):
             for at in range(0, len(some), READINGS_MAX):
                 message = AcksUp(topic, tuple(some[at : at + READINGS_MAX]))
                 self._send(parent or self._leader(topic), message)
+
+
+def has_credit(flow: Flow) -> bool:
+    return flow.messages_left > 0 and flow.bytes_left > 0
 
 
 def reading_of(flow: Flow) -> Reading:

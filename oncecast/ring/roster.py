@@ -2,30 +2,33 @@
 
 Every process has a card that it renews; cards spread by rumour: what is new goes to all neighbours
 at once, and now and then one of them is asked what else it has. A card that is not renewed is
-dropped, and its process counts as gone. What a card says of groups outlives it: of a group the
-facts with the most applied are kept.
+dropped, and its process counts as gone; who has not dropped it yet cannot bring it back. Of a group
+the facts with the most applied are kept, as long as somebody has a seat there. That a group is gone
+is remembered: a replica of it may come back with an old disk.
 
 A group is backed up by the first processes at its position and after it on the ring. A process that
 is one of them, or has a vote, takes a seat; any other gives its seat up. These are suggestions: who
 is a member is decided in the group, and may be known here only later.
 
-Needs NeighborUp and NeighborDown, and the GroupFacts of its replicas. Serves Leave. Gives Seat,
-Unseat and Left.
+Needs NeighborUp and NeighborDown, and the GroupFacts of its replicas. Serves Leave, and answers
+WhereIs. Gives Seat, Unseat and Left.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from random import Random
 from typing import assert_never
 
 from oncecast.dht.ring import Key, distance, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import NeighborDown, NeighborUp
-from oncecast.ring.events import GiveUp, GroupFacts, Leave, Left, Seat, Unseat
+from oncecast.ring.events import GiveUp, GroupFacts, Leave, Left, Seat, Unseat, WhereIs
 
 CARDS_MAX = 200  # in one message
 STAMP_MAX = 1 << 62
 GONE = 1 << 62  # applied by nobody: nothing comes after it
+ASKED_MAX = 1000  # groups that replicas here have lost sight of
 
 
 class Card(Value, tag=False):
@@ -37,7 +40,8 @@ class Card(Value, tag=False):
     group: str  # its own
     told: tuple[GroupFacts, ...]  # of groups that it leads, or that nobody leads
     seats: tuple[str, ...]
-    gone: tuple[str, ...] = ()  # groups of which somebody still has a seat
+    gone: tuple[str, ...] = ()  # groups of which somebody still has a seat, or asks
+    asks: tuple[str, ...] = ()  # groups that it has lost sight of
 
 
 class News(Value):
@@ -57,7 +61,7 @@ class Gossip(Value):
 
 class Roster(Protocol):
     name = "roster"
-    Message = News | Stamps | GroupFacts
+    Message = News | Stamps | GroupFacts | WhereIs
     Request = Leave
     Observed = NeighborUp | NeighborDown
     Timer = Gossip
@@ -81,9 +85,11 @@ class Roster(Protocol):
         self._cards_max = cards_max
         self.cards: dict[NodeId, Card] = {}
         self.heard: dict[NodeId, float] = {}  # when a card was renewed
+        self._dropped: dict[NodeId, tuple[int, float]] = {}  # stamps of cards, and when
         self.groups: dict[str, GroupFacts] = {}
         self.here: dict[str, GroupFacts] = {}  # as the replicas of this process say
         self._seated: dict[str, None] = {}  # replicas that run here, or were asked for
+        self._asked: dict[str, None] = {}  # since the last card
         self._neighbors: dict[NodeId, None] = {}
         self._stamp = 0
         self._leaving = False
@@ -102,11 +108,11 @@ class Roster(Protocol):
         """Processes by where they lie on the ring."""
         return sorted((key_of(card.group), card.process) for card in self.cards.values())
 
-    def backups(self, group: str) -> list[NodeId]:
-        """The processes at the group's position and after it."""
-        at = key_of(group)
-        ring = sorted(self.positions(), key=lambda place: distance(at, place[0]))
-        return [process for _, process in ring[: self.replicas]]
+    def backups(self, group: str, ring: list[tuple[Key, NodeId]] | None = None) -> list[NodeId]:
+        """The processes at the group's position and after it; `ring` are the positions of all."""
+        ring = self.positions() if ring is None else ring
+        at = bisect_left(ring, (key_of(group), NodeId("")))
+        return [process for _, process in (ring[at:] + ring[:at])[: self.replicas]]
 
     def owner(self, key: Key) -> GroupFacts | None:
         """Whose it is, as far as is known. Of two that say so, the nearer was given it later."""
@@ -119,7 +125,7 @@ class Roster(Protocol):
 
     # -- inputs --
 
-    def receive(self, sender: NodeId, message: News | Stamps | GroupFacts) -> None:
+    def receive(self, sender: NodeId, message: News | Stamps | GroupFacts | WhereIs) -> None:
         match message:
             case News(cards):
                 self._learn(sender, cards[:CARDS_MAX])
@@ -128,6 +134,8 @@ class Roster(Protocol):
             case GroupFacts():
                 if sender.startswith(f"{self.me}/"):
                     self._hear_replica(sender, message)
+            case WhereIs(group):
+                self._tell(sender, group)
             case _:
                 assert_never(message)
 
@@ -141,9 +149,7 @@ class Roster(Protocol):
     def timeout(self, timer: Gossip) -> None:
         self.later(self._every, timer)
         self._renew()
-        gone = [each for each, at in self.heard.items() if self.now > at + self._gone_after]
-        for process in gone:
-            del self.cards[process], self.heard[process]
+        self._drop_old()
         if self._neighbors:
             peer = self.rng.choice(list(self._neighbors))
             self.send(peer, self._stamps(answer=True))
@@ -155,11 +161,28 @@ class Roster(Protocol):
     def _renew(self) -> None:
         self._stamp = max(self._stamp + 1, self._epoch_us + int(self.now * 1e6))
         told = [facts for facts in self.here.values() if self._tells(facts)]
-        seats = {group for card in self.cards.values() for group in card.seats}
-        gone = [name for name, facts in self.groups.items() if facts.gone and name in seats]
+        cards = self.cards.values()
+        named = {group for card in cards for group in (*card.seats, *card.asks)}
+        gone = [name for name, facts in self.groups.items() if facts.gone and name in named]
         mine = (self.me, self._stamp, self._version, self._group)
-        self._take(Card(*mine, tuple(told), tuple(self._seated), tuple(gone)))
+        groups = (tuple(told), tuple(self._seated), tuple(gone), tuple(self._asked))
+        self._take(Card(*mine, *groups))
         self._spread(News((self.cards[self.me],)), NodeId(""))
+
+    def _drop_old(self) -> None:
+        """Cards that were not renewed, and what is known of groups in which nobody sits."""
+        for process, at in list(self.heard.items()):
+            if self.now > at + self._gone_after:
+                self._dropped[process] = self.cards.pop(process).stamp, self.now
+                del self.heard[process]
+        # By then everybody has dropped it.
+        forget = self.now - 3 * self._gone_after
+        self._dropped = {each: was for each, was in self._dropped.items() if was[1] > forget}
+        seats = {group for card in self.cards.values() for group in card.seats}
+        for group, facts in list(self.groups.items()):
+            if not facts.gone and group not in seats:
+                del self.groups[group]
+        self._asked.clear()
 
     def _tells(self, facts: GroupFacts) -> bool:
         """Who leads tells of its group; who misses a leader, so that its members come back."""
@@ -178,9 +201,10 @@ class Roster(Protocol):
 
     def _is_new(self, card: Card) -> bool:
         known = self.cards.get(card.process)
-        if known is None:
-            return len(self.cards) < self._cards_max
-        return known.stamp < card.stamp < STAMP_MAX
+        if known is not None:
+            return known.stamp < card.stamp < STAMP_MAX
+        dropped, _ = self._dropped.get(card.process, (-1, 0.0))
+        return dropped < card.stamp < STAMP_MAX and len(self.cards) < self._cards_max
 
     def _take(self, card: Card) -> None:
         self.cards[card.process], self.heard[card.process] = card, self.now
@@ -208,8 +232,10 @@ class Roster(Protocol):
     def _compare(self, sender: NodeId, theirs: Stamps) -> None:
         known = dict(theirs.stamps)
         newer = [card for card in self.cards.values() if card.stamp > known.get(card.process, -1)]
+        if len(newer) > CARDS_MAX:
+            newer = self.rng.sample(newer, CARDS_MAX)
         if newer:
-            self.send(sender, News(tuple(newer[:CARDS_MAX])))
+            self.send(sender, News(tuple(newer)))
         if theirs.answer:
             self.send(sender, self._stamps(answer=False))
 
@@ -224,7 +250,16 @@ class Roster(Protocol):
         if leads and (before is None or news_of(before) != news_of(facts)):
             self._renew()
 
+    def _tell(self, replica: NodeId, group: str) -> None:
+        """It has lost sight of a group; others may know that it is gone."""
+        facts = self.groups.get(group)
+        if facts is not None:
+            self.send(replica, facts)
+        if (facts is None or not facts.gone) and len(self._asked) < ASKED_MAX:
+            self._asked[group] = None
+
     def _look_at_seats(self) -> None:
+        ring = self.positions()
         for group, facts in list(self.groups.items()):
             if facts.gone:
                 self._give_up(group, gone=True)
@@ -232,7 +267,7 @@ class Roster(Protocol):
             if not facts.nodes:
                 continue
             member = f"{self.me}/{group}" in facts.nodes
-            wanted = member or self.me in self.backups(group)
+            wanted = member or self.me in self.backups(group, ring)
             if wanted and group not in self._seated:
                 self._seated[group] = None
                 self.emit(Seat(group, facts.nodes))

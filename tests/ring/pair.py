@@ -1,0 +1,291 @@
+"""Groups that move arcs between them, one step at a time: a message that arrives, a decision made.
+
+Each group is one log and the replica that leads; the leader may change between any two steps. The
+home of all replicas knows the groups as they are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from oncecast.dht.ring import key_of, up_to
+from oncecast.kernel.protocol import NodeId, Protocol, Send, Value
+from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.pubsub import commands as do
+from oncecast.pubsub.estate import Estate
+from oncecast.pubsub.moves import AnyCommand
+from oncecast.pubsub.service import Service
+from oncecast.replication.events import Compact, Decided, Digest, LeaderChanged, Missing, Propose
+from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhereIs, WhoseKey
+from oncecast.ring.mover import Mover
+
+HOME = NodeId("home")
+GIVER, TAKER = "g-2", "g-a"  # on the ring lie, in this order: g-2, topic t, g-a, topic u
+MINE, THEIRS = "t", "u"
+MESSAGES = 10
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Agreed(Protocol):
+    """In place of Paxos: what is proposed is decided when the world says so."""
+
+    name = "agreed"
+    Request = Propose | Compact | Digest
+    Message = Decided | LeaderChanged
+
+    def __init__(self, me: NodeId, rng: Random, group: Group) -> None:
+        super().__init__(me, rng)
+        self._group = group
+
+    def request(self, request: Propose | Compact | Digest) -> None:
+        if isinstance(request, Propose):
+            self._group.proposed.append((self, request))
+
+    def receive(self, sender: NodeId, message: Decided | LeaderChanged) -> None:
+        self.emit(message)
+
+    # what a service asks directly
+
+    def leads(self, now: float) -> bool:
+        return self._group.leader.me == self.me and not self._group.unsure
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        return self._group.nodes
+
+    def entry(self, place: int) -> bytes:
+        if place in self._group.missing:
+            raise Missing(place)
+        return self._group.log[place]
+
+
+class Replica:
+    def __init__(self, group: Group, number: int) -> None:
+        self.me = NodeId(f"p{number}/{group.name}")
+        rng = Random(number)
+        self.agreed = Agreed(self.me, rng, group)
+        self.service = Service(self.me, rng, group=self.agreed)
+        self.mover = Mover(
+            self.me,
+            rng,
+            service=self.service,
+            home=HOME,
+            group=group.name,
+            first=group.first,
+            replicas=1,
+        )
+        self.stack = Stack([self.agreed, self.service, self.mover])
+        for place, value in enumerate(group.log):
+            self.service.learn(place, value)
+
+
+class Group:
+    """A log, and who leads. Replicas that led before stay, and know who leads now."""
+
+    def __init__(self, world: World, name: str, *, first: bool) -> None:
+        self.world, self.name, self.first = world, name, first
+        self.log: list[bytes] = []
+        self.proposed: list[tuple[Agreed, Propose]] = []
+        self.replicas: list[Replica] = []
+        self.nodes: tuple[NodeId, ...] = ()
+        self.missing: set[int] = set()  # cannot be read for now
+        self.unsure = False  # whether the leader is not sure to lead
+        self.new_leader()
+
+    @property
+    def leader(self) -> Replica:
+        return self.replicas[-1]
+
+    @property
+    def estate(self) -> Estate:
+        found = self.leader.mover.estate
+        assert found is not None
+        return found
+
+    def new_leader(self) -> None:
+        """What was proposed and not decided is lost."""
+        self.proposed.clear()
+        new = Replica(self, len(self.replicas) + 1)
+        self.replicas.append(new)
+        self.nodes = tuple(each.me for each in self.replicas)
+        self.world.did(new, new.stack.start(self.world.now))
+        for each in self.replicas:
+            self.world.hear(each, each.me, LeaderChanged(new.me))
+
+    def decide(self) -> None:
+        agreed, proposal = self.proposed.pop(0)
+        self.log.append(proposal.value)
+        decided = Decided(len(self.log) - 1, proposal.value, proposal.token)
+        for each in self.replicas:
+            mine = each.agreed is agreed
+            told = decided if mine else Decided(decided.place, decided.value)
+            self.world.hear(each, each.me, told)
+
+    def apply(self, command: AnyCommand) -> None:
+        """A command that somebody else has had decided."""
+        self.proposed.append((Agreed(NodeId(""), Random(0), self), Propose(-1, _encode(command))))
+        self.proposed.insert(0, self.proposed.pop())
+        self.decide()
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.groups: dict[str, Group] = {}
+        self.under_way: deque[tuple[NodeId, NodeId, Value]] = deque()
+        self.sent: list[tuple[NodeId, NodeId, Value]] = []  # all that ever was
+        self.wakes: list[tuple[Replica, Wake]] = []
+        self.steps = 0
+        self.spoil: Callable[[NodeId, NodeId, Value], int] = lambda *_: 1  # how often it arrives
+        self.book: dict[str, GroupFacts] = {}
+        self.found(GIVER, first=True)
+        self.run(lambda: GIVER in self.book)
+        self.fill()
+
+    def found(self, name: str, *, first: bool = False) -> Group:
+        self.groups[name] = Group(self, name, first=first)
+        return self.groups[name]
+
+    def fill(self) -> None:
+        giver = self.groups[GIVER]
+        for topic in (MINE, THEIRS):
+            giver.apply(do.Subscribe(topic, "s", do.FromEarliest(), 0))
+            giver.apply(do.OpenProducer(topic, "p", "life", 0))
+            self.put(giver, topic, MESSAGES)
+
+    def put(self, group: Group, topic: str, count: int) -> None:
+        producer = group.leader.service.machine.registry.topics[topic].producers["p"]
+        for _ in range(count):
+            facts = (topic, "p", producer.epoch, producer.next, 1, 100, 0, b"bytes")
+            group.apply(do.Put(*facts))
+
+    # -- one step at a time --
+
+    def step(self) -> None:
+        """A message arrives; if there is none, something is decided; or else time passes."""
+        self.steps += 1
+        if self.under_way:
+            self._arrive(*self.under_way.popleft())
+            return
+        for group in self.groups.values():
+            if group.proposed:
+                group.decide()
+                return
+        at = min(range(len(self.wakes)), key=lambda each: self.wakes[each][1].at)
+        replica, wake = self.wakes.pop(at)
+        self.now = max(self.now, wake.at)
+        self.did(replica, replica.stack.wake(self.now, wake))
+
+    def run(self, until: Callable[[], bool], steps_max: int = 3000) -> None:
+        for _ in range(steps_max):
+            if until():
+                return
+            self.step()
+        raise AssertionError(f"not done after {steps_max} steps")
+
+    def hear(self, replica: Replica, sender: NodeId, message: Value) -> None:
+        self.did(replica, replica.stack.receive(self.now, sender, message))
+
+    def did(self, replica: Replica, outputs: list[Output]) -> None:
+        for each in outputs:
+            if isinstance(each, Wake):
+                self.wakes.append((replica, each))
+            elif isinstance(each, Send):
+                self.sent.append((replica.me, each.to, each.message))
+                for _ in range(self.spoil(replica.me, each.to, each.message)):
+                    self.under_way.append((replica.me, each.to, each.message))
+
+    def _arrive(self, sender: NodeId, to: NodeId, message: Value) -> None:
+        if to == HOME:
+            self._ask_home(sender, message)
+            return
+        for group in self.groups.values():
+            for replica in group.replicas:
+                if replica.me == to:
+                    self.hear(replica, sender, message)
+
+    def _ask_home(self, sender: NodeId, message: Value) -> None:
+        match message:
+            case GroupFacts(group):
+                self.book[group] = message
+            case WhoseKey(key):
+                for facts in self.book.values():
+                    if facts.low is not None and up_to(facts.low, key, key_of(facts.group)):
+                        self.under_way.append((HOME, sender, KeyOwner(key, facts, 3)))
+            case WhereIs(group) if group in self.book:
+                self.under_way.append((HOME, sender, self.book[group]))
+            case _:
+                pass
+
+    # -- what happens to groups --
+
+    def retire(self, group: Group) -> None:
+        self.run(lambda: group.leader.mover.estate is not None)
+        process = NodeId(group.leader.me.partition("/")[0])
+        self.under_way.appendleft((process, group.leader.me, GiveUp()))
+        self.run(lambda: group.estate.retired)
+
+    def report(self) -> None:
+        """Homes hear at once what their replicas could tell them."""
+        for group in self.groups.values():
+            mover = group.leader.mover
+            mover.drain()
+            mover._report()
+            for effect in mover.drain():
+                assert isinstance(effect, Send)
+                self._ask_home(group.leader.me, effect.message)
+
+    def let_go(self) -> None:
+        """Groups that are gone, as the ring sees it: with all that they have, or were about to
+        say."""
+        self.report()
+        for name, group in list(self.groups.items()):
+            if self.book[name].gone if name in self.book else False:
+                self.wakes = [each for each in self.wakes if each[0] not in group.replicas]
+                nodes = [each.me for each in group.replicas]
+                self.under_way = deque(each for each in self.under_way if each[0] not in nodes)
+                del self.groups[name]
+
+    # -- what is so --
+
+    def owners(self, topic: str) -> list[str]:
+        return [name for name, group in self.groups.items() if self._owns(group, topic)]
+
+    def _owns(self, group: Group, topic: str) -> bool:
+        registry = group.leader.service.machine.registry
+        return registry.estate is not None and registry.elsewhere(topic) is None
+
+    def kept(self, topic: str) -> list[int]:
+        """By its owner, if it can be read there."""
+        (owner,) = self.owners(topic)
+        service = self.groups[owner].leader.service
+        entries = service.machine.registry.topics[topic].index.entries(0)
+        return [sequence(service, each.place) for each in entries]
+
+    @property
+    def settled(self) -> bool:
+        """Nobody claims or gives, and who wants to own something does."""
+        estates = [each.leader.mover.estate for each in self.groups.values()]
+        return all(
+            each is not None
+            and each.claim is None
+            and each.frozen is None
+            and (each.low is None) == each.retired
+            for each in estates
+        )
+
+
+def sequence(service: Service, place: int) -> int:
+    command = service.batch_at(place)
+    assert isinstance(command, do.Put)
+    return command.sequence
+
+
+def arcs_are_apart(world: World) -> None:
+    """REP-6: no key has two owners, whatever was decided so far."""
+    for topic in (MINE, THEIRS, "elsewhere", "x", "y"):
+        assert len(world.owners(topic)) <= 1, f"{topic} is owned by {world.owners(topic)}"

@@ -26,6 +26,7 @@ COMMANDS = (
     "shell",
     "load",
     "pipeline",
+    "experiment",
     "demo",
     "log",
     "sim",

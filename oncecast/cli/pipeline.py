@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from oncecast.cli.connecting import SERVER, add_connection, add_json, complain, 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+QUIET = {"spark.ui.showConsoleProgress": "false"}  # we have bars of our own
 FAULTS = ("lost", "duplicated", "out of order", "stored twice", "stored out of order")
 
 
@@ -36,9 +38,22 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     audit.add_argument("traces", metavar="FILE", nargs="+", help="of `oncecast load --trace`")
     audit.set_defaults(run=run_audit)
 
-    for job in (archive, audit):
-        job.add_argument("--master", default="local[*]", help="of a Spark cluster (local[*])")
+    metrics = jobs.add_parser("metrics", help="throughput, latency, lag and load of traces")
+    metrics.add_argument("traces", metavar="FILE", nargs="+", help="of `oncecast load --trace`")
+    metrics.add_argument("--out", metavar="DIR", help="write a report with figures there, too")
+    metrics.set_defaults(run=run_metrics)
+
+    experiments = jobs.add_parser("experiments", help="tables and figures of kept traces")
+    experiments.add_argument("out", metavar="DIR", help="of `oncecast experiment run`")
+    experiments.set_defaults(run=run_experiments)
+
+    for job in (archive, audit, metrics, experiments):
+        add_master(job)
         add_json(job)
+
+
+def add_master(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", default="local[*]", help="of a Spark cluster (%(default)s)")
 
 
 def run_archive(arguments: argparse.Namespace) -> int:
@@ -74,10 +89,56 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
     return {name: str(value) for name, value in options.items() if value is not None}
 
 
-def run_audit(arguments: argparse.Namespace) -> int:
-    for name in arguments.traces:
+def run_metrics(arguments: argparse.Namespace) -> int:
+    if missing := needs_spark() or lacking(arguments.traces):
+        return complain(missing)
+    from oncecast.cli.experiment import in_words, made
+    from oncecast.pipeline.experiments import report
+    from oncecast.pipeline.metrics import metrics
+
+    def job(spark: SparkSession) -> int:
+        finding = metrics(spark, arguments.traces)
+        show(arguments, report.fields(finding), in_words(finding))
+        if arguments.out is not None:
+            about = made(spark, arguments, "Metrics")
+            print(f"report: {report.write(Path(arguments.out), about, [finding])}", file=sys.stderr)
+        return exits.OK
+
+    return on_spark(arguments, job)
+
+
+def run_experiments(arguments: argparse.Namespace) -> int:
+    if missing := needs_spark():
+        return complain(missing)
+    from oncecast.cli.experiment import find
+    from oncecast.pipeline.experiments.running import kept
+
+    directory = Path(arguments.out)
+    chosen = kept(directory)
+    if not chosen:
+        return complain(f"{directory}: no traces there; `oncecast experiment run` makes them")
+    return on_spark(arguments, lambda spark: find(spark, arguments, directory, chosen))
+
+
+def lacking(traces: list[str]) -> str:
+    """Which file is not there, and how to get one."""
+    for name in traces:
         if not Path(name).is_file():
-            return complain(f"{name}: there is no such file; `oncecast load --trace` makes one")
+            return f"{name}: there is no such file; `oncecast load --trace` makes one"
+    return ""
+
+
+def needs_spark() -> str:
+    """What is not installed, and how to get it."""
+    for name in ("pyspark", "pyarrow", "matplotlib"):
+        if find_spec(name) is None:
+            return f'{name} is not installed; pip install "oncecast[spark]"'
+    return ""
+
+
+def run_audit(arguments: argparse.Namespace) -> int:
+    if missing := lacking(arguments.traces):
+        return complain(missing)
     from oncecast.pipeline.jobs import SHOWN, audit_traces
 
     def job(spark: SparkSession) -> int:
@@ -108,7 +169,8 @@ def on_spark(arguments: argparse.Namespace, job: Callable[[SparkSession], int]) 
 
     print("oncecast: starting Spark", file=sys.stderr, flush=True)
     try:
-        session = spark(arguments.master, light=arguments.master.startswith("local["))
+        light = arguments.master.startswith("local[")
+        session = spark(arguments.master, light=light, **QUIET)
     except NoSpark as error:
         return complain(error)
     from pyspark.errors import PySparkException

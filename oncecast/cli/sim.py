@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits, papers
+from oncecast.cli import exits, papers, sweep
 from oncecast.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verb.add_argument("--seed", type=int, default=1, help="of the dice (1)")
     verb.add_argument("--json", action="store_true", help="print one JSON line a table")
     verb.set_defaults(run=papers.repeat)
+
+    sweep.configure(verbs, sizes, seeds)
 
 
 def add_scenario(verb: argparse.ArgumentParser) -> None:

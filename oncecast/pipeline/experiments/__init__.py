@@ -1,0 +1,1 @@
+"""The experiments: traces of simulated runs become tables and figures."""

@@ -1,0 +1,128 @@
+"""How our figures look: one palette, quiet axes, legible at half their size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any
+
+INK, QUIET, FAINT = "#1f2933", "#6b7785", "#d9dfe5"
+BLUE, ORANGE, GREEN, RED, GREY, SAND = (
+    "#1f6fb2",
+    "#e07b1a",
+    "#2e9e6b",
+    "#c8372d",
+    "#8a939e",
+    "#e9c46a",
+)
+COLORS = {"scribe": BLUE, "plumtree": ORANGE, "flood": GREY, "live": GREEN}
+LABELS = {
+    "scribe": "Scribe over Chord",
+    "plumtree": "Plumtree over HyParView",
+    "flood": "flood over HyParView",
+    "live": "Scribe, real processes",
+}
+STYLE = {
+    "figure.dpi": 140,
+    "figure.facecolor": "white",
+    "font.size": 10,
+    "font.family": "DejaVu Sans",
+    "text.color": INK,
+    "axes.edgecolor": QUIET,
+    "axes.labelcolor": INK,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.grid.axis": "y",
+    "grid.color": FAINT,
+    "grid.linewidth": 0.8,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 2.0,
+    "lines.markersize": 5.5,
+}
+
+
+class Sheet:
+    """Some panels beside each other, and in the end a picture."""
+
+    def __init__(self, figure: Any, panels: list[Any]) -> None:
+        self.figure, self.panels, self.png = figure, panels, b""
+
+
+@contextmanager
+def sheet(columns: int = 2, *, rows: int = 1, height: float = 3.9) -> Iterator[Sheet]:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(5.4 * columns, height * rows), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False)
+        made = Sheet(figure, [panel for row in panels for panel in row])
+        yield made
+        file = BytesIO()
+        # Without a date and a version in it, the same figures are the same bytes.
+        figure.savefig(file, format="png", metadata={"Software": None})
+        made.png = file.getvalue()
+
+
+def whole(panel: Any, axis: str = "y") -> None:
+    """Numbers with thousands set apart."""
+    from matplotlib.ticker import FuncFormatter
+
+    target = panel.yaxis if axis == "y" else panel.xaxis
+    target.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+
+
+def sizes(panel: Any, nodes: list[int]) -> None:
+    """A logarithmic axis that names the sizes there are."""
+    from matplotlib.ticker import NullLocator
+
+    panel.set_xscale("log")
+    panel.xaxis.set_minor_locator(NullLocator())
+    named = [each for at, each in enumerate(nodes) if not at or each >= 1.45 * nodes[at - 1]]
+    panel.set_xticks(named, [f"{each:,}" for each in named])
+    panel.set_xlabel("nodes (logarithmic)")
+
+
+def percent(panel: Any, lowest: float) -> None:
+    """From a round number below the lowest share up to all; the axis says where it begins."""
+    from matplotlib.ticker import PercentFormatter
+
+    low = max(0.0, (int(lowest * 20) - 1) / 20)
+    panel.set_ylim(low, 1.0 + (1.0 - low) * 0.03)
+    panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if low < 0.9 else 1))
+
+
+def stacked(
+    panel: Any, labels: list[str], parts: dict[str, list[float]], colors: tuple[str, ...]
+) -> None:
+    """Bars of parts; above each what it comes to."""
+    at = range(len(labels))
+    below = [0.0] * len(labels)
+    for (name, heights), color in zip(parts.items(), colors, strict=False):
+        panel.bar(at, heights, 0.62, bottom=below, label=name, color=color)
+        below = [one + other for one, other in zip(below, heights, strict=True)]
+    for place, total in zip(at, below, strict=True):
+        panel.annotate(
+            f"{total:,.0f}",
+            (place, total),
+            ha="center",
+            va="bottom",
+            fontsize=9,
+            xytext=(0, 2),
+            textcoords="offset points",
+        )
+    panel.set_xticks(list(at), labels)
+    panel.set_ylim(0, max(below, default=1.0) * 1.3)
+    whole(panel)

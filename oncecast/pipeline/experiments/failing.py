@@ -1,0 +1,341 @@
+"""EXP-5: a share of the nodes fails at once; trees on a ring against gossip."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from oncecast.pipeline.experiments import drawing
+from oncecast.pipeline.experiments.drawing import BLUE, COLORS, INK, LABELS, ORANGE, QUIET, RED
+from oncecast.pipeline.experiments.finding import RUN, SETTING, Figure, Finding, collected
+from oncecast.pipeline.experiments.publishing import by_size, share, summary
+from oncecast.scenarios import exp_failures
+from oncecast.scenarios.exp_failures import AFTER, STORY
+from oncecast.scenarios.exp_ring import REPAIR
+from oncecast.scenarios.exp_systems import SUBSCRIBED, TOPICS
+from oncecast.scenarios.tables import Cell, Must, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Figures = list[dict[str, Any]]
+
+PHASES = {
+    "before": "put < 0",
+    "during": "put >= 0 and put < 1",
+    "mending": "put >= 1 and put < 10",
+    "after": "put >= 10",
+}
+SYSTEMS = ("scribe", "plumtree", "flood")
+SMALL = 0.3  # up to which share the source's “small levels of failures” may go
+
+
+# -- DataFrame -> DataFrame --
+
+
+def messages(trace: DataFrame) -> DataFrame:
+    """One row a message: when it was put, to how many it was owed, how many got it."""
+    keys = [*RUN, "subject"]
+    trace = trace.where((f.col("story") == STORY) & f.col("nodes").isin(*exp_failures.SIZES))
+    puts = trace.where("kind = 'publish' and value > 0").select(
+        *keys, f.col("time").alias("put"), f.col("value").alias("owed")
+    )
+    came = trace.where("kind = 'delivery'").groupBy(*keys)
+    got = came.agg(f.count_distinct("node").alias("got"))
+    both = puts.join(got, keys, "left").na.fill(0, ["got"])
+    return both.select(*keys, "put", "owed", "got")
+
+
+def reliability(messages: DataFrame) -> DataFrame:
+    """One row a setting: the share of what was owed that came, by when it was put."""
+    phases = [
+        f.sum(f.when(f.expr(when), f.col("got"))) / f.sum(f.when(f.expr(when), f.col("owed")))
+        for when in PHASES.values()
+    ]
+    named = [phase.alias(name) for phase, name in zip(phases, PHASES, strict=True)]
+    worst = f.min(f.when(f.col("put") >= 0, f.col("got") / f.col("owed"))).alias("worst")
+    return messages.groupBy(*SETTING).agg(*named, worst).orderBy(*SETTING)
+
+
+def over_time(messages: DataFrame) -> DataFrame:
+    """The same by half a second."""
+    second = (f.floor(f.col("put") * 2) / 2).alias("second")
+    came = (f.sum("got") / f.sum("owed")).alias("came")
+    return messages.groupBy(*SETTING, second).agg(came).orderBy(*SETTING, "second")
+
+
+def repair(trace: DataFrame) -> DataFrame:
+    """The share of successors and fingers that are right, by time since the failure."""
+    looks = trace.where(f.col("story") == REPAIR).where("kind in ('successors', 'fingers')")
+    when = f.round("time", 3).alias("time")
+    right = f.avg("value").alias("right")
+    return looks.groupBy("nodes", "share", "kind", when).agg(right).orderBy("time")
+
+
+# -- what is taken from them --
+
+
+def failures(trace: DataFrame) -> Finding:
+    sent = messages(trace).cache()
+    settings, times = collected(reliability(sent)), collected(over_time(sent))
+    sent.unpersist()
+    mended = collected(repair(trace))
+    quiet = [each for system in SYSTEMS for each in by_size(summary(trace), system)]
+    return Finding(
+        "failures",
+        "Reliability under failures: structured against unstructured",
+        "“Small levels of failures”, “near 100% of reliability in all tests”; ring and finger "
+        "tables “positively maintained” (section 7.3; no figures). Against broadcast: much fewer "
+        "messages, about the same convergence time, load more balanced (section 7.5).",
+        f"{TOPICS} topics, each node subscribed to {SUBSCRIBED}; five messages a second by nodes "
+        "that survive, owed to subscribers that survive. At time 0 a share of the nodes crashes at "
+        "once, the one through which all have joined among them; nobody comes back. None of the "
+        "three repeats what was lost: in a cluster, whoever sees a gap asks the owner's log.",
+        (
+            reliability_table(settings),
+            repair_table(mended),
+            comparison_table(quiet),
+        ),
+        (
+            Figure(
+                "failures",
+                "Of the messages that are put in the ten seconds after the failure: the share of "
+                "their surviving subscribers that gets them.",
+                draw_reliability(settings),
+            ),
+            Figure(
+                "failures-over-time",
+                "The same, by the moment at which a message is put.",
+                draw_times(times),
+            ),
+            Figure(
+                "ring-repair",
+                "What survivors know of their ring, and how soon they know it again.",
+                draw_repair(mended),
+            ),
+            Figure(
+                "structured-unstructured",
+                "Without failures: what one message costs, how long it takes, and how much more "
+                "than the mean the busiest node handles, upkeep included.",
+                draw_comparison(quiet),
+            ),
+        ),
+    )
+
+
+def reliability_table(settings: Figures) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for each in settings:
+        source = None
+        if each["system"] == "scribe" and each["nodes"] == 20 and each["share"] <= SMALL:
+            source = "almost 100%" if each["share"] == 0 else "near 100%"
+        phases = (share(each[name]) for name in PHASES)
+        name = LABELS[each["system"]]
+        rows.append((name, each["nodes"], f"{each['share']:.0%}", source, *phases))
+    calm = all(each[phase] == 1.0 for each in settings if not each["share"] for phase in PHASES)
+    healed = all(
+        each["after"] == 1.0
+        for each in settings
+        if each["system"] != "flood" and each["share"] <= 0.5
+    )
+    return Table(
+        "reliability, by when a message was put",
+        (
+            "system",
+            "nodes",
+            "fail",
+            "source",
+            "before",
+            "first second",
+            "next nine seconds",
+            f"10 to {AFTER:g} s after",
+        ),
+        tuple(rows),
+        (
+            Must("100% where nothing fails", calm),
+            Must("100% again ten seconds after up to half of the nodes failed", healed),
+        ),
+    )
+
+
+def repair_table(mended: Figures) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    whole = True
+    for nodes, failed in sorted({(each["nodes"], each["share"]) for each in mended}):
+        looks = [each for each in mended if (each["nodes"], each["share"]) == (nodes, failed)]
+        cells: list[Cell] = []
+        for kind in ("successors", "fingers"):
+            curve = [each for each in looks if each["kind"] == kind]
+            wrong = [each["time"] for each in curve if each["right"] < 1.0]
+            right = [each["time"] for each in curve if not wrong or each["time"] > wrong[-1]]
+            whole = whole and bool(right)
+            cells += [share(curve[0]["right"]), right[0] if right else "not in time"]
+        rows.append((nodes, f"{failed:.0%}", *cells))
+    return Table(
+        "ring and fingers after the failure",
+        (
+            "nodes",
+            "fail",
+            "right successors at once",
+            "all right after, s",
+            "right fingers at once",
+            "all right after, s",
+        ),
+        tuple(rows),
+        (Must("every successor and every finger is right again in the end", whole),),
+        ("looked at twice a second; the mean of all rings of a size, all of which must be right",),
+    )
+
+
+def comparison_table(quiet: Figures) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            each["nodes"],
+            LABELS[each["system"]],
+            share(each["reliability"]),
+            (each["copies"] + each["hops"]) / each["messages"],
+            each["network"] / each["messages"],
+            1000 * each["p50"],
+            1000 * each["p99"],
+            each["load"] / each["window"],
+            each["uneven"],
+        )
+        for each in sorted(quiet, key=lambda each: each["nodes"])
+    ]
+    costs = {(each["system"], each["nodes"]): each["copies"] + each["hops"] for each in quiet}
+    fewer = all(
+        cost < costs["plumtree", nodes]
+        for (system, nodes), cost in costs.items()
+        if system == "scribe"
+    )
+    return Table(
+        "structured against unstructured, nothing fails",
+        (
+            "nodes",
+            "system",
+            "reliability",
+            "payloads a message",
+            "all messages, a message",
+            "median ms",
+            "p99 ms",
+            "handled a node and second",
+            "busiest / mean",
+        ),
+        tuple(rows),
+        (Must("payloads: fewer in trees of subscribers than in broadcasts", fewer),),
+        (
+            f"a third of the nodes subscribe to a topic ({SUBSCRIBED} of {TOPICS}); if all did, "
+            "trees would save nothing",
+            "all messages: upkeep of ring, trees and views too, which is shared by however many "
+            "messages there are; handled: in and out",
+        ),
+    )
+
+
+# -- figures --
+
+
+def draw_reliability(settings: Figures) -> bytes:
+    nodes = sorted({each["nodes"] for each in settings})
+    lowest = min(each["mending"] for each in settings)
+    with drawing.sheet(max(1, len(nodes)), height=3.7) as made:
+        for panel, count in zip(made.panels, nodes, strict=True):
+            for system in SYSTEMS:
+                chosen = [
+                    each for each in settings if (each["system"], each["nodes"]) == (system, count)
+                ]
+                shares = [100 * each["share"] for each in chosen]
+                mending = [each["mending"] for each in chosen]
+                first = [each["during"] for each in chosen]
+                color = COLORS[system]
+                panel.plot(shares, mending, "o-", color=color, label=LABELS[system])
+                panel.plot(shares, first, "o:", color=color, mfc="white", lw=1.2)
+            lowest = min(lowest, *(each["during"] for each in settings))
+            panel.set(title=f"{count:,} nodes", xlabel="nodes that fail at once, %")
+        for panel in made.panels:
+            drawing.percent(panel, lowest)
+        made.panels[0].set_ylabel("share of what is owed")
+        made.panels[0].plot([], [], "o:", color=QUIET, mfc="white", lw=1.2, label="first second")
+        made.panels[0].plot([], [], "o-", color=QUIET, label="1 to 10 s after")
+        made.panels[0].legend(loc="lower left")
+    return made.png
+
+
+def draw_times(times: Figures) -> bytes:
+    largest = max(each["nodes"] for each in times)
+    shares = [each for each in (0.1, 0.3, 0.5) if any(one["share"] == each for one in times)]
+    lowest = min(each["came"] for each in times if each["nodes"] == largest)
+    with drawing.sheet(max(1, len(shares)), height=3.5) as made:
+        for panel, failed in zip(made.panels, shares, strict=True):
+            for system in SYSTEMS:
+                key = system, largest, failed
+                curve = [
+                    each
+                    for each in times
+                    if (each["system"], each["nodes"], each["share"]) == key
+                    and -3 <= each["second"] <= 12
+                ]
+                panel.plot(
+                    [each["second"] for each in curve],
+                    [each["came"] for each in curve],
+                    color=COLORS[system],
+                    label=LABELS[system],
+                )
+            panel.axvline(0, color=RED, lw=1, ls="--")
+            panel.set(title=f"{failed:.0%} of {largest:,} nodes fail", xlabel="put, seconds after")
+            drawing.percent(panel, lowest)
+        made.panels[0].set_ylabel("share of what is owed")
+        made.panels[0].legend(loc="lower right")
+    return made.png
+
+
+def draw_repair(mended: Figures) -> bytes:
+    nodes = sorted({each["nodes"] for each in mended})
+    colors = dict(zip((0.1, 0.3, 0.5), (BLUE, ORANGE, RED), strict=True))
+    with drawing.sheet(max(1, len(nodes)), height=3.7) as made:
+        for panel, count in zip(made.panels, nodes, strict=True):
+            for failed, color in colors.items():
+                for kind, dash in (("successors", "-"), ("fingers", "--")):
+                    curve = [
+                        each
+                        for each in mended
+                        if (each["nodes"], each["share"], each["kind"]) == (count, failed, kind)
+                    ]
+                    panel.plot(
+                        [each["time"] for each in curve],
+                        [each["right"] for each in curve],
+                        dash,
+                        color=color,
+                        label=f"{failed:.0%} fail: {kind}",
+                    )
+            panel.set(title=f"Chord ring of {count:,} nodes", xlabel="seconds after the failure")
+            drawing.percent(panel, min(each["right"] for each in mended))
+        made.panels[0].set_ylabel("share that is right")
+        made.panels[0].legend(loc="lower right")
+    return made.png
+
+
+def draw_comparison(quiet: Figures) -> bytes:
+    nodes = sorted({each["nodes"] for each in quiet})
+    with drawing.sheet(3, height=3.7) as made:
+        cost, delay, load = made.panels
+        for system in SYSTEMS:
+            chosen = [each for each in quiet if each["system"] == system]
+            at, color = [each["nodes"] for each in chosen], COLORS[system]
+            payloads = [(each["copies"] + each["hops"]) / each["messages"] for each in chosen]
+            cost.plot(at, payloads, "o-", color=color, label=LABELS[system])
+            delay.plot(at, [1000 * each["p99"] for each in chosen], "o-", color=color)
+            load.plot(at, [each["uneven"] for each in chosen], "o-", color=color)
+        cost.set_yscale("log")
+        for panel in made.panels:
+            drawing.sizes(panel, nodes)
+            drawing.whole(panel)
+        cost.set(title="Payloads sent for one message", ylabel="messages (logarithmic)")
+        delay.set(title="From publish to delivery, p99", ylabel="milliseconds")
+        load.set(title="Busiest node", ylabel="multiples of the mean")
+        delay.set_ylim(bottom=0)
+        load.set_ylim(bottom=0)
+        load.axhline(1, color=INK, lw=0.8)
+        cost.legend(loc="upper left")
+    return made.png

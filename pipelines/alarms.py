@@ -1,0 +1,38 @@
+"""A pipeline of your own: readings that are too hot become alarms, each of them once.
+
+    python pipelines/alarms.py 127.0.0.1:7400
+
+Topic `readings` holds JSON as {"sensor": "boiler", "celsius": 93.5}. Kill this whenever you like,
+and start it again: it goes on where it was, and no alarm is raised twice.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from oncecast.pipeline.session import spark
+
+READING = "sensor string, celsius double"
+HOT = 80.0
+
+
+def alarms(readings: DataFrame) -> DataFrame:
+    reading = f.from_json(f.col("value").cast("string"), READING)
+    hot = readings.select(reading.alias("reading")).where(f.col("reading.celsius") > HOT)
+    value = f.format_string("%.1f °C", "reading.celsius").alias("value")
+    return hot.select(f.col("reading.sensor").alias("key"), value)
+
+
+def run(session: SparkSession, node: str, checkpoint: str) -> None:
+    """All that has come since the last time; without the trigger it would run on."""
+    source = session.readStream.format("oncecast").options(address=node, topics="readings")
+    sink = alarms(source.load()).writeStream.format("oncecast")
+    sink = sink.options(address=node, topic="alarms", checkpointLocation=checkpoint)
+    sink.trigger(availableNow=True).start().awaitTermination()
+
+
+if __name__ == "__main__":
+    run(spark(), sys.argv[1], "alarms.checkpoint")

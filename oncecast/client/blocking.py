@@ -160,9 +160,10 @@ class Client:
         start: Start = NEW,
         start_at: int | None = None,
         auto_ack: bool = True,
+        push: bool = False,
     ) -> Subscription:
         work = self._client.subscribe(
-            topic, subscription, start=start, start_at=start_at, auto_ack=auto_ack
+            topic, subscription, start=start, start_at=start_at, auto_ack=auto_ack, push=push
         )
         return Subscription(check_open(self._portal), self._call(work))
 
@@ -173,8 +174,11 @@ class Client:
         *,
         start_at: int | None = None,
         auto_ack: bool = True,
+        push: bool = False,
     ) -> Subscription:
-        work = self._client.read(topic, subscription, start_at=start_at, auto_ack=auto_ack)
+        work = self._client.read(
+            topic, subscription, start_at=start_at, auto_ack=auto_ack, push=push
+        )
         return Subscription(check_open(self._portal), self._call(work))
 
     def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:

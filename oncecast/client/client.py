@@ -273,6 +273,7 @@ class Client(Staging):
         start: do.Start = NEW,  # where a new subscription begins; one that exists goes on
         start_at: int | None = None,  # read from this offset, whatever was acknowledged (E3)
         auto_ack: bool = True,
+        push: bool = False,  # on a ring: by way of the process that this client is at
     ) -> Subscription:
         """Subscribe, if that was not done before, and read. The topic is made if it is missing.
 
@@ -283,7 +284,7 @@ class Client(Staging):
             await self.call(do.Subscribe(topic, name, start, 0))
             if subscription is None and not self.durable_name:
                 self._passing[topic] = None
-        return await self.read(topic, name, start_at=start_at, auto_ack=auto_ack)
+        return await self.read(topic, name, start_at=start_at, auto_ack=auto_ack, push=push)
 
     async def read(
         self,
@@ -292,10 +293,13 @@ class Client(Staging):
         *,
         start_at: int | None = None,
         auto_ack: bool = True,
+        push: bool = False,
     ) -> Subscription:
         """Read a subscription that exists; NotSubscribed if it does not."""
         name = self._subscription_name(subscription)
-        return await self.readings.begin(topic, name, auto_ack=auto_ack, start_at=start_at)
+        return await self.readings.begin(
+            topic, name, auto_ack=auto_ack, start_at=start_at, push=push
+        )
 
     async def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:
         """Forget the subscription and what it had not read; whether there was one."""

@@ -30,7 +30,7 @@ class Readings:
         return list(self._here.values())
 
     async def begin(
-        self, topic: str, name: str, *, auto_ack: bool, start_at: int | None
+        self, topic: str, name: str, *, auto_ack: bool, start_at: int | None, push: bool
     ) -> Subscription:
         """The one that is here, if that is what is asked for; or another."""
         found = self.get(topic, name)
@@ -39,7 +39,8 @@ class Readings:
             check_sendable(local.Read(topic, name, -1 if start_at is None else start_at))
             if start_at is not None and start_at < 0:
                 raise InvalidArgument(f"start_at {start_at}: offsets begin at 0")
-            found = await self._when_left(topic, name, auto_ack=auto_ack, start_at=start_at)
+            how = {"auto_ack": auto_ack, "start_at": start_at, "push": push}
+            found = await self._when_left(topic, name, how)
         elif auto_ack != found.auto_ack or start_at is not None:
             raise InvalidArgument(
                 f"the subscription {name!r} of topic {topic!r} is being read with "
@@ -52,17 +53,13 @@ class Readings:
         except TimeoutError:  # it goes on trying: whoever asks again may find it ready
             raise raised(local.NoAnswer(patience, self._client.led)) from None
 
-    async def _when_left(
-        self, topic: str, name: str, *, auto_ack: bool, start_at: int | None
-    ) -> Subscription:
+    async def _when_left(self, topic: str, name: str, how: dict[str, Any]) -> Subscription:
         key = (topic, name)
         while key in self._leaving:
             await asyncio.wait([self._leaving[key]])
         self._client.check_open()
         if key not in self._here:
-            self._here[key] = Subscription(
-                self._client, topic, name, auto_ack=auto_ack, start_at=start_at
-            )
+            self._here[key] = Subscription(self._client, topic, name, **how)
         return self._here[key]
 
     def forget(self, subscription: Subscription) -> None:

@@ -52,7 +52,14 @@ class Subscription:
     """
 
     def __init__(
-        self, client: Client, topic: str, name: str, *, auto_ack: bool, start_at: int | None
+        self,
+        client: Client,
+        topic: str,
+        name: str,
+        *,
+        auto_ack: bool,
+        start_at: int | None,
+        push: bool,
     ) -> None:
         self.topic, self.name, self.auto_ack = topic, name, auto_ack
         self._client = client
@@ -66,7 +73,7 @@ class Subscription:
         self._telling: asyncio.TimerHandle | None = None
         self._slow: float = NEVER  # with more than so many here, taking one is all there is to do
         self._hailed = False  # another thread has asked for `_took`
-        client.session_request(Read(topic, name, -1 if start_at is None else start_at))
+        client.session_request(Read(topic, name, -1 if start_at is None else start_at, push))
 
     # -- getting --
 

@@ -27,6 +27,7 @@ from oncecast.toolkit.events import (
     Settled,
     ViewChanged,
 )
+from oncecast.toolkit.synod import NUMBER_MAX
 
 SERIES = "lock/"  # others may have the Synod settle other things
 
@@ -88,6 +89,7 @@ class LeaseMutex(Protocol):
         self.myself = f"{me}~{rng.getrandbits(48):012x}"
         self.locks: dict[str, Lock] = {}
         self.view: tuple[NodeId, ...] = ()
+        self.dropped = 0  # messages that make no sense
 
     def request(self, request: Acquire | Release) -> None:
         lock = self._lock(request.lock)
@@ -115,6 +117,9 @@ class LeaseMutex(Protocol):
                 assert_never(event)
 
     def receive(self, sender: NodeId, message: Freed) -> None:
+        if not 1 <= message.token < NUMBER_MAX:
+            self.dropped += 1
+            return
         lock = self._lock(message.lock)
         if message.token < lock.token or message.token == lock.held:
             return

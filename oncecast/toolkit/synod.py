@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import assert_never
 
-from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.memory import Numbers
 from oncecast.replication.ballot import BOTTOM, Ballot, above
 from oncecast.toolkit.election import lowest
@@ -45,7 +45,7 @@ from oncecast.toolkit.synod_messages import (
     Vote,
 )
 
-NUMBER_MAX = 2**62
+NUMBER_MAX = 2**62  # leaves room to count on from it in 64 bits
 
 
 class Synod(Protocol):
@@ -167,6 +167,9 @@ class Synod(Protocol):
         sender: NodeId,
         message: Petition | Prepare | Promised | Accept | Accepted | Refused | Chosen,
     ) -> None:
+        if not possible(message):
+            self.dropped += 1
+            return
         match message:
             case Petition():
                 self._receive_petition(sender, message)
@@ -183,9 +186,6 @@ class Synod(Protocol):
                 assert_never(message)
 
     def _learn(self, series: str, number: int, value: str) -> None:
-        if not 1 <= number <= NUMBER_MAX:
-            self.dropped += 1
-            return
         known = (series, number) in self.values
         self._note(series, number, value)
         self.reign.proposals.pop((series, number), None)
@@ -256,9 +256,7 @@ class Synod(Protocol):
 
     def _receive_petition(self, sender: NodeId, petition: Petition) -> None:
         key = petition.series, petition.number
-        if not 1 <= petition.number <= NUMBER_MAX:
-            self.dropped += 1
-        elif self.is_settled(*key):
+        if self.is_settled(*key):
             self._tell(sender, *key)
         elif self.leader == self.me and self.me in self.acceptors:
             if self.reign.ballot == BOTTOM or self.reign.ballot < self.highest:
@@ -329,3 +327,17 @@ class Synod(Protocol):
     def _proclaim(self, chosen: Chosen) -> None:
         for node in self.audience:
             self.send(node, chosen)
+
+
+def possible(message: Value) -> bool:
+    """Whether an honest node could have sent it, as far as numbers tell."""
+    match message:
+        case Petition() | Accept() | Accepted() | Chosen():
+            return 1 <= message.number < NUMBER_MAX
+        case Prepare(ballot) | Refused(ballot):
+            return 0 <= ballot.round < NUMBER_MAX
+        case Promised(_, votes, columns):
+            sound = all(Numbers(each.top, each.gaps).well_formed for each in columns)
+            return sound and all(1 <= vote.number < NUMBER_MAX for vote in votes)
+        case _:
+            return True

@@ -29,8 +29,8 @@ from oncecast.session.frames import RingView
 
 CLIENTS = 3
 TOPICS = 10  # of each client
-PATIENCE = 120.0
-SUSPICION = 1.0
+PATIENCE = 240.0
+SUSPICION = 2.0
 FAULTS = ("lost", "duplicated", "out_of_order")
 
 
@@ -45,7 +45,7 @@ class Process:
 
     def start(self, join: str) -> None:
         words = ["serve", "--own-group", "--listen", self.address, "--data", str(self._data)]
-        words += ["--heartbeat", "0.3", "--suspicion", str(SUSPICION), "--replace-after", "10"]
+        words += ["--heartbeat", "0.5", "--suspicion", str(SUSPICION), "--replace-after", "10"]
         words += ["--join", join] if join else []
         with self._log.open("ab") as log:
             self.process = subprocess.Popen([sys.executable, "-m", "oncecast", *words], stderr=log)

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from pyspark.errors import PySparkException
+
 from bench.cost.__main__ import show
 from bench.cost.node import Figure, node
 from bench.peers.peer import Failed, mind_signals, say
@@ -67,7 +69,7 @@ def main() -> int:
             for each in measured(arguments, Path(root)):
                 show(each)
                 found.append(each)
-    except (Failed, NoSpark) as failure:
+    except (Failed, NoSpark, PySparkException) as failure:
         say(str(failure))
         return 1
     except KeyboardInterrupt:

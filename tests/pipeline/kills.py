@@ -18,11 +18,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from oncecast import Policy, blocking
 from tests.live.test_serve import Process
 
-PATIENCE = 180.0  # for whatever is waited for
+PATIENCE = 300.0  # for whatever is waited for
 MESSAGES = 100  # put at a time
 CLUSTER = "local-cluster[2,1,1024]"
 MOMENTS = ("published", "written down", "done", "any")
@@ -40,6 +41,12 @@ class Story:
         with self.client() as client:
             for topic in ("in", "out"):
                 client.create_topic(topic, Policy(keep_all=True))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end_node(signal.SIGTERM)
 
     def client(self) -> blocking.Client:
         return blocking.connect(self.address, timeout=PATIENCE)
@@ -147,7 +154,6 @@ class Story:
         with self.driver():
             self.wait(lambda: self.results_end() >= self.put)
         assert self.results() == Counter(b"seen %d" % each for each in range(self.put))
-        self.end_node(signal.SIGTERM)
 
 
 def session_of(leader: int) -> list[int]:
@@ -201,8 +207,10 @@ def main() -> None:
     parser.add_argument("--master", default=CLUSTER)
     given = parser.parse_args()
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="oncecast-kills-") as directory:
-        story = Story(Path(directory), given.master)
+    with (
+        tempfile.TemporaryDirectory(prefix="oncecast-kills-") as directory,
+        Story(Path(directory), given.master) as story,
+    ):
         tell(story, given.kills, lambda text: print(text, flush=True))
     told = f"{story.put} results, each once; {story.between} kills between publish and commit"
     print(f"{told}; {time.monotonic() - began:.0f} s")

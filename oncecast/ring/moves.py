@@ -16,7 +16,6 @@ from oncecast.pubsub.estate import Party
 from oncecast.pubsub.moves import Import
 
 TOPICS_MAX = 1000  # in one answer
-PULL_BYTES = 1 << 20  # in one answer, unless one batch is larger
 
 
 class Survey(Value):

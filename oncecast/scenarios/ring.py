@@ -1,8 +1,9 @@
 """A ring of groups through a storm: topics move, processes join and fail, each message comes once.
 
 Groups of three replicas, one a process, own the topics; publishers and subscribers hang on to any
-process. While they work, processes join, crash, are stopped and cut off, and topics move to new
-owners. Then it is calm; in the end everybody has everything once and in order (REP-4 to REP-6).
+process. While they work, processes join and leave, crash, are stopped and cut off, lose a disk, and
+topics move to new owners. All clocks differ. Then it is calm; in the end everybody has everything
+once and in order (REP-4 to REP-6).
 """
 
 from __future__ import annotations
@@ -15,17 +16,23 @@ from oncecast.pubsub.retention import Policy
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.paxos_clients import AWAY, PUTS, Client, Publisher, Subscriber
-from oncecast.scenarios.ring_world import Process, RingWorld, is_gone
+from oncecast.scenarios.ring_checks import Owners
+from oncecast.scenarios.ring_storm import Trouble
+from oncecast.scenarios.ring_world import RingWorld, is_gone
 from oncecast.scenarios.scenario import Figures, Scenario
 from oncecast.session import local
 
 TOPICS = 5
-GOSSIP_EVERY = 3  # topics one is pushed by gossip
+GOSSIP_EVERY = 3  # topics one is pushed by gossip; and of two, one keeps all that it ever had
 CRASHES = 2  # of each client that crashes
 BEGIN, STORM, CALM = 4.0, 16.0, 60.0  # seconds
-STRIKE_EVERY = 1.5
-LOOK_EVERY = 0.05
-LEAVE_FROM = 4  # processes on, one gives up what it owns
+LEAVE_FROM = 5  # processes on, some give up what they own
+PADDING = b"." * 80  # so that topics have some size
+
+
+class Writer(Publisher):
+    def value(self, number: int) -> bytes:
+        return super().value(number) + PADDING
 
 
 class Clients(Checker):
@@ -51,7 +58,7 @@ class Clients(Checker):
 
     def _write(self, number: int, readers: list[Subscriber], until: float) -> None:
         sim, topic = self._sim, f"topic-{number}"
-        writer = Publisher(
+        writer = Writer(
             sim,
             f"w{number}",
             self._homes(),
@@ -61,8 +68,8 @@ class Clients(Checker):
         )
         self.publishers.append(writer)
         self._introduce(writer, topic, until)
-        if number % GOSSIP_EVERY == 0:
-            writer.soon(1.0, lambda: writer.ask(local.Do(2, gossip(topic))))
+        policy = Policy(gossip=number % GOSSIP_EVERY == 0, keep_all=number % 2 == 0)
+        writer.soon(1.0, lambda: writer.ask(local.Do(2, do.SetPolicy(topic, 0, policy))))
 
     def _introduce(self, client: Client, topic: str, until: float) -> None:
         client.topic = topic
@@ -95,6 +102,9 @@ class Clients(Checker):
         for publisher in self.publishers:
             if publisher.put < PUTS or (not publisher.crashes and len(publisher.promised) < PUTS):
                 return False
+            seen = set(self.subscribers[publisher.topic][0].seen)
+            if not all(publisher.value(number) in seen for number in publisher.promised):
+                return False
         return all(
             len(reader.seen) == max(len(each.seen) for each in readers)
             for readers in self.subscribers.values()
@@ -113,104 +123,10 @@ class Clients(Checker):
             publisher.check(log)
 
 
-class Owners(Checker):
-    """No topic is served by two groups at once."""
-
-    def __init__(self, sim: Simulation, world: RingWorld, topics: list[str]) -> None:
-        self._world, self._topics = world, topics
-        self._sim = sim
-        self.moves = 0
-        self._last: dict[str, str] = {}
-        sim.call(LOOK_EVERY, self._look)
-
-    def _look(self) -> None:
-        self._sim.call(LOOK_EVERY, self._look)
-        owners: dict[str, str] = {}
-        for process in self._world.processes.values():
-            for group, parts in process.replicas.items():
-                node = self._sim.nodes[process.replica(group)]
-                estate = parts.service.machine.registry.estate
-                if node.stack is not parts.stack or estate is None or not parts.service.leading:
-                    continue
-                if parts.service.group.leads(node.clock.local(self._sim.now)):
-                    for topic in self._topics:
-                        if estate.owns(topic):
-                            other = owners.setdefault(topic, group)
-                            if other != group:
-                                raise Violation(f"{topic} is owned by {other} and by {group}")
-        for topic, group in owners.items():
-            self.moves += self._last.get(topic, group) != group
-            self._last[topic] = group
-
-
-class Trouble:
-    """One process at a time is away; the network has its own moods."""
-
-    def __init__(self, sim: Simulation, world: RingWorld) -> None:
-        self.sim, self.world = sim, world
-        self.over = False
-        self.away: Callable[[], None] | None = None
-        self.strikes: dict[str, int] = {}
-        self._kinds = (self._crash, self._crash, self._pause, self._cut_off, self._lose, self._slow)
-
-    def begin(self) -> None:
-        self.sim.call(self.sim.rng.uniform(0.0, 2 * STRIKE_EVERY), self._strike)
-
-    def _strike(self) -> None:
-        if self.over:
-            return
-        strike = self.sim.rng.choice(self._kinds)
-        if self.away is None:
-            victim = self.sim.rng.choice(list(self.world.processes.values()))
-            self.strikes[strike.__name__] = self.strikes.get(strike.__name__, 0) + 1
-            self.away = strike(victim)
-            self.sim.call(self.sim.rng.uniform(0.2, 3.0), self._mend)
-        self.begin()
-
-    def _mend(self) -> None:
-        mend, self.away = self.away, None
-        if mend is not None:
-            mend()
-
-    def calm(self) -> None:
-        self.over = True
-        self._mend()
-        self.sim.weather.set(loss=0.0, duplication=0.0)
-
-    def _crash(self, victim: Process) -> Callable[[], None]:
-        victim.crash()
-        return victim.restart
-
-    def _pause(self, victim: Process) -> Callable[[], None]:
-        stopped = [node for node in victim.nodes() if self.sim.nodes[node].stack is not None]
-        for node in stopped:
-            self.sim.pause(node)
-
-        def resume() -> None:
-            for node in stopped:
-                if self.sim.nodes[node].paused:
-                    self.sim.resume(node)
-
-        return resume
-
-    def _cut_off(self, victim: Process) -> Callable[[], None]:
-        fronts = self.sim.partition(victim.nodes())
-        return lambda: self.sim.repair(fronts)
-
-    def _lose(self, victim: Process) -> Callable[[], None]:
-        self.sim.weather.set(loss=0.05, duplication=0.05)
-        return lambda: self.sim.weather.set(loss=0.0, duplication=0.0)
-
-    def _slow(self, victim: Process) -> Callable[[], None]:
-        fronts = self.sim.slow(victim.nodes(), extra=0.1)
-        return lambda: self.sim.repair(fronts)
-
-
 def play(sim: Simulation, nodes: int) -> Figures:
     world = RingWorld(sim)
     sim.listener = world.hear
-    late = max(1, nodes // 3)  # come while others work
-    world.found(nodes - late)
+    world.found(nodes)
     sim.run(until=BEGIN)
     clients = Clients(sim, world)
     owners = Owners(sim, world, [f"topic-{number}" for number in range(TOPICS)])
@@ -218,10 +134,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
     clients.begin(STORM)
     trouble = Trouble(sim, world)
     trouble.begin()
-    for _ in range(late):
-        sim.call(sim.rng.uniform(0.0, STORM - BEGIN), lambda: join(sim, world))
-    if nodes > LEAVE_FROM:
-        sim.call(sim.rng.uniform(0.0, STORM - BEGIN), lambda: leave(sim, world))
+    come_and_go(sim, world, max(1, nodes // 4))
     sim.run(until=STORM)
     trouble.calm()
     while sim.now < CALM and not (clients.done and world.settled()):
@@ -241,18 +154,30 @@ def play(sim: Simulation, nodes: int) -> Figures:
     }
 
 
-def gossip(topic: str) -> do.SetPolicy:
-    return do.SetPolicy(topic, 0, Policy(gossip=True))
+def come_and_go(sim: Simulation, world: RingWorld, count: int) -> None:
+    """Where topics lie; each joins while another leaves, or at another time."""
+    for _ in range(count):
+        when = sim.rng.uniform(0.0, STORM - BEGIN)
+        sim.call(when, lambda: join(sim, world))
+        if len(world.processes) >= LEAVE_FROM:
+            both = sim.rng.random() < 0.5
+            when = when + sim.rng.uniform(0.0, 2.0) if both else sim.rng.uniform(0.0, STORM - BEGIN)
+            sim.call(when, lambda: leave(sim, world))
 
 
 def join(sim: Simulation, world: RingWorld) -> None:
-    world.add(sim.rng.choice(list(world.processes)))
+    world.add(sim.rng.choice(list(world.processes)), before=some_topic(sim))
 
 
 def leave(sim: Simulation, world: RingWorld) -> None:
-    process = sim.rng.choice(list(world.processes.values()))
-    if process.alive:
-        process.leave()
+    owner = world.nearest(some_topic(sim))
+    for process in world.processes.values():
+        if process.group == owner and process.alive:
+            process.leave()
+
+
+def some_topic(sim: Simulation) -> str:
+    return f"topic-{sim.rng.randrange(TOPICS)}"
 
 
 RING = Scenario(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from oncecast.dht.ring import key_of
+from oncecast.dht.ring import distance, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.node.assemble import Chair, Parts, assemble
@@ -12,6 +12,7 @@ from oncecast.node.assemble_ring import RingOptions, RingParts, assemble_ring
 from oncecast.pubsub.estate import Estate
 from oncecast.replication.options import GroupOptions
 from oncecast.ring.events import Leave, Left, Seat, Unseat
+from oncecast.runtime.simnode import SimulatedNode
 from oncecast.runtime.simulated import Simulation
 
 FAST = GroupOptions(
@@ -28,22 +29,27 @@ RING = RingOptions(
     answer_within=0.2,
     shuffle_every=1.0,
     heartbeat_every=0.5,
-    gossip_every=0.25,
-    gone_after=1.5,
+    gossip_every=0.5,
+    gone_after=2.0,
 )
-SNAPSHOT_BYTES = 8192
+SNAPSHOT_BYTES = 4096
+TRIES = 50
+PULL_BYTES, LITTLE_BYTES = 800, 400  # so that a move takes several rounds, and answers to each
 
 
 class Process:
     """Over all its lives: what it has on disk stays."""
 
-    def __init__(self, world: RingWorld, name: str, contacts: tuple[NodeId, ...]) -> None:
-        self.world, self.me, self.contacts = world, NodeId(name), contacts
-        self.group = f"g-{world.sim.rng.getrandbits(32):08x}"
+    def __init__(
+        self, world: RingWorld, name: str, contacts: tuple[NodeId, ...], group: str
+    ) -> None:
+        self.world, self.me, self.contacts, self.group = world, NodeId(name), contacts, group
         self.seats: dict[str, tuple[NodeId, ...]] = {self.group: ()}  # with whom to ask there
         self.parts: RingParts | None = None
         self.replicas: dict[str, Parts] = {}
         self.left = False
+        rng = world.sim.rng
+        self.clock = (rng.uniform(0.95, 1.05), rng.uniform(0.0, 3.0))  # its rate, and what it shows
 
     @property
     def alive(self) -> bool:
@@ -56,9 +62,16 @@ class Process:
         return NodeId(f"{self.me}/{group}")
 
     def begin(self) -> None:
-        sim = self.world.sim
-        sim.add(self.me, self._build_ring)
-        sim.add(self.replica(self.group), self._build_replica, durable=True)
+        self._skew(self.world.sim.add(self.me, self._build_ring))
+        self._sit(self.group)
+
+    def _sit(self, group: str) -> None:
+        self._skew(self.world.sim.add(self.replica(group), self._build_replica, durable=True))
+
+    def _skew(self, node: SimulatedNode) -> None:
+        """All that runs in one process has one clock."""
+        rate, ahead = self.clock
+        self.world.sim.skew(node.me, rate=rate, ahead=ahead)
 
     def _build_ring(self, me: NodeId, rng: Random) -> Stack:
         self.parts = assemble_ring(
@@ -77,6 +90,8 @@ class Process:
             contacts=self.seats[group],
             chair=Chair(group, self.me, first=not self.contacts and group == self.group),
         )
+        if parts.mover is not None:
+            parts.mover.pull_bytes, parts.mover.little_bytes = PULL_BYTES, LITTLE_BYTES
         return parts.stack
 
     def leave(self) -> None:
@@ -92,7 +107,7 @@ class Process:
             if replica in sim.nodes:
                 sim.restart(replica)
             else:
-                sim.add(replica, self._build_replica, durable=True)
+                self._sit(event.group)
         elif isinstance(event, Unseat) and event.group in self.seats:
             del self.seats[event.group]
             self.replicas.pop(event.group, None)
@@ -109,6 +124,14 @@ class Process:
             if self.world.sim.nodes[node].stack is not None:
                 self.world.sim.crash(node)
 
+    def lose_disk(self, group: str) -> None:
+        """Of its replica of another's group, which comes back with nothing."""
+        node = self.world.sim.nodes[self.replica(group)]
+        if node.stack is not None:
+            self.world.sim.crash(node.me)
+        assert node.disk is not None
+        node.disk.wipe()
+
     def restart(self) -> None:
         for node in self.nodes():
             if self.world.sim.nodes[node].stack is None:
@@ -122,11 +145,25 @@ class RingWorld:
         self.sim, self.options, self.ring = sim, options, ring
         self.processes: dict[NodeId, Process] = {}
 
-    def add(self, *contacts: str) -> Process:
-        process = Process(self, f"p{len(self.processes)}", tuple(map(NodeId, contacts)))
+    def add(self, *contacts: str, before: str = "") -> Process:
+        """With a group that takes over a topic, if it can be found in a few tries."""
+        group = self._new_group()
+        for _ in range(TRIES):
+            if not before or self.nearest(before, group) == group:
+                break
+            group = self._new_group()
+        process = Process(self, f"p{len(self.processes)}", tuple(map(NodeId, contacts)), group)
         self.processes[process.me] = process
         process.begin()
         return process
+
+    def _new_group(self) -> str:
+        return f"g-{self.sim.rng.getrandbits(32):08x}"
+
+    def nearest(self, topic: str, *more: str) -> str:
+        """The group that should own it, of those there are, and `more`."""
+        groups = [each.group for each in self.processes.values() if each.group in each.seats]
+        return min((*groups, *more), key=lambda each: distance(key_of(topic), key_of(each)))
 
     def found(self, count: int) -> None:
         """A ring of so many processes, which all join by the first."""
@@ -174,4 +211,4 @@ class RingWorld:
 
 
 def is_gone(estate: Estate) -> bool:
-    return estate.retired and estate.low is None
+    return estate.retired and estate.low is None and estate.claim is None

@@ -77,6 +77,8 @@ class Replica:
             group=group.name,
             first=group.first,
             replicas=1,
+            pull_bytes=400,
+            little_bytes=500,
         )
         self.stack = Stack([self.agreed, self.service, self.mover])
         for place, value in enumerate(group.log):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.ring import mover
 from tests.ring.pair import GIVER, MESSAGES, MINE, TAKER, THEIRS, World, arcs_are_apart
 
 pytestmark = pytest.mark.long
@@ -15,10 +14,8 @@ ALL = list(range(MESSAGES))
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that there are several rounds, and several answers to a round."""
-    monkeypatch.setattr("oncecast.ring.giver.PULL_BYTES", 400)
+    """So that there are several answers to a question."""
     monkeypatch.setattr("oncecast.ring.giver.TOPICS_MAX", 1)
-    monkeypatch.setattr(mover, "LITTLE", 500)
 
 
 def begin() -> World:

@@ -1,0 +1,126 @@
+"""What happens to a ring of groups: up to two troubles at a time, each over after a while.
+
+Of a group one replica may lose its disk, once, and only while all its others are well: what a
+majority has on disk is never lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.ring_world import Process, RingWorld
+
+STRIKE_EVERY = 0.9
+TROUBLES_MAX = 2
+
+Mend = Callable[[], None]
+
+
+class Trouble:
+    def __init__(self, sim: Simulation, world: RingWorld) -> None:
+        self.sim, self.world = sim, world
+        self.over = False
+        self.strikes: dict[str, int] = {}
+        self._mends: dict[NodeId, Mend] = {}  # by its victim
+        self._wiped: dict[str, None] = {}  # groups of which a replica has lost its disk
+        self._kinds = (
+            self._crash,
+            self._crash,
+            self._pause,
+            self._cut_off,
+            self._halve,
+            self._lose,
+            self._slow,
+            self._wipe,
+        )
+
+    def begin(self) -> None:
+        self.sim.call(self.sim.rng.uniform(0.0, 2 * STRIKE_EVERY), self._strike)
+
+    def _strike(self) -> None:
+        if self.over:
+            return
+        self.begin()
+        rng, victims = self.sim.rng, list(self.world.processes.values())
+        strike, victim = rng.choice(self._kinds), rng.choice(victims)
+        if len(self._mends) >= TROUBLES_MAX or victim.me in self._mends or not victim.alive:
+            return
+        mend = strike(victim)
+        if mend is not None:
+            kind = strike.__name__.removeprefix("_")
+            self.strikes[kind] = self.strikes.get(kind, 0) + 1
+            self._mends[victim.me] = mend
+            self.sim.call(rng.uniform(0.2, 3.0), lambda: self._mend(victim.me))
+
+    def _mend(self, victim: NodeId) -> None:
+        if victim in self._mends:
+            self._mends.pop(victim)()
+
+    def calm(self) -> None:
+        self.over = True
+        for victim in list(self._mends):
+            self._mend(victim)
+        self.sim.weather.set(loss=0.0, duplication=0.0)
+
+    # -- processes --
+
+    def _crash(self, victim: Process) -> Mend:
+        victim.crash()
+        return victim.restart
+
+    def _pause(self, victim: Process) -> Mend:
+        stopped = [node for node in victim.nodes() if self.sim.nodes[node].stack is not None]
+        for node in stopped:
+            self.sim.pause(node)
+
+        def resume() -> None:
+            for node in stopped:
+                if self.sim.nodes[node].paused:
+                    self.sim.resume(node)
+
+        return resume
+
+    def _wipe(self, victim: Process) -> Mend | None:
+        found = [group for group in victim.seats if self._may_wipe(victim, group)]
+        if not found:
+            return None
+        group = self.sim.rng.choice(found)
+        self._wiped[group] = None
+        victim.lose_disk(group)
+        return victim.restart
+
+    def _may_wipe(self, victim: Process, group: str) -> bool:
+        """Somebody leads it, all its replicas run, and there are enough of them."""
+        if group == victim.group or group in self._wiped:
+            return False
+        for process in self.world.processes.values():
+            parts = process.replicas.get(group)
+            if process.alive and parts is not None and parts.service.leading:
+                nodes = parts.service.group.nodes()
+                running = [each for each in nodes if self.sim.nodes[each].stack is not None]
+                return len(running) == len(nodes) >= self.world.options.size
+        return False
+
+    # -- the network --
+
+    def _cut_off(self, victim: Process) -> Mend:
+        fronts = self.sim.partition(victim.nodes())
+        return lambda: self.sim.repair(fronts)
+
+    def _halve(self, victim: Process) -> Mend:
+        """Half of the processes hear nothing of the others, nor of any client."""
+        processes = list(self.world.processes.values())
+        self.sim.rng.shuffle(processes)
+        half = processes[: len(processes) // 2]
+        fronts = self.sim.partition([node for each in half for node in each.nodes()])
+        return lambda: self.sim.repair(fronts)
+
+    def _lose(self, victim: Process) -> Mend:
+        self.sim.weather.set(loss=0.05, duplication=0.05)
+        return lambda: self.sim.weather.set(loss=0.0, duplication=0.0)
+
+    def _slow(self, victim: Process) -> Mend:
+        fronts = self.sim.slow(victim.nodes(), extra=0.1)
+        return lambda: self.sim.repair(fronts)

@@ -40,11 +40,14 @@ class Clock:
         self.rate, self._true, self._local = 1.0, 0.0, 0.0
         self.right = True
 
-    def skew(self, true: float, rate: float, ahead: float) -> None:
+    def skewed(self, true: float, rate: float, ahead: float) -> Clock:
+        """A clock that was this one until now."""
         assert rate > 0, "a clock that stands still wakes nobody"
-        self._local, self._true = self.local(true) + max(0.0, ahead), true
-        self.rate = rate
-        self.right = False
+        made = Clock()
+        made._local, made._true = self.local(true) + max(0.0, ahead), true
+        made.rate = rate
+        made.right = False
+        return made
 
     def local(self, true: float) -> float:
         return true if self.right else self._local + (true - self._true) * self.rate
@@ -57,6 +60,9 @@ class Clock:
         while self.local(true) < local:
             true = nextafter(true, inf)
         return true
+
+
+RIGHT = Clock()  # of all nodes whose clock was never skewed
 
 
 class SimulatedNode:
@@ -73,7 +79,6 @@ class SimulatedNode:
         "journal",
         "life",
         "me",
-        "paused",
         "short",
         "sim",
         "stack",
@@ -84,14 +89,18 @@ class SimulatedNode:
         self.stack: Stack | None = None
         self.short: Stack | None = None  # the same, while its messages take the short way
         self.life = 0
-        self.paused = False
-        self.clock = Clock()
+        self.clock = RIGHT
         self.disk = SimulatedDisk(Random(f"{sim.seed}/disk/{me}")) if durable else None
         self.journal: Journal | None = None
         self.halted: StorageError | None = None  # why it stopped by itself
-        self.gate = Gate()
+        self.gate: Gate  # of a node with a disk; most in a large run have none
         self._flushing = False
-        self._missed: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
+        self._missed: list[tuple[Callable[[Any, Any], None], Any, Any]] | None = None
+
+    @property
+    def paused(self) -> bool:
+        """While it is, what it misses is kept."""
+        return self._missed is not None
 
     def look(self) -> bool:
         """Take or leave the short way, as things are now; whether it was left."""
@@ -119,6 +128,7 @@ class SimulatedNode:
         self.halted = None
         stack = self.build(self.me, self.sim.dice)
         if self.disk is not None:
+            self.gate = Gate()
             try:
                 self.journal = Journal.open(self.disk, stack, segment_bytes=SEGMENT_BYTES)
             except StorageError as error:
@@ -130,9 +140,7 @@ class SimulatedNode:
 
     def crash(self) -> None:
         self.stack = self.journal = None
-        self.paused = self._flushing = False
-        self.gate = Gate()
-        self._missed.clear()
+        self._missed, self._flushing = None, False
         self.sim.look(self)
         if self.disk is not None:
             self.disk.crash()
@@ -146,16 +154,16 @@ class SimulatedNode:
         self.sim.links_break(self.me)
 
     def pause(self) -> None:
-        self.paused = True
+        if self._missed is None:
+            self._missed = []
         self.sim.look(self)
         self.sim.note(self.me, "pause")
 
     def resume(self) -> None:
-        self.paused = False
+        missed, self._missed = self._missed, None
         self.look()
         self.sim.note(self.me, "resume")
-        missed, self._missed = self._missed, []
-        for action, first, second in missed:
+        for action, first, second in missed or ():
             action(first, second)
 
     # -- inputs --
@@ -198,9 +206,10 @@ class SimulatedNode:
         self._done("down", peer, self.stack.down(self.clock.local(self.sim.now), peer))
 
     def _miss(self, action: Callable[[Any, Any], None], first: Any, second: Any) -> bool:
-        if self.paused:
-            self._missed.append((action, first, second))
-        return self.paused
+        if self._missed is None:
+            return False
+        self._missed.append((action, first, second))
+        return True
 
     # -- outputs --
 

@@ -235,8 +235,9 @@ class Simulation(Agenda):
     def skew(self, node: NodeId, *, rate: float = 1.0, ahead: float = 0.0) -> None:
         """From now on the node's clock runs at `rate`, after a jump ahead."""
         self.note(node, "skew", (rate, ahead))
-        self.nodes[node].clock.skew(self.now, rate, ahead)
-        self.look(self.nodes[node])
+        owner = self.nodes[node]
+        owner.clock = owner.clock.skewed(self.now, rate, ahead)
+        self.look(owner)
 
     # -- faults of the network --
 

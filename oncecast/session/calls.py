@@ -60,10 +60,6 @@ class Calls:
         # Unlike those of any earlier life, whose answers may still be under way.
         self._last = session.rng.getrandbits(48)
 
-    def any(self, about: Callable[[str], bool]) -> bool:
-        """Whether any is about one of these topics."""
-        return any(about(waiting.topic) for waiting in self._waiting.values())
-
     def topics(self) -> list[str]:
         return [waiting.topic for waiting in self._waiting.values()]
 

@@ -236,7 +236,7 @@ class ClientSession(Protocol):
     def redial(self, way: Whereabouts) -> None:
         """Ask the node that leads now for all that was asked for."""
         self.watch(way.node)
-        self.resend(lambda topic: self.ways.leads_to(way, topic))
+        self.resend(lambda topic: self.ways.bound_to(topic) is way)
         if way is self.home:
             for reader in self.readers.values():
                 if reader.push:
@@ -252,12 +252,10 @@ class ClientSession(Protocol):
             if about(reader.topic):
                 reader.link_lost()
 
-    def waits(self, way: Whereabouts) -> bool:
-        """Whether it is owed an answer there."""
-        leads_to = self.ways.leads_to
-        return self.calls.any(lambda topic: leads_to(way, topic)) or any(
-            leads_to(way, outgoing.flow.topic) for outgoing in self.flying.values()
-        )
+    def owing(self) -> set[Whereabouts]:
+        """Those that owe an answer."""
+        put = [flow.topic for flow in self.flows.values() if flow.epoch and flow.unsettled]
+        return {self.ways.bound_to(topic) for topic in (*put, *self.calls.topics())}
 
     def topics_in_use(self) -> set[str]:
         """Of which anything is asked for, put or read."""
@@ -271,8 +269,9 @@ class ClientSession(Protocol):
             flow.tick(self.now)
         for reader in list(self.readers.values()):
             reader.tick(self.now)
+        owing = self.owing()
         for way in self.ways:
-            way.look()
+            way.look(owes=way in owing)
         if self.now >= self._tidy_due:
             self._tidy_when_idle()
         elif self._tidy_due < local.NEVER:

@@ -73,10 +73,10 @@ class Ways:
     def to(self, group: str) -> Whereabouts | None:
         return self._groups.get(group) if group else self.home
 
-    def leads_to(self, way: Whereabouts, topic: str) -> bool:
-        """Whether it is the topic's; to look is not to use."""
+    def bound_to(self, topic: str) -> Whereabouts:
+        """The same; but to look is not to use."""
         bound = self._bound.get(topic)
-        return way is (self.home if bound is None else bound.way)
+        return self.home if bound is None else bound.way
 
     def whose(self, node: NodeId) -> Whereabouts | None:
         """Whose node this is, though nobody talks to it now; None of those that were left."""
@@ -143,7 +143,7 @@ class Ways:
 
     def not_here(self, topic: str, way: Whereabouts) -> None:
         """That way has said so: it may have been asked before the topic was bound to another."""
-        if self.leads_to(way, topic) and topic not in self._fresh:
+        if self.bound_to(topic) is way and topic not in self._fresh:
             self._bound.pop(topic, None)
             self._miss(topic)
 

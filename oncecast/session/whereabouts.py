@@ -134,9 +134,9 @@ class Whereabouts:
 
     # -- silence --
 
-    def look(self) -> None:
+    def look(self, *, owes: bool) -> None:
         """Is an answer owed, and nothing heard? A while later others are asked, again and again."""
-        if not self._asking and self._silent:
+        if owes and not self._asking and self._silent:
             self._asking = True
             patience = RING_SILENCE if self.of_ring else SILENCE
             self._session.later(patience, AskAround(self.group))
@@ -144,11 +144,11 @@ class Whereabouts:
     @property
     def _silent(self) -> bool:
         silent = self._session.now - self.heard >= SILENCE
-        return silent and (self.of_ring or not self.astray) and self._session.waits(self)
+        return silent and (self.of_ring or not self.astray)
 
     def _ask_around(self) -> None:
         session = self._session
-        self._asking = self._silent
+        self._asking = self._silent and self in session.owing()
         if not self._asking:
             return
         if self.of_ring:

@@ -34,7 +34,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     ),
     "calls of a lost link sent to all groups": (
         ways.test_a_group_that_changes_its_leader_disturbs_no_other,
-        ClientSession, "redial", "self.ways.leads_to(way, topic)", "True",
+        ClientSession, "redial", "self.ways.bound_to(topic) is way", "True",
     ),
     "bound anew at every word": (
         ways.test_said_again_it_changes_nothing,
@@ -46,7 +46,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     ),
     "all groups thought to owe an answer": (
         ways.test_a_silent_group_is_asked_around_in_and_no_other,
-        ClientSession, "waits", "return self.calls", "return True or self.calls",
+        ClientSession, "owing", "return {", "return set(self.ways) | {",
     ),
     "unreachable group never given up": (
         ways.test_a_group_that_cannot_be_reached_is_asked_home_for,
@@ -82,7 +82,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     ),
     "late word of the old group believed": (
         moving.test_what_the_old_group_says_late_has_no_effect,
-        Ways, "not_here", "self.leads_to(way, topic) and", "True and",
+        Ways, "not_here", "self.bound_to(topic) is way and", "True and",
     ),
     "contradictions not paced": (
         moving.test_a_ring_that_contradicts_itself_is_asked_less_and_less,

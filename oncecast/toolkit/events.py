@@ -2,7 +2,7 @@
 
     Group                     Join, Leave ↓                  ViewChanged ↑
     LeaderElection                                           LeaderElected ↑
-    Synod                     Decide ↓                       Settled ↑
+    Synod                     Decide ↓                       Settled, CaughtUp ↑
     LamportMutex, LeaseMutex  Acquire, Release ↓             Acquired, Renewed, Lapsed ↑
     FifoQueue, PaxosQueue     Enqueue, Dequeue, Withdraw ↓   Dequeued ↑
 
@@ -53,6 +53,10 @@ class Settled(Value):
     series: str
     number: int
     value: str
+
+
+class CaughtUp(Value):
+    """More is settled than this node has heard of; for whom, it can find out by Decide."""
 
 
 class Acquire(Value):

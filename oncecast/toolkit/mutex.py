@@ -27,7 +27,7 @@ from oncecast.toolkit.events import (
     Settled,
     ViewChanged,
 )
-from oncecast.toolkit.synod import NUMBER_MAX
+from oncecast.toolkit.synod_messages import NUMBER_MAX
 
 SERIES = "lock/"  # others may have the Synod settle other things
 

@@ -22,7 +22,7 @@ import msgspec
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import Delivered, Lost, MessageId, Publish
 from oncecast.overlay.recovery import Recovery
-from oncecast.toolkit.events import Decide, Dequeue, Dequeued, Enqueue, Settled, Withdraw
+from oncecast.toolkit.events import CaughtUp, Decide, Dequeue, Dequeued, Enqueue, Settled, Withdraw
 from oncecast.toolkit.synod import Synod
 from oncecast.toolkit.waiting import Waiting
 
@@ -70,7 +70,7 @@ class Copy:
 class PaxosQueue(Protocol):
     name = "paxos_queue"
     Request = Enqueue | Dequeue | Withdraw
-    Observed = Delivered | Lost | Settled
+    Observed = Delivered | Lost | Settled | CaughtUp
 
     def __init__(self, me: NodeId, rng: Random, *, elements: Recovery, takers: Synod) -> None:
         """The two layers below, of which it reads what they have."""
@@ -103,7 +103,7 @@ class PaxosQueue(Protocol):
             case _:
                 assert_never(request)
 
-    def observe(self, event: Delivered | Lost | Settled) -> None:
+    def observe(self, event: Delivered | Lost | Settled | CaughtUp) -> None:
         match event:
             case Delivered(id, payload):
                 self._add(id, payload)
@@ -111,6 +111,8 @@ class PaxosQueue(Protocol):
                 if series.startswith(SERIES):
                     origin = NodeId(series.removeprefix(SERIES))
                     self._settled(MessageId(origin, number), taker)
+            case CaughtUp():
+                self._drop_what_is_settled()
             case Lost():
                 pass  # it was taken long ago, or this node was away for too long
             case _:
@@ -153,6 +155,13 @@ class PaxosQueue(Protocol):
         if taker == self.myself:
             self._hand_over(queue, data)
         self._petition(queue)
+
+    def _drop_what_is_settled(self) -> None:
+        """But not what we have petitioned for: it may be ours, and we are yet to be told."""
+        for copy in self.copies.values():
+            for id in [id for id in copy.elements if id not in copy.asked]:
+                if self.takers.is_settled(SERIES + id.origin, id.number):
+                    del copy.elements[id], self.queues[id]
 
     def _hand_over(self, queue: str, data: bytes) -> None:
         if self.waiting.count(queue):

@@ -4,12 +4,12 @@ Lamport, "The Part-Time Parliament", TOCS 1998, with a synod of its own for each
 follow it where they can: requesters petition, a leader proposes, acceptors promise and vote.
 
 Needs ViewChanged: Ω is the lowest acceptor in the view. Serves Decide; gives Settled, once a life
-for each number that this node hears of. A majority of the acceptors must be up.
+for each number that this node hears of, and CaughtUp. A majority of the acceptors must be up.
 
     requester → leader      Petition, again and again until it is settled
     leader → acceptors      Prepare, once a reign; Accept, once a petition
     acceptors → leader      Promised, Accepted, or Refused
-    leader → all            Chosen
+    leader → all            Chosen; Minuted, to who inquires
 
 Nobody else than the requester ever repeats anything: a lost message costs one `resend`. Safety
 needs no clock and no right suspicion; with two leaders, the one with the higher ballot wins.
@@ -24,36 +24,40 @@ from collections.abc import Iterable
 from random import Random
 from typing import assert_never
 
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.overlay.memory import Numbers
 from oncecast.replication.ballot import BOTTOM, Ballot, above
 from oncecast.toolkit.election import lowest
-from oncecast.toolkit.events import NOBODY, Decide, Settled, ViewChanged
+from oncecast.toolkit.events import NOBODY, CaughtUp, Decide, Settled, ViewChanged
 from oncecast.toolkit.reign import Key, Proposal, Reign, union
 from oncecast.toolkit.synod_messages import (
+    NUMBER_MAX,
     Accept,
     Accepted,
+    Behind,
     Chosen,
     Column,
+    Inquire,
+    Minuted,
     Minutes,
     Petition,
     Prepare,
     Promise,
     Promised,
     Refused,
+    SynodMessage,
     Unanswered,
     Vote,
+    possible,
 )
-
-NUMBER_MAX = 2**62  # leaves room to count on from it in 64 bits
 
 
 class Synod(Protocol):
     name = "synod"
     Request = Decide
-    Message = Petition | Prepare | Promised | Accept | Accepted | Refused | Chosen
+    Message = SynodMessage
     Observed = ViewChanged
-    Timer = Unanswered
+    Timer = Unanswered | Behind
     Record = Promise | Vote | Settled
     State = Minutes
 
@@ -64,13 +68,15 @@ class Synod(Protocol):
         *,
         acceptors: Iterable[NodeId],
         resend: float = 0.5,
+        inquire_every: float = 2.0,
         values_max: int = 100_000,
         snapshot_every: int = 10_000,
     ) -> None:
         super().__init__(me, rng)
         self.acceptors = tuple(sorted(dict.fromkeys(acceptors)))
         self.majority = len(self.acceptors) // 2 + 1
-        self.resend, self.values_max = resend, values_max
+        self.resend, self.inquire_every = resend, inquire_every
+        self.values_max = values_max
         self.snapshot_every = snapshot_every
         self.promised = BOTTOM
         self.highest = BOTTOM  # of the ballots that this node has heard of
@@ -147,12 +153,24 @@ class Synod(Protocol):
         leader = lowest(event.view, self.acceptors)
         if leader != self.leader:
             self.leader = leader
+            self._inquire()
             for key in self.petitions:
                 self._petition(key, [leader])
 
-    def timeout(self, timer: Unanswered) -> None:
-        # The leader may have forgotten the answer, or never known it: others may not.
-        self._petition((timer.series, timer.number), self.acceptors)
+    def timeout(self, timer: Unanswered | Behind) -> None:
+        match timer:
+            case Unanswered(series, number):
+                # The leader may have forgotten the answer, or never known it: others may not.
+                self._petition((series, number), self.acceptors)
+            case Behind():
+                self._inquire()
+            case _:
+                assert_never(timer)
+
+    def _inquire(self) -> None:
+        if self.leader not in (NOBODY, self.me):
+            self.send(self.leader, Inquire())
+        self.later(self.inquire_every * self.rng.uniform(0.75, 1.25), Behind())
 
     def _petition(self, key: Key, to: Iterable[NodeId]) -> None:
         for node in to:
@@ -162,11 +180,7 @@ class Synod(Protocol):
 
     # -- all --
 
-    def receive(
-        self,
-        sender: NodeId,
-        message: Petition | Prepare | Promised | Accept | Accepted | Refused | Chosen,
-    ) -> None:
+    def receive(self, sender: NodeId, message: SynodMessage) -> None:
         if not possible(message):
             self.dropped += 1
             return
@@ -182,6 +196,10 @@ class Synod(Protocol):
                     self.dropped += 1
             case Chosen(series, number, value):
                 self._learn(series, number, value)
+            case Inquire():
+                self.send(sender, Minuted(self._columns()))
+            case Minuted(columns):
+                self._catch_up(columns)
             case _:
                 assert_never(message)
 
@@ -210,6 +228,17 @@ class Synod(Protocol):
             if key[1] != self.settled[key[0]].top:
                 return
             self.values[key] = value
+
+    def _catch_up(self, columns: tuple[Column, ...]) -> None:
+        news = False
+        for column in columns:
+            theirs = Numbers(column.top, column.gaps)
+            known = self.settled.get(column.series, Numbers())
+            if known.lacks_of(theirs):
+                self.settled[column.series] = union(known, theirs)
+                news = True
+        if news:
+            self.emit(CaughtUp(), after=0)
 
     # -- acceptors --
 
@@ -315,9 +344,7 @@ class Synod(Protocol):
     ) -> None:
         reign = self.reign
         reign.note_promise(sender, votes)
-        for column in columns:
-            known = self.settled.get(column.series, Numbers())
-            self.settled[column.series] = union(known, Numbers(column.top, column.gaps))
+        self._catch_up(columns)
         if len(reign.promises) == self.majority:
             wishes, reign.wishes = reign.wishes, {}
             for key, (value, asker) in wishes.items():
@@ -327,17 +354,3 @@ class Synod(Protocol):
     def _proclaim(self, chosen: Chosen) -> None:
         for node in self.audience:
             self.send(node, chosen)
-
-
-def possible(message: Value) -> bool:
-    """Whether an honest node could have sent it, as far as numbers tell."""
-    match message:
-        case Petition() | Accept() | Accepted() | Chosen():
-            return 1 <= message.number < NUMBER_MAX
-        case Prepare(ballot) | Refused(ballot):
-            return 0 <= ballot.round < NUMBER_MAX
-        case Promised(_, votes, columns):
-            sound = all(Numbers(each.top, each.gaps).well_formed for each in columns)
-            return sound and all(1 <= vote.number < NUMBER_MAX for vote in votes)
-        case _:
-            return True

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from oncecast.kernel.protocol import Value
-from oncecast.overlay.memory import Range
+from oncecast.overlay.memory import Numbers, Range
 from oncecast.replication.ballot import Ballot
 from oncecast.toolkit.events import Settled
+
+NUMBER_MAX = 2**62  # leaves room to count on from it in 64 bits
 
 
 class Petition(Value):
@@ -70,6 +72,20 @@ class Chosen(Value):
     value: str
 
 
+class Inquire(Value):
+    """What is settled? I may have come late, or missed something."""
+
+
+class Minuted(Value):
+    """That is; for whom, a petition will tell."""
+
+    settled: tuple[Column, ...]
+
+
+class Behind(Value):
+    """Timer: time to inquire."""
+
+
 class Unanswered(Value):
     """Timer: a petition has had no answer."""
 
@@ -90,3 +106,27 @@ class Minutes(Value):
     votes: tuple[Vote, ...]
     settled: tuple[Column, ...]
     values: tuple[Settled, ...]
+
+
+SynodMessage = (
+    Petition | Prepare | Promised | Accept | Accepted | Refused | Chosen | Inquire | Minuted
+)
+
+
+def possible(message: SynodMessage) -> bool:
+    """Whether an honest node could have sent it, as far as numbers tell."""
+    match message:
+        case Petition() | Accept() | Accepted() | Chosen():
+            return 1 <= message.number < NUMBER_MAX
+        case Prepare(ballot) | Refused(ballot):
+            return 0 <= ballot.round < NUMBER_MAX
+        case Promised(_, votes, columns):
+            return sound(columns) and all(1 <= vote.number < NUMBER_MAX for vote in votes)
+        case Minuted(columns):
+            return sound(columns)
+        case _:
+            return True
+
+
+def sound(columns: tuple[Column, ...]) -> bool:
+    return all(Numbers(each.top, each.gaps).well_formed for each in columns)

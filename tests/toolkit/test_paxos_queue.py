@@ -9,9 +9,10 @@ from oncecast.overlay.events import Delivered, MessageId, Publish
 from oncecast.overlay.recovery import Recovery
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.toolkit_queue import paxos_stack
-from oncecast.toolkit.events import Decide, Dequeue, Dequeued, Enqueue, Settled
+from oncecast.toolkit.events import CaughtUp, Decide, Dequeue, Dequeued, Enqueue, Settled
 from oncecast.toolkit.paxos_queue import PaxosQueue
 from oncecast.toolkit.synod import Synod
+from oncecast.toolkit.synod_messages import Column, Minuted
 
 A, B = NodeId("a"), NodeId("b")
 JOBS = "jobs"
@@ -50,6 +51,17 @@ def test_element_that_is_settled_for_another_is_gone_and_who_will_not_wait_is_to
     made.observe(Settled("queue/b", 1, "somebody"))
     assert made.drain() == [Emit(Dequeued(JOBS, 1, None))]
     assert made.length(JOBS) == 0
+
+
+def test_what_others_took_before_is_dropped_and_what_is_asked_for_is_kept() -> None:
+    """DDS-5: the element may be ours, and the word of it still under way."""
+    for asked in (False, True):
+        made = with_job()
+        if asked:
+            made.request(Dequeue(JOBS, 1))
+        made.takers.receive(A, Minuted((Column("queue/b", 1, ()),)))
+        made.observe(CaughtUp())
+        assert made.length(JOBS) == asked
 
 
 def test_broadcast_that_is_no_element_is_dropped_and_counted() -> None:

@@ -7,14 +7,17 @@ from random import Random
 from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Value
 from oncecast.overlay.memory import Numbers
 from oncecast.replication.ballot import Ballot
-from oncecast.toolkit.events import Decide, Settled, ViewChanged
+from oncecast.toolkit.events import CaughtUp, Decide, Settled, ViewChanged
 from oncecast.toolkit.reign import union
 from oncecast.toolkit.synod import Synod
 from oncecast.toolkit.synod_messages import (
     Accept,
     Accepted,
+    Behind,
     Chosen,
     Column,
+    Inquire,
+    Minuted,
     Petition,
     Prepare,
     Promise,
@@ -72,7 +75,24 @@ def test_petition_goes_to_the_next_leader_when_the_leader_changes() -> None:
     requester.request(Decide(*KEY, "x"))
     requester.drain()
     requester.observe(ViewChanged(led_by(B)))
-    assert sent(requester.drain()) == [(B, Petition(*KEY, "x"))]
+    assert sent(requester.drain()) == [(B, Inquire()), (B, Petition(*KEY, "x"))]
+
+
+def test_newcomer_hears_what_is_settled_and_does_not_ask_for_each() -> None:
+    """DDS-5"""
+    leader, newcomer = synod(A), synod(GUEST)
+    for number in (1, 3):
+        leader.receive(A, Chosen("series", number, "x"))
+    leader.drain()
+    newcomer.timeout(Behind())
+    assert sent(newcomer.drain()) == [(A, Inquire())]
+    leader.receive(GUEST, Inquire())
+    minuted = Minuted((Column("series", 3, ((2, 2),)),))
+    assert sent(leader.drain()) == [(GUEST, minuted)]
+    newcomer.receive(A, minuted)
+    newcomer.receive(A, minuted)
+    assert newcomer.drain() == [Emit(CaughtUp())]
+    assert [newcomer.is_settled("series", number) for number in (1, 2, 3)] == [True, False, True]
 
 
 def test_leader_promises_itself_on_disk_before_it_asks_for_promises() -> None:

@@ -21,7 +21,7 @@ from oncecast.toolkit.mutex import LeaseMutex
 from oncecast.toolkit.paxos_queue import PaxosQueue
 from oncecast.toolkit.synod import Synod
 from tests.mutants import Mutant, Plant, Story, must_be_noticed, replaced
-from tests.toolkit import test_group, test_mutex, test_synod
+from tests.toolkit import test_group, test_mutex, test_paxos_queue, test_synod
 
 pytestmark = pytest.mark.mutants
 
@@ -259,7 +259,7 @@ MUTANTS = [
         "a petition is repeated",
         Synod,
         "timeout",
-        "self._petition((timer.series, timer.number), self.acceptors)",
+        "self._petition((series, number), self.acceptors)",
     ),
     telling(
         test_synod.test_vote_is_on_disk_before_it_is_told,
@@ -280,6 +280,14 @@ MUTANTS = [
         PaxosQueue,
         "_hand_over",
         "self.request(Enqueue(queue, data))",
+    ),
+    telling(
+        test_paxos_queue.test_what_others_took_before_is_dropped_and_what_is_asked_for_is_kept,
+        "what is petitioned for is not dropped",
+        PaxosQueue,
+        "_drop_what_is_settled",
+        "id not in copy.asked",
+        "True",
     ),
     telling(
         test_synod.test_acceptor_obeys_no_lower_ballot,

@@ -189,15 +189,17 @@ class Roster(Protocol):
         return facts.leader in ("", f"{self.me}/{facts.group}")
 
     def _learn(self, sender: NodeId, cards: tuple[Card, ...]) -> None:
-        new = [card for card in cards if self._is_new(card)]
-        for card in new:
+        new: list[Card] = []
+        for card in cards:
+            if not self._is_new(card):
+                continue
             if card.process == self.me:
                 self._stamp = max(self._stamp, card.stamp)  # of an earlier life; the next is newer
             else:
                 self._take(card)
-        others = tuple(card for card in new if card.process != self.me)
-        if others:
-            self._spread(News(others), sender)
+                new.append(card)
+        if new:
+            self._spread(News(tuple(new)), sender)
 
     def _is_new(self, card: Card) -> bool:
         known = self.cards.get(card.process)

@@ -1,0 +1,355 @@
+"""The roster, rule by rule: these inputs, exactly these effects. REP-4, REP-5"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from oncecast.dht.ring import Key, key_of
+from oncecast.kernel.protocol import Effect, Emit, Later, NodeId, Send
+from oncecast.overlay.events import NeighborDown, NeighborUp
+from oncecast.ring import roster as module
+from oncecast.ring.events import GiveUp, GroupFacts, Leave, Left, Seat, Unseat, WhereIs
+from oncecast.ring.roster import GONE, STAMP_MAX, Card, Gossip, News, Roster, Stamps
+
+ME, A, B = NodeId("me:1"), NodeId("a:1"), NodeId("b:1")
+MINE = "g-me"
+
+
+def make(**options: Any) -> Roster:
+    roster = Roster(ME, Random(1), group=MINE, **options)
+    roster.start()
+    roster.drain()
+    return roster
+
+
+def card(process: NodeId, stamp: int = 1, *told: GroupFacts, **more: Any) -> Card:
+    seats = more.pop("seats", tuple(facts.group for facts in told))
+    return Card(process, stamp, "", f"g-{process}", told, seats, **more)
+
+
+def facts(group: str, *processes: NodeId, applied: int = 1, **more: Any) -> GroupFacts:
+    nodes = tuple(NodeId(f"{each}/{group}") for each in processes)
+    low = more.pop("low", key_of("somewhere"))
+    return GroupFacts(group, low, nodes[0] if nodes else NodeId(""), nodes, applied, **more)
+
+
+def neighbors(roster: Roster, *peers: NodeId) -> None:
+    for peer in peers:
+        roster.observe(NeighborUp(peer))
+    roster.drain()
+
+
+def tick(roster: Roster, seconds: float = 1.0) -> list[Effect]:
+    roster.now += seconds
+    roster.timeout(Gossip())
+    return [each for each in roster.drain() if not isinstance(each, Later)]
+
+
+def events(effects: list[Effect]) -> list[Any]:
+    return [each.event for each in effects if isinstance(each, Emit)]
+
+
+# -- cards --
+
+
+def test_a_process_has_a_card_from_the_start() -> None:
+    roster = Roster(ME, Random(1), group=MINE, version="7", epoch_us=100)
+    roster.start()
+    assert roster.drain() == [Later(1.0, Gossip())]
+    assert roster.cards == {ME: Card(ME, 100, "7", MINE, (), ())}
+
+
+def test_a_new_neighbour_is_asked_what_it_has() -> None:
+    roster = make()
+    roster.observe(NeighborUp(A))
+    assert roster.drain() == [Send(A, Stamps(((ME, 1),), True))]
+
+
+def test_what_is_new_goes_to_all_other_neighbours_once() -> None:
+    """REP-5"""
+    roster = make()
+    neighbors(roster, A, B)
+    news = News((card(NodeId("c:1")),))
+    roster.receive(A, news)
+    assert roster.drain() == [Send(B, news)]
+    roster.receive(B, news)
+    assert roster.drain() == []
+
+
+def test_an_older_card_is_no_news() -> None:
+    roster = make()
+    neighbors(roster, A, B)
+    roster.receive(A, News((card(A, 5),)))
+    roster.drain()
+    roster.receive(A, News((card(A, 4),)))
+    assert roster.drain() == []
+    assert roster.cards[A].stamp == 5
+
+
+def test_who_has_less_is_told_and_asks_back() -> None:
+    roster = make()
+    roster.receive(B, News((card(B, 3),)))
+    roster.drain()
+    roster.receive(A, Stamps(((ME, 0), (B, 3), (A, 9)), True))
+    assert roster.drain() == [
+        Send(A, News((roster.cards[ME],))),
+        Send(A, Stamps(((ME, roster.cards[ME].stamp), (B, 3)), False)),
+    ]
+
+
+def test_a_neighbour_that_is_gone_hears_nothing_more() -> None:
+    roster = make()
+    neighbors(roster, A, B)
+    roster.observe(NeighborDown(A))
+    roster.receive(B, News((card(NodeId("c:1")),)))
+    assert roster.drain() == []
+
+
+def test_a_card_that_is_not_renewed_is_dropped_and_cannot_be_brought_back() -> None:
+    """REP-5: others drop it a little later, and would give it back for ever."""
+    roster = make(gone_after=10.0)
+    old = News((card(A, 5),))
+    roster.receive(B, old)
+    tick(roster, 10.0)
+    assert A in roster.cards
+    tick(roster, 0.5)
+    assert A not in roster.cards
+    roster.receive(B, old)
+    assert A not in roster.cards
+    roster.receive(B, News((card(A, 6),)))
+    assert roster.cards[A].stamp == 6
+
+
+def test_a_process_that_comes_back_has_a_newer_card_than_before() -> None:
+    """Whatever its clock says: the card of its earlier life shows it what is newer."""
+    roster = make()
+    neighbors(roster, A)
+    roster.receive(A, News((card(ME, 1 << 40),)))
+    assert roster.drain() == []
+    tick(roster)
+    assert roster.cards[ME].stamp == (1 << 40) + 1
+
+
+def test_a_clock_that_jumps_back_makes_no_older_card() -> None:
+    roster = make()
+    tick(roster, 100.0)
+    before = roster.cards[ME].stamp
+    tick(roster, -50.0)
+    assert roster.cards[ME].stamp == before + 1
+
+
+def test_a_stamp_that_nothing_could_follow_is_not_taken() -> None:
+    roster = make()
+    roster.receive(A, News((card(A, STAMP_MAX),)))
+    assert A not in roster.cards
+
+
+def test_there_is_no_room_for_more_processes_than_it_may_have() -> None:
+    roster = make(cards_max=2)
+    roster.receive(A, News((card(A), card(B))))
+    assert list(roster.cards) == [ME, A]
+    roster.receive(A, News((card(A, 2),)))
+    assert roster.cards[A].stamp == 2
+
+
+def test_more_processes_than_fit_into_a_message_are_all_told_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """REP-5"""
+    monkeypatch.setattr(module, "CARDS_MAX", 10)
+    knows, asks = make(), Roster(A, Random(2), group="g-a")
+    knows.cards.update({each.process: each for each in map(card, map(NodeId, names(50)))})
+    for _ in range(60):
+        asks.receive(ME, Stamps((), answer=True))
+        for effect in asks.drain():
+            if isinstance(effect, Send) and isinstance(effect.message, Stamps):
+                assert len(effect.message.stamps) <= 10
+                knows.receive(A, effect.message)
+        for effect in knows.drain():
+            assert isinstance(effect, Send)
+            assert isinstance(effect.message, News)
+            assert len(effect.message.cards) <= 10
+            asks.receive(ME, effect.message)
+            asks.drain()
+    assert asks.cards.keys() == knows.cards.keys()
+
+
+def names(count: int) -> list[str]:
+    return [f"p{number}:1" for number in range(count)]
+
+
+# -- groups --
+
+
+def test_of_a_group_the_facts_with_the_most_applied_are_kept() -> None:
+    """REP-4"""
+    roster = make()
+    newer, older = facts("g", A, applied=9), facts("g", B, applied=8)
+    roster.receive(A, News((card(A, 1, newer), card(B, 1, older))))
+    assert roster.groups["g"] == newer
+
+
+def test_of_two_groups_that_say_they_own_a_key_the_nearer_was_given_it_later() -> None:
+    """REP-4"""
+    roster = make()
+    key = key_of("topic")
+    ring = sorted((f"g-{number}" for number in range(9)), key=lambda each: away(key, each))
+    far, near = facts(ring[5], A, low=before(key)), facts(ring[2], B, low=before(key))
+    roster.receive(A, News((card(A, 1, far),)))
+    assert roster.owner(key) == far
+    roster.receive(A, News((card(B, 1, near),)))
+    assert roster.owner(key) == near
+
+
+def away(key: Key, group: str) -> int:
+    return (int.from_bytes(key_of(group)) - int.from_bytes(key)) % 2**256
+
+
+def before(key: Key) -> Key:
+    return Key(((int.from_bytes(key) - 1) % 2**256).to_bytes(32))
+
+
+def test_who_leads_is_told_at_once_and_who_follows_says_nothing() -> None:
+    roster = make()
+    neighbors(roster, A)
+    roster.receive(NodeId("me:1/g"), facts("g", A, ME))
+    assert roster.drain() == []
+    leads = facts("g", ME, A, applied=2)
+    roster.receive(NodeId("me:1/g"), leads)
+    assert roster.drain() == [Send(A, News((roster.cards[ME],)))]
+    assert roster.cards[ME].told == (leads,)
+    roster.receive(NodeId("me:1/g"), facts("g", ME, A, applied=3))
+    assert roster.drain() == []
+
+
+def test_only_replicas_of_this_process_speak_for_it() -> None:
+    roster = make()
+    roster.receive(NodeId("a:1/g"), facts("g", A))
+    assert roster.groups == {}
+
+
+def test_what_is_known_of_a_group_in_which_nobody_sits_is_forgotten() -> None:
+    """REP-4: it would be taken for an owner for ever by who did not hear that it is gone."""
+    roster = make(gone_after=10.0, replicas=1)
+    roster.receive(A, News((card(A, 1, facts("g-a:1", A)),)))
+    tick(roster, 5.0)
+    assert "g-a:1" in roster.groups
+    tick(roster, 6.0)
+    assert "g-a:1" not in roster.groups
+
+
+def test_a_replica_that_lost_sight_of_a_group_is_told_where_it_is() -> None:
+    """REP-6"""
+    roster = make()
+    known = facts("g", A)
+    roster.receive(A, News((card(A, 1, known),)))
+    roster.receive(NodeId("me:1/h"), WhereIs("g"))
+    assert roster.drain() == [Send(NodeId("me:1/h"), known)]
+
+
+def test_what_it_does_not_know_to_be_gone_it_asks_others_by_its_card() -> None:
+    """REP-6"""
+    roster, other = make(), Roster(A, Random(2), group="g-a")
+    roster.receive(NodeId("me:1/h"), WhereIs("g"))
+    assert roster.drain() == []
+    tick(roster)
+    assert roster.cards[ME].asks == ("g",)
+    other.receive(B, News((card(B, 1, gone=("g",)),)))
+    other.receive(ME, News((roster.cards[ME],)))
+    tick(other)
+    assert other.cards[A].gone == ("g",)
+    roster.receive(A, News((other.cards[A],)))
+    roster.drain()
+    roster.receive(NodeId("me:1/h"), WhereIs("g"))
+    (told,) = roster.drain()
+    assert isinstance(told, Send)
+    assert isinstance(told.message, GroupFacts)
+    assert told.message.gone
+    tick(roster)
+    assert roster.cards[ME].asks == ()
+
+
+# -- seats --
+
+
+def ring_of(*processes: NodeId) -> list[NodeId]:
+    return sorted(processes, key=lambda each: key_of(f"g-{each}"))
+
+
+def test_the_first_processes_after_a_group_are_asked_to_sit_in_it_once() -> None:
+    """REP-5"""
+    roster = make(replicas=3)
+    roster.receive(A, News((card(A, 1, facts("g-a:1", A)), card(B))))
+    assert events(tick(roster)) == [Seat("g-a:1", (NodeId("a:1/g-a:1"),))]
+    assert events(tick(roster)) == []
+    assert "g-a:1" in roster.cards[ME].seats
+
+
+def test_who_is_not_among_them_gives_its_seat_up_unless_it_has_a_vote() -> None:
+    """REP-5"""
+    others = [NodeId(each) for each in names(8)]
+    ring = ring_of(ME, *others)
+    roster = Roster(ME, Random(1), group=f"g-{ME}", replicas=2)
+    roster.start()
+    far = next(each for each in others if ME not in following(ring, each, 2))
+    roster.seated((f"g-{far}",))
+    with_vote = facts(f"g-{far}", far, ME)
+    cards = [card(each) for each in others if each != far]
+    roster.receive(A, News((card(far, 1, with_vote), *cards)))
+    assert events(tick(roster)) == []
+    without = facts(f"g-{far}", far, applied=2)
+    roster.receive(A, News((card(far, 2, without),)))
+    assert events(tick(roster)) == [Unseat(f"g-{far}", False)]
+
+
+def following(ring: list[NodeId], first: NodeId, count: int) -> list[NodeId]:
+    at = ring.index(first)
+    return (ring[at:] + ring[:at])[:count]
+
+
+def test_backups_are_those_at_the_position_and_after_it_all_round() -> None:
+    """REP-5"""
+    others = [NodeId(each) for each in names(8)]
+    roster = Roster(ME, Random(1), group=f"g-{ME}", replicas=3)
+    roster.start()
+    roster.receive(A, News(tuple(map(card, others))))
+    ring = ring_of(ME, *others)
+    for each in ring:
+        assert roster.backups(f"g-{each}") == following(ring, each, 3)
+
+
+def test_of_a_group_that_is_gone_nobody_keeps_a_seat() -> None:
+    """REP-6: not even its own process; and who comes back with an old disk is told."""
+    roster = make()
+    roster.seated((MINE, "g"))
+    roster.receive(A, News((card(A, 1, gone=(MINE, "g"), seats=("g",)),)))
+    assert sorted(events(tick(roster)), key=str) == [Unseat("g", True), Unseat(MINE, True)]
+    tick(roster)
+    tick(roster)
+    assert roster.cards[ME].gone == ("g",)  # A still sits there
+    roster.receive(A, News((card(A, 2, facts("g", A, applied=GONE - 1), seats=("g",)),)))
+    assert roster.groups["g"].gone
+    assert events(tick(roster)) == []
+
+
+# -- leaving --
+
+
+def test_who_leaves_has_its_group_give_up_all_and_says_when_that_is_done() -> None:
+    """REP-6"""
+    roster = make()
+    roster.receive(NodeId(f"me:1/{MINE}"), facts(MINE, ME, A))
+    roster.drain()
+    roster.request(Leave())
+    give_up = [Send(NodeId(f"{each}/{MINE}"), GiveUp()) for each in (ME, A)]
+    assert roster.drain() == give_up
+    assert tick(roster) == give_up
+    roster.receive(NodeId(f"me:1/{MINE}"), facts(MINE, ME, A, applied=2, retired=True))
+    roster.drain()
+    assert tick(roster) == []
+    roster.receive(NodeId(f"me:1/{MINE}"), facts(MINE, ME, applied=3, retired=True, low=None))
+    assert events(tick(roster)) == [Unseat(MINE, True), Left()]
+    assert events(tick(roster)) == []

@@ -1,0 +1,137 @@
+"""The usher, rule by rule: these inputs, exactly these effects. REP-4"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from oncecast.dht.events import FindRoot, RootFound
+from oncecast.dht.ring import Key, key_of
+from oncecast.kernel.protocol import Ask, Cancel, Effect, Later, NodeId, Send
+from oncecast.pubsub import commands as do
+from oncecast.ring import usher as module
+from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
+from oncecast.ring.usher import ANSWER_WITHIN, Overdue, Usher
+from oncecast.session.frames import Call, Fetch, Look, Owned, Scan
+
+ME, ROOT, ANN, BOB = NodeId("me:1"), NodeId("root:1"), NodeId("client/ann"), NodeId("client/bob")
+KEY = key_of("t")
+NODES = (NodeId("a:1/g"), NodeId("b:1/g"))
+OWNER = GroupFacts("g", key_of("low"), NODES[1], NODES, 7)
+OWNED = Owned("t", "g", NODES[1], NODES)
+PUT = Call(1, do.Put("t", "p", 1, 0, 1, 1, 0, b""))
+
+
+class Known:
+    """A roster that knows one owner, or none."""
+
+    def __init__(self, owner: GroupFacts | None) -> None:
+        self.found, self.cards = owner, {ME: None, ROOT: None}
+
+    def owner(self, key: Key) -> GroupFacts | None:
+        return self.found
+
+
+def make(owner: GroupFacts | None = None) -> Usher:
+    return Usher(ME, Random(1), roster=cast("Any", Known(owner)))
+
+
+def asked(number: int, key: Key = KEY) -> list[Effect]:
+    return [Later(ANSWER_WITHIN, Overdue(key, number)), Ask(FindRoot(key))]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [PUT, Fetch("t", "s", 1, 0, 0, 1, 1), Look(1, "t"), Scan(1, "t", do.FromEarliest())],
+)
+def test_whatever_a_client_asks_about_a_topic_it_is_shown_to_the_owner(question: Any) -> None:
+    """REP-4: the process at the key knows it, because it backs it up."""
+    usher = make()
+    usher.receive(ANN, question)
+    assert usher.drain() == asked(1)
+    usher.observe(RootFound(KEY, ROOT, 3, 0))
+    assert usher.drain() == [Send(ROOT, WhoOwns(1, KEY))]
+    usher.receive(ROOT, Owner(1, OWNER))
+    assert usher.drain() == [Cancel(Overdue(KEY, 1)), Send(ANN, OWNED)]
+    assert (usher.searched, usher.hops) == (1, 3)
+
+
+def test_who_is_at_the_key_itself_asks_nobody() -> None:
+    usher = make(OWNER)
+    usher.receive(ANN, PUT)
+    usher.drain()
+    usher.observe(RootFound(KEY, ME, 0, 0))
+    assert usher.drain() == [Cancel(Overdue(KEY, 1)), Send(ANN, OWNED)]
+
+
+def test_all_who_ask_about_one_key_share_a_search() -> None:
+    usher = make()
+    for client in (ANN, BOB, ANN):
+        usher.receive(client, PUT)
+    usher.receive(NodeId("me:1/h"), WhoseKey(KEY))
+    assert usher.drain() == asked(1)
+    usher.receive(ROOT, Owner(1, OWNER))
+    told = [Send(ANN, OWNED), Send(BOB, OWNED)]
+    replica = Send(NodeId("me:1/h"), KeyOwner(KEY, OWNER, 2))
+    assert usher.drain() == [Cancel(Overdue(KEY, 1)), *told, replica]
+
+
+def test_who_knows_the_owner_says_so_and_who_does_not_is_silent() -> None:
+    usher = make(OWNER)
+    usher.receive(ROOT, WhoOwns(5, KEY))
+    assert usher.drain() == [Send(ROOT, Owner(5, OWNER))]
+    usher = make()
+    usher.receive(ROOT, WhoOwns(5, KEY))
+    assert usher.drain() == []
+
+
+def test_if_nobody_answers_what_is_known_here_must_do() -> None:
+    usher = make(OWNER)
+    usher.receive(ANN, PUT)
+    usher.drain()
+    usher.timeout(Overdue(KEY, 1))
+    assert usher.drain() == [Cancel(Overdue(KEY, 1)), Send(ANN, OWNED)]
+
+
+def test_if_nothing_is_known_whoever_asked_asks_again() -> None:
+    usher = make()
+    usher.receive(ANN, PUT)
+    usher.drain()
+    usher.timeout(Overdue(KEY, 1))
+    assert usher.drain() == [Cancel(Overdue(KEY, 1))]
+    usher.receive(ANN, PUT)
+    assert usher.drain() == asked(2)
+
+
+def test_an_answer_to_an_earlier_search_is_no_answer() -> None:
+    usher = make()
+    usher.receive(ANN, PUT)
+    usher.timeout(Overdue(KEY, 1))
+    usher.receive(ANN, PUT)
+    usher.drain()
+    usher.receive(ROOT, Owner(1, OWNER))
+    usher.receive(ROOT, Owner(9, OWNER))
+    usher.timeout(Overdue(KEY, 1))
+    usher.observe(RootFound(key_of("other"), ROOT, 1, 0))
+    assert usher.drain() == []
+
+
+def test_what_names_no_topic_is_nobodys() -> None:
+    usher = make()
+    usher.receive(ANN, Call(1, cast("Any", do.SetLimits(cast("Any", None)))))
+    usher.receive(ANN, Look(1, ""))
+    assert usher.drain() == []
+
+
+def test_askers_and_searches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ASKERS_MAX", 2)
+    monkeypatch.setattr(module, "SEARCHES_MAX", 1)
+    usher = make()
+    for number in range(5):
+        usher.receive(NodeId(f"client/{number}"), PUT)
+    usher.receive(ANN, Look(1, "another"))
+    assert usher.drain() == asked(1)
+    usher.receive(ROOT, Owner(1, OWNER))
+    assert len(usher.drain()) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def test_of_two_at_the_same_time_the_lower_name_is_first() -> None:
     assert Stamp(2, A) < Stamp(2, B)
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
 def test_stamps_follow_causality(talk: list[tuple[int, int]]) -> None:
     """DDS-4: along every chain of messages the stamps grow, and no two are equal."""

@@ -98,7 +98,7 @@ def play(stack: Stack, steps: list[Step]) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(story(tolerant))
 def test_no_message_makes_the_fault_tolerant_ones_raise(steps: list[Step]) -> None:
     """DDS-4 DDS-5"""
@@ -107,7 +107,7 @@ def test_no_message_makes_the_fault_tolerant_ones_raise(steps: list[Step]) -> No
 
 
 @pytest.mark.long
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(story(simple))
 def test_no_message_makes_the_simple_ones_raise(steps: list[Step]) -> None:
     """DDS-4 DDS-5"""

@@ -1,0 +1,227 @@
+"""The caster, rule by rule: these inputs, exactly these effects. NET-6"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from oncecast.kernel.protocol import Ask, Effect, Emit, Later, NodeId, Send
+from oncecast.pubsub import batch
+from oncecast.pubsub import commands as do
+from oncecast.pubsub.errors import Fenced, NoSuchTopic
+from oncecast.pubsub.moves import AnyCommand
+from oncecast.pubsub.retention import Policy
+from oncecast.pubsub.service import Changed, Service
+from oncecast.replication.events import Decided, LeaderChanged, Missing
+from oncecast.ring.caster import ASKED_FOR, REMIND_EVERY, CastDue, Caster, Remind
+from oncecast.ring.casts import (
+    AcksUp,
+    Cast,
+    Casting,
+    Fill,
+    Filled,
+    Reading,
+    Vouch,
+    Vouched,
+    Voucher,
+)
+from oncecast.session.frames import Chunk, Scan
+
+ME, HOME, ROOT = NodeId("me:1/g"), NodeId("me:1"), NodeId("root:1")
+OTHER = NodeId("other:1/g")
+PACKED = batch.encode([b"x"], timestamps=1)
+
+
+class Leader:
+    """A group of one: what is asked of it is decided."""
+
+    def __init__(self) -> None:
+        self.log: list[bytes] = []
+        self.sure = True
+        self.unreadable: set[int] = set()
+        self.service = Service(ME, Random(1), group=self)
+        self.caster = Caster(ME, Random(1), service=self.service, home=HOME)
+        self.lead(ME)
+        self.apply(do.Subscribe("t", "s", do.FromEarliest(), 0))
+        self.apply(do.OpenProducer("t", "p", "life", 0))
+        self.caster.drain()
+
+    def leads(self, now: float) -> bool:
+        return self.sure
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        return (ME, OTHER)
+
+    def entry(self, place: int) -> bytes:
+        if place in self.unreadable:
+            raise Missing(place)
+        return self.log[place]
+
+    def lead(self, leader: NodeId) -> None:
+        self.service.observe(LeaderChanged(leader))
+        self.caster.observe(LeaderChanged(leader))
+
+    def apply(self, command: AnyCommand) -> None:
+        self.log.append(msgspec.msgpack.encode(command))
+        self.service.observe(Decided(len(self.log) - 1, self.log[-1]))
+        for each in self.service.drain():
+            if isinstance(each, Emit) and isinstance(each.event, Changed):
+                self.caster.observe(each.event)
+
+    def put(self, topic: str = "t") -> None:
+        producer = self.service.machine.registry.topics[topic].producers["p"]
+        facts = (producer.epoch, producer.next, 1, 1, 0, PACKED)
+        self.apply(do.Put(topic, "p", *facts))
+
+    def hear(self, message: Casting | Fill | Vouch | AcksUp | CastDue) -> list[Effect]:
+        self.caster.receive(ME if isinstance(message, CastDue) else ROOT, message)
+        return self.caster.drain()
+
+    def remind(self, seconds: float) -> list[Effect]:
+        self.caster.now += seconds
+        self.caster.timeout(Remind())
+        return [each for each in self.caster.drain() if not isinstance(each, Later)]
+
+
+def chunk(offset: int) -> Chunk:
+    return Chunk(offset, 0, 1, "p", offset, PACKED)
+
+
+def test_what_nobody_wants_is_not_cast() -> None:
+    leader = Leader()
+    leader.put()
+    assert leader.caster.drain() == []
+
+
+def test_a_root_that_asks_is_told_where_the_topic_is_and_then_gets_what_comes() -> None:
+    """NET-6: what was decided meanwhile goes out together, once."""
+    leader = Leader()
+    leader.put()
+    assert leader.hear(Casting(("t", "unknown"))) == [Send(ROOT, Cast("t", 1, 1, ()))]
+    assert leader.hear(Casting(("t",))) == []
+    leader.put()
+    leader.put()
+    assert leader.caster.drain() == [Send(ME, CastDue())]
+    assert leader.hear(CastDue()) == [Send(ROOT, Cast("t", 1, 3, (chunk(1), chunk(2))))]
+    leader.put()
+    assert leader.caster.drain() == [Send(ME, CastDue())]
+    assert leader.hear(CastDue()) == [Send(ROOT, Cast("t", 1, 4, (chunk(3),)))]
+    assert leader.caster.casts == 2
+
+
+def test_only_its_own_node_makes_it_pump() -> None:
+    leader = Leader()
+    leader.hear(Casting(("t",)))
+    leader.put()
+    leader.caster.drain()
+    leader.caster.receive(ROOT, CastDue())
+    assert leader.caster.drain() == []
+
+
+def test_what_could_not_be_sent_when_it_was_not_sure_to_lead_comes_later() -> None:
+    leader = Leader()
+    leader.hear(Casting(("t",)))
+    leader.put()
+    leader.sure = False
+    leader.caster.drain()
+    assert leader.hear(CastDue()) == []
+    leader.sure = True
+    leader.put()
+    leader.caster.drain()
+    assert leader.hear(CastDue()) == [Send(ROOT, Cast("t", 1, 2, (chunk(0), chunk(1))))]
+
+
+def test_an_idle_topic_says_how_far_it_reaches_until_nobody_asks_any_more() -> None:
+    """NET-6: so the last message cannot be lost in silence."""
+    leader = Leader()
+    leader.hear(Casting(("t",)))
+    assert leader.remind(REMIND_EVERY) == [Send(ROOT, Cast("t", 1, 0, ()))]
+    assert leader.remind(ASKED_FOR) == []
+    assert leader.caster.wishes == {}
+
+
+def test_a_topic_made_anew_is_cast_from_its_beginning() -> None:
+    """NET-6: offsets of its earlier life say nothing."""
+    leader = Leader()
+    for _ in range(5):
+        leader.put()
+    leader.hear(Casting(("t",)))
+    leader.apply(do.DeleteTopic("t", 0))
+    leader.apply(do.Subscribe("t", "s", do.FromEarliest(), 0))
+    leader.apply(do.OpenProducer("t", "p", "life", 0))
+    leader.put()
+    leader.caster.drain()
+    assert leader.hear(CastDue()) == [Send(ROOT, Cast("t", 2, 1, (chunk(0),)))]
+
+
+def test_a_topic_that_chose_gossip_is_cast_unasked_by_its_own_process() -> None:
+    """NET-5"""
+    leader = Leader()
+    leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
+    leader.put()
+    assert leader.caster.drain() == [Send(ME, CastDue())]
+    assert leader.hear(CastDue()) == [Send(HOME, Cast("t", 1, 1, (chunk(0),), gossip=True))]
+
+
+def test_what_cannot_be_read_is_left_to_who_misses_it() -> None:
+    leader = Leader()
+    leader.hear(Casting(("t",)))
+    leader.put()
+    leader.unreadable.add(len(leader.log) - 1)
+    leader.service._recent.clear()
+    leader.caster.drain()
+    assert leader.hear(CastDue()) == []
+    scan = Scan(0, "t", do.FromOffset(0), -1, 1000, 1)
+    assert leader.hear(Fill(scan)) == []
+
+
+def test_gaps_are_filled_from_the_log() -> None:
+    """NET-6"""
+    leader = Leader()
+    for _ in range(3):
+        leader.put()
+    (filled,) = leader.hear(Fill(Scan(0, "t", do.FromOffset(1), 2, 1000, 1)))
+    assert isinstance(filled, Send)
+    assert isinstance(filled.message, Filled)
+    found = filled.message.scanned
+    assert (found.life, found.first, found.next, found.chunks) == (1, 0, 3, (chunk(1),))
+
+
+def test_readers_are_vouched_for_or_told_why_not() -> None:
+    """SVC-3"""
+    leader = Leader()
+    leader.apply(do.Attach("t", "s", "life"))
+    leader.put()
+    epoch = leader.service.machine.registry.topics["t"].subscriptions["s"].epoch
+    good, stale, none = Reading("t", "s", epoch), Reading("t", "s", 1), Reading("u", "s", 1)
+    assert leader.hear(Vouch((good, stale, none))) == [
+        Send(
+            ROOT,
+            Vouched(
+                (
+                    Voucher(good, 0, 0, 1, 0, 1),
+                    Voucher(stale, 0, 0, 0, 0, 0, Fenced(epoch)),
+                    Voucher(none, 0, 0, 0, 0, 0, NoSuchTopic("u")),
+                )
+            ),
+        )
+    ]
+
+
+def test_acks_that_come_up_are_handed_to_the_service() -> None:
+    """NET-6"""
+    leader = Leader()
+    acks = (do.Ack("t", "s", 1, 2), do.Ack("t", "r", 1, 3))
+    assert leader.hear(AcksUp("t", acks)) == [Ask(acks[0]), Ask(acks[1])]
+
+
+def test_who_does_not_lead_or_is_not_sure_says_nothing() -> None:
+    leader = Leader()
+    leader.hear(Casting(("t",)))
+    leader.sure = False
+    assert leader.hear(Vouch((Reading("t", "s", 1),))) == []
+    leader.lead(OTHER)
+    assert leader.caster.wishes == {}
+    leader.sure = True
+    assert leader.hear(Casting(("t",))) == []

@@ -1,0 +1,94 @@
+"""What a process has of a topic: by offset, perhaps with gaps. NET-6"""
+
+from __future__ import annotations
+
+from oncecast.pubsub import batch
+from oncecast.ring.channel import Channel
+from oncecast.session.frames import Chunk
+
+ALL = 1 << 30
+
+
+def chunk(offset: int, count: int = 1, size: int = 10) -> Chunk:
+    packed = batch.encode([b"x" * size] * count, timestamps=1)
+    return Chunk(offset, 0, count, "p", offset, packed)
+
+
+def make(*chunks: Chunk, next_: int = 100, bytes_max: int = ALL) -> Channel:
+    channel = Channel("t", bytes_max, 0.0)
+    channel.reaches(1, next_)
+    channel.add(1, chunks)
+    return channel
+
+
+def offsets(channel: Channel, start: int, messages: int = ALL, size: int = ALL) -> list[int]:
+    found = channel.chunks(start, messages, size)
+    return [offset for each in found for offset in range(each.offset, each.offset + each.count)]
+
+
+def test_what_lies_there_comes_in_order_up_to_the_gap() -> None:
+    """NET-6"""
+    channel = make(chunk(4, 2), chunk(0, 2), chunk(2, 1))
+    assert offsets(channel, 0) == [0, 1, 2]
+    assert offsets(channel, 4) == [4, 5]
+    assert offsets(channel, 6) == []
+
+
+def test_a_batch_is_cut_at_both_ends() -> None:
+    channel = make(chunk(0, 10))
+    (found,) = channel.chunks(3, 4, ALL)
+    assert (found.offset, found.skip, found.count, found.sequence) == (3, 3, 4, 3)
+    assert offsets(channel, 3, messages=4) == [3, 4, 5, 6]
+
+
+def test_the_first_comes_whatever_its_size_and_sizes_are_those_of_opened_batches() -> None:
+    small = batch.opened_bytes(chunk(0).batch)
+    channel = make(chunk(0), chunk(1), chunk(2))
+    assert offsets(channel, 0, size=1) == [0]
+    assert offsets(channel, 0, size=small) == [0]
+    assert offsets(channel, 0, size=small + 1) == [0, 1]
+
+
+def test_a_gap_ends_where_something_is_here_again() -> None:
+    channel = make(chunk(0, 2), chunk(5, 2), next_=9)
+    assert [offset for offset in range(12) if channel.lacks(offset)] == [2, 3, 4, 7, 8]
+    assert channel.gap_end(2) == 5
+    assert channel.gap_end(7) == -1
+
+
+def test_what_the_owner_has_let_go_is_not_lacking() -> None:
+    channel = make()
+    channel.first = 50
+    assert not channel.lacks(49)
+    assert channel.lacks(50)
+
+
+def test_more_of_a_batch_takes_the_place_of_less() -> None:
+    channel = make(chunk(0, 2))
+    channel.add(1, (chunk(0, 5),))
+    channel.add(1, (chunk(0, 1),))
+    assert offsets(channel, 0) == [0, 1, 2, 3, 4]
+
+
+def test_of_another_life_nothing_is_of_use() -> None:
+    """NET-6: a topic was deleted, and made anew."""
+    channel = make(chunk(0, 5))
+    channel.reaches(2, 3)
+    assert (channel.life, channel.first, channel.next) == (2, 0, 3)
+    assert offsets(channel, 0) == []
+    channel.add(1, (chunk(0, 5),))
+    channel.reaches(1, 99)
+    assert offsets(channel, 0) == []
+    assert channel.next == 3
+
+
+def test_the_oldest_go_when_there_is_too_much_but_the_last() -> None:
+    size = len(chunk(0).batch)
+    channel = make(*map(chunk, range(10)), bytes_max=3 * size)
+    assert offsets(channel, 0) == list(range(10))
+    channel.trim()
+    assert offsets(channel, 7) == [7, 8, 9]
+    assert channel.lacks(6)
+    channel = make(chunk(0, 50), bytes_max=10)
+    channel.trim()
+    assert offsets(channel, 0) == list(range(50))

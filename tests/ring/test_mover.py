@@ -1,0 +1,410 @@
+"""The mover and the giver, rule by rule: what groups of a move say, and what is decided. REP-6"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncecast.dht.ring import after, key_of
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.pubsub import moves as do
+from oncecast.pubsub.estate import Party
+from oncecast.ring.events import GroupFacts, KeyOwner, WhereIs, WhoseKey
+from oncecast.ring.moves import (
+    Dropped,
+    Follow,
+    Give,
+    Given,
+    Gone,
+    NotGiven,
+    Pull,
+    Pulled,
+    Survey,
+    Surveyed,
+    TakeAll,
+    Taken,
+    TopicEnds,
+    Waiting,
+)
+from tests.ring.pair import GIVER, HOME, MESSAGES, MINE, TAKER, THEIRS, Group, Replica, World
+
+ALL = list(range(MESSAGES))
+AT, LOW = key_of(TAKER), key_of(GIVER)
+OLD = NodeId(f"p1/{GIVER}")
+
+
+def begin() -> World:
+    world = World()
+    world.found(TAKER)
+    return world
+
+
+def until(world: World, kind: type[Value]) -> None:
+    """Until somebody has just said such a thing, which has not arrived yet."""
+    before = len(world.sent)
+    world.run(lambda: any(isinstance(each[2], kind) for each in world.sent[before:]))
+
+
+def kinds(world: World) -> list[str]:
+    """Of all that the groups have said to each other."""
+    return [type(message).__name__ for _, to, message in world.sent if to != HOME]
+
+
+def decided(group: Group) -> list[str]:
+    """The moves among them."""
+    steps = ("Found", "Claim", "Adopt", "Abandon", "Finish", "Freeze", "Thaw", "Release", "Retire")
+    found = [step for value in group.log for step in steps if step.encode() in value[:9]]
+    return found[found.index("Found") :]
+
+
+def ask(replica: Replica, world: World, message: Value, sender: NodeId = OLD) -> list[Value]:
+    """What is said in answer at once."""
+    before = len(world.sent)
+    world.hear(replica, sender, message)
+    return [each for _, _, each in world.sent[before:]]
+
+
+# -- a whole move --
+
+
+def test_a_move_is_surveyed_copied_given_adopted_and_released() -> None:
+    """REP-6: so many messages, and no more."""
+    world = begin()
+    world.groups[GIVER].leader.mover.pull_bytes = 1 << 20
+    world.run(lambda: world.settled)
+    talk = [
+        *("Survey", "Surveyed", "Pull", "Pulled"),
+        *("Survey", "Surveyed"),  # a second round, for the first was no little one
+        *("Give", "Given", "Taken", "Gone"),
+    ]
+    assert kinds(world) == talk
+    assert decided(world.groups[TAKER]) == ["Found", "Claim", "Adopt", "Finish"]
+    assert decided(world.groups[GIVER]) == ["Found", "Freeze", "Release"]
+    assert world.kept(MINE) == world.kept(THEIRS) == ALL
+
+
+def test_who_owns_nothing_asks_whose_its_position_is_and_claims_only_when_it_is_whole() -> None:
+    """REP-5: what others rely on is taken over only by a group with all its replicas."""
+    world = World()
+    taker = world.found(TAKER)
+    taker.leader.mover._replicas = 2
+    world.run(lambda: taker.leader.mover.estate is not None)
+    until(world, WhoseKey)
+    assert world.sent[-1] == (taker.leader.me, HOME, WhoseKey(AT))
+    owner = KeyOwner(AT, world.book[GIVER], 3)
+    world.hear(taker.leader, HOME, owner)
+    assert taker.proposed == []
+    taker.new_leader()
+    taker.leader.mover._replicas = 2
+    world.hear(taker.leader, HOME, KeyOwner(after(AT), world.book[GIVER], 3))
+    assert taker.proposed == []
+    world.hear(taker.leader, HOME, owner)
+    assert len(taker.proposed) == 1
+    world.hear(taker.leader, HOME, owner)
+    assert len(taker.proposed) == 1
+
+
+def test_a_small_ring_asks_for_fewer_replicas() -> None:
+    """REP-5"""
+    world = World()
+    taker = world.found(TAKER)
+    taker.leader.mover._replicas = 3
+    world.run(lambda: taker.leader.mover.estate is not None)
+    world.hear(taker.leader, HOME, KeyOwner(AT, world.book[GIVER], 1))
+    assert len(taker.proposed) == 1
+
+
+# -- the giver answers from what it has decided --
+
+
+def test_a_question_may_come_as_often_as_it_likes() -> None:
+    """REP-6"""
+    world = begin()
+    until(world, Taken)
+    giver = world.groups[GIVER].leader
+    move = world.groups[TAKER].estate.claim
+    assert move is not None
+    give = Give(move.move, AT, Party(TAKER, world.groups[TAKER].nodes))
+    first, second = ask(giver, world, give), ask(giver, world, give)
+    assert first == second
+    assert isinstance(first[0], Given)
+    assert ask(giver, world, Survey("m", AT)) == ask(giver, world, Survey("m", AT))
+    world.run(lambda: world.settled)
+    assert ask(giver, world, Taken(move.move)) == [Gone(move.move)]
+    assert decided(world.groups[GIVER]).count("Release") == 1
+
+
+def test_what_is_not_its_own_it_does_not_give_nor_show() -> None:
+    """REP-6: the taker asks its home again who the owner is."""
+    world = begin()
+    world.run(lambda: world.settled)
+    giver = world.groups[GIVER].leader
+    assert ask(giver, world, Survey("m", AT)) == [NotGiven("m")]
+    assert ask(giver, world, Give("m", AT, Party("x", (OLD,)))) == [NotGiven("m")]
+    assert ask(giver, world, Give("m", LOW, Party("x", ()))) == [NotGiven("m")]
+
+
+def test_while_one_is_given_something_another_is_not() -> None:
+    """REP-6"""
+    world = begin()
+    until(world, Taken)
+    giver = world.groups[GIVER].leader
+    assert ask(giver, world, Give("m", AT, Party("x", (OLD,)))) == [NotGiven("m")]
+
+
+def test_topics_are_surveyed_in_the_order_of_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oncecast.ring.giver.TOPICS_MAX", 1)
+    world = World()
+    giver = world.groups[GIVER].leader
+    (one,) = ask(giver, world, Survey("m", LOW))
+    (two,) = ask(giver, world, Survey("m", LOW, MINE))
+    assert one == Surveyed("m", "", (TopicEnds(MINE, 1, 0, MESSAGES),), True)
+    assert two == Surveyed("m", MINE, (TopicEnds(THEIRS, 2, 0, MESSAGES),), False)
+
+
+def test_batches_are_pulled_a_few_at_a_time_and_those_of_another_life_not_at_all() -> None:
+    world = World()
+    giver = world.groups[GIVER].leader
+    (pulled,) = ask(giver, world, Pull("m", MINE, 1, 3))
+    assert isinstance(pulled, Pulled)
+    assert [each.offset for each in pulled.batches] == [3, 4, 5, 6]
+    assert ask(giver, world, Pull("m", MINE, 9, 3)) == [Pulled("m", MINE, 3, ())]
+    assert ask(giver, world, Pull("m", MINE, 1, MESSAGES)) == [Pulled("m", MINE, MESSAGES, ())]
+    assert ask(giver, world, Pull("m", "none", 1, 0)) == [Pulled("m", "none", 0, ())]
+
+
+def test_what_cannot_be_read_now_is_asked_for_again() -> None:
+    """SVC-10: it is being fetched from another replica."""
+    world = World()
+    group = world.groups[GIVER]
+    places = [each.place for each in topic_of(group.leader).index.entries(0)]
+    group.missing.add(places[5])
+    (pulled,) = ask(group.leader, world, Pull("m", MINE, 1, 3))
+    assert isinstance(pulled, Pulled)
+    assert [each.offset for each in pulled.batches] == [3, 4]
+    assert ask(group.leader, world, Pull("m", MINE, 1, 5)) == []
+
+
+def topic_of(replica: Replica) -> Any:
+    return replica.service.machine.registry.topics[MINE]
+
+
+# -- who leads --
+
+
+def test_a_replica_that_does_not_lead_says_who_may() -> None:
+    world = World()
+    group = world.groups[GIVER]
+    group.new_leader()
+    old, new = group.replicas
+    assert ask(old, world, Survey("m", AT)) == [Follow("m", new.me, group.nodes)]
+    group.unsure = True
+    assert ask(new, world, Survey("m", AT)) == [Follow("m", new.me, group.nodes)]
+    assert ask(new, world, TakeAll(Party("x", (OLD,)))) == []
+
+
+def test_the_taker_follows_to_the_leader_but_not_to_and_fro() -> None:
+    world = begin()
+    until(world, Survey)
+    taker = world.groups[TAKER].leader
+    survey = world.sent[-1][2]
+    assert isinstance(survey, Survey)
+    two = [NodeId(f"x{number}/{GIVER}") for number in (1, 2)]
+    answers = [
+        ask(taker, world, Follow(survey.move, two[number % 2], tuple(two))) for number in range(9)
+    ]
+    assert answers == [[survey]] * 3 + [[]] * 6
+
+
+def test_who_is_not_answered_asks_the_next_replica_and_its_home_where_they_are() -> None:
+    """REP-6: all replicas that it knew may have been replaced."""
+    world = begin()
+    until(world, Survey)
+    world.under_way.clear()
+    giver = world.groups[GIVER]
+    giver.new_leader()
+    gone, new = giver.replicas
+    giver.replicas, giver.nodes = [new], (new.me,)
+    world.wakes = [each for each in world.wakes if each[0] is not gone]
+    before = len(world.sent)
+    world.report()
+    world.run(lambda: world.settled)
+    said = [(to, message) for _, to, message in world.sent[before:]]
+    assert (HOME, WhereIs(GIVER)) in said
+    assert world.kept(MINE) == ALL
+    assert world.owners(MINE) == [TAKER]
+
+
+def test_of_a_giver_that_is_gone_nothing_more_is_asked() -> None:
+    """REP-6: it has released all it had. A claim that was not adopted is abandoned."""
+    vanished = GroupFacts(GIVER, None, NodeId(""), (), 1 << 62, retired=True)
+    for kind, end in ((Survey, "Abandon"), (Taken, "Finish")):
+        world = begin()
+        until(world, kind)
+        world.hear(world.groups[TAKER].leader, HOME, vanished)
+        world.groups[TAKER].decide()
+        assert decided(world.groups[TAKER])[-1] == end
+        assert world.groups[TAKER].estate.claim is None
+
+
+# -- moves that are not done --
+
+
+def test_what_is_not_given_is_abandoned() -> None:
+    """REP-6: and the giver is told, in case it has frozen something meanwhile."""
+    world = begin()
+    until(world, Give)
+    give = world.sent[-1][2]
+    assert isinstance(give, Give)
+    taker = world.groups[TAKER]
+    world.under_way.clear()
+    world.hear(taker.leader, OLD, NotGiven(give.move))
+    before = len(world.sent)
+    taker.decide()
+    assert decided(taker)[-1] == "Abandon"
+    assert world.sent[before:] == [(taker.leader.me, OLD, Dropped(give.move))]
+    assert not taker.estate.incoming
+    world.run(lambda: world.settled)
+    assert world.kept(MINE) == ALL
+
+
+def test_an_abandoned_claim_is_thawed() -> None:
+    """REP-6: the giver asks, and is told by whoever leads the taker."""
+    world = begin()
+    until(world, Given)
+    taker, giver = world.groups[TAKER], world.groups[GIVER]
+    claim = taker.estate.claim
+    assert claim is not None
+    world.under_way.clear()
+    taker.apply(do.Abandon(claim.move))
+    taker.new_leader()
+    world.run(lambda: "Thaw" in decided(giver))
+    assert any(isinstance(each[2], Waiting) for each in world.sent)
+    world.run(lambda: world.settled)
+    assert world.owners(MINE) == [TAKER]
+    assert world.kept(MINE) == ALL
+
+
+def test_a_giver_that_waits_is_answered_only_by_who_knows() -> None:
+    """REP-6: not as long as the move may still be done."""
+    world = begin()
+    until(world, Given)
+    taker = world.groups[TAKER]
+    claim = taker.estate.claim
+    assert claim is not None
+    assert ask(taker.leader, world, Waiting(claim.move)) == []
+    assert ask(taker.leader, world, Waiting("another")) == [Dropped("another")]
+    taker.unsure = True
+    assert ask(taker.leader, world, Waiting("another")) == [
+        Follow("another", taker.leader.me, taker.nodes)
+    ]
+    taker.unsure = False
+    until(world, Taken)
+    assert ask(taker.leader, world, Waiting(claim.move)) == [Taken(claim.move)]
+
+
+def test_nobody_thaws_what_is_frozen_for_another_move() -> None:
+    """REP-6"""
+    world = begin()
+    until(world, Given)
+    giver = world.groups[GIVER]
+    world.hear(giver.leader, OLD, Dropped("another"))
+    assert giver.proposed == []
+
+
+def test_copies_with_a_hole_are_not_adopted_but_taken_anew() -> None:
+    """REP-6: of what a leader proposes some may be lost, and what comes behind it not."""
+    world = begin()
+    until(world, Pulled)
+    pulled = world.sent[-1][2]
+    assert isinstance(pulled, Pulled)
+    taker = world.groups[TAKER]
+    world.under_way.clear()
+    taker.apply(pulled.batches[0])
+    taker.apply(pulled.batches[2])
+    world.run(lambda: world.settled)
+    assert "Abandon" in decided(taker)
+    assert world.owners(MINE) == [TAKER]
+    assert world.kept(MINE) == ALL
+
+
+# -- a group that goes --
+
+
+def retiring() -> World:
+    """The taker, which owns a part, wants to give it back."""
+    world = begin()
+    world.run(lambda: world.settled)
+    world.retire(world.groups[TAKER])
+    return world
+
+
+def test_who_retires_has_the_group_after_it_take_all() -> None:
+    """REP-6"""
+    world = retiring()
+    until(world, TakeAll)
+    taker, giver = world.groups[TAKER], world.groups[GIVER]
+    assert world.sent[-1] == (taker.leader.me, giver.leader.me, TakeAll(Party(TAKER, taker.nodes)))
+    world.run(lambda: world.settled)
+    assert decided(taker)[-3:] == ["Retire", "Freeze", "Release"]
+    assert giver.estate.low == LOW
+    world.report()
+    assert world.book[TAKER].gone
+
+
+def test_only_its_neighbour_takes_it_and_only_if_it_stays_itself() -> None:
+    """REP-6"""
+    world = begin()
+    world.run(lambda: world.settled)
+    giver = world.groups[GIVER]
+    stranger, neighbour = Party("g-x", (OLD,)), Party(TAKER, (OLD,))
+    world.hear(giver.leader, OLD, TakeAll(stranger))
+    world.hear(giver.leader, OLD, TakeAll(Party(TAKER, ())))
+    assert giver.proposed == []
+    giver.apply(do.Retire())
+    world.hear(giver.leader, OLD, TakeAll(neighbour))
+    assert giver.proposed == []
+
+
+def test_who_retires_takes_nothing_more_and_is_not_gone_before_that_is_settled() -> None:
+    """REP-6: what it was about to be given would be gone with it."""
+    world = begin()
+    until(world, Given)
+    taker = world.groups[TAKER]
+    world.retire(taker)
+    world.report()
+    assert taker.estate.claim is None or not world.book[TAKER].gone
+    world.run(lambda: world.groups[GIVER].estate.frozen is None)
+    world.report()
+    assert world.book[TAKER].gone == (taker.estate.low is None)
+
+
+def test_what_another_has_taken_between_makes_a_claim_void() -> None:
+    """REP-6: a newcomer lies between the group that goes and the one that takes all of it."""
+    world = retiring()
+    until(world, Give)
+    giver = world.groups[GIVER]
+    claim = giver.estate.claim
+    assert claim is not None
+    between = key_of("g-b")  # comes after the taker, in the giver's arc
+    giver.apply(do.Freeze("n", between, Party("g-b", (NodeId("x/g-b"),))))
+    giver.apply(do.Release("n"))
+    world.run(lambda: giver.estate.claim is None)
+    assert decided(giver)[-1] == "Abandon"
+    assert giver.estate.low == between
+
+
+def test_nothing_is_adopted_while_something_else_is_frozen() -> None:
+    """REP-6: or the part that is given away would reach over what has just come."""
+    world = retiring()
+    until(world, Given)
+    giver = world.groups[GIVER]
+    giver.apply(do.Freeze("n", key_of("g-b"), Party("g-b", (NodeId("x/g-b"),))))
+    for _ in range(200):
+        world.step()
+    assert giver.estate.claim is not None
+    assert not giver.estate.claim.adopted
+    giver.apply(do.Thaw("n"))
+    world.run(lambda: world.settled)
+    assert world.kept(MINE) == world.kept(THEIRS) == ALL

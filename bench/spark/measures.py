@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SIZE = 100
 CHUNK = 100_000  # messages put at a time
-SLOW = 10  # what goes row by row is given one in so many messages
+SLOW = 20  # what goes row by row is given one in so many messages
 TRIGGER = 500_000  # messages a micro-batch
 
 Way = Callable[[], float]  # messages a second

@@ -6,10 +6,23 @@ python -m tests.pipeline.driver ADDRESS CHECKPOINT MASTER
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from oncecast.pipeline.session import spark
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
 ROWS = "200"  # a micro-batch
+
+
+def query(session: SparkSession, address: str, checkpoint: str) -> DataStreamWriter:
+    topic = session.readStream.format("oncecast").options(address=address, topics="in")
+    frame = topic.options(maxOffsetsPerTrigger=ROWS, minPartitions="2", subscription="query").load()
+    results = frame.selectExpr("key", "concat('seen ', string(value)) as value")
+    sink = results.repartition(2, "key").writeStream.format("oncecast")
+    return sink.options(address=address, topic="out", checkpointLocation=checkpoint)
 
 
 def main(address: str, checkpoint: str, master: str) -> None:
@@ -17,12 +30,7 @@ def main(address: str, checkpoint: str, master: str) -> None:
     java = session.sparkContext._jvm
     assert java is not None
     print(f"java.home={java.System.getProperty('java.home')}", flush=True)
-    topic = session.readStream.format("oncecast").options(address=address, topics="in")
-    frame = topic.options(maxOffsetsPerTrigger=ROWS, minPartitions="2", subscription="query").load()
-    results = frame.selectExpr("key", "concat('seen ', string(value)) as value")
-    sink = results.repartition(2, "key").writeStream.format("oncecast")
-    query = sink.options(address=address, topic="out").option("checkpointLocation", checkpoint)
-    query.start().awaitTermination()
+    query(session, address, checkpoint).start().awaitTermination()
 
 
 if __name__ == "__main__":

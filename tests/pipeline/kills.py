@@ -63,7 +63,7 @@ class Story:
     @contextmanager
     def driver(self, env: Mapping[str, str] = os.environ) -> Iterator[subprocess.Popen[bytes]]:
         """Killed at the end, with all that it has started."""
-        words = ("-m", "tests.pipeline.driver", self.address, str(self.directory / "checkpoint"))
+        words = ("-m", "tests.pipeline.driver", self.address, self.checkpoint)
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, *words, self.master],
@@ -79,6 +79,10 @@ class Story:
                     kill(each)
                 process.wait(PATIENCE)
                 self.between += self.results_end() > self.committed()
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self.directory / "checkpoint")
 
     @property
     def log(self) -> Path:
@@ -126,7 +130,7 @@ class Story:
 
     def batches(self, kind: str) -> list[Path]:
         """What Spark has written down: `offsets` before a micro-batch, `commits` after it."""
-        files = (self.directory / "checkpoint" / kind).glob("[0-9]*")
+        files = Path(self.checkpoint, kind).glob("[0-9]*")
         return sorted((each for each in files if each.name.isdigit()), key=lambda at: int(at.name))
 
     # -- what there is --
@@ -140,7 +144,7 @@ class Story:
         done = self.batches("commits")
         if not done:
             return 0
-        last = self.directory / "checkpoint" / "offsets" / done[-1].name
+        last = Path(self.checkpoint, "offsets", done[-1].name)
         return int(json.loads(last.read_text().splitlines()[-1])["in"]["next"])
 
     def results(self) -> Counter[bytes]:
@@ -153,6 +157,9 @@ class Story:
         """One life more, to the end of what was put; then all is there once."""
         with self.driver():
             self.wait(lambda: self.results_end() >= self.put)
+        self.check()
+
+    def check(self) -> None:
         assert self.results() == Counter(b"seen %d" % each for each in range(self.put))
 
 

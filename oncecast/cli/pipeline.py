@@ -100,7 +100,7 @@ def run_metrics(arguments: argparse.Namespace) -> int:
         finding = metrics(spark, arguments.traces)
         show(arguments, report.fields(finding), in_words(finding))
         if arguments.out is not None:
-            about = made(spark, arguments, "Metrics")
+            about = made(spark, arguments, "Metrics", "What traces of clients say of speed.")
             print(f"report: {report.write(Path(arguments.out), about, [finding])}", file=sys.stderr)
         return exits.OK
 

@@ -15,7 +15,7 @@ from oncecast.scenarios.exp_systems import SYSTEMS, Tally
 
 STORY = "publish"
 EVERY = 0.2  # seconds between two messages of a node
-SECONDS_MIN = 5.0  # larger systems have fewer messages a node
+SECONDS_LARGE = 5.0  # of publishing in larger systems, which have few messages a node
 SETTLE_SECONDS = 5.0
 
 SOURCE_NODES = 20
@@ -60,7 +60,7 @@ def play(run: Run, note: Note) -> None:
     sim, tally = system.sim, Tally()
     tally.watch(sim)
     began = sim.now
-    seconds = max(SECONDS_MIN, run.messages / run.nodes * EVERY)
+    seconds = SECONDS_LARGE if run.nodes in LARGER else run.messages / run.nodes * EVERY
     for number in range(run.messages):
         at = seconds * (number + sim.rng.random()) / run.messages
         sim.call(at, partial(publish, system.names[number % run.nodes]))

@@ -141,8 +141,8 @@ def row(each: dict[str, Any], source: tuple[str, ...]) -> tuple[Cell, ...]:
 
 
 def draw(source: list[dict[str, Any]], larger: list[dict[str, Any]]) -> bytes:
-    with drawing.sheet() as made:
-        left, right = made.panels
+    with drawing.sheet(2 if larger else 1) as made:
+        left, *rest = made.panels
         for place, (key, (label, color)) in enumerate(WAYS.items()):
             chosen = [each for each in source if way(each) == key]
             at = [number + 0.27 * (place - 1) for number in range(len(chosen))]
@@ -153,10 +153,6 @@ def draw(source: list[dict[str, Any]], larger: list[dict[str, Any]]) -> bytes:
             ]
             left.bar(at, most, 0.24, color=color, label=label)
             left.errorbar(at, most, errors, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2.5)
-            grown = [each for each in larger if way(each) == key]
-            nodes = [each["nodes"] for each in grown]
-            ratio = [each["most"] / each["expected"] for each in grown]
-            right.plot(nodes, ratio, "o-", color=color, label=label)
         nodes = sorted({each["nodes"] for each in source})
         for number, count in enumerate(nodes):
             expected = 30 / count
@@ -165,11 +161,18 @@ def draw(source: list[dict[str, Any]], larger: list[dict[str, Any]]) -> bytes:
         left.set_xticks(range(len(nodes)), [str(each) for each in nodes])
         left.set(title="Topics of the richest node, of 30", xlabel="nodes", ylabel="topics")
         left.legend(loc="upper right")
-        if larger:
-            drawing.sizes(right, sorted({each["nodes"] for each in larger}))
-        right.set_ylim(bottom=0)
-        right.set(
-            title="The richest node, three topics a node", ylabel="multiples of what is expected"
-        )
-        right.legend(loc="upper left")
+        for right in rest:
+            draw_larger(right, larger)
     return made.png
+
+
+def draw_larger(panel: Any, larger: list[dict[str, Any]]) -> None:
+    for key, (label, color) in WAYS.items():
+        grown = [each for each in larger if way(each) == key]
+        nodes = [each["nodes"] for each in grown]
+        ratio = [each["most"] / each["expected"] for each in grown]
+        panel.plot(nodes, ratio, "o-", color=color, label=label)
+    drawing.sizes(panel, sorted({each["nodes"] for each in larger}))
+    panel.set_ylim(bottom=0)
+    panel.set(title="The richest node, three topics a node", ylabel="multiples of what is expected")
+    panel.legend(loc="upper left")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oncecast.pipeline.experiments import drawing
-from oncecast.pipeline.experiments.drawing import COLORS, LABELS
+from oncecast.pipeline.experiments.drawing import COLORS, LABELS, QUIET
 from oncecast.pipeline.experiments.finding import Figure, Finding
 from oncecast.pipeline.experiments.publishing import (
     SETTING_TEXT,
@@ -114,6 +114,8 @@ def draw_convergence(figures: Figures) -> bytes:
             medians = [1000 * each["p50"] for each in chosen]
             right.plot(nodes, medians, "-", color=COLORS[system], label=LABELS[system])
             right.plot(nodes, [1000 * each["p99"] for each in chosen], "o", color=COLORS[system])
+        right.plot([], [], "-", color=QUIET, label="median")
+        right.plot([], [], "o", color=QUIET, label="99th percentile")
         drawing.sizes(right, [each["nodes"] for each in by_size(figures, "scribe")])
         right.set_ylim(bottom=0)
         right.set(title="From publish to delivery", ylabel="milliseconds")

@@ -81,7 +81,7 @@ def scribe_messages(trace: DataFrame) -> Finding:
                 ),
             ),
             Table(
-                "larger",
+                "by size",
                 (
                     "nodes",
                     "published",

@@ -81,7 +81,11 @@ def whole(panel: Any, axis: str = "y") -> None:
     from matplotlib.ticker import FuncFormatter
 
     target = panel.yaxis if axis == "y" else panel.xaxis
-    target.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    plain = FuncFormatter(lambda value, _: f"{value:,.10g}")
+    target.set_major_formatter(plain)
+    low, high = panel.get_ylim() if axis == "y" else panel.get_xlim()
+    if target.get_scale() == "log":  # where it spans few decades, name what is between them
+        target.set_minor_formatter(plain if high < 12 * low else FuncFormatter(lambda *_: ""))
 
 
 def sizes(panel: Any, nodes: list[int]) -> None:
@@ -96,12 +100,12 @@ def sizes(panel: Any, nodes: list[int]) -> None:
 
 
 def percent(panel: Any, lowest: float) -> None:
-    """From a round number below the lowest share up to all; the axis says where it begins."""
-    from matplotlib.ticker import PercentFormatter
+    """Up to all, and from none: unless all is near the top, where the axis says that it begins."""
+    from matplotlib.ticker import FuncFormatter
 
-    low = max(0.0, (int(lowest * 20) - 1) / 20)
+    low = 0.0 if lowest < 0.6 else (int(lowest * 20) - 1) / 20
     panel.set_ylim(low, 1.0 + (1.0 - low) * 0.03)
-    panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if low < 0.9 else 1))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g}%"))
 
 
 def stacked(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Figures = list[dict[str, Any]]
 
 SHOWN_NODES = 5  # replicas of the group whose storm is drawn
+CALM_SHOWN = 3.0  # seconds of the calm behind it
 
 
 # -- DataFrame -> DataFrame --
@@ -208,7 +209,7 @@ def shown_storm(trace: DataFrame) -> dict[str, Any]:
 def draw_storm(shown: dict[str, Any]) -> bytes:
     rows: Figures = shown["rows"]
     names = sorted({each["node"] for each in rows if each["kind"] == "up"})
-    end = max(each["time"] for each in rows)
+    end = STORM_SECONDS + CALM_SHOWN
     with drawing.sheet(1, rows=2, height=3.2) as made:
         top, bottom = made.panels
         made.figure.set_size_inches(10.8, 6.2)
@@ -309,5 +310,6 @@ def draw_elections(elections: Figures) -> bytes:
             xlabel="virtual seconds",
             ylabel="share of the runs",
         )
-        panel.legend(loc="lower right")
+        panel.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        made.figure.set_size_inches(7.6, 3.4)
     return made.png

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from oncecast.pipeline.experiments.finding import Figure, Finding
-from oncecast.scenarios.tables import Must, Table, told
+from oncecast.scenarios.tables import Cell, Must, Table, told
 
 PAGE, FIGURES, TABLES = "report.html", "figures", "tables.json"
 
@@ -58,6 +58,7 @@ class Made(msgspec.Struct, frozen=True):
     """How the findings came about."""
 
     title: str
+    about: str
     command: str
     facts: tuple[tuple[str, str], ...]  # versions, seeds, times
 
@@ -103,7 +104,7 @@ def page(made: Made, findings: Sequence[Finding]) -> str:
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>{escape(made.title)}</title><style>{STYLE}</style></head><body><main>"
-        f"<h1>{escape(made.title)}</h1>"
+        f"<h1>{escape(made.title)}</h1><p>{escape(made.about)}</p>"
         f"<pre>$ {escape(made.command)}</pre>"
         f"<nav><ul>{contents}</ul></nav>"
         f"<div class='scroll'><table><tbody>{facts}</tbody></table></div>"
@@ -145,7 +146,7 @@ def table(shown: Table) -> str:
     body = "".join(
         "<tr>"
         + "".join(
-            f"<td class='{kind}'>{escape(told(cell))}</td>"
+            f"<td class='{kind}'>{escape(shown_as(cell))}</td>"
             for kind, cell in zip(kinds, row, strict=True)
         )
         + "</tr>"
@@ -158,6 +159,13 @@ def table(shown: Table) -> str:
         f"<h3>{title}</h3><div class='scroll'><table><thead><tr>{head}</tr></thead>"
         f"<tbody>{body}</tbody></table></div><ul>{remarks}</ul>"
     )
+
+
+def shown_as(cell: Cell) -> str:
+    """Four digits say enough of what was measured."""
+    if isinstance(cell, float):
+        return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.4g}"
+    return told(cell)
 
 
 def kind_of(name: str, cells: list[Any]) -> str:

@@ -92,13 +92,13 @@ class Giver:
                 try:
                     command = self._service.batch_at(entry.place)
                 except (Missing, Corrupt):
-                    break  # it is being fetched; or nobody has it, and the move waits for a person
+                    if not batches:
+                        return  # it is being fetched; or the move waits for a person
+                    break
                 facts = (entry.offset, entry.messages, entry.size, entry.time)
                 note = (entry.skip, entry.sequence)
                 batches.append(do.Import(pull.move, pull.topic, pull.life, *facts, *note, command))
                 room -= entry.size
-            if not batches and topic.index.next > pull.offset:
-                return  # they will ask again
         self._mover.send(sender, Pulled(pull.move, pull.topic, pull.offset, tuple(batches)))
 
     def _pull_parts(self, sender: NodeId, estate: Estate, pull: PullParts) -> None:

@@ -18,7 +18,7 @@ from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.estate import Estate
 from oncecast.pubsub.moves import AnyCommand
-from oncecast.pubsub.service import Service
+from oncecast.pubsub.service import Execute, Executed, Service
 from oncecast.replication.events import Compact, Decided, Digest, LeaderChanged, Missing, Propose
 from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhereIs, WhoseKey
 from oncecast.ring.mover import Mover
@@ -27,6 +27,7 @@ HOME = NodeId("home")
 GIVER, TAKER = "g-2", "g-a"  # on the ring lie, in this order: g-2, topic t, g-a, topic u
 MINE, THEIRS = "t", "u"
 MESSAGES = 10
+CLIENT = 7  # the token of whoever asks a leader
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -63,6 +64,21 @@ class Agreed(Protocol):
         return self._group.log[place]
 
 
+class Front(Protocol):
+    """Who asks a leader something hears what came of it."""
+
+    name = "front"
+    Observed = Executed
+
+    def __init__(self, me: NodeId, rng: Random, results: list[Value]) -> None:
+        super().__init__(me, rng)
+        self._results = results
+
+    def observe(self, event: Executed) -> None:
+        if event.token == CLIENT:
+            self._results.append(event.result)
+
+
 class Replica:
     def __init__(self, group: Group, number: int) -> None:
         self.me = NodeId(f"p{number}/{group.name}")
@@ -80,7 +96,8 @@ class Replica:
             pull_bytes=400,
             little_bytes=500,
         )
-        self.stack = Stack([self.agreed, self.service, self.mover])
+        front = Front(self.me, rng, group.world.results)
+        self.stack = Stack([self.agreed, self.service, self.mover, front])
         for place, value in enumerate(group.log):
             self.service.learn(place, value)
 
@@ -133,20 +150,31 @@ class Group:
         self.proposed.insert(0, self.proposed.pop())
         self.decide()
 
+    def result(self, command: AnyCommand) -> Value:
+        """What a client of the leader is told."""
+        world, leader = self.world, self.leader
+        world.did(leader, leader.stack.request(world.now, Execute(CLIENT, command)))
+        self.proposed.insert(0, self.proposed.pop())
+        self.decide()
+        return world.results.pop()
+
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, rng: Random | None = None) -> None:
         self.now = 0.0
+        self.rng: Random | None = None
         self.groups: dict[str, Group] = {}
         self.under_way: deque[tuple[NodeId, NodeId, Value]] = deque()
         self.sent: list[tuple[NodeId, NodeId, Value]] = []  # all that ever was
         self.wakes: list[tuple[Replica, Wake]] = []
         self.steps = 0
+        self.results: list[Value] = []
         self.spoil: Callable[[NodeId, NodeId, Value], int] = lambda *_: 1  # how often it arrives
         self.book: dict[str, GroupFacts] = {}
         self.found(GIVER, first=True)
         self.run(lambda: GIVER in self.book)
         self.fill()
+        self.rng = rng
 
     def found(self, name: str, *, first: bool = False) -> Group:
         self.groups[name] = Group(self, name, first=first)
@@ -168,19 +196,26 @@ class World:
     # -- one step at a time --
 
     def step(self) -> None:
-        """A message arrives; if there is none, something is decided; or else time passes."""
+        """A message arrives; if there is none, something is decided; or else time passes. With
+        dice, any of it happens."""
         self.steps += 1
-        if self.under_way:
+        proposing = [group for group in self.groups.values() if group.proposed]
+        if self.rng is not None:
+            self.under_way.rotate(-self.rng.choice((0, 0, 0, 1, 2)))
+            self.rng.shuffle(proposing)
+        if self.under_way and self._now(0.7):
             self._arrive(*self.under_way.popleft())
             return
-        for group in self.groups.values():
-            if group.proposed:
-                group.decide()
-                return
+        if proposing and self._now(0.7):
+            proposing[0].decide()
+            return
         at = min(range(len(self.wakes)), key=lambda each: self.wakes[each][1].at)
         replica, wake = self.wakes.pop(at)
         self.now = max(self.now, wake.at)
         self.did(replica, replica.stack.wake(self.now, wake))
+
+    def _now(self, odds: float) -> bool:
+        return self.rng is None or self.rng.random() < odds
 
     def run(self, until: Callable[[], bool], steps_max: int = 3000) -> None:
         for _ in range(steps_max):

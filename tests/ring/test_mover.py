@@ -9,7 +9,9 @@ import pytest
 from oncecast.dht.ring import after, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.pubsub import moves as do
+from oncecast.pubsub.commands import Ack, Acks, Attach
 from oncecast.pubsub.estate import Party
+from oncecast.pubsub.results import Attached
 from oncecast.ring.events import GroupFacts, KeyOwner, WhereIs, WhoseKey
 from oncecast.ring.moves import (
     Dropped,
@@ -172,6 +174,19 @@ def test_batches_are_pulled_a_few_at_a_time_and_those_of_another_life_not_at_all
     assert ask(giver, world, Pull("m", MINE, 9, 3)) == [Pulled("m", MINE, 3, ())]
     assert ask(giver, world, Pull("m", MINE, 1, MESSAGES)) == [Pulled("m", MINE, MESSAGES, ())]
     assert ask(giver, world, Pull("m", "none", 1, 0)) == [Pulled("m", "none", 0, ())]
+
+
+def test_of_what_all_have_read_meanwhile_nothing_is_pulled() -> None:
+    """REP-6: who reads fast must not hold the move up."""
+    world = begin()
+    until(world, Pull)
+    giver = world.groups[GIVER]
+    attached = giver.result(Attach(MINE, "s", "life"))
+    assert isinstance(attached, Attached)
+    giver.apply(Acks((Ack(MINE, "s", attached.epoch, MESSAGES),), 0))
+    assert ask(giver.leader, world, Pull("m", MINE, 1, 3)) == [Pulled("m", MINE, 3, ())]
+    world.run(lambda: world.settled)
+    assert world.owners(MINE) == [TAKER]
 
 
 def test_what_cannot_be_read_now_is_asked_for_again() -> None:

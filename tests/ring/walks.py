@@ -1,0 +1,120 @@
+"""Moves by dice: anything may happen next, and a client puts, reads and acknowledges all the while.
+
+Messages overtake each other, are lost and come twice; leaders change; groups come and go.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.pubsub import commands as do
+from oncecast.pubsub import results as done
+from oncecast.pubsub.moves import Retire
+from tests.ring.pair import GIVER, HOME, MESSAGES, MINE, TAKER, Group, World, arcs_are_apart
+
+STEPS = 250
+LEADERS_MAX = 4  # of a group, while it goes on
+
+
+class Walk:
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.world = World(self.rng)
+        self.world.spoil = self.spoil
+        self.put, self.acked, self.reading, self.epoch = MESSAGES, 0, 0, 0
+        self.life = 1  # of the topic
+
+    def spoil(self, sender: NodeId, to: NodeId, message: Value) -> int:
+        return 1 if to == HOME else self.rng.choices((0, 1, 2), (5, 90, 5))[0]
+
+    def go(self) -> None:
+        rng, world = self.rng, self.world
+        world.found(TAKER)
+        comes = rng.choice(("", "", "g-0", "g-5", "g-b"))
+        goes = rng.choice(("", "", TAKER, GIVER))
+        when = [rng.randrange(STEPS) for _ in range(2)]
+        for step in range(STEPS):
+            self.step()
+            if step == when[0] and comes:
+                world.found(comes)
+            if step == when[1] and goes in world.groups:
+                group = world.groups[goes]
+                if group.leader.mover.estate is not None and len(world.groups) > 1:
+                    group.apply(Retire())
+        self.calm()
+
+    def step(self) -> None:
+        rng, world = self.rng, self.world
+        world.step()
+        if rng.random() < 0.1:
+            world.let_go()
+        arcs_are_apart(world)
+        if rng.random() < 0.3:
+            self.use()
+        if rng.random() < 0.03:
+            group = rng.choice(list(world.groups.values()))
+            if len(group.replicas) < LEADERS_MAX:
+                group.new_leader()
+
+    def calm(self) -> None:
+        self.world.rng = None
+        self.world.spoil = lambda *_: 1
+
+        def over() -> bool:
+            self.world.let_go()
+            arcs_are_apart(self.world)
+            return self.world.settled
+
+        self.world.run(over)
+        self.check()
+
+    # -- the client --
+
+    def owner(self) -> Group | None:
+        """Who would take a put now."""
+        owners = self.world.owners(MINE)
+        return self.world.groups[owners[0]] if owners else None
+
+    def use(self) -> None:
+        owner = self.owner()
+        if owner is None:
+            return
+        act = self.rng.choice((self.put_one, self.put_one, self.acknowledge, self.attach))
+        act(owner)
+
+    def put_one(self, owner: Group) -> None:
+        opened = owner.result(do.OpenProducer(MINE, "p", "life", 0))
+        assert isinstance(opened, done.Opened), opened
+        assert opened.next_sequence == self.put, f"{self.put} were put: {opened}"
+        assert opened.topic_id == self.life, f"the topic has another life: {opened}"
+        again = owner.result(do.Put(MINE, "p", opened.epoch, self.put - 1, 1, 100, 0, b"bytes"))
+        assert isinstance(again, done.Already), again
+        put = owner.result(do.Put(MINE, "p", opened.epoch, self.put, 1, 100, 0, b"bytes"))
+        assert isinstance(put, done.Appended), put
+        self.put += 1
+
+    def attach(self, owner: Group) -> None:
+        attached = owner.result(do.Attach(MINE, "s", f"life-{self.rng.random()}"))
+        assert isinstance(attached, done.Attached), attached
+        assert attached.epoch > self.epoch, "an epoch is given twice"
+        assert attached.cursor == self.acked, f"the cursor is {attached.cursor}, not {self.acked}"
+        self.epoch = attached.epoch
+
+    def acknowledge(self, owner: Group) -> None:
+        if self.epoch and self.acked < self.put:
+            upto = self.rng.randint(self.acked, self.put)
+            owner.apply(do.Acks((do.Ack(MINE, "s", self.epoch, upto),), 0))
+            self.acked = max(self.acked, upto)
+
+    def check(self) -> None:
+        owner = self.owner()
+        assert owner is not None, "nobody owns the topic"
+        kept = self.world.kept(MINE)
+        assert kept == list(range(self.acked, self.put)), f"{kept} of {self.acked}..{self.put}"
+        self.put_one(owner)
+        self.attach(owner)
+        owner.apply(do.DeleteTopic(MINE, 0))
+        subscribed = owner.result(do.Subscribe(MINE, "s", do.FromNew(), 0))
+        assert isinstance(subscribed, done.Subscribed), subscribed
+        assert subscribed.topic_id > self.life, "a life is given twice"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
+from math import inf
 
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.qos.policies import QoS
@@ -21,7 +22,7 @@ class Sample(Value, tag=False):
     number: int
     key: bytes
     value: bytes
-    time: float  # when it was written, by the clock of who keeps it
+    until: float = inf  # when it has outlived its lifespan, by the clock of who keeps it
 
 
 class Full(Exception):
@@ -114,8 +115,7 @@ class Cache:
 
     def expire(self, now: float) -> tuple[Sample, ...]:
         """What has outlived its lifespan goes."""
-        before = now - self.qos.lifespan
-        old = tuple(sample for sample in self if sample.time < before)
+        old = tuple(sample for sample in self if sample.until < now)
         for sample in old:
             self.drop(sample)
         return old

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -15,8 +16,8 @@ from oncecast.qos.policies import KEEP_ALL, QoS
 WRITER = NodeId("w")
 
 
-def sample(number: int, key: bytes = b"k", time: float = 0.0) -> Sample:
-    return Sample(WRITER, number, key, b"%d" % number, time)
+def sample(number: int, key: bytes = b"k", until: float = inf) -> Sample:
+    return Sample(WRITER, number, key, b"%d" % number, until)
 
 
 def filled(qos: QoS, count: int) -> Cache:
@@ -89,10 +90,10 @@ def test_more_keys_than_allowed_are_refused() -> None:
 
 def test_what_has_outlived_its_lifespan_goes() -> None:
     """DDS-1"""
-    cache = Cache(QoS(history=KEEP_ALL, lifespan=1.0))
+    cache = Cache(QoS(history=KEEP_ALL))
     for number in range(4):
-        cache.add(sample(number, time=float(number)))
-    assert numbers(cache.expire(3.0)) == [0, 1]
+        cache.add(sample(number, until=float(number)))
+    assert numbers(cache.expire(2.0)) == [0, 1]
     assert numbers(cache.read()) == [2, 3]
 
 

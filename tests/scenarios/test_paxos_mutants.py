@@ -53,6 +53,10 @@ def hears_of_another_group(seed: int) -> None:
         raise AssertionError(str(failed)) from failed
 
 
+def loses_its_seat_as_a_candidate(seed: int) -> None:
+    test_leader.test_a_candidate_that_loses_its_seat_releases_nobody_from_whoever_leads()
+
+
 def mutant_by(rule: str, plant: Plant) -> None:
     MUTANTS.append(Mutant(rule, plant, storm, SEEDS))
 
@@ -113,7 +117,7 @@ mutant(
     Core,
     "store_promise",
     "self.append(Promised(ballot, self.vouch))",
-    "pass",
+    "0",
 )
 mutant(
     "a promise comes back after a restart",
@@ -441,12 +445,13 @@ mutant(
     "self.store_promise(message.ballot)",
     "pass",
 )
-mutant(
-    "who does not lead releases nobody",
-    Leader,
-    "_resign",
-    "if reign.acting:",
-    "if True:",
+MUTANTS.append(
+    Mutant(
+        "who does not lead releases nobody",
+        replaced(Leader, "_resign", "if reign.acting:", "if True:"),
+        loses_its_seat_as_a_candidate,
+        1,  # storms may need more than a hundred
+    )
 )
 
 # -- states --

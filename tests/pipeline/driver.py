@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from pyspark.errors import StreamingQueryException
+
 from oncecast.pipeline.session import spark
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 ROWS = "200"  # a micro-batch
+LIVES = 5  # of a query that fails, for want of a node or of time
 
 
 def query(session: SparkSession, address: str, checkpoint: str) -> DataStreamWriter:
@@ -30,7 +33,11 @@ def main(address: str, checkpoint: str, master: str) -> None:
     java = session.sparkContext._jvm
     assert java is not None
     print(f"java.home={java.System.getProperty('java.home')}", flush=True)
-    query(session, address, checkpoint).start().awaitTermination()
+    for _ in range(LIVES):
+        try:
+            query(session, address, checkpoint).start().awaitTermination()
+        except StreamingQueryException as error:
+            print(f"started again, as whoever looks after it would: {error}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from oncecast.client.errors import raised
+from oncecast.client.errors import InvalidArgument, NotConnected, TimedOut, raised
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors as refusals
@@ -16,13 +17,24 @@ from oncecast.pubsub.limits import is_name
 from oncecast.pubsub.retention import DEFAULT, Policy
 from oncecast.replication.events import Change, HandOver
 from oncecast.session import local
-from oncecast.session.frames import ClientCommand, GroupView, RingView, TopicView, View
+from oncecast.session.frames import ArcView, ClientCommand, GroupView, RingView, TopicView, View
+
+if TYPE_CHECKING:
+    from oncecast.client.client import Client
+    from oncecast.runtime.tls import Tls
 
 LOOK = 1000
+TOGETHER = 16  # groups of a ring that are asked at once
 
 
 class Administering(ABC):
     """A part of `Client`, which knows how to ask."""
+
+    # How it reaches its nodes; those of the groups of a ring are reached in the same way.
+    _timeout: float
+    _connect_timeout: float
+    _tls: Tls | None
+    _cluster: str
 
     @abstractmethod
     async def call(self, command: ClientCommand, timeout: float | None = None) -> Any: ...
@@ -55,7 +67,48 @@ class Administering(ABC):
         return view.topics[0]
 
     async def topics(self, prefix: str = "") -> AsyncIterator[TopicView]:
-        """All topics whose names begin with `prefix`, by name."""
+        """All topics whose names begin with `prefix`, by name; on a ring, those of all groups."""
+        if (await self.ring()).processes:
+            for each in await self._topics_of_ring(prefix):
+                yield each
+        else:
+            async for each in self._topics_of_group(prefix):
+                yield each
+
+    async def _topics_of_ring(self, prefix: str) -> list[TopicView]:
+        """All groups are asked twice: a topic may go from one that is asked late to one that was
+        asked before, and is then found there."""
+        found: dict[str, TopicView] = {}
+        for _ in range(2):
+            owners = [arc for arc in (await self.ring()).groups if arc.low]
+            for at in range(0, len(owners), TOGETHER):
+                asked = [self._topics_of(arc, prefix) for arc in owners[at : at + TOGETHER]]
+                for outcome in await asyncio.gather(*asked, return_exceptions=True):
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+                    found.update((each.name, each) for each in outcome)
+        return [found[name] for name in sorted(found)]
+
+    async def _topics_of(self, arc: ArcView, prefix: str) -> list[TopicView]:
+        try:
+            async with self._client_of(arc.nodes) as client:
+                return [each async for each in client._topics_of_group(prefix)]
+        except (TimedOut, NotConnected) as error:
+            fact = str(error).removesuffix(f"; {error.remedy}")
+            raise type(error)(f"group {arc.group}: {fact}", error.remedy) from None
+
+    def _client_of(self, nodes: tuple[str, ...]) -> Client:
+        from oncecast.client.client import Client
+
+        return Client(
+            ",".join(nodes),
+            timeout=self._timeout,
+            connect_timeout=self._connect_timeout,
+            tls=self._tls,
+            cluster=self._cluster,
+        )
+
+    async def _topics_of_group(self, prefix: str) -> AsyncIterator[TopicView]:
         after, more = "", True
         while more:
             view = await self._look(prefix=prefix, after=after, limit=LOOK)
@@ -102,13 +155,22 @@ class Administering(ABC):
         return view
 
     async def _govern(self, wish: Change | HandOver | None) -> GroupView:
+        ring = await self.ring()
+        if ring.processes:
+            example = next((arc.nodes[0] for arc in ring.groups if arc.nodes), "host:port/GROUP")
+            fact = f"{ring.node} is a process of a ring, and no replica of one group"
+            raise InvalidArgument(fact, f"connect to a replica, such as {example}")
         view: GroupView = await self.finished(
             lambda ticket: local.Group(ticket, wish, self.patience(None)), None
         )
         return view
 
     async def ping(self) -> View:
-        """Who is there: the node's address and version."""
+        """Who is there: the node's address and version. Of a group only the leader answers."""
+        ring = await self.ring()
+        for each in ring.processes:
+            if each.process == ring.node:
+                return View(ring.id, (), False, each.process, each.version)
         return await self._look(prefix="\uffff", limit=1)
 
     async def _look(self, **look: Any) -> View:

@@ -1,4 +1,4 @@
-"""`oncecast cluster`: look at a replica group, change it, and try one out on this machine."""
+"""`oncecast cluster`: look at a group or a ring, change it, and try one out on this machine."""
 
 from __future__ import annotations
 
@@ -6,25 +6,53 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits
-from oncecast.cli.connecting import add_json, add_work, complain, positive, show, table
+from oncecast.cli.connecting import (
+    ANSWER_TIMEOUT,
+    add_connection,
+    add_json,
+    add_timeout,
+    add_work,
+    complain,
+    positive,
+    show,
+    table,
+)
+from oncecast.cli.ring import asked, in_group, run_leave, run_ring, run_tree, seen
+from oncecast.cli.ring_words import status_fields, status_words
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
     from oncecast.session.frames import GroupView
 
-FIND = 3.0  # seconds for the nodes to say who leads
+LEAVE = 300.0  # seconds for a process to give what it owns to others
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    cluster = commands.add_parser("cluster", help="replica groups", description=__doc__)
+    cluster = commands.add_parser("cluster", help="groups and rings", description=__doc__)
     verbs = cluster.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     for verb, about, look in (
         ("status", "who leads, and is there a quorum", run_status),
-        ("members", "the nodes of the group", run_members),
+        ("members", "the nodes of the group", in_group(run_members)),
     ):
         parser = verbs.add_parser(verb, help=about, description=about)
+        add_group(parser)
         add_work(parser, look, in_shell=False)
+
+    about = "the groups of a ring, and what each owns"
+    add_work(verbs.add_parser("ring", help=about, description=about), run_ring, in_shell=False)
+
+    about = "the tree by which a topic is pushed"
+    tree = verbs.add_parser("tree", help=about, description=about)
+    tree.add_argument("topic", metavar="TOPIC")
+    add_work(tree, run_tree, in_shell=False)
+
+    about = "have a process give what it owns to others, and stop"
+    leave = verbs.add_parser("leave", help=about, description=about)
+    add_timeout(leave, LEAVE, "seconds to wait until it is gone")
+    add_connection(leave)
+    add_json(leave)
+    leave.set_defaults(run=run_leave, patience=ANSWER_TIMEOUT)
 
     for verb, about, change in (
         ("add", "take in a node that waits for a place", run_add),
@@ -33,14 +61,21 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     ):
         parser = verbs.add_parser(verb, help=about, description=about)
         parser.add_argument("node", metavar="NODE", type=address, help="its host:port")
-        add_work(parser, change, in_shell=False)
+        add_group(parser)
+        add_work(parser, in_group(change), in_shell=False)
 
-    up = verbs.add_parser("up", help="a group on this machine, to try out", description="Runs one.")
+    about = "a group or a ring on this machine, to try out"
+    up = verbs.add_parser("up", help=about, description=about)
     up.add_argument("-n", type=positive, metavar="N", help="nodes (3, or as many as there are)")
     up.add_argument("--data", metavar="DIR", help="where they keep what must survive")
     up.add_argument("--port", type=port, default=0, help="of the first; the others follow (any)")
+    up.add_argument("--own-group", action="store_true", help="a ring: each founds a group")
     add_json(up)
     up.set_defaults(run=run_up)
+
+
+def add_group(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--group", metavar="GROUP", help="of a ring: which of its groups")
 
 
 def address(text: str) -> str:
@@ -63,25 +98,16 @@ def port(text: str) -> int:
 # Looking
 
 
-async def seen(client: Client) -> GroupView:
-    """As the leader sees it, if there is one that answers: it knows more than the others. Who has
-    no seat, or none any more, may not know that there is one."""
-    import asyncio
-
-    from oncecast.client.errors import TimedOut
-
-    view = await client.group()
-    if view.leader == view.node:
-        return view
-    try:
-        async with asyncio.timeout(FIND):
-            await client.ping()  # which only a leader answers: now the client is there
-            return await client.group()
-    except (TimedOut, TimeoutError):
-        return view
-
-
 async def run_status(client: Client, arguments: argparse.Namespace) -> int:
+    view = await client.ring()
+    if not view.processes or arguments.group:
+        return await in_group(group_status)(client, arguments)
+    ring = await asked(arguments, view)
+    show(arguments, status_fields(ring), status_words(ring))
+    return exits.OK if ring.serves else exits.NO_QUORUM
+
+
+async def group_status(client: Client, arguments: argparse.Namespace) -> int:
     view = await seen(client)
     show(arguments, fields(view), in_words(view))
     return exits.OK if view.quorum else exits.NO_QUORUM

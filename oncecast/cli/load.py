@@ -32,6 +32,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--rate", metavar="R", type=seconds, default=0.0, help="puts a second; 0: all"
     )
     load.add_argument("--seed", type=int, default=0)
+    load.add_argument(
+        "--push", action="store_true", help="on a ring: get by way of the process talked to"
+    )
     load.add_argument("--trace", metavar="FILE", help="JSON lines: every put, ack and delivery")
     load.add_argument("--keep", action="store_true", help="do not delete the topics at the end")
     add_timeout(load, about="seconds without progress after which it gives up")

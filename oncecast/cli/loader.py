@@ -118,7 +118,10 @@ class Load:
         made = await client.call(Subscribe(topic, name, NEW, 0))
         self.progress.step(by=self.readings[topic, name].anew(made.cursor))
         self._trace("subscribe", client, place(topic, name, made.cursor))
-        return await client.read(topic, name, auto_ack=False)
+        return await self._attach(client, topic, name)
+
+    async def _attach(self, client: Client, topic: str, name: str) -> Subscription:
+        return await client.read(topic, name, auto_ack=False, push=self.arguments.push)
 
     async def _read(self, client: Client, subscription: Subscription) -> None:
         topic, name = subscription.topic, subscription.name
@@ -138,7 +141,7 @@ class Load:
                 await subscription.close(ack=False)
                 reading.back(acked)
                 self._trace("leave", client, place(topic, name, acked))
-                subscription = await client.read(topic, name, auto_ack=False)
+                subscription = await self._attach(client, topic, name)
             elif chance < LEAVE + ANEW:
                 await client.unsubscribe(topic, name)
                 self._trace("unsubscribe", client, place(topic, name, acked))

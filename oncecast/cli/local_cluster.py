@@ -1,4 +1,4 @@
-"""A replica group on this machine: a process for each node, until SIGINT or SIGTERM."""
+"""A replica group, or a ring, on this machine: a process a node, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -19,14 +19,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oncecast.cli import exits
 from oncecast.cli.connecting import complain, show
-from oncecast.node.directory import recall
+from oncecast.cli.ring_words import Ring
+from oncecast.node.directory import RING, recall
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from oncecast.client.blocking import Client
+
 TOGETHER = 30.0  # seconds until all must be members
+A_SHARE = 5.0  # seconds more for each process of a ring: they take their parts one by one
 STOP = 10.0  # seconds until one that does not end in order is killed
 NODES = 3  # unless told otherwise; and so many replicas does a group have, if it can
+RING_FLAG = "--own-group"
+KILLED, LEFT = "was killed; it goes on", "has left; it comes back"
 LOG, DATA = "node.log", "data"
 
 
@@ -52,12 +58,18 @@ def run(arguments: argparse.Namespace) -> int:
             if differs(arguments, ports):
                 fact = f"{data}: there are {len(ports)} nodes from port {ports[0]} on in it"
                 return complain(f"{fact}; leave out -n and --port, or name another directory")
+            ring = arguments.own_group
+            if others(Path(data), ports, ring):
+                kind, remedy = ("group", "leave out") if ring else ("ring", "say")
+                fact = f"{data}: the nodes in it are a {kind}"
+                return complain(f"{fact}; {remedy} --own-group, or name another directory")
             founded = any(is_member(Path(data), port) for port in ports)
-            size = max(NODES, len(ports))
+            size = NODES if ring else max(NODES, len(ports))
             for number, port in enumerate(ports):
-                # The first one founds the group, unless it is there; the others join it.
-                nodes.append(start(Path(data), port, ports if founded else ports[:number], size))
-            if not come_together(nodes, stop):
+                # The first one founds the cluster, unless it is there; the others join it.
+                join = ports if founded else ports[:number]
+                nodes.append(start(Path(data), port, join, size, ring=ring))
+            if not come_together(nodes, stop, ring):
                 return exits.OK
             tell(arguments, nodes, data if arguments.data else None)
             watch(nodes, stop)
@@ -96,10 +108,17 @@ def differs(arguments: argparse.Namespace, ports: list[int]) -> bool:
     return arguments.n not in (None, len(ports)) or arguments.port not in (0, ports[0])
 
 
+def others(data: Path, ports: list[int], ring: bool) -> bool:
+    """Whether the nodes of an earlier run are of the other kind."""
+    places = [data / str(port) / DATA for port in ports]
+    return any((each / RING).exists() != ring for each in places if each.is_dir())
+
+
 def is_member(data: Path, port: int) -> bool:
     """Whether it ever was: who only tried to join has noted others, and not itself."""
-    noted = recall(str(data / str(port) / DATA))
-    return noted is not None and noted.me in noted.members
+    directory = data / str(port) / DATA
+    noted = recall(str(directory))
+    return (noted is not None and noted.me in noted.members) or (directory / RING).exists()
 
 
 def free_ports(count: int, first: int) -> list[int]:
@@ -110,10 +129,11 @@ def free_ports(count: int, first: int) -> list[int]:
         return sorted(reserved.enter_context(each).getsockname()[1] for each in made)
 
 
-def start(data: Path, port: int, join: list[int], size: int) -> Node:
+def start(data: Path, port: int, join: list[int], size: int, *, ring: bool = False) -> Node:
     directory, address = data / str(port), f"127.0.0.1:{port}"
     directory.mkdir(parents=True, exist_ok=True)
     words = ["serve", "--listen", address, "--data", str(directory / DATA)]
+    words += [RING_FLAG] if ring else []
     words += ["--replicas", str(size)] if size != NODES else []
     others = [f"127.0.0.1:{each}" for each in join if each != port]
     words += ["--join", ",".join(others)] if others else []
@@ -128,35 +148,48 @@ def start(data: Path, port: int, join: list[int], size: int) -> Node:
     return Node(address, directory, process, words)
 
 
-def come_together(nodes: list[Node], stop: threading.Event) -> bool:
+def come_together(nodes: list[Node], stop: threading.Event, ring: bool) -> bool:
     """Whether all are members and know it; false if somebody wants it to end before."""
-    give_up = monotonic() + TOGETHER
+    patience = TOGETHER + A_SHARE * len(nodes) * ring
+    give_up = monotonic() + patience
     while not stop.wait(0.1):
         check(nodes)
-        if all(is_in_group(node, len(nodes)) for node in nodes):
+        if all(is_in(node, len(nodes), ring) for node in nodes):
             return True
         if monotonic() > give_up:
             words = "; ".join(f"{node.address}: {last_word(node)}" for node in nodes)
-            raise Ended(f"the nodes have not come together in {TOGETHER:g} s; {words}")
+            raise Ended(f"the nodes have not come together in {patience:g} s; {words}")
     return False
 
 
-def is_in_group(node: Node, size: int) -> bool:
+def is_in(node: Node, count: int, ring: bool) -> bool:
     from oncecast import blocking
     from oncecast.client.errors import OncecastError
 
     try:
         with blocking.connect(node.address, connect_timeout=1.0, timeout=5.0) as client:
-            view = client.group()
+            return is_in_ring(client, count) if ring else is_in_group(client, count)
     except OncecastError:
         return False
-    return view.quorum and len(view.members) >= size
+
+
+def is_in_group(client: Client, count: int) -> bool:
+    view = client.group()
+    return view.quorum and len(view.members) >= count
+
+
+def is_in_ring(client: Client, count: int) -> bool:
+    """Each process owns its part of it, and each group has all its replicas."""
+    ring = Ring(client.ring())
+    owners = [each for each in ring.places if each.size and each.process]
+    return len(owners) >= count and ring.serves and not ring.lacking
 
 
 def check(nodes: list[Node]) -> None:
     for node in nodes:
         status = node.process.poll()
-        if status is not None and status not in (-signal.SIGKILL, -signal.SIGTERM):
+        left = status == 0 and RING_FLAG in node.words  # which one may do
+        if not left and status not in (None, -signal.SIGKILL, -signal.SIGTERM):
             raise Ended(f"{node.address} has ended with status {status}: {last_word(node)}")
 
 
@@ -190,16 +223,16 @@ def watch(nodes: list[Node], stop: threading.Event) -> None:
         for node in ended:
             if node not in told:
                 told.append(node)
-                say_how_to_go_on(node, nodes)
+                say_how_to_go_on(node, nodes, KILLED if node.process.returncode else LEFT)
 
 
-def say_how_to_go_on(node: Node, nodes: list[Node]) -> None:
+def say_how_to_go_on(node: Node, nodes: list[Node], fate: str = KILLED) -> None:
     words = node.words
     if "--join" not in words:  # it has founded the group, which is there
         others = [each.address for each in nodes if each is not node]
         words = [*words, "--join", ",".join(others)]
     again = shlex.join(["oncecast", *words])
-    print(f"{node.address} was killed; it goes on with:\n{again}", file=sys.stderr, flush=True)
+    print(f"{node.address} {fate} with:\n{again}", file=sys.stderr, flush=True)
 
 
 def end(nodes: list[Node]) -> None:

@@ -57,6 +57,9 @@ def configure(
     add_subscription(get)
     get.add_argument("--count", metavar="N", type=positive, default=1, help="at most (%(default)s)")
     get.add_argument("--keep", action="store_true", help="do not acknowledge: they come again")
+    get.add_argument(
+        "--push", action="store_true", help="on a ring: by way of the process it talks to"
+    )
     add_timeout(get, 0.0, "seconds to wait for messages, or inf")
     get.set_defaults(patience=ANSWER_TIMEOUT)
     add_work(get, run_get, in_shell=in_shell)
@@ -161,7 +164,10 @@ async def run_get(client: Client, arguments: argparse.Namespace) -> int:
     """What was written is acknowledged; what could not be written comes again."""
     left, status = arguments.count, exits.OK
     async with await client.read(
-        arguments.topic, arguments.subscription, auto_ack=not arguments.keep
+        arguments.topic,
+        arguments.subscription,
+        auto_ack=not arguments.keep,
+        push=arguments.push,
     ) as subscription:
         async for messages in _arriving(subscription, arguments):
             if isinstance(messages, str):

@@ -57,6 +57,9 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--drop-unread", action="store_true", help="keep no more than that, read or not"
     )
+    parser.add_argument(
+        "--gossip", action="store_true", help="on a ring: push it by gossip, not by a tree"
+    )
 
 
 def age(word: str) -> int:
@@ -80,7 +83,11 @@ def policy_of(arguments: argparse.Namespace) -> Policy:
     from oncecast.pubsub.retention import Policy
 
     return Policy(
-        arguments.keep_age, arguments.keep_bytes, arguments.keep_all, arguments.drop_unread
+        arguments.keep_age,
+        arguments.keep_bytes,
+        arguments.keep_all,
+        arguments.drop_unread,
+        arguments.gossip,
     )
 
 
@@ -179,10 +186,15 @@ def policy_fields(policy: Policy) -> dict[str, Any]:
         "keep_age": policy.age_us / 1e6,
         "keep_bytes": policy.bytes_max,
         "drop_unread": policy.drop_unread,
+        "gossip": policy.gossip,
     }
 
 
 def in_words(policy: Policy) -> str:
+    return keeping(policy) + ("; by gossip" if policy.gossip else "")
+
+
+def keeping(policy: Policy) -> str:
     if policy.keep_all:
         return "all messages"
     limits = [f"{policy.age_us / 1e6:g} s"] if policy.age_us else []

@@ -1,0 +1,113 @@
+"""A ring to try out, and what the commands say of it: three real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncecast import blocking
+from oncecast.cli import exits
+from oncecast.cli.main import main
+from oncecast.client.errors import InvalidArgument
+from tests.live.replicas import PATIENCE, until
+
+pytestmark = [pytest.mark.xdist_group("ring"), pytest.mark.long]
+
+TOPICS = [f"topic-{number}" for number in range(8)]
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """What `cluster up` says of the ring that it runs."""
+    command = [sys.executable, "-m", "oncecast", "cluster", "up", "-n", "3", "--own-group"]
+    with (
+        (tmp_path / "log").open("w") as log,
+        subprocess.Popen(
+            [*command, "--json", "--data", str(tmp_path / "ring")],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            told: dict[str, Any] = json.loads(process.stdout.readline())
+            monkeypatch.setenv("ONCECAST_SERVER", told["server"])
+            yield told
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == exits.OK
+
+
+def test_a_ring_is_tried_out(
+    told: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CLI-3 REP-6 NET-5: looked at from any process, read by push, and left."""
+
+    def run(*words: str) -> tuple[int, list[Any]]:
+        """Status and output."""
+        status = main((*words, "--json"))
+        return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    first, second, third = told["server"].split(",")
+    for address in (first, second, third):
+        status, (seen,) = run("cluster", "status", "--server", address)
+        assert (status, seen["node"], seen["whole"], seen["led"]) == (0, address, True, True)
+        assert {each["process"] for each in seen["processes"]} == {first, second, third}
+    status, places = run("cluster", "ring")
+    assert status == exits.OK
+    assert sum(each["share"] for each in places) == pytest.approx(1.0)
+    assert all(len(each["replicas"]) == 3 for each in places)
+
+    # Topics of all groups are found, by name.
+    with blocking.connect(second) as client:
+        for topic in TOPICS:
+            client.create_topic(topic)
+        assert [each.name for each in client.topics()] == TOPICS
+        assert [each.name for each in client.topics("topic-3")] == ["topic-3"]
+        assert client.ping().node == second
+        with pytest.raises(InvalidArgument, match=r"is a process of a ring.*connect to a replica"):
+            client.group()
+
+    # A reader hangs in the tree of its topic, at the process that it is at.
+    with (
+        blocking.connect(third) as client,
+        client.subscribe("topic-3", "r", push=True) as reading,
+    ):
+        client.put("topic-3", b"x")
+        assert [each.value for each in reading.get_many(1, PATIENCE)] == [b"x"]
+
+        def tree() -> dict[str, Any] | None:
+            (found,) = run("cluster", "tree", "topic-3")[1]
+            return found if found["tree"] is not None else None
+
+        found = until("there is a tree", tree)
+    assert found["owner"] in [each["group"] for each in places]
+    assert third in json.dumps(found["tree"])
+    assert run("cluster", "tree", "missing")[0] == exits.NOT_FOUND
+
+    # One of its groups is governed as any group is.
+    group, heir = places[0]["group"], places[1]["process"]
+    status, members = run("cluster", "members", "--group", group)
+    assert (status, len(members)) == (exits.OK, 3)
+    status, (seen,) = run("cluster", "transfer-leader", heir, "--group", group)
+    assert (status, seen["leader"]) == (exits.OK, f"{heir}/{group}")
+
+    # Automated clients work with it, by push; and a process may go.
+    assert run("load", "--publishes", "200", "--topics", "3", "--push")[0] == exits.OK
+    status, (left,) = run("cluster", "leave", "--server", second)
+    assert (status, left["process"], left["left"]) == (exits.OK, second, True)
+    assert f"{second} has left" in until("it is missed", lambda: said(tmp_path / "log"))
+    with blocking.connect(first) as client:
+        assert [each.name for each in client.topics()] == TOPICS
+
+
+def said(log: Path) -> str | None:
+    return log.read_text() or None

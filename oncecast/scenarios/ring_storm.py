@@ -1,7 +1,7 @@
 """What happens to a ring of groups: up to two troubles at a time, each over after a while.
 
-Of a group one replica may lose its disk, once, and only while all its others are well: what a
-majority has on disk is never lost.
+Of a group one replica may lose its disk, once, and only when nothing else has happened for a while:
+what a majority has on disk, and all that its leader still counts on, is never lost.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from oncecast.scenarios.ring_world import Process, RingWorld
 
 STRIKE_EVERY = 0.9
 TROUBLES_MAX = 2
+LASTING = 3.0
+QUIET = 1.0  # before a disk is lost, and after that
 
 Mend = Callable[[], None]
 
@@ -25,6 +27,7 @@ class Trouble:
         self.strikes: dict[str, int] = {}
         self._mends: dict[NodeId, Mend] = {}  # by its victim
         self._wiped: dict[str, None] = {}  # groups of which a replica has lost its disk
+        self._quiet_until, self._quiet_since = sim.now, sim.now - QUIET
         self._kinds = (
             self._crash,
             self._crash,
@@ -45,18 +48,24 @@ class Trouble:
         self.begin()
         rng, victims = self.sim.rng, list(self.world.processes.values())
         strike, victim = rng.choice(self._kinds), rng.choice(victims)
+        if not self.strikes and rng.random() < 0.5:
+            strike = self._wipe  # later there is rarely the time
         if len(self._mends) >= TROUBLES_MAX or victim.me in self._mends or not victim.alive:
+            return
+        if self.sim.now < self._quiet_until:
             return
         mend = strike(victim)
         if mend is not None:
             kind = strike.__name__.removeprefix("_")
             self.strikes[kind] = self.strikes.get(kind, 0) + 1
             self._mends[victim.me] = mend
-            self.sim.call(rng.uniform(0.2, 3.0), lambda: self._mend(victim.me))
+            lasting = QUIET if strike == self._wipe else LASTING
+            self.sim.call(rng.uniform(0.2, lasting), lambda: self._mend(victim.me))
 
     def _mend(self, victim: NodeId) -> None:
         if victim in self._mends:
             self._mends.pop(victim)()
+            self._quiet_since = self.sim.now
 
     def calm(self) -> None:
         self.over = True
@@ -84,8 +93,9 @@ class Trouble:
 
     def _wipe(self, victim: Process) -> Mend | None:
         found = [group for group in victim.seats if self._may_wipe(victim, group)]
-        if not found:
+        if not found or self._mends or self.sim.now < self._quiet_since + QUIET:
             return None
+        self._quiet_until = self.sim.now + 2 * QUIET
         group = self.sim.rng.choice(found)
         self._wiped[group] = None
         victim.lose_disk(group)

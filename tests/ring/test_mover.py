@@ -9,9 +9,18 @@ import pytest
 from oncecast.dht.ring import after, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.pubsub import moves as do
-from oncecast.pubsub.commands import Ack, Acks, Attach
+from oncecast.pubsub import state
+from oncecast.pubsub.commands import (
+    Ack,
+    Acks,
+    Attach,
+    DeleteTopic,
+    FromEarliest,
+    OpenProducer,
+    Subscribe,
+)
 from oncecast.pubsub.estate import Party
-from oncecast.pubsub.results import Attached
+from oncecast.pubsub.results import Attached, MoveStep
 from oncecast.ring.events import GroupFacts, KeyOwner, WhereIs, WhoseKey
 from oncecast.ring.moves import (
     Dropped,
@@ -342,6 +351,51 @@ def test_copies_with_a_hole_are_not_adopted_but_taken_anew() -> None:
     assert "Abandon" in decided(taker)
     assert world.owners(MINE) == [TAKER]
     assert world.kept(MINE) == ALL
+
+
+def test_copies_of_an_earlier_life_are_not_adopted() -> None:
+    """REP-6: the topic was deleted and made anew while it was copied."""
+    world = begin()
+    until(world, Give)
+    giver = world.groups[GIVER]
+    giver.apply(DeleteTopic(MINE, 0))
+    giver.apply(Subscribe(MINE, "s", FromEarliest(), 0))
+    giver.apply(OpenProducer(MINE, "p", "life", 0))
+    world.put(giver, MINE, MESSAGES)
+    taker = world.groups[TAKER]
+    world.run(lambda: giver.estate.frozen is not None)
+    rows = state.moved_out(giver.estate)
+    claim = taker.estate.claim
+    assert claim is not None
+    assert taker.result(do.Adopt(claim.move, LOW, AT, 0, 3, 9, rows)) == MoveStep(False)
+    world.run(lambda: world.settled)
+    assert world.kept(MINE) == ALL
+    assert topic_of(taker.leader).id == 3
+
+
+def test_what_is_adopted_is_not_abandoned() -> None:
+    """REP-6"""
+    world = begin()
+    until(world, Taken)
+    taker = world.groups[TAKER]
+    claim = taker.estate.claim
+    assert claim is not None
+    assert claim.adopted
+    taker.apply(do.Abandon(claim.move))
+    assert taker.estate.claim == claim
+    world.run(lambda: world.settled)
+    assert world.kept(MINE) == ALL
+
+
+def test_a_second_freeze_is_not_decided() -> None:
+    """REP-6: whoever proposed it."""
+    world = begin()
+    until(world, Given)
+    giver = world.groups[GIVER]
+    frozen = giver.estate.frozen
+    party = Party("g-b", (NodeId("x/g-b"),))
+    assert giver.result(do.Freeze("n", key_of("g-b"), party)) == MoveStep(False)
+    assert giver.estate.frozen == frozen
 
 
 # -- a group that goes --

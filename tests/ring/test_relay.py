@@ -251,6 +251,19 @@ def test_a_new_life_of_a_topic_is_not_taken_for_the_old_one() -> None:
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, NotSubscribed(T, "s")))]
 
 
+def test_a_new_life_is_not_mixed_with_the_old_one() -> None:
+    """NET-6"""
+    relay, _ = make()
+    reading(relay)
+    relay.observe(heard(chunk(0, 3)))
+    relay.drain()
+    relay.observe(heard(chunk(0), life=LIFE + 1))
+    relay.receive(LEADER, vouched(1, life=LIFE + 1))
+    relay.receive(ANN, tune(0))
+    (only,) = sent(relay.drain(), Delivery)
+    assert only.chunks == (chunk(0),)
+
+
 def test_a_topic_on_its_way_to_a_new_owner_ends_nothing() -> None:
     """REP-6"""
     relay, _ = make()

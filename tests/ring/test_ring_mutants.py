@@ -1,0 +1,348 @@
+"""Moves and push delivery without one of their rules are found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oncecast.pubsub.estate import Estate
+from oncecast.pubsub.moving import Moving
+from oncecast.ring.channel import Channel
+from oncecast.ring.giver import Giver
+from oncecast.ring.mover import Mover
+from oncecast.ring.relay import Relay
+from oncecast.ring.roster import Roster
+from oncecast.scenarios.ring import RING
+from oncecast.scenarios.scenario import run
+from tests.mutants import Mutant, must_be_noticed, replaced
+from tests.ring import test_mover, test_relay, test_roster
+from tests.ring.walks import Walk
+
+pytestmark = pytest.mark.mutants
+
+SEEDS, STORMS = 400, 10
+MUTANTS: list[Mutant] = []
+
+
+def walk(seed: int) -> None:
+    """A move by dice."""
+    Walk(seed).go()
+
+
+def storm(seed: int) -> None:
+    outcome = run(RING, seed, 4)
+    assert outcome.ok, outcome.violation
+
+
+def of(test: Callable[[], None]) -> Callable[[int], None]:
+    def story(seed: int) -> None:
+        test()
+
+    story.__name__ = test.__name__
+    return story
+
+
+def mutant(
+    rule: str, owner: Any, name: str, text: str, instead: str, story: Callable[[int], None] = walk
+) -> None:
+    seeds = SEEDS if story is walk else STORMS if story is storm else 1
+    MUTANTS.append(Mutant(rule, replaced(owner, name, text, instead), story, seeds))
+
+
+# -- what is decided --
+
+mutant(
+    "only what is all here is adopted",
+    Moving,
+    "_has_all",
+    "return copied.index.next == index.next and copied.index.first <= index.first",
+    "return True",
+)
+mutant(
+    "copies of another life are no copies",
+    Moving,
+    "_has_all",
+    "if copied is None or copied.id != topic.id:",
+    "if copied is None:",
+    of(test_mover.test_copies_of_an_earlier_life_are_not_adopted),
+)
+mutant(
+    "what is frozen is served no more",
+    Moving,
+    "freeze",
+    "registry.topics.pop(name)",
+    "registry.topics[name]",
+)
+mutant(
+    "what is frozen cannot be made anew",
+    Estate,
+    "owns",
+    "if self.frozen is not None and up_to(self.low, key, self.frozen.until):",
+    "if False:",
+)
+mutant(
+    "one part is frozen at a time",
+    Moving,
+    "freeze",
+    "return MoveStep(estate.frozen.move == command.move)",
+    "pass",
+    of(test_mover.test_a_second_freeze_is_not_decided),
+)
+mutant(
+    "what was frozen comes back when it thaws",
+    Moving,
+    "thaw",
+    "self._registry.topics[name] = topic",
+    "pass",
+)
+mutant(
+    "what is released is another's",
+    Moving,
+    "release",
+    "estate.low = None if until == estate.position else until",
+    "pass",
+)
+mutant(
+    "an import may come twice",
+    Moving,
+    "import_",
+    "if command.offset < index.next:",
+    "if False:",
+)
+mutant(
+    "a copy begins where the giver's does",
+    Moving,
+    "adopt",
+    "copied.index.drop_below(topic.index.first)",
+    "pass",
+)
+mutant(
+    "producers move, and what they have put",
+    Moving,
+    "adopt",
+    "topic.rebuild()",
+    "topic.producers.clear(); topic.rebuild()",
+)
+mutant(
+    "cursors move",
+    Moving,
+    "adopt",
+    "topic.rebuild()",
+    "[setattr(each, 'cursor', topic.index.first) for each in topic.subscriptions.values()]"
+    "; topic.subscriptions and topic.subscriptions.popitem(); topic.rebuild()",
+)
+mutant(
+    "epochs go on",
+    Moving,
+    "adopt",
+    "registry.epochs = max(registry.epochs, command.epochs)",
+    "pass",
+)
+mutant(
+    "lives go on",
+    Moving,
+    "adopt",
+    "registry.lives = max(registry.lives, command.lives)",
+    "pass",
+)
+mutant(
+    "what is adopted cannot be abandoned",
+    Moving,
+    "_claiming",
+    "and not claim.adopted else None",
+    "else None",
+    of(test_mover.test_what_is_adopted_is_not_abandoned),
+)
+mutant(
+    "only what is next to the arc is taken",
+    Estate,
+    "may_take",
+    "return until == (self.position if self.low is None else self.low)",
+    "return True",
+)
+mutant(
+    "only what is its own is given",
+    Estate,
+    "may_give",
+    "return self.low is not None and up_to(self.low, until, self.position)",
+    "return self.low is not None",
+)
+
+# -- what leaders do --
+
+mutant(
+    "nothing is released before it is adopted",
+    Mover,
+    "_go_on",
+    "if claim.adopted:",
+    "if claim.adopted or taking.given is not None:",
+)
+mutant(
+    "nothing is thawed after it is adopted",
+    Mover,
+    "receive",
+    "self.send(sender, Taken(move))",
+    "self.send(sender, Dropped(move))",
+)
+mutant(
+    "a claim is not dropped while it may be adopted",
+    Mover,
+    "receive",
+    "if estate.claim is None or estate.claim.move != move:",
+    "if estate.claim is None or not estate.claim.adopted:",
+)
+mutant(
+    "nothing is adopted while something is frozen",
+    Mover,
+    "_go_on",
+    "if estate.frozen is None and not self.under_way(do.Freeze):",
+    "if True:",
+    of(test_mover.test_nothing_is_adopted_while_something_else_is_frozen),
+)
+mutant(
+    "a claim whose arc was cut is abandoned",
+    Mover,
+    "_told",
+    "case Given(), Give() if not estate.may_take(told.until):",
+    "case Given(), Give() if False:",
+    of(test_mover.test_what_another_has_taken_between_makes_a_claim_void),
+)
+mutant(
+    "copies with a hole are taken anew",
+    Mover,
+    "_adopt",
+    "self._abandon(claim)",
+    "pass",
+    of(test_mover.test_copies_with_a_hole_are_not_adopted_but_taken_anew),
+)
+mutant(
+    "a group with a claim is not gone",
+    Mover,
+    "_report",
+    "estate.retired and estate.claim is None",
+    "estate.retired",
+)
+mutant(
+    "a group that is gone is heard of",
+    Mover,
+    "_found_again",
+    "elif claim.adopted:",
+    "elif False:",
+)
+mutant(
+    "who is lost sight of is looked for",
+    Mover,
+    "_found_again",
+    "taking.nodes = tuple(dict.fromkeys((*facts.nodes, *taking.nodes)))",
+    "pass",
+    of(test_mover.test_who_is_not_answered_asks_the_next_replica_and_its_home_where_they_are),
+)
+mutant(
+    "what is frozen for nobody is thawed",
+    Giver,
+    "remind",
+    "mover.send(self._nodes[self._turn % len(self._nodes)], Waiting(frozen.move))",
+    "pass",
+    of(test_mover.test_an_abandoned_claim_is_thawed),
+)
+mutant(
+    "what all have read is no reason to be silent",
+    Giver,
+    "_pull",
+    "self._mover.send(sender, Pulled(pull.move, pull.topic, pull.offset, tuple(batches)))",
+    "batches and self._mover.send(sender, Pulled(pull.move, pull.topic, pull.offset, "
+    "tuple(batches)))",
+)
+
+# -- push --
+
+mutant(
+    "gaps are filled", Relay, "_fill", "channel.add(scanned.life, scanned.chunks)", "pass", storm
+)
+mutant(
+    "a gap is not skipped",
+    Relay,
+    "_serve",
+    "if not chunks:\n            return",
+    "if not chunks:\n            flow.next = max(flow.next, channel.gap_end(flow.next))\n"
+    "            return",
+    storm,
+)
+mutant(
+    "acks are joined by their maximum",
+    Relay,
+    "_gather",
+    "ack.upto > known.upto",
+    "ack.upto < known.upto",
+    of(test_relay.test_acks_are_joined_by_their_maximum_on_the_way),
+)
+mutant(
+    "an ack that is lost is sent again",
+    Relay,
+    "_vouched",
+    "ack.upto > voucher.cursor",
+    "False",
+    of(test_relay.test_an_ack_that_did_not_arrive_is_sent_again),
+)
+mutant(
+    "another life is not served",
+    Relay,
+    "_serve",
+    "or voucher.life != channel.life",
+    "",
+    of(test_relay.test_a_new_life_of_a_topic_is_not_taken_for_the_old_one),
+)
+mutant(
+    "another life forgets what was here",
+    Channel,
+    "reaches",
+    "self._chunks.clear()",
+    "pass",
+    of(test_relay.test_a_new_life_is_not_mixed_with_the_old_one),
+)
+mutant(
+    "a gap is asked for once",
+    Relay,
+    "_ask_for_gaps",
+    "if self.now < channel.asked + ANSWER_WITHIN and channel.asking:",
+    "if False:",
+    of(test_relay.test_a_gap_is_asked_for_once_for_all_readers),
+)
+mutant(
+    "who is far behind gets on",
+    Relay,
+    "_fill",
+    "channel.add(scanned.life, scanned.chunks)",
+    "channel.add(scanned.life, scanned.chunks); channel.trim()",
+    of(test_relay.test_a_reader_far_behind_gets_on_though_newer_messages_fill_the_channel),
+)
+mutant(
+    "credit is kept",
+    Relay,
+    "_serve",
+    "while flow.next < channel.next and has_credit(flow):",
+    "while flow.next < channel.next:",
+    of(test_relay.test_credit_is_kept),
+)
+mutant(
+    "a card that was dropped stays so",
+    Roster,
+    "_is_new",
+    "dropped < card.stamp < STAMP_MAX",
+    "card.stamp < STAMP_MAX",
+    of(test_roster.test_a_card_that_is_not_renewed_is_dropped_and_cannot_be_brought_back),
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_ring_without_this_rule_is_found_out(mutant: Mutant) -> None:
+    """REP-4 REP-5 REP-6 NET-6"""
+    must_be_noticed(mutant)
+
+
+def test_the_ring_with_all_its_rules_is_not() -> None:
+    """REP-6"""
+    for seed in range(60):
+        walk(seed)

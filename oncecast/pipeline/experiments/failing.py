@@ -257,7 +257,10 @@ def draw_reliability(settings: Figures) -> bytes:
                 mending = [each["mending"] for each in chosen]
                 first = [each["during"] for each in chosen]
                 color, width = COLORS[system], WIDTHS[system]
-                panel.plot(shares, mending, "o-", color=color, lw=width, label=LABELS[system])
+                name = LABELS[system]
+                panel.plot(
+                    shares, mending, "o-", color=color, lw=width, zorder=9 - width, label=name
+                )
                 panel.plot(shares, first, "o:", color=color, mfc="white", lw=1.2)
             panel.set(title=f"{count:,} nodes", xlabel="nodes that fail at once, %")
         for panel in made.panels:
@@ -286,6 +289,7 @@ def draw_times(times: Figures) -> bytes:
                     [each["came"] for each in curve],
                     color=COLORS[system],
                     lw=WIDTHS[system],
+                    zorder=9 - WIDTHS[system],
                     label=LABELS[system],
                 )
             panel.axvline(0, color=RED, lw=1, ls="--")

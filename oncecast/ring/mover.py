@@ -352,8 +352,6 @@ class Mover(Protocol):
                 self._import(taking, told.batches)
             case PulledParts(), PullParts():
                 self._import(taking, told.batches)
-            case Given(), Give() if not estate.may_take(told.until):
-                self._abandon(claim)  # what lies between is another's by now
             case Given(), Give():
                 taking.given = told
                 topics, sources = state.moved_in(told.rows, Places())
@@ -411,7 +409,8 @@ class Mover(Protocol):
             taking.deciding = False
             claim = self.estate.claim if self.estate is not None else None
             if not so and claim is not None and claim.move == given.move:
-                self._abandon(claim)  # the copies have a hole: take them anew
+                # The copies have a hole; or what lies between is another's by now.
+                self._abandon(claim)
             self._report()
 
         taking.deciding = True

@@ -17,12 +17,13 @@ from oncecast.ring.roster import Roster
 from oncecast.scenarios.ring import RING
 from oncecast.scenarios.scenario import run
 from tests.mutants import Mutant, must_be_noticed, replaced
+from tests.pubsub import test_machine_moves
 from tests.ring import test_mover, test_relay, test_roster
 from tests.ring.walks import Walk
 
 pytestmark = pytest.mark.mutants
 
-SEEDS, STORMS = 400, 10
+SEEDS, STORMS = 250, 10
 MUTANTS: list[Mutant] = []
 
 
@@ -59,6 +60,7 @@ mutant(
     "_has_all",
     "return copied.index.next == index.next and copied.index.first <= index.first",
     "return True",
+    of(test_mover.test_copies_with_a_hole_are_not_adopted_but_taken_anew),
 )
 mutant(
     "copies of another life are no copies",
@@ -110,6 +112,7 @@ mutant(
     "import_",
     "if command.offset < index.next:",
     "if False:",
+    of(test_machine_moves.test_every_command_may_come_twice),
 )
 mutant(
     "a copy begins where the giver's does",
@@ -202,14 +205,6 @@ mutant(
     of(test_mover.test_nothing_is_adopted_while_something_else_is_frozen),
 )
 mutant(
-    "a claim whose arc was cut is abandoned",
-    Mover,
-    "_told",
-    "case Given(), Give() if not estate.may_take(told.until):",
-    "case Given(), Give() if False:",
-    of(test_mover.test_what_another_has_taken_between_makes_a_claim_void),
-)
-mutant(
     "copies with a hole are taken anew",
     Mover,
     "_adopt",
@@ -223,6 +218,7 @@ mutant(
     "_report",
     "estate.retired and estate.claim is None",
     "estate.retired",
+    of(test_mover.test_who_retires_takes_nothing_more_and_is_not_gone_before_that_is_settled),
 )
 mutant(
     "a group that is gone is heard of",

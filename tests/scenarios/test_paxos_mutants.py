@@ -24,7 +24,7 @@ from oncecast.scenarios.paxos import play
 from oncecast.scenarios.paxos_clients import Sessions
 from oncecast.scenarios.paxos_ledger import Ledger, Ledgers, Top
 from tests.mutants import Mutant, Plant, must_be_noticed, replaced
-from tests.replication import test_leader, test_two_groups
+from tests.replication import test_leader, test_supply, test_two_groups
 
 pytestmark = pytest.mark.mutants
 
@@ -55,6 +55,10 @@ def hears_of_another_group(seed: int) -> None:
 
 def loses_its_seat_as_a_candidate(seed: int) -> None:
     test_leader.test_a_candidate_that_loses_its_seat_releases_nobody_from_whoever_leads()
+
+
+def takes_a_state(seed: int) -> None:
+    test_supply.test_a_state_becomes_ones_own_when_all_that_it_needs_is_here()
 
 
 def mutant_by(rule: str, plant: Plant) -> None:
@@ -477,12 +481,13 @@ mutant(
     "if slot > self.applied:",
     "if False:",
 )
-mutant(
-    "what was voted for before a state was taken is not chosen",
-    Supplier,
-    "_jump",
-    "self.append(Skipped(place))",
-    "pass",
+MUTANTS.append(
+    Mutant(
+        "what was voted for before a state was taken is not chosen",
+        replaced(Supplier, "_jump", "self.append(Skipped(place))", "pass"),
+        takes_a_state,
+        1,  # a disk must be full at just that moment: storms may need more than two hundred
+    )
 )
 mutant(
     "who dedups is in the state",

@@ -147,43 +147,47 @@ def no_ring(view: RingView) -> int:
 
 
 async def run_tree(client: Client, arguments: argparse.Namespace) -> int:
-    from oncecast.client.errors import NotConnected, TimedOut
-
     topic = arguments.topic
     view = await client.ring(topic)
     if not view.processes:
         return no_ring(view)
-    described = await client.describe(topic)  # or there is no such topic
-
-    async def ask(process: str) -> TreeView | None:
-        try:
-            async with at(arguments, process, ANSWER) as other:
-                return (await other.ring(topic)).tree
-        except (NotConnected, TimedOut):
-            return None
-
-    owner = view.tree.owner if view.tree is not None else ""
-    place = next((each for each in Ring(view).places if each.group == owner), None)
-    leader = place.leader if place is not None else ""
-    gossip = described.policy.gossip
+    gossip = (await client.describe(topic)).policy.gossip  # or there is no such topic
+    ask = asker(arguments)
     tree = None if gossip else await grown(ask, await root_of(ask, view.processes, topic), set())
-    read = tree is not None and tree.readers > 0
+    if tree is not None and tree.bare:
+        tree = None
+    owner = view.tree.owner if view.tree is not None else ""
+    leader = "".join(each.leader for each in Ring(view).places if each.group == owner)
     fields = {
         "topic": topic,
         "owner": owner or None,
         "leader": leader or None,
         "gossip": gossip,
-        "tree": tree_fields(tree) if tree is not None and read else None,
+        "tree": tree_fields(tree) if tree is not None else None,
     }
     head = f"{topic}: of group {owner or 'unknown'}, led by {leader or 'nobody'}"
-    if gossip:
-        text = f"{head}; it is pushed by gossip, and has no tree"
-    elif tree is None or not read:
-        text = f"{head}; nobody reads it by push, so it has no tree"
-    else:
+    if tree is not None:
         text = "\n".join((head, *drawn(tree, angles())))
+    elif gossip:
+        text = f"{head}; it is pushed by gossip, and has no tree"
+    else:
+        text = f"{head}; nobody reads it by push, so it has no tree"
     show(arguments, fields, text)
     return exits.OK
+
+
+def asker(arguments: argparse.Namespace) -> Ask:
+    """Asks a process for its part in the tree; None if it does not answer."""
+    from oncecast.client.errors import NotConnected, TimedOut
+
+    async def ask(process: str) -> TreeView | None:
+        try:
+            async with at(arguments, process, ANSWER) as client:
+                return (await client.ring(arguments.topic)).tree
+        except (NotConnected, TimedOut):
+            return None
+
+    return ask
 
 
 async def root_of(ask: Ask, processes: tuple[ProcessView, ...], topic: str) -> str:

@@ -222,9 +222,9 @@ class Branch(NamedTuple):
     branches: tuple[Branch, ...]
 
     @property
-    def readers(self) -> int:
-        here = self.part.readers if self.part is not None else 0
-        return here + sum(each.readers for each in self.branches)
+    def bare(self) -> bool:
+        """Nobody reads here, and nothing hangs on it; of who does not answer that is not known."""
+        return self.part is not None and not self.part.readers and not self.branches
 
 
 def drawn(branch: Branch, angles: tuple[str, str, str, str] = ANGLES) -> Iterator[str]:

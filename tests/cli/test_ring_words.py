@@ -205,13 +205,19 @@ def test_a_tree_is_drawn_from_its_root_on() -> None:
         "    └── h:6  3 readers",
     ]
     assert list(drawn(tree, PLAIN_ANGLES))[2] == "|   `-- h:4  1 reader"
-    assert tree.readers == 6
     assert tree_fields(tree)["children"][1]["children"][0] == {
         "process": "h:5",
         "answers": False,
         "readers": None,
         "children": [],
     }
+
+
+def test_only_a_root_that_says_so_has_no_tree() -> None:
+    assert Branch("h:1", part(True), ()).bare
+    assert not Branch("h:1", None, ()).bare
+    assert not Branch("h:1", part(True, readers=1), ()).bare
+    assert not Branch("h:1", part(True, "", "h:2"), (Branch("h:2", None, ()),)).bare
 
 
 def test_a_tree_that_bites_its_tail_ends() -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
+from uuid import uuid4
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import WriterCommitMessage
@@ -39,13 +40,14 @@ class Task(NamedTuple):
     partition: int
     query: str
     batch: int
+    run: str = ""  # another one for each life of the driver
 
     def partitionId(self) -> int:  # noqa: N802  # Spark's name
         return self.partition
 
     def getLocalProperty(self, name: str) -> str:  # noqa: N802
         known = {"sql.streaming.queryId": self.query, "streaming.sql.batchId": self.batch}
-        return str(known[name])
+        return str({**known, "spark.jobGroup.id": self.run}[name])
 
 
 @dataclass
@@ -71,6 +73,7 @@ class Driver:
         self._checkpoint, self._rng, self._risk = checkpoint, rng, risk
         self._reader = OncecastSource(lower(source)).streamReader(StructType())
         self._written = lower(written)
+        self._run = uuid4().hex
 
     def run(self) -> None:
         """Until there is nothing more."""
@@ -80,8 +83,8 @@ class Driver:
         finally:
             self._reader.stop()
 
-    def _may_die(self) -> None:
-        if self._rng.random() < self._risk:
+    def _may_die(self, times: int = 1) -> None:
+        if self._rng.random() < times * self._risk:
             raise Died
 
     def _has_more(self) -> bool:
@@ -108,7 +111,7 @@ class Driver:
         messages = [self._task(number, at, rows[at::TASKS]) for at in range(TASKS)]
         self._may_die()
         OncecastSource(self._written).streamWriter(WRITTEN, False).commit([*messages], number)
-        self._may_die()  # between the sink's publish and Spark's own commit
+        self._may_die(times=3)  # between the sink's publish and Spark's own commit
         kept.done += 1
         self._reader.commit(kept.ends[number])
 
@@ -132,7 +135,7 @@ class Driver:
                     raise Died
 
         writer = pickled(OncecastSource(self._written).streamWriter(WRITTEN, False))
-        task = Task(partition, self._checkpoint.query, number)
+        task = Task(partition, self._checkpoint.query, number, self._run)
         with patch.object(sink, "task", lambda: task):
             message: WriterCommitMessage = pickled(writer.write(given()))
             return message
@@ -167,7 +170,7 @@ def storm(address: str, name: str, seed: int, **options: str) -> None:
     with blocking.connect(address) as client:
         for topic in (f"{name}.in", f"{name}.out"):
             client.create_topic(topic, Policy(keep_all=True))
-        for risk in (0.2, 0.2, 0.2, 0.0):
+        for risk in (0.1, 0.2, 0.1, 0.2, 0.1, 0.0):
             client.put_many(f"{name}.in", [b"%d" % each for each in range(put, put + 50)])
             put += 50
             try:

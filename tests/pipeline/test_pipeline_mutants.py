@@ -55,8 +55,8 @@ def exact(test: Callable[[str, blocking.Client], None]) -> Story:
 
 
 RULES: dict[str, tuple[Story, Any, str, str, str]] = {
-    "published under another identity each time": (
-        dying_driver, sink, "identity", 'f"spark/{query}"', 'f"spark/{uuid4().hex}"',
+    "published under another identity by each driver": (
+        dying_driver, sink, "identity", '"sql.streaming.queryId"', '"spark.jobGroup.id"',
     ),
     "batch left out of the identity": (
         dying_driver, sink, "identity", "int(number)", "0",

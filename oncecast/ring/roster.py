@@ -216,8 +216,12 @@ class Roster(Protocol):
             self._keep(GroupFacts(group, None, NodeId(""), (), GONE, retired=True))
 
     def _keep(self, facts: GroupFacts) -> None:
+        """Of two that know as much, who misses a leader has not heard of the last election."""
         known = self.groups.get(facts.group)
-        if known is None or facts.applied >= known.applied:
+        if known is None or (facts.applied, bool(facts.leader)) >= (
+            known.applied,
+            bool(known.leader),
+        ):
             self.groups[facts.group] = facts
 
     def _spread(self, news: News, but: NodeId) -> None:

@@ -52,6 +52,10 @@ class Agreed(Protocol):
 
     # what a service asks directly
 
+    @property
+    def applied(self) -> int:
+        return len(self._group.log) - 1
+
     def leads(self, now: float) -> bool:
         return self._group.leader.me == self.me and not self._group.unsure
 
@@ -271,7 +275,7 @@ class World:
         for group in self.groups.values():
             mover = group.leader.mover
             mover.drain()
-            mover._report()
+            mover.report()
             for effect in mover.drain():
                 assert isinstance(effect, Send)
                 self._ask_home(group.leader.me, effect.message)

@@ -47,6 +47,10 @@ class Leader:
         self.apply(do.OpenProducer("t", "p", "life", 0))
         self.caster.drain()
 
+    @property
+    def applied(self) -> int:
+        return len(self.log) - 1
+
     def leads(self, now: float) -> bool:
         return self.sure
 

@@ -14,6 +14,7 @@ from oncecast.ring.giver import Giver
 from oncecast.ring.mover import Mover
 from oncecast.ring.relay import Relay
 from oncecast.ring.roster import Roster
+from oncecast.ring.taker import Taker
 from oncecast.scenarios.ring import RING
 from oncecast.scenarios.scenario import run
 from tests.mutants import Mutant, must_be_noticed, replaced
@@ -177,7 +178,7 @@ mutant(
 
 mutant(
     "nothing is released before it is adopted",
-    Mover,
+    Taker,
     "_go_on",
     "if claim.adopted:",
     "if claim.adopted or taking.given is not None:",
@@ -198,39 +199,39 @@ mutant(
 )
 mutant(
     "nothing is adopted while something is frozen",
-    Mover,
+    Taker,
     "_go_on",
-    "if estate.frozen is None and not self.under_way(do.Freeze):",
+    "if estate.frozen is None and not self._mover.under_way(do.Freeze):",
     "if True:",
     of(test_mover.test_nothing_is_adopted_while_something_else_is_frozen),
 )
 mutant(
     "copies with a hole are taken anew",
-    Mover,
+    Taker,
     "_adopt",
-    "self._abandon(claim)",
+    "self.abandon(claim)",
     "pass",
     of(test_mover.test_copies_with_a_hole_are_not_adopted_but_taken_anew),
 )
 mutant(
     "a group with a claim is not gone",
     Mover,
-    "_report",
+    "report",
     "estate.retired and estate.claim is None",
     "estate.retired",
     of(test_mover.test_who_retires_takes_nothing_more_and_is_not_gone_before_that_is_settled),
 )
 mutant(
     "a group that is gone is heard of",
-    Mover,
-    "_found_again",
+    Taker,
+    "found_again",
     "elif claim.adopted:",
     "elif False:",
 )
 mutant(
     "who is lost sight of is looked for",
-    Mover,
-    "_found_again",
+    Taker,
+    "found_again",
     "taking.nodes = tuple(dict.fromkeys((*facts.nodes, *taking.nodes)))",
     "pass",
     of(test_mover.test_who_is_not_answered_asks_the_next_replica_and_its_home_where_they_are),

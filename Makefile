@@ -8,7 +8,7 @@ PEERS := .venv/peers
 GET_PEERS := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
 # A worker that dies ends the run: without it, the tests of its group would be waited for.
 PYTEST := $(BIN)/pytest -q -n 2 --dist loadgroup --max-worker-restart=0
-SOURCES := oncecast pyspark_oncecast.py tests tools $(sort $(dir $(wildcard bench/*.py)))
+SOURCES := oncecast pyspark_oncecast.py pipelines tests tools $(sort $(dir $(wildcard bench/*.py)))
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,8 @@ bench: $(READY) $(PEERS) ## measure the speed on this machine, beside Redis, NAT
 	@$(BIN)/python -m bench.cost --json build/cost.json
 	@$(BIN)/python -m bench.peers --json build/peers.json
 	@$(BIN)/python -m bench.group --json build/group.json
+	@$(BIN)/python -m bench.ring --json build/ring.json
+	@$(BIN)/python -m bench.spark --json build/spark.json
 
 check: $(READY) ## format, lint, types, layers, docs
 	@$(BIN)/ruff format --check $(SOURCES)

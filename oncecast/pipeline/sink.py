@@ -70,6 +70,7 @@ class Parts(WriterCommitMessage):
     source: str
     number: int
     names: tuple[str, ...]
+    topics: tuple[str, ...] = ()  # for which each of them is
 
 
 class Stager:
@@ -81,6 +82,7 @@ class Stager:
         # No other attempt, of this life of the driver or another one, may have parts of this name.
         self._attempt = f"{task().partitionId():05}.{uuid4().hex}"
         self._names: list[str] = []
+        self._topics: list[str] = []
         self._pool = ThreadPoolExecutor(IN_FLIGHT)
         self._flying: list[Future[Any]] = []
 
@@ -92,7 +94,7 @@ class Stager:
                         self._stage(topic, piece)
             while self._flying:
                 self._flying.pop(0).result()
-        return Parts(self._source, self._number, tuple(self._names))
+        return Parts(self._source, self._number, tuple(self._names), tuple(self._topics))
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if self._options.topic is not None:
@@ -109,6 +111,7 @@ class Stager:
             self._flying.pop(0).result()
         name = f"{self._attempt}.{len(self._names):06}"
         self._names.append(name)
+        self._topics.append(topic)
         packed = from_arrow(rows, timestamp=time.time_ns() // 1000, zstd=self._options.zstd)
         stage = self._client.stage
         self._flying.append(
@@ -132,19 +135,41 @@ def cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield rows
 
 
-def publish(client: blocking.Client, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """On the driver: all that the winners have staged, at once, in the order of the partitions."""
-    parts = [each for each in messages if isinstance(each, Parts) and each.names]
-    if parts:
-        names = sorted(name for each in parts for name in each.names)
-        client.publish_staged(parts[0].source, parts[0].number, names)
+Messages = Sequence[WriterCommitMessage | None]
 
 
-def drop(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    parts = [each for each in messages if isinstance(each, Parts) and each.names]
+def staged(messages: Messages) -> list[Parts]:
+    return [each for each in messages if isinstance(each, Parts) and each.names]
+
+
+def topics_of(client: blocking.Client, parts: Iterable[Parts]) -> list[str]:
+    """What a source has to be named with: on a ring of groups, where topics have owners of their
+    own, each of its topics; elsewhere none, and all go at once."""
+    if not client.ring().processes:
+        return [""]
+    return sorted({topic for each in parts for topic in each.topics})
+
+
+def publish(client: blocking.Client, messages: Messages) -> None:
+    """On the driver: all that the winners have staged, in the order of the partitions. On a ring
+    topic by topic: who dies in between publishes the rest in the next life, and nothing twice."""
+    parts = staged(messages)
+    for topic in topics_of(client, parts) if parts else ():
+        names = sorted(
+            name
+            for each in parts
+            for name, its in zip(each.names, each.topics, strict=True)
+            if topic in ("", its)
+        )
+        client.publish_staged(parts[0].source, parts[0].number, names, topic)
+
+
+def drop(options: SinkOptions, messages: Messages) -> None:
+    parts = staged(messages)
     if parts:
         with options.node.connect() as client:
-            client.drop_staged(parts[0].source, parts[0].number)
+            for topic in topics_of(client, parts):
+                client.drop_staged(parts[0].source, parts[0].number, topic)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -161,7 +186,8 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with self._options.node.connect(patient=True) as client:
             publish(client, messages)
-            client.close_source(self._source)
+            for topic in topics_of(client, staged(messages)):
+                client.close_source(self._source, topic)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         drop(self._options, messages)

@@ -24,7 +24,7 @@ from tests.ring.walks import Walk
 
 pytestmark = pytest.mark.mutants
 
-SEEDS, STORMS = 250, 10
+SEEDS, STORMS = 150, 10
 MUTANTS: list[Mutant] = []
 
 
@@ -99,6 +99,7 @@ mutant(
     "thaw",
     "self._registry.topics[name] = topic",
     "pass",
+    of(test_mover.test_an_abandoned_claim_is_thawed),
 )
 mutant(
     "what is released is another's",
@@ -337,9 +338,3 @@ mutant(
 def test_ring_without_this_rule_is_found_out(mutant: Mutant) -> None:
     """REP-4 REP-5 REP-6 NET-6"""
     must_be_noticed(mutant)
-
-
-def test_the_ring_with_all_its_rules_is_not() -> None:
-    """REP-6"""
-    for seed in range(60):
-        walk(seed)

@@ -20,5 +20,5 @@ def test_everybody_has_everything_once_and_in_order_after_a_storm(seed: int) -> 
 
 def test_a_move_goes_well_whatever_happens_next() -> None:
     """REP-6 SVC-2 SVC-3"""
-    for seed in range(100):
+    for seed in range(60):
         Walk(seed).go()

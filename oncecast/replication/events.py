@@ -128,6 +128,11 @@ class Diverged(Exception):
 class Group(Protocol):
     """What is asked of a replica directly: nothing of it changes anything."""
 
+    @property
+    def applied(self) -> int:
+        """The last place that is applied here; a change of members has one, too."""
+        ...
+
     def entry(self, place: int) -> bytes:
         """What was decided there and is not yet trimmed. Raises Missing."""
         ...

@@ -157,8 +157,7 @@ class Mover(Protocol):
         self._reported = self.now
         estate, group = self.estate, self._service.group
         if estate is not None:
-            place = self._service.machine.registry.place
-            facts = (self._service.leader, group.nodes(), place)
+            facts = (self._service.leader, group.nodes(), group.applied)
             retired = estate.retired and estate.claim is None  # it may still come to own something
             self.send(self.home, GroupFacts(estate.group, estate.low, *facts, retired), after=0)
 

@@ -35,6 +35,8 @@ ANN, BOB = NodeId("client/ann"), NodeId("client/bob")
 class Alone:
     """A group that is not asked to agree on anything, for a service or a gateway by itself."""
 
+    applied = 0
+
     def entry(self, place: int) -> bytes:
         raise AssertionError(f"nothing stands at {place}")
 

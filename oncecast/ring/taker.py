@@ -124,9 +124,8 @@ class Taker:
         if pull is not None:
             self._ask_giver(taking, pull)
         elif taking.given is not None:
-            if estate.frozen is None and not self._mover.under_way(
-                do.Freeze
-            ):  # else it waits for that
+            # Else what is given away would reach over what comes.
+            if estate.frozen is None and not self._mover.under_way(do.Freeze):
                 self._adopt(taking, taking.given)
         elif taking.copied > self._mover.little_bytes and taking.rounds < ROUNDS_MAX:
             taking.rounds += 1

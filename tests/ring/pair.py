@@ -42,15 +42,12 @@ class Agreed(Protocol):
     def __init__(self, me: NodeId, rng: Random, group: Group) -> None:
         super().__init__(me, rng)
         self._group = group
-        self.applied = -1
 
     def request(self, request: Propose | Compact | Digest) -> None:
         if isinstance(request, Propose):
             self._group.proposed.append((self, request))
 
     def receive(self, sender: NodeId, message: Decided | LeaderChanged) -> None:
-        if isinstance(message, Decided):
-            self.applied = message.place
         self.emit(message)
 
     # what a service asks directly

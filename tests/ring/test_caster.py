@@ -36,8 +36,6 @@ PACKED = batch.encode([b"x"], timestamps=1)
 class Leader:
     """A group of one: what is asked of it is decided."""
 
-    applied = 0
-
     def __init__(self) -> None:
         self.log: list[bytes] = []
         self.sure = True

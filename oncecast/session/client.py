@@ -193,7 +193,7 @@ class ClientSession(Protocol):
             way = self.ways.whose(sender)
             if way is None:
                 return  # all that is of use will be said again, by who is asked now
-        if way.astray and not isinstance(message, Elsewhere | GroupView):
+        if way.astray and not isinstance(message, Elsewhere | GroupView | RingView):
             way.found()
         # By how often each comes: to see that a value is of another type takes long for structs.
         if isinstance(message, Answer):

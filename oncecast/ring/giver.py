@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from oncecast.ring.mover import Mover
 
 REMIND_EVERY = 2.0
+ROWS_BYTES_MAX = 16 << 20  # they must fit into one message, and into one command
 
 
 class Giver:
@@ -122,7 +123,7 @@ class Giver:
     def _give(self, sender: NodeId, estate: Estate, give: Give) -> None:
         frozen = estate.frozen
         if frozen is not None and frozen.move == give.move:
-            self._mover.send(sender, self._given(estate, frozen))
+            self._tell(sender, estate, frozen)
         elif frozen is not None or not estate.may_give(give.until) or not give.taker.nodes:
             self._mover.send(sender, NotGiven(give.move))
         else:
@@ -130,9 +131,18 @@ class Giver:
             def answer(so: bool) -> None:
                 now = self._mover.estate
                 if now is not None and now.frozen is not None and now.frozen.move == give.move:
-                    self._mover.send(sender, self._given(now, now.frozen))
+                    self._tell(sender, now, now.frozen)
 
             self._mover.execute_once(do.Freeze(give.move, give.until, give.taker), answer)
+
+    def _tell(self, taker: NodeId, estate: Estate, frozen: Frozen) -> None:
+        """What cannot be told cannot be adopted, and must not stay frozen."""
+        given = self._given(estate, frozen)
+        if len(given.rows) <= ROWS_BYTES_MAX:
+            self._mover.send(taker, given)
+        else:
+            self._mover.execute_once(do.Thaw(frozen.move))
+            self._mover.send(taker, NotGiven(frozen.move))
 
     def _given(self, estate: Estate, frozen: Frozen) -> Given:
         registry = self._service.machine.registry

@@ -164,6 +164,22 @@ def test_while_one_is_given_something_another_is_not() -> None:
     assert ask(giver, world, Give("m", AT, Party("x", (OLD,)))) == [NotGiven("m")]
 
 
+def test_a_part_that_cannot_be_told_does_not_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """REP-6: it has too many topics, producers and subscriptions for one message."""
+    world = begin()
+    until(world, Give)
+    monkeypatch.setattr("oncecast.ring.giver.ROWS_BYTES_MAX", 10)
+    giver = world.groups[GIVER]
+    until(world, NotGiven)
+    world.run(lambda: giver.estate.frozen is None)
+    assert decided(giver)[-2:] == ["Freeze", "Thaw"]
+    assert not any(isinstance(each[2], Given) for each in world.sent)
+    assert world.kept(MINE) == ALL
+    monkeypatch.undo()
+    world.run(lambda: world.settled)
+    assert world.owners(MINE) == [TAKER]
+
+
 def test_topics_are_surveyed_in_the_order_of_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oncecast.ring.giver.TOPICS_MAX", 1)
     world = World()

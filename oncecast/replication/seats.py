@@ -1,10 +1,14 @@
 """Who sits in the group: changes are decided in the log, one at a time, by whoever leads.
 
 A node that is no member offers itself. The leader takes one in when there are fewer members than
-there should be. If there are enough, one that has been silent for too long must go first; so must
-the earlier life of a node whose disk was lost. The leader lets a newcomer catch up, because a seat
-is a vote; then it proposes the membership that names it. Each membership has one member more or
-less than the one before, never two: that they have a majority in common is what all rests on.
+there should be, or when one has been silent for too long: beside that one, which goes only then.
+It may come back, and its disk must count until another one does. If it is back by then, the last
+one to come goes again. Only the earlier life of a node whose disk was lost goes first: it will
+never vote again, and its node cannot sit twice.
+
+The leader lets a newcomer catch up, because a seat is a vote; then it proposes the membership that
+names it. Each membership has one member more or less than the one before, never two: that they have
+a majority in common is what all rests on.
 """
 
 from __future__ import annotations
@@ -145,11 +149,12 @@ class Seats(Leader):
             if config is not self.config:
                 return config
             self.changes.pop(0)
-        for offered in self.offers.values():
-            config = self._with(reign, offered.member)
-            if config is not None:
-                return config
-        return None
+        lost = self._lost_disk()
+        if lost:
+            return self.config.removed(lost)
+        if len(self.config.members) > self.config.size:
+            return self._without_one(reign)
+        return self._with_one(reign)
 
     def _towards(self, change: Change) -> Config | None:
         """The next step to what was asked for; None: it waits for a node that catches up; the
@@ -167,21 +172,43 @@ class Seats(Leader):
             return config.successor(*config.members, size=size)
         return config
 
-    def _with(self, reign: Reign, member: Member) -> Config | None:
-        """The next step to a seat for this one, if there is one to be had."""
-        config = self.config
-        seated = config.member(member.node)
-        if seated is not None:  # its earlier life has the seat, as long as that is heard of
-            gone = member.node in self.silent and seated != member
-            return config.removed(member.node) if gone else None
-        if len(config.members) < config.size:
-            return config.added(member) if self._caught_up(member.node) else None
-        for node in self.silent:
-            if self._silence(reign, node) > self.options.replace_after and self._caught_up(
-                member.node
-            ):
-                return config.removed(node)
+    def _lost_disk(self) -> NodeId:
+        """A member that offers itself in another life; as long as the seated one is heard of, that
+        is an old offer."""
+        for node, offered in self.offers.items():
+            seated = self.config.member(node)
+            if seated not in (None, offered.member) and node in self.silent:
+                return node
+        return NodeId("")
+
+    def _without_one(self, reign: Reign) -> Config | None:
+        """There is one too many: who is silent for longest goes, or else the last one to come."""
+        config, patience = self.config, self.options.suspicion
+        told = self.now - reign.since > patience  # or else it is not known who is silent
+        if not told or not self._viable(config) or not self._covered(reign):
+            return None  # who comes back first should stay
+        longest = max(self.others(), key=lambda node: self._silence(reign, node))
+        if self._silence(reign, longest) > patience:
+            return config.removed(longest)
+        return config.removed(self.others()[-1])
+
+    def _with_one(self, reign: Reign) -> Config | None:
+        config, limit = self.config, self.options.replace_after
+        free = len(config.members) < config.size
+        if not free and all(self._silence(reign, node) <= limit for node in self.others()):
+            return None
+        for node, (member, _, _) in self.offers.items():
+            fit = config.member(node) is None and self._caught_up(node)
+            if fit and (free or self._answers(reign, member)):
+                return config.added(member)
         return None
+
+    def _answers(self, reign: Reign, member: Member) -> bool:
+        """Whether it hears us, as it must: beside a silent member it is needed at once."""
+        if reign.ends.get(member, 0.0) > self.now:
+            return True
+        self.courted = member.node
+        return False
 
     def _viable(self, config: Config) -> bool:
         """Whether a majority of it is there."""

@@ -11,7 +11,7 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
 
-A, B, C, D = NodeId("a"), NodeId("b"), NodeId("c"), NodeId("d")
+A, B, C, D, E, F, G = (NodeId(name) for name in "abcdefg")
 THREE = Config(1, (Member(A, 1), Member(B, 1), Member(C, 1)), 3)
 OPTIONS = GroupOptions(compare_every=0.0)
 
@@ -88,12 +88,13 @@ def promise(group: Paxos, sender: NodeId, *, known: int = 0) -> list[Effect]:
 
 
 def leading(me: NodeId = A, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
-    """A leader of three, elected by itself and the next one."""
+    """A leader, elected by itself and the first ones: of three, by one other."""
     group = awake(me, config, options)
     group.stand()
     group.drain()
     promise(group, me)
-    promise(group, next(node for node in config.nodes() if node != me))
+    for node in group.others()[: config.majority - 1]:
+        promise(group, node)
     assert group.reign is not None
     assert group.reign.acting
     return group

@@ -26,6 +26,9 @@ from tests.replication.replicas import (
     B,
     C,
     D,
+    E,
+    F,
+    G,
     asleep,
     ballot,
     command,
@@ -35,6 +38,9 @@ from tests.replication.replicas import (
     sends,
     sync,
 )
+
+FOUR = THREE.added(Member(D, 9))
+FIVE = Config(1, tuple(Member(node, 1) for node in (A, B, C, D, E)), 5)
 
 
 def alive(group: Paxos, *nodes: NodeId, life: int = 1, now: float = 0.1) -> None:
@@ -53,8 +59,8 @@ def passes(group: Paxos, seconds: float, *nodes: NodeId) -> None:
         alive(group, *nodes, now=0.5)
 
 
-def decide(group: Paxos) -> list[Config | int]:
-    """Let B agree to all that is on its way; the memberships, or kinds, that were proposed."""
+def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
+    """Let B, or these, agree to all that is on its way; the memberships, or kinds, proposed."""
     found: list[Config | int] = []
     group.look_at_seats()
     while group.reign is not None and group.reign.flying:
@@ -62,11 +68,31 @@ def decide(group: Paxos) -> list[Config | int]:
         kind, data = group.item(slot)
         found.append(decode_config(data) if kind == CONFIG else kind)
         sync(group)
-        hear(group, B, Accepted(group.reign.ballot, slot, slot, 1))
+        for member in group.config.members:
+            if member.node in (nodes or (B,)) and group.reign.flying:
+                hear(group, member.node, Accepted(group.reign.ballot, slot, slot, member.life))
         group.look_at_seats()
         if group.applied < slot:
-            break  # B is not enough
+            break  # they are not enough
     return found
+
+
+def taken_in(group: Paxos, node: NodeId, life: int = 9) -> None:
+    """It hears of its seat, and promises what a member must."""
+    assert group.reign is not None
+    hear(group, node, Promise(group.reign.ballot, life, 1, group.applied, (), ()))
+
+
+def replacing() -> Paxos:
+    """A leader that has not heard C for too long, and has just taken D in."""
+    group = leading()
+    alive(group, B, C)
+    passes(group, group.options.replace_after + 1, B)
+    offered(group, D)
+    alive(group, B)
+    alive(group, D, life=9)
+    assert decide(group) == [NOOP, FOUR]
+    return group
 
 
 def offered(group: Paxos, node: NodeId, life: int = 9, applied: int = 0) -> None:
@@ -86,12 +112,9 @@ def test_one_in_and_one_out_are_two_steps() -> None:
     alive(group, B, C)
     offered(group, D)
     group.request(Change(add=D, remove=C))
-    four = THREE.added(Member(D, 9))
-    assert decide(group) == [NOOP, four]
-    assert group.reign is not None
-    for node, life in ((C, 1), (D, 9)):
-        hear(group, node, Promise(group.reign.ballot, life, 1, 2, (), ()))
-    assert decide(group) == [four.removed(C)]
+    assert decide(group) == [NOOP, FOUR]
+    taken_in(group, D)
+    assert decide(group, B, D) == [FOUR.removed(C)]
 
 
 def test_who_offers_itself_gets_a_free_seat() -> None:
@@ -109,14 +132,111 @@ def test_who_offers_itself_gets_no_seat_that_is_taken() -> None:
 
 
 def test_who_is_silent_for_too_long_loses_its_seat_to_who_offers_itself() -> None:
+    """The other one comes first: if B lost its disk now, and C came back, A, C and D would do."""
     group = leading()
     alive(group, B, C)
     passes(group, group.options.replace_after + 1, B)
     assert list(group.silent) == [C]
     assert decide(group) == []  # as long as nobody offers itself
     offered(group, D)
-    two = THREE.removed(C)
-    assert decide(group) == [NOOP, two, two.added(Member(D, 9))]
+    alive(group, B)
+    alive(group, D, life=9)
+    assert decide(group) == [NOOP, FOUR]
+    taken_in(group, D)
+    assert decide(group, B, D) == [FOUR.removed(C)]
+    assert decide(group, B, D) == []
+
+
+def test_who_is_taken_in_beside_a_silent_member_has_answered_the_leader() -> None:
+    """Three of four must be there, so it is needed at once; that it was there is not enough."""
+    group = leading()
+    alive(group, B, C)
+    passes(group, group.options.replace_after + 1, B)
+    offered(group, D)
+    assert decide(group) == []
+    assert group.audience() == [B, C, D]
+    alive(group, D, life=8)
+    assert decide(group) == []  # that was another life
+    alive(group, D, life=9)
+    group.now += group.options.suspicion
+    assert decide(group) == []  # and that is too long ago
+
+
+def test_if_who_was_silent_comes_back_the_other_one_goes_and_is_not_taken_in_again() -> None:
+    group = replacing()
+    alive(group, B, C)
+    taken_in(group, D)
+    assert decide(group, B, C) == [FOUR.removed(D)]
+    for _ in range(100):
+        offered(group, D)
+        alive(group, B, C)
+        assert decide(group, B, C) == []
+
+
+def test_nobody_else_is_taken_in_while_there_is_one_too_many() -> None:
+    group = replacing()
+    taken_in(group, D)
+    offered(group, E)
+    alive(group, E, life=9)
+    assert decide(group, B, D) == [FOUR.removed(C)]
+    assert decide(group, B, D) == []
+
+
+def test_of_one_too_many_nobody_goes_while_no_majority_is_there() -> None:
+    """D may be gone and C come back: then D should go, and C have no part in its own removal."""
+    group = leading(config=Config(1, FIVE.members[:4], 3))
+    alive(group, B, C, D)
+    group.now += group.options.suspicion / 2
+    alive(group, B)
+    group.now += group.options.suspicion
+    alive(group, B)
+    assert list(group.silent) == [C, D]
+    assert decide(group) == []
+    alive(group, C)
+    assert decide(group, B, C)[-1] == group.config
+    assert group.config.nodes() == [A, B, C]
+
+
+def test_of_one_too_many_the_one_goes_that_is_silent_for_longest() -> None:
+    group = leading(config=Config(1, FIVE.members, 4))
+    alive(group, B, C, D, E)
+    passes(group, 1, B, C, D)
+    passes(group, group.options.suspicion + 1, B, C)
+    assert decide(group, B, C)[-1] == group.config
+    assert group.config.nodes() == [A, B, C, D]
+
+
+def test_of_one_too_many_the_last_one_goes_if_all_are_there_but_not_the_leader() -> None:
+    group = leading(me=C, config=Config(1, THREE.members, 2))
+    passes(group, group.options.suspicion + 1, A, B)
+    assert decide(group, A) == [NOOP, Config(2, (Member(A, 1), Member(C, 1)), 2)]
+
+
+def test_a_new_leader_sends_nobody_away_before_it_can_know_who_is_silent() -> None:
+    group = leading(config=Config(1, FIVE.members[:4], 3))
+    alive(group, B, C)
+    passes(group, group.options.suspicion / 2, B, C)
+    assert decide(group) == []
+    passes(group, group.options.suspicion, B, C)
+    assert decide(group, B, C)[-1] == group.config
+    assert group.config.nodes() == [A, B, C]
+
+
+def test_two_silent_members_of_five_are_replaced_one_after_the_other() -> None:
+    group = leading(config=FIVE)
+    alive(group, B, C, D, E)
+    passes(group, group.options.replace_after + 1, B, C)
+    found: list[Config | int] = []
+    for node in (F, G):
+        offered(group, node)
+        alive(group, B, C)
+        alive(group, node, life=9)
+        found += decide(group, B, C, F, G)
+        taken_in(group, node)
+        found += decide(group, B, C, F, G)
+    six = FIVE.added(Member(F, 9))
+    again = six.removed(D).added(Member(G, 9))
+    assert found == [NOOP, six, six.removed(D), again, again.removed(E)]
 
 
 def test_who_was_only_just_silent_keeps_its_seat() -> None:
@@ -141,6 +261,19 @@ def test_another_life_of_a_member_takes_its_place_when_the_first_is_silent() -> 
     offered(group, C, life=2)
     two = THREE.removed(C)
     assert decide(group) == [NOOP, two, two.added(Member(C, 2))]
+
+
+def test_a_lost_disk_goes_before_one_that_is_only_silent() -> None:
+    """Who has lost it will never vote again: the group is no weaker without it."""
+    group = leading(config=Config(1, FIVE.members, 4))
+    alive(group, B, C, D, E)
+    passes(group, 1, B, C, D)
+    passes(group, group.options.suspicion, B, C)
+    passes(group, 0.5, B, C)
+    offered(group, D, life=2)
+    assert list(group.silent) == [E, D]
+    assert decide(group, B, C)[-1] == group.config
+    assert group.config.nodes() == [A, B, C, E]
 
 
 def test_who_is_far_behind_is_told_of_what_is_chosen_before_it_gets_a_seat() -> None:

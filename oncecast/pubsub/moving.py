@@ -89,7 +89,9 @@ class Moving:
         topics, sources = state.moved_in(command.rows, registry.places)
         whole = all(self._has_all(estate, topic) for topic in topics)
         staged = all(name in estate.parts for name in names_of_parts(sources))
-        if not whole or not staged or not estate.may_take(command.until):
+        if estate.frozen is not None or not estate.may_take(command.until):
+            return NO  # what ends where a part begins that is going would end nowhere
+        if not whole or not staged:
             return NO
         for topic in topics:
             if topic.index.first < topic.index.next:

@@ -326,6 +326,21 @@ def test_a_state_in_the_middle_of_a_move_is_restored_as_it_was(until: int) -> No
     assert move.taker.kept() == list(range(3, 10))
 
 
+def test_nothing_is_adopted_while_a_part_of_the_own_arc_is_going() -> None:
+    """REP-6: the two would no longer lie next to each other."""
+    move = Move()
+    move.whole()
+    taker = move.giver  # of all that the other has
+    taker.apply(moves.Claim("back", TAKER))
+    assert taker.apply(moves.Freeze("away", key_of("u"), Party("g-u", ()))) == YES
+    low, until = estate(move.taker).low, estate(move.taker).position
+    assert low is not None
+    adopt = moves.Adopt("back", low, until, 0, 0, 0, state.moved_out(Estate("g-a", None)))
+    assert taker.apply(adopt) == NO
+    taker.apply(moves.Thaw("away"))
+    assert taker.apply(adopt) == YES
+
+
 def test_staged_parts_move_and_are_published_once() -> None:
     """REP-6, PIPE-2: what was published stays so, and what was staged is published by the taker."""
     move = Move()

@@ -24,7 +24,7 @@ from oncecast.scenarios.paxos import play
 from oncecast.scenarios.paxos_clients import Sessions
 from oncecast.scenarios.paxos_ledger import Ledger, Ledgers, Top
 from tests.mutants import Mutant, Plant, must_be_noticed, replaced
-from tests.replication import test_leader, test_supply, test_two_groups
+from tests.replication import test_leader, test_replaced, test_supply, test_two_groups
 
 pytestmark = pytest.mark.mutants
 
@@ -55,6 +55,12 @@ def hears_of_another_group(seed: int) -> None:
 
 def loses_its_seat_as_a_candidate(seed: int) -> None:
     test_leader.test_a_candidate_that_loses_its_seat_releases_nobody_from_whoever_leads()
+
+
+def loses_a_disk_beside_a_silent_member(seed: int) -> None:
+    test_replaced.test_a_disk_is_lost_while_a_silent_member_is_replaced_and_that_one_comes_back(
+        "other", 0.0
+    )
 
 
 def takes_a_state(seed: int) -> None:
@@ -322,6 +328,26 @@ mutant(
     "_towards",
     "return config.added(member, size)",
     "return config.successor(*config.removed(change.remove).members, member, size=size)",
+)
+MUTANTS.append(
+    Mutant(
+        "who is silent goes when another one has come, not before",
+        replaced(
+            Seats,
+            "_with_one",
+            "return config.added(member)",
+            "return config.added(member) if free else config.removed(next(iter(self.silent)))",
+        ),
+        loses_a_disk_beside_a_silent_member,
+        1,  # a disk must be lost at just that moment: storms may need more than a hundred
+    )
+)
+mutant(
+    "of one too many one goes",
+    Seats,
+    "_wished",
+    "if len(self.config.members) > self.config.size:",
+    "if False:",
 )
 mutant(
     "a state has the membership of its place",

@@ -18,7 +18,7 @@ from oncecast.cli.main import main
 from oncecast.client.errors import InvalidArgument
 from tests.live.replicas import PATIENCE, until
 
-pytestmark = [pytest.mark.xdist_group("ring"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 TOPICS = [f"topic-{number}" for number in range(8)]
 

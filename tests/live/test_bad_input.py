@@ -24,8 +24,6 @@ from tests.live.conftest import Command
 from tests.live.test_serve import PATIENCE, Process, ended_at_once, opened
 from tests.node.guest import Guest, guest, put
 
-pytestmark = pytest.mark.xdist_group("commands")
-
 TOPICS = {"empty": b"", "256 bytes": "é".encode() * 128, "no UTF-8": b"\xff\xfe"}
 WORDS: tuple[tuple[str, ...], ...] = (
     ("put", "TOPIC", "v"),

@@ -5,11 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.live.cluster import all_reach, children, start_all
-
-pytestmark = pytest.mark.xdist_group("processes")
 
 MB = 1_000_000
 

@@ -23,8 +23,6 @@ from tests.live.conftest import Command
 from tests.live.replicas import PATIENCE, Replica, Replicas, replicas, until
 from tests.live.test_serve_wire import Files
 
-pytestmark = pytest.mark.xdist_group("cluster")
-
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:

@@ -16,8 +16,6 @@ from oncecast.cli.main import main
 from tests.live.conftest import Command
 from tests.live.test_serve import PATIENCE, Process
 
-pytestmark = pytest.mark.xdist_group("commands")
-
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:

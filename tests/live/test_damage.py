@@ -18,8 +18,6 @@ from oncecast.storage.segment import Segment, serials
 from oncecast.storage.store import Block
 from tests.live.replicas import PATIENCE, Replica, Replicas, replicas, until
 
-pytestmark = pytest.mark.xdist_group("damage")
-
 COUNT = 60
 
 

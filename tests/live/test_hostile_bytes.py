@@ -7,13 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-import pytest
-
 from oncecast.runtime.framing import GREETING, HEADER, PREAMBLE
 from oncecast.runtime.incidents import LINES_AT_ONCE
 from tests.live.cluster import PATIENCE, Child, children, open_files
-
-pytestmark = pytest.mark.xdist_group("processes")
 
 MB = 1_000_000
 ROUND = 500

@@ -17,8 +17,6 @@ from oncecast.cli import exits, loader
 from tests.live.conftest import Command
 from tests.live.test_serve import PATIENCE, Process
 
-pytestmark = pytest.mark.xdist_group("commands")
-
 
 def lines(out: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.splitlines()]

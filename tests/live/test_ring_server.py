@@ -17,7 +17,7 @@ from oncecast.node.directory import RING
 from tests.live.replicas import PATIENCE, Replica, Replicas, until
 from tests.runtime.talk import port_of, reserve
 
-pytestmark = [pytest.mark.xdist_group("ring"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 TOPICS = [f"topic-{number}" for number in range(6)]
 
@@ -93,7 +93,9 @@ def read(server: str, count: int) -> dict[str, list[bytes]]:
         for topic, values in found.items():
             with client.read(topic, "all", auto_ack=False) as reading:
                 while len(values) < count:
-                    values += [message.value for message in reading.get_many(count, PATIENCE)]
+                    more = reading.get_many(count, PATIENCE)
+                    assert more, f"{topic} has {values} only"
+                    values += [message.value for message in more]
     return found
 
 

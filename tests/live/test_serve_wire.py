@@ -16,8 +16,6 @@ from tests.live.test_bad_input import command, serving
 from tests.live.test_serve import Process
 from tests.runtime.test_transport_tls import Authority
 
-pytestmark = pytest.mark.xdist_group("commands")
-
 
 class Files:
     """PEM files of 127.0.0.1, by one authority."""

@@ -24,9 +24,6 @@ from tests.live.conftest import Command
 from tests.live.test_load import close
 from tests.live.test_serve import PATIENCE, Process
 
-pytestmark = pytest.mark.xdist_group("commands")
-
-
 # From a pipe
 
 

@@ -11,7 +11,7 @@ from oncecast.scenarios.hyparview_graph import clustering, distances, part_sizes
 from oncecast.scenarios.hyparview_overlay import Overlay, apart
 from oncecast.scenarios.hyparview_paper import flood, reliability, survive
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("hyparview paper")]
+pytestmark = pytest.mark.long
 
 NODES = 1000
 

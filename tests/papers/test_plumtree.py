@@ -13,7 +13,7 @@ from oncecast.scenarios.hyparview_overlay import apart
 from oncecast.scenarios.plumtree_paper import Trees, of_many_senders, of_one_sender, survive
 from oncecast.scenarios.tables import Experiment
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("plumtree paper")]
+pytestmark = pytest.mark.long
 
 NODES = 400
 

@@ -11,7 +11,7 @@ from bench.spark.planted import FAULTS, planted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.long
 
 Line = dict[str, Any]
 

@@ -17,7 +17,7 @@ from oncecast.scenarios.exp_runs import Row, Run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.long
 
 PNG = b"\x89PNG\r\n"
 NAMES = ["scribe-messages", "convergence", "chord-messages", "load-balance", "failures", "paxos"]

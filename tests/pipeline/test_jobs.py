@@ -16,7 +16,7 @@ from oncecast.cli.main import main
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)

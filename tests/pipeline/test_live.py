@@ -15,7 +15,7 @@ from tests.pipeline.kills import CLUSTER, Story
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.long
 
 
 def test_stream_on_a_cluster_without_a_system_java_survives_executor_node_and_driver(

@@ -13,7 +13,7 @@ from oncecast.cli.main import main
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.long
 
 Line = dict[str, Any]
 PNG = b"\x89PNG\r\n"

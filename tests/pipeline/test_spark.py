@@ -14,7 +14,7 @@ from tests.pipeline.micro_batches import values
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.long
 
 KEEP = Policy(keep_all=True)
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectService$"

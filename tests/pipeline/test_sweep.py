@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from oncecast.scenarios.scenario import Outcome
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)

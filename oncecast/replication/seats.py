@@ -48,8 +48,9 @@ class Seats(Leader):
     def on_offer_due(self) -> None:
         if self.seated:
             return
-        led = self.leader and self.now < self.heard + 2 * self.options.suspicion
-        asked = self.leader if led else self.guide
+        if self.now >= self.heard + 2 * self.options.suspicion:
+            self._lose_leader()  # clients would be sent there for ever
+        asked = self.leader or self.guide
         for node in [asked] if asked else self.sources():
             self.send(node, Offer(self.life, self.applied))
         self.guide = NodeId("")  # if it does not answer, somebody else may

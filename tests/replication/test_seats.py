@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.core import decode_config, encode_config
-from oncecast.replication.events import Change, Suspected
+from oncecast.replication.events import Change, LeaderChanged, Suspected
 from oncecast.replication.messages import (
     CONFIG,
     NOOP,
@@ -341,7 +341,9 @@ def test_an_outsider_does_not_wait_for_a_leader_that_is_silent() -> None:
     assert [to for to, _ in sends(group.drain())] == [C]
     group.now += 2 * group.options.suspicion
     group.timeout(OfferDue())
-    assert [to for to, _ in sends(group.drain())] == [A, B]
+    effects = group.drain()
+    assert [to for to, _ in sends(effects)] == [A, B]
+    assert events(effects) == [LeaderChanged(NodeId(""))]  # nor sends any client there
 
 
 def test_an_outsider_that_learns_of_its_seat_offers_itself_no_more() -> None:

@@ -70,17 +70,13 @@ def add_scenario(verb: argparse.ArgumentParser) -> None:
 
 
 def positive(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= NODES_MAX:
-        raise argparse.ArgumentTypeError(f"{text}: give a number from 1 to {NODES_MAX}")
-    return number
+    if not text.isdecimal() or not 1 <= int(text) <= NODES_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number from 1 to {NODES_MAX}")
+    return int(text)
 
 
 def sizes(text: str) -> list[int]:
-    try:
-        return [positive(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: give numbers as 1000,10000") from None
+    return [positive(part) for part in text.split(",")]
 
 
 def seeds(text: str) -> range:
@@ -101,10 +97,15 @@ def find(args: argparse.Namespace) -> Scenario | None:
     if scenario is None:
         known = ", ".join(sorted(SCENARIOS))
         complain(f"there is no scenario {args.scenario!r}; there are: {known}")
-    elif args.nodes is not None and args.nodes < scenario.nodes_min:
+    elif args.nodes is not None:
+        require(scenario, args.nodes)
+    return scenario
+
+
+def require(scenario: Scenario, nodes: int) -> None:
+    if nodes < scenario.nodes_min:
         complain(f"{scenario.name} needs {scenario.nodes_min} nodes or more; raise --nodes")
         raise SystemExit(exits.USAGE)
-    return scenario
 
 
 def complain(text: str) -> None:
@@ -234,7 +235,9 @@ def write_step(step: Step) -> None:
 
 def bench(args: argparse.Namespace) -> int:
     from oncecast.scenarios.bench import measure
+    from oncecast.scenarios.shuffle import SHUFFLE
 
+    require(SHUFFLE, min(args.nodes))
     if not args.json:
         print(f"{'nodes':>8} {'events/s':>12} {'x real time':>12} {'traced':>8}   shuffle")
     for nodes in args.nodes:

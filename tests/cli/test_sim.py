@@ -110,6 +110,7 @@ def test_a_node_that_is_not_there_is_not_found(capsys: pytest.CaptureFixture[str
         ("run", "broadcast", "--jobs", "-1"),
         ("replay", "broadcast"),
         ("bench", "--nodes", "many"),
+        ("bench", "--nodes", "1000,1"),
     ],
     ids=" ".join,
 )

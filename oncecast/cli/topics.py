@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 BYTES = {"k": 2**10, "M": 2**20, "G": 2**30}
+MOST = 2**62  # microseconds or bytes: what surely fits a message
 
 
 def configure(
@@ -64,18 +65,21 @@ def _add_retention(parser: argparse.ArgumentParser) -> None:
 
 def age(word: str) -> int:
     """In microseconds."""
-    return int(_scaled(word, SECONDS) * 1e6)
+    return int(_scaled(word, SECONDS, "90s, 15m, 12h or 7d", MOST / 1e6) * 1e6)
 
 
 def size(word: str) -> int:
-    return int(_scaled(word, BYTES))
+    return int(_scaled(word, BYTES, "500k, 10M or 1G", MOST))
 
 
-def _scaled(word: str, units: dict[str, int]) -> float:
+def _scaled(word: str, units: dict[str, int], such: str, most: float) -> float:
     number, unit = (word[:-1], units[word[-1]]) if word[-1:] in units else (word, 1)
-    value = float(number) * unit
-    if not 0 < value < 2**62 / 1e6:
-        raise argparse.ArgumentTypeError(f"{word} is out of range")
+    try:
+        value = float(number) * unit
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} cannot be read; write {such}") from None
+    if not 0 < value < most:
+        raise argparse.ArgumentTypeError(f"{word} is out of range; write {such}")
     return value
 
 

@@ -1,0 +1,28 @@
+"""How long and how much a topic keeps, as it is written on the command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import pytest
+
+from oncecast.cli.topics import age, size
+
+
+def test_ages_are_microseconds_and_sizes_bytes() -> None:
+    assert [age(word) for word in ("90s", "0.5", "7d")] == [90_000_000, 500_000, 604_800_000_000]
+    assert [size(word) for word in ("500k", "1", "1G")] == [512_000, 1, 2**30]
+
+
+def test_a_topic_may_keep_more_bytes_than_any_disk_has() -> None:
+    assert size("1000000G") == 1_000_000 * 2**30
+
+
+@pytest.mark.parametrize("word", ["7y", "", "s", "0s", "-1d", "nan", "inf", "99999999999d"])
+@pytest.mark.parametrize(("kind", "such"), [(age, "7d"), (size, "10M")])
+def test_what_is_no_amount_is_told_how_to_write_one(
+    word: str, kind: Callable[[str], int], such: str
+) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=such):
+        kind(word)

@@ -34,11 +34,11 @@ class Policy(Value):
         """What is wrong with it; nothing if it is a policy."""
         limited = self.age_us > 0 or self.bytes_max > 0
         if self.age_us < 0 or self.bytes_max < 0:
-            return "age_us and bytes_max cannot be negative"
+            return "neither an age nor a number of bytes can be negative"
         if self.keep_all and (limited or self.drop_unread):
-            return "keep_all excludes age_us, bytes_max and drop_unread"
+            return "keeping all excludes an age, a number of bytes and dropping the unread"
         if self.drop_unread and not limited:
-            return "drop_unread needs age_us or bytes_max"
+            return "dropping the unread needs an age or a number of bytes"
         return ""
 
     def floor(self, index: Index, clock: int) -> int:

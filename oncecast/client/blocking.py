@@ -68,22 +68,25 @@ class Client:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.close(ack=kind is None)
+
+    def close(self, *, ack: bool = True) -> None:
         portal, self._portal = self._portal, None
         if portal is None or portal.forked:
             return
         try:
-            portal.call(self._leave(kind, error, traceback))
+            portal.call(self._leave(ack))
         finally:
             portal.stop()
 
-    async def _leave(self, *reason: Any) -> None:
+    async def _leave(self, ack: bool) -> None:
         try:
             await self._gathering.all_put(self._inner.patience(None))
         finally:
-            await self._context.__aexit__(*reason)
-
-    def close(self) -> None:
-        self.__exit__(None, None, None)
+            try:
+                await self._inner.close(ack=ack)
+            finally:
+                await self._context.__aexit__(None, None, None)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return call(self._portal, work)
@@ -96,6 +99,10 @@ class Client:
     @property
     def name(self) -> str:
         return self._client.name
+
+    @property
+    def led(self) -> bool:
+        return self._client.led
 
     # -- putting --
 

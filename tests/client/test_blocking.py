@@ -26,7 +26,7 @@ def public(kind: type) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("one", "other", "apart"),
     [
-        (oncecast.Client, blocking.Client, {*ONLY_ASYNC, "session_request", "close"}),
+        (oncecast.Client, blocking.Client, {*ONLY_ASYNC, "session_request"}),
         (
             oncecast.Subscription,
             blocking.Subscription,
@@ -38,6 +38,22 @@ def test_both_faces_have_the_same_names(one: type, other: type, apart: set[str])
     wanted = {name: told for name, told in public(one).items() if name not in apart}
     found = {name: told for name, told in public(other).items() if name not in apart}
     assert found == wanted
+
+
+def test_a_close_that_acknowledges_nothing_leaves_the_last_message_to_the_next(
+    tmp_path: Path,
+) -> None:
+    client = blocking.embedded(tmp_path).__enter__()
+    topic = client.subscribe("t", "s")
+    client.put("t", b"once more")
+    assert client.led
+    first = topic.get()
+    client.close(ack=False)
+    with blocking.embedded(tmp_path) as client:
+        again = client.subscribe("t", "s").get(timeout=0)
+    assert first is not None
+    assert again is not None
+    assert (again.value, again.offset, again.redelivered) == (first.value, first.offset, True)
 
 
 def test_put_and_get_without_a_loop(tmp_path: Path) -> None:

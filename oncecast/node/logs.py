@@ -7,21 +7,23 @@ import logging
 import sys
 
 from oncecast.node.config import Settings
+from oncecast.runtime.incidents import Line, line
 
 
 class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage()
-        facts = {
+        told = record.msg if isinstance(record.msg, Line) else line("said", {})
+        entry = {
+            **told.facts,
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": message.split(" ", 1)[0],
-            "message": message,
+            "event": told.event,
+            "message": record.getMessage(),
         }
         if record.exc_info:
-            facts["trace"] = self.formatException(record.exc_info)
-        return json.dumps(facts)
+            entry["trace"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
 
 
 def log_to_stderr(settings: Settings) -> None:

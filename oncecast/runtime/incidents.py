@@ -54,8 +54,17 @@ class Bucket:
         return True
 
 
-def line(event: str, facts: Mapping[str, object]) -> str:
-    return " ".join([event, *(f"{key}={quoted(str(fact))}" for key, fact in facts.items())])
+class Line(str):
+    """The text of a line, and what it says, for a log that machines read."""
+
+    event: str
+    facts: Mapping[str, object]
+
+
+def line(event: str, facts: Mapping[str, object]) -> Line:
+    text = Line(" ".join([event, *(f"{key}={quoted(str(fact))}" for key, fact in facts.items())]))
+    text.event, text.facts = event, facts
+    return text
 
 
 def quoted(fact: str) -> str:

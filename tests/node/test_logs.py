@@ -1,0 +1,37 @@
+"""A node's log for machines: what a line says are keys of its object."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from oncecast.node.logs import JsonLines
+from oncecast.runtime.incidents import line
+
+
+def entry(message: str) -> dict[str, object]:
+    record = logging.makeLogRecord({"msg": message, "name": "oncecast.node", "levelname": "INFO"})
+    found: dict[str, object] = json.loads(JsonLines().format(record))
+    del found["time"]
+    return found
+
+
+def test_facts_of_a_line_are_keys_and_numbers_stay_numbers() -> None:
+    assert entry(line("slow", {"peer": "a b", "bytes": 7, "why": ValueError("%s")})) == {
+        "peer": "a b",
+        "bytes": 7,
+        "why": "%s",
+        "level": "info",
+        "logger": "oncecast.node",
+        "event": "slow",
+        "message": 'slow peer="a b" bytes=7 why=%s',
+    }
+
+
+def test_no_fact_takes_the_place_of_what_every_line_has() -> None:
+    assert entry(line("stopped", {"level": "none", "event": "other"})) == {
+        "level": "info",
+        "logger": "oncecast.node",
+        "event": "stopped",
+        "message": "stopped level=none event=other",
+    }

@@ -56,14 +56,21 @@ class Load:
         self.began = time.monotonic()
         steps = self.arguments.publishes * (1 + self.arguments.subscribers)
         with Progress("load", steps) as self.progress:
-            await self._all()
+            try:
+                await self._all()
+            except asyncio.CancelledError:  # by Ctrl-C: its subscriptions would keep for ever
+                await self._tidy(client)
+                raise
         took = time.monotonic() - self.began
         for (topic, _), reading in self.readings.items():
             reading.end(self.totals[topic])
+        await self._tidy(client)
+        return self._report(took)
+
+    async def _tidy(self, client: Client) -> None:
         if not self.arguments.keep:
             for topic in self.totals:
                 await client.delete_topic(topic)
-        return self._report(took)
 
     async def _all(self) -> None:
         """All clients at once, each with its own connection; the first failure ends them."""

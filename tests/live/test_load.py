@@ -95,6 +95,23 @@ def test_load_for_people_is_a_table(oncecast: Command) -> None:
     assert re.search(r"^lost +0$", out, re.MULTILINE)
 
 
+def test_a_load_that_is_interrupted_leaves_no_topics_behind(
+    oncecast: Command, tmp_path: Path
+) -> None:
+    """Its subscriptions would keep messages on the node for ever."""
+    trace = tmp_path / "trace"
+    os.mkfifo(trace)
+    words = ("load", "--publishes", "1000000", "--rate", "500", "--trace", str(trace))
+    command = [sys.executable, "-m", "oncecast", *words]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as load, trace.open() as rows:
+        next(row for row in rows if '"ack"' in row)
+        load.send_signal(signal.SIGINT)
+        for _ in rows:  # until it has closed it
+            pass
+        assert load.wait(PATIENCE) == 130
+    assert "load-" not in oncecast("topic", "list")[1]
+
+
 def test_a_node_that_is_killed_under_load_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """SVC-2, SVC-3, SVC-10: killed after the first acks, with puts under way, and started again."""
     trace = tmp_path / "trace"

@@ -197,7 +197,8 @@ def is_so(group: Paxos, wish: Change | HandOver) -> bool:
 def sized(group: Paxos, change: Change) -> Change:
     """With the size that goes with it: one seat more for who is added; one less for who is sent
     away, lest it come back at once. The seat of who is silent stays, for somebody else."""
-    count, size = len(group.config.members), group.config.size
+    size = group.config.size
+    count = min(len(group.config.members), size)  # there may be one more for a moment
     if not change.size and change.add and not change.remove:
         size = max(size, count + 1)
     elif not change.size and change.remove and not change.add and change.remove not in group.silent:

@@ -53,6 +53,8 @@ class Whereabouts:
         self._tried = False  # to reach that one again
         self._strays = 0  # times that it was sent on, or left
         self._failures = 0  # links that broke, in a row
+        self._left: dict[NodeId, int] = {}  # when each was left last, by a count of that
+        self._leavings = 0
         self._waiting = self._asking = False
 
     def found(self) -> None:
@@ -103,9 +105,9 @@ class Whereabouts:
         self._session.later(self._session.rng.uniform(0.5, 1.0) * WAIT_HERE, Redial(self.group))
 
     def _next_node(self) -> NodeId:
-        nodes, node = self.nodes, self.node
-        at = nodes.index(node) if node in nodes else -1
-        return nodes[(at + 1) % len(nodes)]
+        """The one that was left longest ago: whom others name, and in which order, changes."""
+        others = [node for node in self.nodes if node != self.node] or list(self.nodes)
+        return min(others, key=lambda node: self._left.get(node, 0))
 
     def _move_to(self, node: NodeId) -> None:
         """At once if somebody says so; those who are sent from one to the other take their time."""
@@ -117,6 +119,9 @@ class Whereabouts:
     def _go(self, node: NodeId) -> None:
         left, self.node = self.node, node
         if node != left:
+            self._leavings += 1
+            self._left = {each: self._left.get(each, 0) for each in self.nodes}
+            self._left[left] = self._leavings
             self._session.ways.left(left)
 
     def _resend_in(self, seconds: float) -> None:

@@ -121,6 +121,17 @@ def test_where_no_news_come_it_goes_on_after_a_while() -> None:
     assert seeker.session.home.node == B
 
 
+def test_two_that_name_each_other_first_do_not_keep_it_from_the_rest() -> None:
+    """REP-3: replicas without a seat know old members, and lead nowhere."""
+    seeker = Seeker()
+    seeker.hear(A, Elsewhere("", ("b", "c")))
+    seeker.wait(WAIT_HERE)
+    assert seeker.session.home.node == B
+    seeker.hear(B, Elsewhere("", ("a", "c")))
+    seeker.wait(WAIT_HERE)
+    assert seeker.session.home.node == C
+
+
 def test_one_that_was_lost_is_tried_again_after_a_while() -> None:
     """Its link may have broken, and it leads all the same."""
     seeker = Seeker()

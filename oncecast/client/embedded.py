@@ -28,9 +28,11 @@ class Embedded:
     async def __aenter__(self) -> Client:
         try:
             self._server = Server(Settings(data=os.fspath(self._path), listen="127.0.0.1:0"))
+            await self._server.__aenter__()
+            if self._server.runtime.stopping:  # at once: its end tells why
+                await self._server.__aexit__(None, None, None)
         except StorageError as error:
             raise StateUnusable(str(error)) from error
-        await self._server.__aenter__()
         try:
             self._client = Client(self._server.me, **self._options)
             return await self._client.__aenter__()

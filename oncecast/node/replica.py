@@ -76,7 +76,11 @@ class Replica:
     def recover(self) -> None:
         """One that cannot be read is set aside, if there are others who have it all."""
         known = recall(self.path)
-        contacts = without((*(known.members if known else ()), *self._joined), self.me)
+        contacts = without(self._joined, self.me)
+        if known is not None:
+            self._noted = known.members
+            # Who has moved would ask itself, at its old address.
+            contacts = without((*without(known.members, known.me), *self._joined), self.me)
         try:
             self._restore(contacts)
         except (Corrupt, Crippled) as damage:
@@ -89,7 +93,7 @@ class Replica:
         if not others:
             raise damage
         self.close()
-        aside = set_aside(self.path)
+        aside, self._noted = set_aside(self.path), ()
         facts = {"data": self.path, "to": aside, "why": damage, "joins": ",".join(others)}
         logger.error(line("set_aside", {**self._named, **facts}))
         self._disk = open_directory(self.path)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from typing import TYPE_CHECKING, cast
 
-from oncecast.kernel.protocol import NodeId
 from oncecast.runtime.errors import BadAddress
+
+if TYPE_CHECKING:  # the command line reads addresses, and need not load the kernel for that
+    from oncecast.kernel.protocol import NodeId
 
 NAME = re.compile(r"[a-z0-9-]{1,64}")
 ADDRESS = re.compile(
@@ -36,7 +39,7 @@ def split_home(address: str) -> tuple[str, int]:
 
 def home(node: NodeId) -> NodeId:
     """The node whose door it is; for most that is the node itself."""
-    return NodeId(node.partition("/")[0])
+    return cast("NodeId", node.partition("/")[0])
 
 
 def is_name(text: str) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -351,11 +352,15 @@ async def _do(work: Callable[[Message], None], message: Message) -> None:
 
 def connect(address: str = asynchronous.DEFAULT_ADDRESS, **options: Any) -> Client:
     """As `oncecast.connect`, with the same options."""
-    return Client(lambda: asynchronous.Client(address, **options))
+    make = partial(asynchronous.Client, address, **options)
+    make()  # what is wrong with the options is told here, not in `with`
+    return Client(make)
 
 
 def embedded(path: str | os.PathLike[str], **options: Any) -> Client:
     """As `oncecast.embedded`."""
     from oncecast.client.embedded import Embedded
 
-    return Client(lambda: Embedded(path, **options))
+    make = partial(Embedded, path, **options)
+    make()
+    return Client(make)

@@ -20,6 +20,7 @@ class Embedded:
     """
 
     def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
+        Client(**options)  # what is wrong with them is told here, before a node starts
         self._path, self._options = path, options
 
     def __await__(self) -> NoReturn:

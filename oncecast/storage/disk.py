@@ -65,6 +65,7 @@ class Disk(Protocol):
 
 class OsFile:
     def __init__(self, path: Path, flags: int) -> None:
+        self._path = path
         self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
 
     def size(self) -> int:
@@ -114,6 +115,7 @@ class OsFile:
             os.posix_fallocate(self._fd, 0, size)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                error.filename = str(self._path)  # the system was told a number only
                 raise
             os.ftruncate(self._fd, max(size, self.size()))
 

@@ -171,8 +171,9 @@ class Log:
 
     def _refused(self, size: int, error: OSError) -> StorageError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            where = f"{error.filename}: " if error.filename else ""
             return DiskFull(
-                f"no room for a segment of {size} bytes; free disk space or truncate the log"
+                f"{where}no room for a segment of {size} bytes; free disk space or truncate the log"
             )
         return self._dirty.fail("allocation", error)
 

@@ -155,3 +155,12 @@ def test_threads_may_share_a_client(tmp_path: Path) -> None:
             assert number == seen.get(name, -1) + 1
             seen[name] = number
         assert seen == dict.fromkeys(range(4), 200)
+
+
+def test_wrong_option_is_refused_where_it_is_given(tmp_path: Path) -> None:
+    """SVC-7"""
+    with pytest.raises(TypeError, match="foo"):
+        blocking.connect(foo=1)
+    with pytest.raises(TypeError, match="foo"):
+        blocking.embedded(tmp_path / "node", foo=1)
+    assert not (tmp_path / "node").exists()

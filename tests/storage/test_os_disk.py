@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from oncecast.storage import snapshot
 from oncecast.storage.disk import OsDisk, OsFile
-from oncecast.storage.errors import InUse, WrongFormat
+from oncecast.storage.errors import DiskFull, InUse, WrongFormat
 from oncecast.storage.log import Log
 
 MIB = 1024 * 1024
@@ -160,3 +162,14 @@ def test_a_snapshot_beside_a_log(tmp_path: Path) -> None:
     assert list(Log.open(disk, scan_from=number + 1).scan(number + 1)) == [(2, b"two")]
     assert isinstance(disk.open("00000001.log"), OsFile)
     disk.close()
+
+
+def test_full_disk_is_named_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVC-10"""
+
+    def full(fd: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(DiskFull, match=f"{re.escape(str(tmp_path))}.*no room for a segment"):
+        Log.open(OsDisk(tmp_path))

@@ -16,7 +16,6 @@ from oncecast.cli.connecting import (
     add_timeout,
     complain,
     positive,
-    seconds,
     talk,
 )
 
@@ -29,7 +28,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     load.add_argument("--subscribers", metavar="N", type=positive, default=2, help="of each topic")
     load.add_argument("--size", metavar="BYTES", type=positive, default=100, help="of a message")
     load.add_argument(
-        "--rate", metavar="R", type=seconds, default=0.0, help="puts a second; 0: all"
+        "--rate", metavar="R", type=rate, default=0.0, help="puts a second; 0: no limit"
     )
     load.add_argument("--seed", type=int, default=0)
     load.add_argument(
@@ -41,6 +40,13 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add_connection(load)
     add_json(load)
     load.set_defaults(run=run)
+
+
+def rate(word: str) -> float:
+    value = float(word)
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"{word}: no rate; give puts a second, or 0 for no limit")
+    return value
 
 
 def run(arguments: argparse.Namespace) -> int:

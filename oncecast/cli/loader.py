@@ -202,6 +202,7 @@ class Load:
         import msgspec
 
         head = {"line": self._lines, "time": time.time(), "kind": kind, "client": client.name}
+        head["node"] = client.node_of(fields["topic"])
         self._lines += 1
         line = {**head, **fields}
         self._file.write(msgspec.json.encode(line).decode() + "\n")

@@ -105,6 +105,9 @@ class Client:
     def led(self) -> bool:
         return self._client.led
 
+    def node_of(self, topic: str) -> str:
+        return self._client.node_of(topic)
+
     # -- putting --
 
     def put(

@@ -332,6 +332,10 @@ class Client(Staging):
         """Whether the nodes have a leader, as far as this client has heard."""
         return all(way.led for way in self._session.ways)
 
+    def node_of(self, topic: str) -> str:
+        """Which node it asks about the topic at present."""
+        return self._session.ways.bound_to(topic).node
+
     async def call(self, command: ClientCommand, timeout: float | None = None) -> Any:
         """Have the node do this, once; returns its result or raises its refusal."""
         check_names(command)

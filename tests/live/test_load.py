@@ -33,6 +33,7 @@ def test_load_reports_and_traces_what_it_did(oncecast: Command, tmp_path: Path) 
     assert (report["lost"], report["duplicated"], report["out_of_order"]) == (0, 0, 0)
 
     rows = lines(trace.read_text())
+    assert {row["node"] for row in rows} == {os.environ["ONCECAST_SERVER"]}
     put, stored = ids(rows, "put"), ids(rows, "stored")
     assert len(put) == len(set(put)) == 500
     assert sorted(stored) == sorted(put)
@@ -93,6 +94,16 @@ def test_load_for_people_is_a_table(oncecast: Command) -> None:
     assert status == exits.OK
     assert re.search(r"^put ms +p50 [\d.]+ +p99 [\d.]+ +max [\d.]+$", out, re.MULTILINE)
     assert re.search(r"^lost +0$", out, re.MULTILINE)
+
+
+def test_rate_that_is_none_is_refused_and_none_at_all_is_no_limit(
+    oncecast: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CLI-2"""
+    with pytest.raises(SystemExit):
+        oncecast("load", "--rate", "-1")
+    assert "-1: no rate; give puts a second, or 0 for no limit" in capsys.readouterr().err
+    assert oncecast("load", "--publishes", "20", "--rate", "0")[0] == exits.OK
 
 
 def test_a_load_that_is_interrupted_leaves_no_topics_behind(

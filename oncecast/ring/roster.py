@@ -1,8 +1,9 @@
 """The directory of the ring: its processes and groups, kept by gossip, and who backs up whom.
 
-Every process has a card that it renews; cards spread by rumour: what is new goes to all neighbours
-at once, and now and then one of them is asked what else it has. A card that is not renewed is
-dropped, and its process counts as gone; who has not dropped it yet cannot bring it back. Of a group
+Every process has a card, which it renews when it says something else, and now and then though it
+does not. Cards spread by rumour: what is new goes to all neighbours at once, and every so often one
+of them is asked what else it has. A card that is not renewed is dropped, and its process counts as
+gone; who has not dropped it yet cannot bring it back. Of a group
 the facts with the most applied are kept, as long as somebody has a seat there. That a group is gone
 is remembered: a replica of it may come back with an old disk.
 
@@ -29,6 +30,7 @@ CARDS_MAX = 200  # in one message
 STAMP_MAX = 1 << 62
 GONE = 1 << 62  # applied by nobody: nothing comes after it
 ASKED_MAX = 1000  # groups that replicas here have lost sight of
+RENEWALS = 3  # of a card that says nothing new, before it would be dropped
 
 
 class Card(Value, tag=False):
@@ -92,6 +94,7 @@ class Roster(Protocol):
         self._asked: dict[str, None] = {}  # since the last card
         self._neighbors: dict[NodeId, None] = {}
         self._stamp = 0
+        self._renewed = 0.0
         self._leaving = False
 
     def seated(self, groups: tuple[str, ...]) -> None:
@@ -148,7 +151,7 @@ class Roster(Protocol):
 
     def timeout(self, timer: Gossip) -> None:
         self.later(self._every, timer)
-        self._renew()
+        self._renew_if_due()
         self._drop_old()
         if self._neighbors:
             peer = self.rng.choice(list(self._neighbors))
@@ -160,14 +163,26 @@ class Roster(Protocol):
 
     def _renew(self) -> None:
         self._stamp = max(self._stamp + 1, self._epoch_us + int(self.now * 1e6))
+        self._renewed = self.now
+        self._take(self._card())
+        self._spread(News((self.cards[self.me],)), NodeId(""))
+
+    def _renew_if_due(self) -> None:
+        """It costs each process a message: so it goes out when it says something new, or before
+        others would take this process for gone."""
+        last, now = self.cards[self.me], self._card()
+        due = self.now + self._every > self._renewed + self._gone_after / RENEWALS
+        if due or says(last) != says(now) or last.stamp < self._stamp:
+            self._renew()
+
+    def _card(self) -> Card:
         told = [facts for facts in self.here.values() if self._tells(facts)]
         cards = self.cards.values()
         named = {group for card in cards for group in (*card.seats, *card.asks)}
         gone = [name for name, facts in self.groups.items() if facts.gone and name in named]
         mine = (self.me, self._stamp, self._version, self._group)
         groups = (tuple(told), tuple(self._seated), tuple(gone), tuple(self._asked))
-        self._take(Card(*mine, *groups))
-        self._spread(News((self.cards[self.me],)), NodeId(""))
+        return Card(*mine, *groups)
 
     def _drop_old(self) -> None:
         """Cards that were not renewed, and what is known of groups in which nobody sits."""
@@ -307,3 +322,9 @@ class Roster(Protocol):
 def news_of(facts: GroupFacts) -> tuple[object, ...]:
     """What others should hear of at once."""
     return facts.low, facts.leader, facts.nodes
+
+
+def says(card: Card) -> tuple[object, ...]:
+    """What there is to hear from it; that its groups have applied a little more is nothing."""
+    told = tuple((facts.group, facts.retired, *news_of(facts)) for facts in card.told)
+    return told, card.seats, card.gone, card.asks

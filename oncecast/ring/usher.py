@@ -15,9 +15,10 @@ from typing import NamedTuple, assert_never
 from oncecast.dht.events import FindRoot, RootFound
 from oncecast.dht.ring import Key, key_of
 from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.pubsub.errors import InvalidArgument
 from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
 from oncecast.ring.roster import Roster
-from oncecast.session.frames import Call, Fetch, Look, Owned, Scan
+from oncecast.session.frames import Answer, Call, Fetch, Look, Owned, Scan
 
 ASKERS_MAX = 1000  # of one key
 SEARCHES_MAX = 10_000
@@ -66,16 +67,19 @@ class Usher(Protocol):
                 key = self._keys.get(number, Key(b""))
                 if key in self._searches and self._searches[key].number == number:
                     self._found(key, owner)
-            case Call(_, command):
-                self._show(sender, getattr(command, "topic", ""))
-            case Fetch() | Look() | Scan():
-                self._show(sender, message.topic)
+            case Call() | Fetch() | Look() | Scan():
+                self._show(sender, message)
             case _:
                 assert_never(message)
 
-    def _show(self, client: NodeId, topic: str) -> None:
+    def _show(self, client: NodeId, question: Question) -> None:
+        asked = question.command if isinstance(question, Call) else question
+        topic = asked.topic
         if topic:
             self._search(key_of(topic), client, topic)
+        elif not isinstance(question, Fetch):  # which would be sent for ever
+            fact = f"{self.me} is a process of a ring; name a topic, or ask each group for its own"
+            self.send(client, Answer(question.id, InvalidArgument(fact)))
 
     def _search(self, key: Key, asker: NodeId, topic: str) -> None:
         search = self._searches.get(key)

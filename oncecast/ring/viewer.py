@@ -7,12 +7,16 @@ from random import Random
 from oncecast.dht.ring import key_of
 from oncecast.dht.scribe import Scribe
 from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.pubsub.errors import InvalidArgument
 from oncecast.ring.events import Leave
 from oncecast.ring.relay import Relay
 from oncecast.ring.roster import Roster
 from oncecast.session.frames import (
+    Answer,
     ArcView,
+    Govern,
     LeaveRing,
+    LookGroup,
     LookRing,
     ProcessView,
     RingView,
@@ -22,7 +26,7 @@ from oncecast.session.frames import (
 
 class Viewer(Protocol):
     name = "viewer"
-    Message = LookRing | LeaveRing
+    Message = LookRing | LeaveRing | LookGroup | Govern
 
     def __init__(
         self, me: NodeId, rng: Random, *, roster: Roster, scribe: Scribe, relay: Relay
@@ -30,7 +34,11 @@ class Viewer(Protocol):
         super().__init__(me, rng)
         self._roster, self._scribe, self._relay = roster, scribe, relay
 
-    def receive(self, sender: NodeId, look: LookRing | LeaveRing) -> None:
+    def receive(self, sender: NodeId, look: LookRing | LeaveRing | LookGroup | Govern) -> None:
+        if isinstance(look, LookGroup | Govern):
+            fact = f"{self.me} is a process of a ring, and no replica of one group"
+            self.send(sender, Answer(look.id, InvalidArgument(f"{fact}; ask one of its replicas")))
+            return
         tree = None
         if isinstance(look, LeaveRing):
             self.ask(Leave())

@@ -29,7 +29,7 @@ RING = RingOptions(
     answer_within=0.2,
     shuffle_every=1.0,
     heartbeat_every=0.5,
-    gossip_every=0.5,
+    gossip_every=0.2,
     gone_after=2.0,
 )
 SNAPSHOT_BYTES = 4096

@@ -95,7 +95,7 @@ class Calls:
             return
         if type(answer.result) is NotHere:  # quicker than isinstance, where it is another
             self._session.ways.not_here(waiting.topic, way)
-        elif not isinstance(waiting.message, Call | Govern | Scan):
+        elif isinstance(waiting.message, LookRing | LeaveRing):
             return
         elif isinstance(answer.result, Overloaded):
             waiting.refusal = answer.result

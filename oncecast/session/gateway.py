@@ -368,14 +368,19 @@ class Gateway(Protocol):
     # -- looking --
 
     def _look(self, client: NodeId, look: Look) -> None:
-        topics = self._service.machine.registry.topics
-        elsewhere = self._service.machine.registry.elsewhere(look.topic) if look.topic else None
+        registry = self._service.machine.registry
+        topics = registry.topics
+        elsewhere = registry.elsewhere(look.topic) if look.topic else None
         if elsewhere is not None:
             self.send(client, Answer(look.id, elsewhere))
             return
         if look.topic:
             names = [look.topic] if look.topic in topics else []
         else:
+            if (
+                registry.estate is not None
+            ):  # what is on its way to another group is still this one's
+                topics = {**topics, **registry.estate.outgoing}
             names = sorted(
                 name for name in topics if name.startswith(look.prefix) and name > look.after
             )

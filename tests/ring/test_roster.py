@@ -137,8 +137,49 @@ def test_a_clock_that_jumps_back_makes_no_older_card() -> None:
     roster = make()
     tick(roster, 100.0)
     before = roster.cards[ME].stamp
+    roster.seated(("g",))
     tick(roster, -50.0)
     assert roster.cards[ME].stamp == before + 1
+
+
+def test_a_card_that_says_nothing_new_is_renewed_three_times_before_it_would_be_dropped() -> None:
+    """NET-6: what a card costs grows with the ring; that its groups apply commands is no news."""
+    roster = make(gone_after=10.0)
+    neighbors(roster, A)
+    leads = NodeId("me:1/g")
+    roster.receive(leads, facts("g", ME, A))
+    roster.drain()
+    spread = []
+    for second in range(1, 13):
+        roster.receive(leads, facts("g", ME, A, applied=second))
+        spread += [second for each in tick(roster) if is_news(each)]
+    assert spread == [3, 6, 9, 12]
+    assert roster.cards[ME].told == (facts("g", ME, A, applied=12),)
+
+
+@pytest.mark.parametrize("change", ["seats", "asks", "gone", "retired"])
+def test_a_card_that_says_something_new_goes_out_at_once(change: str) -> None:
+    """REP-5 REP-6"""
+    roster = make(gone_after=10.0, replicas=1)
+    neighbors(roster, A)
+    roster.receive(NodeId("me:1/g"), facts("g", ME))
+    roster.receive(A, News((card(A, 1, seats=("h",)),)))
+    roster.drain()
+    if change == "seats":
+        roster.seated(("h",))
+    elif change == "asks":
+        roster.receive(NodeId("me:1/g"), WhereIs("i"))
+    elif change == "gone":
+        roster.receive(B, News((card(B, 1, gone=("h",)),)))
+    else:
+        roster.receive(NodeId("me:1/g"), facts("g", ME, applied=2, retired=True))
+    roster.drain()
+    assert any(map(is_news, tick(roster)))
+    assert not any(map(is_news, tick(roster))) or change == "asks"  # it asks no more
+
+
+def is_news(effect: Effect) -> bool:
+    return isinstance(effect, Send) and isinstance(effect.message, News)
 
 
 def test_a_stamp_that_nothing_could_follow_is_not_taken() -> None:
@@ -253,6 +294,7 @@ def test_a_replica_that_lost_sight_of_a_group_is_told_where_it_is() -> None:
 def test_what_it_does_not_know_to_be_gone_it_asks_others_by_its_card() -> None:
     """REP-6"""
     roster, other = make(), Roster(A, Random(2), group="g-a")
+    other.start()
     roster.receive(NodeId("me:1/h"), WhereIs("g"))
     assert roster.drain() == []
     tick(roster)

@@ -11,10 +11,11 @@ from oncecast.dht.events import FindRoot, RootFound
 from oncecast.dht.ring import Key, key_of
 from oncecast.kernel.protocol import Ask, Cancel, Effect, Later, NodeId, Send
 from oncecast.pubsub import commands as do
+from oncecast.pubsub.errors import InvalidArgument
 from oncecast.ring import usher as module
 from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
 from oncecast.ring.usher import ANSWER_WITHIN, Overdue, Usher
-from oncecast.session.frames import Call, Fetch, Look, Owned, Scan
+from oncecast.session.frames import Answer, Call, Fetch, Look, Owned, Scan
 
 ME, ROOT, ANN, BOB = NodeId("me:1"), NodeId("root:1"), NodeId("client/ann"), NodeId("client/bob")
 KEY = key_of("t")
@@ -118,10 +119,17 @@ def test_an_answer_to_an_earlier_search_is_no_answer() -> None:
     assert usher.drain() == []
 
 
-def test_what_names_no_topic_is_nobodys() -> None:
+@pytest.mark.parametrize(
+    "question",
+    [Look(1, prefix="a"), Scan(1, "", do.FromEarliest()), Call(1, do.DropStaged("source", 1))],
+)
+def test_who_names_no_topic_is_told_so_and_does_not_ask_for_ever(question: Any) -> None:
+    """SVC-7"""
     usher = make()
-    usher.receive(ANN, Call(1, cast("Any", do.SetLimits(cast("Any", None)))))
-    usher.receive(ANN, Look(1, ""))
+    usher.receive(ANN, question)
+    fact = "me:1 is a process of a ring; name a topic, or ask each group for its own"
+    assert usher.drain() == [Send(ANN, Answer(1, InvalidArgument(fact)))]
+    usher.receive(ANN, Fetch("", "s", 1, 0, 0, 1, 1))
     assert usher.drain() == []
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from oncecast.pubsub import batch, errors, results
 from oncecast.pubsub import commands as do
-from oncecast.session.frames import Answer, Call, View
+from oncecast.session.frames import Answer, Call, Look, View
 from oncecast.session.inbox import Inbox
 from oncecast.session.local import Do, Finished, NoAnswer, Show, Shown
 from tests.session.lone import Lone
@@ -51,6 +51,15 @@ def test_busy_node_is_asked_again_and_named_when_time_is_over() -> None:
     assert lone.answer(lone.call, busy).outputs == []
     assert lone.wait(0.6).call.command == CREATE
     assert lone.wait(2.0).told == [Finished(9, busy)]
+
+
+def test_who_looks_is_told_why_there_is_nothing_to_see() -> None:
+    """SVC-7: a process of a ring has no topics of its own."""
+    lone = Lone().start().ask(Show(9, prefix="a"))
+    (look,) = lone.sent
+    assert isinstance(look, Look)
+    why = errors.InvalidArgument("name a topic")
+    assert lone.hear(Answer(look.id, why)).told == [Finished(9, why)]
 
 
 def test_new_link_carries_all_that_was_under_way() -> None:

@@ -6,9 +6,11 @@ from random import Random
 
 import pytest
 
+from oncecast.dht.ring import key_of
 from oncecast.kernel.protocol import Ask, NodeId, Send, Watch
 from oncecast.pubsub import commands as do
-from oncecast.pubsub import errors
+from oncecast.pubsub import errors, moves
+from oncecast.pubsub.estate import Party
 from oncecast.pubsub.limits import Limits
 from oncecast.pubsub.results import Acked, Already, Appended, Opened, Subscribed
 from oncecast.pubsub.retention import DEFAULT
@@ -214,6 +216,23 @@ def test_looking_shows_topics_in_pages() -> None:
     (view,) = desk.send(ANN, Look(3, topic="nowhere"))
     assert isinstance(view, View)
     assert (view.topics, view.node) == ((), ME)
+
+
+def test_topics_on_their_way_to_another_group_are_shown_until_they_are_there() -> None:
+    """REP-6: a list of all topics of a ring must not lack those that move."""
+    desk = Desk()
+    for name in ("b", "a"):
+        desk.call(ANN, do.CreateTopic(name, 0))
+    desk.service.machine.apply(1000, moves.Found("g", True))
+    desk.service.machine.apply(1001, moves.Freeze("move", key_of("g"), Party("h", ())))
+    (view,) = desk.send(ANN, Look(1))
+    assert isinstance(view, View)
+    assert [each.name for each in view.topics] == ["a", "b"]
+    assert desk.send(ANN, Look(2, topic="a")) == [Answer(2, errors.NotHere("a"))]
+    desk.service.machine.apply(1002, moves.Release("move"))
+    (view,) = desk.send(ANN, Look(3))
+    assert isinstance(view, View)
+    assert view.topics == ()
 
 
 def test_a_view_says_how_far_a_subscription_is_behind() -> None:

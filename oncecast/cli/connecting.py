@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 SERVER = "127.0.0.1:7400"
 SUBSCRIPTION = "default"  # the same from call to call: each goes on where the last one stopped
 ANSWER_TIMEOUT = 30.0
+PARTING = 0.5  # seconds to say goodbye to whoever has not answered in time
 CONNECT_TIMEOUT = 3.0  # a node that was started a moment ago is waited for
 
 OFFSETS = 2**63
@@ -156,14 +158,19 @@ def moved(asked: Start, cursor: int) -> str:
 
 def talk(arguments: argparse.Namespace, work: Work) -> int:
     """Run `work` with a client; what goes wrong is complained about in one line."""
-    from oncecast.client.errors import NoQuorum, TimedOut
+    from oncecast.client.errors import NoQuorum, OncecastError, TimedOut
     from oncecast.runtime.network import run
 
     async def connected() -> int:
         client = client_of(arguments)
         try:
             async with client:
-                return await work(client, arguments)
+                try:
+                    return await work(client, arguments)
+                except TimedOut:  # it has waited for as long as it should
+                    with suppress(OncecastError):
+                        await client.close(ack=False, timeout=PARTING)
+                    raise
         except TimedOut as late:
             if client.led:
                 raise
@@ -190,6 +197,7 @@ def client_of(arguments: argparse.Namespace, **options: Any) -> Client:
         options.setdefault(name, getattr(arguments, name, None))
     # To wait long for messages, or not at all, says nothing of how long an answer may take.
     patience = getattr(arguments, "patience", arguments.timeout)
+    patience = min(patience, arguments.timeout or patience)
     return Client(
         server,
         cluster=arguments.cluster,

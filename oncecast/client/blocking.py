@@ -71,21 +71,21 @@ class Client:
     ) -> None:
         self.close(ack=kind is None)
 
-    def close(self, *, ack: bool = True) -> None:
+    def close(self, *, ack: bool = True, timeout: float | None = None) -> None:
         portal, self._portal = self._portal, None
         if portal is None or portal.forked:
             return
         try:
-            portal.call(self._leave(ack))
+            portal.call(self._leave(ack, timeout))
         finally:
             portal.stop()
 
-    async def _leave(self, ack: bool) -> None:
+    async def _leave(self, ack: bool, timeout: float | None) -> None:
         try:
-            await self._gathering.all_put(self._inner.patience(None))
+            await self._gathering.all_put(self._inner.patience(timeout))
         finally:
             try:
-                await self._inner.close(ack=ack)
+                await self._inner.close(ack=ack, timeout=timeout)
             finally:
                 await self._context.__aexit__(None, None, None)
 

@@ -169,17 +169,17 @@ class Client(Staging):
     ) -> None:
         await self.close(ack=kind is None)
 
-    async def close(self, *, ack: bool = True) -> None:
+    async def close(self, *, ack: bool = True, timeout: float | None = None) -> None:
         """Store what was put, end the subscriptions, and go; `ack` as in `Subscription.close`.
 
-        What is not done within the client's `timeout` is left undone, and raised.
+        What is not done within `timeout`, or else the client's, is left undone, and raised.
         """
         if not self._running:
             return
         self._running = False
         try:
             if self._closed is None:
-                await self._leave_in_time(ack)
+                await self._leave_in_time(ack, self.patience(timeout))
         finally:
             self._break(self._closed or Closed("the client is closed"))
             try:
@@ -187,16 +187,16 @@ class Client(Staging):
             finally:
                 self._close_state()
 
-    async def _leave_in_time(self, ack: bool) -> None:
+    async def _leave_in_time(self, ack: bool, timeout: float) -> None:
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(timeout):
                 await self._leave(ack)
         except OncecastError:
             raise
         except TimeoutError:
             where = "lost" if self._state_path is None else "in the state directory"
             remedy = f"what was put and is not stored is {where}" if self.putting.left else ""
-            fact = f"the client is closed, but not all was done within {self._timeout:g} s"
+            fact = f"the client is closed, but not all was done within {timeout:g} s"
             raise self.putting.late(fact, remedy or "the node does not answer") from None
 
     async def _leave(self, ack: bool) -> None:

@@ -280,6 +280,7 @@ def test_without_a_quorum_commands_say_so(group: Replicas, cluster: Command) -> 
     until("no quorum", without)
     status, _, err = cluster("put", "any", "x", "--timeout", "2")
     assert (status, "no node leads the group; start more nodes" in err) == (exits.NO_QUORUM, True)
+    assert cluster("get", "any", "--timeout", "1")[0] == exits.NO_QUORUM
     for each in others:
         each.start(*group.addresses)
     group.settled()

@@ -13,8 +13,8 @@ SOURCES := oncecast pyspark_oncecast.py pipelines tests tools $(sort $(dir $(wil
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## watch a small simulated cluster survive a crash and a partition
-	@$(BIN)/python -m oncecast demo
+demo: $(READY) ## watch three nodes survive a kill -9 under load, and Spark audit it: a minute
+	@$(BIN)/python -m oncecast demo --out build/demo
 
 quick: $(READY) ## unit tests: no processes, no long scenarios
 	@$(PYTEST) --ignore=tests/live -m "not long and not mutants" --hypothesis-profile=quick

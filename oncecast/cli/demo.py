@@ -1,130 +1,245 @@
-"""`oncecast demo`: five simulated nodes, a crash and a partition, told as a story."""
+"""`oncecast demo`: the whole story on real processes, in a minute or so.
+
+Three nodes replicate each other, automated clients put and get, the node that leads is killed and
+comes back, and Spark goes through the traces: was each message delivered once, and in order?
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import sys
-from typing import TYPE_CHECKING
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits
+from oncecast.cli.connecting import complain, positive
+from oncecast.cli.pipeline import needs_spark
 
 if TYPE_CHECKING:
-    from oncecast.kernel.protocol import NodeId, Value
-    from oncecast.runtime.simulated import Simulation
+    from oncecast.cli.commands import Command
+    from oncecast.cli.local_cluster import Node
 
-SEED = 7
+PUBLISHES, RATE = 20_000, 2_000
+KILL, START = 1 / 3, 2 / 3  # of the messages are stored by then
+LOOK_EVERY = 0.1  # seconds
+PATIENCE = 60.0  # seconds for each thing that is waited for; the load has its own
+FAULTS = ("lost", "duplicated", "out_of_order")
+SIGNS = {"killed": "✗", "started": "✓"}
+TRACE = "trace.jsonl"
+RED, GREEN = "31", "32"
+TRY = """
+Try next:
+  oncecast cluster up                        such a cluster of your own, to talk to and to kill
+  oncecast experiment run all                20 to 10,000 nodes, simulated; a report with figures
+  oncecast sim run broadcast --seeds 0..99   a storm of faults, a hundred times, each replayable"""
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    demo = commands.add_parser("demo", help="watch five simulated nodes survive trouble")
-    demo.add_argument("--seed", type=int, default=SEED, help=f"of the run ({SEED})")
+    about = "watch three nodes survive a kill -9"
+    demo = commands.add_parser("demo", help=about, description=__doc__)
+    demo.add_argument("--publishes", metavar="N", type=positive, default=PUBLISHES)
+    demo.add_argument("--out", metavar="DIR", default="demo", help="for trace and figure (demo)")
     demo.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
-    return exits.OK if Story(args.seed).tell() else exits.FAILURE
+def run(arguments: argparse.Namespace) -> int:
+    from oncecast.cli.local_cluster import Ended, signals
+
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(signals())
+        scratch = stack.enter_context(tempfile.TemporaryDirectory("-oncecast-demo"))
+        story = Story(Path(scratch), Path(arguments.out), arguments.publishes, stop)
+        stack.callback(story.end)
+        try:
+            return story.tell()
+        except Interrupted:
+            return complain("interrupted: all that was started is ended", exits.INTERRUPTED)
+        except (Ended, OSError) as error:
+            return complain(error)
+
+
+class Interrupted(Exception):
+    """Somebody wants it to end."""
 
 
 class Story:
-    def __init__(self, seed: int) -> None:
-        from oncecast.kernel.protocol import NodeId
-        from oncecast.runtime.simulated import Simulation
-        from oncecast.runtime.trace import Trace
-        from oncecast.scenarios.broadcast import Once, broadcaster
+    def __init__(self, scratch: Path, out: Path, publishes: int, stop: threading.Event) -> None:
+        from oncecast.cli.commands import Commands
+        from oncecast.cli.trace_view import Growing
 
-        self.seed = seed
-        self.trace = Trace()
-        self.sim: Simulation = Simulation(seed, trace=self.trace, listener=self._hear)
-        self.checker = Once()
-        self.sim.check(self.checker)
-        self.nodes = [NodeId(name) for name in ("ada", "bob", "cleo", "dan", "eve")]
-        self.delivered = dict.fromkeys(self.nodes, 0)
-        self.published = 0
-        for node in self.nodes:
-            self.sim.add(node, broadcaster(self.nodes), durable=True)
+        self._scratch, self._out, self._publishes, self._stop = scratch, out, publishes, stop
+        self._nodes: list[Node] = []
+        self._commands = Commands(scratch)
+        self._trace = Growing(out / TRACE)
+        self._marks: list[tuple[float, str, str]] = []  # when, what, to which node
+        self._began = monotonic()
 
-    def tell(self) -> bool:
-        ada, bob, cleo, dan, eve = self.nodes
-        self._say("Five nodes start and find each other. Each has a disk of its own.")
-        self._run(1.0)
-        self._publish(ada, 3)
-        self._run(1.0)
-        self._say("ada published 3 messages; a broadcast tree carried them to everybody.")
-        self._board()
+    def end(self) -> None:
+        """Whatever it has started, and nothing else."""
+        from oncecast.cli.local_cluster import end
 
-        self.sim.crash(cleo)
-        self._say("cleo crashes: its memory is gone, and what it had not synced.", "✗")
-        self._publish(bob, 4)
-        self._run(1.0)
-        self._say("bob published 4 more. The tree has mended itself around cleo.")
-        self._board()
+        self._commands.end()
+        end(self._nodes)
 
-        fronts = self.sim.partition([dan, eve], [ada, bob, cleo])
-        self._say("A cable breaks: dan and eve are cut off from the others.", "✗")
-        self._publish(ada, 2)
-        self._publish(eve, 2)
-        self._run(4.0)
-        self._say("Both sides went on publishing: 2 messages by ada, 2 by eve.")
-        self._board()
+    def tell(self) -> int:
+        self._out.mkdir(parents=True, exist_ok=True)
+        self._start_nodes()
+        report = self._load()
+        self._chart()
+        counts = self._audit() or self._books(report)
+        clean = not any(counts.values())
+        told = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
+        self._say(paint(told, GREEN if clean else RED), "✓" if clean else "✗")
+        print(TRY if clean else f"\nThe trace is {self._trace.path}", flush=True)
+        return exits.OK if clean else exits.FAILURE
 
-        self.sim.restart(cleo)
-        self._say("cleo is back. It reads its log, then asks a neighbour what it missed.", "✓")
-        self._run(4.0)
-        self._board()
+    # -- the cluster --
 
-        self.sim.repair(fronts)
-        self._say("The cable is mended. The two sides compare what they hold.", "✓")
-        self._run(8.0)
-        self._board()
-        return self._close()
+    def _start_nodes(self) -> None:
+        from oncecast.cli.local_cluster import NODES, come_together, free_ports, start
 
-    def _hear(self, node: NodeId, event: Value) -> None:
-        if type(event).__name__ == "Delivered":
-            self.delivered[node] += 1
+        ports = free_ports(NODES, 0)
+        for number, port in enumerate(ports):
+            self._nodes.append(start(self._scratch, port, ports[:number], NODES))
+        names = ", ".join(node.address for node in self._nodes)
+        self._say(f"Three nodes start, each a process with a disk of its own: {names}.")
+        if not come_together(self._nodes, self._stop, ring=False):
+            raise Interrupted
+        self._say(f"They replicate each other. {self._leader()} leads.", "✓")
 
-    def _publish(self, node: NodeId, count: int) -> None:
-        from oncecast.overlay.events import Publish
+    def _leader(self) -> str:
+        """As the nodes say that are there; empty if there is none."""
+        from oncecast import blocking
+        from oncecast.client.errors import OncecastError
 
-        for _ in range(count):
-            self.published += 1
-            payload = b"message %d" % self.published
-            self.checker.published[payload] = (node, self.sim.nodes[node].life)
-            self.sim.ask(node, Publish(payload))
+        there = [node.address for node in self._nodes if node.process.poll() is None]
+        try:
+            with blocking.connect(",".join(there), connect_timeout=1.0, timeout=5.0) as client:
+                view = client.group()
+        except OncecastError:
+            return ""
+        return view.leader if view.quorum else ""
 
-    def _run(self, seconds: float) -> None:
-        self.sim.run(until=self.sim.now + seconds)
+    def _kill(self) -> None:
+        leader = self._leader()
+        victim = next(node for node in self._nodes if node.address == leader)
+        victim.process.kill()
+        victim.process.wait()
+        self._mark("killed", leader)
+        self._say(f"{leader}, which leads, is killed: kill -9.", paint("✗", RED))
+        began = monotonic()
+        self._wait(lambda: self._leader() not in ("", leader), "no other node leads")
+        took = monotonic() - began
+        self._say(f"{self._leader()} leads, {took:.1f} s later. The clients go on with it.", "✓")
+
+    def _restart(self) -> None:
+        from oncecast.cli.local_cluster import NODES, start
+
+        at = next(at for at, node in enumerate(self._nodes) if node.process.poll() is not None)
+        ports = [int(node.address.rpartition(":")[2]) for node in self._nodes]
+        self._nodes[at] = start(self._scratch, ports[at], ports, NODES)
+        self._mark("started", self._nodes[at].address)
+        self._say(f"{self._nodes[at].address} is started again: it reads its log, and catches up.")
+
+    def _mark(self, kind: str, node: str) -> None:
+        self._marks.append((time(), kind, node))
+
+    # -- the clients --
+
+    def _load(self) -> dict[str, Any]:
+        """What the clients' own books say."""
+        from oncecast.cli.local_cluster import Ended
+
+        self._trace.path.write_text("")
+        server = ",".join(node.address for node in self._nodes)
+        words = ["--publishes", str(self._publishes), "--rate", str(RATE), "--topics", "3"]
+        words += ["--server", server, "--trace", str(self._trace.path), "--json"]
+        load = self._commands.start("load", *words)
+        self._say(f"Clients put {self._publishes:,} messages into 3 topics, {RATE:,} a second;")
+        self._say("6 subscribers get them, ask for some again, leave, and come back.")
+        self._watch(load)
+        if load.status:
+            raise Ended(f"the load ended with status {load.status}: {load.complaint}")
+        with self._trace.path.open("a") as file:
+            for when, kind, node in self._marks:
+                file.write(json.dumps({"time": when, "kind": kind, "node": node}) + "\n")
+        report: dict[str, Any] = json.loads(load.output)
+        total = f"{report['puts']:,} stored, {report['deliveries']:,} delivered"
+        self._say(f"All is put and got: {total}, {report['asked_again']:,} asked for again.", "✓")
+        return report
+
+    def _watch(self, load: Command) -> None:
+        """The clients at work; a node is killed, and comes back, when so much is done."""
+        from oncecast.cli.progress import Progress
+
+        acts = [(KILL, self._kill), (START, self._restart)]
+        with Progress("load", self._publishes) as progress:
+            while load.status is None:
+                self._pause()
+                progress.step(by=self._trace.read())
+                while acts and self._trace.counts["stored"] >= acts[0][0] * self._publishes:
+                    acts.pop(0)[1]()
+        self._trace.read()
+
+    def _chart(self) -> None:
+        from oncecast.cli.trace_view import chart
+
+        marks = [(when, SIGNS[kind]) for when, kind, _ in self._marks]
+        print("", *(f"          {line}" for line in chart(self._trace.times, marks)), "", sep="\n")
+
+    # -- the verdict --
+
+    def _audit(self) -> dict[str, int]:
+        """From the trace, by Spark, which also draws; nothing if it cannot."""
+        if missing := needs_spark():
+            self._say(f"No audit of the trace, and no figure: {missing}")
+            return {}
+        lines, path = sum(self._trace.counts.values()), str(self._trace.path)
+        self._say(f"Spark goes through {lines:,} lines of trace.")
+        audit = self._commands.start("pipeline", "run", "audit", "--json", path)
+        self._wait(lambda: audit.status is not None, "the audit is not over")
+        if not audit.output:
+            self._say(f"No audit of the trace, and no figure: {audit.complaint}")
+            return {}
+        draw = self._commands.start("pipeline", "run", "metrics", path, "--out", str(self._out))
+        self._wait(lambda: draw.status is not None, "the figure is not drawn")
+        figure = str(self._out / "figures" / "metrics.png")
+        self._say(f"Figure: {figure}" if not draw.status else f"No figure: {draw.complaint}")
+        found: dict[str, Any] = json.loads(audit.output)
+        for fault in found.pop("faults"):
+            self._say(json.dumps(fault), "✗")
+        return found
+
+    def _books(self, report: dict[str, Any]) -> dict[str, int]:
+        self._say("The clients have kept books of their own, and found:")
+        return {name: int(report[name]) for name in FAULTS}
+
+    # -- time, and words --
+
+    def _wait(self, until: Callable[[], bool], otherwise: str) -> None:
+        from oncecast.cli.local_cluster import Ended
+
+        give_up = monotonic() + PATIENCE
+        while not until():
+            if monotonic() > give_up:
+                raise Ended(f"{otherwise} after {PATIENCE:g} s")
+            self._pause()
+
+    def _pause(self) -> None:
+        if self._stop.wait(LOOK_EVERY):
+            raise Interrupted
 
     def _say(self, text: str, sign: str = " ") -> None:
-        print(f"{self.sim.now:5.1f} s {sign} {text}")
-
-    def _board(self) -> None:
-        """What each node has delivered, as a bar."""
-        for node in self.nodes:
-            count = self.delivered[node]
-            down = "   (down)" if self.sim.nodes[node].stack is None else ""
-            bar = paint("■" * count) + "·" * (self.published - count)
-            print(f"            {node:<5} {bar} {count}/{self.published}{down}")
-        print()
-
-    def _close(self) -> bool:
-        from oncecast.runtime.checkers import Violation
-
-        try:
-            self.sim.finish()
-        except Violation as violation:
-            print(f"A promise was broken: {violation}", file=sys.stderr)
-            return False
-        print(
-            f"{self.published} messages at 5 nodes: each delivered once, none lost. "
-            f"{self.trace.steps} steps, all checked.\n"
-            f"The same seed gives the same run anywhere: trace {self.trace.hash[:12]}.\n\n"
-            "Try next:\n"
-            "  oncecast sim run broadcast --seeds 0..99     a storm of faults, a hundred times\n"
-            "  oncecast sim replay broadcast --seed 3       one of them, step by step\n"
-            "  oncecast sim bench                           how fast the simulator is here"
-        )
-        return True
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # a bar may be there
+        print(f"{monotonic() - self._began:5.1f} s {sign} {text}", flush=True)
 
 
-def paint(text: str) -> str:
-    return f"\x1b[32m{text}\x1b[0m" if sys.stdout.isatty() else text
+def paint(text: str, color: str) -> str:
+    return f"\x1b[{color}m{text}\x1b[0m" if sys.stdout.isatty() else text

@@ -54,13 +54,10 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def list_experiments(arguments: argparse.Namespace) -> int:
-    if missing := needs_spark():
-        return complain(missing)
-    from oncecast.pipeline.experiments.catalogue import EXPERIMENTS
+    from oncecast.pipeline.experiments.names import ABOUT as KNOWN
 
-    for each in EXPERIMENTS.values():
-        fields = {"name": each.name, "about": each.about}
-        show(arguments, fields, f"{each.name:<16} {each.about}")
+    for name, about in KNOWN.items():
+        show(arguments, {"name": name, "about": about}, f"{name:<16} {about}")
     return exits.OK
 
 

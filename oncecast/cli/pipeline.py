@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QUIET = {"spark.ui.showConsoleProgress": "false"}  # we have bars of our own
+SMALL_BYTES = 64 << 20
 FAULTS = ("lost", "duplicated", "out of order", "stored twice", "stored out of order")
 
 
@@ -57,10 +58,12 @@ def add_master(parser: argparse.ArgumentParser) -> None:
 
 
 def run_archive(arguments: argparse.Namespace) -> int:
-    from oncecast.pipeline.jobs import archive
-
     if (arguments.topics is None) == (arguments.pattern is None):
         return complain("say which topics: give one of --topics and --pattern", exits.USAGE)
+    if missing := needs_spark():
+        return complain(missing)
+    from oncecast.pipeline.jobs import archive
+
     source = options_of(arguments)
     directory = Path(arguments.directory)
     checkpoint = str(directory / "_checkpoint")  # a name that Spark does not read as data
@@ -90,7 +93,9 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def run_metrics(arguments: argparse.Namespace) -> int:
-    if missing := needs_spark() or lacking(arguments.traces):
+    if missing := lacking(arguments.traces):
+        return complain(missing, exits.NOT_FOUND)
+    if missing := needs_spark():
         return complain(missing)
     from oncecast.cli.experiment import in_words, made
     from oncecast.pipeline.experiments import report
@@ -104,7 +109,7 @@ def run_metrics(arguments: argparse.Namespace) -> int:
             print(f"report: {report.write(Path(arguments.out), about, [finding])}", file=sys.stderr)
         return exits.OK
 
-    return on_spark(arguments, job)
+    return on_spark(arguments, job, light=small(arguments.traces))
 
 
 def run_experiments(arguments: argparse.Namespace) -> int:
@@ -116,16 +121,25 @@ def run_experiments(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.out)
     chosen = kept(directory)
     if not chosen:
-        return complain(f"{directory}: no traces there; `oncecast experiment run` makes them")
+        fact = f"{directory}: no traces there"
+        return complain(f"{fact}; `oncecast experiment run` makes them", exits.NOT_FOUND)
     return on_spark(arguments, lambda spark: find(spark, arguments, directory, chosen))
 
 
 def lacking(traces: list[str]) -> str:
-    """Which file is not there, and how to get one."""
+    """Which file is not there, and how to get one; what is elsewhere, only Spark can see."""
     for name in traces:
-        if not Path(name).is_file():
+        if "://" not in name and not Path(name).exists():
             return f"{name}: there is no such file; `oncecast load --trace` makes one"
     return ""
+
+
+def small(traces: list[str]) -> bool:
+    """Whether all is read before a JVM that optimises would have warmed up."""
+    files = [Path(name) for name in traces]
+    if not all(each.is_file() for each in files):
+        return False
+    return sum(each.stat().st_size for each in files) < SMALL_BYTES
 
 
 def needs_spark() -> str:
@@ -138,6 +152,8 @@ def needs_spark() -> str:
 
 def run_audit(arguments: argparse.Namespace) -> int:
     if missing := lacking(arguments.traces):
+        return complain(missing, exits.NOT_FOUND)
+    if missing := needs_spark():
         return complain(missing)
     from oncecast.pipeline.jobs import SHOWN, audit_traces
 
@@ -153,7 +169,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         show(arguments, {**fields, "faults": named}, "\n".join(lines))
         return exits.FAILURE if counts else exits.OK
 
-    return on_spark(arguments, job)
+    return on_spark(arguments, job, light=small(arguments.traces))
 
 
 def in_words(fault: dict[str, Any]) -> str:
@@ -164,12 +180,15 @@ def in_words(fault: dict[str, Any]) -> str:
     return f"{fault['fault']}: {where}{reader}, {who}{line}"
 
 
-def on_spark(arguments: argparse.Namespace, job: Callable[[SparkSession], int]) -> int:
+def on_spark(
+    arguments: argparse.Namespace, job: Callable[[SparkSession], int], *, light: bool = False
+) -> int:
+    """`light` are jobs that give Spark little to do; what others have is up to their cluster."""
     from oncecast.pipeline.session import NoSpark, spark
 
     print("oncecast: starting Spark", file=sys.stderr, flush=True)
     try:
-        light = arguments.master.startswith("local[")
+        light = light and arguments.master.startswith("local[")
         session = spark(arguments.master, light=light, **QUIET)
     except NoSpark as error:
         return complain(error)

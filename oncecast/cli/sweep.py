@@ -53,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     if len(sizes) * len(arguments.seeds) > RUNS_MAX:
         return complain(f"more than {RUNS_MAX:,} runs; give fewer seeds or sizes", exits.USAGE)
     directory = arguments.out or f"sweeps/{scenario.name}"
-    return on_spark(arguments, lambda spark: sweep(spark, arguments, sizes, directory))
+    # The work is in Python, and the outcomes are few.
+    return on_spark(arguments, lambda spark: sweep(spark, arguments, sizes, directory), light=True)
 
 
 def sweep(

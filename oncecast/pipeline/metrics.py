@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from oncecast.pipeline.experiments import drawing
-from oncecast.pipeline.experiments.drawing import BLUE, GREEN, ORANGE, RED
 from oncecast.pipeline.experiments.finding import Figure, Finding, collected
+from oncecast.pipeline.metrics_figure import FATES, SHARES, Figures, draw
 from oncecast.pipeline.transformations import READER
 from oncecast.pipeline.transformations import TRACE as LINE
 from oncecast.scenarios.tables import Cell, Table
@@ -21,13 +20,9 @@ from oncecast.scenarios.tables import Cell, Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    Figures = list[dict[str, Any]]
-
 TRACE = f"{LINE}, node string"  # a trace may say which node a client talked to
 MESSAGE = ("topic", "producer", "sequence")
-STEPS = 200  # of time that a picture shows, at most
-SHARES = [at / 100 for at in range(1, 100)] + [0.999]
-SHOWN = 12  # clients or nodes whose load is drawn
+STEPS = 100  # of time that a picture shows, at most
 RATES = ("stored", "delivered", "redelivered")
 STORED, GOT = "put to stored", "put to delivery"
 
@@ -36,12 +31,15 @@ STORED, GOT = "put to stored", "put to delivery"
 
 
 def timed(trace: DataFrame) -> DataFrame:
-    """With seconds since the first line, cut into steps."""
+    """With seconds since the first line, cut into steps of 1, 2 or 5 of a power of ten."""
     span = trace.agg(f.min("time").alias("began"), f.max("time").alias("ended"))
     trace = trace.crossJoin(f.broadcast(span))
-    width = f.greatest(f.lit(1.0), f.ceil((f.col("ended") - f.col("began")) / STEPS))
-    since = f.col("time") - f.col("began")
-    return trace.withColumn("width", width).withColumn("at", f.floor(since / width) * width)
+    least = f.greatest(f.lit(0.001), (f.col("ended") - f.col("began")) / STEPS)
+    ten = f.pow(f.lit(10.0), f.floor(f.log10(least)))
+    times = f.when(least <= ten, 1).when(least <= 2 * ten, 2).when(least <= 5 * ten, 5)
+    width, since = ten * times.otherwise(10), f.col("time") - f.col("began")
+    trace = trace.withColumns({"width": width, "since": since})
+    return trace.withColumn("at", f.floor(f.col("since") / f.col("width")) * f.col("width"))
 
 
 def throughput(trace: DataFrame) -> DataFrame:
@@ -101,6 +99,12 @@ def lag(trace: DataFrame) -> DataFrame:
     return both.select(*READER, "at", f.greatest(behind, f.lit(0)).alias("lag"))
 
 
+def fates(trace: DataFrame) -> DataFrame:
+    """What befell nodes, and when."""
+    found = timed(trace).where(f.col("kind").isin(*FATES))
+    return found.select("since", "kind", "node").orderBy("since")
+
+
 def load(trace: DataFrame) -> DataFrame:
     """What each node had to do; where a trace names no nodes, what each client did."""
 
@@ -108,14 +112,15 @@ def load(trace: DataFrame) -> DataFrame:
         return f.count(f.when(f.col("kind") == kind, 1))
 
     who = f.coalesce("node", "client").alias("who")
-    each = trace.groupBy(who).agg(
+    each = trace.where(~f.col("kind").isin(*FATES)).groupBy(who)
+    sums = each.agg(
         f.first(f.col("node").isNotNull()).alias("is_node"),
         count("put").alias("puts"),
         count("delivery").alias("deliveries"),
         count("ack").alias("acks"),
         f.count("*").alias("events"),
     )
-    return each.select("who", "is_node", "puts", "deliveries", "acks", "events").orderBy(
+    return sums.select("who", "is_node", "puts", "deliveries", "acks", "events").orderBy(
         f.desc("events"), "who"
     )
 
@@ -127,7 +132,8 @@ def metrics(spark: SparkSession, paths: list[str]) -> Finding:
     trace = spark.read.schema(TRACE).option("mode", "FAILFAST").json(paths).cache()
     rates = without_gaps(collected(throughput(trace)))
     slow = collected(latency(delays(trace)))
-    behind, loads = collected(lag(trace)), collected(load(trace))
+    behind = carried(collected(lag(trace)), rates[0]["width"] if rates else 1.0)
+    loads, befell = collected(load(trace)), collected(fates(trace))
     trace.unpersist()
     return Finding(
         "metrics",
@@ -135,8 +141,13 @@ def metrics(spark: SparkSession, paths: list[str]) -> Finding:
         "",
         f"Traces: {', '.join(paths)}.",
         (rate_table(rates), latency_table(slow), lag_table(behind), load_table(loads)),
-        (Figure("metrics", "All clients together.", draw(rates, slow, behind, loads)),),
+        (Figure("metrics", caption(befell), draw(rates, slow, behind, loads, befell)),),
     )
+
+
+def caption(befell: Figures) -> str:
+    told = [f"{each['node']} was {each['kind']} after {each['since']:.1f} s" for each in befell]
+    return "; ".join(["All clients together", *told]) + "."
 
 
 def without_gaps(rates: Figures) -> Figures:
@@ -147,6 +158,24 @@ def without_gaps(rates: Figures) -> Figures:
     steps = [number * width for number in range(int(last // width) + 1)]
     nothing = {"width": width, **dict.fromkeys(RATES, 0.0)}
     return [known.get(at, {"at": at, **nothing}) for at in steps]
+
+
+def carried(behind: Figures, width: float) -> Figures:
+    """A reader without an event in a step is as far behind as it was in the one before."""
+    known = {
+        (each["topic"], each["subscription"], round(each["at"] / width)): each["lag"]
+        for each in behind
+    }
+    last = max((step for *_, step in known), default=-1)
+    found: Figures = []
+    for topic, subscription in sorted({reader[:2] for reader in known}):
+        lag: int | None = None  # before it has begun
+        for step in range(last + 1):
+            lag = known.get((topic, subscription, step), lag)
+            if lag is not None:
+                at = {"at": step * width, "lag": lag}
+                found.append({"topic": topic, "subscription": subscription, **at})
+    return found
 
 
 def rate_table(rates: Figures) -> Table:
@@ -177,10 +206,10 @@ def lag_table(behind: Figures) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for reader in sorted({(each["topic"], each["subscription"]) for each in behind}):
         curve = [each for each in behind if (each["topic"], each["subscription"]) == reader]
-        lags = [each["lag"] for each in sorted(curve, key=lambda each: each["at"])]
+        lags = [each["lag"] for each in curve]
         rows.append((*reader, sum(lags) / len(lags), max(lags), lags[-1]))
     columns = ("topic", "subscription", "mean", "most", "in the end")
-    notes = ("at the end of each step of time, a second or more; what was forgone counts as read",)
+    notes = ("at the end of each step of time; what was forgone counts as read",)
     return Table("lag, messages", columns, tuple(rows), notes=notes)
 
 
@@ -195,46 +224,3 @@ def load_table(loads: Figures) -> Table:
     notes = () if nodes else ("the traces do not say which node a client talked to",)
     title = "load a node" if nodes else "load a client"
     return Table(title, ("who", *names, "of all events"), rows, notes=notes)
-
-
-def draw(rates: Figures, slow: Figures, behind: Figures, loads: Figures) -> bytes:
-    with drawing.sheet(2, rows=2, height=3.5) as made:
-        speed, delay, lags, shares = made.panels
-        at = [each["at"] for each in rates]
-        for name, color in (("stored", BLUE), ("delivered", ORANGE), ("redelivered", RED)):
-            speed.step(at, [each[name] for each in rates], where="post", color=color, label=name)
-        speed.set(title="Throughput", xlabel="seconds", ylabel="messages a second")
-        drawing.whole(speed)
-        for each, color in zip(slow, (BLUE, ORANGE), strict=False):
-            points = [100 * share for share in SHARES]
-            delay.plot(points, each["shares"], color=color, label=each["way"])
-        delay.set_yscale("log")
-        drawing.whole(delay)
-        delay.set(
-            title="Latency", xlabel="percent that are quicker", ylabel="milliseconds (logarithmic)"
-        )
-        steps: dict[float, list[int]] = {}
-        for each in behind:
-            steps.setdefault(each["at"], []).append(each["lag"])
-        ordered = sorted(steps.items())
-        lags.step(
-            [when for when, _ in ordered],
-            [max(each) for _, each in ordered],
-            where="post",
-            color=GREEN,
-            label="subscription farthest behind",
-        )
-        lags.set(title="Lag", xlabel="seconds", ylabel="messages")
-        drawing.whole(lags)
-        few = loads[:SHOWN][::-1]
-        shares.barh([each["who"] for each in few], [each["events"] for each in few], color=BLUE)
-        shares.grid(visible=False)
-        shares.grid(visible=True, axis="x")
-        kind = "node" if loads and loads[0]["is_node"] else "client"
-        shares.set(title=f"Load a {kind}", xlabel="events in the trace")
-        drawing.whole(shares, "x")
-        for panel in (speed, delay, lags):
-            panel.legend(loc="best")
-        for panel in (speed, lags):
-            panel.set_ylim(bottom=0)
-    return made.png

@@ -118,14 +118,3 @@ def test_bad_words_are_wrong_usage(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(("sim", *words))
     assert exit_.value.code == exits.USAGE
-
-
-@pytest.mark.long
-def test_the_demo_keeps_its_promises_whatever_the_dice(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for seed in range(20):
-        status, out, err = run(capsys, "demo", "--seed", str(seed))
-        assert (status, err) == (exits.OK, ""), f"seed {seed}"
-        assert "11 messages at 5 nodes: each delivered once, none lost" in out
-        assert out.count("11/11") == 5

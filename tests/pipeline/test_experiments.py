@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +159,11 @@ def test_what_is_not_installed_is_named_with_the_remedy(
     assert 'pyspark is not installed; pip install "oncecast[spark]"' in capsys.readouterr().err
 
 
-def test_list_names_the_experiments(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_names_the_experiments_also_without_spark(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    for name in [each for each in sys.modules if each.startswith("oncecast.pipeline")]:
+        monkeypatch.delitem(sys.modules, name)
     assert main(["experiment", "list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == NAMES

@@ -81,7 +81,7 @@ def test_archive_holds_each_message_once_and_goes_on_where_it_was(
     [
         (["archive", "--topics", "nowhere", "DIR"], 1, "topic 'nowhere'"),
         (["archive", "DIR"], 2, "give one of --topics and --pattern"),
-        (["audit", "nothing.jsonl"], 1, "there is no such file"),
+        (["audit", "nothing.jsonl"], 3, "there is no such file"),
     ],
 )
 def test_bad_input_is_named(

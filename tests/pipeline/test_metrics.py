@@ -76,7 +76,8 @@ def test_rates_latencies_lag_and_load_are_those_of_the_story(
     assert (round(stored[2]), round(stored[-1])) == (2, 4)
     assert delivered[:2] == ["put to delivery", 4]
     assert round(delivered[-1]) == 1500
-    assert [row[2:] for row in tables["lag, messages"]] == [[pytest.approx(2 / 3), 2, 0]]
+    # Steps of 0.05 s: 1 behind in the first six, 2 in the next 28, 1 in two more, then none.
+    assert [row[2:] for row in tables["lag, messages"]] == [[pytest.approx(64 / 51), 2, 0]]
     assert tables["load a client"] == [["c", 4, 5, 1, "100.0%"]]
     assert (where / "figures" / "metrics.png").read_bytes().startswith(PNG)
     page = (where / "report.html").read_text()
@@ -84,17 +85,25 @@ def test_rates_latencies_lag_and_load_are_those_of_the_story(
     assert "http" not in page
 
 
-def test_trace_that_names_nodes_gives_the_load_of_nodes(spark: SparkSession) -> None:
-    from oncecast.pipeline.metrics import TRACE, load
+def test_trace_that_names_nodes_gives_their_load_and_what_befell_them(spark: SparkSession) -> None:
+    from oncecast.pipeline.metrics import TRACE, fates, load
 
     blank = dict.fromkeys(each.split()[0] for each in TRACE.split(", "))
-    rows = [{**blank, "kind": "put", "client": "c", "node": node} for node in ("a", "a", "b")]
-    found = load(spark.createDataFrame(rows, TRACE)).collect()
+    kinds = [("put", "a"), ("put", "a"), ("put", "b"), ("killed", "a")]
+    rows = [
+        {**blank, "time": 7.0 + number, "kind": kind, "client": "c", "node": node}
+        for number, (kind, node) in enumerate(kinds)
+    ]
+    trace = spark.createDataFrame(rows, TRACE)
+    found = load(trace).collect()
     assert [(row.who, row.is_node, row.puts) for row in found] == [("a", True, 2), ("b", True, 1)]
+    assert [(row.since, row.kind, row.node) for row in fates(trace).collect()] == [
+        (3.0, "killed", "a")
+    ]
 
 
 def test_missing_trace_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pipeline", "run", "metrics", "nothing.jsonl"]) == 1
+    assert main(["pipeline", "run", "metrics", "nothing.jsonl"]) == 3
     assert (
         "nothing.jsonl: there is no such file; `oncecast load --trace`" in capsys.readouterr().err
     )

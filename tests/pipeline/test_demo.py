@@ -1,0 +1,65 @@
+"""The demo: three real nodes, one of them killed, and what is found in the trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from oncecast.cli import commands, demo, exits
+from oncecast.cli.main import main
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.long
+
+
+class Here:
+    """A command of the pipeline in this process, whose Spark is running already."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+        capsys.readouterr()
+        self.status = main(words)
+        self.output, self.complaint = capsys.readouterr()
+
+
+def test_node_that_leads_is_killed_and_spark_finds_nothing_amiss(
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SVC-2 SVC-10 PIPE-4"""
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+    told: list[str] = []
+    start = commands.Commands.start
+
+    def started(self: commands.Commands, *words: str) -> Any:
+        return start(self, *words) if words[0] == "load" else Here(capsys, words)
+
+    monkeypatch.setattr(commands.Commands, "start", started)
+    monkeypatch.setattr(demo.Story, "_say", lambda self, text, sign="": told.append(text))
+    assert main(["demo", "--publishes", "600", "--out", str(tmp_path)]) == exits.OK
+    assert any("kill -9" in each for each in told)
+    assert told[-1].startswith("0 lost, 0 duplicated, 0 out of order")
+    assert (tmp_path / "figures" / "metrics.png").stat().st_size > 0
+    rows = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in rows[-2:]] == ["killed", "started"]
+    assert rows[-1]["node"] == rows[-2]["node"]
+    assert "Try next" in capsys.readouterr().out
+
+
+def test_without_spark_the_books_of_the_clients_are_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = {"lost": 0, "duplicated": 2, "out_of_order": 0}
+    monkeypatch.setattr(demo.Story, "_start_nodes", lambda self: None)
+    monkeypatch.setattr(demo.Story, "_load", lambda self: report)
+    monkeypatch.setattr(demo, "needs_spark", lambda: 'pip install "oncecast[spark]"')
+    assert main(["demo", "--out", str(tmp_path)]) == exits.FAILURE
+    told = capsys.readouterr().out
+    assert 'no figure: pip install "oncecast[spark]"' in told
+    assert "0 lost, 2 duplicated, 0 out of order" in told

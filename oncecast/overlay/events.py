@@ -1,6 +1,6 @@
 """What the overlay's layers say to each other, and to the application.
 
-application   Publish ↓   Delivered, Lost ↑
+application   Publish, Discard, Disregard ↓   Delivered, Lost ↑
 Recovery      Broadcast ↓   Received ↑
 Plumtree      NeighborUp, NeighborDown ↑ (Recovery follows them too)
 Mesh or HyParView
@@ -55,6 +55,20 @@ class Publish(Value):
     """Request: number this, store it, and have it delivered once at every node, this one too."""
 
     payload: bytes
+
+
+class Discard(Value):
+    """Request: nobody needs this message any more. Its payload goes, or need not come."""
+
+    id: MessageId
+
+
+class Disregard(Value):
+    """Request: nobody needs the numbers of this origin from 1 to `top`, but for the gaps."""
+
+    origin: NodeId
+    top: int
+    gaps: tuple[tuple[int, int], ...]
 
 
 class Delivered(Value):

@@ -59,6 +59,12 @@ class Numbers:
         self.gaps = [(max(first, number + 1), last) for first, last in self.gaps if last > number]
         self.top = max(self.top, number)
 
+    def add_all_of(self, other: Numbers) -> None:
+        """Learn all that the other knows."""
+        top = max(self.top, other.top)
+        self.gaps = common(self.missing_to(top), other.missing_to(top))
+        self.top = top
+
     def missing_to(self, number: int) -> list[Range]:
         """The ranges up to `number` that are unknown."""
         ranges = [(first, min(last, number)) for first, last in self.gaps if first <= number]
@@ -78,6 +84,21 @@ class Numbers:
     def _gap_at(self, number: int) -> int | None:
         at = bisect_right(self.gaps, (number, NUMBER_MAX)) - 1
         return at if at >= 0 and number <= self.gaps[at][1] else None
+
+
+def common(one: list[Range], other: list[Range]) -> list[Range]:
+    """What is in ranges of both; each list is ascending."""
+    found: list[Range] = []
+    at = beside = 0
+    while at < len(one) and beside < len(other):
+        first, last = max(one[at][0], other[beside][0]), min(one[at][1], other[beside][1])
+        if first <= last:
+            found.append((first, last))
+        if one[at][1] < other[beside][1]:
+            at += 1
+        else:
+            beside += 1
+    return found
 
 
 class Payloads:
@@ -100,6 +121,9 @@ class Payloads:
             self.bytes -= len(self.by_id.pop(oldest))
             gone.append(oldest)
         return gone
+
+    def remove(self, key: MessageId) -> None:
+        self.bytes -= len(self.by_id.pop(key, b""))
 
     def _too_much(self) -> bool:
         return len(self.by_id) > self.count_max or self.bytes > self.bytes_max

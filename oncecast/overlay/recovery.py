@@ -4,7 +4,8 @@ Plumtree is fast and may lose; this layer stores what comes, filters what comes 
 then compares with a random neighbour what each holds (anti-entropy, after Demers et al., "Epidemic
 Algorithms for Replicated Database Maintenance", PODC 1987).
 
-Needs Broadcast and Received, NeighborUp and NeighborDown. Serves Publish; gives Delivered and Lost.
+Needs Broadcast and Received, NeighborUp and NeighborDown. Serves Publish, Discard, Disregard; gives
+Delivered and Lost.
 
 What an application must know:
 
@@ -15,6 +16,8 @@ What an application must know:
 - Messages are delivered as they come, in no promised order.
 - A node keeps its last `kept_max` payloads. One that was away for longer, or is new, gets what is
   still kept somewhere; for the rest it emits Lost, once, and goes on behind it.
+- Who knows that nobody needs a message any more says so by Discard, or by Disregard for many: it is
+  not kept, not sent to who comes late, and counts as delivered. All nodes should come to know.
 - A node's name stands for its disk: one that lost its disk must come back under another name, for
   it would use its numbers again.
 """
@@ -30,6 +33,8 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import (
     Broadcast,
     Delivered,
+    Discard,
+    Disregard,
     Lost,
     MessageId,
     NeighborDown,
@@ -38,7 +43,7 @@ from oncecast.overlay.events import (
     Received,
 )
 from oncecast.overlay.ledger import ANY, Holding, Inventory, Ledger, Stock
-from oncecast.overlay.memory import Payloads
+from oncecast.overlay.memory import Numbers, Payloads
 
 
 class Stored(Value):
@@ -93,7 +98,7 @@ class Archive(Value):
 
 class Recovery(Protocol):
     name = "recovery"
-    Request = Publish
+    Request = Publish | Discard | Disregard
     Message = Compare | Compared | Repair
     Observed = NeighborUp | NeighborDown | Received
     Timer = Round | GiveUp
@@ -153,10 +158,22 @@ class Recovery(Protocol):
     def start(self) -> None:
         self._next_round()
 
-    def request(self, request: Publish) -> None:
-        key = MessageId(self.me, self.inventory.of(self.me).top + 1)
-        self._store(key, request.payload)
-        self.ask(Broadcast(key, request.payload))
+    def request(self, request: Publish | Discard | Disregard) -> None:
+        match request:
+            case Publish(payload):
+                key = MessageId(self.me, self.inventory.of(self.me).top + 1)
+                self._store(key, payload)
+                self.ask(Broadcast(key, payload))
+            case Discard(key):
+                self.kept.remove(key)
+                # Our own numbers are given by us alone.
+                if key.origin != self.me and self.inventory.has_room(key):
+                    self.inventory.open(key.origin).add(key.number)
+            case Disregard(origin, top, gaps):
+                if origin != self.me and self.inventory.has_room_for(origin):
+                    self.inventory.open(origin).add_all_of(Numbers(top, gaps))
+            case _:
+                assert_never(request)
 
     def observe(self, event: NeighborUp | NeighborDown | Received) -> None:
         match event:

@@ -7,23 +7,23 @@ crashes who is in the middle of a decision: who petitions, who leads, who has ju
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from random import Random
 
 import msgspec
 
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import Append, NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.overlay.events import MessageId
 from oncecast.overlay.plumtree import Plumtree
-from oncecast.overlay.recovery import Recovery
+from oncecast.overlay.recovery import Recovery, Stored
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Build, Simulation
 from oncecast.runtime.trace import Step
 from oncecast.scenarios.scenario import Figures, Scenario
 from oncecast.scenarios.toolkit_storm import Assassin, LosslessStorm, SteadyStorm
-from oncecast.toolkit.events import Dequeue, Dequeued, Enqueue, Withdraw
+from oncecast.toolkit.events import Deposit, Deposited, Dequeue, Dequeued, Enqueue, Withdraw
 from oncecast.toolkit.fifo_queue import FifoQueue
 from oncecast.toolkit.group import Group
 from oncecast.toolkit.neighborhood import Neighborhood
@@ -36,6 +36,7 @@ CALM_SECONDS = 5.0
 ELEMENTS = 16
 TAKES = 16
 QUEUES = ("one", "other")
+NEVER = -1  # no life of a node
 
 
 def fifo_stack(names: list[NodeId]) -> Build:
@@ -70,7 +71,8 @@ class Once(Checker):
     """What was put in comes out once. Every element is different."""
 
     def __init__(self) -> None:
-        self.put: dict[bytes, tuple[NodeId, int]] = {}  # by whom, and in which of its lives
+        # By whom, and in which of its lives; None: whatever becomes of that.
+        self.put: dict[bytes, tuple[NodeId, int] | None] = {}
         self.taken: dict[bytes, NodeId] = {}
         self.tickets = 0
         self.asked: dict[int, tuple[NodeId, str, bool]] = {}  # tickets without an answer
@@ -100,21 +102,23 @@ class Once(Checker):
                 del self.asked[ticket]
 
     def finish(self, sim: Simulation) -> None:
-        """All is taken that a node put in which lives on, or that anybody has seen."""
+        """All is taken that a node put in which lives on, or that another has on disk."""
         for ticket, (node, _, wait) in self.asked.items():
             if not wait:
                 raise Violation(f"{node} will not wait, and has no answer for ticket {ticket}")
         gone = self.gone(sim)
-        for data, (origin, life) in self.put.items():
-            survived = sim.nodes[origin].life == life
+        for data, by in self.put.items():
+            survived = by is None or sim.nodes[by[0]].life == by[1]
             if data not in self.taken and data not in gone and survived:
-                raise Violation(f"{data!r} of {origin} was never taken")
+                raise Violation(f"{data!r} of {by} was never taken")
         for node in sim.nodes:
             queue = queue_of(sim, node)
             assert isinstance(queue, FifoQueue | PaxosQueue)
             left = {name: queue.length(name) for name in QUEUES if queue.length(name)}
             if left:
                 raise Violation(f"{node} still counts {left}")
+            if isinstance(queue, PaxosQueue) and queue.elements.held:
+                raise Violation(f"{node} still keeps {list(queue.elements.held)}")
 
     def gone(self, sim: Simulation) -> dict[bytes, None]:
         """What was given to somebody who crashed before hearing of it."""
@@ -122,6 +126,24 @@ class Once(Checker):
 
 
 class OnceThroughCrashes(Once):
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: dict[MessageId, bytes] = {}  # all that were ever on a disk
+        self.deposits: dict[int, bytes] = {}  # by ticket; some may have got lost
+
+    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
+        if not isinstance(event, Deposited):
+            super().heard(sim, node, event)
+        elif event.done:
+            self.put[self.deposits[event.ticket]] = None
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        super().after(sim, step)
+        for effect in step.effects:
+            if isinstance(effect, Append) and isinstance(effect.record, Stored):
+                id, payload = effect.record.id, effect.record.payload
+                self.elements[id] = msgspec.msgpack.decode(payload, type=Item).data
+
     def gone(self, sim: Simulation) -> dict[bytes, None]:
         alive = {
             queue.myself
@@ -130,17 +152,10 @@ class OnceThroughCrashes(Once):
         }
         return {
             data: None
-            for id, data in self._elements(sim)
+            for id, data in self.elements.items()
             for taker in self._takers(sim, id)
             if taker not in alive
         }
-
-    def _elements(self, sim: Simulation) -> Iterator[tuple[MessageId, bytes]]:
-        for node in sim.nodes:
-            queue = queue_of(sim, node)
-            assert isinstance(queue, PaxosQueue)
-            for id, payload in queue.elements.held.items():
-                yield id, msgspec.msgpack.decode(payload, type=Item).data
 
     def _takers(self, sim: Simulation, id: MessageId) -> list[str]:
         found: dict[str, None] = {}
@@ -158,9 +173,14 @@ class OnceThroughCrashes(Once):
 def put(sim: Simulation, checker: Once, node: NodeId) -> None:
     state = sim.nodes[node]
     if state.stack is not None and not state.paused:
-        data = b"element %d" % len(checker.put)
-        checker.put[data] = node, state.life
-        sim.ask(node, Enqueue(sim.rng.choice(QUEUES), data))
+        data, queue = b"element %d" % len(checker.put), sim.rng.choice(QUEUES)
+        if isinstance(checker, OnceThroughCrashes) and sim.rng.random() < 0.5:
+            checker.put[data] = node, NEVER
+            checker.deposits[len(checker.put)] = data
+            sim.ask(node, Deposit(queue, len(checker.put), data))
+        else:
+            checker.put[data] = node, state.life
+            sim.ask(node, Enqueue(queue, data))
 
 
 def take(sim: Simulation, checker: Once, node: NodeId, queue: str) -> None:

@@ -5,6 +5,7 @@
     Synod                     Decide ↓                       Settled, CaughtUp ↑
     LamportMutex, LeaseMutex  Acquire, Release ↓             Acquired, Renewed, Lapsed ↑
     FifoQueue, PaxosQueue     Enqueue, Dequeue, Withdraw ↓   Dequeued ↑
+    PaxosQueue                Deposit ↓                      Deposited ↑
 
 Both mutexes have one interface, and both queues: a stack has one of each at most.
 """
@@ -95,6 +96,21 @@ class Lapsed(Value):
 class Enqueue(Value):
     queue: str
     data: bytes
+
+
+class Deposit(Value):
+    """Request: have the leader put this in. So its process may come and go, and leaves no trace."""
+
+    queue: str
+    ticket: int  # comes back with the answer
+    data: bytes
+
+
+class Deposited(Value):
+    """The leader has it on its disk; or nobody leads, and it is not put in."""
+
+    ticket: int
+    done: bool
 
 
 class Dequeue(Value):

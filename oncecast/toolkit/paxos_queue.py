@@ -5,7 +5,8 @@ DDS". Elements come by reliable broadcast (Recovery), so each member has a copy 
 takes an element is settled by the Synod, one number for each: a requester petitions the leader for
 any element of its copy, a majority accepts, the leader tells all. Whoever loses tries another one.
 
-Needs Publish and Delivered, Decide and Settled. Serves Enqueue, Dequeue, Withdraw; gives Dequeued.
+Needs Publish, Discard and Delivered, Decide and Settled. Serves Enqueue, Deposit, Dequeue and
+Withdraw; gives Dequeued and Deposited.
 
 Goes on while a majority of acceptors is up, whoever crashes, the leader and those with a petition
 under way included; wrong suspicions cost time and nothing else. No element ever has two takers.
@@ -14,19 +15,36 @@ One that is settled for a process that has crashed since is gone with it.
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import islice
 from random import Random
 from typing import assert_never
 
 import msgspec
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
-from oncecast.overlay.events import Delivered, Lost, MessageId, Publish
+from oncecast.overlay.events import Delivered, Discard, Disregard, Lost, MessageId, Publish
 from oncecast.overlay.recovery import Recovery
-from oncecast.toolkit.events import CaughtUp, Decide, Dequeue, Dequeued, Enqueue, Settled, Withdraw
+from oncecast.toolkit.events import (
+    NOBODY,
+    CaughtUp,
+    Decide,
+    Deposit,
+    Deposited,
+    Dequeue,
+    Dequeued,
+    Enqueue,
+    Settled,
+    Withdraw,
+)
 from oncecast.toolkit.synod import Synod
 from oncecast.toolkit.waiting import Waiting
 
 SERIES = "queue/"  # others may have the Synod settle other things
+# Elements that are next. If all took the oldest one, all but one would lose each time; if any, what
+# is settled would have a gap for each that is left, and gaps are what members tell each other of.
+WINDOW = 64
+ENTRUSTED_MAX = 10_000  # deposits of others that are remembered, so that none counts twice
 
 
 class Item(Value):
@@ -36,6 +54,21 @@ class Item(Value):
     data: bytes
 
 
+class Entrusted(Value):
+    """Put this in for me. A process that restarts counts its tickets anew."""
+
+    depositor: str
+    ticket: int
+    queue: str
+    data: bytes
+
+
+class Kept(Value):
+    """I have, and it is on my disk."""
+
+    ticket: int
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Item).decode
 
@@ -43,24 +76,27 @@ _decode = msgspec.msgpack.Decoder(Item).decode
 class Copy:
     """The elements of one queue that this node knows of and nobody is known to have taken."""
 
-    __slots__ = ("asked", "elements", "untried")
+    __slots__ = ("asked", "elements", "next", "untried")
 
     def __init__(self) -> None:
         self.elements: dict[MessageId, bytes] = {}
         self.asked: dict[MessageId, None] = {}  # those that we have petitioned for
-        self.untried: list[MessageId] = []  # the others, and some that are gone
+        self.untried: deque[MessageId] = deque()  # the others, and some that are gone,
+        self.next: list[MessageId] = []  # but for these
 
     def add(self, id: MessageId, data: bytes) -> None:
         self.elements[id] = data
         self.untried.append(id)
 
     def pick(self, rng: Random) -> MessageId | None:
-        """Any will do. If all took the oldest first, all but one would lose each time."""
-        untried = self.untried
-        while untried:
-            at = rng.randrange(len(untried))
-            untried[at], untried[-1] = untried[-1], untried[at]
-            id = untried.pop()
+        """Any of those that are next."""
+        window, untried = self.next, self.untried
+        while window or untried:
+            while untried and len(window) < WINDOW:
+                window.append(untried.popleft())
+            at = rng.randrange(len(window))
+            window[at], window[-1] = window[-1], window[at]
+            id = window.pop()
             if id in self.elements:
                 self.asked[id] = None
                 return id
@@ -69,7 +105,8 @@ class Copy:
 
 class PaxosQueue(Protocol):
     name = "paxos_queue"
-    Request = Enqueue | Dequeue | Withdraw
+    Request = Enqueue | Deposit | Dequeue | Withdraw
+    Message = Entrusted | Kept
     Observed = Delivered | Lost | Settled | CaughtUp
 
     def __init__(self, me: NodeId, rng: Random, *, elements: Recovery, takers: Synod) -> None:
@@ -81,6 +118,9 @@ class PaxosQueue(Protocol):
         self.copies: dict[str, Copy] = {}
         self.queues: dict[MessageId, str] = {}  # which queue each element is in
         self.waiting = Waiting()
+        # Of what this node publishes: for whom, and under which ticket.
+        self.publishing: deque[tuple[NodeId, int]] = deque()
+        self.entrusted: dict[tuple[str, int], None] = {}  # what others had this node put in
         self.dropped = 0  # broadcasts that are no elements
 
     def length(self, queue: str) -> int:
@@ -91,10 +131,21 @@ class PaxosQueue(Protocol):
         for id, payload in self.elements.held.items():
             self._add(id, payload)
 
-    def request(self, request: Enqueue | Dequeue | Withdraw) -> None:
+    def peek(self, queue: str, count: int) -> list[bytes]:
+        """So many of this node's copy, the first to come first."""
+        return list(islice(self._copy(queue).elements.values(), count))
+
+    def request(self, request: Enqueue | Deposit | Dequeue | Withdraw) -> None:
         match request:
             case Enqueue(queue, data):
-                self.ask(Publish(_encode(Item(queue, data))))
+                self._publish(queue, data)
+            case Deposit(queue, ticket, data):
+                if self.takers.leader == self.me:
+                    self._publish(queue, data, self.me, ticket)
+                elif self.takers.leader != NOBODY:
+                    self.send(self.takers.leader, Entrusted(self.myself, ticket, queue, data))
+                else:
+                    self.emit(Deposited(ticket, False))
             case Dequeue(queue, ticket, wait):
                 self.waiting.add(queue, ticket, wait)
                 self._petition(queue)
@@ -103,10 +154,34 @@ class PaxosQueue(Protocol):
             case _:
                 assert_never(request)
 
+    def receive(self, sender: NodeId, message: Entrusted | Kept) -> None:
+        match message:
+            case Entrusted(depositor, ticket, queue, data):
+                if (depositor, ticket) not in self.entrusted:
+                    self._note_entrusted(depositor, ticket)
+                    self._publish(queue, data, sender, ticket)
+            case Kept(ticket):
+                self.emit(Deposited(ticket, True))
+            case _:
+                assert_never(message)
+
+    def _note_entrusted(self, depositor: str, ticket: int) -> None:
+        self.entrusted[depositor, ticket] = None
+        if len(self.entrusted) > ENTRUSTED_MAX:
+            del self.entrusted[next(iter(self.entrusted))]
+
+    def _publish(
+        self, queue: str, data: bytes, depositor: NodeId = NOBODY, ticket: int = 0
+    ) -> None:
+        self.publishing.append((depositor, ticket))
+        self.ask(Publish(_encode(Item(queue, data))))
+
     def observe(self, event: Delivered | Lost | Settled | CaughtUp) -> None:
         match event:
             case Delivered(id, payload):
                 self._add(id, payload)
+                if id.origin == self.me:
+                    self._confirm(*self.publishing.popleft())
             case Settled(series, number, taker):
                 if series.startswith(SERIES):
                     origin = NodeId(series.removeprefix(SERIES))
@@ -118,8 +193,15 @@ class PaxosQueue(Protocol):
             case _:
                 assert_never(event)
 
+    def _confirm(self, depositor: NodeId, ticket: int) -> None:
+        if depositor == self.me:
+            self.emit(Deposited(ticket, True))
+        elif depositor != NOBODY:
+            self.send(depositor, Kept(ticket))
+
     def _add(self, id: MessageId, payload: bytes) -> None:
         if self.takers.is_settled(SERIES + id.origin, id.number):
+            self.ask(Discard(id))
             return
         try:
             item = _decode(payload)
@@ -146,6 +228,7 @@ class PaxosQueue(Protocol):
                 self.emit(Dequeued(queue, ticket, None))
 
     def _settled(self, id: MessageId, taker: str) -> None:
+        self.ask(Discard(id), after=0)
         queue = self.queues.pop(id, None)
         if queue is None:
             return  # it has not come yet, and will not be added
@@ -162,9 +245,14 @@ class PaxosQueue(Protocol):
             for id in [id for id in copy.elements if id not in copy.asked]:
                 if self.takers.is_settled(SERIES + id.origin, id.number):
                     del copy.elements[id], self.queues[id]
+                    self.ask(Discard(id), after=0)
+        for series, numbers in self.takers.settled.items():
+            if series.startswith(SERIES):
+                origin = NodeId(series.removeprefix(SERIES))
+                self.ask(Disregard(origin, numbers.top, tuple(numbers.gaps)), after=0)
 
     def _hand_over(self, queue: str, data: bytes) -> None:
         if self.waiting.count(queue):
             self.emit(Dequeued(queue, self.waiting.first(queue), data))
         else:
-            self.request(Enqueue(queue, data))  # who waited has withdrawn: back, under a new name
+            self._publish(queue, data)  # who waited has withdrawn: back, under a new name

@@ -1,9 +1,8 @@
-"""What a leader of the Synod knows under one ballot, and arithmetic of what is settled."""
+"""What a leader of the Synod knows under one ballot."""
 
 from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId
-from oncecast.overlay.memory import Numbers
 from oncecast.replication.ballot import Ballot
 from oncecast.toolkit.synod_messages import Vote
 
@@ -39,15 +38,3 @@ class Proposal:
         self.value = value
         self.voters: dict[NodeId, None] = {}
         self.askers: dict[NodeId, None] = {}
-
-
-def union(one: Numbers, other: Numbers) -> Numbers:
-    """The numbers that are in one of them."""
-    top = max(one.top, other.top)
-    lacking = [
-        (max(first, start), min(last, end))
-        for first, last in one.missing_to(top)
-        for start, end in other.missing_to(top)
-        if first <= end and start <= last
-    ]
-    return Numbers(top, lacking)

@@ -29,7 +29,7 @@ from oncecast.overlay.memory import Numbers
 from oncecast.replication.ballot import BOTTOM, Ballot, above
 from oncecast.toolkit.election import lowest
 from oncecast.toolkit.events import NOBODY, CaughtUp, Decide, Settled, ViewChanged
-from oncecast.toolkit.reign import Key, Proposal, Reign, union
+from oncecast.toolkit.reign import Key, Proposal, Reign
 from oncecast.toolkit.synod_messages import (
     NUMBER_MAX,
     Accept,
@@ -233,9 +233,9 @@ class Synod(Protocol):
         news = False
         for column in columns:
             theirs = Numbers(column.top, column.gaps)
-            known = self.settled.get(column.series, Numbers())
+            known = self.settled.setdefault(column.series, Numbers())
             if known.lacks_of(theirs):
-                self.settled[column.series] = union(known, theirs)
+                known.add_all_of(theirs)
                 news = True
         if news:
             self.emit(CaughtUp(), after=0)

@@ -48,6 +48,18 @@ def test_numbers_lack_of_others_what_only_the_others_know(ours: set[int], theirs
     assert mine.lacks_of(other) is bool(theirs - ours)
 
 
+@given(st.sets(number), st.sets(number))
+def test_numbers_of_another_can_be_learned_at_once(ours: set[int], theirs: set[int]) -> None:
+    mine, other = Numbers(), Numbers()
+    for each in ours:
+        mine.add(each)
+    for each in theirs:
+        other.add(each)
+    mine.add_all_of(other)
+    assert mine.well_formed
+    assert {n for n in range(1, 32) if n in mine} == ours | theirs
+
+
 def test_a_jump_of_any_width_costs_one_gap() -> None:
     numbers = Numbers()
     numbers.add(NUMBER_MAX)

@@ -23,6 +23,8 @@ from oncecast.overlay.events import (
     NUMBER_MAX,
     Broadcast,
     Delivered,
+    Discard,
+    Disregard,
     Lost,
     MessageId,
     NeighborDown,
@@ -96,6 +98,11 @@ def sent(effects: list[Effect]) -> list[Value]:
     return [effect.message for effect in effects if isinstance(effect, Send)]
 
 
+def appended(effect: Effect) -> Stored | None:
+    record = effect.record if isinstance(effect, Append) else None
+    return record if isinstance(record, Stored) else None
+
+
 # Publishing and storing.
 
 
@@ -129,6 +136,43 @@ def test_message_that_comes_again_does_nothing() -> None:
     recovery.observe(received(7))
     recovery.receive(B, Repair((stored(7),), more=True))
     assert recovery.drain() == []
+
+
+# What nobody needs.
+
+
+def test_message_that_is_discarded_is_neither_held_nor_sent_to_who_lacks_it() -> None:
+    recovery = make(far=(1, 2))
+    recovery.request(Discard(key(1)))
+    assert list(recovery.held) == [key(2)]
+    assert recovery.kept.bytes == 1
+    recovery.receive(B, Compare(empty_ledger()))
+    assert sent(recovery.drain()) == [Repair((stored(2),), more=False)]
+
+
+def test_message_that_is_discarded_or_disregarded_need_not_come() -> None:
+    recovery = make()
+    recovery.request(Discard(key(2)))
+    recovery.request(Disregard(FAR, 4, ((1, 3),)))
+    for number in range(1, 5):
+        recovery.observe(received(number))
+    assert [each.id.number for each in map(appended, recovery.drain()) if each] == [1, 3]
+
+
+def test_own_numbers_are_given_by_nobody_else() -> None:
+    recovery = make()
+    recovery.request(Discard(MessageId(A, 7)))
+    recovery.request(Disregard(A, 9, ()))
+    recovery.request(Publish(b"x"))
+    assert [each.id for each in map(appended, recovery.drain()) if each] == [MessageId(A, 1)]
+
+
+def test_no_more_is_remembered_of_what_need_not_come_than_there_is_room_for() -> None:
+    recovery = make(far=(1, 3), gaps_max=1, origins_max=2)
+    recovery.request(Discard(key(9)))
+    recovery.request(Discard(MessageId(B, 1)))
+    recovery.request(Disregard(B, 9, ()))
+    assert [each.top for each in recovery.inventory.holdings()] == [0, 3]
 
 
 # Surviving crashes.

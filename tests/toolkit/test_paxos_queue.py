@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
-from oncecast.kernel.protocol import Ask, Emit, NodeId
-from oncecast.overlay.events import Delivered, MessageId, Publish
+import msgspec
+
+from oncecast.kernel.protocol import Ask, Emit, NodeId, Send
+from oncecast.overlay.events import Delivered, Discard, Disregard, MessageId, Publish
 from oncecast.overlay.recovery import Recovery
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.toolkit_queue import paxos_stack
-from oncecast.toolkit.events import CaughtUp, Decide, Dequeue, Dequeued, Enqueue, Settled
-from oncecast.toolkit.paxos_queue import PaxosQueue
+from oncecast.toolkit.events import (
+    CaughtUp,
+    Decide,
+    Deposit,
+    Deposited,
+    Dequeue,
+    Dequeued,
+    Enqueue,
+    Settled,
+    ViewChanged,
+)
+from oncecast.toolkit.paxos_queue import ENTRUSTED_MAX, WINDOW, Entrusted, Item, Kept, PaxosQueue
 from oncecast.toolkit.synod import Synod
 from oncecast.toolkit.synod_messages import Column, Minuted
 
@@ -19,10 +32,13 @@ JOBS = "jobs"
 ID = MessageId(B, 1)
 
 
-def queue() -> PaxosQueue:
+def layers(me: NodeId) -> dict[str, Any]:
     rng = Random(0)
-    elements, takers = Recovery(A, rng), Synod(A, rng, acceptors=[A])
-    return PaxosQueue(A, rng, elements=elements, takers=takers)
+    return {"elements": Recovery(me, rng), "takers": Synod(me, rng, acceptors=[A])}
+
+
+def queue(seed: int = 0) -> PaxosQueue:
+    return PaxosQueue(A, Random(seed), **layers(A))
 
 
 def with_job() -> PaxosQueue:
@@ -49,7 +65,7 @@ def test_element_that_is_settled_for_another_is_gone_and_who_will_not_wait_is_to
     made.request(Dequeue(JOBS, 2, wait=True))
     made.drain()
     made.observe(Settled("queue/b", 1, "somebody"))
-    assert made.drain() == [Emit(Dequeued(JOBS, 1, None))]
+    assert made.drain() == [Ask(Discard(ID)), Emit(Dequeued(JOBS, 1, None))]
     assert made.length(JOBS) == 0
 
 
@@ -62,6 +78,83 @@ def test_what_others_took_before_is_dropped_and_what_is_asked_for_is_kept() -> N
         made.takers.receive(A, Minuted((Column("queue/b", 1, ()),)))
         made.observe(CaughtUp())
         assert made.length(JOBS) == asked
+        discarded = [] if asked else [Ask(Discard(ID))]
+        assert made.drain()[asked:] == [*discarded, Ask(Disregard(B, 1, ()))]
+
+
+def test_element_that_comes_after_it_was_settled_is_discarded() -> None:
+    made = queue()
+    made.takers.receive(A, Minuted((Column("queue/b", 1, ()),)))
+    made.observe(Delivered(ID, b"whatever it is"))
+    assert made.drain() == [Ask(Discard(ID))]
+
+
+def test_any_of_the_oldest_elements_is_asked_for() -> None:
+    """All would ask for the same one otherwise; and what is settled stays almost without gaps."""
+    payload = msgspec.msgpack.encode(Item(JOBS, b""))
+    asked = set()
+    for seed in range(200):
+        made = queue(seed)
+        for number in range(1, 2 * WINDOW):
+            made.observe(Delivered(MessageId(B, number), payload))
+        made.request(Dequeue(JOBS, 1))
+        [effect] = made.drain()
+        assert isinstance(effect, Ask)
+        assert isinstance(effect.request, Decide)
+        asked.add(effect.request.number)
+    assert max(asked) <= WINDOW
+    assert len(asked) > WINDOW / 2
+
+
+def test_deposit_goes_to_the_leader_and_is_confirmed_when_it_is_published() -> None:
+    """DDS-5"""
+    leader, guest = queue(), PaxosQueue(B, Random(1), **layers(B))
+    guest.takers.observe(ViewChanged((A,)))
+    guest.request(Deposit(JOBS, 7, b"job"))
+    entrusted = Entrusted(guest.myself, 7, JOBS, b"job")
+    assert guest.drain() == [Send(A, entrusted)]
+    leader.receive(B, entrusted)
+    [published] = leader.drain()
+    assert isinstance(published, Ask)
+    assert isinstance(published.request, Publish)
+    leader.observe(Delivered(MessageId(A, 1), published.request.payload))
+    assert leader.drain() == [Send(B, Kept(7))]
+    guest.receive(A, Kept(7))
+    assert guest.drain() == [Emit(Deposited(7, True))]
+
+
+def test_leader_deposits_with_itself() -> None:
+    leader = queue()
+    leader.takers.observe(ViewChanged((A,)))
+    leader.request(Deposit(JOBS, 7, b"job"))
+    [published] = leader.drain()
+    assert isinstance(published, Ask)
+    assert isinstance(published.request, Publish)
+    leader.observe(Delivered(MessageId(A, 1), published.request.payload))
+    assert leader.drain() == [Emit(Deposited(7, True))]
+
+
+def test_who_deposits_while_nobody_leads_is_told_that_it_was_not_put_in() -> None:
+    made = queue()
+    made.request(Deposit(JOBS, 7, b"job"))
+    assert made.drain() == [Emit(Deposited(7, False))]
+
+
+def test_deposit_that_comes_twice_is_put_in_once_and_memory_of_that_is_bounded() -> None:
+    made = queue()
+    for _ in range(2):
+        made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))
+    assert len(made.drain()) == 1
+    for ticket in range(ENTRUSTED_MAX):
+        made.receive(B, Entrusted("b~2", ticket, JOBS, b"job"))
+    assert len(made.entrusted) == ENTRUSTED_MAX
+
+
+def test_elements_can_be_looked_at_and_stay() -> None:
+    made = with_job()
+    assert made.peek(JOBS, 5) == [b"job"]
+    assert made.peek(JOBS, 0) == made.peek("nothing", 5) == []
+    assert made.length(JOBS) == 1
 
 
 def test_broadcast_that_is_no_element_is_dropped_and_counted() -> None:

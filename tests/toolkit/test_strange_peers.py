@@ -13,11 +13,12 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack, Wake
 from oncecast.replication.ballot import Ballot
 from oncecast.toolkit.clock import Stamp
-from oncecast.toolkit.events import Acquire, Dequeue, Enqueue, Release, Withdraw
+from oncecast.toolkit.events import Acquire, Deposit, Dequeue, Enqueue, Release, Withdraw
 from oncecast.toolkit.fifo_queue import Ack, Deq, Element, FifoQueue, Pop
 from oncecast.toolkit.group import Alive
 from oncecast.toolkit.lamport import Given, LamportMutex, Noted, Wanted
 from oncecast.toolkit.mutex import Freed
+from oncecast.toolkit.paxos_queue import Entrusted, Kept
 from oncecast.toolkit.synod_messages import (
     Accept,
     Accepted,
@@ -36,7 +37,7 @@ A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 
 integers = st.integers(-1, 3) | st.sampled_from([2**62 - 1, 2**62, 2**63 - 1, -(2**63)])
 names = st.sampled_from([A, B, C, NodeId(""), NodeId("d")])
-words = st.sampled_from(["door", "lock/door"])
+words = st.sampled_from(["door", "lock/door", "queue/d"])
 stamps = st.builds(Stamp, integers, names)
 ballots = st.builds(Ballot, integers, names)
 keys = (words, integers)
@@ -50,6 +51,7 @@ requests: st.SearchStrategy[Value] = st.one_of(
     st.builds(Dequeue, words, st.integers(1, 3), st.booleans()),
     st.builds(Withdraw, words, st.integers(1, 3)),
 )
+deposits = st.builds(Deposit, words, st.integers(1, 3), st.binary(max_size=4))
 tolerant: st.SearchStrategy[Value] = st.one_of(
     st.builds(Alive, st.booleans(), st.lists(names, max_size=3).map(tuple)),
     st.builds(Petition, *keys, words),
@@ -62,6 +64,8 @@ tolerant: st.SearchStrategy[Value] = st.one_of(
     st.just(Inquire()),
     st.builds(Minuted, columns),
     st.builds(Freed, words, integers),
+    st.builds(Entrusted, words, integers, words, st.binary(max_size=4)),
+    st.builds(Kept, integers),
 )
 simple: st.SearchStrategy[Value] = st.one_of(
     st.builds(Wanted, words, stamps),
@@ -75,7 +79,9 @@ simple: st.SearchStrategy[Value] = st.one_of(
 Step = tuple[NodeId, Value] | Value | None
 
 
-def story(messages: st.SearchStrategy[Value]) -> st.SearchStrategy[list[Step]]:
+def story(
+    messages: st.SearchStrategy[Value], requests: st.SearchStrategy[Value]
+) -> st.SearchStrategy[list[Step]]:
     """Messages, requests, and time that passes until the earliest timer."""
     sent = st.tuples(names, messages)
     asked = requests.map(lambda request: request)  # as one choice, not as five
@@ -99,7 +105,7 @@ def play(stack: Stack, steps: list[Step]) -> None:
 
 @pytest.mark.long
 @settings(max_examples=120)
-@given(story(tolerant))
+@given(story(tolerant, requests | deposits))
 def test_no_message_makes_the_fault_tolerant_ones_raise(steps: list[Step]) -> None:
     """DDS-4 DDS-5"""
     options = {"heartbeat": 0.5, "suspect_after": 2.0, "lease": 5.0}
@@ -108,7 +114,7 @@ def test_no_message_makes_the_fault_tolerant_ones_raise(steps: list[Step]) -> No
 
 @pytest.mark.long
 @settings(max_examples=60)
-@given(story(simple))
+@given(story(simple, requests))
 def test_no_message_makes_the_simple_ones_raise(steps: list[Step]) -> None:
     """DDS-4 DDS-5"""
     members = [A, B, C]

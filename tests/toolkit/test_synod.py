@@ -5,10 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Value
-from oncecast.overlay.memory import Numbers
 from oncecast.replication.ballot import Ballot
 from oncecast.toolkit.events import CaughtUp, Decide, Settled, ViewChanged
-from oncecast.toolkit.reign import union
 from oncecast.toolkit.synod import Synod
 from oncecast.toolkit.synod_messages import (
     Accept,
@@ -256,8 +254,3 @@ def test_votes_of_strangers_and_numbers_below_one_are_dropped_and_counted() -> N
     leader.receive(GUEST, Petition("series", 0, "x"))
     leader.receive(GUEST, Chosen("series", 0, "x"))
     assert leader.dropped == 3
-
-
-def test_numbers_of_two_are_united() -> None:
-    both = union(Numbers(10, [(2, 4), (7, 8)]), Numbers(8, [(1, 2), (4, 7)]))
-    assert (both.top, both.gaps) == (10, [(2, 2), (4, 4), (7, 7)])

@@ -279,7 +279,7 @@ MUTANTS = [
         "what comes for one who has withdrawn goes back",
         PaxosQueue,
         "_hand_over",
-        "self.request(Enqueue(queue, data))",
+        "self._publish(queue, data)",
     ),
     telling(
         test_paxos_queue.test_what_others_took_before_is_dropped_and_what_is_asked_for_is_kept,
@@ -288,6 +288,29 @@ MUTANTS = [
         "_drop_what_is_settled",
         "id not in copy.asked",
         "True",
+    ),
+    storming(
+        QUEUE_PAXOS,
+        "a deposit that comes twice is put in once",
+        PaxosQueue,
+        "receive",
+        "(depositor, ticket) not in self.entrusted",
+        "True",
+    ),
+    storming(
+        QUEUE_PAXOS,
+        "a deposit is confirmed when it is on disk",
+        PaxosQueue,
+        "receive",
+        "self._publish(queue, data, sender, ticket)",
+        "self._confirm(sender, ticket); self._publish(queue, data)",
+    ),
+    storming(
+        QUEUE_PAXOS,
+        "what is settled is kept no longer",
+        PaxosQueue,
+        "_settled",
+        "self.ask(Discard(id), after=0)",
     ),
     telling(
         test_synod.test_acceptor_obeys_no_lower_ballot,

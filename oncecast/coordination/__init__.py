@@ -1,6 +1,6 @@
 """Processes on one network act together, without a server: `async with join(...) as node`."""
 
-from oncecast.coordination.errors import CoordinationError, Lapse, NotReached, Stopped
+from oncecast.coordination.errors import CoordinationError, Lapse, NotDeposited, NotReached, Stopped
 from oncecast.coordination.node import Node, join
 from oncecast.toolkit.fence import Fence, Stale
 
@@ -9,6 +9,7 @@ __all__ = [
     "Fence",
     "Lapse",
     "Node",
+    "NotDeposited",
     "NotReached",
     "Stale",
     "Stopped",

@@ -63,6 +63,7 @@ def assemble(
     elements = Recovery(
         me,
         rng,
+        compare_every=heartbeat,
         kept_max=ELEMENTS_MAX,
         kept_bytes_max=ELEMENTS_BYTES_MAX,
         snapshot_every=ELEMENTS_MAX,  # a snapshot holds all that is kept

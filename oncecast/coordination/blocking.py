@@ -140,8 +140,14 @@ class Queue:
     def empty(self) -> bool:
         return not len(self)
 
+    def peek(self, count: int) -> list[bytes]:
+        return self._thread.read(lambda: self._of.peek(count))
+
     def enqueue(self, data: bytes) -> None:
         self._thread.call(self._of.enqueue(data))
+
+    def deposit(self, data: bytes, timeout: float = 30.0) -> None:
+        self._thread.call(self._of.deposit(data, timeout))
 
     def dequeue(self) -> bytes | None:
         return self._thread.call(self._of.dequeue())

@@ -2,6 +2,7 @@
 
 CoordinationError
 ├── NotReached    the group did not reach the size that was waited for
+├── NotDeposited  an element is not known to be put in
 ├── Lapse         the lease of a lock ran out while it was held
 └── Stopped       this node has stopped
 """
@@ -23,6 +24,15 @@ class NotReached(CoordinationError):
             "start the others, name a peer that is up, or wait for fewer"
         )
         self.size, self.view = size, view
+
+
+class NotDeposited(CoordinationError):
+    def __init__(self, queue: str, *, perhaps: bool) -> None:
+        fact = "nobody has answered: it may be put in" if perhaps else "no acceptor is up"
+        super().__init__(
+            f"queue {queue!r}: {fact}; see that a majority of the acceptors is up, and try again"
+        )
+        self.queue, self.perhaps = queue, perhaps
 
 
 class Lapse(CoordinationError):

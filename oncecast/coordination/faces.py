@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from oncecast.coordination.errors import Lapse, NotReached
+from oncecast.coordination.errors import Lapse, NotDeposited, NotReached
 from oncecast.coordination.feed import Feed
 from oncecast.kernel.protocol import NodeId
 from oncecast.toolkit.events import (
     NOBODY,
     Acquire,
     Acquired,
+    Deposit,
     Dequeue,
     Enqueue,
     Lapsed,
@@ -172,6 +173,7 @@ class Queue:
         self.name = name
         self._node = node
         self._answers: dict[int, asyncio.Future[bytes | None]] = {}
+        self._deposits: dict[int, asyncio.Future[bool]] = {}
 
     def __len__(self) -> int:
         """Of the copy that this process has."""
@@ -181,12 +183,44 @@ class Queue:
     def empty(self) -> bool:
         return not len(self)
 
+    def peek(self, count: int) -> list[bytes]:
+        """So many elements of the copy that this process has; they stay."""
+        return self._node.peek(self.name, count)
+
     async def enqueue(self, data: bytes) -> None:
         """Waits for nobody, unless others read too slowly what is sent to them."""
         self._node.request(Enqueue(self.name, data))
+        await self._unless_crowded()
+
+    async def deposit(self, data: bytes, timeout: float = 30.0) -> None:
+        """Have the leading acceptor put it in, which has it on its disk then, if it has one.
+
+        For processes that come and go. Raises NotDeposited.
+        """
+        ticket = self._node.next_ticket()
+        answer = self._deposits[ticket] = asyncio.get_running_loop().create_future()
+        self._node.request(Deposit(self.name, ticket, data))
+        try:
+            async with asyncio.timeout(timeout):
+                await self._unless_crowded()
+                done = await self._node.unless_stopped(answer)
+        except TimeoutError:
+            self._node.request(Withdraw(self.name, ticket))
+            raise NotDeposited(self.name, perhaps=True) from None
+        finally:
+            del self._deposits[ticket]
+        if not done:
+            raise NotDeposited(self.name, perhaps=False)
+
+    async def _unless_crowded(self) -> None:
         await asyncio.sleep(0)
         while self._node.unsent_bytes() > UNSENT_BYTES:  # noqa: ASYNC110  # a link tells nobody
             await asyncio.sleep(PAUSE)
+
+    def deposited(self, ticket: int, done: bool) -> None:
+        answer = self._deposits.get(ticket)
+        if answer is not None and not answer.done():
+            answer.set_result(done)
 
     async def dequeue(self) -> bytes | None:
         """None if this process knows of no element."""

@@ -24,6 +24,7 @@ from oncecast.runtime.network import Runtime
 from oncecast.runtime.options import Options
 from oncecast.toolkit.events import (
     Acquired,
+    Deposited,
     Dequeued,
     Lapsed,
     LeaderElected,
@@ -47,6 +48,7 @@ class Node:
     that are up: one suffices. Decisions are made by a majority of the `acceptors`, which must be
     the same at all: without them, these are the process and its peers, or its peers alone if its
     port is 0. With a `directory` it may come back under its old name; without, it must not.
+    Processes of another `group`, or with other acceptors, refuse each other.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Node:
         peers: Iterable[str] = (),
         acceptors: Iterable[str] | None = None,
         directory: str | os.PathLike[str] | None = None,
+        group: str = "",
         heartbeat: float = 0.5,
         suspect_after: float = 2.0,
         lease: float = 10.0,
@@ -63,7 +66,7 @@ class Node:
     ) -> None:
         self.listen = listen
         self.peers = tuple(NodeId(peer) for peer in peers)
-        self._acceptors, self._directory = acceptors, directory
+        self._acceptors, self._directory, self._group = acceptors, directory, group
         self._heartbeat, self._suspect_after, self._lease = heartbeat, suspect_after, lease
         self._insecure = insecure
         self._tickets = count(1)
@@ -116,8 +119,9 @@ class Node:
         await self._runtime.__aexit__(kind, error, traceback)
 
     def _cluster(self) -> str:
-        """Nodes with different acceptors would decide differently: they refuse each other."""
-        return "coordination-" + sha256(" ".join(self.acceptors).encode()).hexdigest()[:16]
+        """Nodes with different acceptors would decide differently."""
+        all_must_have = " ".join((*self.acceptors, self._group)).encode()
+        return "coordination-" + sha256(all_must_have).hexdigest()[:16]
 
     # -- faces --
 
@@ -141,6 +145,9 @@ class Node:
 
     def length(self, queue: str) -> int:
         return self._parts.queue.length(queue)
+
+    def peek(self, queue: str, count: int) -> list[bytes]:
+        return self._parts.queue.peek(queue, count)
 
     def unsent_bytes(self) -> int:
         return max((self._runtime.unsent_bytes(peer) for peer in self.group.view), default=0)
@@ -167,6 +174,8 @@ class Node:
                 self.lock(event.lock).heard(event)
             case Dequeued(queue, ticket, data):
                 self.queue(queue).answered(ticket, data)
+            case Deposited(queue, ticket, done):
+                self.queue(queue).deposited(ticket, done)
             case _:
                 pass  # what the protocols tell beside that, nobody has asked for
 

@@ -109,6 +109,7 @@ class Deposit(Value):
 class Deposited(Value):
     """The leader has it on its disk; or nobody leads, and it is not put in."""
 
+    queue: str
     ticket: int
     done: bool
 
@@ -122,7 +123,10 @@ class Dequeue(Value):
 
 
 class Withdraw(Value):
-    """Request: wait no longer. An element that was on its way to this ticket goes back."""
+    """Request: wait no longer. An element that was on its way to this ticket goes back.
+
+    One that was deposited under it may or may not be put in.
+    """
 
     queue: str
     ticket: int

@@ -118,6 +118,7 @@ class PaxosQueue(Protocol):
         self.copies: dict[str, Copy] = {}
         self.queues: dict[MessageId, str] = {}  # which queue each element is in
         self.waiting = Waiting()
+        self.depositing: dict[int, str] = {}  # by ticket, into which queue
         # Of what this node publishes: for whom, and under which ticket.
         self.publishing: deque[tuple[NodeId, int]] = deque()
         self.entrusted: dict[tuple[str, int], None] = {}  # what others had this node put in
@@ -140,17 +141,19 @@ class PaxosQueue(Protocol):
             case Enqueue(queue, data):
                 self._publish(queue, data)
             case Deposit(queue, ticket, data):
+                self.depositing[ticket] = queue
                 if self.takers.leader == self.me:
                     self._publish(queue, data, self.me, ticket)
                 elif self.takers.leader != NOBODY:
                     self.send(self.takers.leader, Entrusted(self.myself, ticket, queue, data))
                 else:
-                    self.emit(Deposited(ticket, False))
+                    self._deposited(ticket, False)
             case Dequeue(queue, ticket, wait):
                 self.waiting.add(queue, ticket, wait)
                 self._petition(queue)
             case Withdraw(queue, ticket):
                 self.waiting.remove(queue, ticket)
+                self.depositing.pop(ticket, None)
             case _:
                 assert_never(request)
 
@@ -161,9 +164,14 @@ class PaxosQueue(Protocol):
                     self._note_entrusted(depositor, ticket)
                     self._publish(queue, data, sender, ticket)
             case Kept(ticket):
-                self.emit(Deposited(ticket, True))
+                self._deposited(ticket, True)
             case _:
                 assert_never(message)
+
+    def _deposited(self, ticket: int, done: bool) -> None:
+        queue = self.depositing.pop(ticket, None)
+        if queue is not None:
+            self.emit(Deposited(queue, ticket, done))
 
     def _note_entrusted(self, depositor: str, ticket: int) -> None:
         self.entrusted[depositor, ticket] = None
@@ -195,7 +203,7 @@ class PaxosQueue(Protocol):
 
     def _confirm(self, depositor: NodeId, ticket: int) -> None:
         if depositor == self.me:
-            self.emit(Deposited(ticket, True))
+            self._deposited(ticket, True)
         elif depositor != NOBODY:
             self.send(depositor, Kept(ticket))
 

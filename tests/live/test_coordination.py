@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from oncecast.coordination import Fence, Lapse, Node, NotReached, Stale, Stopped, blocking, join
+from oncecast.coordination import (
+    Fence,
+    Lapse,
+    Node,
+    NotDeposited,
+    NotReached,
+    Stale,
+    Stopped,
+    blocking,
+    join,
+)
 from oncecast.runtime.errors import CannotListen
 from oncecast.runtime.network import run
 
@@ -177,6 +187,40 @@ def test_elements_go_to_one_taker_each() -> None:
             assert await nodes[0].queue("jobs").dequeue() is None
 
     within(60.0, story())
+
+
+def test_element_that_was_deposited_is_there_when_its_process_is_not() -> None:
+    """DDS-5"""
+
+    async def story() -> None:
+        async with join("127.0.0.1:0", **FAST) as keeper:
+            async with join("127.0.0.1:0", peers=[keeper.me], **FAST) as guest:
+                with pytest.raises(NotDeposited, match="no acceptor is up"):
+                    await guest.queue("jobs").deposit(b"too early")
+                await guest.group.wait_for_view_size(2)
+                await guest.queue("jobs").deposit(b"job")
+            assert keeper.queue("jobs").peek(5) == [b"job"]
+            async with join("127.0.0.1:0", peers=[keeper.me], **FAST) as guest:
+                assert await guest.queue("jobs").sdequeue(timeout=20.0) == b"job"
+
+    within(30.0, story())
+
+
+def test_processes_of_another_group_are_refused() -> None:
+    """DDS-4"""
+
+    async def story() -> None:
+        async with (
+            join("127.0.0.1:0", group="one", **FAST) as keeper,
+            join("127.0.0.1:0", peers=[keeper.me], group="one", **FAST) as friend,
+            join("127.0.0.1:0", peers=[keeper.me], group="other", **FAST) as stranger,
+        ):
+            await friend.group.wait_for_view_size(2)
+            with pytest.raises(NotReached, match="there are 1"):
+                await stranger.group.wait_for_view_size(2, timeout=0.2)
+            assert keeper.group.view == friend.group.view
+
+    within(30.0, story())
 
 
 def test_who_waits_when_the_node_stops_is_told() -> None:

@@ -120,7 +120,8 @@ def test_deposit_goes_to_the_leader_and_is_confirmed_when_it_is_published() -> N
     leader.observe(Delivered(MessageId(A, 1), published.request.payload))
     assert leader.drain() == [Send(B, Kept(7))]
     guest.receive(A, Kept(7))
-    assert guest.drain() == [Emit(Deposited(7, True))]
+    guest.receive(A, Kept(7))
+    assert guest.drain() == [Emit(Deposited(JOBS, 7, True))]
 
 
 def test_leader_deposits_with_itself() -> None:
@@ -131,13 +132,13 @@ def test_leader_deposits_with_itself() -> None:
     assert isinstance(published, Ask)
     assert isinstance(published.request, Publish)
     leader.observe(Delivered(MessageId(A, 1), published.request.payload))
-    assert leader.drain() == [Emit(Deposited(7, True))]
+    assert leader.drain() == [Emit(Deposited(JOBS, 7, True))]
 
 
 def test_who_deposits_while_nobody_leads_is_told_that_it_was_not_put_in() -> None:
     made = queue()
     made.request(Deposit(JOBS, 7, b"job"))
-    assert made.drain() == [Emit(Deposited(7, False))]
+    assert made.drain() == [Emit(Deposited(JOBS, 7, False))]
 
 
 def test_deposit_that_comes_twice_is_put_in_once_and_memory_of_that_is_bounded() -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from oncecast.cli import exits
+
+if TYPE_CHECKING:
+    from oncecast.node.config import Settings
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,8 +40,6 @@ def run(arguments: argparse.Namespace) -> int:
     from oncecast.node.config import TABLE, BadSetting, load
     from oncecast.node.following import NotAllowed
     from oncecast.node.logs import log_to_stderr
-    from oncecast.node.ring_server import RingServer
-    from oncecast.node.server import Server
     from oncecast.replication.events import Diverged
     from oncecast.runtime.errors import BadAddress, NetworkError, TlsUnusable
     from oncecast.runtime.network import run as run_loop
@@ -47,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         settings = load(flags, os.environ, arguments.config)
         log_to_stderr(settings)
-        run_loop((RingServer if settings.own_group else Server)(settings).run())
+        run_loop(serve(settings))
     except (BadSetting, BadAddress, TlsUnusable) as error:
         return _complain(error, exits.USAGE)
     except NotAllowed as error:
@@ -55,6 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
     except (NetworkError, StorageError, Diverged) as error:
         return _complain(error, exits.FAILURE)
     return exits.OK
+
+
+async def serve(settings: Settings) -> None:
+    from oncecast.cli.joining import is_of_ring
+    from oncecast.node.ring_server import RingServer
+    from oncecast.node.server import Server
+
+    await (RingServer if await is_of_ring(settings) else Server)(settings).run()
 
 
 def _complain(error: Exception, status: int) -> int:

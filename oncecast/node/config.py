@@ -35,9 +35,13 @@ class Settings:
     http: str = setting("", "host:port for /metrics and /health; off if left out")
     cluster: str = setting("oncecast", "clients of another cluster are turned away")
 
-    join: str = setting("", "host:port of nodes whose group to join, with commas; off: found one")
+    join: str = setting(
+        "", "host:port of nodes whose group or ring to join, with commas; off: found one"
+    )
     advertise: str = setting("", "host:port by which others reach this node; that of listen if off")
-    own_group: bool = setting(False, "be part of a ring: found a group, back up those of others")
+    own_group: bool = setting(
+        False, "found a ring, not a group; who joins a ring has a group of its own there"
+    )
     replicas: int = setting(3, "nodes that a new group should have")
     heartbeat: float = setting(1.0, "seconds between two signs of life of the leader")
     suspicion: float = setting(2.0, "seconds without one until another leads; two of them or more")

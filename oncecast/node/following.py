@@ -82,14 +82,25 @@ def tls_of(settings: Settings) -> Tls | None:
     )
 
 
-def check_address(address: str, *, guarded: bool) -> None:
-    host, _ = split_home(address)
-    if not guarded and not is_loopback(host):
-        raise NotAllowed(
-            f"{address} can be reached from other machines and TLS is off: give this node a "
-            "certificate (tls_certificate, tls_key, tls_ca), listen on 127.0.0.1, or allow it "
-            "with insecure"
-        )
+def check_doors(settings: Settings) -> None:
+    """Not open to the world, unless somebody said that they should be."""
+    guarded = settings.insecure or bool(settings.tls_certificate)
+    for address in filter(None, (settings.listen, settings.http)):
+        host, _ = split_home(address)
+        if not guarded and not is_loopback(host):
+            raise NotAllowed(
+                f"{address} can be reached from other machines and TLS is off: give this node a "
+                "certificate (tls_certificate, tls_key, tls_ca), listen on 127.0.0.1, or allow it "
+                "with insecure"
+            )
+
+
+def warn_of_join(settings: Settings, kind: str) -> None:
+    """It has been told to join others, and cannot, because of what its directory holds."""
+    why = f"the directory holds a {kind} of its own, with nobody else in it"
+    remedy = "to join them, give an empty directory; to have them join this one, tell them so"
+    facts = {"join": settings.join, "data": settings.data, "why": why, "remedy": remedy}
+    logger.warning(line("join_ignored", facts))
 
 
 def door(settings: Settings) -> tuple[str | socket.socket, NodeId]:

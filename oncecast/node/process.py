@@ -9,7 +9,7 @@ from typing import Self
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.node.config import BadSetting, Settings, addresses
-from oncecast.node.following import check_address, door, tls_of
+from oncecast.node.following import check_doors, door, tls_of
 from oncecast.node.http import HttpDoor, Page
 from oncecast.node.replica import without
 from oncecast.runtime.addresses import split_home
@@ -27,8 +27,7 @@ class Process:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.tls = settings, tls_of(settings)
-        for address in filter(None, (settings.listen, settings.http)):
-            check_address(address, guarded=settings.insecure or self.tls is not None)
+        check_doors(settings)
         self.listen, self.me = door(settings)
         named = tuple(map(NodeId, addresses(settings.join)))
         self.joined = without(named, self.me)  # whom it shall ask to be taken in

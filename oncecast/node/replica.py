@@ -123,6 +123,11 @@ class Replica:
             facts = {"data": self.path, "what": self.group.damage}
             logger.warning(line("damaged", {**self._named, **facts}))
 
+    @property
+    def alone(self) -> bool:
+        """Whether it is the only one of its group."""
+        return self.group.nodes() == (self.me,)
+
     def _note_group(self) -> None:
         """So that it still knows whom to ask, should it lose all else."""
         nodes = self.group.nodes()

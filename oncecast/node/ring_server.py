@@ -31,7 +31,7 @@ from oncecast.node.directory import (
     recall_ring,
     remove_group,
 )
-from oncecast.node.following import options_of, ring_options_of, warn_of_batches
+from oncecast.node.following import options_of, ring_options_of, warn_of_batches, warn_of_join
 from oncecast.node.http import Page
 from oncecast.node.metrics import counters, page, replica_metrics, ring_metrics
 from oncecast.node.process import Process
@@ -91,7 +91,7 @@ class RingServer(Process):
         """A group is founded once. If its directory is gone others may have it, and go on with it:
         this process then founds another one."""
         known, groups = recall_ring(self.settings.data), groups_in(self.settings.data)
-        self._returns = known is not None
+        self._returns, self._was = known is not None, known.me if known is not None else self.me
         if known is not None and known.group in groups:
             place = RingPlace(self.me, known.group, known.first)
         else:
@@ -112,9 +112,14 @@ class RingServer(Process):
         return self.replicas[group]
 
     def _contacts(self) -> tuple[NodeId, ...]:
-        """Other processes of the ring: those it was told, and those who were in its groups."""
+        """Other processes of the ring: those it was told, and those who were in its groups. Who is
+        a ring by itself joins no other: both would own all."""
         known = [node for each in self.replicas.values() for node in each.group.nodes()]
-        return without((*self.joined, *map(home, known)), self.me)
+        others = without(map(home, known), self.me, self._was)
+        if self.joined and self._returns and self.place.first and not others:
+            warn_of_join(self.settings, "ring")
+            return ()
+        return without((*self.joined, *others), self.me)
 
     def _return_to_ring(self) -> None:
         """If all of a ring start again, none of them finds a ring to join. So each begins as a

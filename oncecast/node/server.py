@@ -7,7 +7,7 @@ import logging
 
 from oncecast.node.assemble import VERSION, Parts
 from oncecast.node.config import Settings
-from oncecast.node.following import options_of, warn_of_batches
+from oncecast.node.following import options_of, warn_of_batches, warn_of_join
 from oncecast.node.http import Page
 from oncecast.node.metrics import counters, page, replica_metrics
 from oncecast.node.process import Process
@@ -47,6 +47,8 @@ class Server(Process):
 
     def announce(self) -> None:
         self.replica.announce()
+        if self.joined and self.replica.alone:
+            warn_of_join(self.settings, "group")
         if self.replica.group.contacts or self.replica.group.others():
             warn_of_batches(self.settings)
 

@@ -83,8 +83,8 @@ class Overlay:
         self.crash(victims)
 
     def crash(self, victims: list[NodeId]) -> None:
-        # The simulator goes through all that is under way once for each node that leaves its short
-        # way. Somebody who looks on makes all of them leave it together.
+        # The simulator goes through what is due next once for each node that leaves its short way,
+        # and broken links are due next. Somebody who looks on makes all of them leave it together.
         self.sim.observed = True
         self.sim.look(*(self.sim.nodes[name] for name in victims))
         self.sim.observed = False

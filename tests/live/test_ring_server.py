@@ -26,10 +26,11 @@ class RingReplicas(Replicas):
     def __init__(self, directory: Path, count: int) -> None:
         self.pages: dict[str, int] = {}
         self.all = []
-        for _ in range(count):
+        for number in range(count):
             with reserve() as free:
                 page = port_of(free)
-            each = Replica(directory, "--own-group", "--http", f"127.0.0.1:{page}")
+            founds = () if number else ("--own-group",)  # who joins a ring need not be told
+            each = Replica(directory, "--http", f"127.0.0.1:{page}", *founds)
             self.all.append(each)
             self.pages[each.address] = page
 

@@ -96,6 +96,32 @@ def test_one_that_joins_a_ring_founds_its_group_but_not_the_ring(tmp_path: Path)
     assert ring.replicas[ring.place.group].group.contacts == ()
 
 
+def test_a_ring_by_itself_joins_no_other_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both would own all."""
+    server(tmp_path).close()
+    ring = server(tmp_path, join="127.0.0.1:1")
+    ring.close()
+    assert (ring.parts.chord.contacts, ring.parts.chord.gone) == ([], {})
+    assert "the directory holds a ring of its own" in caplog.text
+
+
+def test_a_group_by_itself_joins_no_other_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings: Any = {"data": str(tmp_path), "heartbeat": 0.02, "suspicion": 0.05}
+
+    async def live() -> None:
+        async with Server(Settings(listen="127.0.0.1:0", **settings)) as first:
+            address = first.me
+        assert "join_ignored" not in caplog.text
+        async with Server(Settings(listen=address, join="127.0.0.1:1", **settings)):
+            assert "the directory holds a group of its own" in caplog.text
+
+    drive(live)
+
+
 def test_what_was_begun_or_given_up_and_not_finished_is_removed_at_the_next_start(
     tmp_path: Path,
 ) -> None:

@@ -10,6 +10,7 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.overlay.plumtree import Plumtree
 from oncecast.overlay.recovery import Recovery
+from oncecast.qos.streams import Streams
 from oncecast.toolkit.election import LeaderElection
 from oncecast.toolkit.events import LeaderElected, ViewChanged
 from oncecast.toolkit.group import Group
@@ -46,6 +47,7 @@ class Parts(NamedTuple):
     election: LeaderElection
     mutex: LeaseMutex
     queue: PaxosQueue
+    streams: Streams
 
 
 def assemble(
@@ -71,12 +73,14 @@ def assemble(
     takers = Synod(me, rng, acceptors=acceptors, resend=heartbeat)
     mutex = LeaseMutex(me, rng, lease=lease)
     queue = PaxosQueue(me, rng, elements=elements, takers=takers)
+    streams = Streams(me, rng)
     stack = Stack(
         [
             group,
             Neighborhood(me, rng),
             Plumtree(me, rng),
             elements,
+            streams,
             election,
             takers,
             mutex,
@@ -84,4 +88,4 @@ def assemble(
             Herald(me, rng),
         ]
     )
-    return Parts(stack, group, election, mutex, queue)
+    return Parts(stack, group, election, mutex, queue, streams)

@@ -1,13 +1,21 @@
 """What can go wrong between processes that act together.
 
 CoordinationError
-├── NotReached    the group did not reach the size that was waited for
-├── NotDeposited  an element is not known to be put in
-├── Lapse         the lease of a lock ran out while it was held
-└── Stopped       this node has stopped
+├── NotReached      the group did not reach the size that was waited for
+├── NotDeposited    an element is not known to be put in
+├── Lapse           the lease of a lock ran out while it was held
+├── StreamError
+│   ├── NoRoom          a writer that keeps all is at its limit, and no room came in time
+│   ├── NotMatched      too few writers or readers came, or they offer or request something else
+│   ├── NotReceived     readers have not acknowledged all in time
+│   ├── NotOpen         a stream that is closed, open already, or has an impossible name
+│   └── NoCluster       persistent values need a cluster that stores them
+└── Stopped         this node has stopped
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from oncecast.kernel.protocol import NodeId
 
@@ -42,6 +50,56 @@ class Lapse(CoordinationError):
             "acquire it anew, and look what is half done"
         )
         self.lock, self.token = lock, token
+
+
+class StreamError(CoordinationError):
+    def __init__(self, stream: str, fact: str) -> None:
+        super().__init__(f"stream {stream!r}: {fact}")
+        self.stream = stream
+
+
+class NoRoom(StreamError):
+    pass
+
+
+class NotMatched(StreamError):
+    def __init__(
+        self,
+        stream: str,
+        wanted: str,
+        there: int,
+        mismatched: Mapping[NodeId, tuple[str, ...]],
+        known: Sequence[str],
+    ) -> None:
+        fact = f"waited for {wanted}, there are {there}"
+        if mismatched:
+            each = (f"{peer} in {', '.join(less)}" for peer, less in sorted(mismatched.items()))
+            fact += (
+                f"; less is offered than requested: {'; '.join(each)}; offer more, or request less"
+            )
+        elif known:
+            fact += f"; there are streams {', '.join(known)}; open one of them, or wait longer"
+        else:
+            fact += "; nobody has opened any stream; start the others, or name a peer that is up"
+        super().__init__(stream, fact)
+        self.there, self.mismatched = there, dict(mismatched)
+
+
+class NotReceived(StreamError):
+    pass
+
+
+class NotOpen(StreamError):
+    pass
+
+
+class NoCluster(StreamError):
+    def __init__(self, stream: str) -> None:
+        super().__init__(
+            stream,
+            "persistent values are stored by a cluster, and this node was told of none; join with "
+            "through='HOST:PORT' of one of its nodes, or be content with TRANSIENT_LOCAL",
+        )
 
 
 class Stopped(CoordinationError):

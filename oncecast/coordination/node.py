@@ -14,10 +14,12 @@ from typing import Any, Self, TypeVar
 from oncecast.coordination.assemble import News, assemble
 from oncecast.coordination.errors import Stopped
 from oncecast.coordination.faces import Group, LeaderElection, Lock, Queue
+from oncecast.coordination.streams import Stream, Streams, checked_name
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.node.config import Settings
 from oncecast.node.directory import open_directory
 from oncecast.node.following import door
+from oncecast.qos.policies import QoS
 from oncecast.runtime.addresses import split_home
 from oncecast.runtime.journal import Journal
 from oncecast.runtime.network import Runtime
@@ -33,6 +35,7 @@ from oncecast.toolkit.events import (
 )
 
 T = TypeVar("T")
+BEST_EFFORT = QoS()
 
 
 class Process(Runtime):
@@ -42,7 +45,8 @@ class Process(Runtime):
 
 
 class Node:
-    """`async with` it. `group`, `election`, `lock(name)` and `queue(name)` are its faces.
+    """`async with` it. `group`, `election`, `lock(name)`, `queue(name)` and `stream(name, qos)` are
+    its faces.
 
     `listen` is its address and its name; with port 0 it gets another one each time. Give `peers`
     that are up: one suffices. Decisions are made by a majority of the `acceptors`, which must be
@@ -100,7 +104,9 @@ class Node:
             insecure=self._insecure,
             options=Options(cluster=self._cluster()),
         )
+        self.streams = Streams(self, self._parts.streams)
         await self._runtime.__aenter__()
+        self._runtime.ended.add_done_callback(lambda _: self.streams.stopped())
         return self
 
     def _choose_acceptors(self) -> tuple[NodeId, ...]:
@@ -114,7 +120,8 @@ class Node:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._runtime.stopping:
+        if not self.stopping:
+            await self.streams.close()
             self.group.leave()
         await self._runtime.__aexit__(kind, error, traceback)
 
@@ -135,7 +142,15 @@ class Node:
             self._queues[name] = Queue(self, name)
         return self._queues[name]
 
+    def stream(self, name: str, qos: QoS = BEST_EFFORT) -> Stream:
+        """Raises BadQoS if its qualities make no sense."""
+        return Stream(self.streams, checked_name(name), qos.checked())
+
     # -- for the faces --
+
+    @property
+    def stopping(self) -> bool:
+        return self._runtime.stopping
 
     def request(self, request: Value) -> None:
         self._runtime.request(request)
@@ -177,7 +192,7 @@ class Node:
             case Deposited(queue, ticket, done):
                 self.queue(queue).deposited(ticket, done)
             case _:
-                pass  # what the protocols tell beside that, nobody has asked for
+                self.streams.hear(event)
 
 
 join = Node

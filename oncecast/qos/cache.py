@@ -1,14 +1,16 @@
-"""What a reader or a writer of a stream keeps: values by key, as many as its history says.
+"""What a reader or a writer of a stream keeps: values in the order in which they came.
 
-A reader reads (the value stays) or takes (it goes). A value has its writer's number; of one writer
-and key a cache never goes back. With keep-all a full cache takes nothing more: who writes has to
-wait, or is told. With keep-last the oldest of the key goes.
+A reader reads (the value stays) or takes (it goes). With keep-all a full cache takes nothing more:
+who writes has to wait, or is told. With keep-last the oldest of the key goes.
+
+Each value has a slot, which grows by one with every value that comes; in a writer's cache it is the
+number of the value. Work is done for many values at a time wherever they share a key.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Sequence
 from math import inf
 
 from oncecast.kernel.protocol import NodeId, Value
@@ -22,100 +24,155 @@ class Sample(Value, tag=False):
     number: int
     key: bytes
     value: bytes
-    until: float = inf  # when it has outlived its lifespan, by the clock of who keeps it
-
-
-class Full(Exception):
-    """A cache that keeps all has reached its limit."""
 
 
 class Cache:
-    """Keys in the order in which they first came; of each, its newest values, oldest first."""
-
     def __init__(self, qos: QoS) -> None:
         self.qos = qos
-        self._keys: OrderedDict[bytes, deque[Sample]] = OrderedDict()
-        self._count = 0
-        self._read: dict[tuple[NodeId, int], None] = {}  # samples that were read and stay
+        self.samples: dict[int, Sample] = {}  # by slot, in order
+        self._slots: dict[bytes, deque[int]] = {}  # of each key, in order
+        self._next = self._first = 1  # slots in use are from the one to the other
+        self._until: dict[int, float] = {}  # when those of a limited lifespan end
+        self._seen: dict[int, None] = {}  # were read and stay
+        self._all_seen = 1  # and so were those before this slot
 
     def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[Sample]:
-        for samples in self._keys.values():
-            yield from samples
+        return len(self.samples)
 
     def keys(self) -> list[bytes]:
-        return list(self._keys)
+        """In the order in which they came."""
+        return list(self._slots)
 
     def of(self, key: bytes) -> tuple[Sample, ...]:
-        return tuple(self._keys.get(key, ()))
+        """The history of a key, oldest first."""
+        return tuple(self.samples[slot] for slot in self._slots.get(key, ()))
+
+    @property
+    def first(self) -> int:
+        """The lowest slot in use, or the next one."""
+        while self._first < self._next and self._first not in self.samples:
+            self._first += 1
+        return self._first
 
     # -- in --
 
-    def has_room(self, key: bytes) -> bool:
-        """Whether a value of this key can be added without losing another one against the rules."""
-        if key not in self._keys and len(self._keys) >= self.qos.keys_max:
-            return False
-        if self._count < self.qos.samples_max:
+    def has_room(self, keys: Sequence[bytes], count: int = 1) -> bool:
+        """For so many values of these keys (one for all, or one each), without losing any against
+        the rules."""
+        slots, qos = self._slots, self.qos
+        if len(slots) + len(keys) > qos.keys_max:
+            new = [key for key in dict.fromkeys(keys) if key not in slots]
+            if new and len(slots) + len(new) > qos.keys_max:
+                return False
+        if len(self.samples) + count <= qos.samples_max:
             return True
-        return not self.qos.keeps_all and len(self._keys.get(key, ())) >= self.qos.history
+        return not qos.keeps_all and len(self.samples) + self._growth(keys, count) <= (
+            qos.samples_max
+        )
 
-    def add(self, sample: Sample) -> tuple[Sample, ...]:
-        """Keep it; which ones had to go for it. Raises Full."""
-        if not self.has_room(sample.key):
-            raise Full(
-                f"{self._count} values of {len(self._keys)} keys: read or take some, or raise "
-                "samples_max or keys_max"
-            )
-        samples = self._keys.get(sample.key)
-        if samples is None:
-            samples = self._keys[sample.key] = deque()
-        samples.append(sample)
-        self._count += 1
-        gone: list[Sample] = []
-        while not self.qos.keeps_all and len(samples) > self.qos.history:
-            gone.append(samples.popleft())
-            self._forget(gone[-1])
-        return tuple(gone)
+    def _growth(self, keys: Sequence[bytes], count: int) -> int:
+        """By how much the cache grows if each key keeps no more than its history."""
+        coming = {keys[0]: count} if len(keys) == 1 else Counter(keys)
+        have = {key: len(self._slots.get(key, ())) for key in coming}
+        return sum(
+            min(self.qos.history, have[key] + new) - have[key] for key, new in coming.items()
+        )
+
+    def add(self, samples: Sequence[Sample], until: float = inf, *, one_key: bool = False) -> int:
+        """Keep them as far as there is room; how many of them that is."""
+        if one_key and self.has_room((samples[0].key,), len(samples)):
+            self._add(samples, until)
+            return len(samples)
+        for count, sample in enumerate(samples):
+            if not self.has_room((sample.key,)):
+                return count
+            self._add((sample,), until)
+        return len(samples)
+
+    def _add(self, samples: Sequence[Sample], until: float) -> None:
+        """All of one key."""
+        slots = self._slots.setdefault(samples[0].key, deque())
+        new = range(self._next, self._next + len(samples))
+        self._next = new.stop
+        if not self.qos.keeps_all:
+            history = self.qos.history
+            new, samples = new[-history:], samples[-history:]
+            for _ in range(len(slots) + len(new) - history):
+                self._forget(slots.popleft())
+        slots.extend(new)
+        self.samples.update(zip(new, samples, strict=True))
+        if until < inf:
+            self._until.update(dict.fromkeys(new, until))
+
+    def skip(self, count: int) -> None:
+        """Values that need not be kept have their slots, too."""
+        self._next += count
 
     # -- out --
 
+    @property
+    def has_unread(self) -> bool:
+        return any(self._unread(slot) for slot in reversed(self.samples))
+
+    def _unread(self, slot: int) -> bool:
+        return slot >= self._all_seen and slot not in self._seen
+
     def read(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
         """All of the key, or of every key; they stay, and count as read from now on."""
-        found = self._chosen(key, unread)
-        self._read.update(((sample.writer, sample.number), None) for sample in found)
-        return found
+        chosen = self._chosen(key, unread)
+        if key is None:
+            self._all_seen = self._next
+            self._seen.clear()
+        else:
+            self._seen.update(dict.fromkeys(chosen))
+        return tuple(self.samples[slot] for slot in chosen)
 
     def take(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
         """The same, and they go."""
-        found = self._chosen(key, unread)
-        for sample in found:
-            self.drop(sample)
-        return found
+        if key is None and not unread:
+            found = tuple(self.samples.values())
+            for each in (self.samples, self._slots, self._until, self._seen):
+                each.clear()
+            self._first = self._next
+            return found
+        chosen = self._chosen(key, unread)
+        return tuple(self.drop(slot) for slot in chosen)
 
-    def _chosen(self, key: bytes | None, unread: bool) -> tuple[Sample, ...]:
-        samples = tuple(self) if key is None else self.of(key)
-        if not unread:
-            return samples
-        return tuple(each for each in samples if (each.writer, each.number) not in self._read)
+    def take_first(self) -> Sample:
+        """There must be one."""
+        return self.drop(self.first)
 
-    def drop(self, sample: Sample) -> None:
-        samples = self._keys[sample.key]
-        samples.remove(sample)
-        self._forget(sample)
-        if not samples:
-            del self._keys[sample.key]
+    def _chosen(self, key: bytes | None, unread: bool) -> list[int]:
+        slots = list(self.samples if key is None else self._slots.get(key, ()))
+        return [slot for slot in slots if self._unread(slot)] if unread else slots
 
-    def _forget(self, sample: Sample) -> None:
-        self._count -= 1
-        self._read.pop((sample.writer, sample.number), None)
+    def drop(self, slot: int) -> Sample:
+        sample = self.samples[slot]
+        slots = self._slots[sample.key]
+        if slots[0] == slot:
+            slots.popleft()
+        else:
+            slots.remove(slot)
+        if not slots:
+            del self._slots[sample.key]
+        self._forget(slot)
+        return sample
+
+    def drop_before(self, end: int) -> None:
+        """All slots below `end`."""
+        while self.first < min(end, self._next):
+            self.drop(self._first)
+
+    def _forget(self, slot: int) -> None:
+        del self.samples[slot]
+        if self._until:
+            self._until.pop(slot, None)
+        if self._seen:
+            self._seen.pop(slot, None)
 
     # -- time --
 
-    def expire(self, now: float) -> tuple[Sample, ...]:
+    def expire(self, now: float) -> None:
         """What has outlived its lifespan goes."""
-        old = tuple(sample for sample in self if sample.until < now)
-        for sample in old:
-            self.drop(sample)
-        return old
+        for slot in [slot for slot, until in self._until.items() if until < now]:
+            self.drop(slot)

@@ -1,21 +1,25 @@
 """What streams are asked for, what they tell, and what their nodes say to each other.
 
-OpenWriter, OpenReader, Write, CloseWriter, CloseReader ↓
-Arrived, Written, NotWritten, Matched, Mismatched, Unmatched, DeadlineMissed, Liveliness ↑
-Endpoints, Data, Gaps, Beat, Acks, Known ↔
+OpenWriter, OpenReader, Write, Took, Feed, CloseWriter, CloseReader ↓
+Arrived, Written, NotWritten, Stable, Matched, Mismatched, Unmatched, DeadlineMissed, Liveliness,
+LimitReached, SamplesLost, SamplesRejected ↑
+Endpoints, Data, Beat, Acks, Known ↔
+
+Many values travel as columns. A column of numbers or of keys has one for each value, or a single
+one: the first of numbers that follow each other, the key of all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from oncecast.kernel.protocol import NodeId, Value
+from oncecast.qos.cache import Sample
 from oncecast.qos.policies import QoS
 
-NUMBERS_MAX = 256  # named in one message
-DATA_MAX = 64  # values in one message
 STREAMS_MAX = 1000  # of a node
-
+NOT_MINE = -1
 
 # -- requests --
 
@@ -31,12 +35,25 @@ class OpenReader(Value):
 
 
 class Write(Value):
-    """Answered by Written, at once or when there is room; or by NotWritten."""
+    """Answered by Written, at once or when there is room for all of them; or by NotWritten."""
 
     stream: str
-    ticket: int
-    key: bytes
-    value: bytes
+    ticket: int  # 0: no answer is wanted
+    keys: tuple[bytes, ...]
+    values: tuple[bytes, ...]
+
+
+class Took(Value):
+    """There is room again in the cache of this reader."""
+
+    stream: str
+
+
+class Feed(Value):
+    """What the durable topic of a persistent stream holds, for the cache of its reader."""
+
+    stream: str
+    samples: tuple[Sample, ...]
 
 
 class CloseWriter(Value):
@@ -59,6 +76,8 @@ class Arrived(Value):
 
 
 class Written(Value):
+    """The last of them has this number."""
+
     stream: str
     ticket: int
     number: int
@@ -70,6 +89,13 @@ class NotWritten(Value):
     stream: str
     ticket: int
     why: str
+
+
+class Stable(Value):
+    """All reliable readers have what was written before this number."""
+
+    stream: str
+    number: int
 
 
 class Matched(Value):
@@ -111,6 +137,29 @@ class Liveliness(Value):
     alive: bool
 
 
+class LimitReached(Value):
+    """The cache of this side is full: a writer waits, a reliable reader lets its writers wait."""
+
+    stream: str
+    side: Side
+
+
+class SamplesLost(Value):
+    """So many values of this writer will never be read here."""
+
+    stream: str
+    writer: NodeId
+    count: int
+
+
+class SamplesRejected(Value):
+    """So many values came with best effort, and there was no room for them."""
+
+    stream: str
+    writer: NodeId
+    count: int
+
+
 # -- messages --
 
 
@@ -125,36 +174,42 @@ class Endpoints(Value):
 
     writers: tuple[Endpoint, ...]
     readers: tuple[Endpoint, ...]
-
-
-class Item(Value, tag=False):
-    number: int
-    key: bytes
-    value: bytes
+    answer: bool = False  # is wanted: what have you opened?
 
 
 class Data(Value):
-    """Values of the writer with this life, which `writer` runs; `start` is your first."""
+    """All that is of use of the numbers from `since` to `last`; others came after the rest."""
 
     stream: str
     writer: NodeId
     life: int
-    start: int
-    items: tuple[Item, ...]
-
-
-class Gaps(Value):
-    """These numbers are of no more use: others came after them."""
-
-    stream: str
-    writer: NodeId
-    life: int
+    since: int
+    last: int
     numbers: tuple[int, ...]
+    keys: tuple[bytes, ...]
+    values: tuple[bytes, ...]
+
+    @property
+    def possible(self) -> bool:
+        """Whether an honest peer could have made it."""
+        count = len(self.values)
+        if not count:
+            return 1 <= self.since <= self.last
+        if len(self.keys) not in (1, count) or len(self.numbers) not in (1, count):
+            return False
+        numbers = self.every_number
+        return 1 <= self.since <= numbers[0] and numbers[-1] <= self.last
+
+    @property
+    def every_number(self) -> Sequence[int]:
+        if len(self.numbers) == 1:
+            return range(self.numbers[0], self.numbers[0] + len(self.values))
+        return self.numbers
 
 
 class Beat(Value):
-    """I am alive; your first number is `start`, the last so far is `last`. All readers have what
-    comes before `stable`."""
+    """I am alive; your first number is `start`, the last one sent to you is `last`. All readers
+    have what comes before `stable`."""
 
     stream: str
     life: int
@@ -164,21 +219,24 @@ class Beat(Value):
 
 
 class Acks(Value):
-    """I have all before `next`, but lack these."""
+    """I have all before `next`; send again what comes from there to `until`, if that is more."""
 
     stream: str
     life: int
     next: int
-    lacking: tuple[int, ...]
+    until: int
 
 
 class Known(Value):
-    """Of a writer that I suspect I have all before `next`; what do you have?"""
+    """Of a writer that somebody suspects I have all before `next`. 0: I have heard nothing of it;
+    NOT_MINE: nor would I have to."""
 
     stream: str
     writer: NodeId
     life: int
     next: int
+    answer: bool  # is wanted: what do you have?
 
 
-StreamMessage = Endpoints | Data | Gaps | Beat | Acks | Known
+StreamMessage = Endpoints | Data | Beat | Acks | Known
+StreamRequest = OpenWriter | OpenReader | Write | Took | Feed | CloseWriter | CloseReader

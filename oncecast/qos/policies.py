@@ -20,6 +20,7 @@ from typing import Self
 
 from oncecast.kernel.protocol import Value
 
+KEEP_ALL = -1  # not 0: who wants nothing kept has made a mistake
 DEPTH_MAX = 1 << 20
 
 
@@ -57,7 +58,7 @@ class QoS(Value):
     """Of a writer or a reader. Times are in seconds; `inf` promises, or requests, nothing."""
 
     reliability: Reliability = Reliability.BEST_EFFORT
-    history: int = 1  # values of each key that are kept; 0: all
+    history: int = 1  # values of each key that are kept, or KEEP_ALL
     durability: Durability = Durability.VOLATILE
     deadline: float = inf  # between two values of a key
     lifespan: float = inf  # of a value
@@ -68,7 +69,7 @@ class QoS(Value):
 
     @property
     def keeps_all(self) -> bool:
-        return self.history == 0
+        return self.history == KEEP_ALL
 
     def checked(self) -> Self:
         """Raises BadQoS."""
@@ -78,7 +79,7 @@ class QoS(Value):
                 raise BadQoS(f"{name}: {value:g} s is no time; give one above 0, or inf for none")
         if isnan(self.blocking_max) or not 0 <= self.blocking_max < inf:
             raise BadQoS(f"blocking_max: {self.blocking_max:g} s; give 0 or more, and an end")
-        if not 0 <= self.history <= DEPTH_MAX:
+        if self.history != KEEP_ALL and not 1 <= self.history <= DEPTH_MAX:
             raise BadQoS(f"history: {self.history}; keep 1 to {DEPTH_MAX} values, or KEEP_ALL")
         for name in ("samples_max", "keys_max"):
             if getattr(self, name) < 1:
@@ -89,16 +90,6 @@ class QoS(Value):
                 f"{self.samples_max}; keep fewer, or allow more"
             )
         return self
-
-
-KEEP_ALL = 0
-
-
-def keep_last(count: int) -> int:
-    """The history of the last `count` values of each key."""
-    if count < 1:
-        raise BadQoS(f"history: the last {count} values; keep 1 or more, or KEEP_ALL")
-    return count
 
 
 def mismatches(offered: QoS, requested: QoS) -> tuple[str, ...]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from itertools import islice, repeat
+from math import inf
 from typing import TYPE_CHECKING
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.qos.cache import Cache, Sample
 from oncecast.qos.events import (
-    DATA_MAX,
     Acks,
     Beat,
     Data,
     DeadlineMissed,
     Endpoint,
-    Gaps,
-    Item,
+    LimitReached,
     NotWritten,
+    Stable,
     Write,
     Written,
 )
@@ -25,27 +27,52 @@ from oncecast.qos.policies import Durability, Reliability
 if TYPE_CHECKING:
     from oncecast.qos.streams import Streams
 
-
 SIGNS = 3  # of life in the time without one that is allowed
+WINDOW = 8192  # values that a reader has not acknowledged: beyond, nothing more is sent to it
+WINDOW_BYTES = 4 << 20
+DATA_MAX = 512  # values that are sent again in one message
+DATA_BYTES_MAX = 1 << 18  # and their bytes, unless it is one value
+AGAIN_MAX = 16  # such messages at a time
+OF_THE_TOPIC = 1 << 62  # what a persistent reader gets from its topic, it is never sent
 
 
 class Audience:
     """A reader that is matched: its first number, and up to where it has all."""
 
-    __slots__ = ("life", "next", "reliable", "start")
+    __slots__ = ("_bytes", "_under_way", "life", "next", "reliable", "sent", "start")
 
-    def __init__(self, life: int, start: int, reliable: bool) -> None:
-        self.life, self.start, self.reliable = life, start, reliable
-        self.next = start
+    def __init__(self, endpoint: Endpoint, start: int) -> None:
+        self.life, self.start = endpoint.life, start
+        self.next = self.sent = start  # it has, and it was sent, all before
+        self.reliable = endpoint.qos.reliability > Reliability.BEST_EFFORT
+        self._under_way: deque[tuple[int, int]] = deque()  # up to which number, how many bytes
+        self._bytes = 0
+        if endpoint.qos.durability == Durability.PERSISTENT:
+            self.next = self.sent = OF_THE_TOPIC
+            self.reliable = False
+
+    @property
+    def listens(self) -> bool:
+        """Whether there is not too much under way to it."""
+        return self.sent - self.next < WINDOW and self._bytes < WINDOW_BYTES
+
+    def note(self, last: int, size: int) -> None:
+        self.sent = last + 1
+        self._bytes += size
+        self._under_way.append((last, size))
+
+    def acked(self, number: int) -> None:
+        self.next = max(self.next, number)
+        while self._under_way and self._under_way[0][0] < self.next:
+            self._bytes -= self._under_way.popleft()[1]
 
 
 class Writer:
     def __init__(self, streams: Streams, endpoint: Endpoint) -> None:
         self._streams, self.endpoint, self.qos = streams, endpoint, endpoint.qos
         self.readers: dict[NodeId, Audience] = {}
-        self.next = 1
-        self._cache = Cache(self.qos)
-        self._by_number: dict[int, Sample] = {}
+        self.next = self.stable = 1  # all reliable readers have what comes before
+        self.cache = Cache(self.qos)
         self._waiting: deque[tuple[float, Write]] = deque()  # for room, until then
         self._written: dict[bytes, float] = {}  # when, by key
         self._lived = streams.now  # when it last said that it is alive
@@ -53,89 +80,124 @@ class Writer:
     # -- writing --
 
     def write(self, write: Write) -> None:
-        if self._waiting or not self._has_room(write.key):
+        if self._waiting or not self._has_room(write):
+            if not self._waiting:
+                self._streams.emit(LimitReached(self.endpoint.stream, "writer"))
+                self._ask_readers()
             self._waiting.append((self._streams.now + self.qos.blocking_max, write))
             self.tick()
         else:
             self._write(write)
 
-    def _has_room(self, key: bytes) -> bool:
-        return not self._keeps or self._cache.has_room(key)
+    @property
+    def may_wait(self) -> bool:
+        """Whether anything is kept, so that room may lack for it."""
+        return self._for_late_ones or self.qos.reliability > Reliability.BEST_EFFORT
 
     @property
-    def _keeps(self) -> bool:
-        """Whether anything may be asked for again."""
-        late = self.qos.durability > Durability.VOLATILE
-        return late or self.qos.reliability > Reliability.BEST_EFFORT
+    def _for_late_ones(self) -> bool:
+        return self.qos.durability > Durability.VOLATILE
+
+    def _has_room(self, write: Write) -> bool:
+        return not self.may_wait or self.cache.has_room(write.keys, len(write.values))
 
     def _write(self, write: Write) -> None:
-        streams, number = self._streams, self.next
-        self.next += 1
-        until = streams.now + self.qos.lifespan
-        sample = Sample(streams.me, number, write.key, write.value, until)
-        self._written[write.key] = streams.now
-        if self._keeps:
-            self._by_number[number] = sample
-            for old in self._cache.add(sample):
-                del self._by_number[old.number]
-        for reader, audience in self.readers.items():
-            self._send(reader, audience, (sample,))
-        self._let_go()
-        streams.emit(Written(write.stream, write.ticket, number))
-
-    def _send(self, reader: NodeId, audience: Audience, samples: tuple[Sample, ...]) -> None:
+        streams, first, count = self._streams, self.next, len(write.values)
+        self.next = end = first + count
+        self._keep(write, first)
+        if self.qos.deadline < inf:
+            self._written.update(dict.fromkeys(write.keys, streams.now))
+        size = sum(map(len, write.values))
         stream, life = self.endpoint.stream, self.endpoint.life
-        for at in range(0, len(samples), DATA_MAX):
-            items = tuple(
-                Item(each.number, each.key, each.value) for each in samples[at : at + DATA_MAX]
-            )
-            self._streams.send(reader, Data(stream, self._streams.me, life, audience.start, items))
+        # The same for all: it is encoded once.
+        numbers = (first,)
+        data = Data(stream, streams.me, life, first, end - 1, numbers, write.keys, write.values)
+        for reader, audience in self.readers.items():
+            if audience.sent == first and audience.listens:
+                audience.note(end - 1, size)
+                streams.send(reader, data)
+            elif not audience.reliable and audience.sent < end:
+                audience.sent = end  # with best effort, who does not keep up misses something
+        self._settle()
+        if write.ticket:
+            streams.emit(Written(write.stream, write.ticket, end - 1))
+
+    def _keep(self, write: Write, first: int) -> None:
+        keys, values = write.keys, write.values
+        if not self._for_late_ones and not any(each.reliable for each in self.readers.values()):
+            self.cache.skip(len(values))
+            return
+        numbers = range(first, first + len(values))
+        every_key = repeat(keys[0]) if len(keys) == 1 else keys
+        samples = list(map(Sample, repeat(self._streams.me), numbers, every_key, values))
+        until = self._streams.now + self.qos.lifespan
+        kept = self.cache.add(samples, until, one_key=len(keys) == 1)
+        assert kept == len(values), "there was room"
 
     # -- readers --
 
     def match(self, reader: NodeId, endpoint: Endpoint) -> None:
         """Who comes late gets what is kept, if that is requested."""
         late = endpoint.qos.durability > Durability.VOLATILE
-        start = min(self._by_number, default=self.next) if late else self.next
-        reliable = endpoint.qos.reliability > Reliability.BEST_EFFORT
-        audience = self.readers[reader] = Audience(endpoint.life, start, reliable)
-        if late:
-            self._send(reader, audience, tuple(self._by_number.values()))
+        start = self.cache.first if late else self.next
+        audience = self.readers[reader] = Audience(endpoint, start)
         self._beat(reader, audience)
+        self._catch_up(reader, audience)
+        self._settle()
 
     def unmatch(self, reader: NodeId) -> None:
         self.readers.pop(reader, None)
-        self._let_go()
+        self._settle()
         self.tick()
 
     def acked(self, reader: NodeId, acks: Acks) -> None:
         audience = self.readers.get(reader)
-        if audience is None:
+        if audience is None or acks.next > self.next:
             return
-        audience.next = max(audience.next, min(acks.next, self.next))
-        here = tuple(self._by_number[each] for each in acks.lacking if each in self._by_number)
-        gone = tuple(
-            each for each in acks.lacking if each not in self._by_number and each < self.next
-        )
-        if here:
-            self._send(reader, audience, here)
-        if gone:
-            facts = (self.endpoint.stream, self._streams.me, self.endpoint.life)
-            self._streams.send(reader, Gaps(*facts, gone))
-        self._let_go()
+        audience.acked(acks.next)
+        again = islice(self._values(acks.next, min(acks.until, audience.sent - 1)), AGAIN_MAX)
+        for data, _ in again:
+            self._streams.send(reader, data)
+        self._catch_up(reader, audience)
+        self._settle()
         self.tick()
 
-    @property
-    def stable(self) -> int:
-        """All reliable readers have what comes before."""
-        nexts = [each.next for each in self.readers.values() if each.reliable]
-        return min(nexts, default=self.next)
+    def _catch_up(self, reader: NodeId, audience: Audience) -> None:
+        """Send on where it could not go on before."""
+        for data, size in self._values(audience.sent, self.next - 1):
+            if not audience.listens:
+                return
+            audience.note(data.last, size)
+            self._streams.send(reader, data)
 
-    def _let_go(self) -> None:
+    def _values(self, since: int, last: int) -> Iterator[tuple[Data, int]]:
+        """What is kept of these numbers, in messages that are not too large, and their bytes."""
+        facts = (self.endpoint.stream, self._streams.me, self.endpoint.life)
+        part: list[Sample] = []
+        size = 0
+        for sample in self._kept(since, last):
+            if part and (len(part) >= DATA_MAX or size + len(sample.value) > DATA_BYTES_MAX):
+                yield Data(*facts, since, part[-1].number, *columns(part)), size
+                since, part, size = part[-1].number + 1, [], 0
+            part.append(sample)
+            size += len(sample.value)
+        if since <= last:
+            yield Data(*facts, since, last, *columns(part)), size
+
+    def _kept(self, since: int, last: int) -> Iterator[Sample]:
+        samples = self.cache.samples
+        if last - since < len(samples):
+            return (samples[each] for each in range(since, last + 1) if each in samples)
+        return (sample for each, sample in samples.items() if since <= each <= last)
+
+    def _settle(self) -> None:
         """With keep-all, what all readers have is needed no more; unless others may come late."""
-        if self.qos.keeps_all and self.qos.durability == Durability.VOLATILE:
-            for number in [each for each in self._by_number if each < self.stable]:
-                self._cache.drop(self._by_number.pop(number))
+        nexts = [each.next for each in self.readers.values() if each.reliable]
+        before, self.stable = self.stable, min(nexts, default=self.next)
+        if self.stable > before:
+            if self.qos.keeps_all and not self._for_late_ones:
+                self.cache.drop_before(self.stable)
+            self._streams.emit(Stable(self.endpoint.stream, self.stable))
 
     # -- time --
 
@@ -145,29 +207,44 @@ class Writer:
         if due:
             self._lived = self._streams.now
         for reader, audience in self.readers.items():
-            if due or (audience.reliable and audience.next < self.next):
+            if due or audience.next < min(audience.sent, self.next):
+                self._beat(reader, audience)
+
+    def _ask_readers(self) -> None:
+        """Without room: they say how far they are, and need not wait for the next turn."""
+        for reader, audience in self.readers.items():
+            if audience.reliable:
                 self._beat(reader, audience)
 
     def _beat(self, reader: NodeId, audience: Audience) -> None:
-        facts = (self.endpoint.stream, self.endpoint.life, audience.start, self.next - 1)
+        facts = (self.endpoint.stream, self.endpoint.life, audience.start, audience.sent - 1)
         self._streams.send(reader, Beat(*facts, self.stable))
 
     def tick(self) -> None:
         """Room may have come, or the time to wait for it be over; values grow old."""
         now = self._streams.now
-        for old in self._cache.expire(now):
-            del self._by_number[old.number]
+        self.cache.expire(now)
         while self._waiting:
             give_up, write = self._waiting[0]
-            if self._has_room(write.key):
+            if self._has_room(write):
                 self._waiting.popleft()
                 self._write(write)
+                if self._waiting and not self._has_room(self._waiting[0][1]):
+                    self._ask_readers()
             elif now >= give_up:
                 self._waiting.popleft()
-                why = f"no room in {self.qos.blocking_max:g} s: a reader lags behind; write later"
-                self._streams.emit(NotWritten(write.stream, write.ticket, why))
+                self._streams.emit(NotWritten(write.stream, write.ticket, self._why_not(write)))
             else:
                 return
+
+    def _why_not(self, write: Write) -> str:
+        lagging = [peer for peer, each in self.readers.items() if each.next == self.stable]
+        whose = f"{', '.join(lagging)} lags behind" if lagging else "all of it is kept"
+        return (
+            f"{len(self.cache)} values of {len(self.cache.keys())} keys are the limit, and in "
+            f"{self.qos.blocking_max:g} s there was no room: {whose}; write later, or raise "
+            "samples_max, keys_max or blocking_max"
+        )
 
     def look_at_deadlines(self) -> None:
         now = self._streams.now
@@ -175,3 +252,16 @@ class Writer:
             if now > at + self.qos.deadline:
                 self._written[key] = now
                 self._streams.emit(DeadlineMissed(self.endpoint.stream, "writer", key))
+
+
+def columns(
+    samples: list[Sample],
+) -> tuple[tuple[int, ...], tuple[bytes, ...], tuple[bytes, ...]]:
+    """Numbers, keys and values; what says the same of all of them once."""
+    numbers = tuple(sample.number for sample in samples)
+    keys = tuple(sample.key for sample in samples)
+    if samples and numbers[-1] - numbers[0] == len(numbers) - 1:
+        numbers = numbers[:1]
+    if len(set(keys)) == 1:
+        keys = keys[:1]
+    return numbers, keys, tuple(sample.value for sample in samples)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from oncecast.kernel.protocol import Emit, NodeId, Send, Value
@@ -51,7 +52,7 @@ class Wires:
 
     def write(self, node: str, value: int, key: bytes = b"k") -> None:
         self._tickets += 1
-        self.ask(node, Write(STREAM, self._tickets, key, b"%d" % value))
+        self.ask(node, Write(STREAM, self._tickets, (key,), (b"%d" % value,)))
 
     # -- the network --
 
@@ -108,5 +109,5 @@ class Wires:
         return [event for event in self.events[NodeId(node)] if isinstance(event, kind)]
 
 
-def values(samples: tuple[Sample, ...]) -> list[int]:
+def values(samples: Sequence[Sample]) -> list[int]:
     return [int(sample.value) for sample in samples]

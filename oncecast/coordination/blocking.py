@@ -3,8 +3,6 @@
 The node runs in a thread of its own; any thread may call.
 """
 
-# what happens when time is over is part of the interface
-
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
@@ -13,8 +11,10 @@ from typing import Any, Self, TypeVar
 
 from oncecast.client.portal import Portal
 from oncecast.coordination import faces, node
+from oncecast.coordination.blocking_streams import Stream
 from oncecast.coordination.faces import View
 from oncecast.kernel.protocol import NodeId
+from oncecast.qos.policies import QoS
 
 T = TypeVar("T")
 
@@ -52,6 +52,13 @@ class Node:
 
     def queue(self, name: str) -> Queue:
         return Queue(self, self.read(lambda: self._node.queue(name)))
+
+    def stream(self, name: str, qos: QoS = node.BEST_EFFORT) -> Stream:
+        return Stream(self, self._node.stream(name, qos))
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """In the node's thread, without waiting for it."""
+        self._portal.loop.call_soon_threadsafe(work)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         return self._portal.call(work)

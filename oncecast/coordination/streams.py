@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sized
+from collections.abc import AsyncIterator, Iterable, Sized
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -140,7 +140,7 @@ class Writer(End):
         self._values: list[bytes] = []  # that have not been given to the protocol
         self._keys: list[bytes] = []
         self._bytes = 0
-        self._room = 0  # values that may be gathered before the protocol is asked
+        self.room = 0  # values that may be gathered before the protocol must be asked
         self._answers: dict[int, asyncio.Future[None]] = {}
         self._stable: Feed[int] = Feed(1)
 
@@ -161,10 +161,10 @@ class Writer(End):
 
     async def write(self, value: bytes, key: bytes = b"") -> None:
         """Waits only if values that readers must have fill the cache; raises NoRoom then."""
-        if type(value) is not bytes or type(key) is not bytes:
-            raise TypeError(f"stream {self.name!r}: values and keys are bytes; encode them")
+        if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
+            self.refuse(value, key)
         values = self._values
-        if len(values) >= self._room:
+        if len(values) >= self.room:
             await self._write_one(value, key)
             return
         values.append(value)
@@ -175,6 +175,22 @@ class Writer(End):
         elif len(values) >= GATHERED or self._bytes >= GATHERED_BYTES:
             self._leave()
             await asyncio.sleep(0)  # a loop that only writes would keep all others from working
+
+    def refuse(self, value: bytes, key: bytes) -> None:
+        if type(value) is not bytes or type(key) is not bytes:
+            raise TypeError(f"stream {self.name!r}: values and keys are bytes; encode them")
+        fact = f"a value of {len(value)} bytes; {VALUE_BYTES_MAX} are allowed, send it in parts"
+        raise NoRoom(self.name, fact)
+
+    def write_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        """Values and keys that were checked, no more than there is room for."""
+        for value, key in pairs:
+            self._values.append(value)
+            self._keys.append(key)
+            self._bytes += len(value)
+            if len(self._values) >= GATHERED or self._bytes >= GATHERED_BYTES:
+                self._leave()
+        self._leave()
 
     def _leave(self) -> None:
         """What was gathered goes to the protocol; there is room for it."""
@@ -191,19 +207,17 @@ class Writer(End):
 
     def _look_for_room(self) -> None:
         """It may be less than there is: then values are given to the protocol one by one."""
-        if self.closed or self._node.stopping:
-            self._room = 0
+        if self.closed or self._node.stopping or self._pure.waits:
+            self.room = 0
         elif self._pure.may_wait:
             cache = self._pure.cache
             keys = self.qos.keys_max - len(cache.keys())
-            self._room = min(keys, self.qos.samples_max - len(cache))
+            self.room = min(keys, self.qos.samples_max - len(cache))
         else:
-            self._room = GATHERED
+            self.room = GATHERED
 
     async def _write_one(self, value: bytes, key: bytes) -> None:
         self._check_open()
-        if len(value) > VALUE_BYTES_MAX:
-            raise NoRoom(self.name, f"{len(value)} bytes; {VALUE_BYTES_MAX} are the limit")
         self._leave()
         ticket = self._node.next_ticket()
         answer = self._answers[ticket] = self._loop.create_future()
@@ -236,9 +250,14 @@ class Writer(End):
             try:
                 await self.flush(timeout)
             finally:
-                self.closed, self._room = True, 0
-                self._node.streams.forget(self)
-                self._node.request(CloseWriter(self.name))
+                self.abandon()
+
+    def abandon(self) -> None:
+        """Close it, whatever readers have."""
+        self._leave()
+        self.closed, self.room = True, 0
+        self._node.streams.forget(self)
+        self._node.request(CloseWriter(self.name))
 
     async def __aenter__(self) -> Self:
         return self
@@ -249,7 +268,10 @@ class Writer(End):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close(LINGER if error is None else 0.0)
+        if error is None:
+            await self.close()
+        else:
+            self.abandon()
 
     def answered(self, event: Written | NotWritten | Stable) -> None:
         if isinstance(event, Stable):
@@ -334,6 +356,18 @@ class Reader(End):
             await self._arrival()
             if self._node.stopping:
                 raise Stopped
+
+    async def take_some(self, count: int) -> list[Sample]:
+        """As many as there are, at least one; nothing once it is closed."""
+        cache = self._cache
+        while not len(cache) and not self.closed:
+            await self._arrival()
+            if self._node.stopping:
+                raise Stopped
+        found = [cache.take_first() for _ in range(min(count, len(cache)))]
+        if self._pure.blocked:
+            self._took()
+        return found
 
     async def _arrival(self) -> None:
         """Of something, or of the end."""

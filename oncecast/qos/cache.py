@@ -159,9 +159,19 @@ class Cache:
         return sample
 
     def drop_before(self, end: int) -> None:
-        """All slots below `end`."""
-        while self.first < min(end, self._next):
-            self.drop(self._first)
+        """All slots below `end`; written out, because a fast stream does little else."""
+        samples, keys = self.samples, self._slots
+        going = range(self.first, min(end, self._next))
+        for slot in going:
+            sample = samples.pop(slot, None)
+            if sample is not None:
+                slots = keys[sample.key]
+                slots.popleft()
+                if not slots:
+                    del keys[sample.key]
+        for notes in (self._until, self._seen):
+            for slot in going if notes else ():
+                notes.pop(slot, None)
 
     def _forget(self, slot: int) -> None:
         del self.samples[slot]

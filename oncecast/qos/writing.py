@@ -95,6 +95,11 @@ class Writer:
         return self._for_late_ones or self.qos.reliability > Reliability.BEST_EFFORT
 
     @property
+    def waits(self) -> bool:
+        """Whether something waits for room: what is written next waits behind it."""
+        return bool(self._waiting)
+
+    @property
     def _for_late_ones(self) -> bool:
         return self.qos.durability > Durability.VOLATILE
 

@@ -17,7 +17,9 @@ from oncecast.kernel.protocol import NodeId
 
 class Steady:
     def __init__(self, nodes: Iterable[NodeId], *, positions_count: int = 1) -> None:
-        places = [Place(id, node) for node in nodes for id in positions(node, positions_count)]
+        self.lay(Place(id, node) for node in nodes for id in positions(node, positions_count))
+
+    def lay(self, places: Iterable[Place]) -> None:
         self.places = sorted(places, key=lambda place: place.id)
         self._ids = [place.id for place in self.places]
 
@@ -27,10 +29,10 @@ class Steady:
     def fill(self, chord: Chord) -> Chord:
         """Make it a member, before it starts; all positions of the ring must be filled."""
         for member in chord.members.values():
-            self._fill_member(member)
+            self.fill_member(member)
         return chord
 
-    def _fill_member(self, member: Member) -> None:
+    def fill_member(self, member: Member) -> None:
         places, me = self.places, member.place.id
         at = bisect_left(self._ids, me)
         following = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.scenarios import chord_paper
+from oncecast.scenarios import chord_paper, chord_walks
 from oncecast.scenarios.chord_churn import Churn
 from oncecast.scenarios.tables import Experiment
 
@@ -25,6 +25,19 @@ def test_a_path_is_half_the_logarithm_of_the_nodes() -> None:
         assert row[-1] == 1000
 
 
+def test_a_path_is_that_long_if_ids_are_spaced_evenly_and_shorter_by_the_same_at_any_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """NET-4: Stoica et al., section VI-C: why ours is below the formula."""
+    monkeypatch.setattr(chord_walks, "WALKS", 6000)
+    table = chord_walks.spacing(Experiment(nodes=256))
+    assert len(table.rows) == 2
+    assert all(must.holds for must in table.must)
+    for _, _, _, moved, by_chance, _ in table.rows:
+        assert moved == pytest.approx(-0.18, abs=0.06)
+        assert by_chance == pytest.approx(-0.14, abs=0.08)
+
+
 def test_lookups_survive_the_failure_of_half_the_nodes_without_stabilisation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -33,7 +46,7 @@ def test_lookups_survive_the_failure_of_half_the_nodes_without_stabilisation(
     monkeypatch.setattr(chord_paper, "PATHS_FAILED", (3.84, 5.09))
     monkeypatch.setattr(chord_paper, "TIMEOUTS_FAILED", (0.0, 5.10))
     table = chord_paper.mass_failures(Experiment(nodes=1000))
-    for _, paper, path, _, _, right in table.rows:
+    for _, paper, path, *_, right in table.rows:
         assert path == pytest.approx(paper, rel=0.1)
         assert right == 1000
 

@@ -10,8 +10,9 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from oncecast.coordination import streams
-from oncecast.coordination.streams import LINGER, VALUE_BYTES_MAX, StreamEvent
+from oncecast.coordination import reader, streams, writer
+from oncecast.coordination.endpoint import StreamEvent
+from oncecast.coordination.writer import LINGER, VALUE_BYTES_MAX
 from oncecast.kernel.protocol import NodeId
 from oncecast.qos.cache import Sample
 
@@ -35,7 +36,7 @@ class Stream:
 class Writer:
     """`with` it, or close it. What is written is gathered for the node's thread."""
 
-    def __init__(self, thread: Node, of: streams.Writer) -> None:
+    def __init__(self, thread: Node, of: writer.Writer) -> None:
         self._thread, self._of = thread, of
         self._given: deque[tuple[bytes, bytes]] = deque()
         self._lock = Lock()  # how much room there is must not change while values are given
@@ -108,7 +109,7 @@ class Writer:
 class Reader:
     """`for sample in reader` takes what comes, until it is closed."""
 
-    def __init__(self, thread: Node, of: streams.Reader) -> None:
+    def __init__(self, thread: Node, of: reader.Reader) -> None:
         self._thread, self._of = thread, of
         self._taken: deque[Sample] = deque()  # by a loop that has ended since
 

@@ -8,12 +8,15 @@ from collections.abc import Awaitable, Iterable
 from hashlib import sha256
 from itertools import count
 from random import SystemRandom
+from socket import socket
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from oncecast.client.client import Client
 from oncecast.coordination.assemble import News, assemble
-from oncecast.coordination.errors import Stopped
+from oncecast.coordination.errors import NoCluster, Stopped
 from oncecast.coordination.faces import Group, LeaderElection, Lock, Queue
+from oncecast.coordination.register import PEERS_MAX, Register
 from oncecast.coordination.streams import Stream, Streams, checked_name
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.node.config import Settings
@@ -53,6 +56,10 @@ class Node:
     the same at all: without them, these are the process and its peers, or its peers alone if its
     port is 0. With a `directory` it may come back under its old name; without, it must not.
     Processes of another `group`, or with other acceptors, refuse each other.
+
+    `through` a running cluster (the address of one of its nodes, or a client of it) processes need
+    not know each other: they find their peers there, and the first `founders` of them, which are
+    waited for, are the acceptors. Persistent streams are stored by it.
     """
 
     def __init__(
@@ -63,6 +70,8 @@ class Node:
         acceptors: Iterable[str] | None = None,
         directory: str | os.PathLike[str] | None = None,
         group: str = "",
+        through: str | Client | None = None,
+        founders: int = 1,
         heartbeat: float = 0.5,
         suspect_after: float = 2.0,
         lease: float = 10.0,
@@ -72,7 +81,9 @@ class Node:
         self.peers = tuple(NodeId(peer) for peer in peers)
         self._acceptors, self._directory, self._group = acceptors, directory, group
         self._heartbeat, self._suspect_after, self._lease = heartbeat, suspect_after, lease
-        self._insecure = insecure
+        self._insecure, self._through, self._founders = insecure, through, founders
+        self.client: Client | None = None
+        self._register: Register | None = None
         self._tickets = count(1)
         self._locks: dict[str, Lock] = {}
         self._queues: dict[str, Queue] = {}
@@ -81,6 +92,16 @@ class Node:
 
     async def __aenter__(self) -> Self:
         listen, self.me = door(Settings(listen=self.listen))
+        try:
+            return await self._join(listen)
+        except BaseException:
+            if isinstance(listen, socket):
+                listen.close()
+            await self._sign_out()
+            raise
+
+    async def _join(self, listen: str | socket) -> Self:
+        await self._sign_in()
         self.acceptors = self._choose_acceptors()
         self.group, self.election = Group(self), LeaderElection(self)
         self._parts = assemble(
@@ -123,7 +144,40 @@ class Node:
         if not self.stopping:
             await self.streams.close()
             self.group.leave()
-        await self._runtime.__aexit__(kind, error, traceback)
+        try:
+            await self._runtime.__aexit__(kind, error, traceback)
+        finally:
+            await self._sign_out()
+
+    async def _sign_in(self) -> None:
+        """Find the others through the cluster, if it was named."""
+        if self._through is None:
+            return
+        if isinstance(self._through, Client):
+            self.client = self._through
+        else:
+            self.client = await Client(self._through).__aenter__()
+        register = Register(self.client, self._group)
+        found = await register.sign_in(self.me, self._founders)
+        self._register = register
+        self._acceptors = self._acceptors or found.founders
+        self.peers += found.present[-PEERS_MAX:]
+
+    async def _sign_out(self) -> None:
+        if self.client is None:
+            return
+        client, register, self.client, self._register = self.client, self._register, None, None
+        try:
+            if register is not None:
+                await register.sign_out(self.me)
+        finally:
+            if client is not self._through:
+                await client.close()
+
+    def client_for(self, stream: str) -> Client:
+        if self.client is None:
+            raise NoCluster(stream)
+        return self.client
 
     def _cluster(self) -> str:
         """Nodes with different acceptors would decide differently."""

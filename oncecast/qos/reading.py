@@ -84,6 +84,7 @@ class Reader:
         self.sources: dict[NodeId, Source] = {}
         self._past: dict[NodeId, Source] = {}  # no longer matched: closed, gone, or suspected
         self._came: dict[bytes, float] = {}  # when, by key
+        self._fed: list[Sample] = []  # from a topic, and not cached yet
         self.blocked = False  # for want of room
 
     @property
@@ -156,8 +157,7 @@ class Reader:
             if left:
                 source.next = data.every_number[-left]
                 source.put_aside(data)
-                self.blocked = True
-                self._streams.emit(LimitReached(self.endpoint.stream, "reader"))
+                self._block()
             else:
                 source.next = data.last + 1
             theirs = source.endpoint.qos
@@ -191,6 +191,10 @@ class Reader:
             self._streams.emit(Arrived(self.endpoint.stream))
         return kept
 
+    def _block(self) -> None:
+        self.blocked = True
+        self._streams.emit(LimitReached(self.endpoint.stream, "reader"))
+
     def _lost(self, writer: NodeId, count: int) -> None:
         if count > 0:
             self._streams.emit(SamplesLost(self.endpoint.stream, writer, count))
@@ -216,13 +220,21 @@ class Reader:
         self._ack(writer, source, source.lacks_until or (0 if self.blocked else beat.last))
 
     def feed(self, samples: Sequence[Sample]) -> None:
-        """From the topic. Who feeds looks first whether there is room."""
-        self._cache(samples, inf)
+        """From the topic. Who feeds waits while it is blocked."""
+        self._fed.extend(samples)
+        self._eat()
+
+    def _eat(self) -> None:
+        if self._fed:
+            del self._fed[: self._cache(self._fed, inf)]
+            if self._fed:
+                self._block()
 
     def took(self) -> None:
         """The application has taken something."""
         if self.blocked:
             self.blocked = False
+            self._eat()
             for writer, source in self.sources.items():
                 self._proceed(writer, source)
                 self._ack(writer, source)

@@ -200,8 +200,11 @@ class Writer:
         nexts = [each.next for each in self.readers.values() if each.reliable]
         before, self.stable = self.stable, min(nexts, default=self.next)
         if self.stable > before:
-            if self.qos.keeps_all and not self._for_late_ones:
+            if self.qos.keeps_all and self.qos.durability == Durability.VOLATILE:
                 self.cache.drop_before(self.stable)
+            elif self.qos.keeps_all and self.qos.durability == Durability.PERSISTENT:
+                # The topic has all of them; some stay for those who come late and read no topic.
+                self.cache.drop_before(min(self.stable, self.next - self.qos.samples_max // 2))
             self._streams.emit(Stable(self.endpoint.stream, self.stable))
 
     # -- time --

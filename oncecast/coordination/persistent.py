@@ -1,0 +1,106 @@
+"""Persistent streams: a durable topic of the stream's name, in a cluster that this node knows.
+
+What is written is on disk at a majority before the call returns, and is then sent as ever to
+readers that request less. Persistent readers read the topic, from its beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from oncecast.client.client import EARLIEST, Client
+from oncecast.client.errors import OncecastError
+from oncecast.coordination.reader import Reader
+from oncecast.coordination.writer import VALUE_BYTES_MAX, Writer
+from oncecast.kernel.protocol import NodeId
+from oncecast.pubsub.batch import Message
+from oncecast.pubsub.retention import Policy
+from oncecast.qos import reading, writing
+from oncecast.qos.cache import Sample
+from oncecast.qos.events import Feed
+from oncecast.qos.policies import QoS
+
+if TYPE_CHECKING:
+    from oncecast.coordination.node import Node
+
+FED = 512  # values at a time
+
+
+class PersistentWriter(Writer):
+    def __init__(self, node: Node, name: str, qos: QoS, client: Client) -> None:
+        super().__init__(node, name, qos)
+        self._client = client
+
+    def opened(self, pure: writing.Writer) -> None:
+        super().opened(pure)
+        self._made = asyncio.create_task(make_topic(self._client, self.name))
+
+    def _look_for_room(self) -> None:
+        self.room = 0  # nothing is gathered: each is on disk first
+
+    async def write(self, value: bytes, key: bytes = b"") -> None:
+        """Returns when it is on disk. Raises OncecastError if that cannot be."""
+        if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
+            self.refuse(value, key)
+        self._check_open()
+        await asyncio.shield(self._made)
+        await self._client.put(self.name, value, key or None)
+        await super().write(value, key)
+
+
+class PersistentReader(Reader):
+    def __init__(self, node: Node, name: str, qos: QoS, client: Client) -> None:
+        super().__init__(node, name, qos)
+        self._client = client
+        self._room = asyncio.Event()
+        self._failure: OncecastError | None = None
+
+    def opened(self, pure: reading.Reader) -> None:
+        super().opened(pure)
+        self._feeding = asyncio.create_task(self._feed())
+
+    async def _feed(self) -> None:
+        name = f"{self._client.name} at {self._node.me}"  # several nodes may share a client
+        try:
+            await make_topic(self._client, self.name)
+            subscription = await self._client.subscribe(self.name, name, start=EARLIEST)
+            try:
+                while True:
+                    messages = await subscription.get_many(FED)
+                    self._room.clear()
+                    self._node.request(Feed(self.name, tuple(map(sample, messages))))
+                    if self._pure.blocked:
+                        await self._room.wait()
+            finally:
+                await self._client.unsubscribe(self.name, name)
+        except OncecastError as error:
+            self._failure = error
+            self.arrived()
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._failure is not None:
+            raise self._failure
+
+    def _took(self) -> None:
+        super()._took()
+        if not self._pure.blocked:
+            self._room.set()
+
+    def close(self) -> None:
+        super().close()
+        self._feeding.cancel()
+
+    async def ended(self) -> None:
+        await asyncio.wait([self._feeding])
+
+
+async def make_topic(client: Client, name: str) -> None:
+    """One that exists keeps what its own policy says."""
+    await client.create_topic(name, Policy(keep_all=True))
+
+
+def sample(message: Message) -> Sample:
+    """The number is the place in the topic, which begins with 1."""
+    return Sample(NodeId(message.producer), message.offset + 1, message.key or b"", message.value)

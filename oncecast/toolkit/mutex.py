@@ -39,6 +39,13 @@ class Freed(Value):
     token: int
 
 
+class Query(Value):
+    """Is this token still held? I have heard of it, and may have come after it was released."""
+
+    lock: str
+    token: int
+
+
 class Vacant(Value):
     """Timer: the lease of somebody else is over."""
 
@@ -60,11 +67,23 @@ class Ending(Value):
 class Lock:
     """What this node knows of one lock."""
 
-    __slots__ = ("asked", "asked_at", "held", "token", "until", "vacant_at", "wanted")
+    __slots__ = (
+        "asked",
+        "asked_at",
+        "freed",
+        "held",
+        "queried",
+        "token",
+        "until",
+        "vacant_at",
+        "wanted",
+    )
 
     def __init__(self) -> None:
         self.token = 0  # the last one that this node has heard of,
         self.vacant_at = 0.0  # and until when somebody may hold it
+        self.freed = 0  # the last one that is known to be released,
+        self.queried = 0  # and that others were asked about
         self.wanted = False  # by this node, or held
         self.asked = 0  # the token it has asked for,
         self.asked_at = 0.0  # and when
@@ -75,7 +94,7 @@ class Lock:
 class LeaseMutex(Protocol):
     name = "mutex"
     Request = Acquire | Release
-    Message = Freed
+    Message = Freed | Query
     Observed = Settled | ViewChanged
     Timer = Vacant | Renewal | Ending
 
@@ -116,19 +135,31 @@ class LeaseMutex(Protocol):
             case _:
                 assert_never(event)
 
-    def receive(self, sender: NodeId, message: Freed) -> None:
+    def receive(self, sender: NodeId, message: Freed | Query) -> None:
         if not 1 <= message.token < NUMBER_MAX:
             self.dropped += 1
             return
-        lock = self._lock(message.lock)
-        if message.token < lock.token or message.token == lock.held:
+        match message:
+            case Freed(name, token):
+                self._note_freed(name, self._lock(name), token)
+            case Query(name, token):
+                if name in self.locks and self.locks[name].freed >= token:
+                    self.send(sender, Freed(name, self.locks[name].freed))
+            case _:
+                assert_never(message)
+
+    def _note_freed(self, name: str, lock: Lock, token: int) -> None:
+        if token == lock.held:
+            return
+        lock.freed = max(lock.freed, token)
+        if token < lock.token:
             return
         if lock.held:
-            self._lapse(message.lock, lock)
-        lock.token, lock.vacant_at = message.token, self.now
+            self._lapse(name, lock)
+        lock.token, lock.vacant_at = token, self.now
         if lock.asked <= lock.token:
             lock.asked = 0
-        self._ask_if_vacant(message.lock, lock)
+        self._ask_if_vacant(name, lock)
 
     def timeout(self, timer: Vacant | Renewal | Ending) -> None:
         name, lock = timer.lock, self.locks[timer.lock]
@@ -151,6 +182,9 @@ class LeaseMutex(Protocol):
             return
         if self.now < lock.vacant_at:
             self.later(lock.vacant_at - self.now, Vacant(name))
+            if lock.queried < lock.token:
+                lock.queried = lock.token
+                self._tell_others(Query(name, lock.token))
         else:
             self._ask(name, lock)
 
@@ -192,7 +226,10 @@ class LeaseMutex(Protocol):
         self.emit(Lapsed(name, token))
 
     def _free(self, name: str, lock: Lock) -> None:
-        lock.vacant_at = self.now
+        lock.vacant_at, lock.freed = self.now, lock.token
+        self._tell_others(Freed(name, lock.token))
+
+    def _tell_others(self, message: Freed | Query) -> None:
         for node in self.view:
             if node != self.me:
-                self.send(node, Freed(name, lock.token))
+                self.send(node, message)

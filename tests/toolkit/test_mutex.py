@@ -20,7 +20,7 @@ from oncecast.toolkit.events import (
     ViewChanged,
 )
 from oncecast.toolkit.fence import Fence, Stale
-from oncecast.toolkit.mutex import Ending, Freed, LeaseMutex, Renewal, Vacant
+from oncecast.toolkit.mutex import Ending, Freed, LeaseMutex, Query, Renewal, Vacant
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 SERIES = "lock/door"
@@ -39,6 +39,10 @@ def holding() -> LeaseMutex:
     made.observe(Settled(SERIES, 1, made.myself))
     made.drain()
     return made
+
+
+def queries(token: int) -> list[Send]:
+    return [Send(node, Query("door", token)) for node in (B, C)]
 
 
 def asks(effects: list[Effect]) -> list[object]:
@@ -64,10 +68,38 @@ def test_lock_of_another_is_asked_for_when_its_lease_is_over_by_the_slowest_cloc
     made = mutex()
     made.observe(Settled(SERIES, 1, "b"))
     made.request(Acquire("door"))
-    assert made.drain() == [Later(10.0 * 1.2 / 0.8, Vacant("door"))]
+    assert made.drain() == [Later(10.0 * 1.2 / 0.8, Vacant("door")), *queries(1)]
     made.now = 115.0
     made.timeout(Vacant("door"))
     assert asks(made.drain()) == [Decide(SERIES, 2, made.myself)]
+
+
+def test_others_are_asked_once_a_token_whether_it_was_released_before() -> None:
+    made = mutex()
+    made.request(Acquire("door"))
+    made.observe(Settled(SERIES, 5, "b"))
+    made.request(Acquire("door"))
+    assert [each for each in made.drain() if isinstance(each, Send)] == queries(5)
+    made.observe(Settled(SERIES, 6, "b"))
+    assert [each for each in made.drain() if isinstance(each, Send)] == queries(6)
+
+
+def test_who_comes_after_a_release_hears_of_it_from_whoever_was_there() -> None:
+    """DDS-4: it would wait for a lease that nobody has any more."""
+    there, holder = mutex(), holding()
+    holder.request(Release("door"))
+    there.receive(B, Freed("door", 3))
+    there.observe(Settled(SERIES, 4, "b"))
+    there.drain()
+    holder.drain()
+    for made, token, answers in (
+        (there, 3, [Send(C, Freed("door", 3))]),
+        (there, 4, []),
+        (holder, 1, [Send(C, Freed("door", 1))]),
+        (mutex(), 1, []),
+    ):
+        made.receive(C, Query("door", token))
+        assert made.drain() == answers
 
 
 def test_lock_that_is_released_is_asked_for_at_once() -> None:
@@ -84,7 +116,7 @@ def test_who_loses_a_token_waits_for_the_lease_of_the_winner() -> None:
     made.request(Acquire("door"))
     made.drain()
     made.observe(Settled(SERIES, 1, "b"))
-    assert made.drain() == [Later(15.0, Vacant("door"))]
+    assert made.drain() == [Later(15.0, Vacant("door")), *queries(1)]
 
 
 def test_holder_renews_by_the_next_token() -> None:

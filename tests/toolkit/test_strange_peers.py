@@ -17,7 +17,7 @@ from oncecast.toolkit.events import Acquire, Deposit, Dequeue, Enqueue, Release,
 from oncecast.toolkit.fifo_queue import Ack, Deq, Element, FifoQueue, Pop
 from oncecast.toolkit.group import Alive
 from oncecast.toolkit.lamport import Given, LamportMutex, Noted, Wanted
-from oncecast.toolkit.mutex import Freed
+from oncecast.toolkit.mutex import Freed, Query
 from oncecast.toolkit.paxos_queue import Entrusted, Kept
 from oncecast.toolkit.synod_messages import (
     Accept,
@@ -64,6 +64,7 @@ tolerant: st.SearchStrategy[Value] = st.one_of(
     st.just(Inquire()),
     st.builds(Minuted, columns),
     st.builds(Freed, words, integers),
+    st.builds(Query, words, integers),
     st.builds(Entrusted, words, integers, words, st.binary(max_size=4)),
     st.builds(Kept, integers),
 )

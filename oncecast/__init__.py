@@ -20,33 +20,44 @@ if TYPE_CHECKING:
     from oncecast.client.parcel import Receipt
     from oncecast.client.scanning import Slice
     from oncecast.client.subscription import Subscription
+    from oncecast.coordination.node import join
     from oncecast.pubsub.batch import Message
     from oncecast.pubsub.retention import Policy
+    from oncecast.qos.policies import KEEP_ALL, Durability, QoS, Reliability
 
 # Loaded when first used: `import oncecast` and `oncecast --help` stay quick.
 _HOMES = {
+    "Durability": "oncecast.qos.policies",
     "EARLIEST": "oncecast.client.client",
+    "KEEP_ALL": "oncecast.qos.policies",
     "NEW": "oncecast.client.client",
     "Client": "oncecast.client.client",
     "Message": "oncecast.pubsub.batch",
     "Policy": "oncecast.pubsub.retention",
+    "QoS": "oncecast.qos.policies",
     "Receipt": "oncecast.client.parcel",
+    "Reliability": "oncecast.qos.policies",
     "Slice": "oncecast.client.scanning",
     "Subscription": "oncecast.client.subscription",
     "connect": "oncecast.client.client",
     "embedded": "oncecast.client.embedded",
     "from_offset": "oncecast.client.client",
     "from_time": "oncecast.client.client",
+    "join": "oncecast.coordination.node",
 }
 _MODULES = {"blocking": "oncecast.client.blocking", "errors": "oncecast.client.errors"}
 
 __all__ = [
     "EARLIEST",
+    "KEEP_ALL",
     "NEW",
     "Client",
+    "Durability",
     "Message",
     "Policy",
+    "QoS",
     "Receipt",
+    "Reliability",
     "Slice",
     "Subscription",
     "__version__",
@@ -56,6 +67,7 @@ __all__ = [
     "errors",
     "from_offset",
     "from_time",
+    "join",
 ]
 
 

@@ -88,7 +88,7 @@ def header(word: str) -> tuple[str, bytes]:
 
 async def run_put(client: Client, arguments: argparse.Namespace) -> int:
     kept = True
-    async for values in _to_put(arguments):
+    async for values in to_put(arguments):
         for at in range(0, len(values), TOGETHER):
             kept &= await _put(client, arguments, values[at : at + TOGETHER])
         sys.stdout.flush()
@@ -112,7 +112,7 @@ async def _put(client: Client, arguments: argparse.Namespace, values: list[bytes
     return all(kept is not False for _, kept in receipts)
 
 
-async def _to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
+async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
     if arguments.values != ["-"] or not arguments.lines:
         yield list(map(os.fsencode, arguments.values))
         return

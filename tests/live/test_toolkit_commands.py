@@ -1,0 +1,252 @@
+"""The commands of the toolkit, with a keeper of its own process: keep, lock, elect, queue."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from oncecast.cli import exits, membership
+from oncecast.cli.main import main
+from tests.live.test_coordination import free_addresses
+
+pytestmark = pytest.mark.long
+
+PATIENCE = 30.0
+Command = Callable[..., tuple[int, str, str]]
+
+
+@contextmanager
+def process(*words: str) -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen(
+        [sys.executable, "-m", "oncecast", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield started
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def line_of(started: subprocess.Popen[str]) -> str:
+    assert started.stdout is not None
+    return started.stdout.readline().strip()
+
+
+@pytest.fixture(scope="module")
+def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]]:
+    """Its process, and its address."""
+    (address,) = free_addresses(1)
+    data = str(tmp_path_factory.mktemp("keeper") / "data")
+    with process("keep", "--listen", address, "--data", data) as started:
+        assert started.stderr is not None
+        assert started.stderr.readline() == f"oncecast: {address} keeps, one of 1\n"
+        yield started.pid, address
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(PATIENCE) == exits.OK
+
+
+@pytest.fixture
+def oncecast(
+    keeper: tuple[int, str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """Runs a command; gives its status, standard output and standard error."""
+    monkeypatch.setenv("ONCECAST_PEERS", keeper[1])
+
+    def run(*words: str) -> tuple[int, str, str]:
+        status = main(words)
+        captured = capfd.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+# queue
+
+
+def test_elements_are_put_seen_and_taken_once(oncecast: Command) -> None:
+    """DDS-5"""
+    values = ["one", "two words", "ü"]
+    assert oncecast("queue", "put", "jobs", *values) == (exits.OK, "", "")
+    status, out, _ = oncecast("queue", "stats", "jobs", "--json")
+    stats = json.loads(out)
+    assert (status, stats["queue"], stats["length"]) == (exits.OK, "jobs", 3)
+    assert (len(stats["keepers"]), stats["keepers_away"], stats["others"]) == (1, [], 0)
+    status, out, _ = oncecast("queue", "peek", "jobs", "-n", "3", "--json")
+    assert [json.loads(line)["value"] for line in out.splitlines()] == values
+    status, out, _ = oncecast("queue", "take", "jobs", "-n", "3")
+    assert (status, sorted(out.splitlines())) == (exits.OK, sorted(values))
+    status, out, err = oncecast("queue", "take", "jobs", "--timeout", "0.1")
+    assert (status, out) == (exits.EMPTY, "")
+    assert "no element in queue 'jobs'" in err
+
+
+def test_lines_of_standard_input_are_elements(
+    oncecast: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines = b"".join(b"line %d\n" % number for number in range(200))
+    (tmp_path / "lines").write_bytes(lines + b"\xff")
+    with (tmp_path / "lines").open("rb") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        status, out, _ = oncecast("queue", "put", "lines", "-", "--json")
+    assert (status, json.loads(out)) == (exits.OK, {"queue": "lines", "put": 201})
+    status, out, _ = oncecast("queue", "take", "lines", "--count", "201", "--json")
+    taken = [json.loads(line)["value"] for line in out.splitlines()]
+    assert taken.count({"base64": "/w=="}) == 1
+    assert {each for each in taken if isinstance(each, str)} == set(lines.decode().splitlines())
+
+
+# lock
+
+
+def test_command_runs_under_the_lock_and_its_status_is_told(oncecast: Command) -> None:
+    """DDS-4"""
+    tokens = []
+    for status in (0, 7):
+        script = f"echo $ONCECAST_LOCK $ONCECAST_TOKEN; exit {status}"
+        found, out, _ = oncecast("lock", "run", "door", "--", "sh", "-c", script)
+        name, token = out.split()
+        assert (found, name) == (status, "door")
+        tokens.append(int(token))
+    assert tokens[0] < tokens[1]
+    status, _, err = oncecast("lock", "run", "door", "--", "no-such-command")
+    assert (status, "after --" in err) == (127, True)
+
+
+def held(keeper: str, *options: str) -> list[str]:
+    script = "echo $ONCECAST_TOKEN $$; exec sleep 60"
+    return ["lock", "run", "gate", "--peers", keeper, *options, "--", "sh", "-c", script]
+
+
+def test_holder_is_killed_and_the_next_goes_on_with_a_higher_token(
+    keeper: tuple[int, str], oncecast: Command
+) -> None:
+    """DDS-4: what the killed one had started goes on, and its token is stale from now on."""
+    with process(*held(keeper[1], "--lease", "1")) as holder:
+        token, orphan = map(int, line_of(holder).split())
+        status, _, err = oncecast("lock", "run", "gate", "--timeout", "0.1", "--", "true")
+        assert (status, "not free" in err) == (exits.EMPTY, True)
+        holder.kill()
+        show = ("sh", "-c", "echo $ONCECAST_TOKEN")
+        status, out, _ = oncecast("lock", "run", "gate", "--lease", "1", "--", *show)
+        os.kill(orphan, signal.SIGKILL)
+        assert (status, int(out) > token) == (exits.OK, True)
+
+
+def test_holder_that_is_told_to_end_ends_its_command_and_gives_the_lock_back(
+    keeper: tuple[int, str], oncecast: Command
+) -> None:
+    with process(*held(keeper[1], "--lease", "60")) as holder:
+        child = int(line_of(holder).split()[1])
+        holder.send_signal(signal.SIGTERM)
+        assert holder.wait(PATIENCE) == 128 + signal.SIGTERM
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+    assert oncecast("lock", "run", "gate", "--", "true")[0] == exits.OK
+
+
+def test_command_is_ended_when_the_lease_runs_out(keeper: tuple[int, str]) -> None:
+    """DDS-4"""
+    with process(*held(keeper[1], "--lease", "0.5")) as holder:
+        child = int(line_of(holder).split()[1])
+        os.kill(keeper[0], signal.SIGSTOP)
+        try:
+            assert holder.stderr is not None
+            err = holder.stderr.readline()
+        finally:
+            os.kill(keeper[0], signal.SIGCONT)
+        assert holder.wait(PATIENCE) == exits.FAILURE
+        assert "lock 'gate' is held no longer, its lease ran out: sh was ended" in err
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+
+
+# elect
+
+
+def test_command_runs_where_the_leader_is(oncecast: Command) -> None:
+    """DDS-4"""
+    addresses = free_addresses(2)
+
+    def candidate(address: str) -> list[str]:
+        group = ["--listen", address, "--peers", ",".join(addresses), "--members", "2"]
+        return ["elect", "cron", *group, "--", "sh", "-c", f"echo {address}; exec sleep 60"]
+
+    with process(*candidate(addresses[0])) as first, process(*candidate(addresses[1])) as second:
+        assert line_of(first) == addresses[0]
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(PATIENCE) == 128 + signal.SIGTERM
+        assert line_of(second) == addresses[1]
+        with process(*candidate(addresses[0])) as again:
+            assert line_of(again) == addresses[0]
+            second.send_signal(signal.SIGTERM)
+            _, err = second.communicate(timeout=PATIENCE)
+            assert f"{addresses[0]} leads 'cron' now: sh was ended" in err
+            again.send_signal(signal.SIGTERM)
+            again.wait(PATIENCE)
+
+
+# what goes wrong
+
+
+def test_what_keeps_a_command_from_its_group_is_told(
+    oncecast: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "JOIN_WITHIN", 0.2)
+    (nobody,) = free_addresses(1)
+    status, _, err = oncecast("queue", "stats", "jobs", "--peers", nobody)
+    assert status == exits.NO_QUORUM
+    assert f"0 of 1 keepers are there, no majority; not: {nobody} ([Errno 111]" in err
+    assert "start them with `oncecast keep`" in err
+    alone = ("--listen", nobody, "--peers", nobody)
+    status, _, err = oncecast(
+        "elect", "x", *alone, "--members", "2", "--timeout", "0", "--", "true"
+    )
+    assert status == exits.NO_QUORUM
+    assert f"the group has not reached 2 members, there are 1: {nobody}; start the others" in err
+
+
+def test_keepers_of_another_list_refuse_and_say_so(
+    keeper: tuple[int, str], oncecast: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "JOIN_WITHIN", 0.2)
+    (nobody,) = free_addresses(1)
+    status, _, err = oncecast("queue", "stats", "jobs", "--peers", f"{keeper[1]},{nobody}")
+    assert status == exits.NO_QUORUM
+    assert f"{keeper[1]} (" in err
+    assert "cluster" in err
+
+
+def test_address_that_is_taken_is_told(keeper: tuple[int, str], oncecast: Command) -> None:
+    """Two members with one id."""
+    status, _, err = oncecast("queue", "stats", "jobs", "--listen", keeper[1])
+    assert (status, "stop what uses the port" in err) == (exits.FAILURE, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("queue", "stats", "jobs", "--peers", "nowhere"), "'nowhere' is no address"),
+        (("queue", "stats", "jobs", "--peers", "10.0.0.1:7500"), "cannot reach 127.0.0.1:0"),
+        (("keep", "--listen", "127.0.0.1:0", "--peers", "127.0.0.1:1"), "needs a port of its own"),
+    ],
+)
+def test_wrong_usage_is_told(words: tuple[str, ...], told: str, oncecast: Command) -> None:
+    status, _, err = oncecast(*words)
+    assert (status, told in err) == (exits.USAGE, True)
+
+
+def test_command_is_missing() -> None:
+    with pytest.raises(SystemExit) as end:
+        main(("lock", "run", "door"))
+    assert end.value.code == exits.USAGE

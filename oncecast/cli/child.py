@@ -49,13 +49,20 @@ class Child:
         self._environment = os.environ | environment
 
     async def __aenter__(self) -> Self:
-        try:
-            # A session of its own: what it has started ends with it.
-            self._process = await asyncio.create_subprocess_exec(
+        # A session of its own: what it has started ends with it.
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
                 *self._command, env=self._environment, start_new_session=True
             )
+        )
+        try:
+            self._process = await asyncio.shield(starting)
         except OSError as error:
             raise CannotRun(error, self._command[0]) from None
+        except asyncio.CancelledError:
+            self._process = await starting  # it may run already
+            await self._end()
+            raise
         return self
 
     async def wait(self) -> int:
@@ -69,8 +76,10 @@ class Child:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._process.returncode is not None:
-            return
+        if self._process.returncode is None:
+            await self._end()
+
+    async def _end(self) -> None:
         self._send(signal.SIGTERM)
         try:
             async with asyncio.timeout(self._grace):

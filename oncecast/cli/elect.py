@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from typing import TYPE_CHECKING
 
 from oncecast.cli.connecting import complain, positive, unicode
@@ -66,6 +65,8 @@ async def run(arguments: argparse.Namespace) -> int:
 
 async def hear_of_all(node: Node) -> None:
     """Whoever has just come leads itself, until it hears of a lower one."""
+    import asyncio
+
     try:
         async with asyncio.timeout(SUSPECT_AFTER):
             async for view in node.group.watch():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 
 from oncecast.cli import exits
 from oncecast.cli.connecting import complain
@@ -29,6 +28,8 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 async def run(arguments: argparse.Namespace) -> int:
+    import asyncio
+
     from oncecast.coordination import join
     from oncecast.runtime.addresses import split_home
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from typing import TYPE_CHECKING
 
 from oncecast.cli import exits
@@ -50,6 +49,8 @@ def add_command(parser: argparse.ArgumentParser) -> None:
 
 
 async def run_locked(arguments: argparse.Namespace) -> int:
+    import asyncio
+
     patience = None if arguments.timeout == float("inf") else arguments.timeout
     async with joined(arguments, lease=arguments.lease) as node:
         lock = node.lock(arguments.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -75,6 +74,8 @@ def places(arguments: argparse.Namespace) -> tuple[str, list[str]]:
 @asynccontextmanager
 async def joined(arguments: argparse.Namespace, **options: Any) -> AsyncIterator[Node]:
     """A member of the group that a majority of keepers is in. Raises NoQuorum."""
+    import asyncio
+
     from oncecast.coordination import join
 
     listen, peers = places(arguments)
@@ -151,6 +152,7 @@ def run_member(
 
 async def ended_by_signals(work: Awaitable[int], ended: int | None) -> int:
     """SIGTERM and SIGINT cancel the work, which then ends in order."""
+    import asyncio
     import signal
 
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
@@ -61,6 +60,8 @@ def _verb(
 
 
 async def run_put(arguments: argparse.Namespace) -> int:
+    import asyncio
+
     from oncecast.cli.messages import to_put
 
     count = 0
@@ -94,6 +95,8 @@ async def taking(queue: Queue, count: int, patience: float) -> AsyncIterator[lis
 
     It never stops waiting for an element that it has asked for: that would be lost with it.
     """
+    import asyncio
+
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
     while count:
@@ -108,6 +111,8 @@ async def taking(queue: Queue, count: int, patience: float) -> AsyncIterator[lis
 
 
 async def dequeued(queue: Queue, count: int) -> list[bytes]:
+    import asyncio
+
     try:
         async with asyncio.timeout(ANSWER_WITHIN):
             found = await asyncio.gather(*(queue.dequeue() for _ in range(count)))
@@ -153,6 +158,8 @@ async def run_stats(arguments: argparse.Namespace) -> int:
 
 async def quiet(queue: Queue, enough: int | None = None) -> None:
     """Until the copy of this process no longer grows, or has enough."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     length, since = len(queue), loop.time()
     while loop.time() < since + QUIET and (enough is None or len(queue) < enough):

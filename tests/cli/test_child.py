@@ -1,0 +1,68 @@
+"""A command that another one runs is ended with it, whenever that is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from oncecast.cli.child import CannotRun, Child, run_until
+from oncecast.runtime.network import run
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+async def at_once() -> None: ...
+
+
+@pytest.mark.parametrize(("script", "status"), [("exit 3", 3), ("kill -9 $$", 137)])
+def test_status_is_that_of_a_shell(script: str, status: int) -> None:
+    assert run(run_until(never(), ("sh", "-c", script), 1.0)) == status
+
+
+def test_it_is_ended_when_it_may_run_no_longer() -> None:
+    assert run(run_until(at_once(), ("sleep", "60"), 10.0)) is None
+
+
+def test_it_is_killed_if_it_does_not_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deaf = tmp_path / "deaf"
+
+    async def story() -> None:
+        async with Child(("sh", "-c", f"trap '' TERM; : > {deaf}; sleep 60"), 0.05):
+            while not deaf.exists():  # noqa: ASYNC110  # it has no other way to tell
+                await asyncio.sleep(0.005)
+
+    run(story())
+    assert capsys.readouterr().err == "oncecast: sh has not ended in 0.05 s, and is killed\n"
+
+
+def test_it_is_ended_though_it_was_just_being_started(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    async def story() -> None:
+        starting = asyncio.create_task(
+            Child(("sh", "-c", f"echo $$ > {pid}; exec sleep 60"), 1.0).__aenter__()
+        )
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+
+    run(story())
+    if pid.exists() and pid.read_text():  # else it was ended before it could write
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid.read_text()), 0)
+
+
+def test_what_cannot_be_run_is_told(tmp_path: Path) -> None:
+    for command, status in (("no-such-command", 127), (str(tmp_path), 126)):
+        with pytest.raises(CannotRun, match="give a command that can be run") as error:
+            run(run_until(never(), (command,), 1.0))
+        assert error.value.status == status

@@ -29,6 +29,7 @@ COMMANDS = (
     "lock",
     "elect",
     "queue",
+    "stream",
     "pipeline",
     "experiment",
     "demo",

@@ -94,8 +94,9 @@ class End:
                 return await self._node.unless_stopped(enough)
         except TimeoutError:
             wanted = f"{count} {self.others} for {timeout:g} s"
+            others = [each for each in self._node.streams.elsewhere() if each != self.name]
             raise NotMatched(
-                self.name, wanted, len(matched.value), self._mismatched, self._node.streams.names()
+                self.name, wanted, len(matched.value), self._mismatched, others
             ) from None
 
     def _check_open(self) -> None:

@@ -78,9 +78,9 @@ class NotMatched(StreamError):
                 f"; less is offered than requested: {'; '.join(each)}; offer more, or request less"
             )
         elif known:
-            fact += f"; there are streams {', '.join(known)}; open one of them, or wait longer"
+            fact += f"; others have opened {', '.join(known)}; open one of these, or wait longer"
         else:
-            fact += "; nobody has opened any stream; start the others, or name a peer that is up"
+            fact += "; nobody else has a stream; start the others, or name a peer that is up"
         super().__init__(stream, fact)
         self.there, self.mismatched = there, dict(mismatched)
 

@@ -94,12 +94,10 @@ class Streams:
         ends = self.writers if isinstance(end, Writer) else self.readers
         ends.pop(end.name, None)
 
-    def names(self) -> list[str]:
-        """Of all streams that somebody has opened, as far as this node knows."""
-        theirs = [
-            each for peer in self._pure.peers.values() for each in peer.writers + peer.readers
-        ]
-        return sorted({each.stream for each in theirs} | {*self.writers, *self.readers})
+    def elsewhere(self) -> list[str]:
+        """The streams that other nodes have opened, as far as this one knows."""
+        peers = self._pure.peers.values()
+        return sorted({each.stream for peer in peers for each in peer.writers + peer.readers})
 
     async def close(self) -> None:
         """Readers elsewhere get some time for what was written here."""

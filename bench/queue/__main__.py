@@ -1,0 +1,244 @@
+"""Producers and consumers of a queue as processes; consumers are killed; the trace is audited.
+
+python -m bench.queue [--elements 100000] [--producers 8] [--consumers 8] [--kill-every 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from time import monotonic, sleep
+
+from bench.peers.comparing import machine
+from bench.peers.peer import Failed, free_port, mind_signals, say
+from bench.queue.trace import Born, Killed, Settled, Taken, audit, blind_to, encode, read
+
+KEEPERS = 3  # producers that decide, too
+LOOK_EVERY = 0.1
+TELL_EVERY = 5.0
+STUCK_AFTER = 120.0  # seconds without any progress
+FAULTS_SHOWN = 10
+
+
+@dataclass
+class Result:
+    elements: int
+    seconds: float  # from the first put to the last take
+    rate: float
+    kills: int
+    along: int  # elements that were given to who was killed and had not written them down
+    faults: list[str]
+    blind_to: list[str]  # faults that were planted in the trace, and not seen
+
+
+@dataclass
+class Party:
+    """All processes of a run, and their traces."""
+
+    root: Path
+    tickets: int
+    producers: list[subprocess.Popen[str]] = field(default_factory=list)
+    consumers: dict[Path, subprocess.Popen[str]] = field(default_factory=dict)
+    keepers: str = ""
+    traces: list[Path] = field(default_factory=list)
+
+    def start(self, role: str, own: str) -> tuple[Path, subprocess.Popen[str]]:
+        trace = self.root / f"{role}-{len(self.traces):04}.jsonl"
+        self.traces.append(trace)
+        trace.touch()
+        command = [sys.executable, "-m", "bench.queue.member", role, own, self.keepers, str(trace)]
+        pipe = subprocess.PIPE
+        return trace, subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+
+    def found(self, producers: int) -> None:
+        ports: set[int] = set()
+        while len(ports) < producers:
+            ports.add(free_port())
+        addresses = sorted(f"127.0.0.1:{port}" for port in ports)
+        self.keepers = ",".join(addresses[:KEEPERS])
+        self.producers = [self.start("produce", each)[1] for each in addresses]
+        for each in self.producers:
+            self.hear(each)
+
+    def add_consumer(self) -> None:
+        trace, process = self.start("take", str(self.tickets))
+        self.consumers[trace] = process
+
+    def tell(self, producer: subprocess.Popen[str], *words: object) -> None:
+        assert producer.stdin is not None
+        producer.stdin.write(" ".join(map(str, words)) + "\n")
+        producer.stdin.flush()
+
+    def hear(self, producer: subprocess.Popen[str]) -> str:
+        assert producer.stdout is not None
+        line = producer.stdout.readline().strip()
+        if not line:
+            raise Failed("a producer has ended; its standard error says why")
+        return line
+
+    def ask_all(self, *words: object) -> list[str]:
+        for each in self.producers:
+            self.tell(each, *words)
+        return [self.hear(each) for each in self.producers]
+
+    def kill_one(self, rng: Random, book: Path) -> bool:
+        """Of those that have taken something; a new one comes in its place."""
+        busy = [trace for trace in self.consumers if b"taken" in trace.read_bytes()]
+        if not busy:
+            return False
+        trace = rng.choice(busy)
+        process = self.consumers.pop(trace)
+        process.kill()
+        process.communicate()
+        born = next(each for each in read([trace]) if isinstance(each, Born))
+        with book.open("ab") as lines:
+            lines.write(encode(Killed(born.taker)) + b"\n")
+        self.add_consumer()
+        return True
+
+    def end(self) -> None:
+        for process in [*self.consumers.values(), *self.producers]:
+            process.kill()
+            process.communicate()
+
+
+@contextmanager
+def party(root: Path, producers: int, consumers: int, tickets: int) -> Iterator[Party]:
+    made = Party(root, tickets)
+    try:
+        made.found(producers)
+        for _ in range(consumers):
+            made.add_consumer()
+        yield made
+    finally:
+        made.end()
+
+
+def play(party: Party, elements: int, kill_every: float, rng: Random) -> tuple[float, int]:
+    """All is put in and taken; how many seconds that took, and how many were killed."""
+    book = party.root / "killed.jsonl"
+    book.touch()
+    party.traces.append(book)
+    shares = [elements // len(party.producers)] * len(party.producers)
+    shares[0] += elements - sum(shares)
+    began = told = moved = monotonic()
+    next_kill, kills, before = began + kill_every, 0, -1
+    for producer, share in zip(party.producers, shares, strict=True):
+        party.tell(producer, "put", share)
+    while any(left != "0" for left in party.ask_all("left")):
+        now, size = monotonic(), sum(each.stat().st_size for each in party.traces)
+        moved, before = (now, size) if size != before else (moved, before)
+        if now > moved + STUCK_AFTER:
+            raise Failed(f"nothing was put in or taken for {STUCK_AFTER:g} s")
+        if now > next_kill:
+            next_kill = now + rng.uniform(0.5, 1.5) * kill_every
+            kills += party.kill_one(rng, book)
+        if now > told + TELL_EVERY:
+            told = now
+            taken = count_taken(party)
+            rate = taken / (now - began)
+            say(f"{taken:,} of {elements:,} taken, {rate:,.0f}/s, {kills} consumers killed")
+        sleep(LOOK_EVERY)
+    return monotonic() - began, kills
+
+
+def count_taken(party: Party) -> int:
+    takes = (each for each in party.traces if each.name.startswith("take"))
+    return sum(each.read_bytes().count(b'"taken"') for each in takes)
+
+
+def settle(party: Party) -> None:
+    """Keepers write down who got what, and who lives has heard of all that it got."""
+    party.ask_all("settled")
+    until = monotonic() + STUCK_AFTER
+    while monotonic() < until:
+        faults = audit(read(party.traces))
+        if not any(fault.startswith("untold") for fault in faults):
+            return
+        sleep(LOOK_EVERY)
+
+
+def measure(
+    root: Path,
+    *,
+    elements: int,
+    producers: int,
+    consumers: int,
+    tickets: int,
+    kill_every: float,
+    seed: int,
+) -> Result:
+    with party(root, producers, consumers, tickets) as made:
+        seconds, kills = play(made, elements, kill_every, Random(seed))
+        settle(made)
+        lines = read(made.traces)
+    told = {each.element for each in lines if isinstance(each, Taken)}
+    given = {each.element for each in lines if isinstance(each, Settled)}
+    faults = audit(lines)
+    blind = [] if faults else blind_to(lines)
+    along = len(given - told)
+    return Result(elements, seconds, elements / seconds, kills, along, faults, blind)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="bench.queue", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--elements", type=int, default=100_000, help="at most 100000")
+    parser.add_argument("--producers", type=int, default=8)
+    parser.add_argument("--consumers", type=int, default=8)
+    parser.add_argument(
+        "--tickets", type=int, default=4, help="elements that one waits for at once"
+    )
+    parser.add_argument("--kill-every", type=float, default=3.0, metavar="S")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="write the traces there, and stay")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
+    arguments = parser.parse_args()
+    options = vars(arguments)
+    keep, file = options.pop("keep"), options.pop("json")
+    mind_signals()
+    try:
+        with tempfile.TemporaryDirectory(prefix="oncecast-bench-") as temporary:
+            root = keep or Path(temporary)
+            root.mkdir(exist_ok=True)
+            about = machine(root)
+            found = measure(root, **options)
+    except Failed as failure:
+        say(str(failure))
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted: all processes are ended")
+        return 130
+    report(arguments, found)
+    if file:
+        file.write_text(json.dumps({"machine": about, "result": asdict(found)}, indent=2) + "\n")
+    return 1 if found.faults or found.blind_to else 0
+
+
+def report(arguments: argparse.Namespace, found: Result) -> None:
+    print(
+        f"{found.elements:,} elements, {arguments.producers} producers, {arguments.consumers} "
+        f"consumers with {arguments.tickets} tickets each: {found.seconds:.1f} s, "
+        f"{found.rate:,.0f} a second; {found.kills} killed, which took {found.along} along"
+    )
+    for fault in found.faults[:FAULTS_SHOWN]:
+        print(f"FAULT {fault}")
+    if found.blind_to:
+        print(f"the audit is blind to {', '.join(found.blind_to)}")
+    elif not found.faults:
+        print(
+            "audit: each was taken, none by two; it sees each of the faults planted in this trace"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""One process of the run, told by lines on stdin what to do.
+
+python -m bench.queue.member produce ADDRESS KEEPERS TRACE     put COUNT, left, settled
+python -m bench.queue.member take TICKETS KEEPERS TRACE        until it is killed
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from bench.queue.trace import Born, Line, Put, Settled, Taken, encode
+from oncecast.coordination import Node, join
+from oncecast.runtime.network import run
+from oncecast.toolkit.paxos_queue import SERIES
+
+JOBS = "jobs"
+BACKLOG = 2000  # elements that may wait; beyond, who puts in waits too
+PAUSE = 0.02
+HEARTBEAT, SUSPECT_AFTER = 0.5, 10.0  # two cores for so many processes: all are late now and then
+
+
+class Trace:
+    """What is written is there, whatever happens to this process."""
+
+    def __init__(self, file: str) -> None:
+        self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def add(self, *lines: Line) -> None:
+        os.write(self._file, b"".join(encode(each) + b"\n" for each in lines))
+
+
+def member(address: str, keepers: str) -> Node:
+    names = keepers.split(",")
+    return join(
+        address,
+        peers=names,
+        acceptors=names,
+        heartbeat=HEARTBEAT,
+        suspect_after=SUSPECT_AFTER,
+    )
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+async def produce(address: str, keepers: str, trace: Trace) -> None:
+    async with member(address, keepers) as node:
+        say("ready")
+        loop, putting = asyncio.get_running_loop(), asyncio.ensure_future(put(node, 0, trace))
+        while order := (await loop.run_in_executor(None, sys.stdin.readline)).split():
+            match order:
+                case ["put", count]:
+                    putting = asyncio.ensure_future(put(node, int(count), trace))
+                case ["left"]:
+                    say(len(node.queue(JOBS)) if putting.done() else -1)
+                case ["settled"]:
+                    trace.add(*settled(node))
+                    say("done")
+                case _:
+                    raise AssertionError(order)
+
+
+async def put(node: Node, count: int, trace: Trace) -> None:
+    queue = node.queue(JOBS)
+    for number in range(1, count + 1):
+        while len(queue) > BACKLOG:  # noqa: ASYNC110  # a queue tells nobody
+            await asyncio.sleep(PAUSE)
+        element = f"{node.me}/{number}"  # as the Synod calls it
+        trace.add(Put(element))
+        await queue.enqueue(element.encode())
+
+
+def settled(node: Node) -> list[Settled]:
+    return [
+        Settled(f"{series.removeprefix(SERIES)}/{number}", taker)
+        for (series, number), taker in node._parts.queue.takers.values.items()
+        if series.startswith(SERIES)
+    ]
+
+
+async def take(tickets: int, keepers: str, trace: Trace) -> None:
+    async with member("127.0.0.1:0", keepers) as node:
+        me = node._parts.queue.myself
+        trace.add(Born(me, tickets))
+
+        async def work() -> None:
+            while (element := await node.queue(JOBS).sdequeue()) is not None:
+                trace.add(Taken(element.decode(), me))
+
+        await asyncio.gather(*(work() for _ in range(tickets)))
+
+
+if __name__ == "__main__":
+    role, own, others, file = sys.argv[1:]
+    if role == "produce":
+        run(produce(own, others, Trace(file)))
+    else:
+        run(take(int(own), others, Trace(file)))

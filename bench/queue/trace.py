@@ -1,0 +1,134 @@
+"""What the processes of a run write down, as JSON lines, and what must hold of it.
+
+No element may have two takers, and each must have one. A taker that was killed may have taken along
+what was given to it and it had not written down yet: one element for each ticket, and no more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+
+class Line(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower):
+    pass
+
+
+class Put(Line, frozen=True):
+    element: str
+
+
+class Born(Line, frozen=True):
+    """A taker, which has so many tickets at a time."""
+
+    taker: str
+    tickets: int
+
+
+class Taken(Line, frozen=True):
+    element: str
+    taker: str
+
+
+class Killed(Line, frozen=True):
+    taker: str
+
+
+class Settled(Line, frozen=True):
+    """A keeper's word of who has got it."""
+
+    element: str
+    taker: str
+
+
+AnyLine = Put | Born | Taken | Killed | Settled
+encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(AnyLine).decode
+
+
+def read(files: Iterable[Path]) -> list[AnyLine]:
+    """All lines that have an end: who was killed may have left half of one."""
+    return [
+        _decode(line)
+        for file in files
+        for line in file.read_bytes().splitlines(keepends=True)
+        if line.endswith(b"\n")
+    ]
+
+
+def audit(lines: list[AnyLine]) -> list[str]:
+    """What is wrong; nothing, if all is well."""
+    put = Counter(each.element for each in lines if isinstance(each, Put))
+    tickets = {each.taker: each.tickets for each in lines if isinstance(each, Born)}
+    killed = {each.taker for each in lines if isinstance(each, Killed)}
+    faults, given = _given(lines)
+    taken: dict[str, str] = {}
+    for each in lines:
+        if isinstance(each, Taken):
+            if each.element in taken:
+                faults.append(f"twice: {each.element} by {taken[each.element]} and {each.taker}")
+            elif each.element not in put:
+                faults.append(f"unknown: {each.element} by {each.taker}")
+            elif given.get(each.element) != each.taker:
+                faults.append(f"not given: {each.element} by {each.taker}")
+            taken[each.element] = each.taker
+    faults += [f"lost: {each}" for each in put if each not in taken and each not in given]
+    faults += [f"put again: {each}" for each, times in put.items() if times > 1]
+    along = Counter(taker for element, taker in given.items() if element not in taken)
+    for taker, count in along.items():
+        if taker not in killed:
+            faults.append(f"untold: {count} of {taker}, which lives")
+        elif count > tickets[taker]:
+            faults.append(f"too many: {taker} was killed and took {count} along")
+    return faults
+
+
+def _given(lines: list[AnyLine]) -> tuple[list[str], dict[str, str]]:
+    """To whom, by all keepers' words; they must not differ."""
+    given: dict[str, str] = {}
+    words = [each for each in lines if isinstance(each, Settled)]
+    disputed = [e.element for e in words if given.setdefault(e.element, e.taker) != e.taker]
+    return [f"disputed: {each}" for each in disputed], given
+
+
+# -- does it see anything? --
+
+
+def planted(lines: list[AnyLine]) -> dict[str, list[AnyLine]]:
+    """A run in which all is well, with one fault each."""
+    taken = next(each for each in lines if isinstance(each, Taken))
+    other = next(e.taker for e in lines if isinstance(e, Born) and e.taker != taken.taker)
+    living = {e.taker for e in lines if isinstance(e, Born)}
+    living -= {e.taker for e in lines if isinstance(e, Killed)}
+    last = next(each for each in lines if isinstance(each, Taken) and each.taker in living)
+    victim = Born("victim", 1)
+    along: list[AnyLine] = [Put("x/1"), Put("x/2"), Settled("x/1", "victim")]
+
+    def without(gone: Callable[[AnyLine], bool]) -> list[AnyLine]:
+        return [each for each in lines if not gone(each)]
+
+    def is_of(element: str, *kinds: type[Line]) -> Callable[[AnyLine], bool]:
+        return lambda each: isinstance(each, kinds) and getattr(each, "element", "") == element
+
+    return {
+        "lost": without(is_of(taken.element, Taken, Settled)),
+        "twice": [*lines, Taken(taken.element, other)],
+        "unknown": [*lines, Taken("nobody/1", taken.taker)],
+        "not given": [*without(is_of(taken.element, Taken)), Taken(taken.element, other)],
+        "disputed": [*lines, Settled(taken.element, other)],
+        "put again": [*lines, Put(taken.element)],
+        "untold": without(is_of(last.element, Taken)),
+        "too many": [*lines, victim, Killed("victim"), *along, Settled("x/2", "victim")],
+    }
+
+
+def blind_to(lines: list[AnyLine]) -> list[str]:
+    """The faults that the audit would not see if this run had them."""
+    return [
+        name
+        for name, faulty in planted(lines).items()
+        if {fault.partition(":")[0] for fault in audit(faulty)} != {name}
+    ]

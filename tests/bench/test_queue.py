@@ -1,0 +1,66 @@
+"""A queue of processes of which takers are killed, small; and an audit that sees what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.queue.__main__ import measure
+from bench.queue.trace import (
+    AnyLine,
+    Born,
+    Killed,
+    Put,
+    Settled,
+    Taken,
+    audit,
+    blind_to,
+    encode,
+    planted,
+    read,
+)
+
+LINES: list[AnyLine] = [
+    *(Put(f"p/{number}") for number in (1, 2, 3)),
+    Born("a", 1),
+    Born("b", 1),
+    Taken("p/1", "a"),
+    Taken("p/2", "b"),
+    Killed("a"),
+    Settled("p/1", "a"),
+    Settled("p/2", "b"),
+    Settled("p/3", "a"),  # and gone with it
+]
+
+
+def test_audit_has_nothing_to_say_of_a_run_in_which_all_is_well() -> None:
+    assert audit(LINES) == []
+
+
+@pytest.mark.parametrize("fault", planted(LINES))
+def test_audit_names_each_fault_that_is_planted(fault: str) -> None:
+    assert [each.partition(":")[0] for each in audit(planted(LINES)[fault])] == [fault]
+
+
+def test_audit_that_is_blind_to_something_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert blind_to(LINES) == []
+    monkeypatch.setattr("bench.queue.trace.audit", lambda lines: [])
+    assert blind_to(LINES) == list(planted(LINES))
+
+
+def test_trace_of_who_was_killed_may_end_in_the_middle(tmp_path: Path) -> None:
+    file = tmp_path / "trace"
+    file.write_bytes(encode(LINES[0]) + b"\n" + encode(LINES[1])[:7])
+    assert read([file]) == LINES[:1]
+
+
+@pytest.mark.long
+def test_takers_are_killed_and_no_element_is_taken_twice(tmp_path: Path) -> None:
+    """DDS-5"""
+    found = measure(
+        tmp_path, elements=300, producers=3, consumers=3, tickets=1, kill_every=0.3, seed=7
+    )
+    assert (found.faults, found.blind_to) == ([], [])
+    assert found.along <= found.kills
+    assert found.kills > 0

@@ -1,11 +1,13 @@
-"""A group of three nodes that is killed, one node after the other, under the automated client.
+"""Three nodes that are killed, one after the other, under the automated client.
 
 The leader is killed by SIGKILL and started again, then a backup, so many times each; then the
 leader is stopped for a while by SIGSTOP. Meanwhile `oncecast load` puts and gets, and keeps the
 books. Said at the end: what was lost, doubled or out of order, which must be nothing, and the
-longest time without an ack, with the timers as they are by default and with fast ones.
+longest time without an ack in any topic, with the timers as they are by default and with fast ones.
+With --ring each node has a group of its own and backs up the others'; the leader is then who leads
+the most of the three groups.
 
-    python bench/failover.py [--messages 200000] [--kills 10] [--timers both] [--json]
+    python bench/failover.py [--ring] [--messages 200000] [--kills 10] [--timers both] [--json]
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
@@ -35,10 +38,11 @@ TIMERS = {  # heartbeat, suspicion, and the longest gap in acks that is allowed
 }
 STOPPED = 5.0  # seconds
 PATIENCE = 60.0
+TOPICS = 12
 
 
 class Node:
-    """One of the group, through all its lives."""
+    """One of them, through all its lives."""
 
     def __init__(self, address: str, directory: Path, flags: list[str]) -> None:
         self.address, self.directory, self.flags = address, directory, flags
@@ -59,8 +63,16 @@ class Node:
             self.process.kill()
             self.process.wait()
 
+    def memory_mb(self) -> float:
+        """Resident."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
 
 class Group:
+    first: tuple[str, ...] = ()  # more flags of the first one
+
     def __init__(self, directory: Path, heartbeat: float, suspicion: float) -> None:
         with ExitStack() as reserved:
             made = (socket.create_server(("127.0.0.1", 0)) for _ in range(3))
@@ -68,7 +80,9 @@ class Group:
         self.addresses = [f"127.0.0.1:{port}" for port in ports]
         flags = ["--heartbeat", str(heartbeat), "--suspicion", str(suspicion)]
         self.nodes = {
-            address: Node(address, directory / f"node{number}", flags)
+            address: Node(
+                address, directory / f"node{number}", flags + list(() if number else self.first)
+            )
             for number, address in enumerate(self.addresses)
         }
         for number, node in enumerate(self.nodes.values()):
@@ -91,7 +105,11 @@ class Group:
         return until("a leader whom all follow", self._leader)
 
     def _leader(self) -> str | None:
-        views = [self.look(address) for address in self.addresses]
+        return self._led(self.addresses)
+
+    def _led(self, replicas: list[str]) -> str | None:
+        """By whom, if all these agree."""
+        views = [self.look(each) for each in replicas]
         leaders = {view.leader if view is not None and view.quorum else "" for view in views}
         applied = [view.applied for view in views if view is not None]
         (leader, *others) = leaders
@@ -111,6 +129,34 @@ class Group:
             node.kill()
 
 
+class Ring(Group):
+    """Each has a group of its own, and a replica of each of the others'."""
+
+    first = ("--own-group",)
+
+    def _leader(self) -> str | None:
+        leads = self._leads()
+        return max(self.addresses, key=lambda each: leads[each]) if leads.total() == 3 else None
+
+    def backup(self) -> str:
+        self.leader()
+        leads = self._leads()
+        return min(self.addresses, key=lambda each: leads[each])
+
+    def _leads(self) -> Counter[str]:
+        """How many groups each leads; of those that all agree about, and that own something."""
+        leads: Counter[str] = Counter()
+        with (
+            suppress(OncecastError),
+            blocking.connect(self.server, connect_timeout=1.0, timeout=1.0) as client,
+        ):
+            for arc in client.ring().groups:
+                leader = self._led([f"{each}/{arc.group}" for each in self.addresses])
+                if leader and arc.low:
+                    leads[leader.partition("/")[0]] += 1
+        return leads
+
+
 def until(what: str, found: Callable[[], str | None]) -> str:
     give_up = time.monotonic() + PATIENCE
     while time.monotonic() < give_up:
@@ -125,7 +171,7 @@ def until(what: str, found: Callable[[], str | None]) -> str:
 def load(group: Group, trace: Path, messages: int, rate: int) -> Iterator[Any]:
     """The automated client."""
     words = ["--server", group.server, "--publishes", str(messages), "--rate", str(rate)]
-    words += ["--topics", "4", "--subscribers", "1", "--json", "--timeout", str(PATIENCE)]
+    words += ["--topics", str(TOPICS), "--subscribers", "1", "--json", "--timeout", str(PATIENCE)]
     words += ["--trace", str(trace)]
     command = [sys.executable, "-m", "oncecast", "load", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, text=True) as process:
@@ -163,30 +209,37 @@ def has_acks(trace: Path) -> bool:
 
 
 def gaps(trace: Path, done: dict[str, float]) -> dict[str, float]:
-    """The longest time between two acks, behind each thing that was done."""
+    """The longest time between two acks of a topic, behind each thing that was done."""
+    acks: dict[str, list[float]] = {}
     with trace.open() as lines:
-        stored = [line for line in lines if '"kind":"stored"' in line]
-    acks = sorted(float(line.split('"time":', 1)[1].split(",", 1)[0]) for line in stored)
+        for line in lines:
+            if '"kind":"stored"' in line:
+                row = json.loads(line)
+                acks.setdefault(row["topic"], []).append(row["time"])
     events = sorted((at, what) for what, at in {"begin": 0.0, **done}.items())
     longest: dict[str, float] = {}  # by what was done last before it
-    for before, after in pairwise(acks):
-        what = events[bisect_right(events, (before + 0.05, "~")) - 1][1]
-        longest[what] = max(longest.get(what, 0.0), round(after - before, 3))
+    for of_topic in acks.values():
+        for before, after in pairwise(sorted(of_topic)):
+            what = events[bisect_right(events, (before + 0.05, "~")) - 1][1]
+            longest[what] = max(longest.get(what, 0.0), round(after - before, 3))
     return longest
 
 
-def measure(name: str, messages: int, kills: int, directory: Path) -> dict[str, Any]:
+def measure(
+    kind: type[Group], name: str, messages: int, kills: int, directory: Path
+) -> dict[str, Any]:
     heartbeat, suspicion, allowed = TIMERS[name]
     say(f"{name} timers: a heartbeat each {heartbeat:g} s, suspicion after {suspicion:g} s")
     # So that the load outlasts the trouble.
     seconds = 2 * kills * (suspicion + 4.5) + STOPPED + 15.0
-    group = Group(directory, heartbeat, suspicion)
+    group = kind(directory, heartbeat, suspicion)
     try:
         group.leader()
         trace = directory / "trace.jsonl"
         with load(group, trace, messages, int(messages / seconds)) as process:
             until("the load's first ack", lambda: "yes" if has_acks(trace) else None)
             done = trouble(group, kills, lambda: process.poll() is None)
+            memory = max(node.memory_mb() for node in group.nodes.values())
             out, _ = process.communicate()
     finally:
         group.end()
@@ -196,6 +249,7 @@ def measure(name: str, messages: int, kills: int, directory: Path) -> dict[str, 
     found = gaps(trace, done)
     faults = {each: report[each] for each in ("lost", "duplicated", "out_of_order")}
     return {
+        "nodes": kind.__name__.lower(),
         "timers": name,
         "messages": report["puts"],
         "deliveries": report["deliveries"],
@@ -206,6 +260,7 @@ def measure(name: str, messages: int, kills: int, directory: Path) -> dict[str, 
         "allowed_gap": allowed,
         "gaps": found,
         "put_ms": report["put_ms"],
+        "memory_mb": round(memory, 1),
         "good": not any(faults.values()) and max(found.values()) <= allowed,
     }
 
@@ -216,6 +271,7 @@ def say(line: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ring", action="store_true", help="three groups, not one")
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--kills", type=int, default=10, help="of the leader, and of a backup")
     parser.add_argument("--timers", choices=("both", *TIMERS), default="both")
@@ -228,7 +284,8 @@ def main() -> int:
             made = arguments.directory or stack.enter_context(tempfile.TemporaryDirectory())
             directory = Path(made) / name
             directory.mkdir(parents=True)
-            results.append(measure(name, arguments.messages, arguments.kills, directory))
+            kind = Ring if arguments.ring else Group
+            results.append(measure(kind, name, arguments.messages, arguments.kills, directory))
     for result in results:
         if arguments.json:
             print(json.dumps(result))
@@ -239,10 +296,12 @@ def main() -> int:
         )
         gap = f"{result['longest_gap']:.2f} s, {result['allowed_gap']:g} s are allowed"
         print(f"{result['timers']} timers: {result['messages']} messages, {faults}")
+        puts = ", ".join(f"{name} {figure:g}" for name, figure in result["put_ms"].items())
+        print(f"  put: {puts} ms; a node has at most {result['memory_mb']:g} MB")
         print(f"  longest time without an ack {gap}")
-        for kind in ("leader killed", "backup killed", "leader stopped", "leader continued"):
-            found = [at for what, at in result["gaps"].items() if what.startswith(kind)]
-            print(f"    {kind:<18}{', '.join(f'{each:.2f}' for each in found)}")
+        for trial in ("leader killed", "backup killed", "leader stopped", "leader continued"):
+            found = [at for what, at in result["gaps"].items() if what.startswith(trial)]
+            print(f"    {trial:<18}{', '.join(f'{each:.2f}' for each in found)}")
     return 0 if all(result["good"] for result in results) else 1
 
 

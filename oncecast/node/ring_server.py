@@ -141,6 +141,33 @@ class RingServer(Process):
     def settle(self) -> None:
         for group in self.replicas:
             self._run(group)
+        self._look_out()
+
+    def _look_out(self) -> None:
+        """For another ring. A first process that has lost its disk and was not told to join founds
+        a second one, and they grow together: then two groups would own each topic."""
+        other = self.other_ring()
+        if other:
+            error = Diverged(
+                f"process {self.me}: {other} is of another ring, which has topics that this one "
+                f"takes for its own; move the directory {self.settings.data} away and let it join "
+                f"anew, with --join {other}"
+            )
+            self.runtime.fail(error)
+        elif not self.runtime.stopping:
+            asyncio.get_running_loop().call_later(self.settings.heartbeat, self._look_out)
+
+    def other_ring(self) -> str:
+        """A process of another ring than the one that was founded here; nothing if there is none.
+        A group that owns all, and has it from nobody and with nobody, knows that for sure."""
+        mine = self.replicas.get(self.place.group)
+        estate = mine.parts.service.machine.registry.estate if mine and mine.alone else None
+        if estate is None or estate.low != estate.position or estate.frozen is not None:
+            return ""
+        known = self.parts.roster.groups.values()
+        owners = [each for each in known if each.low and each.group != estate.group]
+        others = without((home(node) for each in owners for node in each.nodes), self.me)
+        return next(iter(others), "")
 
     def _hear(self, event: Value) -> None:
         match event:

@@ -6,7 +6,7 @@ process → process  WhoOwns, Owner                ring ↓ ↑          Leave; 
 
 from __future__ import annotations
 
-from oncecast.dht.ring import Key
+from oncecast.dht.ring import Key, key_of
 from oncecast.kernel.protocol import NodeId, Value
 
 
@@ -23,6 +23,10 @@ class GroupFacts(Value):
     @property
     def gone(self) -> bool:
         return self.retired and self.low is None
+
+    @property
+    def owns_all(self) -> bool:
+        return self.low == key_of(self.group)
 
 
 class WhoseKey(Value):

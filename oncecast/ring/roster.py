@@ -231,13 +231,21 @@ class Roster(Protocol):
             self._keep(GroupFacts(group, None, NodeId(""), (), GONE, retired=True))
 
     def _keep(self, facts: GroupFacts) -> None:
-        """Of two that know as much, who misses a leader has not heard of the last election."""
+        """Of two that know as much, who misses a leader has not heard of the last election. Who
+        owns all where others own something is of another ring, or has not heard of that yet."""
         known = self.groups.get(facts.group)
+        if facts.owns_all and self._others_own(facts.group):
+            return
         if known is None or (facts.applied, bool(facts.leader)) >= (
             known.applied,
             bool(known.leader),
         ):
             self.groups[facts.group] = facts
+
+    def _others_own(self, group: str) -> bool:
+        """Others than it, and than the one of this process, which may be the stranger itself."""
+        owners = [facts.group for facts in self.groups.values() if facts.low is not None]
+        return any(owner not in (group, self._group) for owner in owners)
 
     def _spread(self, news: News, but: NodeId) -> None:
         for peer in self._neighbors:

@@ -13,14 +13,16 @@ import pytest
 
 import oncecast
 from oncecast.client.errors import NotConnected
+from oncecast.dht.ring import key_of
 from oncecast.kernel.protocol import NodeId
 from oncecast.node.config import BadSetting, Settings
 from oncecast.node.directory import GONE, RING, Members, RingPlace, note, note_ring, recall
 from oncecast.node.replica import Replica
 from oncecast.node.ring_server import RingServer
 from oncecast.node.server import Server
+from oncecast.pubsub.estate import Frozen, Party
 from oncecast.replication.events import Diverged
-from oncecast.ring.events import Left, Seat, Unseat
+from oncecast.ring.events import GroupFacts, Left, Seat, Unseat
 from oncecast.runtime.addresses import home
 from oncecast.runtime.errors import BadAddress
 from oncecast.runtime.handshake import CLIENT, Refusal, Welcome
@@ -105,6 +107,30 @@ def test_a_ring_by_itself_joins_no_other_and_says_so(
     ring.close()
     assert (ring.parts.chord.contacts, ring.parts.chord.gone) == ([], {})
     assert "the directory holds a ring of its own" in caplog.text
+
+
+def test_who_founded_a_ring_stops_when_it_hears_of_one_that_is_there(tmp_path: Path) -> None:
+    """REP-6: as a first process does that has lost its disk; or two groups would own each topic."""
+    ring = server(tmp_path)
+
+    async def live() -> None:
+        async with ring:
+            registry = ring.replicas[ring.place.group].parts.service.machine.registry
+            async with oncecast.connect(ring.me) as client:
+                await client.create_topic("t")  # so it owns something
+            assert registry.estate is not None
+            assert ring.other_ring() == ""
+            there = GroupFacts("g-other", key_of("x"), NOBODY[0], NOBODY, 1)
+            ring.parts.roster.groups["g-other"] = there
+            assert ring.other_ring() == home(NOBODY[0])
+            registry.estate.frozen = Frozen("move", key_of("y"), Party("g-other", NOBODY))
+            assert ring.other_ring() == ""  # it is being given a part
+            registry.estate.frozen = None
+            ring.other_ring = lambda: "127.0.0.1:1"  # type: ignore[method-assign]
+            await ring.runtime.wait()
+
+    with pytest.raises(Diverged, match=r"is of another ring, .* with --join 127\.0\.0\.1:1"):
+        drive(live)
 
 
 def test_a_group_by_itself_joins_no_other_and_says_so(

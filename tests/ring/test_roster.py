@@ -253,6 +253,30 @@ def before(key: Key) -> Key:
     return Key(((int.from_bytes(key) - 1) % 2**256).to_bytes(32))
 
 
+@pytest.mark.parametrize("low", ["g-b:1", "somewhere"])
+def test_who_owns_all_is_not_believed_where_others_own_something(low: str) -> None:
+    """REP-4 REP-6: it is a ring of its own, founded by a process that has lost its disk."""
+    roster = make()
+    known = facts("g-b:1", B, low=key_of(low))
+    stranger = facts("g-a:1", A, low=key_of("g-a:1"))
+    roster.receive(B, News((card(B, 1, known),)))
+    roster.receive(A, News((card(A, 1, stranger),)))
+    assert roster.groups == {"g-b:1": known}
+    assert all(each.group != "g-a:1" for each in events(tick(roster)))  # nor is a seat taken in it
+    roster.receive(B, News((card(B, 2, facts("g-b:1", B, low=None, applied=2, retired=True)),)))
+    roster.receive(A, News((card(A, 2, stranger),)))
+    assert roster.groups["g-a:1"] == stranger  # who was left alone
+
+
+def test_the_stranger_itself_believes_the_others() -> None:
+    """REP-6: or it would never hear that it is one."""
+    roster = make()
+    roster.receive(NodeId(f"{ME}/{MINE}"), facts(MINE, ME, low=key_of(MINE)))
+    there = facts("g-a:1", A, low=key_of("g-a:1"))
+    roster.receive(A, News((card(A, 1, there),)))
+    assert roster.groups["g-a:1"] == there
+
+
 def test_who_leads_is_told_at_once_and_who_follows_says_nothing() -> None:
     roster = make()
     neighbors(roster, A)

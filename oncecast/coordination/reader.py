@@ -84,9 +84,10 @@ class Reader(End):
         self._check_open()
         while not self.closed:
             while len(cache):
-                yield cache.take_first()
+                sample = cache.take_first()
                 if pure.blocked:
                     self._took()
+                yield sample
             await self._arrival()
             if not self.closed:
                 self._check_open()

@@ -14,6 +14,7 @@ from oncecast.qos.events import (
     CloseReader,
     CloseWriter,
     DeadlineMissed,
+    LimitReached,
     Liveliness,
     Matched,
     Mismatched,
@@ -191,6 +192,7 @@ def test_a_writer_waits_for_a_reader_that_must_have_all_and_then_says_so() -> No
     for _ in range(6):
         wires.turn()
         wires.under_way.clear()
+    assert wires.of_kind("w", LimitReached) == [LimitReached(STREAM, "writer")]
     (refused,) = wires.of_kind("w", NotWritten)
     assert "in 0.5 s there was no room: r lags behind" in str(refused)
     wires.settle()
@@ -213,14 +215,12 @@ def test_a_reader_whose_cache_is_full_goes_on_when_values_are_taken() -> None:
     wires = pair(EVERY, msgspec.structs.replace(EVERY, samples_max=2))
     for number in range(6):
         wires.write("w", number)
-    reader = wires.nodes[NodeId("r")].readers[STREAM]
     taken: list[int] = []
     for _ in range(4):
         wires.settle(5)
-        taken += [int(each.value) for each in reader.cache.take()]
-        reader.took()
-        wires._collect(NodeId("r"))
+        taken += wires.take("r")
     assert taken == [0, 1, 2, 3, 4, 5]
+    assert LimitReached(STREAM, "reader") in wires.events[NodeId("r")]
 
 
 def test_writing_to_a_stream_that_was_not_opened_is_refused() -> None:

@@ -8,7 +8,7 @@ from random import Random
 from oncecast.kernel.protocol import Emit, NodeId, Send, Value
 from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.qos.cache import Sample
-from oncecast.qos.events import OpenReader, OpenWriter, Write
+from oncecast.qos.events import OpenReader, OpenWriter, Took, Write
 from oncecast.qos.policies import QoS
 from oncecast.qos.streams import Streams, Turn
 
@@ -53,6 +53,17 @@ class Wires:
     def write(self, node: str, value: int, key: bytes = b"k") -> None:
         self._tickets += 1
         self.ask(node, Write(STREAM, self._tickets, (key,), (b"%d" % value,)))
+
+    def write_many(self, node: str, values: Sequence[int], *keys: bytes) -> None:
+        """In one call, as an application's writes of one turn are."""
+        self._tickets += 1
+        written = tuple(b"%d" % value for value in values)
+        self.ask(node, Write(STREAM, self._tickets, keys or (b"k",), written))
+
+    def take(self, node: str) -> list[int]:
+        taken = values(self.nodes[NodeId(node)].readers[STREAM].cache.take())
+        self.ask(node, Took(STREAM))
+        return taken
 
     # -- the network --
 

@@ -1,0 +1,125 @@
+"""`oncecast stream read` and `write`, against a node of this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oncecast
+from oncecast.cli import connecting, exits
+from oncecast.cli.main import main
+from oncecast.coordination import KEEP_ALL, Durability, QoS, Reliability, blocking
+from tests.live.test_coordination import FAST, free_addresses
+
+pytestmark = pytest.mark.long
+
+EVERY = QoS(
+    reliability=Reliability.RELIABLE, history=KEEP_ALL, durability=Durability.TRANSIENT_LOCAL
+)
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[blocking.Node]:
+    with blocking.join(free_addresses(1)[0], **FAST) as node:
+        yield node
+
+
+Ran = tuple[int, str, str]
+
+
+def stream(capfdbinary: Any, *words: str) -> Ran:
+    status = main(["stream", *words])
+    out, err = capfdbinary.readouterr()
+    return status, out.decode(), err.decode()
+
+
+def test_what_is_written_is_read(node: blocking.Node, capfdbinary: Any) -> None:
+    """DDS-1"""
+    with node.stream("write", EVERY).reader() as reader:
+        words = ("write", "write", "10", "11", "--key", "tea", "--peers", node.me, "--json")
+        status, out, err = stream(capfdbinary, *words, "--durability", "transient-local")
+        assert (status, err) == (exits.OK, "")
+        assert json.loads(out) == {"stream": "write", "written": 2}
+        found = [(each.key, each.value) for each in reader.take()]
+        assert found == [(b"tea", b"10"), (b"tea", b"11")]
+
+
+def test_values_are_read_as_they_are_and_as_json(node: blocking.Node, capfdbinary: Any) -> None:
+    """DDS-1"""
+    with node.stream("read", EVERY).writer() as writer:
+        writer.write(b"10", key=b"tea")
+        writer.write(b"\xff")
+        words = ("read", "read", "--peers", node.me, "-n", "2", "--durability", "transient-local")
+        main(["stream", *words])
+        assert capfdbinary.readouterr().out == b"10\n\xff\n"
+        status, out, _ = stream(capfdbinary, *words, "--json")
+        assert status == exits.OK
+        first, second = map(json.loads, out.splitlines())
+        assert (first["writer"], first["number"], first["key"]) == (node.me, 1, "tea")
+        assert second["value"] == {"base64": "/w=="}
+        status, out, err = stream(capfdbinary, *words[:-2], "--timeout", "0.2")
+        assert (status, out) == (exits.EMPTY, "")
+        assert "no value of stream 'read' in 0.2 s; --timeout S waits longer" in err
+
+
+def test_who_offers_or_requests_too_much_is_told(node: blocking.Node, capfdbinary: Any) -> None:
+    """DDS-1: incompatible qualities, on both sides."""
+    with node.stream("less").writer(), node.stream("more", EVERY).reader():
+        common = ("--peers", node.me, "--timeout", "0.5")
+        status, _, err = stream(capfdbinary, "read", "less", *common)
+        assert status == exits.NOT_ALLOWED
+        assert f"stream 'less': {node.me} offers less than requested: reliability" in err
+        status, _, err = stream(capfdbinary, "write", "more", "v", *common)
+        assert status == exits.NOT_ALLOWED
+        assert f"{node.me} in durability; offer more, or request less" in err
+
+
+def test_unknown_stream_is_not_found_and_others_are_named(
+    node: blocking.Node, capfdbinary: Any
+) -> None:
+    """DDS-1"""
+    with node.stream("prices", EVERY).reader():
+        words = ("write", "pricse", "v", "--peers", node.me, "--timeout", "0.5")
+        status, _, err = stream(capfdbinary, *words)
+        assert status == exits.NOT_FOUND
+        assert "stream 'pricse': waited for 1 readers for 0.5 s, there are 0; others have" in err
+        assert "opened prices; open one of these" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        (("--history", "0"), "history: 0; keep 1 to 1048576 values, or all"),
+        (("--history", "-1"), "history: -1; write 1 or more, or all"),
+        (("--history", "some"), "history: 'some'; write a number, or all"),
+        (("--deadline", "0"), "deadline: 0 s is no time"),
+        (("--samples-max", "0"), "samples_max: 0; a cache holds at least 1"),
+        (("--peers", "nowhere"), "nowhere"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(
+    words: tuple[str, ...], fact: str, capfdbinary: Any
+) -> None:
+    """DDS-1"""
+    status, _, err = stream(capfdbinary, "read", "s", *words)
+    assert status == exits.USAGE
+    assert fact in err
+
+
+def test_persistent_values_are_stored_by_a_node(
+    tmp_path: Path, capfdbinary: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DDS-1"""
+    monkeypatch.setattr(connecting, "CONNECT_TIMEOUT", 0.1)
+    persistent = ("s", "--durability", "persistent")
+    status, _, err = stream(capfdbinary, "write", *persistent, "v", "--server", "127.0.0.1:1")
+    assert status == exits.FAILURE
+    assert "start one with `oncecast serve`" in err
+    with oncecast.blocking.embedded(tmp_path) as client:
+        monkeypatch.setenv("ONCECAST_SERVER", client.node_of("s"))
+        assert stream(capfdbinary, "write", *persistent, "v")[0] == exits.OK
+        assert stream(capfdbinary, "read", *persistent, "-n", "1")[:2] == (exits.OK, "v\n")

@@ -1,0 +1,319 @@
+"""Streams between processes' nodes over loopback: the wiring, not the logic."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import oncecast
+from oncecast.coordination import (
+    KEEP_ALL,
+    BadQoS,
+    Durability,
+    NoCluster,
+    Node,
+    NoRoom,
+    NotMatched,
+    NotOpen,
+    NotReached,
+    NotReceived,
+    QoS,
+    Reliability,
+    Stopped,
+    blocking,
+    join,
+    register,
+)
+from oncecast.coordination.register import Gone, Here, Signed, signed
+from oncecast.kernel.protocol import NodeId
+from oncecast.qos.events import DeadlineMissed, Liveliness, Matched, Mismatched, Unmatched
+from tests.live.test_coordination import FAST, within
+
+pytestmark = pytest.mark.long
+
+EVERY = QoS(reliability=Reliability.RELIABLE, history=KEEP_ALL)
+PERSISTENT = msgspec.structs.replace(EVERY, durability=Durability.PERSISTENT)
+
+
+@asynccontextmanager
+async def two() -> AsyncIterator[tuple[Node, Node]]:
+    async with (
+        join("127.0.0.1:0", **FAST) as one,
+        join("127.0.0.1:0", peers=[one.me], **FAST) as other,
+    ):
+        yield one, other
+
+
+def test_every_value_comes_in_order_though_more_are_written_than_are_under_way() -> None:
+    """DDS-2"""
+
+    async def story() -> None:
+        async with two() as (one, other):
+            reader = other.stream("s", EVERY).reader()
+            async with one.stream("s", EVERY).writer() as writer:
+                await writer.wait_for_readers()
+                for number in range(20_000):
+                    await writer.write(b"%d" % number)
+                await writer.flush(20.0)
+            numbers = []
+            async for sample in reader:
+                numbers.append(int(sample.value))
+                if len(numbers) == 20_000:
+                    break
+            assert numbers == list(range(20_000))
+            assert sample.writer == one.me
+
+    within(60.0, story())
+
+
+def test_reading_leaves_taking_removes_and_keys_have_a_history() -> None:
+    """DDS-1"""
+
+    async def story() -> None:
+        qos = QoS(reliability=Reliability.RELIABLE, history=2)
+        async with two() as (one, other):
+            reader, writer = other.stream("s", qos).reader(), one.stream("s", qos).writer()
+            assert await writer.wait_for_readers() == (other.me,) == writer.readers
+            assert await reader.wait(0.01) is False
+            for number in range(5):
+                await writer.write(b"%d" % number, key=b"tea")
+            await writer.write(b"9", key=b"milk")
+            await writer.flush(10.0)
+            assert await reader.wait(10.0)
+            assert [each.value for each in reader.read(b"tea")] == [b"3", b"4"]
+            assert [each.value for each in reader.read(unread=True)] == [b"9"]
+            assert not await reader.wait(0.01)
+            assert [each.value for each in reader.take()] == [b"3", b"4", b"9"]
+            assert len(reader) == 0
+
+    within(30.0, story())
+
+
+def test_both_sides_hear_of_a_mismatch_and_who_waits_is_told_why() -> None:
+    """DDS-1"""
+
+    async def story() -> None:
+        async with two() as (one, other):
+            writer = one.stream("s").writer()
+            reader = other.stream("s", EVERY).reader()
+            less = ("reliability",)
+            assert await writer.next_event(10.0) == Mismatched("s", "writer", other.me, less)
+            assert await reader.next_event(10.0) == Mismatched("s", "reader", one.me, less)
+            with pytest.raises(NotMatched, match=f"than requested: {one.me} in reliability"):
+                await reader.wait_for_writers(timeout=0.05)
+            stray = other.stream("t", EVERY).reader()
+            with pytest.raises(NotMatched, match=r"'t': waited .* others have opened s; "):
+                await stray.wait_for_writers(timeout=0.05)
+
+    within(30.0, story())
+
+
+def test_matches_deadlines_and_silence_are_events() -> None:
+    """DDS-1"""
+
+    async def story() -> None:
+        qos = msgspec.structs.replace(EVERY, deadline=0.1, liveliness=0.3)
+        async with two() as (one, other):
+            reader, writer = other.stream("s", qos).reader(), one.stream("s", qos).writer()
+            assert await reader.next_event(10.0) == Matched("s", "reader", one.me)
+            assert await writer.next_event(10.0) == Matched("s", "writer", other.me)
+            await writer.write(b"v", key=b"k")
+            assert await reader.next_event(10.0) == DeadlineMissed("s", "reader", b"k")
+            assert await writer.next_event(10.0) == DeadlineMissed("s", "writer", b"k")
+            one._parts.streams.writers["s"].beat = lambda: None  # type: ignore[method-assign]
+            async for event in reader.events():
+                if isinstance(event, Liveliness):
+                    assert event == Liveliness("s", one.me, False)
+                    break
+            await writer.close()
+            async for event in reader.events():
+                if isinstance(event, Unmatched):
+                    break
+
+    within(30.0, story())
+
+
+def test_a_writer_at_its_limit_waits_and_then_says_who_lags() -> None:
+    """DDS-1"""
+
+    async def story() -> None:
+        tight = msgspec.structs.replace(EVERY, samples_max=4, blocking_max=0.1)
+        async with two() as (one, other):
+            reader, writer = other.stream("s", tight).reader(), one.stream("s", tight).writer()
+            await writer.wait_for_readers()
+            for number in range(8):  # four there, four here
+                await writer.write(b"%d" % number)
+            with pytest.raises(NoRoom, match=f"'s': 4 values .* no room: {other.me} lags behind"):
+                await writer.write(b"8")
+            with pytest.raises(NotReceived, match="readers lack 4 values"):
+                await writer.flush(0.05)
+            assert [each.value for each in reader.take()] == [b"0", b"1", b"2", b"3"]
+            await writer.write(b"9")
+            found = [sample.value for sample in await reader.take_some(9)]
+            while len(found) < 5:
+                found += [sample.value for sample in await reader.take_some(9)]
+            assert found == [b"4", b"5", b"6", b"7", b"9"]
+
+    within(30.0, story())
+
+
+def test_bad_input_is_told_with_its_remedy() -> None:
+    """DDS-1"""
+
+    async def story() -> None:
+        async with join("127.0.0.1:0", **FAST) as node:
+            with pytest.raises(BadQoS, match="history: 0; keep 1 to 1048576 values, or KEEP_ALL"):
+                node.stream("s", QoS(history=0))
+            with pytest.raises(NotOpen, match="a name is text of 1 to 255 bytes"):
+                node.stream("")
+            writer = node.stream("s").writer()
+            with pytest.raises(NotOpen, match="a writer here already; use that, or close it first"):
+                node.stream("s").writer()
+            with pytest.raises(TypeError, match="values and keys are bytes; encode them"):
+                await writer.write("text")  # type: ignore[arg-type]
+            with pytest.raises(NoRoom, match="16777216 are allowed, send it in parts"):
+                await writer.write(bytes((16 << 20) + 1))
+            with pytest.raises(NoCluster, match="join with through='HOST:PORT'"):
+                node.stream("s", PERSISTENT).reader()
+            await writer.close()
+            with pytest.raises(NotOpen, match="its writer is closed; open another one"):
+                await writer.write(b"late")
+            reader = node.stream("s").reader()
+            waiting = asyncio.create_task(reader.wait())
+            await asyncio.sleep(0)
+            reader.close()
+            with pytest.raises(NotOpen, match="its reader is closed"):
+                await waiting
+            last = node.stream("u").writer()
+        with pytest.raises(Stopped):
+            await last.write(b"late")
+
+    within(30.0, story())
+
+
+def test_values_that_any_thread_writes_are_read_without_a_loop() -> None:
+    """DDS-1"""
+    tight = msgspec.structs.replace(EVERY, samples_max=100, blocking_max=10.0)
+    with (
+        blocking.join("127.0.0.1:0", **FAST) as one,
+        blocking.join("127.0.0.1:0", peers=[one.me], **FAST) as other,
+    ):
+        reader = other.stream("s", tight).reader()
+        with one.stream("s", tight).writer() as writer:
+            assert writer.wait_for_readers() == (other.me,) == writer.readers
+
+            def produce(name: bytes) -> None:
+                for number in range(400):
+                    writer.write(b"%d" % number, key=name)
+
+            threads = [threading.Thread(target=produce, args=(name,)) for name in (b"a", b"b")]
+            for thread in threads:
+                thread.start()
+            taken: dict[bytes, list[int]] = {b"a": [], b"b": []}
+            for count, sample in enumerate(reader, 1):
+                taken[sample.key].append(int(sample.value))
+                if count == 800:
+                    break
+            for thread in threads:
+                thread.join()
+            assert taken == {b"a": list(range(400)), b"b": list(range(400))}
+            writer.write(b"last")
+            writer.flush(10.0)
+            assert reader.wait(10.0)
+            assert reader.keys() == [b""]
+            assert [each.value for each in reader.read()] == [b"last"]
+            assert [each.value for each in reader.take()] == [b"last"]
+            assert reader.wait_for_writers() == reader.writers == (one.me,)
+            assert isinstance(writer.next_event(1.0), Matched)
+            assert isinstance(reader.next_event(1.0), Matched)
+            assert len(reader) == 0
+            with pytest.raises(TypeError):
+                writer.write("text")  # type: ignore[arg-type]
+        reader.close()
+
+
+# -- with a cluster --
+
+
+def test_persistent_values_outlive_their_writer_in_a_topic_of_the_same_name(tmp_path: Path) -> None:
+    """DDS-1"""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as cluster:
+            async with join("127.0.0.1:0", through=cluster, **FAST) as one:
+                writer = one.stream("prices", PERSISTENT).writer()
+                for price in (b"10", b"11"):
+                    await writer.write(price, key=b"tea")
+            few = msgspec.structs.replace(PERSISTENT, samples_max=1)
+            async with join("127.0.0.1:0", through=cluster, **FAST) as other:
+                reader = other.stream("prices", few).reader()
+                found = [await anext(aiter(reader)) for _ in range(2)]
+                assert [(each.number, each.key, each.value) for each in found] == [
+                    (1, b"tea", b"10"),
+                    (2, b"tea", b"11"),
+                ]
+                await cluster.delete_topic("prices")
+                with pytest.raises(oncecast.errors.OncecastError):
+                    await reader.wait(10.0)
+
+    within(30.0, story())
+
+
+def test_processes_find_each_other_through_a_cluster(tmp_path: Path) -> None:
+    """DDS-4"""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as cluster:
+            options = {"through": cluster, "founders": 2, **FAST}
+            one, other = join("127.0.0.1:0", **options), join("127.0.0.1:0", **options)
+            await asyncio.gather(one.__aenter__(), other.__aenter__())
+            assert one.acceptors == other.acceptors == tuple(sorted((one.me, other.me)))
+            async with join("127.0.0.1:0", **options) as third:
+                await third.group.wait_for_view_size(3)
+                async with third.lock("door") as lock:
+                    assert lock.token == 1
+            for node in (one, other):
+                await node.__aexit__(None, None, None)
+
+    within(30.0, story())
+
+
+def test_founders_that_do_not_come_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DDS-4"""
+    monkeypatch.setattr(register, "PATIENCE", 0.1)
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as cluster:
+            with pytest.raises(NotReached, match="not reached 3 members, there are 1"):
+                async with join("127.0.0.1:0", through=cluster, founders=3, **FAST):
+                    pass
+
+    within(30.0, story())
+
+
+A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
+
+
+@pytest.mark.parametrize(
+    ("entries", "found"),
+    [
+        ([Here(A), Here(B), Here(C)], Signed((A, B), (A, B, C))),
+        ([Here(A), Here(B), Gone(A), Here(C)], Signed((A, B), (B, C))),
+        ([Here(A), Gone(A), Here(B)], Signed((B,), (B,))),
+        ([Here(A), Here(A), Gone(C)], Signed((A,), (A,))),
+        ([Here(A), Here(B), Gone(A), Here(A)], Signed((A, B), (B, A))),
+    ],
+)
+def test_founders_are_the_first_since_nobody_was_there(
+    entries: list[Here | Gone], found: Signed
+) -> None:
+    """DDS-4"""
+    assert signed(entries, 2) == found

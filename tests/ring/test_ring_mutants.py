@@ -332,6 +332,22 @@ mutant(
     "card.stamp < STAMP_MAX",
     of(test_roster.test_a_card_that_is_not_renewed_is_dropped_and_cannot_be_brought_back),
 )
+mutant(
+    "a card is renewed before it would be dropped",
+    Roster,
+    "_renew_if_due",
+    "if due or says(last)",
+    "if says(last)",
+    storm,
+)
+mutant(
+    "who owns all where others own something is not believed",
+    Roster,
+    "_keep",
+    "if facts.owns_all and self._others_own(facts.group):",
+    "if False:",
+    of(lambda: test_roster.test_who_owns_all_is_not_believed_where_others_own_something("x")),
+)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)

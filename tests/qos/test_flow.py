@@ -263,6 +263,7 @@ def test_a_persistent_reader_is_sent_nothing_and_one_that_requests_less_is() -> 
     wires.deliver_all()
     assert wires.of_kind("r", Matched) == [Matched(STREAM, "reader", W)]
     wires.write("w", 1)
+    assert [to for _, to, message in wires.under_way if isinstance(message, Data)] == ["q"]
     wires.settle()
     assert (wires.cached("r"), wires.cached("q")) == ([], [1])
 

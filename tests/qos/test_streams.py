@@ -19,6 +19,7 @@ from oncecast.qos.events import (
     Matched,
     Mismatched,
     NotWritten,
+    SamplesLost,
     Unmatched,
     Write,
     Written,
@@ -166,6 +167,7 @@ def test_a_volatile_reader_that_comes_late_gets_what_comes_then() -> None:
     wires.write("w", 2)
     wires.settle()
     assert wires.cached("r") == [2]
+    assert not wires.of_kind("r", SamplesLost)  # they were not for this one
 
 
 @pytest.mark.parametrize("history", [KEEP_ALL, 2])

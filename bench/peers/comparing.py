@@ -21,16 +21,16 @@ from time import perf_counter
 from typing import Any
 
 from bench.peers.measures import Measure
-from bench.peers.peer import Failed, Peer, mind_signals, say
+from bench.peers.peer import Failed, System, mind_signals, say
 from bench.peers.results import Figures, table
 from oncecast.runtime.network import run
 
 WARM_UP = 0.2  # of the messages, before the first round
 
 
-def present(wanted: Sequence[type[Peer]]) -> tuple[list[Peer], dict[str, str]]:
+def present(wanted: Sequence[type[System]]) -> tuple[list[System], dict[str, str]]:
     """The systems that this machine has, and what is missing of the others."""
-    found: list[Peer] = []
+    found: list[System] = []
     missing = {}
     for kind in wanted:
         lack = kind.missing()
@@ -43,7 +43,7 @@ def present(wanted: Sequence[type[Peer]]) -> tuple[list[Peer], dict[str, str]]:
 
 
 @contextmanager
-def running(peers: Sequence[Peer], root: Path) -> Iterator[None]:
+def running(peers: Sequence[System], root: Path) -> Iterator[None]:
     try:
         for peer in peers:
             say(f"starting {peer.name}")
@@ -56,7 +56,7 @@ def running(peers: Sequence[Peer], root: Path) -> Iterator[None]:
             peer.stop()
 
 
-def figures_of(measure: Measure, peers: Sequence[Peer], messages: int, rounds: int) -> Figures:
+def figures_of(measure: Measure, peers: Sequence[System], messages: int, rounds: int) -> Figures:
     """Round after round, each of them one system after the other."""
     found = Figures(measure, {peer.name: [] for peer in peers})
     for number in range(rounds + 1):
@@ -107,7 +107,7 @@ def sync_time(directory: Path) -> float:
 
 
 def measured(
-    peers: Sequence[type[Peer]],
+    peers: Sequence[type[System]],
     measures: Sequence[Measure],
     arguments: argparse.Namespace,
     root: Path,
@@ -129,7 +129,9 @@ def measured(
     return {"machine": about, "systems": systems, "missing": missing, "results": results}
 
 
-def compare(prog: str, about: str, peers: Sequence[type[Peer]], measures: Sequence[Measure]) -> int:
+def compare(
+    prog: str, about: str, peers: Sequence[type[System]], measures: Sequence[Measure]
+) -> int:
     """The command: the first of these peers is oncecast, and always there."""
     parser = argparse.ArgumentParser(prog=prog, description=about.splitlines()[0])
     ours, *others = peers

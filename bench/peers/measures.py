@@ -18,7 +18,7 @@ class Measure:
     key: str
     title: str
     unit: str
-    of: Callable[[Peer, list[bytes]], Coroutine[Any, Any, float]]
+    of: Callable[[Any, list[bytes]], Coroutine[Any, Any, float]]  # of a System
     share: float  # of the messages asked for
     size: int = 100
     less_is_better: bool = False

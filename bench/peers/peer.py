@@ -25,12 +25,8 @@ class Failed(Exception):
     """A server that does not start, or a client that cannot work with it."""
 
 
-class Peer(ABC):
-    """One system: its server, and its Python client at its best.
-
-    Each measurement makes what it needs under a new name, and returns the seconds from the first
-    call until the last message was stored, or got and acknowledged; then it deletes what it made.
-    """
+class System(ABC):
+    """One system that is measured, and the processes that it needs."""
 
     name: ClassVar[str]
     told: ClassVar[str]  # what server and client are told to do
@@ -70,6 +66,14 @@ class Peer(ABC):
 
     @abstractmethod
     def version(self) -> str: ...
+
+
+class Peer(System):
+    """A server, and its Python client at its best.
+
+    Each measurement makes what it needs under a new name, and returns the seconds from the first
+    call until the last message was stored, or got and acknowledged; then it deletes what it made.
+    """
 
     @abstractmethod
     async def put(self, values: list[bytes]) -> float:

@@ -1,0 +1,56 @@
+"""One process of a measurement: the reader or the writer of a stream.
+
+python -m bench.streams.side SYSTEM read|write PLACE COUNT SIZE PAUSE
+
+A reader says `ready`, then how long each sample was under way, or, without a pause between samples,
+when the last one came. A writer says when it began. Clocks of processes on one machine are one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import struct
+import sys
+from time import perf_counter
+
+STAMP = struct.Struct("<d")  # a sample begins with when it was written
+WARM_UP = 20  # samples, of those with a pause, that are not counted
+
+
+class Counter:
+    """What a reader does with each sample."""
+
+    def __init__(self, count: int, size: int, paced: bool) -> None:
+        self.left, self.size, self.paced = count, size, paced
+        self.times: list[float] = []
+
+    def came(self, value: bytes) -> bool:
+        """Whether it was the last; then all is told."""
+        self.left -= 1
+        if self.paced:
+            self.times.append(perf_counter() - STAMP.unpack_from(value)[0])
+        if not self.left:
+            say(json.dumps(self.times[WARM_UP:] if self.paced else perf_counter()))
+        return not self.left
+
+
+def stamped(size: int) -> bytes:
+    return STAMP.pack(perf_counter()).ljust(size, b"\0")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def main(system: str, role: str, place: str, *numbers: str) -> None:
+    count, size, pause = int(numbers[0]), int(numbers[1]), float(numbers[2])
+    module = importlib.import_module(f"bench.streams.{system}")
+    if role == "read":
+        module.read(place, Counter(count, size, paced=pause > 0))
+    else:
+        module.write(place, count, size, pause)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

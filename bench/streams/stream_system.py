@@ -1,0 +1,77 @@
+"""What is measured of a stream: two processes, reliable, nothing dropped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from abc import abstractmethod
+from pathlib import Path
+from statistics import median
+from typing import ClassVar
+
+from bench.peers.peer import Failed, System, free_port
+from bench.streams.side import WARM_UP
+
+PAUSE = 0.001  # seconds between samples whose way is timed
+WITHIN = 120.0
+
+
+class StreamSystem(System):
+    module: ClassVar[str]  # of this package, with `read` and `write`
+
+    def start(self, directory: Path) -> None:
+        """Each measurement has processes of its own."""
+
+    @abstractmethod
+    def version(self) -> str: ...
+
+    async def flow(self, values: list[bytes]) -> float:
+        """Seconds from the first call until the last sample was there."""
+        began, ended = self.both(len(values), len(values[0]), 0.0)
+        return float(ended) - float(began)
+
+    async def ways(self, values: list[bytes]) -> list[float]:
+        """Seconds that each sample was under way, with a pause between them."""
+        _, times = self.both(len(values) + WARM_UP, len(values[0]), PAUSE)
+        found: list[float] = json.loads(times)
+        return found
+
+    def both(self, count: int, size: int, pause: float) -> tuple[str, str]:
+        """What the writer and the reader say."""
+        words = [f"127.0.0.1:{free_port()}", str(count), str(size), str(pause)]
+        reader = self.side("read", words)
+        try:
+            said(reader)
+            writer = self.side("write", words)
+            try:
+                return said(writer), said(reader)
+            finally:
+                end(writer)
+        finally:
+            end(reader)
+
+    def side(self, role: str, words: list[str]) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "bench.streams.side", self.module, role, *words]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise Failed(f"{process.args!r} has ended; its standard error says why")
+    return line
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+async def flow(system: StreamSystem, values: list[bytes]) -> float:
+    return len(values) / await system.flow(values)
+
+
+async def way(system: StreamSystem, values: list[bytes]) -> float:
+    return median(await system.ways(values)) * 1e6

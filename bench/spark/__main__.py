@@ -26,7 +26,7 @@ from bench.cost.__main__ import show
 from bench.cost.node import Figure, node
 from bench.peers.peer import Failed, mind_signals, say
 from bench.spark.auditing import audit
-from bench.spark.measures import Bench, read, stream, write
+from bench.spark.measures import QUIET, Bench, read, stream, write
 from oncecast.pipeline.session import NoSpark, spark
 
 MESSAGES, LINES = 5_000_000, 10_000_000
@@ -36,7 +36,7 @@ PARTS = {"read": read, "stream": stream, "write": write}
 def measured(arguments: argparse.Namespace, root: Path) -> Iterator[Figure]:
     parts = [part for name, part in PARTS.items() if name in arguments.only]
     if parts:
-        settings = {"spark.ui.enabled": "false", "spark.sql.warehouse.dir": str(root / "spark")}
+        settings = {**QUIET, "spark.sql.warehouse.dir": str(root / "spark")}
         session = spark("local[2]", app="bench", light=False, **settings)
         try:
             with node(root, "node") as running:

@@ -8,6 +8,7 @@ from time import perf_counter
 
 from bench.cost.node import Figure, most
 from bench.peers.peer import Failed, say
+from bench.spark.measures import QUIET
 from bench.spark.planted import FAULTS, planted
 from oncecast.pipeline.jobs import audit_traces
 from oncecast.pipeline.session import spark
@@ -16,7 +17,7 @@ MEMORY_MB = 2048
 
 
 def audit(lines: int, root: Path) -> Iterator[Figure]:
-    settings = {"spark.ui.enabled": "false", "spark.sql.warehouse.dir": str(root / "spark")}
+    settings = {**QUIET, "spark.sql.warehouse.dir": str(root / "spark")}
     settings |= {"spark.executor.memory": f"{MEMORY_MB}m"}
     session = spark(f"local-cluster[1,2,{MEMORY_MB}]", app="audit", light=False, **settings)
     try:

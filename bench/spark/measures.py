@@ -25,6 +25,7 @@ SIZE = 100
 CHUNK = 100_000  # messages put at a time
 SLOW = 20  # what goes row by row is given one in so many messages
 TRIGGER = 500_000  # messages a micro-batch
+QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
 Way = Callable[[], float]  # messages a second
 

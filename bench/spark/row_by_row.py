@@ -62,7 +62,7 @@ class RowWriter(DataSourceWriter):
                 names.append(uuid4().hex)
                 packed = batch.encode(values, timestamps=time_ns() // 1000)
                 client.stage(self._source, 0, names[-1], self._options.topic, len(values), packed)
-        return Parts(self._source, 0, tuple(names))
+        return Parts(self._source, 0, tuple(names), (self._options.topic,) * len(names))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with self._options.node.connect() as client:

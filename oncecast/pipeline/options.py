@@ -108,8 +108,8 @@ SOURCE = [
     Option("endingOffsets", ends, None, "batch only: `latest`, or JSON of offsets"),
     Option("endingTimestamp", moment, None, "batch only: milliseconds since 1970"),
     Option("maxOffsetsPerTrigger", positive, None, "streaming only: messages a micro-batch"),
-    Option("minPartitions", positive, "1", "tasks at least, if there are as many messages"),
-    Option("maxRecordsPerPartition", positive, "250000", "messages a task at most"),
+    Option("minPartitions", positive, None, "tasks at least, if there are as many messages"),
+    Option("maxRecordsPerPartition", positive, None, "messages a task at most"),
     Option("includeHeaders", flag, "false", "add the column `headers`"),
     Option("failOnDataLoss", flag, "true", "end the query if messages are gone; else go on"),
     Option("subscription", text, None, "streaming only: its cursor follows what Spark commits"),
@@ -189,8 +189,8 @@ class SourceOptions:
     start: Ends | None
     end: Ends | None
     rows_max: int | None
-    partitions_min: int
-    partition_rows_max: int
+    partitions_min: int | None
+    partition_rows_max: int | None
     headers: bool
     fail_on_loss: bool
     subscription: str | None

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+PIECE_BYTES = 128 << 20  # for one task, as of files that Spark reads
+PIECE_BYTES_MIN = 4 << 20  # fewer are not worth a task of their own
+
 
 class Position(NamedTuple):
     """The next offset to be read of a topic, in one of its lives, and where the query began it.
@@ -23,10 +26,15 @@ class Range(NamedTuple):
     life: int
     first: int
     until: int
+    size: int = 1  # bytes of a message, about
 
     @property
     def rows(self) -> int:
         return self.until - self.first
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.size
 
 
 Positions = Mapping[str, Position]
@@ -68,12 +76,21 @@ def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Positi
     return reached
 
 
-def split(ranges: list[Range], partitions_min: int, rows_max: int) -> Iterator[Range]:
+def enough(ranges: list[Range], cores: int) -> int:
+    """As many pieces as suit so many cores: each has a start that costs as much as thousands of
+    messages, and at the end all should be busy."""
+    total = sum(each.bytes for each in ranges)
+    whole = up(up(total, PIECE_BYTES), cores) * cores
+    return min(whole, max(1, up(total, PIECE_BYTES_MIN)))
+
+
+def split(ranges: list[Range], partitions_min: int, rows_max: int | None) -> Iterator[Range]:
     """Pieces of about equal size, in order: at least so many, none with more messages."""
-    total = sum(each.rows for each in ranges)
+    total = sum(each.bytes for each in ranges)
     for each in ranges:
         rows, first = each.rows, each.first
-        pieces = min(rows, max(up(rows * partitions_min, total), up(rows, rows_max)))
+        pieces = max(up(each.bytes * partitions_min, total), up(rows, rows_max or rows))
+        pieces = min(rows, pieces)
         for piece in range(pieces):
             begin, end = rows * piece // pieces, rows * (piece + 1) // pieces
             yield each._replace(first=first + begin, until=first + end)

@@ -1,11 +1,18 @@
-"""A Spark session of our own: for commands, examples and tests."""
+"""A Spark session of our own: for commands, examples and tests.
+
+    python -m oncecast.pipeline.session COMMAND ...
+
+runs a command of Spark with the Java and the Python that a session would have here.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
 import shutil
+import signal
 import stat
+import subprocess
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -86,3 +93,20 @@ def wrapped(java: Path) -> Path:
     )
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return home
+
+
+def main(words: list[str]) -> int:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        provide_java()
+        process = subprocess.Popen(words)
+    except (NoSpark, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    for each in (signal.SIGINT, signal.SIGTERM):  # it ends, and then we do
+        signal.signal(each, lambda number, _: process.send_signal(number))
+    return process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -7,6 +7,7 @@ subscription, and hand Arrow batches on without looking at a message.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -23,9 +24,11 @@ from pyspark.sql.streaming.datasource import (
 from oncecast.client import blocking, errors
 from oncecast.client.scanning import Located, Slice
 from oncecast.client.starts import NEW, from_offset
+from oncecast.pipeline.columns import joined
 from oncecast.pipeline.options import BadOption, SourceOptions
-from oncecast.pipeline.ranges import Position, Positions, Range, between, limited, split
+from oncecast.pipeline.ranges import Position, Positions, Range, between, enough, limited, split
 from oncecast.pipeline.topics import Lost, Topics
+from oncecast.pubsub.batch import opened_bytes
 
 COLUMNS = {
     "key": "binary",
@@ -50,9 +53,10 @@ class Piece(InputPartition):
         self.range = range_
 
 
-def pieces(options: SourceOptions, ranges: list[Range]) -> list[Piece]:
-    shared = split(ranges, options.partitions_min, options.partition_rows_max)
-    return [Piece(each) for each in shared]
+def pieces(options: SourceOptions, topics: Topics, ranges: list[Range]) -> list[Piece]:
+    found = [each for each in map(topics.still_there, ranges) if each.rows]
+    count = options.partitions_min or enough(found, os.cpu_count() or 1)
+    return [Piece(each) for each in split(found, count, options.partition_rows_max)]
 
 
 def read(options: SourceOptions, piece: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -60,20 +64,21 @@ def read(options: SourceOptions, piece: InputPartition) -> Iterator[pa.RecordBat
     if not isinstance(piece, Piece):
         return  # Spark makes a task of its own when there is nothing to read
     columns = [*COLUMNS, *(HEADERS if options.headers else ())]
-    gathered: list[pa.RecordBatch] = []
+    gathered: list[Slice] = []
     rows = size = 0
     for each in slices(options, piece.range):
-        gathered.append(each.to_arrow().select(columns))
-        rows, size = rows + len(gathered[-1]), size + len(each.chunk.batch)
+        gathered.append(each)
+        rows, size = rows + each.chunk.count, size + opened_bytes(each.chunk.batch)
         if rows >= ROWS or size >= BYTES:
-            yield from joined(gathered)
+            yield joined(gathered, columns)
             gathered, rows, size = [], 0, 0
-    yield from joined(gathered)
+    if gathered:
+        yield joined(gathered, columns)
 
 
 def slices(options: SourceOptions, range_: Range) -> Iterator[Slice]:
     """What is in a range; of what is not, an error or nothing, as the options say."""
-    topic, life, at, until = range_
+    topic, life, at, until, _ = range_
     with options.node.connect(patient=True) as client:
         while at < until:
             try:
@@ -84,13 +89,6 @@ def slices(options: SourceOptions, range_: Range) -> Iterator[Slice]:
                 if options.fail_on_loss:
                     raise Lost(str(error)) from None
                 at = error.next if isinstance(error, errors.MessagesLost) else until
-
-
-def joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    if len(batches) < 2:
-        return batches
-    merged: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return merged
 
 
 class BatchReader(DataSourceReader):
@@ -104,11 +102,11 @@ class BatchReader(DataSourceReader):
             start = topics.start()
             places = topics.end(options.end or NEW)
             end = topics.towards(places, start)
-        for name, at in start.items():
-            if options.end is not None and name in places and places[name].offset < at.next:
-                fact = f"topic {name!r} is read from {at.next} to before {places[name].offset}"
-                raise BadOption(f"{fact}: the end must not be before the start")
-        return pieces(options, between(start, end))
+            for name, at in start.items():
+                if options.end is not None and name in places and places[name].offset < at.next:
+                    fact = f"topic {name!r} is read from {at.next} to before {places[name].offset}"
+                    raise BadOption(f"{fact}: the end must not be before the start")
+            return pieces(options, topics, between(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._options, partition)
@@ -159,8 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         ranges = between(as_positions(start), as_positions(end))
-        found = [self._topics.still_there(each) for each in ranges]
-        return pieces(self._options, [each for each in found if each.rows])
+        return pieces(self._options, self._topics, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read(self._options, partition)

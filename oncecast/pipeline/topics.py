@@ -89,14 +89,16 @@ class Topics:
         return found
 
     def still_there(self, range_: Range) -> Range:
-        name, life, first, until = range_
-        place = self._client.locate(name, EARLIEST)
-        if place.life != life:
+        """What of it is, with how large its messages are."""
+        name, first, until = range_.topic, range_.first, range_.until
+        view = self._client.describe(name)
+        if view.id != range_.life:
             self.lost(f"topic {name!r} was deleted and made again")
             return range_._replace(first=until)
-        if first < place.first:
-            self.lost(f"offsets {first} to {min(place.first, until) - 1} of {name!r} are gone")
-        return range_._replace(first=min(max(first, place.first), until))
+        if first < view.first:
+            self.lost(f"offsets {first} to {min(view.first, until) - 1} of {name!r} are gone")
+        size = max(1, view.bytes // max(1, view.next - view.first))
+        return range_._replace(first=min(max(first, view.first), until), size=size)
 
     def keep(self, positions: Positions, *, forward: bool) -> None:
         """The topics keep what lies behind these positions; what is before, only if `forward`.

@@ -96,11 +96,11 @@ def to_arrow(
     total = columns.header.count
     arrays = [
         pa.repeat(_text(pa.string(), topic.encode()), total),
-        _key_array(columns, data),
-        _value_array(columns, data),
-        _header_array(columns, data),
+        key_array(columns, data),
+        value_array(columns, data),
+        header_array(columns, data),
         pa.arange(offset - skip, offset - skip + total),
-        _time_array(columns, data),
+        time_array(columns, data),
         pa.repeat(_text(pa.string(), producer.encode()), total),
         pa.arange(sequence - skip, sequence - skip + total),
     ]
@@ -143,12 +143,12 @@ def from_arrow(
     return seal_columns(parts, first, zstd=zstd, zstd_from=zstd_from)
 
 
-def _value_array(columns: Columns, data: pa.Buffer) -> pa.Array:
+def value_array(columns: Columns, data: pa.Buffer) -> pa.Array:
     lengths = _numbers(data, columns.value_lengths, columns.header.count)
     return _join(BINARY, lengths, data.slice(columns.values, columns.header.value_bytes))
 
 
-def _key_array(columns: Columns, data: pa.Buffer) -> pa.Array:
+def key_array(columns: Columns, data: pa.Buffer) -> pa.Array:
     header = columns.header
     if not header.flags & KEYS:
         return pa.nulls(header.count, BINARY)
@@ -158,7 +158,7 @@ def _key_array(columns: Columns, data: pa.Buffer) -> pa.Array:
     return _join(BINARY, lengths, data.slice(columns.keys, header.key_bytes), present)
 
 
-def _header_array(columns: Columns, data: pa.Buffer) -> pa.Array:
+def header_array(columns: Columns, data: pa.Buffer) -> pa.Array:
     header = columns.header
     if not header.flags & HEADERS:
         none = pa.repeat(_ZERO, header.count + 1).view(pa.int32())
@@ -171,7 +171,7 @@ def _header_array(columns: Columns, data: pa.Buffer) -> pa.Array:
     return pa.MapArray.from_arrays(_offsets(counts), names, values)
 
 
-def _time_array(columns: Columns, data: pa.Buffer) -> pa.Array:
+def time_array(columns: Columns, data: pa.Buffer) -> pa.Array:
     header = columns.header
     if not header.flags & TIMES:
         return pa.repeat(_number(TIMESTAMP, header.time), header.count)

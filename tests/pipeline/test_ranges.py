@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncecast.pipeline.ranges import Position, Range, between, limited, split
+from oncecast.pipeline.ranges import Position, Range, between, enough, limited, split
 
 offsets = st.integers(0, 1000)
 spans = st.dictionaries(st.sampled_from("abcd"), st.tuples(offsets, offsets), max_size=4)
@@ -46,6 +46,20 @@ def test_each_topic_gets_its_share_of_the_backlog() -> None:
     start = {"a": Position(1, 0, 0), "b": Position(1, 0, 0)}
     end = {"a": Position(1, 0, 900), "b": Position(1, 0, 100)}
     assert limited(start, end, 100) == {"a": Position(1, 0, 90), "b": Position(1, 0, 10)}
+
+
+def test_many_bytes_are_shared_out_among_all_cores_and_few_are_not() -> None:
+    def pieces(rows: int, cores: int = 4) -> int:
+        return enough([Range("t", 1, 0, rows, size=1 << 20)], cores)
+
+    assert [pieces(rows) for rows in (1, 4, 5, 100, 512, 513, 1025)] == [1, 1, 2, 4, 4, 8, 12]
+    assert pieces(1000, cores=64) == 64
+
+
+def test_topic_of_large_messages_is_cut_into_more_pieces() -> None:
+    ranges = [Range("large", 1, 0, 100, size=900), Range("small", 1, 0, 100, size=100)]
+    cut = [each.topic for each in split(ranges, 10, None)]
+    assert (cut.count("large"), cut.count("small")) == (9, 1)
 
 
 @given(spans, st.integers(1, 20), st.integers(1, 200))

@@ -46,6 +46,10 @@ class Process(Runtime):
     def ended(self) -> asyncio.Future[None]:
         return self._ended
 
+    def flush(self) -> None:
+        """What was sent leaves now, and not at the end of this turn of the loop."""
+        self._transport.flush()
+
 
 class Node:
     """`async with` it. `group`, `election`, `lock(name)`, `queue(name)` and `stream(name, qos)` are
@@ -208,6 +212,10 @@ class Node:
 
     def request(self, request: Value) -> None:
         self._runtime.request(request)
+
+    def request_now(self, request: Value) -> None:
+        self._runtime.request(request)
+        self._runtime.flush()
 
     def next_ticket(self) -> int:
         return next(self._tickets)

@@ -104,7 +104,7 @@ class Writer(End):
         self._bytes = 0
         if keys.count(keys[0]) == len(keys):
             keys = keys[:1]
-        self._node.request(Write(self.name, 0, keys, values))
+        self._node.request_now(Write(self.name, 0, keys, values))
         self._look_for_room()
 
     def _look_for_room(self) -> None:

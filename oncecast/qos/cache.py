@@ -3,14 +3,15 @@
 A reader reads (the value stays) or takes (it goes). With keep-all a full cache takes nothing more:
 who writes has to wait, or is told. With keep-last the oldest of the key goes.
 
-Each value has a slot, which grows by one with every value that comes; in a writer's cache it is the
-number of the value. Work is done for many values at a time wherever they share a key.
+Each value has a slot, which grows by one with every value that comes; in the cache of a writer that
+keeps the last it is the number of the value. Work is done for many values at a time wherever they
+share a key.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from oncecast.kernel.protocol import NodeId, Value
@@ -98,11 +99,18 @@ class Cache:
             history = self.qos.history
             new, samples = new[-history:], samples[-history:]
             for _ in range(len(slots) + len(new) - history):
-                self._forget(slots.popleft())
+                self._remove(slots.popleft())
         slots.extend(new)
         self.samples.update(zip(new, samples, strict=True))
         if until < inf:
             self._until.update(dict.fromkeys(new, until))
+
+    def between(self, first: int, last: int) -> Iterator[Sample]:
+        """What these slots hold."""
+        samples = self.samples
+        if last - first < len(samples):
+            return (samples[slot] for slot in range(first, last + 1) if slot in samples)
+        return (sample for slot, sample in samples.items() if first <= slot <= last)
 
     def skip(self, count: int) -> None:
         """Values that need not be kept have their slots, too."""
@@ -140,45 +148,39 @@ class Cache:
 
     def take_first(self) -> Sample:
         """There must be one."""
-        return self.drop(self.first)
+        slot = self._first
+        if slot not in self.samples:
+            slot = self.first
+        sample = self.samples.pop(slot)
+        self._first = slot + 1
+        slots = self._slots[sample.key]
+        slots.popleft()  # the first of all is the first of its key
+        if not slots:
+            del self._slots[sample.key]
+        if self._until or self._seen:
+            self._forget(slot)
+        return sample
 
     def _chosen(self, key: bytes | None, unread: bool) -> list[int]:
         slots = list(self.samples if key is None else self._slots.get(key, ()))
         return [slot for slot in slots if self._unread(slot)] if unread else slots
 
     def drop(self, slot: int) -> Sample:
-        sample = self.samples[slot]
+        sample = self._remove(slot)
         slots = self._slots[sample.key]
-        if slots[0] == slot:
-            slots.popleft()
-        else:
-            slots.remove(slot)
+        slots.remove(slot)
         if not slots:
             del self._slots[sample.key]
-        self._forget(slot)
         return sample
 
-    def drop_before(self, end: int) -> None:
-        """All slots below `end`; written out, because a fast stream does little else."""
-        samples, keys = self.samples, self._slots
-        going = range(self.first, min(end, self._next))
-        for slot in going:
-            sample = samples.pop(slot, None)
-            if sample is not None:
-                slots = keys[sample.key]
-                slots.popleft()
-                if not slots:
-                    del keys[sample.key]
-        for notes in (self._until, self._seen):
-            for slot in going if notes else ():
-                notes.pop(slot, None)
+    def _remove(self, slot: int) -> Sample:
+        if self._until or self._seen:
+            self._forget(slot)
+        return self.samples.pop(slot)
 
     def _forget(self, slot: int) -> None:
-        del self.samples[slot]
-        if self._until:
-            self._until.pop(slot, None)
-        if self._seen:
-            self._seen.pop(slot, None)
+        self._until.pop(slot, None)
+        self._seen.pop(slot, None)
 
     # -- time --
 

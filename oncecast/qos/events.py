@@ -12,6 +12,7 @@ one: the first of numbers that follow each other, the key of all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Literal
 
 from oncecast.kernel.protocol import NodeId, Value
@@ -205,6 +206,12 @@ class Data(Value):
         if len(self.numbers) == 1:
             return range(self.numbers[0], self.numbers[0] + len(self.values))
         return self.numbers
+
+    def samples(self, skip: int = 0) -> list[Sample]:
+        """All but the first `skip`."""
+        keys, values = self.keys, self.values[skip:]
+        every_key = repeat(keys[0]) if len(keys) == 1 and values else keys[skip:]
+        return list(map(Sample, repeat(self.writer), self.every_number[skip:], every_key, values))
 
 
 class Beat(Value):

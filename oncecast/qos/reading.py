@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from itertools import repeat
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -143,7 +142,7 @@ class Reader:
         if data.last < source.next:
             return
         self._lost(writer, data.since - source.next if source.next else 0)
-        _, left = self._keep(writer, source, data)
+        _, left = self._keep(source, data)
         source.next = data.last + 1
         source.unacked_bytes += sum(map(len, data.values))
         if left:
@@ -153,7 +152,7 @@ class Reader:
         """Cache what is next, in order."""
         while source.next and not self.blocked and (data := source.next_in_turn()):
             before = source.next
-            kept, left = self._keep(writer, source, data)
+            kept, left = self._keep(source, data)
             if left:
                 source.next = data.every_number[-left]
                 source.put_aside(data)
@@ -164,18 +163,12 @@ class Reader:
             if theirs.keeps_all and theirs.lifespan == inf:
                 self._lost(writer, source.next - before - kept)
 
-    def _keep(self, writer: NodeId, source: Source, data: Data) -> tuple[int, int]:
+    def _keep(self, source: Source, data: Data) -> tuple[int, int]:
         """How many of its values were cached, and how many there was no room for."""
-        numbers, keys, values = data.every_number, data.keys, data.values
-        old = bisect_left(numbers, source.next)
-        if old:
-            numbers, values = numbers[old:], values[old:]
-            keys = keys if len(keys) == 1 else keys[old:]
-        if not values:
+        samples = data.samples(bisect_left(data.every_number, source.next))
+        if not samples:
             return 0, 0
-        every_key = repeat(keys[0]) if len(keys) == 1 else keys
-        samples = list(map(Sample, repeat(writer), numbers, every_key, values))
-        kept = self._cache(samples, source.endpoint.qos.lifespan, one_key=len(keys) == 1)
+        kept = self._cache(samples, source.endpoint.qos.lifespan, one_key=len(data.keys) == 1)
         if self.agreed:
             source.kept.update(
                 (each.number, each) for each in samples[:kept] if each.number >= source.stable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice, repeat
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from oncecast.qos.events import (
     Written,
 )
 from oncecast.qos.policies import Durability, Reliability
+from oncecast.qos.runs import Runs
 
 if TYPE_CHECKING:
     from oncecast.qos.streams import Streams
@@ -72,7 +73,7 @@ class Writer:
         self._streams, self.endpoint, self.qos = streams, endpoint, endpoint.qos
         self.readers: dict[NodeId, Audience] = {}
         self.next = self.stable = 1  # all reliable readers have what comes before
-        self.cache = Cache(self.qos)
+        self.cache = Runs(self.qos) if self.qos.keeps_all else Cache(self.qos)
         self._waiting: deque[tuple[float, Write]] = deque()  # for room, until then
         self._written: dict[bytes, float] = {}  # when, by key
         self._lived = streams.now  # when it last said that it is alive
@@ -109,14 +110,14 @@ class Writer:
     def _write(self, write: Write) -> None:
         streams, first, count = self._streams, self.next, len(write.values)
         self.next = end = first + count
-        self._keep(write, first)
-        if self.qos.deadline < inf:
-            self._written.update(dict.fromkeys(write.keys, streams.now))
-        size = sum(map(len, write.values))
         stream, life = self.endpoint.stream, self.endpoint.life
         # The same for all: it is encoded once.
         numbers = (first,)
         data = Data(stream, streams.me, life, first, end - 1, numbers, write.keys, write.values)
+        self._keep(data)
+        if self.qos.deadline < inf:
+            self._written.update(dict.fromkeys(write.keys, streams.now))
+        size = sum(map(len, write.values))
         for reader, audience in self.readers.items():
             if audience.sent == first and audience.listens:
                 audience.note(end - 1, size)
@@ -127,17 +128,15 @@ class Writer:
         if write.ticket:
             streams.emit(Written(write.stream, write.ticket, end - 1))
 
-    def _keep(self, write: Write, first: int) -> None:
-        keys, values = write.keys, write.values
-        if not self._for_late_ones and not any(each.reliable for each in self.readers.values()):
-            self.cache.skip(len(values))
-            return
-        numbers = range(first, first + len(values))
-        every_key = repeat(keys[0]) if len(keys) == 1 else keys
-        samples = list(map(Sample, repeat(self._streams.me), numbers, every_key, values))
+    def _keep(self, data: Data) -> None:
+        needed = self._for_late_ones or any(each.reliable for each in self.readers.values())
         until = self._streams.now + self.qos.lifespan
-        kept = self.cache.add(samples, until, one_key=len(keys) == 1)
-        assert kept == len(values), "there was room"
+        if isinstance(self.cache, Runs):
+            self.cache.add(data, until) if needed else self.cache.skip(data)
+        elif needed:
+            self.cache.add(data.samples(), until, one_key=len(data.keys) == 1)
+        else:
+            self.cache.skip(len(data.values))
 
     # -- readers --
 
@@ -180,7 +179,7 @@ class Writer:
         facts = (self.endpoint.stream, self._streams.me, self.endpoint.life)
         part: list[Sample] = []
         size = 0
-        for sample in self._kept(since, last):
+        for sample in self.cache.between(since, last):
             if part and (len(part) >= DATA_MAX or size + len(sample.value) > DATA_BYTES_MAX):
                 yield Data(*facts, since, part[-1].number, *columns(part)), size
                 since, part, size = part[-1].number + 1, [], 0
@@ -189,23 +188,21 @@ class Writer:
         if since <= last:
             yield Data(*facts, since, last, *columns(part)), size
 
-    def _kept(self, since: int, last: int) -> Iterator[Sample]:
-        samples = self.cache.samples
-        if last - since < len(samples):
-            return (samples[each] for each in range(since, last + 1) if each in samples)
-        return (sample for each, sample in samples.items() if since <= each <= last)
-
     def _settle(self) -> None:
         """With keep-all, what all readers have is needed no more; unless others may come late."""
         nexts = [each.next for each in self.readers.values() if each.reliable]
         before, self.stable = self.stable, min(nexts, default=self.next)
         if self.stable > before:
-            if self.qos.keeps_all and self.qos.durability == Durability.VOLATILE:
-                self.cache.drop_before(self.stable)
-            elif self.qos.keeps_all and self.qos.durability == Durability.PERSISTENT:
-                # The topic has all of them; some stay for those who come late and read no topic.
-                self.cache.drop_before(min(self.stable, self.next - self.qos.samples_max // 2))
+            if isinstance(self.cache, Runs):
+                self._let_go(self.cache)
             self._streams.emit(Stable(self.endpoint.stream, self.stable))
+
+    def _let_go(self, runs: Runs) -> None:
+        if self.qos.durability == Durability.VOLATILE:
+            runs.drop_before(self.stable)
+        elif self.qos.durability == Durability.PERSISTENT:
+            # The topic has all of them; some stay for those who come late and read no topic.
+            runs.drop_before(min(self.stable, self.next - self.qos.samples_max // 2))
 
     # -- time --
 

@@ -77,8 +77,8 @@ MUTANTS = [
         "what comes out of turn waits",
         Reader,
         "_keep",
-        "old = bisect_left(numbers, source.next)",
-        "old = 0",
+        "bisect_left(data.every_number, source.next)",
+        "0",
     ),
     telling(
         test_flow.test_large_writes_of_several_keys_come_in_order_under_loss,

@@ -1,0 +1,78 @@
+"""What a writer that keeps all has written and may have to send again: runs of values.
+
+A run is one message, as it was sent first; so a value costs nothing by itself, neither when it is
+kept nor when it is let go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from oncecast.qos.cache import Sample
+from oncecast.qos.events import Data
+from oncecast.qos.policies import QoS
+
+
+class Runs:
+    def __init__(self, qos: QoS) -> None:
+        self.qos = qos
+        self._runs: deque[tuple[float, Data]] = deque()  # until when, and what
+        self._count = 0
+        self._keys: Counter[bytes] = Counter()  # in how many runs
+        self._next = 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def keys(self) -> list[bytes]:
+        return list(self._keys)
+
+    @property
+    def first(self) -> int:
+        """The lowest number that is kept, or the next one."""
+        return self._runs[0][1].since if self._runs else self._next
+
+    def has_room(self, keys: Sequence[bytes], count: int = 1) -> bool:
+        if self._count + count > self.qos.samples_max:
+            return False
+        new = sum(key not in self._keys for key in dict.fromkeys(keys))
+        return not new or len(self._keys) + new <= self.qos.keys_max
+
+    def add(self, data: Data, until: float = inf) -> None:
+        """There must be room."""
+        self._runs.append((until, data))
+        self._count += len(data.values)
+        self._keys.update(list(dict.fromkeys(data.keys)))
+        self._next = data.last + 1
+
+    def skip(self, data: Data) -> None:
+        """It need not be kept."""
+        self._next = data.last + 1
+
+    def drop_before(self, end: int) -> None:
+        """Runs that end before this number."""
+        while self._runs and self._runs[0][1].last < end:
+            self._drop()
+
+    def expire(self, now: float) -> None:
+        """What has outlived its lifespan goes."""
+        while self._runs and self._runs[0][0] < now:
+            self._drop()
+
+    def _drop(self) -> None:
+        _, data = self._runs.popleft()
+        self._count -= len(data.values)
+        for key in dict.fromkeys(data.keys):
+            self._keys[key] -= 1
+            if not self._keys[key]:
+                del self._keys[key]
+
+    def between(self, since: int, last: int) -> Iterator[Sample]:
+        """What is kept of these numbers."""
+        for _, data in self._runs:
+            if data.last >= since:
+                if data.since > last:
+                    return
+                yield from (each for each in data.samples() if since <= each.number <= last)

@@ -18,7 +18,8 @@ from oncecast.toolkit.paxos_queue import SERIES
 JOBS = "jobs"
 BACKLOG = 2000  # elements that may wait; beyond, who puts in waits too
 PAUSE = 0.02
-HEARTBEAT, SUSPECT_AFTER = 0.5, 10.0  # two cores for so many processes: all are late now and then
+TOGETHER = 50  # elements that are put in together
+HEARTBEAT, SUSPECT_AFTER = 2.0, 15.0  # two cores for so many processes: all are late now and then
 
 
 class Trace:
@@ -65,12 +66,14 @@ async def produce(address: str, keepers: str, trace: Trace) -> None:
 
 async def put(node: Node, count: int, trace: Trace) -> None:
     queue = node.queue(JOBS)
-    for number in range(1, count + 1):
+    # As the Synod calls them.
+    elements = [f"{node.me}/{number}" for number in range(1, count + 1)]
+    for start in range(0, count, TOGETHER):
         while len(queue) > BACKLOG:  # noqa: ASYNC110  # a queue tells nobody
             await asyncio.sleep(PAUSE)
-        element = f"{node.me}/{number}"  # as the Synod calls it
-        trace.add(Put(element))
-        await queue.enqueue(element.encode())
+        some = elements[start : start + TOGETHER]
+        trace.add(*map(Put, some))
+        await asyncio.gather(*(queue.enqueue(each.encode()) for each in some))
 
 
 def settled(node: Node) -> list[Settled]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PUBLISHES, RATE = 20_000, 2_000
 KILL, START = 1 / 3, 2 / 3  # of the messages are stored by then
 LOOK_EVERY = 0.1  # seconds
-PATIENCE = 60.0  # seconds for each thing that is waited for; the load has its own
+PATIENCE = 180.0  # seconds for each thing that is waited for; the load has its own
 FAULTS = ("lost", "duplicated", "out_of_order")
 SIGNS = {"killed": "✗", "started": "✓"}
 TRACE = "trace.jsonl"
@@ -203,11 +203,11 @@ class Story:
         lines, path = sum(self._trace.counts.values()), str(self._trace.path)
         self._say(f"Spark goes through {lines:,} lines of trace.")
         audit = self._commands.start("pipeline", "run", "audit", "--json", path)
+        draw = self._commands.start("pipeline", "run", "metrics", path, "--out", str(self._out))
         self._wait(lambda: audit.status is not None, "the audit is not over")
         if not audit.output:
             self._say(f"No audit of the trace, and no figure: {audit.complaint}")
             return {}
-        draw = self._commands.start("pipeline", "run", "metrics", path, "--out", str(self._out))
         self._wait(lambda: draw.status is not None, "the figure is not drawn")
         figure = str(self._out / "figures" / "metrics.png")
         self._say(f"Figure: {figure}" if not draw.status else f"No figure: {draw.complaint}")
@@ -230,6 +230,8 @@ class Story:
             if monotonic() > give_up:
                 raise Ended(f"{otherwise} after {PATIENCE:g} s")
             self._pause()
+            if sys.stderr.isatty():
+                print(f"\r{self._now}", end="", file=sys.stderr, flush=True)
 
     def _pause(self) -> None:
         if self._stop.wait(LOOK_EVERY):
@@ -238,7 +240,11 @@ class Story:
     def _say(self, text: str, sign: str = " ") -> None:
         if sys.stderr.isatty():
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # a bar may be there
-        print(f"{monotonic() - self._began:5.1f} s {sign} {text}", flush=True)
+        print(f"{self._now} {sign} {text}", flush=True)
+
+    @property
+    def _now(self) -> str:
+        return f"{monotonic() - self._began:5.1f} s"
 
 
 def paint(text: str, color: str) -> str:

@@ -12,6 +12,7 @@ Figures = list[dict[str, Any]]
 FATES = {"killed": RED, "started": GREEN}  # of nodes: `oncecast demo` adds them to its trace
 SHARES = [at / 100 for at in range(1, 100)] + [0.999]  # of messages, by latency
 SHOWN = 12  # clients or nodes whose load is drawn
+HEADROOM = 1.35  # for the legend, above all that is drawn
 
 
 def draw(rates: Figures, slow: Figures, behind: Figures, loads: Figures, befell: Figures) -> bytes:
@@ -22,10 +23,10 @@ def draw(rates: Figures, slow: Figures, behind: Figures, loads: Figures, befell:
         draw_lag(lags, behind)
         for panel in (speed, lags):
             draw_fates(panel, befell)
-            panel.set_ylim(bottom=0)
+            panel.set_ylim(0, HEADROOM * panel.get_ylim()[1])
+            panel.legend(loc="upper left", ncols=2)
             drawing.whole(panel)
-        for panel in (speed, delay, lags):
-            panel.legend(loc="best")
+        delay.legend(loc="upper left")
         draw_load(shares, loads)
     return made.png
 
@@ -63,12 +64,14 @@ def draw_fates(panel: Any, befell: Figures) -> None:
         times = [each["since"] for each in befell if each["kind"] == kind]
         for number, since in enumerate(times):
             label = None if number else f"a node is {kind}"
-            panel.axvline(since, color=color, lw=1.4, ls=":", label=label)
+            panel.axvline(since, ymax=1 / HEADROOM, color=color, lw=1.4, ls=":", label=label)
 
 
 def draw_load(panel: Any, loads: Figures) -> None:
     few = loads[:SHOWN][::-1]
-    panel.barh([each["who"] for each in few], [each["events"] for each in few], color=BLUE)
+    bars = panel.barh([each["who"] for each in few], [each["events"] for each in few], color=BLUE)
+    panel.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=9)
+    panel.margins(x=0.15)
     panel.grid(visible=False)
     panel.grid(visible=True, axis="x")
     kind = "node" if loads and loads[0]["is_node"] else "client"

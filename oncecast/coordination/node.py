@@ -22,6 +22,7 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.node.config import Settings
 from oncecast.node.directory import open_directory
 from oncecast.node.following import door
+from oncecast.qos.events import Arrived
 from oncecast.qos.policies import QoS
 from oncecast.runtime.addresses import split_home
 from oncecast.runtime.journal import Journal
@@ -242,6 +243,9 @@ class Node:
             doing.cancel()
 
     def _hear(self, event: Value) -> None:
+        if type(event) is Arrived:  # by far the most frequent
+            self.streams.arrived(event.stream)
+            return
         match event:
             case News(ViewChanged(view)):
                 self.group.changed(view)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -70,7 +71,8 @@ class Reader(End):
         """For something unread; whether there is any before time is over."""
         self._check_open()
         try:
-            async with asyncio.timeout(timeout):
+            # Without a timeout there is nothing to set up, and whoever waits is awake sooner.
+            async with asyncio.timeout(timeout) if timeout is not None else nullcontext():
                 while not self._cache.has_unread:
                     await self._arrival()
                     self._check_open()

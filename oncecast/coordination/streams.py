@@ -15,7 +15,6 @@ from oncecast.pubsub.limits import is_name
 from oncecast.qos import streams
 from oncecast.qos.events import (
     STREAMS_MAX,
-    Arrived,
     DeadlineMissed,
     LimitReached,
     Liveliness,
@@ -111,11 +110,12 @@ class Streams:
         for reader in self.readers.values():
             reader.arrived()
 
+    def arrived(self, stream: str) -> None:
+        if stream in self.readers:
+            self.readers[stream].arrived()
+
     def hear(self, event: Value) -> None:
         match event:
-            case Arrived(stream):
-                if stream in self.readers:
-                    self.readers[stream].arrived()
             case Written() | NotWritten() | Stable():
                 if event.stream in self.writers:
                     self.writers[event.stream].answered(event)

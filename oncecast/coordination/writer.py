@@ -42,6 +42,7 @@ class Writer(End):
         self._values: list[bytes] = []  # that have not been given to the protocol
         self._keys: list[bytes] = []
         self._bytes = 0
+        self._idle, self._busy = True, False
         self.room = 0  # values that may be gathered before the protocol must be asked
         self._answers: dict[int, asyncio.Future[None]] = {}
         self._stable: Feed[int] = Feed(1)
@@ -72,11 +73,23 @@ class Writer(End):
         values.append(value)
         self._keys.append(key)
         self._bytes += len(value)
-        if len(values) == 1:
-            self._loop.call_soon(self._leave)
+        if self._idle:
+            self._idle = False
+            self._loop.call_soon(self._turn_ends)
+            self._leave()
         elif len(values) >= GATHERED or self._bytes >= GATHERED_BYTES:
+            self._busy = True
             self._leave()
             await asyncio.sleep(0)  # a loop that only writes would keep all others from working
+
+    def _turn_ends(self) -> None:
+        """The first value after a pause leaves at once; those that follow in its turn, together."""
+        if self._values or self._busy:
+            self._busy = False
+            self._leave()
+            self._loop.call_soon(self._turn_ends)
+        else:
+            self._idle = True
 
     def refuse(self, value: bytes, key: bytes) -> None:
         if type(value) is not bytes or type(key) is not bytes:
@@ -113,7 +126,7 @@ class Writer(End):
             self.room = 0
         elif self._pure.may_wait:
             cache = self._pure.cache
-            keys = self.qos.keys_max - len(cache.keys())
+            keys = self.qos.keys_max - cache.key_count
             self.room = min(keys, self.qos.samples_max - len(cache))
         else:
             self.room = GATHERED

@@ -44,6 +44,10 @@ class Cache:
         """In the order in which they came."""
         return list(self._slots)
 
+    @property
+    def key_count(self) -> int:
+        return len(self._slots)
+
     def of(self, key: bytes) -> tuple[Sample, ...]:
         """The history of a key, oldest first."""
         return tuple(self.samples[slot] for slot in self._slots.get(key, ()))
@@ -120,6 +124,8 @@ class Cache:
 
     @property
     def has_unread(self) -> bool:
+        if self._all_seen <= self._first and not self._seen:
+            return bool(self.samples)
         return any(self._unread(slot) for slot in reversed(self.samples))
 
     def _unread(self, slot: int) -> bool:

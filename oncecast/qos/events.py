@@ -20,6 +20,7 @@ from oncecast.qos.cache import Sample
 from oncecast.qos.policies import QoS
 
 STREAMS_MAX = 1000  # of a node
+NUMBER_MAX = 1 << 62  # leaves room to count on from it in 64 bits
 NOT_MINE = -1
 
 # -- requests --
@@ -194,12 +195,14 @@ class Data(Value):
     def possible(self) -> bool:
         """Whether an honest peer could have made it."""
         count = len(self.values)
+        if not 1 <= self.since <= self.last <= NUMBER_MAX:
+            return False
         if not count:
-            return 1 <= self.since <= self.last
+            return True
         if len(self.keys) not in (1, count) or len(self.numbers) not in (1, count):
             return False
         numbers = self.every_number
-        return 1 <= self.since <= numbers[0] and numbers[-1] <= self.last
+        return self.since <= numbers[0] and numbers[-1] <= self.last
 
     @property
     def every_number(self) -> Sequence[int]:
@@ -223,6 +226,11 @@ class Beat(Value):
     start: int
     last: int
     stable: int
+
+    @property
+    def possible(self) -> bool:
+        """Whether an honest peer could have made it."""
+        return 1 <= self.start <= NUMBER_MAX and 0 <= self.last < NUMBER_MAX
 
 
 class Acks(Value):

@@ -68,6 +68,11 @@ class Source:
         elif other is not None and other.last < data.last:
             self._ahead[data.since] = data
 
+    @property
+    def in_order(self) -> bool:
+        """Nothing came out of turn."""
+        return not self._order
+
     def next_in_turn(self) -> Data | None:
         while self._order and self._order[0] <= self.next:
             data = self._ahead.pop(heappop(self._order))
@@ -130,7 +135,9 @@ class Reader:
         if self.reliable:
             if source.next:
                 source.unacked_bytes += sum(map(len, data.values))
-            if data.last >= source.next:
+            if source.in_order and data.since <= source.next <= data.last and not self.blocked:
+                self._accept(data.writer, source, data)
+            elif data.last >= source.next:
                 source.put_aside(data)
                 self._proceed(data.writer, source)
         else:
@@ -151,17 +158,21 @@ class Reader:
     def _proceed(self, writer: NodeId, source: Source) -> None:
         """Cache what is next, in order."""
         while source.next and not self.blocked and (data := source.next_in_turn()):
-            before = source.next
-            kept, left = self._keep(source, data)
-            if left:
-                source.next = data.every_number[-left]
-                source.put_aside(data)
-                self._block()
-            else:
-                source.next = data.last + 1
-            theirs = source.endpoint.qos
-            if theirs.keeps_all and theirs.lifespan == inf:
-                self._lost(writer, source.next - before - kept)
+            self._accept(writer, source, data)
+
+    def _accept(self, writer: NodeId, source: Source, data: Data) -> None:
+        """It is the next one."""
+        before = source.next
+        kept, left = self._keep(source, data)
+        if left:
+            source.next = data.every_number[-left]
+            source.put_aside(data)
+            self._block()
+        else:
+            source.next = data.last + 1
+        theirs = source.endpoint.qos
+        if source.next - before > kept and theirs.keeps_all and theirs.lifespan == inf:
+            self._lost(writer, source.next - before - kept)
 
     def _keep(self, source: Source, data: Data) -> tuple[int, int]:
         """How many of its values were cached, and how many there was no room for."""
@@ -194,7 +205,7 @@ class Reader:
 
     def beat(self, writer: NodeId, beat: Beat) -> None:
         source = self._source(writer, beat.life)
-        if source is None:
+        if source is None or not beat.possible:
             return
         self._sign_of_life(writer, source)
         if self.of_the_topic:
@@ -264,7 +275,7 @@ class Reader:
     def known(self, sender: NodeId, known: Known) -> None:
         """Give the other what it lacks; it does the same for us when it hears of us."""
         source = self._source(known.writer, known.life) if self.agreed else None
-        if source is not None and known.next != NOT_MINE and known.next < source.next:
+        if source is not None and 0 <= known.next < source.next:
             self._relay(sender, known, source)
         if source is not None:
             source.others[sender] = known.next

@@ -6,7 +6,7 @@ kept nor when it is let go.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from math import inf
 
@@ -20,14 +20,15 @@ class Runs:
         self.qos = qos
         self._runs: deque[tuple[float, Data]] = deque()  # until when, and what
         self._count = 0
-        self._keys: Counter[bytes] = Counter()  # in how many runs
+        self._keys: dict[bytes, int] = {}  # in how many runs
         self._next = 1
 
     def __len__(self) -> int:
         return self._count
 
-    def keys(self) -> list[bytes]:
-        return list(self._keys)
+    @property
+    def key_count(self) -> int:
+        return len(self._keys)
 
     @property
     def first(self) -> int:
@@ -37,14 +38,15 @@ class Runs:
     def has_room(self, keys: Sequence[bytes], count: int = 1) -> bool:
         if self._count + count > self.qos.samples_max:
             return False
-        new = sum(key not in self._keys for key in dict.fromkeys(keys))
-        return not new or len(self._keys) + new <= self.qos.keys_max
+        new = [key for key in dict.fromkeys(keys) if key not in self._keys]
+        return not new or len(self._keys) + len(new) <= self.qos.keys_max
 
     def add(self, data: Data, until: float = inf) -> None:
         """There must be room."""
         self._runs.append((until, data))
         self._count += len(data.values)
-        self._keys.update(list(dict.fromkeys(data.keys)))
+        for key in dict.fromkeys(data.keys):
+            self._keys[key] = self._keys.get(key, 0) + 1
         self._next = data.last + 1
 
     def skip(self, data: Data) -> None:

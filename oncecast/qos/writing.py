@@ -246,7 +246,7 @@ class Writer:
         lagging = [peer for peer, each in self.readers.items() if each.next == self.stable]
         whose = f"{', '.join(lagging)} lags behind" if lagging else "all of it is kept"
         return (
-            f"{len(self.cache)} values of {len(self.cache.keys())} keys are the limit, and in "
+            f"{len(self.cache)} values of {self.cache.key_count} keys are the limit, and in "
             f"{self.qos.blocking_max:g} s there was no room: {whose}; write later, or raise "
             "samples_max, keys_max or blocking_max"
         )

@@ -133,7 +133,7 @@ MUTANTS = [
         test_streams.test_a_reader_whose_cache_is_full_goes_on_when_values_are_taken,
         "a full reader does not drop what must be read",
         Reader,
-        "_proceed",
+        "_accept",
         "source.next = data.every_number[-left]",
         "source.next = data.last + 1",
     ),
@@ -157,7 +157,7 @@ MUTANTS = [
         test_flow.test_a_reader_that_was_suspected_wrongly_hears_what_it_has_missed,
         "what is lost is told",
         Reader,
-        "_proceed",
+        "_accept",
         "self._lost(writer, source.next - before - kept)",
         "pass",
     ),
@@ -188,9 +188,9 @@ MUTANTS = [
         test_streams.test_in_the_absence_of_failures_each_value_is_sent_once_to_each_reader,
         "nothing is relayed while nobody is suspected",
         Reader,
-        "_proceed",
+        "_accept",
         "source.next = data.last + 1",
-        "source.next = data.last + 1\n            "
+        "source.next = data.last + 1\n        "
         "[self._streams.send(other, data) for other in self._streams.peers]",
     ),
     telling(

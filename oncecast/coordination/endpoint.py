@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from math import inf
 from typing import TYPE_CHECKING
 
 from oncecast.coordination.errors import NotMatched, NotOpen, Stopped
@@ -89,7 +90,7 @@ class End:
     async def _wait_for(self, count: int, timeout: float) -> tuple[NodeId, ...]:
         matched = self._matched
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(timeout if timeout < inf else None):
                 enough = matched.wait(lambda peers: len(peers) >= count)
                 return await self._node.unless_stopped(enough)
         except TimeoutError:

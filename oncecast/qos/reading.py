@@ -311,6 +311,8 @@ class Reader:
             if source.alive and now > source.heard + self.qos.liveliness:
                 source.alive = False
                 self._streams.emit(Liveliness(self.endpoint.stream, writer, False))
+        while len(self._came) > self.qos.keys_max:
+            del self._came[next(iter(self._came))]
         for key, at in self._came.items():
             if now > at + self.qos.deadline:
                 self._came[key] = now

@@ -253,6 +253,8 @@ class Writer:
 
     def look_at_deadlines(self) -> None:
         now = self._streams.now
+        while len(self._written) > self.qos.keys_max:
+            del self._written[next(iter(self._written))]
         for key, at in self._written.items():
             if now > at + self.qos.deadline:
                 self._written[key] = now

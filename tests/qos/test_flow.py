@@ -208,6 +208,23 @@ def test_a_reader_that_was_suspected_wrongly_hears_what_it_has_missed() -> None:
     assert wires.of_kind("r", SamplesLost) == [SamplesLost(STREAM, W, 1)]
 
 
+def test_a_reader_that_was_suspected_wrongly_goes_on_if_the_writer_keeps_for_late_ones() -> None:
+    """DDS-1: it gets what it has not, and nothing twice."""
+    late = msgspec.structs.replace(EVERY, durability=Durability.TRANSIENT_LOCAL)
+    wires = pair(late, late)
+    wires.write("w", 1)
+    wires.settle(1)
+    for node, peer in (("w", R), ("r", W)):
+        wires.nodes[NodeId(node)].observe(NeighborDown(peer))
+    wires.write("w", 2)
+    for node, peer in (("w", R), ("r", W)):
+        wires.nodes[NodeId(node)].observe(NeighborUp(peer))
+        wires._collect(NodeId(node))
+    wires.settle(2)
+    assert wires.cached("r") == [1, 2]
+    assert not wires.of_kind("r", SamplesLost)
+
+
 def test_a_writer_that_comes_back_and_offers_less_is_matched_no_longer() -> None:
     """DDS-1: no silent downgrade."""
     wires = pair(EVERY, EVERY)

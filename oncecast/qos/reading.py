@@ -239,6 +239,8 @@ class Reader:
         if self.blocked:
             self.blocked = False
             self._eat()
+            for writer, source in self._past.items():
+                self._proceed(writer, source)
             for writer, source in self.sources.items():
                 self._proceed(writer, source)
                 self._ack(writer, source)

@@ -125,7 +125,7 @@ def test_a_keep_last_reader_far_behind_skips_to_what_is_kept() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 600), st.booleans()), max_size=12), st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @pytest.mark.long
 def test_large_writes_of_several_keys_come_in_order_under_loss(
     writes: list[tuple[int, bool]], seed: int
@@ -255,6 +255,21 @@ def test_readers_that_have_agreed_are_quiet() -> None:
     before = wires.sent
     wires.settle(20)
     assert wires.sent == before
+
+
+def test_a_reader_that_was_full_when_its_writer_crashed_still_gets_all() -> None:
+    """DDS-3: what had come and found no room is not forgotten."""
+    wires = Wires("w", "r", "q")
+    wires.reader("r", msgspec.structs.replace(AGREED, samples_max=2))
+    wires.reader("q", AGREED)
+    wires.writer("w", AGREED)
+    wires.deliver_all()
+    wires.write_many("w", range(5))
+    wires.deliver_all()
+    wires.crash("w")
+    wires.settle(2)
+    assert wires.cached("q") == [0, 1, 2, 3, 4]
+    assert [wires.take("r") for _ in range(3)] == [[0, 1], [2, 3], [4]]
 
 
 def test_who_reads_another_life_of_a_stream_need_not_agree() -> None:

@@ -66,7 +66,7 @@ messages: st.SearchStrategy[Value] = st.one_of(
 
 @pytest.mark.parametrize("reliability", Reliability)
 @given(st.lists(messages, max_size=12), qualities)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @pytest.mark.long
 def test_nothing_a_peer_says_raises(
     reliability: Reliability, said: list[StreamMessage], theirs: QoS

@@ -18,7 +18,10 @@ QUALITIES = QoS(reliability=Reliability.RELIABLE, history=KEEP_ALL, blocking_max
 
 class Oncecast(StreamSystem):
     name = "oncecast"
-    told = "reliable, keep-all; await write(value) for each; reader.wait() and take()"
+    told = (
+        "reliable, keep-all; await write(value) for each; reader.wait() and take(), or async for "
+        "if the way is timed"
+    )
     share = 1.0
     module = "ours"
 
@@ -31,6 +34,10 @@ def read(place: str, counter: Counter) -> None:
         async with join(place) as node:
             reader = node.stream(STREAM, QUALITIES).reader()
             say("ready")
+            if counter.paced:
+                async for sample in reader:
+                    if counter.came(sample.value):
+                        return
             while await reader.wait():
                 for sample in reader.take():
                     if counter.came(sample.value):

@@ -111,7 +111,8 @@ class Reader:
             past = Source(endpoint, self._streams.now)
         self.sources[writer] = past
 
-    def unmatch(self, writer: NodeId) -> None:
+    def unmatch(self, writer: NodeId, *, suspected: bool) -> None:
+        """It may come back, whether it is suspected or closed."""
         source = self.sources.pop(writer, None)
         if source is not None and self.reliable:
             self._past[writer] = source

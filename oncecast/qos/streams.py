@@ -184,7 +184,7 @@ class Streams(Protocol):
                 del self._told[told]  # it was incompatible, and is gone
 
     def _unmatch(self, end: Writer | Reader, side: Side, peer: NodeId) -> None:
-        end.unmatch(peer)
+        end.unmatch(peer, suspected=peer not in self.peers)
         stream = end.endpoint.stream
         if self._told.get((stream, side, peer)) == ():
             del self._told[stream, side, peer]

@@ -34,6 +34,9 @@ WINDOW_BYTES = 4 << 20
 DATA_MAX = 512  # values that are sent again in one message
 DATA_BYTES_MAX = 1 << 18  # and their bytes, unless it is one value
 AGAIN_MAX = 16  # such messages at a time
+AWAY_MAX = (
+    30.0  # seconds for which values are kept for a reader that is suspected, if there is room
+)
 OF_THE_TOPIC = 1 << 62  # what a persistent reader gets from its topic, it is never sent
 
 
@@ -62,6 +65,11 @@ class Audience:
         self._bytes += size
         self._under_way.append((last, size))
 
+    def come_back(self) -> None:
+        """What was under way to it may be lost."""
+        self.sent, self._bytes = self.next, 0
+        self._under_way.clear()
+
     def acked(self, number: int) -> None:
         self.next = max(self.next, number)
         while self._under_way and self._under_way[0][0] < self.next:
@@ -72,7 +80,10 @@ class Writer:
     def __init__(self, streams: Streams, endpoint: Endpoint) -> None:
         self._streams, self.endpoint, self.qos = streams, endpoint, endpoint.qos
         self.readers: dict[NodeId, Audience] = {}
-        self.next = self.stable = 1  # all reliable readers have what comes before
+        self._away: dict[NodeId, tuple[float, Audience]] = {}  # suspected; until when
+        self.next = 1
+        self.stable = 1  # all reliable readers have what comes before
+        self.safe = 1  # and so have those that are away
         self.cache = Runs(self.qos) if self.qos.keeps_all else Cache(self.qos)
         self._waiting: deque[tuple[float, Write]] = deque()  # for room, until then
         self._written: dict[bytes, float] = {}  # when, by key
@@ -81,6 +92,9 @@ class Writer:
     # -- writing --
 
     def write(self, write: Write) -> None:
+        if self._away and not self._has_room(write):
+            self._away.clear()
+            self._settle()
         if self._waiting or not self._has_room(write):
             if not self._waiting:
                 self._streams.emit(LimitReached(self.endpoint.stream, "writer"))
@@ -129,7 +143,7 @@ class Writer:
             streams.emit(Written(write.stream, write.ticket, end - 1))
 
     def _keep(self, data: Data) -> None:
-        needed = self._for_late_ones or any(each.reliable for each in self.readers.values())
+        needed = self._for_late_ones or any(each.reliable for each in self._audiences())
         until = self._streams.now + self.qos.lifespan
         if isinstance(self.cache, Runs):
             self.cache.add(data, until) if needed else self.cache.skip(data)
@@ -142,17 +156,27 @@ class Writer:
 
     def match(self, reader: NodeId, endpoint: Endpoint) -> None:
         """Who comes late gets what is kept, if that is requested."""
-        late = endpoint.qos.durability > Durability.VOLATILE
-        start = self.cache.first if late else self.next
-        audience = self.readers[reader] = Audience(endpoint, start)
+        _, away = self._away.pop(reader, (0.0, None))
+        if away is not None and away.life == endpoint.life:
+            audience = away
+            audience.come_back()
+        else:
+            late = endpoint.qos.durability > Durability.VOLATILE
+            audience = Audience(endpoint, self.cache.first if late else self.next)
+        self.readers[reader] = audience
         self._beat(reader, audience)
         self._catch_up(reader, audience)
         self._settle()
 
-    def unmatch(self, reader: NodeId) -> None:
-        self.readers.pop(reader, None)
+    def unmatch(self, reader: NodeId, *, suspected: bool) -> None:
+        audience = self.readers.pop(reader, None)
+        if audience is not None and audience.reliable and suspected:
+            self._away[reader] = (self._streams.now + AWAY_MAX, audience)
         self._settle()
         self.tick()
+
+    def _audiences(self) -> list[Audience]:
+        return [*self.readers.values(), *(each for _, each in self._away.values())]
 
     def acked(self, reader: NodeId, acks: Acks) -> None:
         audience = self.readers.get(reader)
@@ -190,19 +214,20 @@ class Writer:
 
     def _settle(self) -> None:
         """With keep-all, what all readers have is needed no more; unless others may come late."""
-        nexts = [each.next for each in self.readers.values() if each.reliable]
-        before, self.stable = self.stable, min(nexts, default=self.next)
-        if self.stable > before:
-            if isinstance(self.cache, Runs):
-                self._let_go(self.cache)
+        here = [each.next for each in self.readers.values() if each.reliable]
+        before, self.stable = self.stable, min(here, default=self.next)
+        self.safe = min((self.stable, *(each.next for _, each in self._away.values())))
+        if isinstance(self.cache, Runs):
+            self._let_go(self.cache)
+        if self.stable != before:
             self._streams.emit(Stable(self.endpoint.stream, self.stable))
 
     def _let_go(self, runs: Runs) -> None:
         if self.qos.durability == Durability.VOLATILE:
-            runs.drop_before(self.stable)
+            runs.drop_before(self.safe)
         elif self.qos.durability == Durability.PERSISTENT:
             # The topic has all of them; some stay for those who come late and read no topic.
-            runs.drop_before(min(self.stable, self.next - self.qos.samples_max // 2))
+            runs.drop_before(min(self.safe, self.next - self.qos.samples_max // 2))
 
     # -- time --
 
@@ -223,12 +248,15 @@ class Writer:
 
     def _beat(self, reader: NodeId, audience: Audience) -> None:
         facts = (self.endpoint.stream, self.endpoint.life, audience.start, audience.sent - 1)
-        self._streams.send(reader, Beat(*facts, self.stable))
+        self._streams.send(reader, Beat(*facts, self.safe))
 
     def tick(self) -> None:
         """Room may have come, or the time to wait for it be over; values grow old."""
         now = self._streams.now
         self.cache.expire(now)
+        for reader in [each for each, (until, _) in self._away.items() if until < now]:
+            del self._away[reader]
+            self._settle()
         while self._waiting:
             give_up, write = self._waiting[0]
             if self._has_room(write):

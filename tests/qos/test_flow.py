@@ -11,6 +11,7 @@ from oncecast.kernel.protocol import NodeId
 from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.qos.cache import Sample
 from oncecast.qos.events import (
+    CloseReader,
     Data,
     Endpoints,
     Feed,
@@ -23,9 +24,10 @@ from oncecast.qos.events import (
     SamplesRejected,
     Stable,
     Unmatched,
+    Written,
 )
 from oncecast.qos.policies import KEEP_ALL, Durability, QoS, Reliability
-from oncecast.qos.writing import WINDOW, columns
+from oncecast.qos.writing import AWAY_MAX, WINDOW, columns
 from tests.qos.test_streams import AGREED, BEST, EVERY, LAST, pair
 from tests.qos.wires import STREAM, Wires
 
@@ -182,25 +184,57 @@ def test_what_a_node_says_before_it_is_known_is_asked_for() -> None:
     wires.reader("r", EVERY)
     wires.writer("w", EVERY)
     wires.deliver_all()
-    wires.nodes[R].observe(NeighborDown(W))
-    wires.nodes[R].observe(NeighborUp(W))
-    wires._collect(R)
+    suspect(wires, R, W)
+    trust(wires, R, W)
     wires.deliver_all()
     matched = Matched(STREAM, "reader", W)
     assert wires.events[R] == [matched, Unmatched(STREAM, "reader", W), matched]
 
 
-def test_a_reader_that_was_suspected_wrongly_hears_what_it_has_missed() -> None:
-    """DDS-1: the writer had let go what it had written meanwhile, for nobody."""
+def suspect(wires: Wires, who: NodeId, whom: NodeId) -> None:
+    wires.nodes[who].now = wires.now
+    wires.nodes[who].observe(NeighborDown(whom))
+    wires._collect(who)
+
+
+def trust(wires: Wires, who: NodeId, whom: NodeId) -> None:
+    wires.nodes[who].now = wires.now
+    wires.nodes[who].observe(NeighborUp(whom))
+    wires._collect(who)
+
+
+@pytest.mark.parametrize("qos", [EVERY, LAST], ids=["keep-all", "keep-last"])
+@pytest.mark.parametrize("mutual", [True, False])
+def test_a_reader_that_was_suspected_wrongly_goes_on_where_it_was(qos: QoS, mutual: bool) -> None:
+    """DDS-2: it gets what was written meanwhile, and nothing twice."""
+    wires = pair(qos, msgspec.structs.replace(qos, history=KEEP_ALL))
+    wires.write("w", 1)
+    wires.settle(1)
+    suspect(wires, W, R)
+    if mutual:
+        suspect(wires, R, W)
+    wires.write("w", 2)
+    wires.write("w", 3)
+    trust(wires, W, R)
+    if mutual:
+        trust(wires, R, W)
+    wires.settle(2)
+    assert wires.cached("r") == ([1, 2, 3] if qos is EVERY else [1, 3])
+    assert not wires.of_kind("r", SamplesLost)
+    assert wires.nodes[W].writers[STREAM].safe == 4
+
+
+def test_a_reader_that_comes_back_too_late_hears_what_it_has_missed() -> None:
+    """DDS-1"""
     wires = pair(EVERY, EVERY)
     wires.write("w", 1)
     wires.settle(1)
-    for node, peer in (("w", R), ("r", W)):
-        wires.nodes[NodeId(node)].observe(NeighborDown(peer))
+    suspect(wires, W, R)
+    suspect(wires, R, W)
     wires.write("w", 2)
-    for node, peer in (("w", R), ("r", W)):
-        wires.nodes[NodeId(node)].observe(NeighborUp(peer))
-        wires._collect(NodeId(node))
+    wires.turn(AWAY_MAX + 1)
+    trust(wires, W, R)
+    trust(wires, R, W)
     wires.settle(2)
     wires.write("w", 3)
     wires.settle(2)
@@ -208,21 +242,40 @@ def test_a_reader_that_was_suspected_wrongly_hears_what_it_has_missed() -> None:
     assert wires.of_kind("r", SamplesLost) == [SamplesLost(STREAM, W, 1)]
 
 
-def test_a_reader_that_was_suspected_wrongly_goes_on_if_the_writer_keeps_for_late_ones() -> None:
-    """DDS-1: it gets what it has not, and nothing twice."""
-    late = msgspec.structs.replace(EVERY, durability=Durability.TRANSIENT_LOCAL)
-    wires = pair(late, late)
+def test_nobody_waits_for_a_reader_that_is_suspected() -> None:
+    """DDS-1: what is kept for it goes when room is needed."""
+    wires = pair(msgspec.structs.replace(EVERY, samples_max=4), EVERY)
+    suspect(wires, W, R)
+    for number in range(10):
+        wires.write("w", number)
+    assert len(wires.of_kind("w", Written)) == 10
+    assert not wires.of_kind("w", LimitReached)
+
+
+def test_nothing_is_kept_for_a_reader_that_has_closed() -> None:
+    """DDS-1"""
+    wires = pair(EVERY, EVERY)
     wires.write("w", 1)
-    wires.settle(1)
-    for node, peer in (("w", R), ("r", W)):
-        wires.nodes[NodeId(node)].observe(NeighborDown(peer))
-    wires.write("w", 2)
-    for node, peer in (("w", R), ("r", W)):
-        wires.nodes[NodeId(node)].observe(NeighborUp(peer))
-        wires._collect(NodeId(node))
+    wires.ask("r", CloseReader(STREAM))
+    wires.deliver_all()
+    assert len(wires.nodes[W].writers[STREAM].cache) == 0
+
+
+def test_readers_agree_though_the_writer_suspected_one_of_them_before_it_crashed() -> None:
+    """DDS-3: the others keep what it lacks as long as the writer does."""
+    wires = Wires("w", "r", "q")
+    for node in ("r", "q"):
+        wires.reader(node, AGREED)
+    wires.writer("w", AGREED)
+    wires.deliver_all()
+    suspect(wires, W, R)
+    for number in range(3):
+        wires.write("w", number)
+        wires.settle(1)
+    assert wires.cached("q") == [0, 1, 2]
+    wires.crash("w")
     wires.settle(2)
-    assert wires.cached("r") == [1, 2]
-    assert not wires.of_kind("r", SamplesLost)
+    assert wires.cached("r") == [0, 1, 2]
 
 
 def test_a_writer_that_comes_back_and_offers_less_is_matched_no_longer() -> None:

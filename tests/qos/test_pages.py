@@ -16,7 +16,7 @@ from oncecast.qos.events import STREAMS_MAX
 from oncecast.qos.policies import Durability, QoS, Reliability, mismatches
 from oncecast.qos.reading import ACK_EVERY, ACK_EVERY_BYTES
 from oncecast.qos.streams import Streams
-from oncecast.qos.writing import WINDOW, WINDOW_BYTES
+from oncecast.qos.writing import AWAY_MAX, WINDOW, WINDOW_BYTES
 from tests.qos.test_policies import ALL
 
 PAGE = (Path(__file__).parents[2] / "docs" / "streams.md").read_text()
@@ -56,5 +56,6 @@ def test_page_names_the_limits() -> None:
     """DDS-1"""
     assert f"at most {WINDOW} values and {WINDOW_BYTES >> 20} MiB are under way" in PAGE
     assert f"every {ACK_EVERY} values or {ACK_EVERY_BYTES >> 10} KiB" in PAGE
+    assert f"for {AWAY_MAX:g} s a writer keeps what a suspected reader lacks" in PAGE
     assert f"{STREAMS_MAX} writers and {STREAMS_MAX} readers" in PAGE
     assert f"a value at most {VALUE_BYTES_MAX >> 20} MiB" in PAGE

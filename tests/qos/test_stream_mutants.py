@@ -10,7 +10,7 @@ from oncecast.qos.streams import Streams
 from oncecast.qos.writing import Audience, Writer
 from tests.mutants import Mutant, must_be_noticed
 from tests.qos import test_cache, test_flow, test_policies, test_streams
-from tests.qos.test_streams import AGREED, AGREED_LAST
+from tests.qos.test_streams import AGREED, AGREED_LAST, EVERY
 from tests.toolkit.test_toolkit_mutants import telling
 
 pytestmark = pytest.mark.mutants
@@ -19,6 +19,10 @@ pytestmark = pytest.mark.mutants
 def all_have_what_one_has() -> None:
     for qos in (AGREED, AGREED_LAST):
         test_streams.test_what_one_reader_has_all_have_though_the_writer_is_gone(3, qos)
+
+
+def going_on() -> None:
+    test_flow.test_a_reader_that_was_suspected_wrongly_goes_on_where_it_was(EVERY, mutual=True)
 
 
 MUTANTS = [
@@ -154,14 +158,37 @@ MUTANTS = [
         "self.next = self.next",
     ),
     telling(
-        test_flow.test_a_reader_that_was_suspected_wrongly_hears_what_it_has_missed,
+        test_flow.test_a_reader_that_comes_back_too_late_hears_what_it_has_missed,
         "what is lost is told",
         Reader,
         "_accept",
         "self._lost(writer, source.next - before - kept)",
         "pass",
     ),
+    telling(
+        going_on,
+        "values are kept for a reader that is only suspected",
+        Writer,
+        "unmatch",
+        "and suspected",
+        "and False",
+    ),
+    telling(
+        test_flow.test_nobody_waits_for_a_reader_that_is_suspected,
+        "nobody waits for a reader that is suspected",
+        Writer,
+        "write",
+        "self._away.clear()",
+    ),
     # -- agreement --
+    telling(
+        test_flow.test_readers_agree_though_the_writer_suspected_one_of_them_before_it_crashed,
+        "what a suspected reader may lack is not stable",
+        Writer,
+        "_beat",
+        "self.safe",
+        "self.stable",
+    ),
     telling(
         all_have_what_one_has,
         "what one reader has is relayed",

@@ -64,6 +64,7 @@ class Streams(Protocol):
         self.writers: dict[str, Writer] = {}
         self.readers: dict[str, Reader] = {}
         self.peers: dict[NodeId, Endpoints] = {}
+        self._unheard: dict[NodeId, None] = {}  # peers that have not said what they have opened
         self._suspected: dict[NodeId, None] = {}  # writers that some stream remembers
         self._told: dict[tuple[str, Side, NodeId], tuple[str, ...]] = {}  # (): that it matches
         self._turning = False
@@ -121,11 +122,13 @@ class Streams(Protocol):
     def observe(self, event: NeighborUp | NeighborDown) -> None:
         if isinstance(event, NeighborUp):
             self.peers[event.peer] = Endpoints((), ())
+            self._unheard[event.peer] = None
             self._suspected.pop(event.peer, None)
             # What it has said before we knew of it was not heard.
             self.send(event.peer, self._endpoints(answer=True))
         else:
             self.peers.pop(event.peer, None)
+            self._unheard.pop(event.peer, None)
             self._match_all()
             if any(each.remembers(event.peer) for each in self.readers.values()):
                 self._suspected[event.peer] = None
@@ -211,6 +214,7 @@ class Streams(Protocol):
                 if message.answer:
                     self.send(sender, self._endpoints())
                 if sender in self.peers:
+                    self._unheard.pop(sender, None)
                     self.peers[sender] = message
                     self._match_all()
             case _:
@@ -230,6 +234,8 @@ class Streams(Protocol):
             reader.tick()
         for peer in self._suspected:
             self._tell_known(peer)
+        for peer in self._unheard:
+            self.send(peer, self._endpoints(answer=True))
 
     def _tell_known(self, writer: NodeId) -> None:
         for stream, reader in self.readers.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -189,6 +188,8 @@ def status_of(error: Any) -> int:
 
 
 async def run_read(arguments: argparse.Namespace) -> int:
+    import asyncio
+
     from oncecast.coordination import NotMatched
 
     read = 0

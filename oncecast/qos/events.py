@@ -212,9 +212,11 @@ class Data(Value):
 
     def samples(self, skip: int = 0) -> list[Sample]:
         """All but the first `skip`."""
-        keys, values = self.keys, self.values[skip:]
-        every_key = repeat(keys[0]) if len(keys) == 1 and values else keys[skip:]
-        return list(map(Sample, repeat(self.writer), self.every_number[skip:], every_key, values))
+        keys, numbers, values = self.keys, self.every_number, self.values
+        if skip:
+            numbers, values = numbers[skip:], values[skip:]
+        every_key = repeat(keys[0]) if len(keys) == 1 else keys[skip:]
+        return list(map(Sample, repeat(self.writer), numbers, every_key, values))
 
 
 class Beat(Value):

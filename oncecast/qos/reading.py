@@ -84,25 +84,16 @@ class Source:
 class Reader:
     def __init__(self, streams: Streams, endpoint: Endpoint) -> None:
         self._streams, self.endpoint, self.qos = streams, endpoint, endpoint.qos
+        self.reliable = self.qos.reliability > Reliability.BEST_EFFORT
+        self.agreed = self.qos.reliability == Reliability.AGREED
+        # What it reads comes from a durable topic, and not from writers.
+        self.of_the_topic = self.qos.durability == Durability.PERSISTENT
         self.cache = Cache(endpoint.qos)
         self.sources: dict[NodeId, Source] = {}
         self._past: dict[NodeId, Source] = {}  # no longer matched: closed, gone, or suspected
         self._came: dict[bytes, float] = {}  # when, by key
         self._fed: list[Sample] = []  # from a topic, and not cached yet
         self.blocked = False  # for want of room
-
-    @property
-    def reliable(self) -> bool:
-        return self.qos.reliability > Reliability.BEST_EFFORT
-
-    @property
-    def agreed(self) -> bool:
-        return self.qos.reliability == Reliability.AGREED
-
-    @property
-    def of_the_topic(self) -> bool:
-        """What it reads comes from a durable topic, and not from writers."""
-        return self.qos.durability == Durability.PERSISTENT
 
     def match(self, writer: NodeId, endpoint: Endpoint) -> None:
         """A writer that was suspected wrongly goes on where it was."""
@@ -177,7 +168,8 @@ class Reader:
 
     def _keep(self, source: Source, data: Data) -> tuple[int, int]:
         """How many of its values were cached, and how many there was no room for."""
-        samples = data.samples(bisect_left(data.every_number, source.next))
+        old = bisect_left(data.every_number, source.next) if data.since < source.next else 0
+        samples = data.samples(old)
         if not samples:
             return 0, 0
         kept = self._cache(samples, source.endpoint.qos.lifespan, one_key=len(data.keys) == 1)

@@ -87,6 +87,10 @@ class Writer:
         self.cache = Runs(self.qos) if self.qos.keeps_all else Cache(self.qos)
         self._waiting: deque[tuple[float, Write]] = deque()  # for room, until then
         self._written: dict[bytes, float] = {}  # when, by key
+        self._for_late_ones = self.qos.durability > Durability.VOLATILE
+        # Whether anything is kept, so that room may lack for it.
+        self.may_wait = self._for_late_ones or self.qos.reliability > Reliability.BEST_EFFORT
+        self._awaited = False  # by reliable readers, here or away
         self._lived = streams.now  # when it last said that it is alive
 
     # -- writing --
@@ -105,18 +109,9 @@ class Writer:
             self._write(write)
 
     @property
-    def may_wait(self) -> bool:
-        """Whether anything is kept, so that room may lack for it."""
-        return self._for_late_ones or self.qos.reliability > Reliability.BEST_EFFORT
-
-    @property
     def waits(self) -> bool:
         """Whether something waits for room: what is written next waits behind it."""
         return bool(self._waiting)
-
-    @property
-    def _for_late_ones(self) -> bool:
-        return self.qos.durability > Durability.VOLATILE
 
     def _has_room(self, write: Write) -> bool:
         return not self.may_wait or self.cache.has_room(write.keys, len(write.values))
@@ -138,12 +133,13 @@ class Writer:
                 streams.send(reader, data)
             elif not audience.reliable and audience.sent < end:
                 audience.sent = end  # with best effort, who does not keep up misses something
-        self._settle()
+        if not self._awaited:
+            self._settle()
         if write.ticket:
             streams.emit(Written(write.stream, write.ticket, end - 1))
 
     def _keep(self, data: Data) -> None:
-        needed = self._for_late_ones or any(each.reliable for each in self._audiences())
+        needed = self._for_late_ones or self._awaited
         until = self._streams.now + self.qos.lifespan
         if isinstance(self.cache, Runs):
             self.cache.add(data, until) if needed else self.cache.skip(data)
@@ -174,9 +170,6 @@ class Writer:
             self._away[reader] = (self._streams.now + AWAY_MAX, audience)
         self._settle()
         self.tick()
-
-    def _audiences(self) -> list[Audience]:
-        return [*self.readers.values(), *(each for _, each in self._away.values())]
 
     def acked(self, reader: NodeId, acks: Acks) -> None:
         audience = self.readers.get(reader)
@@ -215,6 +208,7 @@ class Writer:
     def _settle(self) -> None:
         """With keep-all, what all readers have is needed no more; unless others may come late."""
         here = [each.next for each in self.readers.values() if each.reliable]
+        self._awaited = bool(here or self._away)
         before, self.stable = self.stable, min(here, default=self.next)
         self.safe = min((self.stable, *(each.next for _, each in self._away.values())))
         if isinstance(self.cache, Runs):

@@ -81,7 +81,7 @@ MUTANTS = [
         "what comes out of turn waits",
         Reader,
         "_keep",
-        "bisect_left(data.every_number, source.next)",
+        "bisect_left(data.every_number, source.next) if data.since < source.next else 0",
         "0",
     ),
     telling(

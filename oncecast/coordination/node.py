@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Iterable
+from contextlib import suppress
 from hashlib import sha256
 from itertools import count
 from random import SystemRandom
@@ -13,11 +14,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from oncecast.client.client import Client
+from oncecast.client.errors import OncecastError
 from oncecast.coordination.assemble import News, assemble
 from oncecast.coordination.errors import NoCluster, Stopped
 from oncecast.coordination.faces import Group, LeaderElection, Lock, Queue
 from oncecast.coordination.register import PEERS_MAX, Register
 from oncecast.coordination.streams import Stream, Streams, checked_name
+from oncecast.coordination.writer import LINGER
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.node.config import Settings
 from oncecast.node.directory import open_directory
@@ -147,7 +150,7 @@ class Node:
         traceback: TracebackType | None,
     ) -> None:
         if not self.stopping:
-            await self.streams.close()
+            await self.streams.close(LINGER if error is None else 0.0)
             self.group.leave()
         try:
             await self._runtime.__aexit__(kind, error, traceback)
@@ -174,7 +177,8 @@ class Node:
         client, register, self.client, self._register = self.client, self._register, None, None
         try:
             if register is not None:
-                await register.sign_out(self.me)
+                with suppress(OncecastError):  # as if it had crashed
+                    await register.sign_out(self.me)
         finally:
             if client is not self._through:
                 await client.close()

@@ -16,7 +16,7 @@ from oncecast.coordination.writer import VALUE_BYTES_MAX, Writer
 from oncecast.kernel.protocol import NodeId
 from oncecast.pubsub.batch import Message
 from oncecast.pubsub.retention import Policy
-from oncecast.qos import reading, writing
+from oncecast.qos import reading
 from oncecast.qos.cache import Sample
 from oncecast.qos.events import Feed
 from oncecast.qos.policies import QoS
@@ -31,10 +31,7 @@ class PersistentWriter(Writer):
     def __init__(self, node: Node, name: str, qos: QoS, client: Client) -> None:
         super().__init__(node, name, qos)
         self._client = client
-
-    def opened(self, pure: writing.Writer) -> None:
-        super().opened(pure)
-        self._made = asyncio.create_task(make_topic(self._client, self.name))
+        self._made = False  # the topic
 
     def _look_for_room(self) -> None:
         self.room = 0  # nothing is gathered: each is on disk first
@@ -44,7 +41,9 @@ class PersistentWriter(Writer):
         if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
             self.refuse(value, key)
         self._check_open()
-        await asyncio.shield(self._made)
+        if not self._made:
+            await make_topic(self._client, self.name)
+            self._made = True
         await self._client.put(self.name, value, key or None)
         await super().write(value, key)
 

@@ -20,6 +20,7 @@ from oncecast.pubsub.retention import Policy
 
 PEERS_MAX = 16  # of those who signed in, the last: who is up among them knows the rest
 PAUSE = 0.05
+LEAVE_WITHIN = 2.0
 PATIENCE = 30.0  # for the founders to sign in
 
 
@@ -75,10 +76,10 @@ class Register:
         return found
 
     async def sign_out(self, me: NodeId) -> None:
-        await self._sign(Gone(me))
+        await self._sign(Gone(me), LEAVE_WITHIN)
 
-    async def _sign(self, entry: Here | Gone) -> None:
-        await self._client.put(self._topic, msgspec.json.encode(entry))
+    async def _sign(self, entry: Here | Gone, within: float | None = None) -> None:
+        await self._client.put(self._topic, msgspec.json.encode(entry), timeout=within)
 
     async def _entries(self) -> list[Here | Gone]:
         entries: list[Here | Gone] = []

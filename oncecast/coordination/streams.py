@@ -98,12 +98,12 @@ class Streams:
         peers = self._pure.peers.values()
         return sorted({each.stream for peer in peers for each in peer.writers + peer.readers})
 
-    async def close(self) -> None:
+    async def close(self, linger: float) -> None:
         """Readers elsewhere get some time for what was written here."""
         readers, writers = list(self.readers.values()), list(self.writers.values())
         for reader in readers:
             reader.close()
-        ends = [*(each.ended() for each in readers), *(each.close() for each in writers)]
+        ends = [*(each.ended() for each in readers), *(each.close(linger) for each in writers)]
         await asyncio.gather(*ends, return_exceptions=True)
 
     def stopped(self) -> None:

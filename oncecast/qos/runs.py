@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from oncecast.qos.cache import Sample
+import msgspec
+
 from oncecast.qos.events import Data
 from oncecast.qos.policies import QoS
 
@@ -71,10 +72,25 @@ class Runs:
             if not self._keys[key]:
                 del self._keys[key]
 
-    def between(self, since: int, last: int) -> Iterator[Sample]:
-        """What is kept of these numbers."""
+    def messages(self, since: int, last: int) -> Iterator[Data]:
+        """What is kept of these numbers, as it was sent first wherever that is possible."""
         for _, data in self._runs:
             if data.last >= since:
                 if data.since > last:
                     return
-                yield from (each for each in data.samples() if since <= each.number <= last)
+                whole = since <= data.since and data.last <= last
+                yield data if whole else part(data, since, last)
+
+
+def part(data: Data, since: int, last: int) -> Data:
+    """Those of its values whose numbers are from `since` to `last`."""
+    first = max(since, data.since)
+    wanted = slice(first - data.since, last + 1 - data.since)
+    return msgspec.structs.replace(
+        data,
+        since=first,
+        last=min(last, data.last),
+        numbers=(first,),
+        keys=data.keys if len(data.keys) == 1 else data.keys[wanted],
+        values=data.values[wanted],
+    )

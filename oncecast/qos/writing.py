@@ -176,8 +176,8 @@ class Writer:
         if audience is None or acks.next > self.next:
             return
         audience.acked(acks.next)
-        again = islice(self._values(acks.next, min(acks.until, audience.sent - 1)), AGAIN_MAX)
-        for data, _ in again:
+        again = self._messages(acks.next, min(acks.until, audience.sent - 1))
+        for data in islice(again, AGAIN_MAX):
             self._streams.send(reader, data)
         self._catch_up(reader, audience)
         self._settle()
@@ -185,25 +185,42 @@ class Writer:
 
     def _catch_up(self, reader: NodeId, audience: Audience) -> None:
         """Send on where it could not go on before."""
-        for data, size in self._values(audience.sent, self.next - 1):
+        for data in self._messages(audience.sent, self.next - 1):
             if not audience.listens:
                 return
-            audience.note(data.last, size)
+            audience.note(data.last, sum(map(len, data.values)))
             self._streams.send(reader, data)
 
-    def _values(self, since: int, last: int) -> Iterator[tuple[Data, int]]:
-        """What is kept of these numbers, in messages that are not too large, and their bytes."""
-        facts = (self.endpoint.stream, self._streams.me, self.endpoint.life)
-        part: list[Sample] = []
+    def _messages(self, since: int, last: int) -> Iterator[Data]:
+        """What is kept of these numbers. If nothing is, that is said, too."""
+        if since > last:
+            return
+        kept = self.cache.messages if isinstance(self.cache, Runs) else self._newest
+        for data in kept(since, last):
+            if since < data.since:
+                yield self._data([], since, data.since - 1)
+            yield data
+            since = data.last + 1
+        if since <= last:
+            yield self._data([], since, last)
+
+    def _newest(self, since: int, last: int) -> Iterator[Data]:
+        """Of a cache that keeps the last: in messages that are not too large."""
+        assert isinstance(self.cache, Cache)
+        samples: list[Sample] = []
         size = 0
         for sample in self.cache.between(since, last):
-            if part and (len(part) >= DATA_MAX or size + len(sample.value) > DATA_BYTES_MAX):
-                yield Data(*facts, since, part[-1].number, *columns(part)), size
-                since, part, size = part[-1].number + 1, [], 0
-            part.append(sample)
+            if samples and (len(samples) >= DATA_MAX or size + len(sample.value) > DATA_BYTES_MAX):
+                yield self._data(samples, since, samples[-1].number)
+                since, samples, size = samples[-1].number + 1, [], 0
+            samples.append(sample)
             size += len(sample.value)
-        if since <= last:
-            yield Data(*facts, since, last, *columns(part)), size
+        if samples:
+            yield self._data(samples, since, samples[-1].number)
+
+    def _data(self, samples: list[Sample], since: int, last: int) -> Data:
+        facts = (self.endpoint.stream, self._streams.me, self.endpoint.life)
+        return Data(*facts, since, last, *columns(samples))
 
     def _settle(self) -> None:
         """With keep-all, what all readers have is needed no more; unless others may come late."""

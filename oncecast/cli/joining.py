@@ -19,8 +19,8 @@ from oncecast.runtime.incidents import line
 
 logger = logging.getLogger("oncecast.node")
 
-ANSWER = 3.0  # seconds for each
-PAUSE = 0.2  # between rounds
+ANSWER = 3.0  # seconds that one of them has to say what it is
+PAUSE = 0.2  # until they are asked again
 
 
 async def is_of_ring(settings: Settings) -> bool:
@@ -31,7 +31,7 @@ async def is_of_ring(settings: Settings) -> bool:
         return True
     if (data / MEMBERS).exists() or not others:
         return settings.own_group
-    check_doors(settings)
+    check_doors(settings)  # before it waits for anybody
     who, ring = await ask(settings, others)
     if settings.own_group and not ring:
         raise BadSetting(
@@ -53,7 +53,7 @@ async def ask(settings: Settings, others: list[str]) -> tuple[str, bool]:
             try:
                 return each, await is_process(settings, each)
             except OncecastError as error:
-                if told.get(each) != str(error):
+                if told.get(each) != str(error):  # once is enough
                     told[each] = str(error)
                     logger.info(line("waits", {"for": each, "why": error}))
         await asyncio.sleep(PAUSE)

@@ -6,8 +6,11 @@ import json
 import subprocess
 import sys
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from threading import Timer
 from typing import ClassVar
 
 from bench.peers.peer import Failed, System, free_port
@@ -40,33 +43,31 @@ class StreamSystem(System):
     def both(self, count: int, size: int, pause: float) -> tuple[str, str]:
         """What the writer and the reader say."""
         words = [f"127.0.0.1:{free_port()}", str(count), str(size), str(pause)]
-        reader = self.side("read", words)
-        try:
+        with self.side("read", words) as reader:
             said(reader)
-            writer = self.side("write", words)
-            try:
+            with self.side("write", words) as writer:
                 return said(writer), said(reader)
-            finally:
-                end(writer)
-        finally:
-            end(reader)
 
-    def side(self, role: str, words: list[str]) -> subprocess.Popen[str]:
+    @contextmanager
+    def side(self, role: str, words: list[str]) -> Iterator[subprocess.Popen[str]]:
         command = [sys.executable, "-m", "bench.streams.side", self.module, role, *words]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        limit = Timer(WITHIN, process.kill)
+        limit.start()
+        try:
+            yield process
+        finally:
+            limit.cancel()
+            process.kill()
+            process.communicate()
 
 
 def said(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise Failed(f"{process.args!r} has ended; its standard error says why")
+        raise Failed(f"{process.args!r} has failed, or was not done in {WITHIN:g} s")
     return line
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
 
 
 async def flow(system: StreamSystem, values: list[bytes]) -> float:

@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         took = simulate(spark, runs, directory)
         return find(spark, arguments, directory, chosen, f"{took:.0f} s")
 
-    return on_spark(arguments, job)
+    return on_spark(arguments, job, light=True)
 
 
 def simulate(spark: SparkSession, runs: list[Run], directory: Path) -> float:

@@ -123,7 +123,7 @@ def run_experiments(arguments: argparse.Namespace) -> int:
     if not chosen:
         fact = f"{directory}: no traces there"
         return complain(f"{fact}; `oncecast experiment run` makes them", exits.NOT_FOUND)
-    return on_spark(arguments, lambda spark: find(spark, arguments, directory, chosen))
+    return on_spark(arguments, lambda spark: find(spark, arguments, directory, chosen), light=True)
 
 
 def lacking(traces: list[str]) -> str:

@@ -135,6 +135,33 @@ def test_runs_share_tasks_and_none_is_left_out() -> None:
     assert max(run.nodes for run in runs) == 10_000
 
 
+def test_sizes_that_only_trees_have_are_compared_with_nothing() -> None:
+    from oncecast.pipeline.experiments.failing import comparison_table
+
+    names = [
+        "messages",
+        "reliability",
+        "network",
+        "p50",
+        "p99",
+        "load",
+        "busiest",
+        "uneven",
+        "window",
+        "hops",
+    ]
+    same = dict.fromkeys(names, 1.0)
+    sizes = (("scribe", 20, 2.0), ("plumtree", 20, 3.0), ("scribe", 3000, 9.0))
+    figures = [
+        {**same, "system": system, "nodes": nodes, "copies": copies}
+        for system, nodes, copies in sizes
+    ]
+    for changed, holds in ((3.0, True), (2.0, False)):
+        figures[1]["copies"] = changed
+        table = comparison_table(figures)
+        assert ([each.holds for each in table.must], len(table.rows)) == ([holds], 3)
+
+
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [

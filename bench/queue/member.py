@@ -19,7 +19,7 @@ JOBS = "jobs"
 BACKLOG = 2000  # elements that may wait; beyond, who puts in waits too
 PAUSE = 0.02
 TOGETHER = 50  # elements that are put in together
-HEARTBEAT, SUSPECT_AFTER = 2.0, 15.0  # two cores for so many processes: all are late now and then
+HEARTBEAT, SUSPECT_AFTER = 0.5, 15.0  # two cores for so many processes: all are late now and then
 
 
 class Trace:

@@ -59,7 +59,7 @@ def test_trace_of_who_was_killed_may_end_in_the_middle(tmp_path: Path) -> None:
 def test_takers_are_killed_and_no_element_is_taken_twice(tmp_path: Path) -> None:
     """DDS-5"""
     found = measure(
-        tmp_path, elements=300, producers=3, consumers=3, tickets=1, kill_every=0.3, seed=7
+        tmp_path, elements=200, producers=3, consumers=3, tickets=1, kill_every=0.2, seed=7
     )
     assert (found.faults, found.blind_to) == ([], [])
     assert found.along <= found.kills

@@ -36,7 +36,7 @@ def test_lamports_mutex_has_one_holder_at_a_time_and_a_turn_for_all(first: int) 
     all_kept(MUTEX_LAMPORT, first)
 
 
-@seeds(75)
+@seeds(50)
 def test_lock_with_leases_has_one_holder_and_growing_tokens_in_a_storm(first: int) -> None:
     """DDS-4"""
     all_kept(MUTEX, first)
@@ -48,7 +48,7 @@ def test_first_queue_gives_each_element_to_one_and_in_the_end_to_someone(first: 
     all_kept(QUEUE_FIFO, first)
 
 
-@seeds(75)
+@seeds(50)
 def test_second_queue_gives_each_element_to_one_whoever_of_a_minority_crashes(first: int) -> None:
     """DDS-5"""
     all_kept(QUEUE_PAXOS, first)

@@ -162,6 +162,18 @@ def test_sizes_that_only_trees_have_are_compared_with_nothing() -> None:
         assert ([each.holds for each in table.must], len(table.rows)) == ([holds], 3)
 
 
+def test_ring_must_mend_unless_survivors_lost_all_their_successors() -> None:
+    from oncecast.pipeline.experiments.failing import repair_table
+
+    for nodes, failed, holds in ((30, 0.5, False), (1000, 0.3, False), (1000, 0.5, True)):
+        curve = [
+            {"nodes": nodes, "share": failed, "kind": kind, "time": time, "right": 0.9}
+            for kind in ("successors", "fingers")
+            for time in (0.0, 0.5)
+        ]
+        assert [each.holds for each in repair_table(curve).must] == [holds]
+
+
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [

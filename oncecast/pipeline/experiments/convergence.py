@@ -118,6 +118,7 @@ def draw_convergence(figures: Figures) -> bytes:
         right.plot([], [], "o", color=QUIET, label="99th percentile")
         drawing.sizes(right, [each["nodes"] for each in by_size(figures, "scribe")])
         right.set_ylim(bottom=0)
+        drawing.whole(right)
         right.set(title="From publish to delivery", ylabel="milliseconds")
         right.legend(loc="upper left")
     return made.png

@@ -85,7 +85,10 @@ def whole(panel: Any, axis: str = "y") -> None:
     target.set_major_formatter(plain)
     low, high = panel.get_ylim() if axis == "y" else panel.get_xlim()
     if target.get_scale() == "log":  # where it spans few decades, name what is between them
-        target.set_minor_formatter(plain if high < 12 * low else FuncFormatter(lambda *_: ""))
+        named = "123456789" if high < 12 * low else "25" if high < 150 * low else ""
+        target.set_minor_formatter(
+            FuncFormatter(lambda value, _: f"{value:,.10g}" if f"{value:e}"[0] in named else "")
+        )
 
 
 def sizes(panel: Any, nodes: list[int]) -> None:

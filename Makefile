@@ -35,8 +35,8 @@ bench: $(READY) $(PEERS) ## measure the speed on this machine, beside Redis, NAT
 	@$(BIN)/python -m bench.ring --json build/ring.json
 	@$(BIN)/python -m bench.spark --json build/spark.json
 	@$(BIN)/python -m bench.streams --json build/streams.json
-	@$(BIN)/python -m bench.queue --json build/queue.json
-	@$(BIN)/python -m bench.queue.beside --messages 20000 --json build/queue-beside.json
+	@$(BIN)/python -m bench.queues --json build/queue.json
+	@$(BIN)/python -m bench.queues.beside --messages 20000 --json build/queue-beside.json
 
 check: $(READY) ## format, lint, types, layers, docs
 	@$(BIN)/ruff format --check $(SOURCES)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from bench.queue.beside import MEASURES as QUEUE_MEASURES
+from bench.queues.beside import MEASURES as QUEUE_MEASURES
 from bench.streams.__main__ import MEASURES, PEERS
 from bench.streams.ours import Oncecast
 from bench.streams.side import STAMP, WARM_UP, Counter, stamped

@@ -1,7 +1,7 @@
 """One process of the run, told by lines on stdin what to do.
 
-python -m bench.queue.member produce ADDRESS KEEPERS TRACE     put COUNT, left, settled
-python -m bench.queue.member take TICKETS KEEPERS TRACE        until it is killed
+python -m bench.queues.member produce ADDRESS KEEPERS TRACE     put COUNT, left, settled
+python -m bench.queues.member take TICKETS KEEPERS TRACE        until it is killed
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 
-from bench.queue.trace import Born, Line, Put, Settled, Taken, encode
+from bench.queues.trace import Born, Line, Put, Settled, Taken, encode
 from oncecast.coordination import Node, join
 from oncecast.runtime.network import run
 from oncecast.toolkit.paxos_queue import SERIES

@@ -1,6 +1,6 @@
 """Producers and consumers of a queue as processes; consumers are killed; the trace is audited.
 
-python -m bench.queue [--elements 100000] [--producers 8] [--consumers 8] [--kill-every 3]
+python -m bench.queues [--elements 100000] [--producers 8] [--consumers 8] [--kill-every 3]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from time import monotonic, sleep
 
 from bench.peers.comparing import machine
 from bench.peers.peer import Failed, free_port, mind_signals, say
-from bench.queue.trace import Born, Killed, Settled, Taken, audit, blind_to, encode, read
+from bench.queues.trace import Born, Killed, Settled, Taken, audit, blind_to, encode, read
 
 KEEPERS = 3  # producers that decide, too
 LOOK_EVERY = 0.1
@@ -54,7 +54,7 @@ class Party:
         trace = self.root / f"{role}-{len(self.traces):04}.jsonl"
         self.traces.append(trace)
         trace.touch()
-        command = [sys.executable, "-m", "bench.queue.member", role, own, self.keepers, str(trace)]
+        command = [sys.executable, "-m", "bench.queues.member", role, own, self.keepers, str(trace)]
         pipe = subprocess.PIPE
         return trace, subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
@@ -190,7 +190,7 @@ def measure(
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="bench.queue", description=(__doc__ or "").splitlines()[0]
+        prog="bench.queues", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--elements", type=int, default=100_000, help="at most 100000")
     parser.add_argument("--producers", type=int, default=8)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.queue.__main__ import measure
-from bench.queue.trace import (
+from bench.queues.__main__ import measure
+from bench.queues.trace import (
     AnyLine,
     Born,
     Killed,
@@ -45,7 +45,7 @@ def test_audit_names_each_fault_that_is_planted(fault: str) -> None:
 
 def test_audit_that_is_blind_to_something_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert blind_to(LINES) == []
-    monkeypatch.setattr("bench.queue.trace.audit", lambda lines: [])
+    monkeypatch.setattr("bench.queues.trace.audit", lambda lines: [])
     assert blind_to(LINES) == list(planted(LINES))
 
 

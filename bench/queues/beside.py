@@ -1,6 +1,6 @@
 """Elements taken beside Redis lists, in one run; docs/benchmarks.md tells what is compared.
 
-python -m bench.queue.beside [--only take] [--rounds 5] [--messages 20000]
+python -m bench.queues.beside [--only take] [--rounds 5] [--messages 20000]
 """
 
 from __future__ import annotations
@@ -97,4 +97,4 @@ MEASURES = (
 )
 
 if __name__ == "__main__":
-    sys.exit(compare("bench.queue.beside", __doc__ or "", (Oncecast, RedisLists), MEASURES))
+    sys.exit(compare("bench.queues.beside", __doc__ or "", (Oncecast, RedisLists), MEASURES))

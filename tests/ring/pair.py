@@ -30,6 +30,7 @@ MESSAGES = 10
 CLIENT = 7  # the token of whoever asks a leader
 
 _encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(AnyCommand).decode
 
 
 class Agreed(Protocol):
@@ -128,6 +129,10 @@ class Group:
         found = self.leader.mover.estate
         assert found is not None
         return found
+
+    @property
+    def decided(self) -> list[AnyCommand]:
+        return [_decode(value) for value in self.log]
 
     def new_leader(self) -> None:
         """What was proposed and not decided is lost."""

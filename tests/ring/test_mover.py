@@ -490,6 +490,7 @@ def test_nothing_is_adopted_while_something_else_is_frozen() -> None:
         world.step()
     assert giver.estate.claim is not None
     assert not giver.estate.claim.adopted
+    assert not any(isinstance(each, do.Adopt) for each in giver.decided)  # nor is it tried in vain
     giver.apply(do.Thaw("n"))
     world.run(lambda: world.settled)
     assert world.kept(MINE) == world.kept(THEIRS) == ALL

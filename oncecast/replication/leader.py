@@ -149,6 +149,7 @@ class Leader(Supplier):
         if message.known > self.applied:
             self.known = max(self.known, message.known)
             self.want_from(sender)
+            self.await_more()
         self.proceed()
 
     def on_reject(self, sender: NodeId, message: Reject) -> None:
@@ -259,7 +260,7 @@ class Leader(Supplier):
             if not (begun or reign.queue) or not promises.cover(slot, config):
                 break
             if begun:
-                items.append(promises.value(slot))
+                items.append(promises.value(slot, config))
             else:
                 self.tokens[slot], item = reign.queue.popleft()
                 items.append(item)

@@ -13,6 +13,7 @@ from typing import Any
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.acceptor import REACH, Acceptor
 from oncecast.replication.ballot import BOTTOM, Ballot
+from oncecast.replication.core import within
 from oncecast.replication.events import Crippled, Mended
 from oncecast.replication.messages import (
     Accepted,
@@ -20,8 +21,12 @@ from oncecast.replication.messages import (
     Chosen,
     Item,
     Lacking,
+    Recall,
+    Recalled,
     Stored,
+    Vote,
     Want,
+    highest,
 )
 from oncecast.replication.quorum import Member
 
@@ -47,6 +52,7 @@ class Learner(Acceptor):
         self.bereft: dict[NodeId, None] = {}  # whose disk has lost the next one
         # Slots below `applied` that cannot be read, and whose disk has lost each of them too.
         self.holes: dict[int, dict[NodeId, None]] = {}
+        self.recalled: dict[int, dict[Member, Vote | None]] = {}  # what others voted for in them
 
     # -- votes --
 
@@ -101,9 +107,14 @@ class Learner(Acceptor):
         if max(self.known, self.certain) > self.applied:
             if self.applied == stop:
                 self.later(0.0, Behind())
-            elif self.stood_at < 0:  # not put off by all that comes meanwhile
-                self.later(self.options.resend, Behind())
-                self.stood_at = self.applied
+            else:
+                self.await_more()
+
+    def await_more(self) -> None:
+        """Ask for what is chosen and not here, in a while that nothing which comes puts off."""
+        if self.stood_at < 0:
+            self.later(self.options.resend, Behind())
+            self.stood_at = self.applied
 
     def apply(self, slot: int, item: Item) -> None:
         self.tallies.pop(slot, None)
@@ -170,6 +181,8 @@ class Learner(Acceptor):
     def on_lacking(self, sender: NodeId, message: Lacking) -> None:
         self.wanting[sender] = None
         if not message.lost:
+            if message.slot in self.holes:
+                self.send(sender, Recall(message.slot, self.group), after=0)
             return
         if message.slot in self.holes:
             self.holes[message.slot][sender] = None
@@ -182,6 +195,33 @@ class Learner(Acceptor):
                 )
 
     # -- what was here, and cannot be read --
+
+    def on_recall(self, sender: NodeId, message: Recall) -> None:
+        slot = message.slot
+        if slot <= self.applied:
+            return  # it is known here by now: the sender will ask for it
+        ballot = self.votes.get(slot)
+        item = None if ballot is None else self.readable(slot)
+        if self.estranged or within(self.lost, slot) or (ballot is not None and item is None):
+            self.send(sender, Lacking(slot, True), after=0)
+            return
+        vote = None if ballot is None or item is None else Vote(slot, ballot, item)
+        self.send(sender, Recalled(slot, self.life, vote), after=0)
+
+    def on_recalled(self, sender: NodeId, message: Recalled) -> None:
+        """What nobody but us knew to be chosen, and we cannot read, others may have voted for. Of a
+        majority the highest vote is it: one of them has voted for what was chosen, before we asked,
+        and no later ballot had another value."""
+        slot = message.slot
+        if slot not in self.holes or not self.memberships.knows(slot):
+            return
+        votes = self.recalled.setdefault(slot, {})
+        votes[Member(sender, message.life)] = message.vote
+        config = self.memberships.of(slot)
+        best = highest(vote for member in config.members if (vote := votes.get(member)))
+        if best is not None and config.agreed(votes):
+            self._mend(slot, best.item)
+            self.say_stored()
 
     def missed(self, slot: int) -> None:
         if slot not in self.holes:
@@ -197,5 +237,6 @@ class Learner(Acceptor):
 
     def _mend(self, slot: int, item: Item) -> None:
         del self.holes[slot]
+        self.recalled.pop(slot, None)
         self.keep_learned(slot, item)
         self.emit(Mended(slot), after=0)

@@ -3,7 +3,7 @@
 standing     Canvass → Consent                  then Prepare → Promise | Reject
 deciding     Accept → Accepted, to all | Reject
 leading      Beat → Heard                       Release: the leader gives up by itself
-catching up  Want → Chosen | Lacking | Ahead    WantPiece → Piece
+catching up  Want → Chosen | Lacking | Ahead    WantPiece → Piece    Recall → Recalled | Lacking
 joining      Offer → Guide                      comparing  Sum
 
 Whatever asks for something names the `group` that it is meant for: 0 is anybody's.
@@ -11,6 +11,7 @@ Whatever asks for something names the `group` that it is meant for: 0 is anybody
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from oncecast.kernel.protocol import Chunked, NodeId, Value
@@ -32,6 +33,10 @@ class Vote(NamedTuple):
     slot: int
     ballot: Ballot
     item: Item
+
+
+def highest(votes: Iterable[Vote]) -> Vote | None:
+    return max(votes, key=lambda vote: vote.ballot, default=None)
 
 
 # -- messages --
@@ -146,6 +151,21 @@ class Lacking(Value):
     lost: bool
 
 
+class Recall(Value):
+    """This slot was chosen, and I have lost it. What did you vote for?"""
+
+    slot: int
+    group: int = 0
+
+
+class Recalled(Value):
+    """My vote for this slot, whatever was chosen; None: I gave none."""
+
+    slot: int
+    life: int
+    vote: Vote | None
+
+
 class Ahead(Value):
     """What you want is gone: take my state at `place`, and what it needs from `needed` on."""
 
@@ -213,6 +233,8 @@ Message = (
     | Want
     | Chosen
     | Lacking
+    | Recall
+    | Recalled
     | Ahead
     | WantPiece
     | Piece

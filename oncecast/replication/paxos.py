@@ -174,6 +174,8 @@ HANDLERS: dict[type, Handler] = {
     m.Want: Paxos.on_want,
     m.Chosen: Paxos.on_chosen,
     m.Lacking: Paxos.on_lacking,
+    m.Recall: Paxos.on_recall,
+    m.Recalled: Paxos.on_recalled,
     m.Ahead: Paxos.on_ahead,
     m.WantPiece: Paxos.on_want_piece,
     m.Piece: Paxos.on_piece,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncecast.replication.core import within
-from oncecast.replication.messages import NOOP, Item, Promise, Vote
+from oncecast.replication.messages import NOOP, Item, Promise, Vote, highest
 from oncecast.replication.quorum import Config, Member
 
 
@@ -12,7 +12,7 @@ class Promises:
         self.members: dict[Member, Promise] = {}
         self.known = 0  # all up to here is chosen, says one who has it
         self.horizon = 0  # the last slot that anybody reported anything of
-        self._best: dict[int, Vote] = {}
+        self._votes: dict[int, dict[Member, Vote]] = {}  # by slot
         self._agreed: Config | None = None  # known to be satisfied with these promises
 
     def add(self, member: Member, promise: Promise) -> None:
@@ -23,9 +23,7 @@ class Promises:
             self.horizon = max(self.horizon, last)
         for vote in promise.votes:
             self.horizon = max(self.horizon, vote.slot)
-            best = self._best.get(vote.slot)
-            if best is None or vote.ballot > best.ballot:
-                self._best[vote.slot] = vote
+            self._votes.setdefault(vote.slot, {})[member] = vote
 
     def cover(self, slot: int, config: Config) -> bool:
         """Whether a majority has said all that it ever accepted for this slot."""
@@ -41,10 +39,12 @@ class Promises:
             }
         )
 
-    def value(self, slot: int) -> Item:
-        """What must be proposed: the value of the highest ballot, and if there is none, nothing."""
-        best = self._best.get(slot)
+    def value(self, slot: int, config: Config) -> Item:
+        """What must be proposed: the value of the highest ballot, and if there is none, nothing.
+        Only members count, as they do for `cover`: a stranger may have heard of a later ballot."""
+        votes = self._votes.get(slot, {})
+        best = highest(votes[member] for member in config.members if member in votes)
         return Item(NOOP, b"") if best is None else best.item
 
     def forget(self, slot: int) -> None:
-        self._best.pop(slot, None)
+        self._votes.pop(slot, None)

@@ -80,6 +80,9 @@ class Memberships:
         """Who votes on this slot."""
         return self._configs[bisect_left(self._slots, slot) - 1]
 
+    def knows(self, slot: int) -> bool:
+        return self._slots[0] < slot
+
     def decided(self, slot: int, config: Config) -> None:
         self._slots.append(slot)
         self._configs.append(config)

@@ -77,6 +77,7 @@ class Supplier(Learner):
         self.places.trim(needed)
         for slot in [slot for slot in self.holes if slot < needed]:
             del self.holes[slot]
+            self.recalled.pop(slot, None)
         config = self.memberships.of(place + 1)
         self.memberships.forget(place)
         checkpoint = Checkpoint(

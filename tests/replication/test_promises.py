@@ -19,13 +19,13 @@ def test_the_value_of_the_highest_ballot_is_kept() -> None:
     promises.add(ME, said(Vote(1, ballot(2), command(b"old"))))
     promises.add(OTHER, said(Vote(1, ballot(5), command(b"new"))))
     promises.add(THIRD, said(Vote(1, ballot(3), command(b"between"))))
-    assert promises.value(1) == command(b"new")
+    assert promises.value(1, THREE) == command(b"new")
 
 
 def test_a_slot_that_nobody_reports_is_filled_with_nothing() -> None:
     promises = Promises()
     promises.add(ME, said(Vote(3, ballot(2), command(b"three"))))
-    assert promises.value(2) == Item(NOOP, b"")
+    assert promises.value(2, THREE) == Item(NOOP, b"")
     assert promises.horizon == 3
 
 

@@ -13,6 +13,7 @@ from oncecast.replication.messages import (
     Accept,
     Accepted,
     Beat,
+    Behind,
     Born,
     Canvass,
     Chosen,
@@ -30,6 +31,7 @@ from oncecast.replication.messages import (
     Stored,
     Unanswered,
     Vote,
+    Want,
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
@@ -196,6 +198,17 @@ def test_who_is_behind_catches_up_before_it_leads() -> None:
     effects = hear(group, B, Chosen(1, (command(b"one"), command(b"two"))))
     assert LeaderChanged(A) in events(effects)
     assert group.reign.acting
+
+
+def test_who_is_behind_asks_until_it_is_answered() -> None:
+    group = awake(A)
+    group.stand()
+    promise(group, A)
+    effects = promise(group, B, known=2)
+    assert (B, Want(1, 2)) in sends(effects)
+    assert Later(group.options.resend, Behind()) in effects
+    group.timeout(Behind())
+    assert Want(1, 2) in [message for _, message in sends(group.drain())]
 
 
 def test_what_one_has_lost_and_the_other_may_know_is_not_proposed() -> None:

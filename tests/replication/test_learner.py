@@ -18,8 +18,12 @@ from oncecast.replication.messages import (
     Item,
     Lacking,
     Learned,
+    Recall,
+    Recalled,
+    Vote,
     Want,
 )
+from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Member
 from oncecast.storage.errors import Corrupt
 from tests.replication.replicas import (
@@ -183,6 +187,56 @@ def test_an_entry_that_cannot_be_read_is_fetched_and_mended() -> None:
     assert records(effects) == [Learned(1, 0, b"one")]
     assert events(effects) == [Mended(1)]
     assert group.entry(1) == b"one"
+
+
+def with_a_hole() -> Paxos:
+    """It has applied slot 1, and cannot read it; A and C know nothing of that slot being chosen."""
+    group = restored(
+        Entry(1, ballot(1), 0, b"one", 0, vouch(1)), Entry(2, ballot(1), 0, b"two", 1, vouch(2))
+    )
+    group._records.read = Bad(2).read
+    group.start()
+    with pytest.raises(Missing):
+        group.entry(1)
+    group.drain()
+    return group
+
+
+def test_what_only_one_knew_to_be_chosen_is_made_out_from_the_votes_of_the_others() -> None:
+    group = with_a_hole()
+    assert sends(hear(group, A, Lacking(1, False))) == [(A, Recall(1))]
+    assert not records(hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one")))))
+    effects = hear(group, C, Recalled(1, 1, Vote(1, ballot(2), command(b"before"))))
+    assert records(effects) == [Learned(1, 0, b"one")]
+    assert events(effects) == [Mended(1)]
+
+
+def test_who_gave_no_vote_counts_and_a_stranger_does_not() -> None:
+    group = with_a_hole()
+    hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one"))))
+    assert not records(hear(group, C, Recalled(1, 2, Vote(1, ballot(5), command(b"other")))))
+    assert not records(hear(group, D, Recalled(1, 1, None)))
+    assert records(hear(group, C, Recalled(1, 1, None))) == [Learned(1, 0, b"one")]
+
+
+def test_a_slot_whose_membership_is_forgotten_is_not_made_out() -> None:
+    group = with_a_hole()
+    group.memberships.start(1, THREE)
+    hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one"))))
+    assert not records(hear(group, C, Recalled(1, 1, None)))
+
+
+def test_a_vote_is_recalled() -> None:
+    group = awake()
+    assert sends(hear(group, A, Recall(1))) == [(A, Recalled(1, 1, None))]
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    mine = Vote(1, ballot(1), command(b"x"))
+    assert sends(hear(group, C, Recall(1))) == [(C, Recalled(1, 1, mine))]
+    group.lost.append((2, 3))
+    assert sends(hear(group, C, Recall(3))) == [(C, Lacking(3, True))]
+    group.items.clear()
+    group._records.read = Bad(group._records.last).read
+    assert sends(hear(group, C, Recall(1))) == [(C, Lacking(1, True))]
 
 
 def test_an_entry_that_all_have_lost_is_named_and_not_served() -> None:

@@ -22,6 +22,13 @@ def test_the_value_of_the_highest_ballot_is_kept() -> None:
     assert promises.value(1, THREE) == command(b"new")
 
 
+def test_the_vote_of_a_stranger_does_not_count() -> None:
+    promises = Promises()
+    promises.add(ME, said(Vote(1, ballot(2), command(b"member's"))))
+    promises.add(Member(B, 2), said(Vote(1, ballot(5), command(b"another life's"))))
+    assert promises.value(1, THREE) == command(b"member's")
+
+
 def test_a_slot_that_nobody_reports_is_filled_with_nothing() -> None:
     promises = Promises()
     promises.add(ME, said(Vote(3, ballot(2), command(b"three"))))

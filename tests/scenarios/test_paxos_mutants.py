@@ -24,12 +24,20 @@ from oncecast.scenarios.paxos import play
 from oncecast.scenarios.paxos_clients import Sessions
 from oncecast.scenarios.paxos_ledger import Ledger, Ledgers, Top
 from tests.mutants import Mutant, Plant, must_be_noticed, replaced
-from tests.replication import test_leader, test_replaced, test_supply, test_two_groups
+from tests.replication import (
+    test_leader,
+    test_learner,
+    test_promises,
+    test_replaced,
+    test_supply,
+    test_two_groups,
+)
 
 pytestmark = pytest.mark.mutants
 
 SEEDS = 200
 MUTANTS: list[Mutant] = []
+Story = Callable[[int], None]
 
 
 def storm(seed: int, top: Callable[[], Top] = Ledgers) -> None:
@@ -67,11 +75,27 @@ def takes_a_state(seed: int) -> None:
     test_supply.test_a_state_becomes_ones_own_when_all_that_it_needs_is_here()
 
 
-def mutant_by(rule: str, plant: Plant) -> None:
-    MUTANTS.append(Mutant(rule, plant, storm, SEEDS))
+def meets_a_stranger(seed: int) -> None:
+    test_promises.test_the_vote_of_a_stranger_does_not_count()
 
 
-def mutant(rule: str, owner: Any, name: str, text: str, instead: str) -> None:
+def waits_for_what_it_lacks(seed: int) -> None:
+    test_leader.test_who_is_behind_asks_until_it_is_answered()
+
+
+def makes_out_what_is_lost(seed: int) -> None:
+    test_learner.test_what_only_one_knew_to_be_chosen_is_made_out_from_the_votes_of_the_others()
+
+
+def mutant_by(rule: str, plant: Plant, story: Story = storm, seeds: int = SEEDS) -> None:
+    MUTANTS.append(Mutant(rule, plant, story, seeds))
+
+
+def mutant(
+    rule: str, owner: Any, name: str, text: str, instead: str, own_test: Story | None = None
+) -> None:
+    """`own_test`: where storms would have to be thousands."""
+
     def plant(patch: pytest.MonkeyPatch) -> None:
         before = getattr(Paxos, name, None)
         replaced(owner, name, text, instead)(patch)
@@ -79,7 +103,10 @@ def mutant(rule: str, owner: Any, name: str, text: str, instead: str) -> None:
             if handler is before:
                 patch.setitem(HANDLERS, kind, getattr(Paxos, name))
 
-    mutant_by(rule, plant)
+    if own_test is None:
+        mutant_by(rule, plant)
+    else:
+        mutant_by(rule, plant, own_test, 1)
 
 
 # -- nothing is said before it is on disk --
@@ -170,9 +197,41 @@ mutant(
 mutant(
     "the value of the highest ballot is proposed",
     Promises,
-    "add",
-    "vote.ballot > best.ballot",
-    "vote.ballot < best.ballot",
+    "value",
+    "highest(votes[member] for member in config.members if member in votes)",
+    "next((votes[member] for member in config.members if member in votes), None)",
+)
+mutant(
+    "votes of strangers do not count",
+    Promises,
+    "value",
+    "votes[member] for member in config.members if member in votes",
+    "vote for vote in votes.values()",
+    meets_a_stranger,
+)
+mutant(
+    "a candidate asks again for what it lacks",
+    Leader,
+    "on_promise",
+    "self.await_more()",
+    "pass",
+    waits_for_what_it_lacks,
+)
+mutant(
+    "what is lost is made out from a majority's votes",
+    Learner,
+    "on_recalled",
+    "and config.agreed(votes)",
+    "",
+    makes_out_what_is_lost,
+)
+mutant(
+    "what is lost is made out at all",
+    Learner,
+    "on_lacking",
+    "self.send(sender, Recall(message.slot, self.group), after=0)",
+    "pass",
+    makes_out_what_is_lost,
 )
 mutant(
     "accepted values are carried into the new ballot",

@@ -186,6 +186,9 @@ class Story:
                 while acts and self._trace.counts["stored"] >= acts[0][0] * self._publishes:
                     acts.pop(0)[1]()
         self._trace.read()
+        if not load.status:
+            for _, act in acts:  # the clients were done before it
+                act()
 
     def _chart(self) -> None:
         from oncecast.cli.trace_view import chart

@@ -115,6 +115,15 @@ def unicode(word: str) -> str:
     return word
 
 
+def called(word: str) -> str:
+    """Of a lock, a queue, a stream or an election."""
+    from oncecast.pubsub.limits import is_name
+
+    if not is_name(unicode(word)):
+        raise argparse.ArgumentTypeError("a name has 1 to 255 bytes in UTF-8; choose another one")
+    return word
+
+
 def seconds(word: str) -> float:
     value = float(word)
     if not value >= 0:

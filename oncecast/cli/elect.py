@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from oncecast.cli.connecting import complain, positive, unicode
+from oncecast.cli.connecting import called, complain, positive
 from oncecast.cli.lock import add_command
 from oncecast.cli.membership import (
     HEARTBEAT,
@@ -29,7 +29,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="run a command where the leader is",
         description="Run a command while this process is the leader of those that elect NAME.",
     )
-    elect.add_argument("name", metavar="NAME", type=unicode)
+    elect.add_argument("name", metavar="NAME", type=called)
     add_command(elect)
     add_joining(elect)
     elect.add_argument(

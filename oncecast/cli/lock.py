@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from oncecast.cli import exits
-from oncecast.cli.connecting import complain, seconds, unicode
+from oncecast.cli.connecting import called, complain, seconds
 from oncecast.cli.membership import add_joining, add_patience, joined, run_member
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="run a command while holding it",
         description="Run a command while this process holds a lock.",
     )
-    run.add_argument("name", metavar="NAME", type=unicode)
+    run.add_argument("name", metavar="NAME", type=called)
     add_command(run)
     add_joining(run)
     run.add_argument(

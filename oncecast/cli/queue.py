@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from oncecast.cli import exits
-from oncecast.cli.connecting import add_json, complain, positive, show, unicode
+from oncecast.cli.connecting import add_json, called, complain, positive, show
 from oncecast.cli.membership import (
     HEARTBEAT,
     NoQuorum,
@@ -52,7 +52,7 @@ def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, work: Work
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
-    verb.add_argument("name", metavar="NAME", type=unicode)
+    verb.add_argument("name", metavar="NAME", type=called)
     add_joining(verb)
     add_json(verb)
     verb.set_defaults(run=lambda arguments: run_member(arguments, work))

@@ -14,11 +14,11 @@ from oncecast.cli.connecting import (
     ANSWER_TIMEOUT,
     add_connection,
     add_json,
+    called,
     client_of,
     complain,
     positive,
     show,
-    unicode,
 )
 from oncecast.cli.membership import (
     HEARTBEAT,
@@ -74,7 +74,7 @@ def _verb(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, work: Work
 ) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
-    verb.add_argument("name", metavar="NAME", type=unicode)
+    verb.add_argument("name", metavar="NAME", type=called)
     verb.add_argument(
         "--reliability", choices=("best-effort", "reliable", "agreed"), default="reliable"
     )

@@ -1,6 +1,7 @@
 """Processes on one network act together, without a server: `async with join(...) as node`."""
 
 from oncecast.coordination.errors import (
+    BadName,
     CoordinationError,
     Lapse,
     NoCluster,
@@ -20,6 +21,7 @@ from oncecast.toolkit.fence import Fence, Stale
 
 __all__ = [
     "KEEP_ALL",
+    "BadName",
     "BadQoS",
     "CoordinationError",
     "Durability",

@@ -8,8 +8,9 @@ CoordinationError
 │   ├── NoRoom          a writer that keeps all is at its limit, and no room came in time
 │   ├── NotMatched      too few writers or readers came, or they offer or request something else
 │   ├── NotReceived     readers have not acknowledged all in time
-│   ├── NotOpen         a stream that is closed, open already, or has an impossible name
+│   ├── NotOpen         a stream that is closed, or open already
 │   └── NoCluster       persistent values need a cluster that stores them
+├── BadName         no stream, lock or queue can be called that
 └── Stopped         this node has stopped
 """
 
@@ -100,6 +101,14 @@ class NoCluster(StreamError):
             "persistent values are stored by a cluster, and this node was told of none; join with "
             "through='HOST:PORT' of one of its nodes, or be content with TRANSIENT_LOCAL",
         )
+
+
+class BadName(CoordinationError):
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name!r:.80}: a name is text of 1 to 255 bytes in UTF-8; choose another one"
+        )
+        self.name = name
 
 
 class Stopped(CoordinationError):

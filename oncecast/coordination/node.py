@@ -16,15 +16,16 @@ from typing import Any, Self, TypeVar
 from oncecast.client.client import Client
 from oncecast.client.errors import OncecastError
 from oncecast.coordination.assemble import News, assemble
-from oncecast.coordination.errors import NoCluster, Stopped
+from oncecast.coordination.errors import BadName, NoCluster, Stopped
 from oncecast.coordination.faces import Group, LeaderElection, Lock, Queue
 from oncecast.coordination.register import PEERS_MAX, Register
-from oncecast.coordination.streams import Stream, Streams, checked_name
+from oncecast.coordination.streams import Stream, Streams
 from oncecast.coordination.writer import LINGER
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.node.config import Settings
 from oncecast.node.directory import open_directory
 from oncecast.node.following import door
+from oncecast.pubsub.limits import is_name
 from oncecast.qos.events import Arrived
 from oncecast.qos.policies import QoS
 from oncecast.runtime.addresses import split_home
@@ -196,18 +197,21 @@ class Node:
     # -- faces --
 
     def lock(self, name: str) -> Lock:
+        check_name(name)
         if name not in self._locks:
             self._locks[name] = Lock(self, name)
         return self._locks[name]
 
     def queue(self, name: str) -> Queue:
+        check_name(name)
         if name not in self._queues:
             self._queues[name] = Queue(self, name)
         return self._queues[name]
 
     def stream(self, name: str, qos: QoS = BEST_EFFORT) -> Stream:
         """Raises BadQoS if its qualities make no sense."""
-        return Stream(self.streams, checked_name(name), qos.checked())
+        check_name(name)
+        return Stream(self.streams, name, qos.checked())
 
     # -- for the faces --
 
@@ -266,3 +270,8 @@ class Node:
 
 
 join = Node
+
+
+def check_name(name: str) -> None:
+    if not is_name(name):
+        raise BadName(name)

@@ -11,7 +11,6 @@ from oncecast.coordination.persistent import PersistentReader, PersistentWriter
 from oncecast.coordination.reader import Reader
 from oncecast.coordination.writer import Writer
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub.limits import is_name
 from oncecast.qos import streams
 from oncecast.qos.events import (
     STREAMS_MAX,
@@ -128,9 +127,3 @@ class Streams:
                     ends[event.stream].heard(event)
             case _:
                 pass  # what the protocols tell beside that, nobody has asked for
-
-
-def checked_name(name: str) -> str:
-    if not is_name(name):
-        raise NotOpen(name, "a name is text of 1 to 255 bytes in UTF-8; choose another one")
-    return name

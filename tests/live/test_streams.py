@@ -15,6 +15,7 @@ import pytest
 import oncecast
 from oncecast.coordination import (
     KEEP_ALL,
+    BadName,
     BadQoS,
     Durability,
     NoCluster,
@@ -172,8 +173,10 @@ def test_bad_input_is_told_with_its_remedy() -> None:
         async with join("127.0.0.1:0", **CALM) as node:
             with pytest.raises(BadQoS, match="history: 0; keep 1 to 1048576 values, or KEEP_ALL"):
                 node.stream("s", QoS(history=0))
-            with pytest.raises(NotOpen, match="a name is text of 1 to 255 bytes"):
-                node.stream("")
+            for named in (node.stream, node.lock, node.queue):
+                for name in ("", "x" * 256, "\udc80"):
+                    with pytest.raises(BadName, match="a name is text of 1 to 255 bytes"):
+                        named(name)
             writer = node.stream("s").writer()
             with pytest.raises(NotOpen, match="a writer here already; use that, or close it first"):
                 node.stream("s").writer()

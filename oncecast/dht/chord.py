@@ -27,6 +27,7 @@ from oncecast.dht.events import (
     Found,
     Hop,
     Hopped,
+    Hurry,
     Locate,
     Near,
     Nearer,
@@ -115,6 +116,10 @@ class Chord(Keeper):
                 member = self.members.get(at)
                 if member is not None:
                     self._rectify(member, place)
+            case Hurry(at):
+                member = self.members.get(at)
+                if member is not None:
+                    self.stabilize(member)
             case Locate():
                 self.locate(sender, message)
             case Confirm():
@@ -150,10 +155,8 @@ class Chord(Keeper):
             del self.gone[next(iter(self.gone))]
         for member in self.members.values():
             lost_head = member.drop(peer)
-            if member.former is not None and member.former.node == peer:
-                member.former = None
             if member.predecessor is not None and member.predecessor.node == peer:
-                self._lose_predecessor(member)
+                self._set_predecessor(member, None)
             if lost_head:
                 self.stabilize(member)
         for call in self.fail_calls_to(peer):
@@ -186,9 +189,6 @@ class Chord(Keeper):
         match call.what:
             case Stabilizing() as stabilizing:
                 self._not_stabilized(stabilizing)
-            case Rectifying(member=member, new=None):
-                self._lose_predecessor(member)
-                self._finish(member)
             case Rectifying(member=member, new=new):
                 self._set_predecessor(member, new)
                 self._finish(member)

@@ -30,7 +30,8 @@ class RootFound(Value):
     key: Key
     root: NodeId
     hops: int  # to the one before the root, or right to the root where a list leads past that one
-    timeouts: int  # nodes that did not answer
+    timeouts: int  # nodes on that way that did not answer
+    doubts: int = 0  # nodes asked after that, because an owner was not sure to be it
 
 
 class Route(Value):
@@ -55,7 +56,7 @@ class Routed(Value):
 class RangeChanged(Value):
     """Of position `at`: from now on it owns what comes after `after`, up to itself.
 
-    None: it does not know, and decides by what the asking member says.
+    None: it does not know, until the one before it says so.
     """
 
     at: Key
@@ -85,10 +86,17 @@ class Notify(Value):
     place: Place
 
 
+class Hurry(Value):
+    """Look after your successors now: somebody has come right after you."""
+
+    at: Key
+
+
 class Locate(Value):
     """Who comes before this key? Those to avoid have not answered.
 
-    `itself`: only the one before the key may answer that, not one that has it in its list.
+    `itself`: only the one before the key may answer that, not one that has it in its list; and it
+    looks after its list, on which much depends for the asker.
     """
 
     key: Key
@@ -129,7 +137,7 @@ class Found(Value):
 
 
 class Unsure(Value):
-    """Not yet, or not if the one before me is alive, which I look after: ask me again."""
+    """My successor does not know of me yet, or I not who comes before me: ask me again."""
 
     number: int
 
@@ -149,7 +157,18 @@ class Hopped(Value):
 
 Answer = Report | Nearer | Near | Found | Unsure | Hopped
 ChordMessage = (
-    Probe | Report | Notify | Locate | Nearer | Near | Confirm | Found | Unsure | Hop | Hopped
+    Probe
+    | Report
+    | Notify
+    | Hurry
+    | Locate
+    | Nearer
+    | Near
+    | Confirm
+    | Found
+    | Unsure
+    | Hop
+    | Hopped
 )
 
 
@@ -158,6 +177,8 @@ def possible(message: ChordMessage) -> bool:
     match message:
         case Notify(at, place):
             return len(at) == BYTES and place.possible
+        case Hurry(at):
+            return len(at) == BYTES
         case Probe(at, number):
             fits = len(at) == BYTES
         case Report(number, predecessor, successors):

@@ -77,6 +77,9 @@ class Finder(Caller):
     def doubt_predecessor(self, member: Member) -> None:
         """Somebody says that the one before us is dead."""
 
+    def stabilize(self, member: Member) -> None:
+        """Somebody depends on who we say comes after us."""
+
     # -- lookups --
 
     def find_root(self, request: FindRoot) -> None:
@@ -113,12 +116,17 @@ class Finder(Caller):
         if member is None:
             return Nearer(number, ())
         if member.is_before(key):
+            if itself:
+                self.stabilize(member)
             return Near(number, member.place, member.successors)
         if not itself and (listed := member.listed_owner(key)) is not None:
             before, at = listed
             if any(place.node not in avoid for place in member.successors[at:]):
                 return Near(number, before, member.successors[at:])
-        return Nearer(number, member.preceding(key, NEARER_MAX, avoid))
+        nearer = member.preceding(key, NEARER_MAX, avoid)
+        if itself and not nearer:
+            self.stabilize(member)  # who was to come after us is said to be dead
+        return Nearer(number, nearer)
 
     def _member_before(self, key: Key) -> Member | None:
         """Our position that is nearest before the key."""
@@ -127,9 +135,9 @@ class Finder(Caller):
             return None
         return self.members[max(ids, key=lambda id: (id < key, id))]
 
-    def owner_of(self, key: Key, via: Key | None = None) -> Member | None:
+    def owner_of(self, key: Key) -> Member | None:
         for member in self.members.values():
-            if member.joined and member.owns(key, via):
+            if member.joined and member.owns(key):
                 return member
         return None
 
@@ -142,7 +150,7 @@ class Finder(Caller):
                 return
             owner = lookup.owner()
             if owner is not None:
-                self._confirm(lookup, owner, tuple(lookup.avoid))
+                self._confirm(lookup, owner)
                 return
             lookup.before = None  # all that came after it are dead
         if lookup.contacts_left:
@@ -157,10 +165,11 @@ class Finder(Caller):
         message = Locate(lookup.key, number, tuple(lookup.avoid), lookup.itself)
         self.call(node, number, message, Seeking(lookup, place))
 
-    def _confirm(self, lookup: Lookup, owner: Place, avoid: tuple[NodeId, ...]) -> None:
+    def _confirm(self, lookup: Lookup, owner: Place) -> None:
         number = self.next_number()
         assert lookup.before is not None
-        message = Confirm(lookup.key, owner.id, number, avoid, lookup.before.id)
+        avoid, via = tuple(lookup.avoid), lookup.before.id
+        message = Confirm(lookup.key, owner.id, number, avoid, via)
         self.call(owner.node, number, message, Confirming(lookup, owner))
 
     def _begin_again(self, lookup: Lookup) -> None:
@@ -174,16 +183,18 @@ class Finder(Caller):
             self._set_out(lookup)
 
     def again(self, number: int) -> None:
+        if number in self.hopping:
+            self._pass_on(self.hopping.pop(number))
         lookup = self.lookups.get(number)
         if lookup is None:
-            if number in self.hopping:
-                self._pass_on(self.hopping.pop(number))
-        elif lookup.before is not None and lookup.owners:
-            # With nobody avoided: who was in doubt has been looked after by now.
-            self._confirm(lookup, lookup.owners[0], ())
-        else:
-            lookup.begin_again(forgive=True)
+            return
+        before = lookup.before
+        lookup.begin_again(forgive=True)
+        if before is None or before.node == self.me:
             self._set_out(lookup)
+        else:
+            lookup.learn((before,))
+            self._advance(lookup)
 
     def _end(self, lookup: Lookup) -> None:
         del self.lookups[lookup.number]
@@ -201,8 +212,11 @@ class Finder(Caller):
         match answer:
             case Found():
                 self._end(lookup)
-                self.emit(RootFound(lookup.key, owner.node, lookup.hops, lookup.timeouts))
+                way = (lookup.hops, lookup.timeouts, lookup.doubts)
+                self.emit(RootFound(lookup.key, owner.node, *way))
             case Unsure():
+                # Next time the one before it is asked itself; those in doubt are seen to by then.
+                lookup.itself = lookup.doubted = True
                 self.later(2 * self.answer_within, Again(lookup.number))
             case Nearer(_, places):
                 if places:
@@ -236,11 +250,11 @@ class Finder(Caller):
             self.dropped += 1  # of an earlier life: our silence says that it is over
             return
         number, before = message.number, member.predecessor
-        if member.owns(message.key, message.via):
+        if member.owns(message.key):
             self.send(sender, Found(number))
-        elif not member.settled:
+        elif not member.settled or before is None:
             self.send(sender, Unsure(number))
-        elif before is None or not up_to(message.via, message.key, message.at):
+        elif not up_to(message.via, message.key, message.at):
             self.send(sender, Nearer(number, ()))
         elif before.node in message.avoid:
             self.send(sender, Unsure(number))
@@ -294,19 +308,23 @@ class Finder(Caller):
             return
         self.send(sender, Hopped(message.number))
         key, payload = message.key, message.payload
-        owner = self.owner_of(key, message.via)
-        if owner is None and (nearer := self._lies_before_us(message)) is not None:
-            hopping = Hopping(self.next_number(), key, payload)
-            self.hopping[hopping.number] = hopping
-            self._hop(hopping, nearer.node, message.via)
+        root = self.owner_of(key) is not None
+        taken = None if root else self._taken_for_owner(message)
+        if taken is None:
+            self.emit(Routed(key, payload, sender, root))
+            return
+        hopping = Hopping(self.next_number(), key, payload)
+        self.hopping[hopping.number] = hopping
+        if taken.predecessor is not None:
+            self._hop(hopping, taken.predecessor.node, message.via)
         else:
-            self.emit(Routed(key, payload, sender, root=owner is not None))
+            self.later(self.answer_within, Again(hopping.number))  # we know more by then
 
-    def _lies_before_us(self, message: Hop) -> Place | None:
-        """Our predecessor, if the sender took us for the owner and did not know of it."""
+    def _taken_for_owner(self, message: Hop) -> Member | None:
+        """Our position that the sender took for the owner's."""
         for member in self.members.values():
             if member.joined and up_to(message.via, message.key, member.place.id):
-                return member.predecessor
+                return member
         return None
 
     def hopped(self, hopping: Hopping) -> None:

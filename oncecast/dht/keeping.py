@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
-from oncecast.dht.events import Notify, Probe, RangeChanged, Report
+from oncecast.dht.events import Hurry, Notify, Probe, RangeChanged, Report
 from oncecast.dht.finding import Finder
 from oncecast.dht.member import Member
 from oncecast.dht.ring import Key, Place, between
@@ -84,10 +84,17 @@ class Keeper(Finder):
         member, asked = stabilizing.member, stabilizing.asked
         member.follow(asked, report.successors)
         if stabilizing.head is None:
-            member.settled = member.settled or report.predecessor == member.place
+            if not member.settled and report.predecessor == member.place:
+                self._settle(member)
             self._approach(member, report.predecessor, asked)
         else:
             self._notify(member, asked)
+
+    def _settle(self, member: Member) -> None:
+        """Our successor knows of us; if it dies now, the one before us is all that does."""
+        member.settled = True
+        if member.predecessor is not None:
+            self.send(member.predecessor.node, Hurry(member.predecessor.id))
 
     def _approach(self, member: Member, hearsay: Place | None, head: Place | None) -> None:
         """Somebody may lie between us and our head: ask it, and follow it only if it answers."""
@@ -140,7 +147,6 @@ class Keeper(Finder):
             if member.predecessor is not None:
                 # It owns our keys after that one, and must not take itself for the owner of more.
                 self.send(new.node, Notify(new.id, member.predecessor))
-            member.former = member.predecessor
             self._set_predecessor(member, new)
             if not member.successors:
                 self.stabilize(member)
@@ -156,11 +162,6 @@ class Keeper(Finder):
         assert member.predecessor is not None
         member.busy = True
         self._probe(member.predecessor, Rectifying(member, new))
-
-    def _lose_predecessor(self, member: Member) -> None:
-        """Back to the one before it, if we know it; that one need not notify us for long."""
-        former, member.former = member.former, None
-        self._set_predecessor(member, former)
 
     def _set_predecessor(self, member: Member, new: Place | None) -> None:
         if new != member.predecessor:
@@ -182,9 +183,8 @@ class Keeper(Finder):
         wanted: dict[NodeId, None] = {}
         for member in self.members.values():
             wanted.update((place.node, None) for place in member.known())
-            for place in (member.predecessor, member.former):
-                if place is not None:
-                    wanted[place.node] = None
+            if member.predecessor is not None:
+                wanted[member.predecessor.node] = None
         wanted.pop(self.me, None)
         for node in [node for node in self.watched if node not in wanted]:
             self.unwatch(node)

@@ -51,7 +51,10 @@ class Lookup:
         "before",
         "contacts",
         "contacts_left",
+        "doubted",
+        "doubts",
         "hops",
+        "itself",
         "key",
         "nearest",
         "news",
@@ -78,7 +81,10 @@ class Lookup:
         self.news = False  # and whether somebody was avoided since
         self.before: Place | None = None  # the one before the key, once it is found,
         self.owners: list[Place] = []  # and who comes after it
-        self.hops = self.timeouts = self.steps = 0
+        self.hops = self.timeouts = self.doubts = self.steps = 0
+        self.doubted = False  # an owner was not sure to be it
+        # Whether the one before the key must answer itself: who joins copies its list.
+        self.itself = isinstance(purpose, Joining | Reuniting)
 
     def begin_again(self, *, forgive: bool) -> None:
         if forgive:
@@ -118,13 +124,11 @@ class Lookup:
     def answered(self, place: Place | None) -> None:
         """By somebody on the way; its place is unknown if it is a contact."""
         if place is None or place != self.nearest:
-            self.hops += 1
+            if self.doubted:
+                self.doubts += 1
+            else:
+                self.hops += 1
             self.nearest, self.news = place, False
-
-    @property
-    def itself(self) -> bool:
-        """Whether it must hear from the one before the key itself: who joins copies its list."""
-        return isinstance(self.purpose, Joining | Reuniting)
 
     def found_before(self, before: Place, successors: Iterable[Place], me: NodeId) -> None:
         self.before = before
@@ -140,7 +144,10 @@ class Lookup:
         return self.owners[0] if self.owners else None
 
     def silent(self, node: NodeId) -> None:
-        self.timeouts += 1
+        if self.doubted:
+            self.doubts += 1
+        else:
+            self.timeouts += 1
         self.unavoided = False
         self.news = True
         if self.nearest is not None and self.nearest.node == node:

@@ -22,7 +22,6 @@ class Member:
         "busy",
         "candidate",
         "fingers",
-        "former",
         "joined",
         "next_finger",
         "notified",
@@ -39,7 +38,6 @@ class Member:
         self.settled = False  # its successor knows of it; it owns nothing before that
         self.successors: tuple[Place, ...] = ()
         self.predecessor: Place | None = None
-        self.former: Place | None = None  # who came before us until the predecessor did
         self.fingers: dict[int, Place] = {}
         self.next_finger = BITS - 1
         self.busy = False  # one operation at a time
@@ -97,14 +95,13 @@ class Member:
 
     # -- who owns what --
 
-    def owns(self, key: Key, via: Key | None = None) -> bool:
-        """`via` is believed to come right before us where we know nobody who does."""
+    def owns(self, key: Key) -> bool:
+        """Nothing until both neighbours are known, as far as there are any."""
         if not self.settled:
             return False
-        me = self.place.id
-        if self.predecessor is not None:
-            return up_to(self.predecessor.id, key, me)
-        return not self.successors or (via is not None and up_to(via, key, me))
+        if self.predecessor is None:
+            return not self.successors
+        return up_to(self.predecessor.id, key, self.place.id)
 
     def is_before(self, key: Key) -> bool:
         """Whether the key lies between us and our successor."""

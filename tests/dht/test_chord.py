@@ -17,6 +17,7 @@ from oncecast.dht.events import (
     Found,
     Hop,
     Hopped,
+    Hurry,
     Locate,
     Near,
     Nearer,
@@ -197,10 +198,22 @@ def test_a_new_member_owns_nothing_until_its_successor_knows_of_it() -> None:
     chord.receive(NodeId("x"), Confirm(k(0x08), k(0x10), 7, (), k(0x05)))
     assert chord.drain() == [Send(NodeId("x"), Unsure(7))]
     chord.stabilize(only(chord))
-    chord.receive(p(0x20).node, Report(1, p(0x10), ()))
     chord.drain()
+    chord.receive(p(0x20).node, Report(1, p(0x10), ()))
+    assert called(chord.drain()) == [
+        Send(p(0x05).node, Hurry(k(0x05))),
+        Send(p(0x20).node, Notify(k(0x20), p(0x10))),
+    ]
     chord.receive(NodeId("x"), Confirm(k(0x08), k(0x10), 8, (), k(0x05)))
     assert chord.drain() == [Send(NodeId("x"), Found(8))]
+
+
+def test_who_is_told_to_hurry_stabilizes() -> None:
+    chord = chord_at(0x10, (0x20,), 0x05)
+    chord.receive(NodeId("x"), Hurry(k(0x11)))
+    assert chord.drain() == []
+    chord.receive(NodeId("x"), Hurry(k(0x10)))
+    assert called(chord.drain()) == [Send(p(0x20).node, Probe(k(0x20), 1))]
 
 
 # -- lookups --
@@ -235,9 +248,11 @@ def test_dead_nodes_are_gone_round_and_the_nearest_is_asked_again_without_them()
     chord.receive(p(0x78).node, Unsure(5))
     assert chord.drain() == [Cancel(Silent(5)), Later(1.0, Again(1))]
     chord.timeout(Again(1))
-    assert called(chord.drain()) == [Send(p(0x78).node, Confirm(key, k(0x78), 6, (), k(0x60)))]
-    chord.receive(p(0x78).node, Found(6))
-    assert called(chord.drain()) == [Emit(RootFound(key, p(0x78).node, 1, 1))]
+    assert called(chord.drain()) == [Send(p(0x60).node, Locate(key, 6, (), itself=True))]
+    chord.receive(p(0x60).node, Near(6, p(0x60), (p(0x78),)))
+    assert called(chord.drain()) == [Send(p(0x78).node, Confirm(key, k(0x78), 7, (), k(0x60)))]
+    chord.receive(p(0x78).node, Found(7))
+    assert called(chord.drain()) == [Emit(RootFound(key, p(0x78).node, 1, 1, 1))]
 
 
 def test_an_owner_that_knows_of_somebody_nearer_says_so() -> None:
@@ -256,7 +271,31 @@ def test_an_owner_told_that_its_predecessor_is_dead_looks_after_it_itself() -> N
     chord.timeout(Silent(1))
     assert chord.drain() == [Emit(RangeChanged(k(0x10), None))]
     chord.receive(NodeId("x"), Confirm(k(0x06), k(0x10), 10, (), k(0x01)))
-    assert chord.drain() == [Send(NodeId("x"), Found(10))]
+    assert chord.drain() == [Send(NodeId("x"), Unsure(10))]
+    chord.receive(p(0x01).node, Notify(k(0x10), p(0x01)))
+    chord.receive(NodeId("x"), Confirm(k(0x06), k(0x10), 11, (), k(0x01)))
+    assert chord.drain() == [
+        Emit(RangeChanged(k(0x10), k(0x01))),
+        Send(NodeId("x"), Found(11)),
+    ]
+
+
+def test_who_is_asked_itself_looks_after_its_list() -> None:
+    chord = chord_at(0x10, (0x20, 0x30), 0x08)
+    chord.receive(NodeId("x"), Locate(k(0x15), 1, (), itself=True))
+    assert called(chord.drain()) == [
+        Send(p(0x20).node, Probe(k(0x20), 1)),
+        Send(NodeId("x"), Near(1, p(0x10), (p(0x20), p(0x30)))),
+    ]
+
+
+def test_who_hears_that_all_after_it_are_dead_looks_after_its_list() -> None:
+    chord = chord_at(0x10, (0x20,), 0x08)
+    chord.receive(NodeId("x"), Locate(k(0x25), 1, (p(0x20).node,), itself=True))
+    assert called(chord.drain()) == [
+        Send(p(0x20).node, Probe(k(0x20), 1)),
+        Send(NodeId("x"), Nearer(1, ())),
+    ]
 
 
 def test_who_has_the_key_in_its_list_names_the_owner_but_not_to_one_that_joins() -> None:
@@ -318,6 +357,16 @@ def test_a_payload_for_a_newer_owner_goes_on_to_it() -> None:
     ]
 
 
+def test_a_payload_waits_while_its_owner_does_not_know_who_comes_before_it() -> None:
+    chord = chord_at(0x10, (0x20,))
+    chord.receive(NodeId("y"), Hop(k(0x06), b"x", 7, k(0x01)))
+    assert chord.drain() == [Send(NodeId("y"), Hopped(7)), Later(0.5, Again(1))]
+    chord.receive(p(0x01).node, Notify(k(0x10), p(0x01)))
+    chord.drain()
+    chord.timeout(Again(1))
+    assert chord.drain() == [Emit(Routed(k(0x06), b"x", p(0x10).node, root=True))]
+
+
 # -- links --
 
 
@@ -334,13 +383,15 @@ def test_a_link_that_breaks_ends_calls_and_drops_who_is_gone() -> None:
     assert only(chord).successors == (p(0x30),)
 
 
-def test_a_predecessor_whose_link_breaks_gives_way_to_the_one_before_it() -> None:
-    chord = chord_at(0x10, (0x20,), 0x05, links=True)
-    chord.receive(p(0x08).node, Notify(k(0x10), p(0x08)))
+def test_where_the_link_to_the_predecessor_breaks_nothing_is_owned_until_another_says_so() -> None:
+    chord = chord_at(0x10, (0x20,), 0x08, links=True)
+    chord._keep_links()
     chord.drain()
     del chord.watched[p(0x08).node]
     chord.down(p(0x08).node)
-    assert chord.drain() == [Emit(RangeChanged(k(0x10), k(0x05)))]
+    assert chord.drain() == [Emit(RangeChanged(k(0x10), None))]
+    chord.receive(p(0x05).node, Notify(k(0x10), p(0x05)))
+    assert chord.drain() == [Emit(RangeChanged(k(0x10), k(0x05))), Watch(p(0x05).node)]
 
 
 def test_links_are_kept_to_neighbours_and_fingers_only() -> None:
@@ -363,6 +414,7 @@ NONSENSE: list[ChordMessage] = [
     Report(1, Place(Key(b""), NodeId("x")), ()),
     Report(1, None, (p(0x20),) * (PLACES_MAX + 1)),
     Notify(k(0x10), Place(k(0x08), LONG)),
+    Hurry(Key(b"short")),
     Locate(k(0x10), 1, (LONG,), itself=False),
     Near(1, Place(k(0x08), NodeId("")), ()),
     Confirm(k(0x10), k(0x10), 1, (), Key(b"short")),

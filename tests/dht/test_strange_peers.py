@@ -43,6 +43,7 @@ messages: st.SearchStrategy[Value] = st.one_of(
     st.builds(ring.Confirm, keys, keys, integers, names, keys),
     st.builds(ring.Found, integers),
     st.builds(ring.Unsure, integers),
+    st.builds(ring.Hurry, keys),
     st.builds(ring.Hop, keys, payloads | routed, integers, keys),
     st.builds(ring.Hopped, integers),
     st.builds(trees.Adopted, topics),

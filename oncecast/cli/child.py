@@ -6,13 +6,13 @@ import asyncio
 import os
 import signal
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 from oncecast.cli.connecting import complain
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as a shell reports it
+LOOK_EVERY = 0.01
 
 
 class CannotRun(Exception):
@@ -80,15 +80,32 @@ class Child:
             await self._end()
 
     async def _end(self) -> None:
+        """Who is told once more to end, meanwhile, makes it end at once."""
         self._send(signal.SIGTERM)
         try:
             async with asyncio.timeout(self._grace):
-                await self._process.wait()
+                await self._all_gone()
         except TimeoutError:
             complain(f"{self._command[0]} has not ended in {self._grace:g} s, and is killed")
-            self._send(signal.SIGKILL)
-            await self._process.wait()
+            await self._kill()
+        except asyncio.CancelledError:
+            await self._kill()
+            raise
 
-    def _send(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
+    async def _all_gone(self) -> None:
+        """What it has started may need longer to end than it does."""
+        await self._process.wait()
+        while self._send(0):
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _kill(self) -> None:
+        self._send(signal.SIGKILL)
+        await self._process.wait()
+
+    def _send(self, number: int) -> bool:
+        """Whether anybody is there."""
+        try:
             os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return False
+        return True

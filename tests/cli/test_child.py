@@ -19,6 +19,11 @@ async def never() -> None:
 async def at_once() -> None: ...
 
 
+async def written(path: Path) -> None:
+    while not path.exists():  # noqa: ASYNC110  # it has no other way to tell
+        await asyncio.sleep(0.005)
+
+
 @pytest.mark.parametrize(("script", "status"), [("exit 3", 3), ("kill -9 $$", 137)])
 def test_status_is_that_of_a_shell(script: str, status: int) -> None:
     assert run(run_until(never(), ("sh", "-c", script), 1.0)) == status
@@ -35,11 +40,42 @@ def test_it_is_killed_if_it_does_not_end(
 
     async def story() -> None:
         async with Child(("sh", "-c", f"trap '' TERM; : > {deaf}; sleep 60"), 0.05):
-            while not deaf.exists():  # noqa: ASYNC110  # it has no other way to tell
-                await asyncio.sleep(0.005)
+            await written(deaf)
 
     run(story())
     assert capsys.readouterr().err == "oncecast: sh has not ended in 0.05 s, and is killed\n"
+
+
+def test_who_is_told_twice_to_end_leaves_nothing_running(tmp_path: Path) -> None:
+    """Ctrl-C and once more: the lock is given back then, and another one may enter."""
+    deaf = tmp_path / "deaf"
+    script = f"trap '' TERM; echo $$ > {deaf}.new; mv {deaf}.new {deaf}; sleep 60"
+
+    async def story() -> None:
+        running = asyncio.create_task(run_until(never(), ("sh", "-c", script), 60.0))
+        await written(deaf)
+        for _ in range(2):
+            running.cancel()
+            await asyncio.sleep(0.02)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    run(story())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(deaf.read_text()), 0)
+
+
+def test_it_has_ended_when_all_has_that_it_has_started(tmp_path: Path) -> None:
+    ready, tidied = tmp_path / "ready", tmp_path / "tidied"
+    tidy = f"trap 'sleep 0.1; : > {tidied}; exit' TERM; : > {ready}"
+    script = f"({tidy}; while :; do sleep 0.01; done) & wait"
+
+    async def story() -> None:
+        async with Child(("sh", "-c", script), 60.0):
+            await written(ready)
+
+    run(story())
+    assert tidied.exists()
 
 
 def test_it_is_ended_though_it_was_just_being_started(tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ class Child:
             async with asyncio.timeout(self._grace):
                 await self._all_gone()
         except TimeoutError:
-            complain(f"{self._command[0]} has not ended in {self._grace:g} s, and is killed")
+            if self._process.returncode is None:  # else it was something that it has started
+                complain(f"{self._command[0]} has not ended in {self._grace:g} s, and is killed")
             await self._kill()
         except asyncio.CancelledError:
             await self._kill()

@@ -65,6 +65,7 @@ def test_who_is_told_twice_to_end_leaves_nothing_running(tmp_path: Path) -> None
         os.kill(int(deaf.read_text()), 0)
 
 
+@pytest.mark.long
 def test_it_has_ended_when_all_has_that_it_has_started(tmp_path: Path) -> None:
     ready, tidied = tmp_path / "ready", tmp_path / "tidied"
     tidy = f"trap 'sleep 0.1; : > {tidied}; exit' TERM; : > {ready}"

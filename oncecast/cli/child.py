@@ -96,7 +96,7 @@ class Child:
     async def _all_gone(self) -> None:
         """What it has started may need longer to end than it does."""
         await self._process.wait()
-        while self._send(0):
+        while self._send(0):  # noqa: ASYNC110  # whose child it is not is not told
             await asyncio.sleep(LOOK_EVERY)
 
     async def _kill(self) -> None:

@@ -1,0 +1,204 @@
+"""Acknowledging, asking again and seeking: what comes once more, and what does not."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import oncecast
+from oncecast import errors
+from tests.client.rooms import run, serving
+
+
+def test_next_get_acknowledges_what_was_got_before(tmp_path: Path) -> None:
+    """SVC-3"""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", "s")
+            await client.put_many("t", [b"a", b"b", b"c"])
+            await topic.get()
+            await topic.get()
+            await topic.flush()
+            (view,) = (await client.describe("t")).subscriptions
+            assert (view.name, view.cursor, view.lag) == ("s", 1, 2)
+
+    run(story())
+
+
+def test_explicit_acks_only(tmp_path: Path) -> None:
+    """SVC-3"""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", "s", auto_ack=False)
+            await client.put_many("t", [b"a", b"b", b"c"])
+            first, _, third = await topic.get_many(3)
+            await topic.flush()
+            assert (await client.describe("t")).subscriptions[0].cursor == 0
+            topic.ack(first)
+            await topic.flush()
+            assert (await client.describe("t")).subscriptions[0].cursor == 1
+            await topic.close()
+            again = await client.read("t", "s", auto_ack=False)
+            message = await again.get()
+            assert message is not None
+            assert (message.offset, message.redelivered) == (1, True)
+            with pytest.raises(errors.InvalidArgument):
+                again.ack(third)
+
+    run(story())
+
+
+def test_nack_acknowledges_nothing_and_what_was_handed_out_stays_marked(tmp_path: Path) -> None:
+    """SVC-3, SVC-4: what lies before a nack is no more acknowledged than it was."""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", "s", auto_ack=False)
+            await client.put_many("t", [b"%d" % number for number in range(5)])
+            messages: list[oncecast.Message] = []
+            while len(messages) < 5:
+                messages += await topic.get_many(5, timeout=10)
+            topic.nack(messages[3])
+            again = await topic.get(timeout=10)
+            assert again is not None
+            assert (again.offset, again.redelivered) == (3, True)
+            await topic.close(ack=False)
+
+            topic = await client.read("t", "s", auto_ack=False)
+            messages = []
+            while len(messages) < 5:
+                messages += await topic.get_many(5, timeout=10)
+            assert [message.offset for message in messages] == [0, 1, 2, 3, 4]
+            assert all(message.redelivered for message in messages)
+
+    asyncio.run(story())
+
+
+def test_nack_hands_out_again_from_there(tmp_path: Path) -> None:
+    """SVC-3"""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", auto_ack=False)
+            await client.put_many("t", [b"a", b"b", b"c", b"d"])
+            messages = await topic.get_many(3)
+            topic.nack(messages[1])
+            again = [await topic.get() for _ in range(3)]
+            told = [(each.value, each.redelivered) for each in again if each is not None]
+            assert told == [(b"b", True), (b"c", True), (b"d", False)]
+            topic.ack(messages[0])
+            with pytest.raises(errors.InvalidArgument):
+                topic.nack(messages[0])
+
+    run(story())
+
+
+def test_seek_by_offset_to_the_earliest_and_to_what_is_new(tmp_path: Path) -> None:
+    """SVC-1"""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            await client.create_topic("t", oncecast.Policy(keep_all=True))
+            topic = await client.subscribe("t")
+            await client.put_many("t", [b"0", b"1", b"2", b"3"])
+            assert len(await topic.get_many(4)) == 4
+            for start, first in (
+                (oncecast.from_offset(2), 2),
+                (oncecast.EARLIEST, 0),
+                (oncecast.from_time(0), 0),
+            ):
+                await topic.seek(start)
+                message = await topic.get()
+                assert message is not None
+                assert message.offset == first
+            await topic.seek(oncecast.NEW)
+            assert await topic.get(timeout=0) is None
+            assert (await client.put("t", b"4")).offset == 4
+            message = await topic.get()
+            assert message is not None
+            assert message.offset == 4
+
+    run(story())
+
+
+def test_somebody_else_may_move_a_subscription_that_is_read(tmp_path: Path) -> None:
+    """SVC-3"""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node, oncecast.connect(node) as client:
+            await client.create_topic("t", oncecast.Policy(keep_all=True))
+            topic = await client.subscribe("t", "s")
+            await client.put_many("t", [b"0", b"1", b"2"])
+            assert len(await topic.get_many(3)) == 3
+            async with oncecast.connect(node) as operator:
+                assert await operator.seek("t", "s", oncecast.from_offset(1)) == 1
+            offsets = [message.offset for message in await topic.get_many(3)]
+            assert offsets == [1, 2]
+
+    run(story())
+
+
+def test_subscription_outlives_its_reader_and_says_what_may_have_been_seen(tmp_path: Path) -> None:
+    """SVC-4 SVC-11"""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            async with oncecast.connect(node, name="me") as client:
+                topic = await client.subscribe("t")
+                await client.put_many("t", [b"0", b"1", b"2"])
+                await topic.get()
+                await topic.get()
+                await topic.close(ack=False)
+            async with oncecast.connect(node, name="me") as client:
+                await client.put("t", b"3")
+                messages = [await client.get("t") for _ in range(3)]
+                told = [(each.offset, each.redelivered) for each in messages if each is not None]
+                assert told == [(1, True), (2, False), (3, False)]
+            async with oncecast.connect(node, name="me") as client:
+                assert await client.get("t", timeout=0) is None
+
+    run(story())
+
+
+def test_error_in_the_loop_leaves_the_last_message_unacknowledged(tmp_path: Path) -> None:
+    """SVC-3"""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            with pytest.raises(KeyError):
+                async with oncecast.connect(node, name="me") as client:
+                    topic = await client.subscribe("t")
+                    await client.put("t", b"0")
+                    await topic.get()
+                    raise KeyError
+            async with oncecast.connect(node, name="me") as client:
+                message = await client.get("t")
+                assert message is not None
+                assert (message.value, message.redelivered) == (b"0", True)
+
+    run(story())
+
+
+def test_messages_that_went_unread_are_reported_once(tmp_path: Path) -> None:
+    """SVC-9"""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            await client.create_topic("t", oncecast.Policy(bytes_max=1000, drop_unread=True))
+            topic = await client.subscribe("t", "s")
+            await topic.close()
+            for number in range(10):
+                await client.put("t", b"%d" % number + bytes(300))
+            topic = await client.read("t", "s")
+            with pytest.raises(errors.MessagesLost) as caught:
+                await topic.get()
+            assert caught.value.first == 0
+            message = await topic.get()
+            assert message is not None
+            assert message.offset == caught.value.next > 0
+
+    run(story())

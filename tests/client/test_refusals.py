@@ -1,0 +1,196 @@
+"""What cannot be meant, or cannot be done, is a clear error, and the client goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oncecast
+from oncecast import errors
+from oncecast.client import putting
+from tests.client.rooms import run, serving
+
+
+async def seek_far(client: oncecast.Client) -> None:
+    topic = await client.subscribe("far")
+    await topic.seek(oncecast.from_offset(2**70))
+
+
+async def seek_by_name(client: oncecast.Client) -> None:
+    topic = await client.subscribe("far")
+    await topic.seek("earliest")  # type: ignore[arg-type]
+
+
+REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
+    "empty topic": (errors.InvalidTopic, lambda client: client.put("", b"x")),
+    "long topic": (errors.InvalidTopic, lambda client: client.put("x" * 256, b"x")),
+    "topic that is no text": (errors.InvalidTopic, lambda client: client.subscribe("\ud800")),
+    "empty subscription": (errors.InvalidName, lambda client: client.subscribe("t", "")),
+    "large message": (
+        errors.PayloadTooLarge,
+        lambda client: client.put("t", bytes(putting.PAYLOAD_BYTES_MAX + 1)),
+    ),
+    "large key": (errors.PayloadTooLarge, lambda client: client.put("t", b"x", key=bytes(70_000))),
+    "unknown topic": (errors.NoSuchTopic, lambda client: client.describe("nowhere")),
+    "topic that is read and not there": (errors.NoSuchTopic, lambda client: client.get("nowhere")),
+    "policy of another kind": (
+        errors.InvalidArgument,
+        lambda client: client.create_topic("t", oncecast.Policy(drop_unread=True)),
+    ),
+    "prefix that is no text": (
+        errors.InvalidArgument,
+        lambda client: anext(client.topics("\ud800")),
+    ),
+    "offset that is no offset": (
+        errors.InvalidArgument,
+        lambda client: client.subscribe("t", start=oncecast.from_offset(2**70)),
+    ),
+    "time that will never come": (
+        errors.InvalidArgument,
+        lambda client: client.seek("t", "s", oncecast.from_time(1e30)),
+    ),
+    "offset to go to that is no offset": (errors.InvalidArgument, seek_far),
+    "place of one's own that is no offset": (
+        errors.InvalidArgument,
+        lambda client: client.subscribe("t", "s", start_at=2**70),
+    ),
+    "place that is no place": (errors.InvalidArgument, seek_by_name),
+    "place of one's own that is no number": (
+        errors.InvalidArgument,
+        lambda client: client.subscribe("t", "s", start_at="5"),
+    ),
+    "place of one's own before the first": (
+        errors.InvalidArgument,
+        lambda client: client.subscribe("t", "s", start_at=-3),
+    ),
+    "time in microseconds": (
+        errors.InvalidArgument,
+        lambda client: client.seek("t", "s", oncecast.from_time(1_700_000_000_000_000)),
+    ),
+    "time that is no number": (
+        errors.InvalidArgument,
+        lambda client: client.seek("t", "s", oncecast.from_time("now")),  # type: ignore[arg-type]
+    ),
+    "age that is no number of microseconds": (
+        errors.InvalidArgument,
+        lambda client: client.create_topic("t", oncecast.Policy(age_us=1.5)),  # type: ignore[arg-type]
+    ),
+    "no topic": (errors.InvalidTopic, lambda client: client.put(None, b"x")),
+    "topic of bytes": (errors.InvalidTopic, lambda client: client.subscribe(b"t")),
+    "subscription that is a number": (errors.InvalidName, lambda client: client.read("t", 5)),
+    "offset that is not there": (
+        errors.OutOfRange,
+        lambda client: client.subscribe("t", "s", start_at=7),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_a_clear_error_and_the_client_goes_on(case: str, tmp_path: Path) -> None:
+    """SVC-7"""
+    kind, ask = REFUSED[case]
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            with pytest.raises(kind) as caught:
+                await ask(client)
+            assert caught.value.code in kind.code
+            topic = await client.subscribe("fine")
+            await client.put("fine", b"x")
+            assert await topic.get() is not None
+
+    run(story())
+
+
+def test_put_nowait_refuses_what_is_no_message(tmp_path: Path) -> None:
+    """SVC-7"""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            with pytest.raises(TypeError):
+                client.put_nowait("t", "text")  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="headers"):
+                client.put_nowait("t", b"x", None, [("h", b"v")])  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="header name"):
+                client.put_nowait("t", b"x", None, {1: b"v"})  # type: ignore[dict-item]
+            with pytest.raises(errors.PayloadTooLarge):
+                client.put_nowait("t", bytes(putting.PAYLOAD_BYTES_MAX + 1))
+            with pytest.raises(errors.InvalidTopic):
+                client.put_nowait("", b"x")
+            client.put_nowait("t", b"x")
+            await client.flush()
+            assert (await client.describe("t")).next == 1
+
+    run(story())
+
+
+def test_full_buffer_refuses_put_nowait_and_lets_put_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVC-7"""
+    monkeypatch.setattr(putting, "BUFFER_BYTES", 1000)
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t")
+            client.put_nowait("t", bytes(putting.CUT_BYTES))
+            with pytest.raises(errors.Overloaded):
+                client.put_nowait("t", b"x")
+            await client.put("t", b"y")
+            await client.flush()
+            assert len(await topic.get_many(10)) >= 1
+            assert (await client.describe("t")).next == 2
+
+    run(story())
+
+
+def test_empty_name_is_no_name() -> None:
+    """SVC-7 SVC-8: whoever wants none gives none."""
+    for name in ("", "x" * 256):
+        with pytest.raises(errors.InvalidName, match="client"):
+            oncecast.connect(name=name)
+
+
+def test_nobody_there_is_said_so(tmp_path: Path) -> None:
+    """SVC-7"""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            pass
+        with pytest.raises(errors.NotConnected, match=node):
+            async with oncecast.connect(node, connect_timeout=0.01):
+                pass
+
+    run(story())
+
+
+def test_client_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    """SVC-7"""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            with pytest.raises(errors.NotConnected, match="cluster 'other'"):
+                async with oncecast.connect(node, cluster="other"):
+                    pass
+
+    run(story())
+
+
+def test_closed_client_says_so(tmp_path: Path) -> None:
+    """SVC-7"""
+
+    async def story() -> None:
+        client = oncecast.connect()
+        with pytest.raises(errors.Closed):
+            await client.put("t", b"x")
+        with pytest.raises(errors.Closed):
+            client.put_nowait("t", b"x")
+        async with serving(tmp_path) as node, oncecast.connect(node) as client:
+            topic = await client.subscribe("t")
+        for ask in (client.put("t", b"x"), client.flush(), topic.get(), client.ping()):
+            with pytest.raises(errors.Closed):
+                await ask
+
+    run(story())

@@ -205,10 +205,11 @@ class Queue:
                 await self._unless_crowded()
                 done = await self._node.unless_stopped(answer)
         except TimeoutError:
-            self._node.request(Withdraw(self.name, ticket))
             raise NotDeposited(self.name, perhaps=True) from None
         finally:
             del self._deposits[ticket]
+            if not answer.done() or answer.cancelled():
+                self._node.request(Withdraw(self.name, ticket))
         if not done:
             raise NotDeposited(self.name, perhaps=False)
 
@@ -238,15 +239,24 @@ class Queue:
             async with asyncio.timeout(timeout):
                 return await self._node.unless_stopped(answer)
         except TimeoutError:
-            return None
+            return None if answer.cancelled() else answer.result()  # it came in this very moment
+        except asyncio.CancelledError:
+            if not answer.cancelled():
+                self._put_back(answer.result())
+            raise
         finally:
             del self._answers[ticket]
-            if not answer.done() or answer.cancelled():
+            if answer.cancelled():
                 self._node.request(Withdraw(self.name, ticket))
 
     def answered(self, ticket: int, data: bytes | None) -> None:
         answer = self._answers.get(ticket)
         if answer is not None and not answer.done():
             answer.set_result(data)
-        elif data is not None:
-            self._node.request(Enqueue(self.name, data))  # whoever waited has just been cancelled
+        else:
+            self._put_back(data)
+
+    def _put_back(self, data: bytes | None) -> None:
+        """Whoever waited for it has just been cancelled."""
+        if data is not None:
+            self._node.request(Enqueue(self.name, data))

@@ -189,6 +189,26 @@ def test_elements_go_to_one_taker_each() -> None:
     within(60.0, story())
 
 
+def test_element_that_comes_as_nobody_waits_any_longer_is_not_lost() -> None:
+    """DDS-5"""
+
+    async def story() -> None:
+        async with join("127.0.0.1:0", **FAST) as node:
+            queue = node.queue("jobs")
+            late = asyncio.create_task(queue.sdequeue(timeout=0))
+            gone = asyncio.create_task(queue.sdequeue())
+            await asyncio.sleep(0)
+            queue.answered(1, b"late")  # before the loop looks at the time
+            queue.answered(2, b"gone")
+            gone.cancel()
+            assert await late == b"late"
+            with pytest.raises(asyncio.CancelledError):
+                await gone
+            assert await queue.sdequeue(timeout=20.0) == b"gone"
+
+    within(30.0, story())
+
+
 def test_element_that_was_deposited_is_there_when_its_process_is_not() -> None:
     """DDS-5"""
 

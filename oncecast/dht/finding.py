@@ -29,6 +29,7 @@ from oncecast.dht.member import Member
 from oncecast.dht.ring import Key, Place, up_to
 from oncecast.kernel.protocol import NodeId, Value
 
+HASTE = 0.2  # of a time-out: so long one waits for news that takes a round trip
 NEARER_MAX = 16  # places in an answer: the further ones serve when the nearest are dead
 
 
@@ -215,9 +216,12 @@ class Finder(Caller):
                 way = (lookup.hops, lookup.timeouts, lookup.doubts)
                 self.emit(RootFound(lookup.key, owner.node, *way))
             case Unsure():
-                # Next time the one before it is asked itself; those in doubt are seen to by then.
-                lookup.itself = lookup.doubted = True
-                self.later(2 * self.answer_within, Again(lookup.number))
+                # Next time the one before it is asked itself; it may have told the owner by then,
+                # or only when who is dead has been waited for.
+                lookup.itself = True
+                patience = min(HASTE * 2**lookup.doubted, 2.0)
+                lookup.doubted += 1
+                self.later(patience * self.answer_within, Again(lookup.number))
             case Nearer(_, places):
                 if places:
                     lookup.avoid.pop(places[0].node, None)

@@ -9,12 +9,10 @@ from __future__ import annotations
 from random import Random
 
 from oncecast.dht.events import Hurry, Notify, Probe, RangeChanged, Report
-from oncecast.dht.finding import Finder
+from oncecast.dht.finding import HASTE, Finder
 from oncecast.dht.member import Member
 from oncecast.dht.ring import Key, Place, between
 from oncecast.kernel.protocol import NodeId, Value
-
-HASTE = 0.2  # of a time-out: so long a new member waits before it asks whether it is known
 
 
 class Stabilize(Value):

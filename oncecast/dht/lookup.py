@@ -81,8 +81,9 @@ class Lookup:
         self.news = False  # and whether somebody was avoided since
         self.before: Place | None = None  # the one before the key, once it is found,
         self.owners: list[Place] = []  # and who comes after it
-        self.hops = self.timeouts = self.doubts = self.steps = 0
-        self.doubted = False  # an owner was not sure to be it
+        self.hops = self.timeouts = self.steps = 0
+        self.doubted = 0  # times that an owner was not sure to be it,
+        self.doubts = 0  # and how many were asked because of that
         # Whether the one before the key must answer itself: who joins copies its list.
         self.itself = isinstance(purpose, Joining | Reuniting)
 

@@ -246,13 +246,25 @@ def test_dead_nodes_are_gone_round_and_the_nearest_is_asked_again_without_them()
     chord.receive(p(0x60).node, Near(4, p(0x60), (p(0x70), p(0x78))))
     assert called(chord.drain()) == [Send(p(0x78).node, Confirm(key, k(0x78), 5, dead, k(0x60)))]
     chord.receive(p(0x78).node, Unsure(5))
-    assert chord.drain() == [Cancel(Silent(5)), Later(1.0, Again(1))]
+    assert chord.drain() == [Cancel(Silent(5)), Later(0.1, Again(1))]
     chord.timeout(Again(1))
     assert called(chord.drain()) == [Send(p(0x60).node, Locate(key, 6, (), itself=True))]
     chord.receive(p(0x60).node, Near(6, p(0x60), (p(0x78),)))
     assert called(chord.drain()) == [Send(p(0x78).node, Confirm(key, k(0x78), 7, (), k(0x60)))]
     chord.receive(p(0x78).node, Found(7))
     assert called(chord.drain()) == [Emit(RootFound(key, p(0x78).node, 1, 1, 1))]
+
+
+def test_who_is_unsure_is_asked_again_soon_and_then_less_and_less_often() -> None:
+    chord = chord_at(0x10, (0x20,), 0x05)
+    chord.request(FindRoot(k(0x15)))
+    waits = []
+    for _ in range(6):
+        call = max(chord.calls)  # the owner is asked last
+        chord.receive(p(0x20).node, Unsure(call))
+        waits += [each.delay for each in chord.drain() if isinstance(each, Later)][-1:]
+        chord.timeout(Again(1))
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
 
 def test_an_owner_that_knows_of_somebody_nearer_says_so() -> None:

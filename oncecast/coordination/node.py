@@ -166,9 +166,8 @@ class Node:
             self.client = self._through
         else:
             self.client = await Client(self._through).__aenter__()
-        register = Register(self.client, self._group)
-        found = await register.sign_in(self.me, self._founders)
-        self._register = register
+        self._register = Register(self.client, self._group)  # who gives up signs out, too
+        found = await self._register.sign_in(self.me, self._founders)
         self._acceptors = self._acceptors or found.founders
         self.peers += found.present[-PEERS_MAX:]
 

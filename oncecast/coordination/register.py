@@ -64,14 +64,13 @@ class Register:
         """Waits until there are so many founders. Raises NotReached."""
         await self._client.create_topic(self._topic, Policy(keep_all=True))
         await self._sign(Here(me))
-        found = signed(await self._entries(), founders)
+        found = signed(await self.entries(), founders)
         try:
             async with asyncio.timeout(PATIENCE):
                 while len(found.founders) < founders:
                     await asyncio.sleep(PAUSE)
-                    found = signed(await self._entries(), founders)
+                    found = signed(await self.entries(), founders)
         except TimeoutError:
-            await self.sign_out(me)
             raise NotReached(founders, found.founders) from None
         return found
 
@@ -81,7 +80,7 @@ class Register:
     async def _sign(self, entry: Here | Gone, within: float | None = None) -> None:
         await self._client.put(self._topic, msgspec.json.encode(entry), timeout=within)
 
-    async def _entries(self) -> list[Here | Gone]:
+    async def entries(self) -> list[Here | Gone]:
         entries: list[Here | Gone] = []
         decoder = msgspec.json.Decoder(Here | Gone)
         async for part in self._client.scan(self._topic, EARLIEST):

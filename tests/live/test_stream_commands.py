@@ -123,4 +123,11 @@ def test_persistent_values_are_stored_by_a_node(
     with oncecast.blocking.embedded(tmp_path) as client:
         monkeypatch.setenv("ONCECAST_SERVER", client.node_of("s"))
         assert stream(capfdbinary, "write", *persistent, "v")[0] == exits.OK
-        assert stream(capfdbinary, "read", *persistent, "-n", "1")[:2] == (exits.OK, "v\n")
+        with oncecast.blocking.connect(client.node_of("s"), name="s") as other:
+            other.put("s", b"w")
+            words = ("read", *persistent, "-n", "2", "--json")
+            status, out, _ = stream(capfdbinary, *words)
+            assert other.put("s", b"x").offset == 2, "nobody else went by its name"
+        found = [json.loads(line) for line in out.splitlines()]
+        assert (status, [each["value"] for each in found]) == (exits.OK, ["v", "w"])
+        assert found[0]["writer"] != found[1]["writer"] == "s"

@@ -34,6 +34,7 @@ from oncecast.coordination import (
 )
 from oncecast.coordination.register import Gone, Here, Signed, signed
 from oncecast.kernel.protocol import NodeId
+from oncecast.pubsub.retention import Policy
 from oncecast.qos.events import DeadlineMissed, Liveliness, Matched, Mismatched, Unmatched
 from tests.live.test_coordination import FAST, within
 
@@ -300,6 +301,25 @@ def test_founders_that_do_not_come_are_named(
             with pytest.raises(NotReached, match="not reached 3 members, there are 1"):
                 async with join("127.0.0.1:0", through=cluster, founders=3, **CALM):
                     pass
+
+    within(30.0, story())
+
+
+def test_who_gives_up_waiting_for_founders_is_none_of_them(tmp_path: Path) -> None:
+    """DDS-4"""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as cluster:
+            node = join("127.0.0.1:0", through=cluster, founders=2, **CALM)
+            joining = asyncio.create_task(node.__aenter__())
+            await cluster.create_topic("members/default", Policy(keep_all=True))
+            entries = register.Register(cluster, "").entries
+            while Here(node.me) not in await entries():
+                await asyncio.sleep(0.01)
+            joining.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await joining
+            assert not signed(await entries(), 2).present
 
     within(30.0, story())
 

@@ -314,7 +314,7 @@ def test_who_gives_up_waiting_for_founders_is_none_of_them(tmp_path: Path) -> No
             joining = asyncio.create_task(node.__aenter__())
             await cluster.create_topic("members/default", Policy(keep_all=True))
             entries = register.Register(cluster, "").entries
-            while Here(node.me) not in await entries():
+            while Here(node.me) not in await entries():  # noqa: ASYNC110  # nobody tells
                 await asyncio.sleep(0.01)
             joining.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -64,9 +64,10 @@ class Disk(Protocol):
 
 
 class OsFile:
-    def __init__(self, path: Path, flags: int) -> None:
-        self._path = path
+    def __init__(self, path: Path, flags: int, opened: set[OsFile]) -> None:
+        self._path, self._opened = path, opened
         self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        opened.add(self)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -123,39 +124,49 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self in self._opened:  # else its disk was closed before
+            self._opened.remove(self)
+            os.close(self._fd)
 
 
 class OsDisk:
     """A directory of the real file system, held by one process at a time.
 
+    Closing it closes its files too: whoever fails to start may not know of all of them.
     `read_only` takes no lock and creates nothing: for tools that look on while a node runs.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self._path = Path(path)
         self._read_only = read_only
+        self._opened: set[OsFile] = set()
         if not read_only:
             self._path.mkdir(parents=True, exist_ok=True)
         if not self._path.is_dir():
             raise WrongFormat(f"{self._path}: no such directory; give the directory of a log")
         self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._lock = -1 if read_only else self._take_lock()
+        try:
+            self._lock = -1 if read_only else self._take_lock()
+        except BaseException:
+            os.close(self._fd)
+            raise
 
     def _take_lock(self) -> int:
         lock = os.open(self._path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, b"%d\n" % os.getpid(), 0)
         except BlockingIOError:
             holder = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
             os.close(lock)
-            os.close(self._fd)
             raise InUse(
                 f"{self._path}: in use by process {holder}; stop it, or give this node its own "
                 "directory"
             ) from None
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+        except OSError:
+            os.close(lock)  # and with it the lock
+            raise
         return lock
 
     def names(self) -> list[str]:
@@ -163,8 +174,9 @@ class OsDisk:
 
     def open(self, name: str, *, create: bool = False) -> OsFile:
         if self._read_only:
-            return OsFile(self._path / name, os.O_RDONLY)
-        return OsFile(self._path / name, os.O_RDWR | (os.O_CREAT if create else 0))
+            return OsFile(self._path / name, os.O_RDONLY, self._opened)
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        return OsFile(self._path / name, flags, self._opened)
 
     def rename(self, old: str, new: str) -> None:
         (self._path / old).rename(self._path / new)
@@ -176,6 +188,8 @@ class OsDisk:
         os.fsync(self._fd)
 
     def close(self) -> None:
+        for file in list(self._opened):
+            file.close()
         os.close(self._fd)
         if self._lock >= 0:
             os.close(self._lock)

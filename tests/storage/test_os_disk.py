@@ -173,3 +173,37 @@ def test_full_disk_is_named_by_its_file(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(DiskFull, match=f"{re.escape(str(tmp_path))}.*no room for a segment"):
         Log.open(OsDisk(tmp_path))
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_closed_directory_leaves_no_file_open(tmp_path: Path) -> None:
+    """SVC-10: who cannot start, and tries again and again, does not run out of files."""
+    before = open_files()
+    disk = OsDisk(tmp_path)
+    log = Log.open(disk, segment_bytes=MIB)
+    log.append(b"one")
+    log.sync()
+    disk.close()
+    assert open_files() == before
+    log.abandon()  # in any order
+    OsDisk(tmp_path).close()
+    assert open_files() == before
+
+
+def test_directory_that_cannot_be_marked_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVC-10: a full disk that has room again can be used, by the same process too."""
+
+    def full(fd: int, data: bytes, offset: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = open_files()
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(os, "pwrite", full)
+        OsDisk(tmp_path)
+    assert open_files() == before
+    OsDisk(tmp_path).close()

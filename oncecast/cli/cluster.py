@@ -180,16 +180,24 @@ async def run_add(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def run_remove(client: Client, arguments: argparse.Namespace) -> int:
-    view = await seen(client)
-    members = [each.node for each in view.members]
-    if view.quorum and arguments.node not in members:
-        fact = f"{arguments.node} is no replica of this group; choose one of {', '.join(members)}"
+    if fact := await stranger(client, arguments.node):
         return complain(fact, exits.NOT_FOUND)
     return changed(arguments, await client.remove_replica(arguments.node), "is no replica any more")
 
 
 async def run_transfer(client: Client, arguments: argparse.Namespace) -> int:
+    if fact := await stranger(client, arguments.node):
+        return complain(fact, exits.NOT_FOUND)
     return changed(arguments, await client.transfer_leader(arguments.node), "leads")
+
+
+async def stranger(client: Client, node: str) -> str:
+    """That it is no member, and who is; nothing if it is one, or nobody can say."""
+    view = await seen(client)
+    members = [each.node for each in view.members]
+    if not view.quorum or node in members:
+        return ""
+    return f"{node} is no replica of this group; choose one of {', '.join(members)}"
 
 
 def changed(arguments: argparse.Namespace, view: GroupView, fact: str) -> int:

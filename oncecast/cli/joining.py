@@ -18,6 +18,7 @@ from oncecast.node.following import check_doors, tls_of
 from oncecast.runtime.incidents import line
 
 logger = logging.getLogger("oncecast.node")
+network = logging.getLogger("oncecast.network")
 
 ANSWER = 3.0  # seconds that one of them has to say what it is
 PAUSE = 0.2  # until they are asked again
@@ -47,6 +48,19 @@ def own(settings: Settings) -> tuple[str, str]:
 
 async def ask(settings: Settings, others: list[str]) -> tuple[str, bool]:
     """The first that answers, and whether it is a process of a ring."""
+    network.addFilter(matters)
+    try:
+        return await first_answer(settings, others)
+    finally:
+        network.removeFilter(matters)
+
+
+def matters(record: logging.LogRecord) -> bool:
+    """Why somebody cannot be reached is told once; the network would say it with every try."""
+    return record.levelno > logging.INFO
+
+
+async def first_answer(settings: Settings, others: list[str]) -> tuple[str, bool]:
     told: dict[str, str] = {}
     while True:
         for each in others:

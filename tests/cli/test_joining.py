@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class Others:
         known = self.known[address]
         if known is None:
             self.known[address] = True
+            logging.getLogger("oncecast.network").info("unreachable peer=%s", address)
             raise NotConnected(f"{address}: no answer")
         return known
 

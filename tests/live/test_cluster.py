@@ -19,6 +19,7 @@ from oncecast import blocking
 from oncecast.cli import exits, local_cluster
 from oncecast.cli.local_cluster import free_ports
 from oncecast.cli.main import main
+from oncecast.session.frames import GroupView, MemberView
 from tests.live.conftest import Command
 from tests.live.replicas import PATIENCE, Replica, Replicas, replicas, until
 from tests.live.test_serve_wire import Files
@@ -150,7 +151,7 @@ def test_what_would_harm_the_group_is_refused(group: Replicas, cluster: Command)
     status, _, err = cluster("cluster", "add", "127.0.0.1:1")
     assert (status, "127.0.0.1:1 has not offered itself" in err) == (exits.USAGE, True)
     status, _, err = cluster("cluster", "transfer-leader", "127.0.0.1:1")
-    assert (status, "is no replica of this group" in err) == (exits.USAGE, True)
+    assert (status, "is no replica of this group; choose one" in err) == (exits.NOT_FOUND, True)
 
 
 def test_a_limit_that_differs_from_the_leaders_is_said(group: Replicas) -> None:
@@ -361,6 +362,18 @@ def test_cluster_up_runs_a_group_until_it_is_told_to_end(
                 os.kill(each["pid"], 0)
     assert main(("cluster", "up", "-n", "3", "--data", str(data))) == exits.FAILURE
     assert "there are 2 nodes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("members", "size", "is_in"), [(1, 3, False), (2, 3, False), (2, 2, True)])
+def test_a_group_to_try_out_does_not_wait_for_who_was_sent_away(
+    members: int, size: int, is_in: bool
+) -> None:
+    class Node:
+        def group(self) -> GroupView:
+            there = tuple(MemberView(f"127.0.0.1:{each}", 1, 0, False) for each in range(members))
+            return GroupView(1, "127.0.0.1:0", "127.0.0.1:0", True, 1, size, 0, there, ())
+
+    assert local_cluster.is_in_group(cast("blocking.Client", Node()), 3) == is_in
 
 
 class Unborn:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,17 +73,42 @@ def test_interrupted_command_says_so_by_its_status(monkeypatch: pytest.MonkeyPat
     assert main.main([]) == exits.INTERRUPTED
 
 
-def test_reader_that_stops_reading_ends_the_command_quietly() -> None:
+def command_that(work: str) -> list[str]:
+    """The words that run a command of which only this is special."""
     program = (
-        "import argparse, sys; from oncecast.cli import main; parser = argparse.ArgumentParser();"
-        "parser.set_defaults(run=lambda arguments: print('x' * 10) or 0);"
+        "import argparse, os, sys; from oncecast.cli import main;"
+        f"parser = argparse.ArgumentParser(); parser.set_defaults(run=lambda arguments: {work});"
         "main.build_parser = lambda: parser; sys.exit(main.main([]))"
     )
+    return [sys.executable, "-c", program]
+
+
+def test_reader_that_stops_reading_ends_the_command_quietly() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE)
+    words = command_that("print('x' * 10) or 0")
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (exits.BROKEN_PIPE, b"")
+
+
+@pytest.mark.long
+def test_output_that_finds_no_room_is_said_in_one_line() -> None:
+    """CLI-3"""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "oncecast", "sim", "list"], stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == exits.FAILURE
+    assert done.stderr.startswith(b"oncecast: the output cannot be written: No space left")
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_closed_standard_streams_are_no_place_for_files() -> None:
+    """CLI-3: a file of the log with the number of standard error would be written over."""
+    words = command_that("print(sys.stdin.read()) or os.dup(0) < 3")
+    closing = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+    assert subprocess.run([*closing, *words]).returncode == exits.OK
 
 
 def test_help_loads_nothing_heavy() -> None:

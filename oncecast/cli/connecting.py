@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,7 @@ PARTING = 0.5  # seconds to say goodbye to whoever has not answered in time
 CONNECT_TIMEOUT = 3.0  # a node that was started a moment ago is waited for
 
 OFFSETS = 2**63
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PLACES = "new, earliest, an offset, or a time as 2030-01-31T12:00"
 NO_NODE = "start one with `oncecast serve`, or name another with --server or ONCECAST_SERVER"
 
@@ -243,6 +245,11 @@ def remedied(error: OncecastError) -> str:
     if error.code == "not-connected" and ("[Errno" in fact or "no answer" in fact):
         return f"{fact}; {NO_NODE}"
     return f"{fact}; {REMEDIES[error.code]}" if error.code in REMEDIES else text
+
+
+def is_of_output(error: OSError) -> bool:
+    """Whether nothing else failed than to write what was to be told."""
+    return isinstance(error, BrokenPipeError) or (error.errno in FULL and error.filename is None)
 
 
 def complain(what: object, status: int = exits.FAILURE) -> int:

@@ -58,4 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
         with Path(arguments.trace).open("w") as trace:
             return talk(arguments, lambda client, _: Load(arguments, trace).run(client))
     except OSError as error:
-        return complain(error)
+        if error.filename is None:  # it could be opened
+            raise
+        return complain(f"{error.filename}: {error.strerror}; name a file that can be written")

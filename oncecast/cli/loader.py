@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from oncecast.client.subscription import Subscription
     from oncecast.pubsub.batch import Message
 
-UNDER_WAY = 256  # puts of one producer that wait for their answers
+UNDER_WAY = 256  # puts of one producer that wait for their answers,
+UNDER_WAY_BYTES = 32 * 1024 * 1024  # unless they are large
 MANY = 200  # messages that a subscriber asks for at most
 AGAIN = 0.02  # of the gets are asked for again
 LEAVE = 0.01  # of the gets are left without an ack
@@ -44,7 +45,7 @@ class Load:
         self.totals = dict.fromkeys(topics, 0)
         self.totals.update(Counter(topic for plan in self.plans for topic in plan))
         self.readings: dict[tuple[str, str], Reading] = {}
-        self.put_at: dict[bytes, float] = {}
+        self.put_at: dict[tuple[str, str, int], float] = {}  # by topic, producer and sequence
         self.put_times: list[float] = []
         self.get_times: list[float] = []
         self.putting = arguments.producers  # how many still do
@@ -93,7 +94,8 @@ class Load:
     # -- producers --
 
     async def _produce(self, client: Client, plan: list[str]) -> None:
-        room, sequences = asyncio.Semaphore(UNDER_WAY), Counter[str]()
+        room = asyncio.Semaphore(max(1, min(UNDER_WAY, UNDER_WAY_BYTES // self.arguments.size)))
+        sequences = Counter[str]()
         rate = self.arguments.rate / self.arguments.producers
         async with asyncio.TaskGroup() as puts:
             for number, topic in enumerate(plan):
@@ -110,8 +112,7 @@ class Load:
     ) -> None:
         fields = {"topic": topic, "producer": client.name, "sequence": sequence}
         value = value_of(client.name, sequence, self.arguments.size)
-        key = topic.encode() + value
-        asked = self.put_at[key] = time.monotonic()
+        asked = self.put_at[topic, client.name, sequence] = time.monotonic()
         self._trace("put", client, fields)
         receipt = await client.put(topic, value, timeout=self.arguments.timeout)
         self.put_times.append(time.monotonic() - asked)
@@ -184,7 +185,7 @@ class Load:
         self, client: Client, subscription: Subscription, reading: Reading, message: Message
     ) -> None:
         if reading.deliver(message):
-            put_at = self.put_at.get(subscription.topic.encode() + message.value)
+            put_at = self.put_at.get((message.topic, message.producer, message.sequence))
             if put_at is not None:
                 self.get_times.append(time.monotonic() - put_at)
             self.progress.step()

@@ -6,12 +6,12 @@ Both only read, take no lock, and may look on while a node writes.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits
+from oncecast.cli.connecting import complain, is_of_output
 
 if TYPE_CHECKING:
     from oncecast.storage.disk import Disk
@@ -57,24 +57,22 @@ def _examined(arguments: argparse.Namespace, show: Show) -> int:
         try:
             findings = _look(disk)
             if not findings.segments and not findings.blank:
-                return _complain(f"{arguments.directory}: no log here", exits.NOT_FOUND)
+                what = f"{arguments.directory}: no log here; give the directory of a node's data"
+                return complain(what, exits.NOT_FOUND)
             show(arguments, findings)
         finally:
             disk.close()
     except Corrupt as corrupt:
-        return _complain(str(corrupt), exits.FAILURE)
+        return complain(corrupt)
     except StorageError as error:
-        return _complain(str(error), exits.NOT_FOUND)
+        return complain(error, exits.NOT_FOUND)
     except OSError as error:
-        return _complain(f"{arguments.directory}: {error}", exits.FAILURE)
+        if is_of_output(error):
+            raise
+        return complain(f"{arguments.directory}: {error}; see whether it can be read")
     for damage in findings.damage:
-        _complain(f"damage: {damage}", exits.FAILURE)
+        complain(f"damage: {damage}")
     return exits.FAILURE if findings.damage else exits.OK
-
-
-def _complain(text: str, status: int) -> int:
-    print(text, file=sys.stderr)
-    return status
 
 
 def _look(disk: Disk) -> Findings:

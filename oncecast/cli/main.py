@@ -16,6 +16,9 @@ from collections.abc import Sequence
 
 import oncecast
 from oncecast.cli import exits
+from oncecast.cli.connecting import complain, is_of_output
+
+STDIN, STDOUT, STDERR = range(3)
 
 COMMANDS = (
     "serve",
@@ -49,6 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    _fill_streams()
     arguments = build_parser().parse_args(argv)
     try:
         status: int = arguments.run(arguments)
@@ -58,7 +62,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _discard_output()
         return exits.BROKEN_PIPE
+    except OSError as error:
+        if not is_of_output(error):
+            raise
+        _discard_output()
+        return complain(f"the output cannot be written: {error.strerror}; make room where it goes")
     return status
+
+
+def _fill_streams() -> None:
+    """Who has started us may have closed a standard stream. A socket or a file of the log would
+    get its number, be written to by whoever complains, and is none that uvloop will close."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        pass
+    os.close(opened)
+    sys.stdin = sys.stdin or os.fdopen(STDIN)
+    sys.stdout = sys.stdout or os.fdopen(STDOUT, "w")
+    sys.stderr = sys.stderr or os.fdopen(STDERR, "w")
 
 
 def _discard_output() -> None:

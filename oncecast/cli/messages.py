@@ -141,20 +141,29 @@ async def _read() -> bytes:
     """Some of standard input, read in a thread that nobody waits for: Ctrl-C ends the command."""
     import asyncio
 
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[bytes] = loop.create_future()
+    from oncecast.client.errors import InvalidArgument
 
-    def tell(piece: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[bytes | OSError] = loop.create_future()
+
+    def tell(piece: bytes | OSError) -> None:
         if not result.done():
             result.set_result(piece)
 
     def read() -> None:
-        piece = os.read(sys.stdin.fileno(), READ)
+        piece: bytes | OSError
+        try:
+            piece = os.read(sys.stdin.fileno(), READ)
+        except OSError as error:
+            piece = error
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(tell, piece)
 
     threading.Thread(target=read, daemon=True).start()
-    return await result
+    piece = await result
+    if isinstance(piece, OSError):
+        raise InvalidArgument(f"standard input: {piece.strerror}", "give one that can be read")
+    return piece
 
 
 # get

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits, papers, sweep
+from oncecast.cli.connecting import complain
 from oncecast.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -106,10 +106,6 @@ def require(scenario: Scenario, nodes: int) -> None:
     if nodes < scenario.nodes_min:
         complain(f"{scenario.name} needs {scenario.nodes_min} nodes or more; raise --nodes")
         raise SystemExit(exits.USAGE)
-
-
-def complain(text: str) -> None:
-    print(f"oncecast: {text}", file=sys.stderr)
 
 
 def list_scenarios(args: argparse.Namespace) -> int:

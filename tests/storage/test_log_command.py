@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from oncecast.cli import exits
 from oncecast.cli.main import main
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.log import Log
@@ -81,6 +85,18 @@ def test_no_log_is_told_apart_from_a_bad_one(
     assert out == ""
     assert "no such directory" in err
     assert "no log here" in err
+
+
+@pytest.mark.long
+def test_reader_of_a_dump_may_stop_reading(tmp_path: Path) -> None:
+    """CLI-3: that is no fault of the log."""
+    a_log(tmp_path)
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "oncecast", "log", "dump", str(tmp_path)]
+    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (exits.BROKEN_PIPE, b"")
 
 
 def test_dump_shows_messages_readably_and_other_bytes_in_hex(

@@ -176,7 +176,7 @@ def test_full_disk_is_named_by_its_file(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_closed_directory_leaves_no_file_open(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PLACES = "new, earliest, an offset, or a time as 2030-01-31T12:00"
 NO_NODE = "start one with `oncecast serve`, or name another with --server or ONCECAST_SERVER"
 
+NEXT_PUTS_IT = "the next put with this --state stores it, once: do not put it again"
+NOBODY_KNOWS = "it may be stored yet, or never: look before you put it again, or use --state"
+
 REMEDIES = {
     "no-such-topic": "`oncecast topic create` or `oncecast sub` makes it",
     "not-subscribed": "`oncecast sub` makes it",
@@ -169,7 +172,7 @@ def moved(asked: Start, cursor: int) -> str:
 
 def talk(arguments: argparse.Namespace, work: Work) -> int:
     """Run `work` with a client; what goes wrong is complained about in one line."""
-    from oncecast.client.errors import NoQuorum, OncecastError, TimedOut
+    from oncecast.client.errors import NoQuorum, OncecastError, Overloaded, TimedOut
     from oncecast.runtime.network import run
 
     async def connected() -> int:
@@ -178,10 +181,10 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
             async with client:
                 try:
                     return await work(client, arguments)
-                except TimedOut:  # it has waited for as long as it should
+                except (TimedOut, Overloaded) as late:  # it has waited for as long as it should
                     with suppress(OncecastError):
                         await client.close(ack=False, timeout=PARTING)
-                    raise
+                    raise parted(late, arguments) from None
         except TimedOut as late:
             if client.led:
                 raise
@@ -191,6 +194,16 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
         return run(connected())
     except foreseen() as error:
         return told(error)
+
+
+def parted(late: OncecastError, arguments: argparse.Namespace) -> OncecastError:
+    """What is under way while its client lives is not when that has gone."""
+    from oncecast.client.putting import UNDER_WAY
+
+    if late.remedy != UNDER_WAY:
+        return late
+    kept = getattr(arguments, "state", None) is not None
+    return type(late)(late.fact, NEXT_PUTS_IT if kept else NOBODY_KNOWS)
 
 
 def client_of(arguments: argparse.Namespace, **options: Any) -> Client:
@@ -240,11 +253,10 @@ def told(error: Exception) -> int:
 
 def remedied(error: OncecastError) -> str:
     """Its text, with a remedy in words of the command line."""
-    text = str(error)
-    fact = text.removesuffix(f"; {error.remedy}")
+    fact = error.fact
     if error.code == "not-connected" and ("[Errno" in fact or "no answer" in fact):
         return f"{fact}; {NO_NODE}"
-    return f"{fact}; {REMEDIES[error.code]}" if error.code in REMEDIES else text
+    return f"{fact}; {REMEDIES[error.code]}" if error.code in REMEDIES else str(error)
 
 
 def is_of_output(error: OSError) -> bool:

@@ -94,8 +94,7 @@ class Administering(ABC):
             async with self._client_of(arc.nodes) as client:
                 return [each async for each in client._topics_of_group(prefix)]
         except (TimedOut, NotConnected) as error:
-            fact = str(error).removesuffix(f"; {error.remedy}")
-            raise type(error)(f"group {arc.group}: {fact}", error.remedy) from None
+            raise type(error)(f"group {arc.group}: {error.fact}", error.remedy) from None
 
     def _client_of(self, nodes: tuple[str, ...]) -> Client:
         from oncecast.client.client import Client

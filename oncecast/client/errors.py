@@ -22,13 +22,13 @@ from oncecast.session.local import NoAnswer
 
 
 class OncecastError(Exception):
-    """The root. `remedy` says what to do; it is part of the text."""
+    """The root. Its text is the `fact`, and the `remedy`, which says what to do."""
 
     code = "error"
     remedy = ""
 
     def __init__(self, fact: str, remedy: str = "") -> None:
-        self.remedy = remedy or type(self).remedy
+        self.fact, self.remedy = fact, remedy or type(self).remedy
         super().__init__(f"{fact}; {self.remedy}" if self.remedy else fact)
 
 

@@ -1,11 +1,13 @@
-"""How long a command waits for its node."""
+"""How long a command waits for its node, and what it says then."""
 
 from __future__ import annotations
 
 import pytest
 
-from oncecast.cli.connecting import ANSWER_TIMEOUT, client_of
+from oncecast.cli.connecting import ANSWER_TIMEOUT, client_of, parted
 from oncecast.cli.main import build_parser
+from oncecast.client.errors import Overloaded, TimedOut
+from oncecast.client.putting import UNDER_WAY
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,15 @@ def test_a_node_has_no_longer_for_an_answer_than_the_command_waits(
 ) -> None:
     """CLI-3 SVC-7"""
     assert client_of(build_parser().parse_args(words.split()))._timeout == seconds
+
+
+def test_put_that_is_late_is_not_called_under_way_by_a_command_that_has_ended() -> None:
+    """SVC-7: nobody can flush it any more."""
+    parse = build_parser().parse_args
+    late = Overloaded("not stored: the disk is full", UNDER_WAY)
+    told = parted(late, parse(["put", "t", "x"]))
+    assert str(told).startswith("not stored: the disk is full; it may be stored yet, or never")
+    assert isinstance(told, Overloaded)
+    told = parted(late, parse(["put", "t", "x", "--state", "s"]))
+    assert "the next put with this --state" in str(told)
+    assert parted(other := TimedOut("no answer"), parse(["status"])) is other

@@ -364,16 +364,27 @@ def test_cluster_up_runs_a_group_until_it_is_told_to_end(
     assert "there are 2 nodes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("members", "size", "is_in"), [(1, 3, False), (2, 3, False), (2, 2, True)])
+@pytest.mark.parametrize(
+    ("node", "members", "size", "quorum", "is_in"),
+    [
+        ("b", "", 0, False, False),  # it has just been started
+        ("b", "a", 3, False, False),  # it catches up
+        ("b", "ab", 3, True, False),  # another one is still to come
+        ("b", "abc", 3, False, False),  # it hears of no leader yet
+        ("b", "abc", 3, True, True),
+        ("b", "ab", 2, True, True),  # another one was sent away in an earlier run
+        ("c", "ab", 2, False, True),  # and that one knows it
+    ],
+)
 def test_a_group_to_try_out_does_not_wait_for_who_was_sent_away(
-    members: int, size: int, is_in: bool
+    node: str, members: str, size: int, quorum: bool, is_in: bool
 ) -> None:
-    class Node:
+    class Looked:
         def group(self) -> GroupView:
-            there = tuple(MemberView(f"127.0.0.1:{each}", 1, 0, False) for each in range(members))
-            return GroupView(1, "127.0.0.1:0", "127.0.0.1:0", True, 1, size, 0, there, ())
+            there = tuple(MemberView(each, 1, 0, False) for each in members)
+            return GroupView(1, node, "a" * quorum, quorum, 1, size, 0, there, ())
 
-    assert local_cluster.is_in_group(cast("blocking.Client", Node()), 3) == is_in
+    assert local_cluster.is_in_group(cast("blocking.Client", Looked()), 3) == is_in
 
 
 class Unborn:

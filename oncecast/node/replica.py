@@ -35,6 +35,8 @@ from oncecast.storage.errors import Corrupt
 
 logger = logging.getLogger("oncecast.node")
 
+ASK_DISK_EVERY = 1.0  # seconds, for more room than it had
+
 CLIENTS = (
     Call,
     Fetch,
@@ -63,6 +65,7 @@ class Replica:
         self._chair = chair
         self._named = {"group": chair.group} if chair else {}  # in each line of the log
         self._noted: tuple[NodeId, ...] = ()  # the group, as the directory says
+        self._full, self._ask_disk_at = False, 0.0  # as the log was last told
         self.runtime: Runtime
         self._disk = open_directory(path)
         try:
@@ -117,11 +120,25 @@ class Replica:
         )
         self.group = self.parts.governor.group
         self.journal = Journal.open(self._disk, self.parts.stack)
-        self.parts.gateway.room = lambda: self.journal.log.room
+        self.parts.gateway.room = self._room
         self._note_group()
         if self.group.damage:
             facts = {"data": self.path, "what": self.group.damage}
             logger.warning(line("damaged", {**self._named, **facts}))
+
+    def _room(self) -> int:
+        """Bytes that the log has for sure. A disk that was full is asked again now and then: while
+        puts are refused there may be nothing else to write, and nobody to find out."""
+        log, now = self.journal.log, time.monotonic()
+        if log.full is not None and now >= self._ask_disk_at:
+            self._ask_disk_at = now + ASK_DISK_EVERY
+            log.prepare()
+        if self._full != (log.full is not None):
+            self._full = log.full is not None
+            facts = {"data": self.path, "why": log.full} if self._full else {"data": self.path}
+            event, level = ("disk_full", logging.ERROR) if self._full else ("room", logging.INFO)
+            logger.log(level, line(event, {**self._named, **facts}))
+        return log.room
 
     @property
     def alone(self) -> bool:

@@ -47,6 +47,7 @@ class Log:
         self._segments = recovered.segments
         self._spare = recovered.spare
         self._spare_ready = recovered.spare is not None  # It has its name.
+        self.full: DiskFull | None = None  # Why there is none, if the disk was asked for one.
         self._group: list[bytes] = []  # Small records that will share a block.
         self._group_bytes = 0
         self._pending = 0
@@ -147,8 +148,10 @@ class Log:
     def prepare(self) -> None:
         """Allocate the next segment ahead. On a full disk `room` just stays what it is."""
         if self._spare is None:
-            with suppress(DiskFull):
-                self._spare = self._create(self._segment_bytes)
+            try:
+                self._spare, self.full = self._create(self._segment_bytes), None
+            except DiskFull as full:
+                self.full = full
 
     def _create(self, size: int) -> Segment:
         segment = Segment(self._disk, self._segments[-1].serial + 1 if self._segments else 1)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ import oncecast
 from oncecast import errors
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
+from oncecast.runtime.journal import Journal
 from tests.client.rooms import run
 
 
@@ -34,3 +39,34 @@ def test_a_put_that_finds_no_room_says_why_and_is_stored_when_there_is_some(tmp_
             assert [each.value for each in await topic.get_many(9)] == [b"late"]
 
     run(story())
+
+
+@pytest.mark.long
+def test_room_is_noticed_by_a_node_that_has_nothing_else_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SVC-10: a publisher that was refused is all that is left to ask for it."""
+    allocate, full = os.posix_fallocate, [False]
+
+    def full_or_not(file: int, start: int, size: int) -> None:
+        if full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(file, start, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", full_or_not)
+    monkeypatch.setattr(Journal, "open", partial(Journal.open, segment_bytes=20 << 20))
+    caplog.set_level(logging.INFO, "oncecast.node")
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            await client.create_topic("t", oncecast.Policy(keep_all=True))
+            full[0] = True
+            with pytest.raises(errors.Overloaded, match="disk"):
+                await client.put_many("t", [bytes(1 << 20)] * 14, timeout=1.0)
+            full[0] = False
+            await client.flush()
+            assert (await client.describe("t")).next == 14
+
+    run(story())
+    told = [each.getMessage().split()[0] for each in caplog.records]
+    assert [each for each in told if each in ("disk_full", "room")] == ["disk_full", "room"]

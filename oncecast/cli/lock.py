@@ -29,12 +29,19 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     run.add_argument(
         "--lease",
         metavar="S",
-        type=seconds,
+        type=lease,
         default=10.0,
         help="seconds that the lock stays with a holder that has crashed (%(default)g)",
     )
     add_patience(run, float("inf"), "seconds to wait for the lock")
     run.set_defaults(run=lambda arguments: run_member(arguments, run_locked))
+
+
+def lease(word: str) -> float:
+    value = seconds(word)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{word}: no lease; give a time above 0, and an end")
+    return value
 
 
 def add_command(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 from hashlib import sha256
 from itertools import count
+from math import inf
 from random import SystemRandom
 from socket import socket
 from types import TracebackType
@@ -64,7 +65,8 @@ class Node:
     that are up: one suffices. Decisions are made by a majority of the `acceptors`, which must be
     the same at all: without them, these are the process and its peers, or its peers alone if its
     port is 0. With a `directory` it may come back under its old name; without, it must not.
-    Processes of another `group`, or with other acceptors, refuse each other.
+    Processes of another `group`, or with other acceptors, refuse each other. The `lease` of locks
+    must be the same at all.
 
     `through` a running cluster (the address of one of its nodes, or a client of it) processes need
     not know each other: they find their peers there, and the first `founders` of them, which are
@@ -86,6 +88,10 @@ class Node:
         lease: float = 10.0,
         insecure: bool = False,
     ) -> None:
+        times = {"heartbeat": heartbeat, "suspect_after": suspect_after, "lease": lease}
+        for name, value in times.items():
+            if not 0 < value < inf:
+                raise ValueError(f"{name}: {value:g} s; give a time above 0, and an end")
         self.listen = listen
         self.peers = tuple(NodeId(peer) for peer in peers)
         self._acceptors, self._directory, self._group = acceptors, directory, group

@@ -106,6 +106,13 @@ def test_group_that_never_gets_so_large_says_who_is_there() -> None:
     within(30.0, story())
 
 
+@pytest.mark.parametrize("name", ["heartbeat", "suspect_after", "lease"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_time_that_is_none_is_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name}: .* s; give a time above 0, and an end"):
+        join("127.0.0.1:0", **{**FAST, name: value})
+
+
 def test_two_members_with_one_address_are_told() -> None:
     async def story() -> None:
         async with join("127.0.0.1:0", **FAST) as one:

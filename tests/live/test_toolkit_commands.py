@@ -246,7 +246,10 @@ def test_wrong_usage_is_told(words: tuple[str, ...], told: str, oncecast: Comman
     assert (status, told in err) == (exits.USAGE, True)
 
 
-def test_command_is_missing() -> None:
+@pytest.mark.parametrize(
+    "words", [(), ("--lease", "0", "--", "true"), ("--lease", "inf", "--", "true")]
+)
+def test_command_is_missing_or_the_lease_is_no_time(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as end:
-        main(("lock", "run", "door"))
+        main(("lock", "run", "door", *words))
     assert end.value.code == exits.USAGE

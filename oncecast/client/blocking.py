@@ -233,12 +233,13 @@ class Client:
         life: int = 0,
         size: int = SCAN_BYTES,
     ) -> Iterator[Slice]:
-        pages = self._client.pages(topic, start, until, life=life, size=size)
+        portal = check_open(self._portal)
+        pages = self._inner.pages(topic, start, until, life=life, size=size)
         try:
             while page := self._call(_next(pages)):
                 yield from page
         finally:
-            self._call(pages.aclose())
+            portal.leave(pages.aclose())
 
     def hold(self, topic: str, subscription: str, start: Start) -> int:
         return self._call(self._client.hold(topic, subscription, start))

@@ -50,6 +50,14 @@ class Portal:
             future.cancel()
             raise
 
+    def leave(self, work: Coroutine[Any, Any, object]) -> None:
+        """Have it done, if anybody is left to do it, and wait for nothing: who tidies up may be
+        the collector of garbage, in any thread, also in the loop's own."""
+        if self.alive:
+            asyncio.run_coroutine_threadsafe(work, self.loop)
+        else:
+            work.close()
+
     def stop(self) -> None:
         self.alive = False
         self.loop.call_soon_threadsafe(self._stop.set)

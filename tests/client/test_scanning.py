@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from functools import wraps
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pytest
 
 import oncecast
 from oncecast import EARLIEST, blocking, errors, from_offset, from_time
+from oncecast.client.portal import check_open
+from oncecast.client.scanning import Slice
 from oncecast.pubsub.retention import Policy
-from tests.client.rooms import run
+from tests.client.rooms import PATIENCE, run
 
 KEEP = Policy(age_us=3_600_000_000)
 
@@ -151,3 +154,23 @@ def test_blocking_scan_gives_the_same_and_can_be_left(tmp_path: Path) -> None:
             assert each.to_arrow().column("value")[0].as_py() == b"0"
             break
         assert client.locate("t", EARLIEST).next == 10
+
+
+def test_unfinished_scan_may_be_dropped_in_any_thread_and_at_any_time(tmp_path: Path) -> None:
+    """SVC-12: a collector of garbage runs wherever it likes, and must not wait for itself."""
+    with blocking.embedded(tmp_path) as client:
+        client.create_topic("t", KEEP)
+        client.put_many("t", numbers(0, 10))
+        in_loop, too_late = client.scan("t", size=1), client.scan("t", size=1)
+        assert (next(in_loop).offset, next(too_late).offset) == (0, 0)
+        dropped, loop = threading.Event(), check_open(client._portal).loop
+        loop.call_soon_threadsafe(drop, in_loop)
+        loop.call_soon_threadsafe(dropped.set)
+        assert dropped.wait(PATIENCE)
+        assert client.describe("t").next == 10
+    drop(too_late)
+
+
+def drop(scan: Iterator[Slice]) -> None:
+    assert isinstance(scan, Generator)
+    scan.close()

@@ -279,9 +279,14 @@ def show(arguments: argparse.Namespace, fields: dict[str, Any], text: str | None
         print(text)
 
 
+def spelled(text: str) -> str:
+    """For the screen: what could be a command to a terminal is spelled out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def table(head: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
     """Names to the left, numbers to the right; as wide as needed."""
-    cells = [head, *(tuple(map(str, row)) for row in rows)]
+    cells = [head, *(tuple(spelled(str(cell)) for cell in row) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     left = [isinstance(each, str) for each in rows[0]] if rows else [True] * len(head)
     for row in cells:

@@ -23,6 +23,7 @@ from oncecast.cli.connecting import (
     moved,
     positive,
     show,
+    spelled,
     start,
     unicode,
 )
@@ -236,10 +237,9 @@ def as_lines(messages: Iterable[Message]) -> Iterator[str]:
 
 
 def in_words(message: Message) -> str:
-    """For the screen: what could be a command to a terminal is spelled out."""
+    """For the screen."""
     value = message.value.decode(errors="backslashreplace")
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
-    return f"{message.topic} {message.offset}: {text}"
+    return f"{spelled(message.topic)} {message.offset}: {spelled(value)}"
 
 
 def as_fields(message: Message) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits
-from oncecast.cli.connecting import add_work, complain, show, table, unicode
+from oncecast.cli.connecting import add_work, complain, show, spelled, table, unicode
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -147,7 +147,7 @@ async def run_describe(client: Client, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show(arguments, fields(view), None)
         return exits.OK
-    print(f"topic      {view.name}")
+    print(f"topic      {spelled(view.name)}")
     print(f"offsets    {view.first} to before {view.next}: {view.next - view.first} messages")
     print(f"bytes      {view.bytes}")
     print(f"keeps      {in_words(view.policy)}")

@@ -1,10 +1,10 @@
-"""How long a command waits for its node, and what it says then."""
+"""How long a command waits for its node, and what it tells people."""
 
 from __future__ import annotations
 
 import pytest
 
-from oncecast.cli.connecting import ANSWER_TIMEOUT, client_of, parted
+from oncecast.cli.connecting import ANSWER_TIMEOUT, client_of, parted, table
 from oncecast.cli.main import build_parser
 from oncecast.client.errors import Overloaded, TimedOut
 from oncecast.client.putting import UNDER_WAY
@@ -39,3 +39,12 @@ def test_put_that_is_late_is_not_called_under_way_by_a_command_that_has_ended() 
     told = parted(late, parse(["put", "t", "x", "--state", "s"]))
     assert "the next put with this --state" in str(told)
     assert parted(other := TimedOut("no answer"), parse(["status"])) is other
+
+
+def test_name_on_the_screen_is_no_command_to_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """CLI-3"""
+    table(("topic", "next"), [("a\n\x1b[31mred", 1), ("plain", 22)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["topic            next", "a\\n\\x1b[31mred     1", "plain              22"]

@@ -47,4 +47,4 @@ def test_name_on_the_screen_is_no_command_to_the_terminal(
     """CLI-3"""
     table(("topic", "next"), [("a\n\x1b[31mred", 1), ("plain", 22)])
     lines = capsys.readouterr().out.splitlines()
-    assert lines == ["topic            next", "a\\n\\x1b[31mred     1", "plain              22"]
+    assert lines == ["topic           next", "a\\n\\x1b[31mred     1", "plain             22"]

@@ -11,6 +11,7 @@ from oncecast.client.starts import EARLIEST, NEW, from_offset
 from oncecast.pipeline.options import BadOption, Ends, SourceOptions
 from oncecast.pipeline.ranges import Position, Positions, Range
 from oncecast.pubsub.commands import FromOffset, Start
+from oncecast.session.frames import TopicView
 
 
 class Lost(errors.OncecastError):
@@ -91,9 +92,10 @@ class Topics:
     def still_there(self, range_: Range) -> Range:
         """What of it is, with how large its messages are."""
         name, first, until = range_.topic, range_.first, range_.until
-        view = self._client.describe(name)
-        if view.id != range_.life:
-            self.lost(f"topic {name!r} was deleted and made again")
+        view = self._view(name)
+        if view is None or view.id != range_.life:
+            again = "is gone" if view is None else "was deleted and made again"
+            self.lost(f"topic {name!r} {again}")
             return range_._replace(first=until)
         if first < view.first:
             self.lost(f"offsets {first} to {min(view.first, until) - 1} of {name!r} are gone")
@@ -116,11 +118,16 @@ class Topics:
 
     def _cursors(self, topic: str, life: int) -> dict[str, int] | None:
         """Of its subscriptions; None if that life of the topic is over."""
+        view = self._view(topic)
+        if view is None or view.id != life:
+            return None
+        return {each.name: each.cursor for each in view.subscriptions}
+
+    def _view(self, topic: str) -> TopicView | None:
         try:
-            view = self._client.describe(topic)
+            return self._client.describe(topic)
         except errors.NoSuchTopic:
             return None
-        return {each.name: each.cursor for each in view.subscriptions} if view.id == life else None
 
     def lost(self, fact: str) -> None:
         if self._options.fail_on_loss:

@@ -219,6 +219,9 @@ def test_topic_that_is_gone_or_was_made_again_ends_the_query_unless_it_may_be_mi
     client.delete_topic("remade")
     with pytest.raises(Lost, match="topic 'remade' is gone"):
         strict.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(Lost, match="topic 'remade' is gone"):
+        strict.partitions(start, end)  # as a query that died before asks first
+    assert lenient.partitions(start, end) == []
     lenient.commit(lenient.latestOffset(start, ReadAllAvailable()))
     assert not list(client.topics("remade"))  # to note a cursor makes no topic
     fill(client, "remade", 2)

@@ -124,22 +124,29 @@ class Reader:
         return len(self._taken) + self._thread.read(lambda: len(self._of))
 
     def keys(self) -> list[bytes]:
-        return self._thread.read(self._of.keys)
+        left = [each.key for each in self._taken]
+        return list(dict.fromkeys(left + self._thread.read(self._of.keys)))
 
     def read(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
-        return self._thread.read(lambda: self._of.read(key, unread=unread))
+        return self._left(key) + self._thread.read(lambda: self._of.read(key, unread=unread))
 
     def take(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
-        return self._thread.read(lambda: self._of.take(key, unread=unread))
+        left = self._left(key)
+        for each in left:
+            self._taken.remove(each)
+        return left + self._thread.read(lambda: self._of.take(key, unread=unread))
+
+    def _left(self, key: bytes | None) -> tuple[Sample, ...]:
+        return tuple(each for each in self._taken if key in (None, each.key))
 
     def wait(self, timeout: float | None = None) -> bool:
-        return self._thread.call(self._of.wait(timeout))
+        return bool(self._taken) or self._thread.call(self._of.wait(timeout))
 
     def next_event(self, timeout: float | None = None) -> StreamEvent | None:
         return self._thread.call(self._of.next_event(timeout))
 
     def __iter__(self) -> Iterator[Sample]:
-        """Whoever ends the loop early finds the rest in the next one."""
+        """Whoever ends the loop early finds the rest as before."""
         taken = self._taken
         while True:
             while taken:

@@ -244,6 +244,25 @@ def test_values_that_any_thread_writes_are_read_without_a_loop() -> None:
         reader.close()
 
 
+def test_what_a_loop_that_ended_early_has_left_is_still_there() -> None:
+    """DDS-1"""
+    with blocking.join("127.0.0.1:0", **CALM) as node:
+        reader = node.stream("s", EVERY).reader()
+        with node.stream("s", EVERY).writer() as writer:
+            writer.wait_for_readers()
+            for number in range(6):
+                writer.write(b"%d" % number, key=b"ab"[number % 2 :][:1])
+            writer.flush(10.0)
+            assert next(iter(reader)).value == b"0"
+            assert reader.wait(0.0)
+            assert sorted(reader.keys()) == [b"a", b"b"]
+            assert [each.value for each in reader.read(b"a")] == [b"2", b"4"]
+            assert [each.value for each in reader.take(b"b")] == [b"1", b"3", b"5"]
+            assert [each.value for each in reader.take()] == [b"2", b"4"]
+            assert len(reader) == 0
+            assert not reader.wait(0.0)
+
+
 # -- with a cluster --
 
 

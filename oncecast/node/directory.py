@@ -74,13 +74,23 @@ def note(path: str, members: Members) -> None:
 
 
 def write(file: Path, content: msgspec.Struct) -> None:
-    """All of it, or nothing."""
+    """All of it, or nothing; when this returns it stays, even if the power fails."""
     draft = file.with_suffix(".tmp")
     with draft.open("wb") as written:
         written.write(msgspec.json.encode(content))
         written.flush()
         os.fsync(written.fileno())
     draft.replace(file)
+    sync(file.parent)
+
+
+def sync(directory: Path) -> None:
+    """What was renamed in it has its new name for good."""
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def set_aside(path: str) -> Path:
@@ -144,4 +154,5 @@ def remove_group(path: str, group: str) -> None:
     directory = Path(group_path(path, group))
     gone = directory.with_name(group + GONE)
     directory.rename(gone)  # at once, so that nobody ever finds a part of it
+    sync(gone.parent)
     shutil.rmtree(gone)

@@ -1,0 +1,47 @@
+"""What a node notes about itself outlives a loss of power."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.node.directory import Members, group_path, note, recall, remove_group
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files and directories that were synced, in order."""
+    order: list[Path] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: order.append(Path(f"/proc/self/fd/{file}").readlink())
+    )
+    return order
+
+
+def test_note_is_on_disk_with_its_name(tmp_path: Path, synced: list[Path]) -> None:
+    """SVC-10: a group that was joined must never be founded."""
+    members = Members(NodeId("a:1"), (NodeId("a:1"), NodeId("b:1")))
+    note(str(tmp_path), members)
+    assert recall(str(tmp_path)) == members
+    assert synced == [tmp_path / "members.tmp", tmp_path]
+
+
+def test_group_is_removed_when_its_new_name_is_on_disk(
+    tmp_path: Path, synced: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVC-10: or else a part of it could be found under the old one."""
+    group = Path(group_path(str(tmp_path), "g"))
+    group.mkdir(parents=True)
+    remove = shutil.rmtree
+
+    def checked(path: Path) -> None:
+        assert synced == [group.parent]
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", checked)
+    remove_group(str(tmp_path), "g")
+    assert list(group.parent.iterdir()) == []

@@ -27,6 +27,12 @@ def pins() -> dict[str, str]:
     return dict(line.split("==") for line in lines if not line.startswith("#"))
 
 
+def test_every_package_has_a_place_in_the_map() -> None:
+    told = (ROOT / "CONTRIBUTING.md").read_text()
+    packages = [each.parent.name for each in (ROOT / "oncecast").glob("*/__init__.py")]
+    assert [each for each in packages if f"`oncecast/{each}`" not in told] == []
+
+
 def test_lock_holds_names_and_versions_only() -> None:
     for name, version in pins().items():
         assert re.fullmatch(r"[a-z0-9-]+", name)

@@ -11,7 +11,9 @@ from oncecast.pipeline.transformations import FAULT, TRACE, audit, dated
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
+LOOK_EVERY = 1  # second
 SHOWN = 20  # faults that are named; all are counted
 
 
@@ -23,9 +25,17 @@ def archive(spark: SparkSession, source: Mapping[str, str], directory: str, chec
     topics = spark.readStream.format("oncecast").options(**source, includeHeaders="true").load()
     files = dated(topics).writeStream.format("parquet").option("path", directory)
     query = files.partitionBy("topic", "date").option("checkpointLocation", checkpoint)
-    running = query.trigger(availableNow=True).start()
-    running.awaitTermination()
-    return sum(progress["numInputRows"] for progress in running.recentProgress)
+    return read_by(query.trigger(availableNow=True).start())
+
+
+def read_by(query: StreamingQuery) -> int:
+    """How many messages, when it has ended. Spark remembers only its last hundred micro-batches."""
+    rows: dict[int, int] = {}
+    ended: bool | None = False
+    while not ended:
+        ended = query.awaitTermination(LOOK_EVERY)
+        rows |= {each["batchId"]: each["numInputRows"] for each in query.recentProgress}
+    return sum(rows.values())
 
 
 def audit_traces(spark: SparkSession, paths: list[str]) -> tuple[dict[str, int], list[Row]]:

@@ -12,6 +12,7 @@ import pytest
 
 from oncecast import Policy, blocking
 from oncecast.cli.main import main
+from oncecast.pipeline.jobs import read_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,27 @@ def test_audit_of_a_run_names_what_was_planted_and_nothing_else(
     assert (found["lost"], len(found["faults"])) == (1, 1)
     names = ("topic", "subscription", "offset", "producer", "sequence")
     assert [found["faults"][0][name] for name in names] == [lost[name] for name in names]
+
+
+class Forgetful:
+    """A query that remembers its last two micro-batches."""
+
+    def __init__(self, rows: list[int]) -> None:
+        self._rows, self._done = rows, 0
+
+    def awaitTermination(self, timeout: int) -> bool:  # noqa: N802  # as Spark calls it
+        self._done += 1
+        return self._done == len(self._rows)
+
+    @property
+    def recentProgress(self) -> list[dict[str, int]]:  # noqa: N802
+        numbered = list(enumerate(self._rows[: self._done]))
+        return [{"batchId": batch, "numInputRows": rows} for batch, rows in numbered[-2:]]
+
+
+def test_messages_of_all_micro_batches_are_counted_though_spark_forgets_some() -> None:
+    query: Any = Forgetful([3, 0, 4, 5])
+    assert read_by(query) == 12
 
 
 def without_one_delivery(trace: Path) -> dict[str, Any]:

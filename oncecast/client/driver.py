@@ -243,7 +243,7 @@ class ClientRuntime(Runtime):
             await transport.close(0.0)
             self._disk.shutdown()
             raise
-        self._ended.add_done_callback(self._broke)
+        self.when_ended(self._broke)
         self._session.producer = transport.name
         self._session.moved = transport.moved
         self._input(self.stack.start)
@@ -273,10 +273,13 @@ class ClientRuntime(Runtime):
         """Write what was sent, without waiting for the end of the turn."""
         self._transport.flush()
 
-    def _broke(self, ended: asyncio.Future[None]) -> None:
-        """A disk that fails, or a bug: whoever waits must not wait for ever."""
-        error = ended.exception()
-        if isinstance(error, StorageError):
-            self._told(StateUnusable(str(error)))
-        elif error is not None:
-            self._told(OncecastError(f"the session failed: {error!r}"))
+    def _broke(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._told(broken("session", error))
+
+
+def broken(what: str, error: BaseException) -> OncecastError:
+    """A disk that fails, or a bug: whoever waits must not wait for ever."""
+    if isinstance(error, StorageError):
+        return StateUnusable(str(error))
+    return OncecastError(f"the {what} failed: {error!r}")

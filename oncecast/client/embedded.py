@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from oncecast.client.client import Client
+from oncecast.client.driver import broken
 from oncecast.client.errors import StateUnusable
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
@@ -36,7 +37,9 @@ class Embedded:
             raise StateUnusable(str(error)) from error
         try:
             self._client = Client(self._server.me, **self._options)
-            return await self._client.__aenter__()
+            await self._client.__aenter__()
+            self._server.runtime.when_ended(self._node_ended)
+            return self._client
         except BaseException:
             await self._server.__aexit__(None, None, None)
             raise
@@ -50,7 +53,14 @@ class Embedded:
         try:
             await self._client.__aexit__(kind, error, traceback)
         finally:
-            await self._server.__aexit__(None, None, None)
+            try:
+                await self._server.__aexit__(None, None, None)
+            except StorageError as failed:
+                raise StateUnusable(str(failed)) from failed
+
+    def _node_ended(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._client._break(broken("node", error))
 
 
 embedded = Embedded

@@ -123,6 +123,10 @@ class Runtime:
             self._ended.exception()  # whoever leaves it will ask
             self._tell_landlord(error)
 
+    def when_ended(self, tell: Callable[[BaseException | None], None]) -> None:
+        """Have this told why it takes no more inputs; None if it was asked to stop."""
+        self._ended.add_done_callback(lambda ended: tell(ended.exception()))
+
     def _tell_landlord(self, error: Exception) -> None:
         if self._landlord is not None and not isinstance(error, self._spared):
             self._landlord.fail(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,28 @@ def test_a_damaged_directory_is_named_each_time_though_the_node_has_another_addr
             blocking.embedded(tmp_path),
         ):
             pass
+
+
+def test_node_whose_disk_fails_says_so_to_whoever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVC-10: it stops, and nobody waits for its answer for ever."""
+
+    def failing(file: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with (
+        pytest.raises(errors.StateUnusable, match="fsync failed"),  # at its end, too
+        blocking.embedded(tmp_path) as client,
+    ):
+        sub = client.subscribe("t", "s")
+        client.put("t", b"stored")
+        monkeypatch.setattr(os, "fdatasync", failing)
+        for ask in (lambda: client.put("t", b"lost"), lambda: client.describe("t"), sub.flush):
+            with pytest.raises(errors.StateUnusable, match="fsync failed"):
+                ask()
+    monkeypatch.undo()
+    with blocking.embedded(tmp_path) as client:
+        message = client.read("t", "s").get(timeout=0)
+        assert message is not None
+        assert message.value == b"stored"

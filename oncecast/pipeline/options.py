@@ -16,6 +16,7 @@ from oncecast.pubsub.commands import Start
 from oncecast.runtime.tls import Tls
 
 Ends = Start | dict[str, Start]  # of all topics, or of each
+ZSTD_MAX = 22
 CONNECT = 5.0  # seconds in which a node answers that is there
 REMEDY = 'start a node there with "oncecast serve", or say by option address where one is'
 
@@ -63,6 +64,13 @@ def positive(value: str) -> int:
     if number < 1:
         raise ValueError("give a whole number from 1 on")
     return number
+
+
+def level(value: str) -> int:
+    """Told now, and not by the first task that has enough to compress."""
+    if positive(value) > ZSTD_MAX:
+        raise ValueError(f"give a level from 1 to {ZSTD_MAX}")
+    return positive(value)
 
 
 def ends(value: str) -> Ends:
@@ -117,7 +125,7 @@ SOURCE = [
 SINK = [
     *ADDRESS,
     Option("topic", text, None, "where all rows go; or a column `topic`"),
-    Option("zstd", positive, None, "level to compress with"),
+    Option("zstd", level, None, "level to compress with"),
 ]
 
 

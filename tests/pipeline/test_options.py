@@ -69,6 +69,11 @@ def test_what_cannot_be_is_named(given: dict[str, str], streaming: bool, text: s
         source(given, streaming=streaming)
 
 
+def test_level_of_compression_must_be_one() -> None:
+    with pytest.raises(BadOption, match="option zstd is '23': give a level from 1 to 22"):
+        SinkOptions.of({"topic": "a", "zstd": "23"})
+
+
 def test_pattern_must_be_one() -> None:
     with pytest.raises(BadOption, match="no regular expression"):
         SourceOptions.of({"topicpattern": "a("}, streaming=False)

@@ -34,6 +34,7 @@ from oncecast.session.local import NotStored, Produce, Stored
 CUT_BYTES = 256 * 1024  # a batch that has grown so large leaves at once
 BUFFER_BYTES = 64 * 1024 * 1024  # put and not stored: beyond, nothing more is taken
 FLYING = 16  # batches under way at which messages begin to gather
+MANY = 256  # topics: each time that so many gather, it is looked how much that is
 PAYLOAD_BYTES_MAX = 60 * 1024 * 1024
 
 UNDER_WAY = "it stays under way: do not put it again, `flush` tells when it is stored"
@@ -189,6 +190,9 @@ class Putting:
         return self._fresh(topic)
 
     def _fresh(self, topic: str) -> Parcel:
+        many = len(self._open) % MANY == MANY - 1
+        if many and sum(each.bytes for each in self._open.values()) > BUFFER_BYTES // 2:
+            self._cut_all()  # only then it counts
         parcel = self._open[topic] = Parcel(topic, self._most)
         if not self._due:
             self._due = True

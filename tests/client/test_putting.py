@@ -107,6 +107,27 @@ def test_put_many_puts_nothing_if_one_of_them_is_no_message(wrong: list[bytes]) 
     run(story())
 
 
+def test_puts_to_many_topics_are_counted_though_none_of_them_fills_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SVC-7: while the node is away, what waits is bounded whichever topics it is for."""
+    monkeypatch.setattr(putting, "BUFFER_BYTES", 1_000_000)
+
+    async def story() -> None:
+        desk, put = Desk(), 0
+        for number in range(putting.FLYING):  # so many that all else gathers
+            desk.putting.put_nowait(f"busy {number}", b"x")
+        await desk.until(putting.FLYING)
+        with pytest.raises(errors.Overloaded):
+            for put in range(3_000):
+                desk.putting.put_nowait(f"topic {put}", bytes(1000))
+                await asyncio.sleep(0)
+        assert 1_000_000 < put * 1000 < 2_000_000
+        assert sum(each.count for each in desk.asked) <= put + putting.FLYING
+
+    run(story())
+
+
 def test_put_that_is_late_stays_under_way_and_flush_tells_of_it() -> None:
     """SVC-2: to put it again would be another message, and the error says so."""
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 from collections.abc import Coroutine, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 from oncecast.cli.connecting import complain
@@ -70,12 +69,7 @@ class Child:
         status = await self._process.wait()
         return status if status >= 0 else 128 - status
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._process.returncode is None:
             await self._end()
 

@@ -6,7 +6,6 @@ The node runs in a thread of its own; any thread may call.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from oncecast.client.portal import Portal
@@ -36,14 +35,9 @@ class Node:
         self.group, self.election = Group(self, self._node), LeaderElection(self, self._node)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         try:
-            self.call(self._node.__aexit__(kind, error, traceback))
+            self.call(self._node.__aexit__(*raised))
         finally:
             self._portal.stop()
 
@@ -127,13 +121,8 @@ class Lock:
         self.acquire()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._thread.call(self._of.__aexit__(kind, error, traceback))
+    def __exit__(self, *raised: Any) -> None:
+        self._thread.call(self._of.__aexit__(*raised))
 
 
 class Queue:

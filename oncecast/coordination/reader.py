@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from oncecast.coordination.endpoint import End
@@ -129,12 +128,7 @@ class Reader(End):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def arrived(self) -> None:

@@ -56,7 +56,7 @@ class Lapse(CoordinationError):
 class StreamError(CoordinationError):
     def __init__(self, stream: str, fact: str) -> None:
         super().__init__(f"stream {stream!r}: {fact}")
-        self.stream = stream
+        self.stream, self.fact = stream, fact
 
 
 class NoRoom(StreamError):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from oncecast.client.client import EARLIEST, Client
 from oncecast.client.errors import OncecastError
+from oncecast.coordination.errors import NoRoom
 from oncecast.coordination.reader import Reader
 from oncecast.coordination.writer import VALUE_BYTES_MAX, Writer
 from oncecast.kernel.protocol import NodeId
@@ -37,7 +38,8 @@ class PersistentWriter(Writer):
         self.room = 0  # nothing is gathered: each is on disk first
 
     async def write(self, value: bytes, key: bytes = b"") -> None:
-        """Returns when it is on disk. Raises OncecastError if that cannot be."""
+        """Returns when it is on disk. Raises OncecastError if that cannot be; NoRoom if it is, and
+        readers that request less do not get it."""
         if type(value) is not bytes or type(key) is not bytes or len(value) > VALUE_BYTES_MAX:
             self.refuse(value, key)
         self._check_open()
@@ -45,7 +47,11 @@ class PersistentWriter(Writer):
             await make_topic(self._client, self.name)
             self._made = True
         await self._client.put(self.name, value, key or None)
-        await super().write(value, key)
+        try:
+            await super().write(value, key)
+        except NoRoom as error:
+            fact = f"it is in the topic, and must not be written again: {error.fact}"
+            raise NoRoom(self.name, fact) from None
 
 
 class PersistentReader(Reader):

@@ -290,6 +290,30 @@ def test_persistent_values_outlive_their_writer_in_a_topic_of_the_same_name(tmp_
     within(30.0, story())
 
 
+def test_persistent_value_that_other_readers_have_no_room_for_is_not_to_be_written_again(
+    tmp_path: Path,
+) -> None:
+    """DDS-1"""
+
+    async def story() -> None:
+        few = {"samples_max": 1, "blocking_max": 0.0}
+        async with (
+            oncecast.embedded(tmp_path) as cluster,
+            join("127.0.0.1:0", through=cluster, **CALM) as one,
+            join("127.0.0.1:0", through=cluster, **CALM) as other,
+        ):
+            writer = one.stream("s", msgspec.structs.replace(PERSISTENT, **few)).writer()
+            other.stream("s", msgspec.structs.replace(EVERY, **few)).reader()
+            await writer.wait_for_readers()
+            with pytest.raises(NoRoom, match="it is in the topic, and must not be written again"):
+                for number in range(10):
+                    await writer.write(b"%d" % number)
+            assert (await cluster.describe("s")).next == number + 1
+            writer.abandon()
+
+    within(30.0, story())
+
+
 def test_processes_find_each_other_through_a_cluster(tmp_path: Path) -> None:
     """DDS-4"""
 

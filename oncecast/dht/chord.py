@@ -154,7 +154,7 @@ class Chord(Keeper):
         if len(self.gone) > GONE_MAX:
             del self.gone[next(iter(self.gone))]
         for member in self.members.values():
-            lost_head = member.drop(peer)
+            lost_head = self._drop(member, peer)
             if member.predecessor is not None and member.predecessor.node == peer:
                 self._set_predecessor(member, None)
             if lost_head:

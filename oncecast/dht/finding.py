@@ -30,6 +30,7 @@ from oncecast.dht.ring import Key, Place, up_to
 from oncecast.kernel.protocol import NodeId, Value
 
 HASTE = 0.2  # of a time-out: so long one waits for news that takes a round trip
+DOUBLINGS = 4  # of that, at most
 NEARER_MAX = 16  # places in an answer: the further ones serve when the nearest are dead
 
 
@@ -80,6 +81,10 @@ class Finder(Caller):
 
     def stabilize(self, member: Member) -> None:
         """Somebody depends on who we say comes after us."""
+
+    def believes(self, member: Member) -> bool:
+        """Whether it takes the word of others for who comes before it."""
+        return False
 
     # -- lookups --
 
@@ -220,7 +225,7 @@ class Finder(Caller):
                 # or only when who is dead has been waited for.
                 lookup.itself = True
                 patience = min(HASTE * 2**lookup.doubted, 2.0)
-                lookup.doubted += 1
+                lookup.doubted = min(lookup.doubted + 1, DOUBLINGS)
                 self.later(patience * self.answer_within, Again(lookup.number))
             case Nearer(_, places):
                 if places:
@@ -254,7 +259,8 @@ class Finder(Caller):
             self.dropped += 1  # of an earlier life: our silence says that it is over
             return
         number, before = message.number, member.predecessor
-        if member.owns(message.key):
+        owns = member.owns(message.key)
+        if owns or (self.believes(member) and up_to(message.via, message.key, message.at)):
             self.send(sender, Found(number))
         elif not member.settled or before is None:
             self.send(sender, Unsure(number))
@@ -314,8 +320,8 @@ class Finder(Caller):
         key, payload = message.key, message.payload
         root = self.owner_of(key) is not None
         taken = None if root else self._taken_for_owner(message)
-        if taken is None:
-            self.emit(Routed(key, payload, sender, root))
+        if taken is None or self.believes(taken):
+            self.emit(Routed(key, payload, sender, root or taken is not None))
             return
         hopping = Hopping(self.next_number(), key, payload)
         self.hopping[hopping.number] = hopping

@@ -14,6 +14,8 @@ from oncecast.dht.member import Member
 from oncecast.dht.ring import Key, Place, between
 from oncecast.kernel.protocol import NodeId, Value
 
+BEREFT = 4  # times to stabilize, in which the one before us would have told us of itself
+
 
 class Stabilize(Value):
     """Timer: a position looks after its successors, and renews a finger."""
@@ -111,13 +113,20 @@ class Keeper(Finder):
     def _not_stabilized(self, stabilizing: Stabilizing) -> None:
         member, asked, head = stabilizing.member, stabilizing.asked, stabilizing.head
         if head is None:
-            member.drop(asked.node)
+            self._drop(member, asked.node)
             member.settled = member.settled or not member.successors
             self._go_on(member)
         elif head == member.place:
             self._finish(member)
         else:
             self._notify(member, head)
+
+    def _drop(self, member: Member, node: NodeId) -> bool:
+        """A node is dead. Whether it was the head of the list."""
+        was_head = member.drop(node)
+        if was_head and not member.successors and member.predecessor is None:
+            self._tell_range(member)  # now that it is alone it owns all
+        return was_head
 
     def _notify(self, member: Member, head: Place) -> None:
         self.send(head.node, Notify(head.id, member.place))
@@ -161,9 +170,14 @@ class Keeper(Finder):
         member.busy = True
         self._probe(member.predecessor, Rectifying(member, new))
 
+    def believes(self, member: Member) -> bool:
+        """Long after it has lost its predecessor: whoever comes before it cannot reach it."""
+        lost = member.predecessor is None and member.settled
+        return lost and self.now - member.bereft > BEREFT * self.stabilize_every
+
     def _set_predecessor(self, member: Member, new: Place | None) -> None:
         if new != member.predecessor:
-            member.predecessor = new
+            member.predecessor, member.bereft = new, self.now
             self._tell_range(member)
 
     def _tell_range(self, member: Member) -> None:

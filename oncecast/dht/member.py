@@ -19,6 +19,7 @@ class Member:
     __slots__ = (
         "_ids",
         "_known",
+        "bereft",
         "busy",
         "candidate",
         "fingers",
@@ -38,6 +39,7 @@ class Member:
         self.settled = False  # its successor knows of it; it owns nothing before that
         self.successors: tuple[Place, ...] = ()
         self.predecessor: Place | None = None
+        self.bereft = 0.0  # when the predecessor was last another
         self.fingers: dict[int, Place] = {}
         self.next_finger = BITS - 1
         self.busy = False  # one operation at a time

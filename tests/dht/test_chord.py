@@ -259,12 +259,35 @@ def test_who_is_unsure_is_asked_again_soon_and_then_less_and_less_often() -> Non
     chord = chord_at(0x10, (0x20,), 0x05)
     chord.request(FindRoot(k(0x15)))
     waits = []
-    for _ in range(6):
+    for _ in range(1100):  # and for ever: the delay does not outgrow a number
         call = max(chord.calls)  # the owner is asked last
         chord.receive(p(0x20).node, Unsure(call))
         waits += [each.delay for each in chord.drain() if isinstance(each, Later)][-1:]
         chord.timeout(Again(1))
-    assert waits == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert waits[:5] + waits[-1:] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+
+
+def test_who_is_not_told_for_long_who_comes_before_it_believes_who_asks() -> None:
+    """The one before it lives, and cannot reach it: somebody must own what lies between."""
+    chord = chord_at(0x10, (0x20,), 0x08)
+    chord.down(p(0x08).node)
+    chord.drain()
+    ask = Confirm(k(0x09), k(0x10), 1, (), k(0x08))
+    hop = Hop(k(0x09), b"x", 2, k(0x08))
+    chord.now = 4.0
+    chord.receive(NodeId("x"), ask)
+    assert chord.drain() == [Send(NodeId("x"), Unsure(1))]
+    chord.now = 4.1
+    chord.receive(NodeId("x"), ask)
+    assert chord.drain() == [Send(NodeId("x"), Found(1))]
+    chord.receive(NodeId("x"), hop)
+    assert chord.drain() == [
+        Send(NodeId("x"), Hopped(2)),
+        Emit(Routed(k(0x09), b"x", NodeId("x"), root=True)),
+    ]
+    # But not for what lies before the one that it is said to come after.
+    chord.receive(NodeId("x"), Confirm(k(0x07), k(0x10), 3, (), k(0x08)))
+    assert chord.drain() == [Send(NodeId("x"), Unsure(3))]
 
 
 def test_an_owner_that_knows_of_somebody_nearer_says_so() -> None:
@@ -404,6 +427,15 @@ def test_where_the_link_to_the_predecessor_breaks_nothing_is_owned_until_another
     assert chord.drain() == [Emit(RangeChanged(k(0x10), None))]
     chord.receive(p(0x05).node, Notify(k(0x10), p(0x05)))
     assert chord.drain() == [Emit(RangeChanged(k(0x10), k(0x05))), Watch(p(0x05).node)]
+
+
+def test_who_is_left_alone_owns_everything_and_says_so() -> None:
+    chord = chord_at(0x10, (0x20,), 0x08, links=True)
+    chord._keep_links()
+    for peer in (p(0x08).node, p(0x20).node):
+        chord.down(peer)
+    ranges = [each for each in chord.drain() if isinstance(each, Emit)]
+    assert ranges == [Emit(RangeChanged(k(0x10), after)) for after in (None, k(0x10))]
 
 
 def test_links_are_kept_to_neighbours_and_fingers_only() -> None:

@@ -198,8 +198,8 @@ class Learner(Acceptor):
 
     def on_recall(self, sender: NodeId, message: Recall) -> None:
         slot = message.slot
-        if slot <= self.applied:
-            return  # it is known here by now: the sender will ask for it
+        if slot <= max(self.applied, self.certain):
+            return  # it is known here by now, readable or not: the sender will ask for it
         ballot = self.votes.get(slot)
         item = None if ballot is None else self.readable(slot)
         if self.estranged or within(self.lost, slot) or (ballot is not None and item is None):

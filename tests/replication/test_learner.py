@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oncecast.kernel.protocol import Later
+from oncecast.replication.ballot import Ballot
 from oncecast.replication.core import encode_config
 from oncecast.replication.events import Added, Crippled, Decided, Mended, Missing, Removed
 from oncecast.replication.messages import (
@@ -18,6 +19,7 @@ from oncecast.replication.messages import (
     Item,
     Lacking,
     Learned,
+    Prepare,
     Recall,
     Recalled,
     Vote,
@@ -237,6 +239,19 @@ def test_a_vote_is_recalled() -> None:
     group.items.clear()
     group._records.read = Bad(group._records.last).read
     assert sends(hear(group, C, Recall(1))) == [(C, Lacking(1, True))]
+
+
+def test_a_vote_that_is_lost_is_not_called_none_because_its_slot_is_known_to_be_chosen() -> None:
+    group = restored(Entry(1, ballot(1), 0, b"one", 0, vouch(1)))
+    group._records.last = 3
+    group.damaged(3, 3)  # its vote for slot 2
+    group._records.last = 4
+    group.restore(Entry(3, ballot(1), 0, b"three", 2, vouch(3)))
+    group.start()
+    group.now = 100.0
+    hear(group, C, Prepare(Ballot(9, C), 2))  # who promises forgets what is lost of chosen slots
+    assert sends(hear(group, A, Want(2, 2))) == [(A, Lacking(2, True))]
+    assert sends(hear(group, A, Recall(2))) == []
 
 
 def test_an_entry_that_all_have_lost_is_named_and_not_served() -> None:

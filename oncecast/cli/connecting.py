@@ -172,6 +172,8 @@ def moved(asked: Start, cursor: int) -> str:
 
 def talk(arguments: argparse.Namespace, work: Work) -> int:
     """Run `work` with a client; what goes wrong is complained about in one line."""
+    import logging
+
     from oncecast.client.errors import NoQuorum, OncecastError, Overloaded, TimedOut
     from oncecast.runtime.network import run
 
@@ -190,6 +192,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
                 raise
             raise NoQuorum("no answer in time, and no node leads the group") from late
 
+    logging.getLogger("oncecast").addHandler(logging.NullHandler())  # the complaint says it all
     try:
         return run(connected())
     except foreseen() as error:
@@ -253,10 +256,11 @@ def told(error: Exception) -> int:
 
 def remedied(error: OncecastError) -> str:
     """Its text, with a remedy in words of the command line."""
-    fact = error.fact
-    if error.code == "not-connected" and ("[Errno" in fact or "no answer" in fact):
-        return f"{fact}; {NO_NODE}"
-    return f"{fact}; {REMEDIES[error.code]}" if error.code in REMEDIES else str(error)
+    from oncecast.client.errors import NotConnected
+
+    if isinstance(error, NotConnected) and not error.refused:
+        return f"{error.fact}; {NO_NODE}"
+    return f"{error.fact}; {REMEDIES[error.code]}" if error.code in REMEDIES else str(error)
 
 
 def is_of_output(error: OSError) -> bool:

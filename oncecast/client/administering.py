@@ -93,8 +93,11 @@ class Administering(ABC):
         try:
             async with self._client_of(arc.nodes) as client:
                 return [each async for each in client._topics_of_group(prefix)]
-        except (TimedOut, NotConnected) as error:
+        except TimedOut as error:
             raise type(error)(f"group {arc.group}: {error.fact}", error.remedy) from None
+        except NotConnected as error:
+            fact = f"group {arc.group}: {error.fact}"
+            raise NotConnected(fact, error.remedy, refused=error.refused) from None
 
     def _client_of(self, nodes: tuple[str, ...]) -> Client:
         from oncecast.client.client import Client

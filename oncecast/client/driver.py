@@ -256,9 +256,10 @@ class ClientRuntime(Runtime):
         while not any(link.linked.done() for link in links):
             for link in links:
                 link.watch()
-            if any(link.refused for link in links) or self._loop.time() >= give_up:
+            refused = any(link.refused for link in links)
+            if refused or self._loop.time() >= give_up:
                 problems = [f"{link.peer}: {link.problem or 'no answer'}" for link in links]
-                raise NotConnected("; ".join(problems))
+                raise NotConnected("; ".join(problems), refused=refused)
             await asyncio.wait(
                 [link.linked for link in links],
                 timeout=DIAL_PAUSE,

@@ -147,6 +147,10 @@ class NoQuorum(TimedOut):
 class NotConnected(OncecastError, ConnectionError):
     code = "not-connected"
 
+    def __init__(self, fact: str, remedy: str = "", *, refused: bool = True) -> None:
+        super().__init__(fact, remedy)
+        self.refused = refused  # or else nobody was reached who could say why
+
 
 class Closed(OncecastError):
     code = "closed"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import socket
+import threading
+from contextlib import suppress
+
 import pytest
 
+from oncecast.cli import connecting, exits
 from oncecast.cli.connecting import ANSWER_TIMEOUT, client_of, parted, table
-from oncecast.cli.main import build_parser
+from oncecast.cli.main import build_parser, main
 from oncecast.client.errors import Overloaded, TimedOut
 from oncecast.client.putting import UNDER_WAY
 
@@ -48,3 +54,29 @@ def test_name_on_the_screen_is_no_command_to_the_terminal(
     table(("topic", "next"), [("a\n\x1b[31mred", 1), ("plain", 22)])
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["topic           next", "a\\n\\x1b[31mred     1", "plain             22"]
+
+
+def test_port_of_somebody_else_is_complained_about_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CLI-3: what the runtime logs of it is no second complaint."""
+    monkeypatch.setattr(connecting, "CONNECT_TIMEOUT", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        answering = threading.Thread(target=answer_as_a_web_server, args=(other,))
+        answering.start()
+        port = other.getsockname()[1]
+        assert main(["status", "--server", f"127.0.0.1:{port}"]) == exits.FAILURE
+        other.shutdown(socket.SHUT_RDWR)
+        answering.join()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "not oncecast: it begins with b'HTTP/1.1'" in line
+    assert line.endswith(connecting.NO_NODE)
+    assert logging.getLogger("oncecast").handlers  # else Python prints what has no other place
+
+
+def answer_as_a_web_server(door: socket.socket) -> None:
+    with suppress(OSError):  # it was shut
+        while True:
+            guest, _ = door.accept()
+            with guest:
+                guest.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")

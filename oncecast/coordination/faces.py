@@ -165,6 +165,11 @@ class Lock:
         elif self._turn.locked():
             self._token.set(event.token)
 
+    def stopped(self) -> None:
+        """Nobody renews it any more."""
+        if self.held:
+            self.heard(Lapsed(self.name, self._token.value))
+
 
 class Queue:
     """Each element to one taker in the group; order is not promised."""

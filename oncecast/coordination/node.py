@@ -34,6 +34,7 @@ from oncecast.runtime.journal import Journal
 from oncecast.runtime.network import Runtime
 from oncecast.runtime.options import Options
 from oncecast.toolkit.events import (
+    NOBODY,
     Acquired,
     Deposited,
     Dequeued,
@@ -142,8 +143,15 @@ class Node:
         )
         self.streams = Streams(self, self._parts.streams)
         await self._runtime.__aenter__()
-        self._runtime.ended.add_done_callback(lambda _: self.streams.stopped())
+        self._runtime.ended.add_done_callback(lambda _: self._stopped())
         return self
+
+    def _stopped(self) -> None:
+        """Whatever has stopped it: who leads, holds or reads here does so no longer."""
+        self.election.changed(NOBODY)
+        for lock in self._locks.values():
+            lock.stopped()
+        self.streams.stopped()
 
     def _choose_acceptors(self) -> tuple[NodeId, ...]:
         fixed = split_home(self.listen)[1] > 0

@@ -262,6 +262,21 @@ def test_who_waits_when_the_node_stops_is_told() -> None:
     within(30.0, story())
 
 
+def test_who_has_stopped_neither_holds_nor_leads() -> None:
+    """DDS-4: whatever has stopped it; what runs under the lock has to end."""
+
+    async def story() -> None:
+        async with join("127.0.0.1:0", **FAST) as node:
+            lock = node.lock("door")
+            token = await lock.acquire()
+            await node.election.wait_until_leading()
+        assert (token, lock.held, node.election.leading) == (1, False, False)
+        with pytest.raises(Lapse, match="lease of token 1 ran out"):
+            lock.token  # noqa: B018
+
+    within(30.0, story())
+
+
 def test_blocking_face_does_the_same() -> None:
     """DDS-4 DDS-5"""
     with (

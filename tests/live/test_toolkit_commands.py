@@ -189,9 +189,11 @@ def test_command_runs_where_the_leader_is(oncecast: Command) -> None:
         assert line_of(second) == addresses[1]
         with process(*candidate(addresses[0])) as again:
             assert line_of(again) == addresses[0]
+            assert second.stderr is not None
+            told = f"oncecast: {addresses[0]} leads 'cron' now: sh was ended\n"
+            assert second.stderr.readline() == told
             second.send_signal(signal.SIGTERM)
-            _, err = second.communicate(timeout=PATIENCE)
-            assert f"{addresses[0]} leads 'cron' now: sh was ended" in err
+            assert second.wait(PATIENCE) == 128 + signal.SIGTERM
             again.send_signal(signal.SIGTERM)
             again.wait(PATIENCE)
 

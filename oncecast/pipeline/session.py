@@ -56,9 +56,20 @@ def spark(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody else has to reach it
     provide_java()
     settings = LIGHT | settings if light else settings
-    session = configured(builder.master(master), settings).getOrCreate()
+    session = started(configured(builder.master(master), settings), master)
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def started(builder: SparkSession.Builder, master: str) -> SparkSession:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JError):  # Spark has said why on standard error, at length
+        known = "local[*], spark://HOST:PORT of a master that is up, or sc://HOST:PORT"
+        raise NoSpark(f"{master}: Spark does not start; give as master {known}") from None
 
 
 def configured(builder: SparkSession.Builder, settings: dict[str, str]) -> SparkSession.Builder:

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
 from oncecast.pipeline import session
-from oncecast.pipeline.session import NoSpark, provide_java
+from oncecast.pipeline.session import NoSpark, provide_java, started
 
 
 @pytest.fixture
@@ -44,3 +46,15 @@ def test_command_of_spark_runs_with_the_python_that_a_session_would_have() -> No
     env = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
     assert (done.returncode, done.stdout.strip()) == (7, sys.executable)
+
+
+def test_master_that_there_is_none_of_is_named() -> None:
+    """SVC-7"""
+
+    class Builder:
+        def getOrCreate(self) -> None:  # noqa: N802  # as Spark calls it
+            raise PySparkRuntimeError("the gateway is gone")
+
+    builder: Any = Builder()
+    with pytest.raises(NoSpark, match="nowhere: Spark does not start; give as master local"):
+        started(builder, "nowhere")

@@ -192,17 +192,21 @@ def on_spark(
         session = spark(arguments.master, light=light, **QUIET)
     except NoSpark as error:
         return complain(error)
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         return job(session)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         return complain(last_line(str(error)))
     finally:
         session.stop()
 
 
 def last_line(text: str) -> str:
-    """Of a Python traceback that came through Spark: what was raised at its end."""
-    lines = [line for line in text.splitlines() if line.startswith("oncecast.")]
-    return lines[-1].partition(": ")[2] if lines else text.splitlines()[0]
+    """Of a Python traceback that came through Spark: what was raised at its end; of one of Java,
+    what was the cause."""
+    every = text.splitlines()
+    ours = [line for line in every if line.startswith("oncecast.")]
+    causes = [line for line in every if line.startswith("Caused by: ")]
+    return (ours or causes)[-1].partition(": ")[2] if ours or causes else every[0]

@@ -12,6 +12,7 @@ import pytest
 
 from oncecast import Policy, blocking
 from oncecast.cli.main import main
+from oncecast.cli.pipeline import last_line
 from oncecast.pipeline.jobs import read_by
 
 if TYPE_CHECKING:
@@ -43,6 +44,21 @@ def test_audit_of_a_run_names_what_was_planted_and_nothing_else(
     assert (found["lost"], len(found["faults"])) == (1, 1)
     names = ("topic", "subscription", "offset", "producer", "sequence")
     assert [found["faults"][0][name] for name in names] == [lost[name] for name in names]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Traceback\noncecast.x.Lost: it is gone; keep more\n\tat java", "it is gone; keep more"),
+        (
+            "An error occurred\n\tat java\nCaused by: Spark: [MALFORMED] record",
+            "Spark: [MALFORMED]",
+        ),
+        ("[NO_SUCH] path\nmore", "[NO_SUCH] path"),
+    ],
+)
+def test_of_what_spark_says_at_length_the_cause_is_told(text: str, told: str) -> None:
+    assert last_line(text).startswith(told)
 
 
 class Forgetful:

@@ -81,6 +81,8 @@ async def lead(arguments: argparse.Namespace, node: Node) -> int:
     from oncecast.cli.child import CannotRun, run_until
 
     command, told = arguments.command, {"ONCECAST_ELECTION": arguments.name}
+    if node.election.leader != node.me:
+        complain(f"{node.election.leader or 'nobody'} leads {arguments.name!r}; waiting")
     while True:
         await node.election.wait_until_leading()
         try:

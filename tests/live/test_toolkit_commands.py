@@ -184,12 +184,13 @@ def test_command_runs_where_the_leader_is(oncecast: Command) -> None:
 
     with process(*candidate(addresses[0])) as first, process(*candidate(addresses[1])) as second:
         assert line_of(first) == addresses[0]
+        assert second.stderr is not None
+        assert second.stderr.readline() == f"oncecast: {addresses[0]} leads 'cron'; waiting\n"
         first.send_signal(signal.SIGTERM)
         assert first.wait(PATIENCE) == 128 + signal.SIGTERM
         assert line_of(second) == addresses[1]
         with process(*candidate(addresses[0])) as again:
             assert line_of(again) == addresses[0]
-            assert second.stderr is not None
             told = f"oncecast: {addresses[0]} leads 'cron' now: sh was ended\n"
             assert second.stderr.readline() == told
             second.send_signal(signal.SIGTERM)

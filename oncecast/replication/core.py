@@ -12,6 +12,7 @@ Rules
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from random import Random
 
 import google_crc32c
@@ -85,6 +86,7 @@ class Core(Protocol):
         self.estranged = False  # it has lost who it was
         self.places = Places()
         self.items: dict[int, Item] = {}  # not applied, or not yet on disk
+        self.held_bytes = 0  # of `items`, counted only while the log is restored
         self.stored = 0  # the last record that is on disk
         self.storing: deque[tuple[int, int, Ballot]] = deque()  # record, slot, ballot
         # learning
@@ -160,7 +162,11 @@ class Core(Protocol):
                 self.memberships.start(0, config)
             case Checkpoint():
                 self._restore_state(record)
-        self.apply_known()
+        self._apply_known(self.items.get)
+
+    def finish_restore(self) -> None:
+        """Apply what is chosen and was not held in memory: now the log can be read."""
+        self._apply_known(self.readable)
 
     def _vouched(self, ballot: Ballot, vouch: Vouch, slot: int = 0) -> None:
         """What was promised and accepted before, whatever of it can still be read."""
@@ -182,7 +188,7 @@ class Core(Protocol):
         self.places.cut(behind)
         self.votes.clear()
         for slot in [slot for slot in self.items if slot >= behind]:
-            del self.items[slot]
+            self._let_go(slot)
 
     @property
     def vouch(self) -> Vouch:
@@ -204,9 +210,20 @@ class Core(Protocol):
         self.places.put(slot, number)
         if item.kind == CONFIG:
             self.rumour = max(self.rumour, decode_config(item.data), key=lambda each: each.version)
-        # Behind a hole nothing is applied yet, and all may be too much to hold.
-        if self.applied < slot and len(self.items) < 2 * self.options.window_slots:
+        self._let_go(slot)
+        if self.applied < slot and self._may_hold_more():
             self.items[slot] = item
+            self.held_bytes += len(item.data)
+
+    def _may_hold_more(self) -> bool:
+        """Behind a hole nothing is applied yet, and the tail of the log may not fit in memory."""
+        slots, size = 2 * self.options.window_slots, 2 * self.options.window_bytes
+        return len(self.items) < slots and self.held_bytes < size
+
+    def _let_go(self, slot: int) -> None:
+        item = self.items.pop(slot, None)
+        if item is not None:
+            self.held_bytes -= len(item.data)
 
     def _restore_state(self, state: Checkpoint) -> None:
         assert self.learner is not None, "a state to learn from, and nobody to learn it"
@@ -326,13 +343,14 @@ class Core(Protocol):
 
     # -- applying --
 
-    def apply_known(self) -> None:
-        """What the log itself, or another replica, says to be chosen."""
+    def _apply_known(self, find: Callable[[int], Item | None]) -> None:
+        """Apply what the log itself, or another replica, says to be chosen."""
         while self.sure_of(self.applied + 1):
             slot = self.applied + 1
-            item = self.items.get(slot)
+            item = find(slot)
             if item is None:
                 break
+            self._let_go(slot)
             self.apply(slot, item)
 
     def sure_of(self, slot: int) -> bool:

@@ -44,6 +44,7 @@ class Paxos(Seats):
     def start(self) -> None:
         if not self.born:
             self._begin_life()
+        self.finish_restore()
         self._move_house()
         self.started = True
         self.advance()

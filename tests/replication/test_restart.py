@@ -23,6 +23,7 @@ from oncecast.replication.messages import (
     Vouch,
     Want,
 )
+from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
 from tests.replication.replicas import (
@@ -101,6 +102,50 @@ def test_promises_and_votes_come_back() -> None:
 def test_a_vote_given_again_comes_back_with_its_last_ballot() -> None:
     group = restored(entry(1), Again(1, ballot(4), vouch(1)))
     assert promise_of(group).votes == (Vote(1, ballot(4), command(b"1")),)
+
+
+SMALL = GroupOptions(compare_every=0.0, window_slots=2)
+
+
+def test_a_slot_voted_for_again_comes_back_with_its_last_value_however_much_is_pending() -> None:
+    """REP-1: more slots are pending than a replica holds in memory while it restores its log."""
+    pending = [entry(slot) for slot in range(1, 10)]
+    group = restored(*pending, entry(2, 5, b"new"), entry(8, 5, b"late"), options=SMALL)
+    values = {slot: b"%d" % slot for slot in range(1, 10)} | {2: b"new", 8: b"late"}
+    assert {vote.slot: vote.item.data for vote in promise_of(group).votes} == values
+
+
+def test_a_slot_voted_for_again_is_applied_with_its_last_value_however_much_is_pending() -> None:
+    """REP-1"""
+    pending = [entry(slot) for slot in range(1, 10)]
+    group = restored(*pending, entry(2, 5, b"new"), entry(10, 5, applied=9), options=SMALL)
+    group.start()
+    assert told(group) == [(slot, b"new" if slot == 2 else b"%d" % slot) for slot in range(1, 10)]
+
+
+def test_a_long_tail_behind_a_hole_is_applied_from_the_log_once_the_hole_is_filled() -> None:
+    """REP-1: it is read again from the log, and only a little of it is held in memory."""
+    tail = [entry(slot, applied=slot - 1) for slot in range(2, 40)]
+    group = restored(*tail, options=SMALL)
+    assert len(group.items) <= 2 * SMALL.window_slots
+    group = restored(*tail, Learned(1, 0, b"1"), options=SMALL)
+    assert len(group.items) <= 2 * SMALL.window_slots
+    group.start()
+    assert told(group) == [(slot, b"%d" % slot) for slot in range(1, 39)]
+
+
+def test_large_values_are_not_all_held_while_the_log_is_restored() -> None:
+    """REP-1: memory is bounded in bytes, too."""
+    options = GroupOptions(window_slots=64, window_bytes=50)
+    sizes = [60, 50, 10, 70]
+    log = [entry(slot, data=bytes(size)) for slot, size in enumerate(sizes, 1)]
+    group = restored(*log, options=options)
+    assert list(group.items) == [1, 2]
+    assert [len(vote.item.data) for vote in promise_of(group).votes] == sizes
+    group = restored(*log, entry(5, applied=4, data=b"5"), options=options)
+    group.start()
+    assert [len(data) for _, data in told(group)] == sizes
+    assert (group.items, group.held_bytes) == ({}, 0)
 
 
 def test_what_the_log_itself_says_to_be_chosen_is_learned_before_the_start() -> None:

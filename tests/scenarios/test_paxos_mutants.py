@@ -29,6 +29,7 @@ from tests.replication import (
     test_learner,
     test_promises,
     test_replaced,
+    test_restart,
     test_supply,
     test_two_groups,
 )
@@ -85,6 +86,14 @@ def waits_for_what_it_lacks(seed: int) -> None:
 
 def makes_out_what_is_lost(seed: int) -> None:
     test_learner.test_what_only_one_knew_to_be_chosen_is_made_out_from_the_votes_of_the_others()
+
+
+def restores_more_than_it_holds(seed: int) -> None:
+    test_restart.test_a_slot_voted_for_again_comes_back_with_its_last_value_however_much_is_pending()
+
+
+def restores_a_long_tail(seed: int) -> None:
+    test_restart.test_a_long_tail_behind_a_hole_is_applied_from_the_log_once_the_hole_is_filled()
 
 
 def mutant_by(rule: str, plant: Plant, story: Story = storm, seeds: int = SEEDS) -> None:
@@ -183,6 +192,22 @@ mutant(
     "restore",
     "if slot in self.votes:\n                self._voted(slot, ballot)",
     "pass",
+)
+mutant(
+    "a vote comes back with its last value, however much is pending",
+    Core,
+    "_found",
+    "self._let_go(slot)",
+    "if slot in self.items and not self._may_hold_more():\n        return",
+    restores_more_than_it_holds,
+)
+mutant(
+    "a tail that does not fit in memory is applied after the restore",
+    Paxos,
+    "start",
+    "self.finish_restore()",
+    "pass",
+    restores_a_long_tail,
 )
 mutant(
     "a higher ballot ends a reign",

@@ -36,7 +36,7 @@ class Notice(NamedTuple):
     """The first seed that noticed, and how."""
 
     seed: int
-    error: Exception
+    error: BaseException
 
 
 def notice(mutant: Mutant) -> Notice | None:
@@ -48,7 +48,7 @@ def notice(mutant: Mutant) -> Notice | None:
                 mutant.story(seed)
             except UNFIT:
                 raise
-            except Exception as error:  # noqa: BLE001  # a broken promise, or an own assertion
+            except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  # any failure counts
                 return Notice(seed, error)
     return None
 

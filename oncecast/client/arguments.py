@@ -8,6 +8,7 @@ from oncecast.client.errors import InvalidArgument, raised
 from oncecast.kernel.protocol import Value
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors as refusals
+from oncecast.pubsub.batch_layout import check_level
 from oncecast.pubsub.limits import is_name
 from oncecast.session.frames import ClientCommand
 
@@ -21,6 +22,14 @@ def check_names(command: ClientCommand) -> None:
         raise raised(refusals.InvalidTopic())
     if not is_name(getattr(command, "subscription", " ")):
         raise raised(refusals.InvalidName("subscription"))
+
+
+def check_compression(level: int) -> None:
+    """Check the level and the import now: a batch that cannot be packed later is lost."""
+    try:
+        check_level(level)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
 
 
 def check_sendable(value: Value) -> None:

@@ -82,7 +82,7 @@ class Client:
 
     async def _leave(self, ack: bool, timeout: float | None) -> None:
         try:
-            await self._gathering.all_put(self._inner.patience(timeout))
+            await self._gathering.close(self._inner.patience(timeout))
         finally:
             try:
                 await self._inner.close(ack=ack, timeout=timeout)

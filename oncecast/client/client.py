@@ -21,7 +21,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Self
 
-from oncecast.client.arguments import check_names, check_sendable
+from oncecast.client.arguments import check_compression, check_names, check_sendable
 from oncecast.client.driver import ClientRuntime
 from oncecast.client.errors import (
     Closed,
@@ -78,6 +78,8 @@ class Client(Staging):
                 split(each)
         except BadAddress as error:
             raise NotConnected(str(error)) from None
+        if zstd is not None:
+            check_compression(zstd)
         self._addresses, self._timeout, self._tls, self._cluster = addresses, timeout, tls, cluster
         self._connect_timeout, self._zstd = connect_timeout, zstd
         self._given, self._state_path = name, state
@@ -180,6 +182,8 @@ class Client(Staging):
         try:
             if self._closed is None:
                 await self._leave_in_time(ack, self.patience(timeout))
+            else:
+                self.putting.raise_failure()
         finally:
             self._break(self._closed or Closed("the client is closed"))
             try:
@@ -204,7 +208,7 @@ class Client(Staging):
         failures: list[BaseException] = []
         try:
             await self.putting.flush(None)
-        except (OncecastError, TypeError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001  # it is raised when all else is done
             failures.append(error)
             ack = False  # what was made of the last message may be what could not be stored
         closing = [each.close(ack=ack) for each in self.readings.all()]

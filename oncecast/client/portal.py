@@ -113,6 +113,7 @@ class Gathering:
         self._bytes = 0  # of that, about: threads may count at once
         self._woken = False
         self._going_on: asyncio.Task[None] | None = None  # when there is room
+        self._closed = False
 
     def put(
         self, topic: str, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None
@@ -124,6 +125,8 @@ class Gathering:
             size += sum(map(len, dict(headers).values()))
         self._given.append((topic, value, key, headers))
         self._bytes += size
+        if self._closed:  # no one may look at it any more
+            raise Closed("the client is being closed by another thread")
         if self._bytes > GATHERED_BYTES:
             self._portal.call(self.all_put(None))
         elif not self._woken:
@@ -145,9 +148,16 @@ class Gathering:
         return done
 
     async def _go_on(self) -> None:
-        while not self._put():
-            await self._putting.wait_for_room()
-        self._going_on = None
+        try:
+            while not self._put():
+                await self._putting.wait_for_room()
+        finally:
+            self._going_on = None
+
+    async def close(self, timeout: float) -> None:
+        """Put all that was given before; raise Closed to a thread that gives more."""
+        self._closed = True
+        await self.all_put(timeout)
 
     async def all_put(self, timeout: float | None) -> float | None:
         """All that was given before; returns what is left of the time."""

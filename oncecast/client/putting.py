@@ -175,7 +175,7 @@ class Putting:
                 return False
             try:
                 self.put_nowait(*messages.popleft())
-            except (OncecastError, TypeError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001  # flush raises it
                 self._failure = self._failure or error
         return True
 
@@ -272,7 +272,12 @@ class Putting:
         count = len(parcel)
         if not count:
             return
-        batch = parcel.build(self._zstd)
+        try:
+            batch = parcel.build(self._zstd)
+        except Exception as error:  # noqa: BLE001  # flush or the waiters raise it
+            fact = f"topic {parcel.topic!r}: cannot pack {count} messages: {error!r}"
+            self._refused(parcel, OncecastError(fact))
+            return
         self._bytes += parcel.bytes
         self._tickets += 1
         self._flying[self._tickets] = parcel
@@ -290,10 +295,11 @@ class Putting:
                 waiter.set_result(Receipt(offset + index if offset >= 0 else -1, kept))
 
     def not_stored(self, event: NotStored) -> None:
-        error = raised(event.why)
-        parcel = self._landed(event.ticket)
+        self._refused(self._landed(event.ticket), raised(event.why))
+
+    def _refused(self, parcel: Parcel | None, error: OncecastError) -> None:
+        """Tell the waiters; where none is left, `flush` raises the error."""
         waiters = [] if parcel is None else [waiter for waiter, _ in parcel.waiters]
-        # Whoever has stopped waiting asks `flush`, as those do who never waited.
         if parcel is None or parcel.silent or any(waiter.cancelled() for waiter in waiters):
             self._failure = self._failure or error
         fail(waiters, error)
@@ -334,7 +340,13 @@ class Putting:
             self._flushing.append((self._tickets, waiter))
             remedy = "what was put stays under way: flush again to wait for it, do not put it again"
             await self._wait(waiter, timeout, "not all is stored", remedy)
-        failure, self._failure = self._failure or self.broken, None
+        self.raise_failure()
+        if self.broken is not None:
+            raise self.broken
+
+    def raise_failure(self) -> None:
+        """Raise the first failure of a put without a waiter, once."""
+        failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
@@ -371,7 +383,7 @@ class Putting:
         self._flying.clear()
         self._bytes = 0
         for parcel in parcels:
-            fail([waiter for waiter, _ in parcel.waiters], error)
+            self._refused(parcel, error)
         wake([*self._room, *(waiter for _, waiter in self._flushing)])
 
 

@@ -45,6 +45,7 @@ KEY_BYTES_MAX = 65_535
 HEADERS_MAX = 64  # of one message
 NAME_BYTES_MAX = 255
 HEADER_BYTES_MAX = 65_535
+LEVEL_MIN = -131_072  # of zstd: levels below 0 trade size for speed
 
 _HEADER = struct.Struct("<8sHHIqIIIIII")
 HEADER_BYTES = _HEADER.size
@@ -336,6 +337,17 @@ def _decompress(data: bytes, size: int) -> bytes:
     except zstandard.ZstdError as error:
         raise BadBatch(f"its frame cannot be decompressed: {error}") from None
     return columns
+
+
+def check_level(level: object) -> None:
+    """Raise ValueError unless batches can be compressed with this zstd level."""
+    try:
+        zstandard = _zstandard()
+    except ImportError as error:
+        raise ValueError(str(error)) from None
+    highest = zstandard.MAX_COMPRESSION_LEVEL
+    if not isinstance(level, int) or not LEVEL_MIN <= level <= highest:
+        raise ValueError(f"zstd level is {level!r}; choose an integer from 1 to {highest}")
 
 
 def _zstandard() -> Any:

@@ -1,0 +1,49 @@
+"""Without any one of its rules the client library is noticed by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oncecast.client.portal import Gathering
+from oncecast.client.putting import Putting
+from tests.client import test_unpackable as unpackable
+from tests.mutants import Mutant, must_be_noticed, replaced
+
+pytestmark = pytest.mark.mutants
+
+RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
+    "failed build not told": (
+        unpackable.test_flush_raises_if_a_batch_cannot_be_built,
+        Putting, "_cut", "self._refused(parcel, OncecastError(fact))", "pass",
+    ),
+    "only some errors of gathered puts told": (
+        unpackable.test_flush_raises_whatever_the_headers_of_a_gathered_message_raise,
+        Putting, "put_gathered", "except Exception as", "except (TypeError, ValueError) as",
+    ),
+    "puts taken after the last look": (
+        unpackable.test_put_nowait_during_a_close_raises,
+        Gathering, "put", "if self._closed:", "if False:",
+    ),
+}  # fmt: skip
+
+
+def story(test: Callable[[], None]) -> Callable[[int], None]:
+    def told(seed: int) -> None:
+        test()
+
+    told.__name__ = test.__name__
+    return told
+
+
+MUTANTS = [
+    Mutant(rule, replaced(*change), story(test), 1) for rule, (test, *change) in RULES.items()
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_client_without_this_rule_is_noticed(mutant: Mutant) -> None:
+    """SVC-2 SVC-3 SVC-7"""
+    must_be_noticed(mutant)

@@ -1,0 +1,194 @@
+"""Messages that never leave the client: their writer is told, whichever call comes next."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import oncecast
+from oncecast import blocking, errors
+from oncecast.client import putting
+from oncecast.client.parcel import Parcel
+from oncecast.client.portal import Gathering, Portal
+from oncecast.client.putting import Putting
+from oncecast.session.local import Produce
+from tests.client.rooms import run, serving
+from tests.client.test_putting import Desk
+
+OPENERS: dict[str, Callable[..., object]] = {
+    "connect": lambda path, **options: oncecast.connect("127.0.0.1:1", **options),
+    "blocking.connect": lambda path, **options: blocking.connect("127.0.0.1:1", **options),
+    "embedded": oncecast.embedded,
+    "blocking.embedded": blocking.embedded,
+}
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize("level", [23, 99, "3", 2.5])
+def test_connect_rejects_a_level_that_zstd_does_not_have(
+    opener: str, level: object, tmp_path: Path
+) -> None:
+    """SVC-7"""
+    with pytest.raises(errors.InvalidArgument, match=r"zstd level is .* from 1 to 22"):
+        OPENERS[opener](tmp_path, zstd=level)
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_connect_rejects_compression_without_the_package(
+    opener: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVC-7"""
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(errors.InvalidArgument, match="zstandard is not installed"):
+        OPENERS[opener](tmp_path, zstd=3)
+    OPENERS[opener](tmp_path)
+
+
+def fail_to_build(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
+    build = Parcel.build
+
+    def refuse(self: Parcel, zstd: int | None) -> bytes:
+        if self.topic == topic:
+            raise MemoryError("no memory for this batch")
+        return build(self, zstd)
+
+    monkeypatch.setattr(Parcel, "build", refuse)
+
+
+def test_flush_raises_if_a_batch_cannot_be_built() -> None:
+    """SVC-2 SVC-7"""
+
+    async def story() -> None:
+        desk = Desk()
+        desk.putting.put_nowait("bad", b"x")
+        desk.putting.put_nowait("good", b"y")
+        await desk.until(1)
+        desk.store(0, 0)
+        with pytest.raises(errors.OncecastError, match="'bad': cannot pack 1 messages"):
+            await desk.putting.flush(None)
+        await desk.putting.flush(None)
+        assert [each.topic for each in desk.asked] == ["good"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        fail_to_build(patch, "bad")
+        run(story())
+
+
+def test_put_raises_if_its_batch_cannot_be_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVC-2 SVC-7"""
+    fail_to_build(monkeypatch, "bad")
+
+    async def story() -> None:
+        desk = Desk()
+        for work in (desk.putting.put("bad", b"x"), desk.putting.put_many("bad", [b"x"], None)):
+            with pytest.raises(errors.OncecastError, match="cannot pack"):
+                await work
+        await desk.putting.flush(None)  # both were told
+
+    run(story())
+
+
+def test_batch_that_cannot_be_built_after_an_answer_breaks_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SVC-2: messages that gathered while others were in flight."""
+    fail_to_build(monkeypatch, "bad")
+
+    async def story() -> None:
+        desk = Desk()
+        for number in range(putting.FLYING):
+            desk.putting.put_nowait(f"busy {number}", b"x")
+        await desk.until(putting.FLYING)
+        desk.putting.put_nowait("bad", b"x")
+        desk.putting.put_nowait("good", b"x")
+        await asyncio.sleep(0)
+        desk.store(0, 0)
+        assert desk.asked[-1].topic == "good"
+        for number in range(1, putting.FLYING + 1):
+            desk.store(number, 0)
+        with pytest.raises(errors.OncecastError, match="cannot pack"):
+            await desk.putting.flush(None)
+
+    run(story())
+
+
+class Unreadable(Mapping[str, bytes]):
+    """Headers that fail in a way of their own."""
+
+    def __getitem__(self, name: str) -> bytes:
+        raise RuntimeError("these headers cannot be read")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["h"])
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_flush_raises_whatever_the_headers_of_a_gathered_message_raise() -> None:
+    """SVC-7"""
+
+    async def story() -> None:
+        desk = Desk()
+        given: deque[tuple[Any, ...]] = deque([("t", b"x", None, Unreadable()), ("t", b"y")])
+        assert desk.putting.put_gathered(given)
+        await desk.until(1)
+        desk.store(0, 0)
+        with pytest.raises(RuntimeError, match="cannot be read"):
+            await desk.putting.flush(None)
+        assert [each.count for each in desk.asked] == [1]
+
+    run(story())
+
+
+def test_close_raises_if_a_put_was_lost_with_the_session(tmp_path: Path) -> None:
+    """SVC-7 SVC-8: the client was fenced while messages without a waiter were in flight."""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            client = await oncecast.connect(node)
+            client.put_nowait("t", b"x")
+            client._break(errors.Fenced("another process has taken over this name"))
+            with pytest.raises(errors.Fenced):
+                await client.close()
+            await client.close()
+
+    run(story())
+
+
+def test_close_does_not_repeat_a_failure_that_flush_has_raised(tmp_path: Path) -> None:
+    """SVC-7"""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            client = await oncecast.connect(node)
+            client.put_nowait("t", b"x")
+            client._break(errors.Fenced("another process has taken over this name"))
+            with pytest.raises(errors.Fenced):
+                await client.putting.flush(None)
+            await client.close()
+
+    run(story())
+
+
+def test_put_nowait_during_a_close_raises() -> None:
+    """SVC-2: another thread closes the client, and may have looked for the last time."""
+
+    async def story() -> None:
+        asked: list[Produce] = []
+        there = SimpleNamespace(loop=asyncio.get_running_loop())
+        storing = Putting(lambda request: asked.append(cast(Produce, request)), lambda: None)
+        gathering = Gathering(cast(Portal, there), storing)
+        gathering.put("t", b"before", None, None)
+        await gathering.close(1.0)
+        with pytest.raises(errors.Closed):
+            gathering.put("t", b"after", None, None)
+
+    run(story())

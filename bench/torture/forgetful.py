@@ -1,0 +1,66 @@
+"""A disk that forgets what was not synced when its process is killed.
+
+Written bytes stay in this process until fdatasync; a part of them goes to the file at once, page
+by page and out of order, as an operating system may do. So kill -9 leaves what a power failure
+leaves: everything that was synced, and a random part of the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from oncecast.storage.disk import Buffer, OsDisk, OsFile
+
+PAGE = 4096
+EARLY = 0.3  # share of the pages that reach the file before they are synced
+
+
+class ForgetfulFile(OsFile):
+    def __init__(self, path: Path, flags: int, opened: set[OsFile]) -> None:
+        super().__init__(path, flags, opened)
+        self._lock = threading.Lock()  # a sync runs in another thread than the writes
+        self._pending: list[tuple[int, bytes]] = []  # pieces in the order they were written
+        self._random = random.Random()
+
+    def write(self, offset: int, parts: Sequence[Buffer]) -> None:
+        data = b"".join(parts)
+        with self._lock:
+            if offset + len(data) > self.size():
+                super().truncate(offset + len(data))
+            self._pending.append((offset, data))
+            for start in range(0, len(data), PAGE):
+                if self._random.random() < EARLY:
+                    super().write(offset + start, [data[start : start + PAGE]])
+
+    def read(self, offset: int, size: int) -> bytes:
+        with self._lock:
+            found = bytearray(super().read(offset, size))
+            for start, data in self._pending:
+                low, high = max(start, offset), min(start + len(data), offset + len(found))
+                if low < high:
+                    found[low - offset : high - offset] = data[low - start : high - start]
+        return bytes(found)
+
+    def data(self, offset: int) -> tuple[int, int]:
+        return min(offset, self.size()), self.size()
+
+    def sync(self) -> None:
+        with self._lock:
+            for offset, data in self._pending:
+                super().write(offset, [data])
+            self._pending.clear()
+        super().sync()
+
+    def truncate(self, size: int) -> None:
+        self.sync()
+        super().truncate(size)
+
+
+class ForgetfulDisk(OsDisk):
+    def open(self, name: str, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        return ForgetfulFile(self._path / name, flags, self._opened)

@@ -31,7 +31,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         metavar="S",
         type=lease,
         default=10.0,
-        help="seconds that the lock stays with a holder that has crashed (%(default)g)",
+        help="seconds that the lock stays with this process if it crashes (%(default)g)",
     )
     add_patience(run, float("inf"), "seconds to wait for the lock")
     run.set_defaults(run=lambda arguments: run_member(arguments, run_locked))
@@ -59,7 +59,7 @@ async def run_locked(arguments: argparse.Namespace) -> int:
     import asyncio
 
     patience = None if arguments.timeout == float("inf") else arguments.timeout
-    async with joined(arguments, lease=arguments.lease) as node:
+    async with joined(arguments, lease=arguments.lease, grace=arguments.grace) as node:
         lock = node.lock(arguments.name)
         try:
             token = await asyncio.wait_for(lock.acquire(), patience)

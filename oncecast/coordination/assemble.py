@@ -59,6 +59,7 @@ def assemble(
     heartbeat: float,
     suspect_after: float,
     lease: float,
+    grace: float,
 ) -> Parts:
     group = Group(me, rng, peers=peers, heartbeat=heartbeat, suspect_after=suspect_after)
     election = LeaderElection(me, rng)
@@ -71,7 +72,7 @@ def assemble(
         snapshot_every=ELEMENTS_MAX,  # a snapshot holds all that is kept
     )
     takers = Synod(me, rng, acceptors=acceptors, resend=heartbeat)
-    mutex = LeaseMutex(me, rng, lease=lease)
+    mutex = LeaseMutex(me, rng, lease=lease, grace=grace)
     queue = PaxosQueue(me, rng, elements=elements, takers=takers)
     streams = Streams(me, rng)
     stack = Stack(

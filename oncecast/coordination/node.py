@@ -66,8 +66,10 @@ class Node:
     that are up: one suffices. Decisions are made by a majority of the `acceptors`, which must be
     the same at all: without them, these are the process and its peers, or its peers alone if its
     port is 0. With a `directory` it may come back under its old name; without, it must not.
-    Processes of another `group`, or with other acceptors, refuse each other. The `lease` of locks
-    must be the same at all.
+    Processes of another `group`, or with other acceptors, refuse each other.
+
+    A lock stays with this process for `lease` seconds after it was cut off or has crashed. Other
+    processes wait for `grace` seconds longer, in which work under the lock can be stopped.
 
     `through` a running cluster (the address of one of its nodes, or a client of it) processes need
     not know each other: they find their peers there, and the first `founders` of them, which are
@@ -87,16 +89,20 @@ class Node:
         heartbeat: float = 0.5,
         suspect_after: float = 2.0,
         lease: float = 10.0,
+        grace: float = 0.0,
         insecure: bool = False,
     ) -> None:
         times = {"heartbeat": heartbeat, "suspect_after": suspect_after, "lease": lease}
         for name, value in times.items():
             if not 0 < value < inf:
                 raise ValueError(f"{name}: {value:g} s; give a time above 0, and an end")
+        if not 0 <= grace < inf:
+            raise ValueError(f"grace: {grace:g} s; give 0 or more seconds, and an end")
         self.listen = listen
         self.peers = tuple(NodeId(peer) for peer in peers)
         self._acceptors, self._directory, self._group = acceptors, directory, group
-        self._heartbeat, self._suspect_after, self._lease = heartbeat, suspect_after, lease
+        self._heartbeat, self._suspect_after = heartbeat, suspect_after
+        self._lease, self._grace = lease, grace
         self._insecure, self._through, self._founders = insecure, through, founders
         self.client: Client | None = None
         self._register: Register | None = None
@@ -128,6 +134,7 @@ class Node:
             heartbeat=self._heartbeat,
             suspect_after=self._suspect_after,
             lease=self._lease,
+            grace=self._grace,
         )
         journal = None
         if self._directory is not None:

@@ -2,8 +2,12 @@
 
 Token 1, 2, 3, ... of a lock each belong to one process, which the Synod settles. A process may ask
 for the next token when the last one was released, or its lease is over; the holder itself may at
-any time, and so renews. A lease begins when its holder asks, and for the others when they hear who
-got it, which is later: so it ends for the holder first, if clocks run equally fast but for `drift`.
+any time, and so renews.
+
+The settled value names the holder and says how long its lease can last at most, in true seconds.
+The lease begins for the holder when it asks, and for every other process when that process hears of
+the token, which is later. So the lease ends for the holder first, though processes use different
+leases, as long as each clock keeps within the `drift` that its own process states.
 
 Needs Decide and Settled, ViewChanged. Serves Acquire, Release; gives Acquired, Renewed, Lapsed.
 
@@ -13,6 +17,7 @@ late. Tokens need no clock at all; give them with all that is done under the loc
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 from typing import assert_never
 
@@ -99,13 +104,19 @@ class LeaseMutex(Protocol):
     Timer = Vacant | Renewal | Ending
 
     def __init__(
-        self, me: NodeId, rng: Random, *, lease: float = 10.0, drift: float = 0.01
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        lease: float = 10.0,
+        grace: float = 0.0,
+        drift: float = 0.01,
     ) -> None:
         super().__init__(me, rng)
-        self.lease = lease
-        self.others_lease = lease * (1 + drift) / (1 - drift)
+        self.lease, self.drift = lease, drift
+        self.longest = (lease + grace) / (1 - drift)  # in true seconds, if our clock is slow
         # A process that restarts is another one: it does not hold what its forerunner held.
-        self.myself = f"{me}~{rng.getrandbits(48):012x}"
+        self.myself = f"{me}~{rng.getrandbits(48):012x} {self.longest!r}"
         self.locks: dict[str, Lock] = {}
         self.view: tuple[NodeId, ...] = ()
         self.dropped = 0  # messages that make no sense
@@ -198,7 +209,7 @@ class LeaseMutex(Protocol):
             lock.asked = 0
         if token <= lock.token:
             return
-        lock.token, lock.vacant_at = token, self.now + self.others_lease
+        lock.token, lock.vacant_at = token, self.now + self._patience(holder)
         if holder == self.myself:
             if in_time and lock.wanted:
                 self._hold(name, lock)
@@ -207,6 +218,10 @@ class LeaseMutex(Protocol):
         elif lock.held:
             self._lapse(name, lock)
         self._ask_if_vacant(name, lock)
+
+    def _patience(self, holder: str) -> float:
+        """Return how long to wait, by our own clock, until the holder's lease is over."""
+        return stated_lease(holder, self.longest) * (1 + self.drift)
 
     def _hold(self, name: str, lock: Lock) -> None:
         self.emit((Renewed if lock.held else Acquired)(name, lock.token))
@@ -233,3 +248,15 @@ class LeaseMutex(Protocol):
         for node in self.view:
             if node != self.me:
                 self.send(node, message)
+
+
+def stated_lease(holder: str, otherwise: float) -> float:
+    """Return the true seconds that a holder's lease lasts at most, as the settled value says.
+
+    Values of earlier versions name the holder alone: then every process had to use the same lease.
+    """
+    try:
+        seconds = float(holder.rpartition(" ")[2])
+    except ValueError:
+        return otherwise
+    return seconds if 0 < seconds < inf else otherwise

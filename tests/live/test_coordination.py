@@ -113,6 +113,13 @@ def test_a_time_that_is_none_is_refused(name: str, value: float) -> None:
         join("127.0.0.1:0", **{**FAST, name: value})
 
 
+@pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
+def test_negative_or_endless_grace_is_rejected(value: float) -> None:
+    """DDS-4"""
+    with pytest.raises(ValueError, match=r"grace: .* s; give 0 or more seconds, and an end"):
+        join("127.0.0.1:0", grace=value)
+
+
 def test_two_members_with_one_address_are_told() -> None:
     async def story() -> None:
         async with join("127.0.0.1:0", **FAST) as one:

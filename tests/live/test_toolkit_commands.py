@@ -131,14 +131,15 @@ def held(keeper: str, *options: str) -> list[str]:
 def test_holder_is_killed_and_the_next_goes_on_with_a_higher_token(
     keeper: tuple[int, str], oncecast: Command
 ) -> None:
-    """DDS-4: what the killed one had started goes on, and its token is stale from now on."""
-    with process(*held(keeper[1], "--lease", "1")) as holder:
+    """DDS-4: what the killed one had started goes on, and its token is stale from now on. The next
+    holder waits for the lease of the killed one, and not for its own."""
+    with process(*held(keeper[1], "--lease", "1", "--grace", "0.1")) as holder:
         token, orphan = map(int, line_of(holder).split())
         status, _, err = oncecast("lock", "run", "gate", "--timeout", "0.1", "--", "true")
         assert (status, "not free" in err) == (exits.EMPTY, True)
         holder.kill()
         show = ("sh", "-c", "echo $ONCECAST_TOKEN")
-        status, out, _ = oncecast("lock", "run", "gate", "--lease", "1", "--", *show)
+        status, out, _ = oncecast("lock", "run", "gate", "--lease", "60", "--", *show)
         os.kill(orphan, signal.SIGKILL)
         assert (status, int(out) > token) == (exits.OK, True)
 

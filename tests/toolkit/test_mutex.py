@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from oncecast.kernel.protocol import Ask, Cancel, Effect, Emit, Later, NodeId, Send
-from oncecast.runtime.simulated import Simulation
-from oncecast.scenarios.toolkit_mutex import LEASE, LOCK, lease_stack
+from oncecast.kernel.stack import Stack
+from oncecast.runtime.simulated import Build, Simulation
 from oncecast.toolkit.events import (
     Acquire,
     Acquired,
@@ -20,10 +21,13 @@ from oncecast.toolkit.events import (
     ViewChanged,
 )
 from oncecast.toolkit.fence import Fence, Stale
+from oncecast.toolkit.group import Group
 from oncecast.toolkit.mutex import Ending, Freed, LeaseMutex, Query, Renewal, Vacant
+from oncecast.toolkit.synod import Synod
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 SERIES = "lock/door"
+LOCK, LEASE = "the lock", 0.8
 
 
 def mutex() -> LeaseMutex:
@@ -63,15 +67,37 @@ def test_free_lock_is_asked_for_at_once_and_held_when_its_token_is_settled() -> 
     ]
 
 
-def test_lock_of_another_is_asked_for_when_its_lease_is_over_by_the_slowest_clock() -> None:
-    """DDS-4: the lease of others lasts longer than theirs to themselves, by the drift."""
+@pytest.mark.parametrize("lease", [2.5, 10.0, 100.0])
+def test_waiting_process_waits_for_the_holders_lease_by_the_slowest_clock(lease: float) -> None:
+    """DDS-4: not for its own lease; and longer than the holder's own clock says, by both drifts."""
+    holder = LeaseMutex(B, Random(1), lease=lease, drift=0.5)
     made = mutex()
-    made.observe(Settled(SERIES, 1, "b"))
+    made.observe(Settled(SERIES, 1, holder.myself))
     made.request(Acquire("door"))
-    assert made.drain() == [Later(10.0 * 1.2 / 0.8, Vacant("door")), *queries(1)]
-    made.now = 115.0
+    patience = lease / (1 - 0.5) * (1 + 0.2)
+    assert made.drain() == [Later(patience, Vacant("door")), *queries(1)]
+    made.now = 100.0 + patience + 0.01
     made.timeout(Vacant("door"))
     assert asks(made.drain()) == [Decide(SERIES, 2, made.myself)]
+
+
+def test_holder_is_given_its_grace_after_its_lease() -> None:
+    """DDS-4: what it has started under the lock takes a while to end."""
+    holder = LeaseMutex(B, Random(1), lease=10.0, grace=5.0, drift=0.0)
+    made = LeaseMutex(A, Random(0), drift=0.0)
+    made.observe(Settled(SERIES, 1, holder.myself))
+    assert made.locks["door"].vacant_at == 15.0
+    holder.request(Acquire("door"))
+    holder.observe(Settled(SERIES, 1, holder.myself))
+    assert Later(10.0, Ending("door")) in holder.drain()
+
+
+@pytest.mark.parametrize("holder", ["b", "b~0123456789ab", "late 7~0123456789ab", "b inf", "b -1"])
+def test_holder_that_states_no_lease_is_given_our_own(holder: str) -> None:
+    """DDS-4: earlier versions stored the name alone, and every process had the same lease."""
+    made = mutex()
+    made.observe(Settled(SERIES, 1, holder))
+    assert made.locks["door"].vacant_at == pytest.approx(100.0 + 10.0 / 0.8 * 1.2)
 
 
 def test_others_are_asked_once_a_token_whether_it_was_released_before() -> None:
@@ -194,15 +220,27 @@ def test_late_token_is_refused_by_who_has_seen_a_later_one() -> None:
 
 
 class Cast:
-    """Three nodes with a lock."""
+    """Three nodes with a lock, and the lease of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, leases: Sequence[float] = (LEASE,) * 3) -> None:
         self.sim = Simulation(1, listener=self.hear)
         self.names = [NodeId(f"n{index}") for index in range(3)]
         self.heard: list[tuple[NodeId, object]] = []
-        for name in self.names:
-            self.sim.add(name, lease_stack(self.names), durable=True)
+        for name, lease in zip(self.names, leases, strict=True):
+            self.sim.add(name, self.build(lease), durable=True)
         self.sim.run(until=1.0)
+
+    def build(self, lease: float) -> Build:
+        def made(me: NodeId, rng: Random) -> Stack:
+            return Stack(
+                [
+                    Group(me, rng, peers=self.names, heartbeat=0.3, suspect_after=0.8),
+                    Synod(me, rng, acceptors=self.names, resend=0.2),
+                    LeaseMutex(me, rng, lease=lease),
+                ]
+            )
+
+        return made
 
     def hear(self, node: NodeId, event: object) -> None:
         self.heard.append((node, event))
@@ -225,6 +263,27 @@ def test_lock_goes_on_when_its_holder_dies(holder: int) -> None:
     (one, token), (other, next_token) = entries
     assert (one, other) == (first, second)
     assert token < next_token
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_process_with_a_short_lease_takes_no_lock_from_a_holder_with_a_long_one(
+    cut_off: bool,
+) -> None:
+    """DDS-4: neither while the holder renews its lease, nor before it is over."""
+    cast = Cast(leases=(10.0, 1.0, 1.0))
+    patient, hasty, _ = cast.names
+    cast.sim.ask(patient, Acquire(LOCK))
+    cast.run(0.5)
+    cast.sim.ask(hasty, Acquire(LOCK))
+    cast.run(0.5)
+    if cut_off:
+        cast.sim.isolate(patient)
+    cast.run(8.0)
+    assert not [event for node, event in cast.heard if node == hasty]
+    cast.run(20.0)
+    entered = [event for node, event in cast.heard if node == hasty]
+    lapsed = [event for node, event in cast.heard if isinstance(event, Lapsed)]
+    assert bool(entered) == bool(lapsed) == cut_off
 
 
 def test_holder_that_was_stopped_hears_that_it_is_late_and_its_token_is_refused() -> None:

@@ -109,7 +109,7 @@ def play(stack: Stack, steps: list[Step]) -> None:
 @given(story(tolerant, requests | deposits))
 def test_no_message_makes_the_fault_tolerant_ones_raise(steps: list[Step]) -> None:
     """DDS-4 DDS-5"""
-    options = {"heartbeat": 0.5, "suspect_after": 2.0, "lease": 5.0}
+    options = {"heartbeat": 0.5, "suspect_after": 2.0, "lease": 5.0, "grace": 1.0}
     play(assemble(A, Random(1), peers=[B, C], acceptors=[A, B, C], **options).stack, steps)
 
 

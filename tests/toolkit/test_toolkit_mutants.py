@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def told(test: Callable[[], None]) -> Story:
     def story(seed: int) -> None:
         test()
 
-    story.__name__ = test.__name__
+    story.__name__ = getattr(test, "func", test).__name__
     return story
 
 
@@ -175,12 +176,31 @@ MUTANTS = [
         "token < self.highest",
         "False",
     ),
-    Mutant(
-        "leases of others are longer by the drift",
-        born(LeaseMutex, lambda mutex: vars(mutex).update(others_lease=mutex.lease)),
-        told(
-            test_mutex.test_lock_of_another_is_asked_for_when_its_lease_is_over_by_the_slowest_clock
+    telling(
+        partial(
+            test_mutex.test_waiting_process_waits_for_the_holders_lease_by_the_slowest_clock, 10.0
         ),
+        "leases of others are longer by the drift",
+        LeaseMutex,
+        "_patience",
+        "* (1 + self.drift)",
+        "",
+    ),
+    telling(
+        partial(
+            test_mutex.test_process_with_a_short_lease_takes_no_lock_from_a_holder_with_a_long_one,
+            True,
+        ),
+        "the holder's lease is waited for, not one's own",
+        LeaseMutex,
+        "_patience",
+        "stated_lease(holder, self.longest)",
+        "self.longest",
+    ),
+    Mutant(
+        "the holder's grace is waited for",
+        born(LeaseMutex, lambda mutex: vars(mutex).update(myself=f"somebody {mutex.lease}")),
+        told(test_mutex.test_holder_is_given_its_grace_after_its_lease),
         1,
     ),
     telling(

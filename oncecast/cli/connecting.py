@@ -38,6 +38,7 @@ REMEDIES = {
     "no-such-topic": "`oncecast topic create` or `oncecast sub` makes it",
     "not-subscribed": "`oncecast sub` makes it",
     "topic-exists": "`oncecast topic set` changes it",
+    "bad-batch": "to read what follows, move the subscription with `oncecast subs seek`",
 }
 
 STATUS = {

@@ -119,7 +119,7 @@ class NotStaged(OncecastError):
 
 class BadBatch(OncecastError):
     code = refusals.BadBatch.code
-    remedy = "put the messages again; if they were read, skip them by seek"
+    remedy = "if you were putting, put the messages again; if you were reading, seek past them"
 
 
 class Overloaded(OncecastError):

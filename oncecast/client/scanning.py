@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oncecast.client.administering import Administering
 from oncecast.client.arguments import check_names
-from oncecast.client.errors import InvalidArgument, MessagesLost, OutOfRange, TopicReplaced
+from oncecast.client.errors import (
+    BadBatch,
+    InvalidArgument,
+    MessagesLost,
+    OutOfRange,
+    TopicReplaced,
+)
 from oncecast.client.starts import EARLIEST, from_offset
 from oncecast.pubsub import batch
 from oncecast.pubsub.batch import Message
@@ -20,6 +27,7 @@ from oncecast.session.local import Survey
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
+SCAN_PAST = "to read what follows, scan from the next offset"
 SCAN_BYTES = 4 << 20  # asked for at once; the next so many are fetched meanwhile
 
 
@@ -38,12 +46,23 @@ class Slice(NamedTuple):
         return self.chunk.offset + self.chunk.count
 
     def messages(self) -> list[Message]:
-        return batch.messages(self.chunk.batch, **self._meant)
+        """Raise BadBatch if the batch is damaged, or made by a newer version."""
+        with self._readable():
+            return batch.messages(self.chunk.batch, **self._meant)
 
     def to_arrow(self) -> pa.RecordBatch:
         from oncecast.pubsub.batch_arrow import to_arrow  # only who wants Arrow needs it
 
-        return to_arrow(self.chunk.batch, **self._meant)
+        with self._readable():
+            return to_arrow(self.chunk.batch, **self._meant)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except batch.BadBatch as error:
+            offsets = f"offsets {self.offset} to {self.end - 1} of topic {self.topic!r}"
+            raise BadBatch(f"{offsets} cannot be read: {error}", SCAN_PAST) from None
 
     @property
     def _meant(self) -> dict[str, Any]:

@@ -328,7 +328,10 @@ def _check_names(columns: Columns, lengths: tuple[int, ...]) -> None:
 
 def _decompress(data: bytes, size: int) -> bytes:
     """The columns out of their frame, which must declare just this size before it is unpacked."""
-    zstandard = _zstandard()
+    try:
+        zstandard = _zstandard()
+    except ImportError as error:
+        raise BadBatch(f"it is compressed with zstd: {error}") from None
     frame = memoryview(data)[HEADER_BYTES:-4]
     try:
         if zstandard.frame_content_size(frame) != size:
@@ -355,6 +358,6 @@ def _zstandard() -> Any:
         import zstandard
     except ImportError:
         raise ImportError(
-            'zstandard is not installed, and this batch needs it; pip install "oncecast[zstd]"'
+            "the package zstandard is not installed; install it with pip install zstandard"
         ) from None
     return zstandard

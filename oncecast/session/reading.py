@@ -72,6 +72,7 @@ class Reader:
         self._gap = -1  # the offset that was found missing last
         self._skip = 0  # the first that is kept, if that is not what must come next
         self._damaged = 0
+        self._bad: errors.BadBatch | None = None  # why what must come next cannot be read
         self._patience = Patience(session, topic)
         self._attaching = session.calls.do(Attach(topic, subscription, life), self._attached)
 
@@ -111,6 +112,7 @@ class Reader:
         self._acks = self._new_acks(offset)
         self._fetched = self._gap = -1
         self._skip = 0
+        self._bad = None
         self._credit.forget()
         end = self._end_of_topic = max(self._end_of_topic, offset)
         self._session.emit(Positioned(self.topic, self.subscription, offset, end), after=0)
@@ -156,6 +158,7 @@ class Reader:
                 break
         if messages:
             self._patience.attempts = self._damaged = 0
+            self._bad = None
             self._patience.begin()
             where = (self.topic, self.subscription)
             low = self._credit.low(self._expected)
@@ -181,7 +184,7 @@ class Reader:
             new = self._decoded(chunk, self._expected, suspect_end, redelivered=True)
             new += self._decoded(chunk, suspect_end, end, redelivered=False)
         except BadBatch as error:
-            self._unreadable(error)
+            self._unreadable(end, error)
             return False
         messages += new
         self._expected = end
@@ -206,12 +209,20 @@ class Reader:
             raise BadBatch(f"{len(found)} messages where {end - begin} were announced")
         return found
 
-    def _unreadable(self, error: BadBatch) -> None:
+    def _unreadable(self, end: int, error: BadBatch) -> None:
         self._damaged += 1
         if self._damaged < DAMAGED_MAX:
             self._refetch()
         else:
-            self._end(errors.BadBatch(f"offset {self._expected} of topic {self.topic!r}: {error}"))
+            offsets = f"offsets {self._expected} to {end - 1} of topic {self.topic!r}"
+            self._end_in_order(errors.BadBatch(f"{offsets} cannot be read: {error}"))
+
+    def _end_in_order(self, why: errors.BadBatch) -> None:
+        """End this reading once the application has taken what lies before the bad batch."""
+        self._bad = why
+        if self._handed == self._expected and self._leaving is None:
+            self._end(why)
+            self._detach(lambda _: None, RETRY_MAX)
 
     # -- what the application has done --
 
@@ -222,6 +233,10 @@ class Reader:
         if not self.epoch:
             return
         self._pass_skipped()
+        if self._bad is not None:
+            self._end_in_order(self._bad)
+        if self.ended:
+            return
         if self._credit.renewable(self._handed):
             self._fetch()
         else:
@@ -229,7 +244,10 @@ class Reader:
 
     def settle(self, settle: Settle) -> None:
         self.want(settle)
-        self._acks.settle(settle.ticket, settle.ack)
+        if self._bad is not None and self.ended:
+            self._session.emit(Finished(settle.ticket, self._bad), after=0)
+        else:
+            self._acks.settle(settle.ticket, settle.ack)
 
     def _ack_refused(self, acks: Acks, outcome: Outcome) -> None:
         if acks is not self._acks or self.ended:
@@ -297,6 +315,8 @@ class Reader:
                 pass  # a Fetch will try again
             case errors.NotHere():
                 self._session.ways.not_here(self.topic, way)
+            case errors.BadBatch() as why:
+                self._end_in_order(why)
             case why:
                 self._end(why)
 
@@ -385,15 +405,21 @@ class Reader:
         """Acknowledge, then detach; whatever comes of it, this reading is over."""
         leave = self._leaving
         assert leave is not None
-        session, epoch = self._session, self.epoch
+        self._over()
+        self._detach(self._finishing(leave.ticket), leave.timeout)
+
+    def _detach(self, then: Then, timeout: float) -> None:
+        calls = self._session.calls
         handed = max(self._handed, self._suspect_below)  # a nack has moved the one back
-        detach = Detach(self.topic, self.subscription, epoch, handed)
+        detach = Detach(self.topic, self.subscription, self.epoch, handed)
 
         def acked(outcome: Outcome) -> None:
-            session.calls.do(detach, self._finishing(leave.ticket), leave.timeout)
+            if isinstance(outcome, NoAnswer):
+                then(outcome)
+            else:
+                calls.do(detach, then, timeout)
 
-        self._over()
-        session.calls.do(self._acks.command(), acked, leave.timeout)
+        calls.do(self._acks.command(), acked, timeout)
 
     def _end(self, why: errors.AnyRefusal) -> None:
         if not self.ended:

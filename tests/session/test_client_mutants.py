@@ -174,6 +174,18 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         exact(calls.test_taking_acknowledges_what_was_taken_before),
         Inbox, "take", "self.last = 1", "self.last = 0",
     ),
+    "bad batch ends it before what is here is taken": (
+        exact(reads.test_messages_before_a_bad_batch_are_taken_and_acknowledged_first),
+        Reader, "_end_in_order", "self._handed == self._expected and", "True and",
+    ),
+    "bad batch forgets the acks": (
+        exact(reads.test_messages_before_a_bad_batch_are_taken_and_acknowledged_first),
+        Reader, "_end_in_order", "self._detach(lambda _: None, RETRY_MAX)", "pass",
+    ),
+    "ack without an answer taken for done": (
+        exact(reads.test_leaving_without_an_answer_to_the_ack_is_reported),
+        Reader, "_detach", "isinstance(outcome, NoAnswer)", "False",
+    ),
     "stale arrival taken in": (
         exact(calls.test_going_back_voids_what_is_here),
         Inbox, "arrive", "if messages[0].offset != self._end:", "if False:",

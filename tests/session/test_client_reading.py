@@ -263,6 +263,72 @@ def test_damaged_delivery_is_fetched_again_and_at_last_reported() -> None:
     assert isinstance(ended.why, errors.BadBatch)
 
 
+def broken(offset: int, *values: bytes) -> Chunk:
+    """A chunk whose batch cannot be read."""
+    good = chunk(offset, *values)
+    return Chunk(offset, 0, len(values), "p", offset, good.batch[:-1] + b"?")
+
+
+def test_messages_before_a_bad_batch_are_taken_and_acknowledged_first() -> None:
+    """SVC-3 SVC-10: or a slow application would never get past them."""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b"))
+    for _ in range(reading.DAMAGED_MAX + 1):
+        assert lone.deliver(3, broken(7, b"c", b"d")).told == []
+    assert lone.ask(Want("t", "s", 6, 5)).told == []
+    (ended,) = lone.ask(Want("t", "s", 7, 7)).told
+    assert isinstance(ended, Ended)
+    assert "offsets 7 to 8 of topic 't' cannot be read" in ended.why.text
+    assert lone.call.command == do.Ack("t", "s", 3, 7)
+    assert lone.answer(lone.call, results.Acked(7)).call.command == do.Detach("t", "s", 3, 7)
+
+
+def test_loss_reported_by_the_node_comes_after_the_messages_before_it() -> None:
+    """SVC-10"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    why = errors.BadBatch("offset 6 of topic 't' is lost")
+    assert lone.hear(FlowEnded("t", "s", 3, why)).told == []
+    assert lone.ask(Want("t", "s", 6, 5)).told == [Ended("t", "s", why)]
+
+
+def test_batch_that_is_readable_after_all_is_read() -> None:
+    """SVC-10: it was damaged on its way, and only there."""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    for _ in range(reading.DAMAGED_MAX):
+        lone.deliver(3, broken(6, b"b"))
+    assert told(lone.deliver(3, chunk(6, b"b"))) == [(6, b"b", False)]
+    assert lone.ask(Want("t", "s", 7, 6)).told == []
+
+
+def test_leaving_before_a_bad_batch_is_reported_is_as_any_leaving() -> None:
+    """SVC-11"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    lone.hear(FlowEnded("t", "s", 3, errors.BadBatch("offset 6 is lost")))
+    lone.ask(Leave(9, "t", "s", 6, 6))
+    detach = lone.answer(lone.call, results.Acked(6)).call
+    assert lone.answer(detach, results.Detached(6)).told == [Finished(9, results.Detached(6))]
+
+
+def test_settling_at_a_bad_batch_is_told_of_it() -> None:
+    """SVC-7: a flush does not wait for ever."""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    why = errors.BadBatch("offset 6 is lost")
+    lone.hear(FlowEnded("t", "s", 3, why))
+    assert lone.ask(Settle(9, "t", "s", 6, 6)).told == [Ended("t", "s", why), Finished(9, why)]
+
+
+def test_leaving_without_an_answer_to_the_ack_is_reported() -> None:
+    """SVC-7: whether it was acknowledged is not known."""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    lone.ask(Leave(9, "t", "s", 6, 6, 1.0))
+    assert lone.wait(1.5).told == [Finished(9, NoAnswer(1.0))]
+
+
 def test_leaving_acknowledges_and_says_what_was_handed_out() -> None:
     """SVC-11"""
     lone = attached()

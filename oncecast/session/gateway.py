@@ -7,8 +7,9 @@ Rules
 - A flow sends what is decided, in order, without a gap, within its credit, some of each flow in
   turn. What a client does not take costs the window of its flows and nobody else anything.
 - A client that is gone loses its flows; its subscriptions know nothing of it.
-- Only the leader of its group serves; it sends what it reads only while it holds the lease. When it
-  ceases to lead, all that is under way is forgotten and clients are sent elsewhere.
+- Only the leader of its group serves. It answers reads only while it holds its lease; without one,
+  reads wait until the lease is renewed. When it ceases to lead, all that is in flight is forgotten
+  and clients are sent elsewhere.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from oncecast.session.frames import (
     TopicView,
     View,
 )
+from oncecast.session.held import Held
 from oncecast.storage.errors import Corrupt
 
 LOOK_MAX = 1000
-LEASE_PAUSE = 0.02
 WITH_BATCH = (do.Put, do.Stage)
 
 
@@ -51,7 +52,7 @@ class Pump(Value):
 
 
 class LeaseDue(Value):
-    """Timer: no majority has answered the leader; it may read again when one has."""
+    """Timer: look whether the lease was renewed, so that reads can be answered again."""
 
 
 class Guest:
@@ -105,6 +106,7 @@ class Gateway(Protocol):
         self._changed: dict[str, None] = {}
         self._ready: dict[Flow, None] = {}
         self._unreadable: dict[Flow, None] = {}  # what they need is being fetched from a replica
+        self._held: Held[Fetch | Look] = Held(self, LeaseDue())
         self._pumping = False
         self._answers: list[tuple[NodeId, Answer]] = []  # that go out with the next pump
         self.refused = 0
@@ -122,6 +124,8 @@ class Gateway(Protocol):
             self.send(sender, self._elsewhere())
         elif isinstance(message, Call):
             self._call(sender, guest, message.id, message.command)
+        elif not self._leased:
+            self._held.add(sender, message)
         elif isinstance(message, Fetch):
             self._fetch(sender, message)
         else:
@@ -129,6 +133,7 @@ class Gateway(Protocol):
 
     def down(self, client: NodeId) -> None:
         self._guests.pop(client, None)
+        self._held.forget(client)
         for flow in self.flows.of_client(client):
             self._drop(flow)
 
@@ -144,6 +149,7 @@ class Gateway(Protocol):
             return
         self._calls.clear()
         self._ready.clear()
+        self._held.take()
         for client, guest in self._guests.items():
             guest.calls.clear()
             guest.bytes = 0
@@ -151,8 +157,15 @@ class Gateway(Protocol):
                 self._drop(flow)
             self.send(client, self._elsewhere())
 
+    @property
+    def _leased(self) -> bool:
+        return self._service.group.leads(self.now)
+
     def timeout(self, timer: LeaseDue) -> None:
-        self._pump_soon()
+        for client, question in self._held.take():
+            self.receive(client, question)
+        if self._ready:
+            self._pump_soon()
 
     # -- calls --
 
@@ -182,7 +195,7 @@ class Gateway(Protocol):
         if size > limit:
             return errors.TooLarge("bytes", limit)
         if self.room is not None and self.room() < self._room_min:
-            return self._known(command) or errors.Overloaded(errors.DISK)
+            return (self._leased and self._known(command)) or errors.Overloaded(errors.DISK)
         if guest.bytes and guest.bytes + size > self._calls_bytes_max:
             return errors.Overloaded("bytes of one client's calls")
         try:
@@ -239,8 +252,6 @@ class Gateway(Protocol):
     # -- flows --
 
     def _fetch(self, client: NodeId, fetch: Fetch) -> None:
-        if not self._service.group.leads(self.now):
-            return  # what is known here may be old; it will ask again
         machine = self._service.machine
         found = standing(machine, fetch.topic, fetch.subscription, fetch.epoch)
         _, end = machine.bounds(fetch.topic)
@@ -306,9 +317,9 @@ class Gateway(Protocol):
 
     def _serve(self, flow: Flow) -> None:
         """One Delivery, if there is anything and the client can take it; the rest in its turn."""
-        if not self._service.group.leads(self.now):
+        if not self._leased:
             self._ready[flow] = None
-            self.later(LEASE_PAUSE, LeaseDue())
+            self._held.watch()
             return
         machine = self._service.machine
         found = standing(machine, flow.topic, flow.subscription, flow.epoch)

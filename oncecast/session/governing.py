@@ -2,9 +2,10 @@
 
     LookGroup, Govern →    GroupView, Answer, Elsewhere ←    and News ↑ for the node's log
 
-Any node shows what it knows; only the leader governs. A wish is answered when it has come true,
-however long that takes; whoever asked a leader that leads no more is sent to the next one and asks
-again: what is true already is answered at once.
+Any node shows what it knows: LookGroup and LookRing return its local view, which may be old. Only
+the leader governs. It answers a wish when it has come true, and only while it holds its lease. A
+client whose leader steps down is sent to the next one and asks again: a wish that is true already
+is answered at once.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from oncecast.session.frames import (
     MemberView,
     RingView,
 )
+from oncecast.session.held import Held
 
 PENDING_MAX = 64
 
@@ -53,23 +55,36 @@ class Healing(Value):
     """Timer: is what the disk had lost here again?"""
 
 
+class GovernDue(Value):
+    """Timer: look whether the lease was renewed."""
+
+
 class Governor(Protocol):
     name = "governor"
     Message = LookGroup | Govern | LookRing
     Observed = Event
-    Timer = Healing
+    Timer = Healing | GovernDue
 
     def __init__(self, me: NodeId, rng: Random, *, group: Paxos) -> None:
         super().__init__(me, rng)
         self.group = group
         self._pending: dict[tuple[NodeId, int], Change | HandOver] = {}
+        self._held: Held[Govern] = Held(self, GovernDue())
         self.elections = 0  # that somebody was heard to have won
 
     def start(self) -> None:
         if self.group.damage:
             self.later(self.group.options.heartbeat, Healing())
 
-    def timeout(self, timer: Healing) -> None:
+    def timeout(self, timer: Healing | GovernDue) -> None:
+        if isinstance(timer, Healing):
+            self._look_for_healing(timer)
+            return
+        for client, question in self._held.take():
+            self.receive(client, question)
+        self._answer_pending()
+
+    def _look_for_healing(self, timer: Healing) -> None:
         group = self.group
         if group.seated and group.leader and group.applied >= group.known and not group.holes:
             self.emit(News("refilled"))
@@ -85,6 +100,8 @@ class Governor(Protocol):
             self.send(sender, view_of(self.group, self.now, message.id), after=0)
         elif not self._leading:
             self._send_elsewhere(sender)
+        elif not self.group.leads(self.now):
+            self._held.add(sender, message)
         else:
             self._govern(sender, message.id, message.wish)
 
@@ -119,9 +136,15 @@ class Governor(Protocol):
         news = news_of(event)
         self.elections += news.what == "leader" and bool(news.node)
         self.emit(news)
+        self._answer_pending()
+
+    def _answer_pending(self) -> None:
         for (client, id), wish in list(self._pending.items()):
             if not self._leading:
                 self._send_elsewhere(client)
+            elif not self.group.leads(self.now):
+                self._held.watch()
+                return
             elif is_so(self.group, wish):
                 self.send(client, view_of(self.group, self.now, id))
             else:

@@ -1,33 +1,44 @@
 """The node's role towards whoever reads a topic without a subscription: `Scan →`, `Scanned ←`.
 
 Each question stands by itself, so nothing is remembered between two, any number of readers can
-share a topic out among them, and no cursor moves. Only who leads answers, and only while it is sure
-to: what was acknowledged to anybody is seen.
+share a topic out among them, and no cursor moves. Only the leader answers, and only while it holds
+its lease: a scan sees everything that was acknowledged before it was asked for.
 """
 
 from __future__ import annotations
 
 from random import Random
 
-from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.pubsub.commands import FromOffset
 from oncecast.pubsub.service import Service
 from oncecast.pubsub.topic import Topic
 from oncecast.replication.events import Missing
 from oncecast.session.chunks import chunks_of, lost
 from oncecast.session.frames import Answer, Elsewhere, Scan, Scanned
+from oncecast.session.held import Held
 from oncecast.storage.errors import Corrupt
 
 SCAN_BYTES_MAX = 8 << 20  # in one answer, unless one batch is larger
 
 
+class ScanDue(Value):
+    """Timer: look whether the lease was renewed."""
+
+
 class Scanner(Protocol):
     name = "scanner"
     Message = Scan
+    Timer = ScanDue
 
     def __init__(self, me: NodeId, rng: Random, *, service: Service) -> None:
         super().__init__(me, rng)
         self._service = service
+        self._held: Held[Scan] = Held(self, ScanDue())
+
+    def timeout(self, timer: ScanDue) -> None:
+        for client, scan in self._held.take():
+            self.receive(client, scan)
 
     def receive(self, sender: NodeId, scan: Scan) -> None:
         service = self._service
@@ -36,7 +47,8 @@ class Scanner(Protocol):
             self.send(sender, elsewhere, after=0)
             return
         if not service.group.leads(self.now):
-            return  # whoever asked asks again
+            self._held.add(sender, scan)
+            return
         registry = service.machine.registry
         topic = registry.topics.get(scan.topic)
         if topic is None:

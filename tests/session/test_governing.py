@@ -27,9 +27,18 @@ A, B, C, D = map(NodeId, "abcd")
 ANN = NodeId("client/ann")
 
 
-def governor(leader: NodeId = A, members: str = "abc", silent: str = "") -> Governor:
+class Leased(Paxos):
+    """A replica that holds its lease whenever it leads."""
+
+    def leads(self, now: float) -> bool:
+        return self.leader == self.me
+
+
+def governor(
+    leader: NodeId = A, members: str = "abc", silent: str = "", *, leased: bool = True
+) -> Governor:
     """Of node a."""
-    group = Paxos(A, Random(0), life=1)
+    group = (Leased if leased else Paxos)(A, Random(0), life=1)
     lives = {"a": 1, "b": 2, "c": 3, "d": 4}
     made = tuple(Member(NodeId(each), lives[each]) for each in members)
     group.memberships.start(0, Config(5, made, 3))
@@ -56,7 +65,7 @@ def refused(made: Governor, wish: Change | HandOver) -> str:
 
 def test_a_leader_shows_what_it_knows_of_all() -> None:
     """REP-3"""
-    made = governor(silent="c")
+    made = governor(silent="c", leased=False)
     made.group.offers[D] = Offered(Member(D, 4), 0, 0.0)
     assert answered(made, LookGroup(3)) == GroupView(
         id=3,

@@ -1,0 +1,67 @@
+"""Without any one of its rules towards clients a node is found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oncecast.session.gateway import Gateway
+from oncecast.session.governing import Governor
+from oncecast.session.held import Held
+from oncecast.session.scanning import Scanner
+from tests.mutants import Mutant, Story, must_be_noticed, replaced
+from tests.session import test_lease_reads as reads
+
+pytestmark = pytest.mark.mutants
+
+SEEDS = 5
+
+
+def cut_off(seed: int) -> None:
+    looker, _ = reads.cut_off(seed)
+    assert looker.stale == []
+
+
+def of_each(test: Callable[[Any], None]) -> Story:
+    """A test that is run for every kind of read."""
+
+    def story(seed: int) -> None:
+        test(reads.READS[seed])
+
+    story.__name__ = test.__name__
+    return story
+
+
+RULES: dict[str, tuple[Story, Any, str, str, str]] = {
+    "deposed leader shows old topics": (
+        cut_off, Gateway, "receive", "elif not self._leased:", "elif False:",
+    ),
+    "deposed leader shows old messages": (
+        of_each(reads.test_leader_answers_a_read_when_its_lease_is_renewed),
+        Scanner, "receive", "if not service.group.leads(self.now):", "if False:",
+    ),
+    "deposed leader grants wishes": (
+        of_each(reads.test_leader_answers_a_read_when_its_lease_is_renewed),
+        Governor, "receive", "elif not self.group.leads(self.now):", "elif False:",
+    ),
+    "read without a lease is dropped": (
+        of_each(reads.test_leader_answers_a_read_when_its_lease_is_renewed),
+        Held, "add", "self._questions[client, question] = None", "pass",
+    ),
+    "read waits at a deposed leader": (
+        of_each(reads.test_deposed_leader_sends_waiting_reads_to_the_new_one),
+        Scanner, "timeout", "self.receive(client, scan)", "self._held.add(client, scan)",
+    ),
+}  # fmt: skip
+
+MUTANTS = [
+    Mutant(rule, replaced(*change), story, SEEDS) for rule, (story, *change) in RULES.items()
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_node_without_this_rule_is_found_out(mutant: Mutant) -> None:
+    """REP-5 SVC-10"""
+    must_be_noticed(mutant)

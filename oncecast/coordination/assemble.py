@@ -60,12 +60,14 @@ def assemble(
     suspect_after: float,
     lease: float,
     grace: float,
+    life: str = "",
 ) -> Parts:
     group = Group(me, rng, peers=peers, heartbeat=heartbeat, suspect_after=suspect_after)
     election = LeaderElection(me, rng)
     elements = Recovery(
         me,
         rng,
+        life=life,
         compare_every=heartbeat,
         kept_max=ELEMENTS_MAX,
         kept_bytes_max=ELEMENTS_BYTES_MAX,

@@ -10,6 +10,7 @@ from hashlib import sha256
 from itertools import count
 from math import inf
 from random import SystemRandom
+from secrets import token_hex
 from socket import socket
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -135,6 +136,7 @@ class Node:
             suspect_after=self._suspect_after,
             lease=self._lease,
             grace=self._grace,
+            life="" if self._directory is not None else token_hex(8),
         )
         journal = None
         if self._directory is not None:

@@ -39,6 +39,7 @@ from oncecast.dht.tree import (
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 PATIENCE = 2.5  # heartbeats until who is not heard of counts as dead
+FIRST_NUMBER_BITS = 60  # leaves room to count on below NUMBER_MAX
 
 
 class Unadopted(Value):
@@ -76,7 +77,8 @@ class Scribe(Protocol):
         self.ranges: dict[Key, Key | None] = {}  # our positions, and what each owns
         self.heard: dict[NodeId, float] = {}  # when a neighbour last spoke
         self.seen: dict[tuple[NodeId, int], None] = {}  # what has come down lately
-        self.published = 0
+        # Numbers of an earlier life must not come again: other nodes may remember them.
+        self.published = rng.getrandbits(FIRST_NUMBER_BITS)
         self.dropped = 0  # messages that make no sense, or are beyond what we can hold
 
     # -- inputs --

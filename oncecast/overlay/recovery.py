@@ -18,8 +18,8 @@ What an application must know:
   still kept somewhere; for the rest it emits Lost, once, and goes on behind it.
 - Who knows that nobody needs a message any more says so by Discard, or by Disregard for many: it is
   not kept, not sent to who comes late, and counts as delivered. All nodes should come to know.
-- A node's name stands for its disk: one that lost its disk must come back under another name, for
-  it would use its numbers again.
+- A node's name stands for its disk: a node that lost its disk must come back under another name,
+  or it would use its numbers again. A node without a disk gets another `life` each time it starts.
 """
 
 from __future__ import annotations
@@ -110,6 +110,7 @@ class Recovery(Protocol):
         me: NodeId,
         rng: Random,
         *,
+        life: str = "",
         compare_every: float = 1.0,
         lost_after: float = 10.0,
         kept_max: int = 1000,
@@ -128,7 +129,8 @@ class Recovery(Protocol):
         self.snapshot_every, self.snapshot_every_bytes = snapshot_every, kept_bytes_max
         self.ledger_origins_max, self.ledger_gaps_max = ledger_origins_max, ledger_gaps_max
         self.neighbors: dict[NodeId, None] = {}
-        self.inventory = Inventory(me, origins_max=origins_max, gaps_max=gaps_max)
+        self.origin = NodeId(f"{me}#{life}") if life else me  # of what this node publishes
+        self.inventory = Inventory(self.origin, origins_max=origins_max, gaps_max=gaps_max)
         self.kept = Payloads(kept_max, kept_bytes_max)
         self.doubts: dict[NodeId, int] = {}  # a neighbour's floor, above something we lack
         self.next_low = ANY  # where the next round begins to compare
@@ -161,16 +163,16 @@ class Recovery(Protocol):
     def request(self, request: Publish | Discard | Disregard) -> None:
         match request:
             case Publish(payload):
-                key = MessageId(self.me, self.inventory.of(self.me).top + 1)
+                key = MessageId(self.origin, self.inventory.of(self.origin).top + 1)
                 self._store(key, payload)
                 self.ask(Broadcast(key, payload))
             case Discard(key):
                 self.kept.remove(key)
                 # Our own numbers are given by us alone.
-                if key.origin != self.me and self.inventory.has_room(key):
+                if key.origin != self.origin and self.inventory.has_room(key):
                     self.inventory.open(key.origin).add(key.number)
             case Disregard(origin, top, gaps):
-                if origin != self.me and self.inventory.has_room_for(origin):
+                if origin != self.origin and self.inventory.has_room_for(origin):
                     self.inventory.open(origin).add_all_of(Numbers(top, gaps))
             case _:
                 assert_never(request)
@@ -224,7 +226,7 @@ class Recovery(Protocol):
         if key in self.inventory:
             return False
         # Of our own we have all there is: another one is a lie, and would push our numbers up.
-        if key.origin == self.me or not (key.possible and self.inventory.has_room(key)):
+        if key.origin == self.origin or not (key.possible and self.inventory.has_room(key)):
             self.dropped += 1
             return False
         self._store(key, payload)
@@ -288,7 +290,7 @@ class Recovery(Protocol):
                 behind[origin] = theirs
             if ours.lacks_of(theirs) or theirs.lowest_missing < ours.floor:
                 answer = True
-            if ours.lowest_missing < theirs.floor and origin != self.me:
+            if ours.lowest_missing < theirs.floor and origin != self.origin:
                 self._doubt(origin, theirs.floor)
         if behind:
             self._supply(peer, behind)

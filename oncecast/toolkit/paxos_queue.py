@@ -67,6 +67,7 @@ class Kept(Value):
     """I have, and it is on my disk."""
 
     ticket: int
+    depositor: str = ""  # earlier versions do not say
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -119,8 +120,8 @@ class PaxosQueue(Protocol):
         self.queues: dict[MessageId, str] = {}  # which queue each element is in
         self.waiting = Waiting()
         self.depositing: dict[int, str] = {}  # by ticket, into which queue
-        # Of what this node publishes: for whom, and under which ticket.
-        self.publishing: deque[tuple[NodeId, int]] = deque()
+        # Of what this node publishes: for which node, which life of it, and under which ticket.
+        self.publishing: deque[tuple[NodeId, str, int]] = deque()
         self.entrusted: dict[tuple[str, int], None] = {}  # what others had this node put in
         self.dropped = 0  # broadcasts that are no elements
 
@@ -143,7 +144,7 @@ class PaxosQueue(Protocol):
             case Deposit(queue, ticket, data):
                 self.depositing[ticket] = queue
                 if self.takers.leader == self.me:
-                    self._publish(queue, data, self.me, ticket)
+                    self._publish(queue, data, self.me, self.myself, ticket)
                 elif self.takers.leader != NOBODY:
                     self.send(self.takers.leader, Entrusted(self.myself, ticket, queue, data))
                 else:
@@ -162,9 +163,11 @@ class PaxosQueue(Protocol):
             case Entrusted(depositor, ticket, queue, data):
                 if (depositor, ticket) not in self.entrusted:
                     self._note_entrusted(depositor, ticket)
-                    self._publish(queue, data, sender, ticket)
-            case Kept(ticket):
-                self._deposited(ticket, True)
+                    self._publish(queue, data, sender, depositor, ticket)
+            case Kept(ticket, depositor):
+                # An answer to an earlier life of this process says nothing of our own tickets.
+                if depositor in ("", self.myself):
+                    self._deposited(ticket, True)
             case _:
                 assert_never(message)
 
@@ -179,16 +182,21 @@ class PaxosQueue(Protocol):
             del self.entrusted[next(iter(self.entrusted))]
 
     def _publish(
-        self, queue: str, data: bytes, depositor: NodeId = NOBODY, ticket: int = 0
+        self,
+        queue: str,
+        data: bytes,
+        node: NodeId = NOBODY,
+        depositor: str = "",
+        ticket: int = 0,
     ) -> None:
-        self.publishing.append((depositor, ticket))
+        self.publishing.append((node, depositor, ticket))
         self.ask(Publish(_encode(Item(queue, data))))
 
     def observe(self, event: Delivered | Lost | Settled | CaughtUp) -> None:
         match event:
             case Delivered(id, payload):
                 self._add(id, payload)
-                if id.origin == self.me:
+                if id.origin == self.elements.origin:
                     self._confirm(*self.publishing.popleft())
             case Settled(series, number, taker):
                 if series.startswith(SERIES):
@@ -201,11 +209,11 @@ class PaxosQueue(Protocol):
             case _:
                 assert_never(event)
 
-    def _confirm(self, depositor: NodeId, ticket: int) -> None:
-        if depositor == self.me:
+    def _confirm(self, node: NodeId, depositor: str, ticket: int) -> None:
+        if node == self.me:
             self._deposited(ticket, True)
-        elif depositor != NOBODY:
-            self.send(depositor, Kept(ticket))
+        elif node != NOBODY:
+            self.send(node, Kept(ticket, depositor))
 
     def _add(self, id: MessageId, payload: bytes) -> None:
         if self.takers.is_settled(SERIES + id.origin, id.number):

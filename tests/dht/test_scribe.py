@@ -126,16 +126,33 @@ def test_a_copy_of_who_is_not_our_parent_is_turned_away() -> None:
 
 def test_a_multicast_is_routed_to_the_root_which_spreads_it_once() -> None:
     scribe = root()
-    payload = encode(Publication(T, ME, 1, b"x"))
+    number = scribe.published + 1
+    payload = encode(Publication(T, ME, number, b"x"))
     scribe.request(Multicast(T, b"x"))
     assert scribe.drain() == [Ask(Route(KEY, payload))]
     scribe.observe(Routed(KEY, payload, ME, root=False))
     assert scribe.drain() == [Ask(Route(KEY, payload))]
     scribe.observe(Routed(KEY, payload, A, root=True))
-    copy = Copy(T, ME, 1, b"x")
+    copy = Copy(T, ME, number, b"x")
     assert scribe.drain() == [Cancel(Unadopted(T)), Send(B, copy), Send(C, copy)]
     scribe.observe(Routed(KEY, payload, A, root=True))
     assert scribe.drain() == [Cancel(Unadopted(T))]
+
+
+def test_publications_of_a_restarted_node_reach_all_who_saw_those_of_its_earlier_life() -> None:
+    """NET-5: nodes drop the numbers that they have seen."""
+    forwards = forwarder()
+    for seed in range(2):
+        publisher = Scribe(ME, Random(seed))
+        publisher.request(Multicast(T, b"x"))
+        [ask] = publisher.drain()
+        assert isinstance(ask, Ask)
+        assert isinstance(ask.request, Route)
+        publication = decode(ask.request.payload)
+        assert isinstance(publication, Publication)
+        copy = Copy(T, publication.origin, publication.number, b"x")
+        forwards.receive(A, copy)
+        assert forwards.drain() == [Send(B, copy)]
 
 
 def test_who_leaves_prunes_itself_unless_it_has_children() -> None:

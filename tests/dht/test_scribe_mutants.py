@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from oncecast.dht import scribe
 from oncecast.dht.scribe import Scribe
 from oncecast.scenarios.scenario import run
 from oncecast.scenarios.scribe import SCRIBE
+from tests.dht import test_scribe
 from tests.mutants import Mutant, Plant, must_be_noticed, replaced
 
 pytestmark = pytest.mark.mutants
@@ -17,6 +19,10 @@ SEEDS = 10
 def forest(seed: int) -> None:
     outcome = run(SCRIBE, seed)
     assert outcome.ok, outcome.violation
+
+
+def restarted(seed: int) -> None:
+    test_scribe.test_publications_of_a_restarted_node_reach_all_who_saw_those_of_its_earlier_life()
 
 
 def mutant(rule: str, plant: Plant) -> Mutant:
@@ -45,6 +51,12 @@ MUTANTS = [
     mutant(
         "copies go to the children",
         replaced(Scribe, "_spread", "for child in tree.children:", "for child in ():"),
+    ),
+    Mutant(
+        "a restarted node does not number its publications like its earlier life",
+        lambda patch: patch.setattr(scribe, "FIRST_NUMBER_BITS", 0),
+        restarted,
+        1,
     ),
     mutant(
         "a root whose key has moved is none any more",

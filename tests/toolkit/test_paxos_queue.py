@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
+from oncecast.coordination.assemble import assemble
 from oncecast.kernel.protocol import Ask, Emit, NodeId, Send
+from oncecast.kernel.stack import Stack
 from oncecast.overlay.events import Delivered, Discard, Disregard, MessageId, Publish
 from oncecast.overlay.recovery import Recovery
 from oncecast.runtime.simulated import Simulation
@@ -118,9 +120,22 @@ def test_deposit_goes_to_the_leader_and_is_confirmed_when_it_is_published() -> N
     assert isinstance(published, Ask)
     assert isinstance(published.request, Publish)
     leader.observe(Delivered(MessageId(A, 1), published.request.payload))
-    assert leader.drain() == [Send(B, Kept(7))]
-    guest.receive(A, Kept(7))
-    guest.receive(A, Kept(7))
+    kept = Kept(7, guest.myself)
+    assert leader.drain() == [Send(B, kept)]
+    guest.receive(A, kept)
+    guest.receive(A, kept)
+    assert guest.drain() == [Emit(Deposited(JOBS, 7, True))]
+
+
+def test_deposit_of_an_earlier_life_confirms_none_of_this_one() -> None:
+    """DDS-5: a restarted process counts its tickets anew."""
+    earlier, guest = (PaxosQueue(B, Random(seed), **layers(B)) for seed in range(2))
+    guest.takers.observe(ViewChanged((A,)))
+    guest.request(Deposit(JOBS, 7, b"job"))
+    guest.drain()
+    guest.receive(A, Kept(7, earlier.myself))
+    assert guest.drain() == []
+    guest.receive(A, Kept(7))  # of a leader with an earlier version
     assert guest.drain() == [Emit(Deposited(JOBS, 7, True))]
 
 
@@ -168,6 +183,32 @@ def test_locks_of_the_same_synod_are_none_of_its_business() -> None:
     made = with_job()
     made.observe(Settled("lock/b", 1, made.myself))
     assert made.length(JOBS) == 1
+
+
+def test_elements_of_a_restarted_process_without_a_disk_are_taken() -> None:
+    """DDS-5: others remember the numbers of its earlier life, and that those elements are gone."""
+    heard: list[Dequeued] = []
+
+    def listen(node: NodeId, event: object) -> None:
+        if isinstance(event, Dequeued):
+            heard.append(event)
+
+    def guest(me: NodeId, rng: Random) -> Stack:
+        times = {"heartbeat": 0.3, "suspect_after": 0.8, "lease": 1.0, "grace": 0.0}
+        life = f"{rng.getrandbits(64):x}"
+        return assemble(me, rng, peers=[keeper], acceptors=[keeper], life=life, **times).stack
+
+    keeper, comes_and_goes = NodeId("keeper"), NodeId("guest")
+    sim = Simulation(1, listener=listen)
+    sim.add(keeper, guest)
+    sim.add(comes_and_goes, guest)
+    for data in (b"of one life", b"of the next"):
+        sim.run(until=sim.now + 2.0)
+        sim.ask(comes_and_goes, Enqueue(JOBS, data))
+        sim.ask(keeper, Dequeue(JOBS, 1, wait=True))
+        sim.run(until=sim.now + 2.0)
+        sim.bounce(comes_and_goes)
+    assert [event.data for event in heard] == [b"of one life", b"of the next"]
 
 
 def test_elements_and_takers_survive_a_crash_of_all() -> None:

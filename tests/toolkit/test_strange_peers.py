@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -109,7 +110,7 @@ def play(stack: Stack, steps: list[Step]) -> None:
 @given(story(tolerant, requests | deposits))
 def test_no_message_makes_the_fault_tolerant_ones_raise(steps: list[Step]) -> None:
     """DDS-4 DDS-5"""
-    options = {"heartbeat": 0.5, "suspect_after": 2.0, "lease": 5.0, "grace": 1.0}
+    options: dict[str, Any] = {"heartbeat": 0.5, "suspect_after": 2.0, "lease": 5.0, "grace": 1.0}
     play(assemble(A, Random(1), peers=[B, C], acceptors=[A, B, C], **options).stack, steps)
 
 

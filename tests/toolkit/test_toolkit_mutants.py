@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from oncecast.overlay.recovery import Recovery
 from oncecast.scenarios.scenario import Scenario, run
 from oncecast.scenarios.toolkit_election import ELECTION
 from oncecast.scenarios.toolkit_mutex import MUTEX, MUTEX_LAMPORT
@@ -322,8 +323,22 @@ MUTANTS = [
         "a deposit is confirmed when it is on disk",
         PaxosQueue,
         "receive",
-        "self._publish(queue, data, sender, ticket)",
-        "self._confirm(sender, ticket); self._publish(queue, data)",
+        "self._publish(queue, data, sender, depositor, ticket)",
+        "self._confirm(sender, depositor, ticket); self._publish(queue, data)",
+    ),
+    telling(
+        test_paxos_queue.test_deposit_of_an_earlier_life_confirms_none_of_this_one,
+        "a deposit is confirmed to the life that made it",
+        PaxosQueue,
+        "receive",
+        'depositor in ("", self.myself)',
+        "True",
+    ),
+    Mutant(
+        "a process without a disk does not number its elements like its forerunner",
+        born(Recovery, lambda recovery: vars(recovery).update(origin=recovery.me)),
+        told(test_paxos_queue.test_elements_of_a_restarted_process_without_a_disk_are_taken),
+        1,
     ),
     storming(
         QUEUE_PAXOS,

@@ -25,6 +25,9 @@ test: $(READY) ## all tests
 mutants: $(READY) ## take away one rule at a time, and see which test notices
 	@$(BIN)/python tools/mutants.py
 
+mutate: $(READY) ## generate N mutants of the pure packages and list those that no test notices
+	@$(BIN)/python -m tools.mutate $(FILES) -n $(or $(N),1000) --seed $(or $(SEED),0) --jobs $(or $(JOBS),2)
+
 bench: $(READY) $(PEERS) ## measure the speed on this machine, beside Redis, NATS and RabbitMQ
 	@$(BIN)/oncecast sim bench
 	@for file in $(filter-out %/__init__.py,$(wildcard bench/*.py)); do $(BIN)/python $$file || exit 1; done
@@ -70,4 +73,4 @@ $(PEERS): requirements-bench.lock $(READY)
 	@if $(GET_PEERS) --requirement $<; then touch $@; \
 	else for pin in $$(grep -v '^#' $<); do $(GET_PEERS) $$pin || echo "bench: cannot get $$pin" >&2; done; fi
 
-.PHONY: help demo quick test mutants bench check format lock clean
+.PHONY: help demo quick test mutants mutate bench check format lock clean

@@ -1,0 +1,318 @@
+"""The tool that generates mutants: what it changes, what it calls them, and what it reports."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tools.mutate import equivalents, operators, sources
+from tools.mutate.__main__ import ONCECAST, choose
+from tools.mutate.operators import Mutant
+from tools.mutate.planting import Unplantable, functions, plant
+from tools.mutate.selection import Measured, Selection, outdated
+
+LAMP = '''\
+"""A lamp."""
+
+LIMIT = 3
+
+
+class Lamp:
+    def __init__(self) -> None:
+        self.lit = 0
+
+    def switch(self, times: int, *, first: int = 1) -> int:
+        """Switch it, and return how often it was."""
+        for _ in range(first, times + 1):
+            if self.lit >= LIMIT:
+                break
+            self.lit += 1
+        return self.lit
+'''
+
+STRONG = """\
+from lamp.core.lamp import Lamp
+
+
+def test_lamp_is_switched_up_to_its_limit():
+    lamp = Lamp()
+    assert lamp.switch(1) == 1
+    assert lamp.switch(1) == 2
+    assert lamp.switch(5) == 3
+    assert lamp.switch(1) == 3
+"""
+
+WEAK = """\
+from lamp.core.lamp import Lamp
+
+
+def test_lamp_can_be_switched():
+    assert Lamp().switch(1)
+"""
+
+
+def read(folder: Path, text: str, name: str = "lamp.py") -> sources.Source:
+    (folder / name).write_text(text)
+    return sources.read(folder / name, folder)
+
+
+def made(folder: Path, body: str, head: str = "def work(self, a, b):") -> dict[str, set[str]]:
+    """The changes of each operator to a function with this body."""
+    text = head + "\n" + "".join(f"    {line}\n" for line in body.splitlines())
+    changes: dict[str, set[str]] = {}
+    for mutant in operators.mutants(read(folder, text)):
+        changes.setdefault(mutant.operator, set()).add(f"{mutant.before} -> {mutant.after}")
+    return changes
+
+
+@pytest.mark.parametrize(
+    ("body", "operator", "changes"),
+    [
+        ("x = a < b", "compare", {"a < b -> a <= b"}),
+        ("x = a is b", "compare", {"a is b -> a is not b"}),
+        ("if a < b:\n    b()", "negate", {"a < b -> not a < b"}),
+        ("x = [y for y in a if y]", "negate", {"y -> not y"}),
+        ("x = a and b", "and-or", {"a and b -> a or b"}),
+        ("x = a and b", "operand", {"a and b -> a", "a and b -> b"}),
+        ("x = not a", "not", {"not a -> a"}),
+        ("x = a + 1", "arithmetic", {"a + 1 -> a - 1"}),
+        ("a += b", "arithmetic", {"a += b -> a -= b"}),
+        ("x = 7", "constant", {"7 -> 8", "7 -> 6"}),
+        ("x = 1.5", "constant", {"1.5 -> 3.0"}),
+        ("x = True", "constant", {"True -> False"}),
+        ("x = min(a, b)", "call", {"min(a, b) -> max(a, b)"}),
+        ("a(b, after=b)", "keyword", {"a(b, after=b) -> a(b)"}),
+        ("self.send(a)", "drop", {"self.send(a) -> pass"}),
+        ("del a[b]", "drop", {"del a[b] -> pass"}),
+        ("raise a", "drop", {"raise a -> pass"}),
+        ("return a", "return", {"return a -> return None"}),
+        (
+            "for x in a:\n    continue",
+            "loop",
+            {"continue -> break"},
+        ),
+        ("a()\nb()", "swap", {"a(); b() -> swapped"}),
+    ],
+)
+def test_operator_makes_these_changes_only(
+    tmp_path: Path, body: str, operator: str, changes: set[str]
+) -> None:
+    assert made(tmp_path, body)[operator] == changes
+
+
+def test_function_that_returns_nothing_is_emptied(tmp_path: Path) -> None:
+    changes = made(tmp_path, "self.x = a\nself.y = b", "def work(self, a, b) -> None:")
+    assert changes["empty"] == {"the whole body -> pass"}
+
+
+def test_truth_that_is_returned_is_negated(tmp_path: Path) -> None:
+    changes = made(tmp_path, "return a(b)", "def work(self, a, b) -> bool:")
+    assert changes == {"return": {"return a(b) -> return not a(b)"}}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert a < 1",
+        "'''a docstring'''",
+        "x = f'{a + 1}'",
+        "x: 'list[1]' = a",
+        "assert_never(a)",
+        "x = a",
+    ],
+)
+def test_what_no_behaviour_depends_on_is_left_alone(tmp_path: Path, body: str) -> None:
+    assert made(tmp_path, body) == {}
+
+
+def test_arguments_of_a_raise_are_left_alone(tmp_path: Path) -> None:
+    assert list(made(tmp_path, "raise ValueError(1, a and b)")) == ["drop"]
+
+
+def test_mutant_has_the_same_id_after_unrelated_edits(tmp_path: Path) -> None:
+    before = operators.mutants(read(tmp_path, LAMP))
+    edited = LAMP.replace("class Lamp:", "def other() -> int:\n    return 5\n\n\nclass Lamp:")
+    edited = edited.replace("        for _", "        # A comment.\n        for _")
+    after = operators.mutants(read(tmp_path, edited))
+    others = [mutant.id for mutant in after if mutant.unit.name != "other"]
+    assert others == [mutant.id for mutant in before]
+    assert len(set(others)) == len(others)
+
+
+def test_equal_changes_of_one_function_have_ids_of_their_own(tmp_path: Path) -> None:
+    source = read(tmp_path, "def work(a):\n    a(1)\n    a(1)\n")
+    drops = [each for each in operators.mutants(source) if each.operator == "drop"]
+    assert [each.occurrence for each in drops] == [1, 2]
+    assert drops[0].id != drops[1].id
+
+
+def test_choice_by_seed_is_hardly_changed_by_an_edit(tmp_path: Path) -> None:
+    arguments = SimpleNamespace(only=None, files=["lamp.py"], n=8, seed="3")
+    every = operators.mutants(read(tmp_path, LAMP))
+    chosen = [mutant.id for mutant in choose(every, arguments)]  # type: ignore[arg-type]
+    assert len(chosen) == 8
+    fewer = [mutant for mutant in every if mutant.id != chosen[0]]
+    rest = [mutant.id for mutant in choose(fewer, arguments)]  # type: ignore[arg-type]
+    assert rest[:7] == chosen[1:]
+
+
+def imported(folder: Path, text: str, name: str) -> tuple[sources.Source, dict[str, object]]:
+    """A source whose functions exist in this process, and its names."""
+    source = read(folder, text, f"{name}.py")
+    names: dict[str, object] = {"__name__": name}
+    exec(compile(text, str(source.path), "exec"), names)
+    return source, names
+
+
+def the(source: sources.Source, operator: str, after: str) -> Mutant:
+    (found,) = [
+        each
+        for each in operators.mutants(source)
+        if (each.operator, each.after) == (operator, after)
+    ]
+    return found
+
+
+def test_planted_mutant_is_seen_by_earlier_references(tmp_path: Path) -> None:
+    source, names = imported(tmp_path, "def more(a):\n    return a + 1\n", "more")
+    reference = names["more"]
+    plant(the(source, "arithmetic", "a - 1"), source, functions())
+    assert reference(5) == 4  # type: ignore[operator]
+
+
+def test_planted_mutant_may_lose_its_last_use_of_super(tmp_path: Path) -> None:
+    text = (
+        "class A:\n    def f(self, seen):\n        seen.append('A')\n"
+        "class B(A):\n    def f(self, seen):\n        super().f(seen)\n        seen.append('B')\n"
+    )
+    source, names = imported(tmp_path, text, "supers")
+    drop = next(each for each in operators.mutants(source) if "super" in each.before)
+    plant(drop, source, functions())
+    seen: list[str] = []
+    names["B"]().f(seen)  # type: ignore[operator]
+    assert seen == ["B"]
+
+
+def test_planted_default_takes_effect(tmp_path: Path) -> None:
+    source, names = imported(tmp_path, "def f(a=1, *, b=5):\n    return a, b\n", "defaults")
+    plant(the(source, "constant", "6"), source, functions())
+    assert names["f"]() == (1, 6)  # type: ignore[operator]
+
+
+def test_function_that_was_not_imported_cannot_be_planted(tmp_path: Path) -> None:
+    source = read(tmp_path, "def f(a):\n    return a\n")
+    with pytest.raises(Unplantable, match="no function f was imported"):
+        plant(the(source, "return", "return None"), source, functions())
+
+
+def test_diff_shows_the_change_and_leaves_the_tree_as_it_was(tmp_path: Path) -> None:
+    source = read(tmp_path, LAMP)
+    before = ast.unparse(source.tree)
+    diff = the(source, "compare", "self.lit > LIMIT").diff()
+    assert "-        if self.lit >= LIMIT:\n+        if self.lit > LIMIT:" in diff
+    assert ast.unparse(source.tree) == before
+
+
+def test_only_tests_that_reach_the_line_are_chosen_quickest_first(tmp_path: Path) -> None:
+    source = read(tmp_path, LAMP)
+    switch = next(unit for unit in source.units if unit.name == "Lamp.switch")
+    key = f"{switch.key}@{switch.digest}"
+    tests = {
+        "slow": Measured("", 2.0, True, {key: 0b111111111}),
+        "quick": Measured("", 1.0, True, {key: 0b111111111}),
+        "elsewhere": Measured("", 0.5, True, {key: 0b000000001}),
+        "failing": Measured("", 0.5, False, {key: 0b111111111}),
+        "of an older text": Measured("", 3.0, True, {f"{switch.key}@00000000": 1}),
+    }
+    mutant = next(each for each in operators.mutants(source) if each.before == "self.lit >= LIMIT")
+    assert Selection([source], tests).reaching(mutant) == ["quick", "slow", "of an older text"]
+
+
+def test_only_tests_of_changed_files_are_measured_again() -> None:
+    known = {"a": Measured("1", 0.1, True), "b": Measured("1", 0.1, True)}
+    assert outdated(known, {"a": "1", "b": "2", "c": "1"}) == ["b", "c"]
+
+
+def test_equivalents_need_a_reason_and_may_be_listed_once(tmp_path: Path) -> None:
+    path = tmp_path / "equivalent.toml"
+    entry = '[[mutant]]\nid = "a"\nchange = "x -> y"\nreason = "both are zero"\n'
+    path.write_text(entry)
+    assert equivalents.read(path) == {"a": "both are zero"}
+    path.write_text(entry + entry)
+    with pytest.raises(equivalents.Malformed, match="a is listed twice"):
+        equivalents.read(path)
+    path.write_text('[[mutant]]\nid = "a"\nchange = "x -> y"\n')
+    with pytest.raises(equivalents.Malformed, match="lacks reason"):
+        equivalents.read(path)
+
+
+@pytest.mark.long
+def test_every_listed_equivalent_is_a_mutant_of_the_present_sources() -> None:
+    reasons = equivalents.read(ONCECAST.equivalents)
+    files = {each.partition(":")[0] for each in reasons}
+    every = [
+        mutant
+        for source in ONCECAST.sources()
+        if source.file in files
+        for mutant in operators.mutants(source)
+    ]
+    assert equivalents.stale(reasons, every) == []
+
+
+def lamp_project(folder: Path, test: str, equivalent: str = "") -> None:
+    for each in ("lamp/core", "tests", "tools"):
+        (folder / each).mkdir(parents=True)
+    (folder / "lamp/__init__.py").touch()
+    (folder / "lamp/core/__init__.py").touch()
+    (folder / "lamp/core/lamp.py").write_text(LAMP)
+    (folder / "tests/test_lamp.py").write_text(test)
+    (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers =\n    mutants: x\n")
+    (folder / "tools/equivalent_mutants.toml").write_text(equivalent)
+
+
+def run_lamp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    program = (
+        "import sys; from pathlib import Path;"
+        "from tools.mutate.__main__ import Project, main;"
+        "root = Path(sys.argv[1]);"
+        "sys.exit(main(sys.argv[2:], Project(root, root / 'lamp', ['core'], ['tests'])))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program, str(folder), "core", *words],
+        capture_output=True,
+        text=True,
+        cwd=ONCECAST.root,
+    )
+
+
+@pytest.mark.long
+def test_strong_tests_kill_every_mutant_that_is_not_listed(tmp_path: Path) -> None:
+    lamp_project(tmp_path, STRONG)
+    source = sources.read(tmp_path / "lamp/core/lamp.py", tmp_path / "lamp")
+    lasting = the(source, "loop", "continue").id
+    (tmp_path / "tools/equivalent_mutants.toml").write_text(
+        f'[[mutant]]\nid = "{lasting}"\nchange = "break -> continue"\nreason = "no effect"\n'
+        '[[mutant]]\nid = "core/lamp.py:gone:00000000"\nchange = "x -> y"\nreason = "gone"\n'
+    )
+    done = run_lamp(tmp_path, "--at-least", "100", "--json", str(tmp_path / "out.json"))
+    verdicts = json.loads((tmp_path / "out.json").read_text())
+    found = {each["id"]: each["status"] for each in verdicts}
+    assert found.pop(lasting) == "equivalent"
+    assert set(found.values()) == {"killed"}
+    assert "no mutant has the id core/lamp.py:gone:00000000; remove it" in done.stderr
+    assert done.returncode == 1
+
+
+@pytest.mark.long
+def test_survivors_of_weak_tests_are_shown_and_fail_the_run(tmp_path: Path) -> None:
+    lamp_project(tmp_path, WEAK)
+    done = run_lamp(tmp_path, "--at-least", "95")
+    assert "-        if self.lit >= LIMIT:\n+        if self.lit > LIMIT:" in done.stdout
+    assert "killed or equivalent (at least 95 %)" in done.stdout
+    assert done.returncode == 1

@@ -1,0 +1,217 @@
+"""Generate mutants of the pure packages and report the ones that no test notices.
+
+Run: `make mutate N=1000 SEED=7 FILES="replication pubsub/topic.py"`. See CONTRIBUTING.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import Phase, settings
+
+from tools.mutate import equivalents, operators, sources
+from tools.mutate.campaign import (
+    EQUIVALENT,
+    KILLED,
+    SURVIVED,
+    TIMED_OUT,
+    Campaign,
+    Plan,
+    Verdict,
+)
+from tools.mutate.operators import Mutant
+from tools.mutate.sources import Source, digest
+
+FILES = ["replication", "pubsub", "session", "ring", "toolkit"]
+PURE = ["kernel", "storage", "overlay", "dht", "qos", *FILES]
+ROW = "{:<30} {:>9} {:>7} {:>9} {:>10} {:>8}"
+
+
+class Project(NamedTuple):
+    """Where the program and its tests are."""
+
+    root: Path
+    package: Path
+    folders: list[str]  # of the package: what can be mutated
+    tests: list[str]
+
+    @property
+    def equivalents(self) -> Path:
+        return self.root / "tools" / "equivalent_mutants.toml"
+
+    def sources(self) -> list[Source]:
+        paths = [path for each in self.folders for path in (self.package / each).glob("*.py")]
+        return [sources.read(path, self.package) for path in sorted(paths)]
+
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ONCECAST = Project(
+    ROOT,
+    ROOT / "oncecast",
+    PURE,
+    [f"tests/{each}" for each in (*PURE, "scenarios", "papers")],
+)
+
+
+def main(words: list[str], project: Project = ONCECAST) -> int:
+    arguments = parser().parse_args(words)
+    everything = project.sources()
+    mutants = [mutant for source in everything for mutant in operators.mutants(source)]
+    reasons = equivalents.read(project.equivalents)
+    stale = equivalents.stale(reasons, mutants)
+    for each in stale:
+        print(
+            f"{project.equivalents.name}: no mutant has the id {each}; remove it", file=sys.stderr
+        )
+    if arguments.show:
+        return show([each for each in mutants if each.id == arguments.show], reasons)
+    chosen = choose(mutants, arguments)
+    if not chosen:
+        print("no mutant fits these arguments", file=sys.stderr)
+        return 2
+    if arguments.list:
+        for mutant in chosen:
+            print(title(mutant))
+        return 0
+    began = time.monotonic()
+    verdicts = campaign(project, chosen, everything, reasons, arguments)
+    if verdicts is None:
+        return 2
+    seconds = time.monotonic() - began
+    if arguments.json:
+        report = [verdict.as_dict() for verdict in verdicts]
+        Path(arguments.json).write_text(json.dumps(report, indent=1))
+    return conclude(verdicts, seconds, arguments.at_least, bool(stale))
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="python -m tools.mutate", description=__doc__)
+    found.add_argument(
+        "files", nargs="*", default=FILES, help=f"packages or files (default: {' '.join(FILES)})"
+    )
+    found.add_argument("-n", type=int, default=0, help="mutants to try (default: 0, all of them)")
+    found.add_argument("--seed", default="0", help="which mutants are tried (default: 0)")
+    found.add_argument("--jobs", type=int, default=1, help="mutants at a time (default: 1)")
+    found.add_argument(
+        "--budget",
+        type=float,
+        default=40.0,
+        metavar="SECONDS",
+        help="processor time for one mutant (default: 40)",
+    )
+    found.add_argument(
+        "--at-least",
+        type=float,
+        default=95.0,
+        metavar="PERCENT",
+        help="exit with 1 if fewer are killed or equivalent (default: 95)",
+    )
+    found.add_argument("--json", metavar="FILE", help="write all verdicts to a file")
+    found.add_argument("--only", metavar="ID", action="append", help="try this mutant")
+    found.add_argument("--show", metavar="ID", help="print this mutant, without trying it")
+    found.add_argument("--list", action="store_true", help="print the chosen mutants only")
+    found.add_argument(
+        "--fresh", action="store_true", help="measure again which lines each test reaches"
+    )
+    found.add_argument(
+        "--tests",
+        nargs="+",
+        metavar="PATH",
+        help="where to look for tests (default: all pure ones)",
+    )
+    return found
+
+
+def choose(mutants: list[Mutant], arguments: argparse.Namespace) -> list[Mutant]:
+    """Pick mutants by an order that unrelated edits leave as it is."""
+    if arguments.only:
+        return [each for each in mutants if each.id in arguments.only]
+    names = [name.removeprefix("oncecast/").rstrip("/") for name in arguments.files]
+    fitting = [each for each in mutants if _named(each.unit.file, names)]
+    if not arguments.n:
+        return fitting
+    fitting.sort(key=lambda mutant: digest(f"{arguments.seed}:{mutant.id}"))
+    return fitting[: arguments.n]
+
+
+def _named(file: str, names: list[str]) -> bool:
+    return any(file == name or file.startswith(f"{name}/") for name in names)
+
+
+def campaign(
+    project: Project,
+    chosen: list[Mutant],
+    everything: list[Source],
+    reasons: dict[str, str],
+    arguments: argparse.Namespace,
+) -> list[Verdict] | None:
+    os.chdir(project.root)
+    plan = Plan(
+        chosen,
+        everything,
+        reasons,
+        project.root / "build" / "mutate",
+        jobs=arguments.jobs,
+        budget=arguments.budget,
+        fresh=arguments.fresh,
+    )
+    # A failing example need not be made small, and ten examples find most of what a hundred find.
+    phases = (Phase.explicit, Phase.generate)
+    settings.register_profile(
+        "mutate", derandomize=True, deadline=None, max_examples=10, database=None, phases=phases
+    )
+    words = ["-qq", "-s", "--assert=plain", "--tb=native", "--hypothesis-profile=mutate"]
+    words += ["-m", "not mutants", "--no-header", "--no-summary", "-o", "faulthandler_timeout=0"]
+    words += [f"-pno:{each}" for each in ("xdist", "cacheprovider")]
+    status = pytest.main([*words, *(arguments.tests or project.tests)], plugins=[Campaign(plan)])
+    if len(plan.verdicts) < len(chosen):
+        print(f"the campaign ended early: {status!r}", file=sys.stderr)
+        return None
+    return plan.verdicts
+
+
+def show(found: list[Mutant], reasons: dict[str, str]) -> int:
+    for mutant in found:
+        print(title(mutant))
+        print(mutant.diff())
+        if mutant.id in reasons:
+            print(f"equivalent: {reasons[mutant.id]}")
+    return 0 if found else 2
+
+
+def title(mutant: Mutant) -> str:
+    return f"{mutant.id}  line {mutant.line}, {mutant.operator}"
+
+
+def conclude(verdicts: list[Verdict], seconds: float, at_least: float, stale: bool) -> int:
+    """Print the table and the survivors; return the exit status."""
+    for verdict in sorted(verdicts, key=lambda each: each.mutant.id):
+        if verdict.status == SURVIVED:
+            print(f"\n{title(verdict.mutant)}: {verdict.tests} tests; {verdict.why}".rstrip("; "))
+            print(verdict.mutant.diff())
+    print("\n" + ROW.format("file", "generated", KILLED, TIMED_OUT, EQUIVALENT, SURVIVED))
+    for file in sorted({verdict.mutant.unit.file for verdict in verdicts}):
+        print(_row(file, [each for each in verdicts if each.mutant.unit.file == file]))
+    print(_row("all", verdicts))
+    left = sum(verdict.status == SURVIVED for verdict in verdicts)
+    rate = 100 * (len(verdicts) - left) / len(verdicts)
+    print(f"\n{rate:.1f} % killed or equivalent (at least {at_least:g} %), in {seconds:.0f} s")
+    return 1 if rate < at_least or stale else 0
+
+
+def _row(name: str, verdicts: list[Verdict]) -> str:
+    count = Counter(verdict.status for verdict in verdicts)
+    columns = [count[each] for each in (KILLED, TIMED_OUT, EQUIVALENT, SURVIVED)]
+    return ROW.format(name, len(verdicts), *columns)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,246 @@
+"""Try mutants: fork this process, plant one, and run the tests that reach it until one fails.
+
+pytest collects the tests once, in the parent. Every mutant is tried in a child of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from tools.mutate import selection
+from tools.mutate.children import Child, Outcome, Tell, limit_processor_time, run, run_one
+from tools.mutate.operators import Mutant
+from tools.mutate.planting import functions, plant
+from tools.mutate.selection import Selection, file_digest
+from tools.mutate.sources import Source
+
+KILLED, TIMED_OUT, EQUIVALENT, SURVIVED = "killed", "timed out", "equivalent", "survived"
+SLACK = 20.0  # a test may take this many times as long as usual
+SHORTEST = 1.0  # seconds of processor time that each test may take
+WALL = 6.0  # a busy machine may be so many times slower than the processor time suggests
+
+
+@dataclass
+class Verdict:
+    """What became of one mutant."""
+
+    mutant: Mutant
+    status: str
+    test: str = ""  # that noticed, or that did not end
+    why: str = ""
+    tests: int = 0  # tests that reach it
+
+    def as_dict(self) -> dict[str, Any]:
+        mutant = self.mutant
+        return {
+            "id": mutant.id,
+            "line": mutant.line,
+            "operator": mutant.operator,
+            "before": mutant.before,
+            "after": mutant.after,
+            "status": self.status,
+            "test": self.test,
+            "why": self.why,
+            "tests": self.tests,
+        }
+
+
+@dataclass
+class Plan:
+    """What a campaign is given."""
+
+    mutants: list[Mutant]
+    sources: list[Source]
+    reasons: dict[str, str]  # of equivalent mutants
+    folder: Path  # for what is kept between campaigns
+    jobs: int = 1
+    budget: float = 40.0  # seconds of processor time for one mutant
+    fresh: bool = False  # measure all tests again
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+class Campaign:
+    """A pytest plugin that runs a plan instead of the tests."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.sources = {source.file: source for source in plan.sources}
+        self.items: dict[str, pytest.Item] = {}
+        self.trusted: dict[str, bool] = {}  # tests that pass alone, without a mutant
+        self._killers_file = plan.folder / "killers.json"
+        self.killers: dict[str, str] = {}  # by mutant: the test that noticed it the last time
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            raise session.Failed("the tests cannot be collected")
+        self.config = session.config
+        self.items = {item.nodeid: item for item in session.items}
+        self.temporary = self.plan.folder / "tmp"
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        self.temporary.mkdir(parents=True)
+        if self._killers_file.exists():
+            self.killers = json.loads(self._killers_file.read_text())
+        self.functions = functions()
+        gc.collect()
+        gc.freeze()  # children share what exists by now
+        self.selection = Selection(self.plan.sources, self._measured())
+        try:
+            self._try_all()
+        finally:
+            self._killers_file.write_text(json.dumps(self.killers, indent=0))
+            shutil.rmtree(self.temporary, ignore_errors=True)
+        return True
+
+    # -- measuring --
+
+    def _measured(self) -> dict[str, selection.Measured]:
+        path = self.plan.folder / "reach.json"
+        known = {} if self.plan.fresh else selection.load(path)
+        files = {item.path: file_digest(item.path) for item in self.items.values()}
+        digests = {name: files[item.path] for name, item in self.items.items()}
+        due = selection.outdated(known, digests)
+        if due:
+            print(f"measuring which lines {len(due)} tests reach", file=sys.stderr)
+            found = self.plan.folder / "found.json"
+            outcome = run_one(lambda tell: self._measure(due, digests, found, tell), wall=7200.0)
+            if outcome.said.get("measured") != len(due) or not found.exists():
+                raise RuntimeError(f"measuring ended early: {outcome}")
+            known.update(selection.load(found))
+            selection.save(path, known)
+            found.unlink()
+        return {name: test for name, test in known.items() if name in self.items}
+
+    def _measure(self, due: list[str], digests: dict[str, str], found: Path, tell: Tell) -> None:
+        self._use_folder("measuring")
+
+        def passes(name: str) -> bool:
+            return self._failure(self.items[name]) is None
+
+        tests = selection.measure(due, passes, self.plan.sources, digests, tell)
+        selection.save(found, tests)
+
+    # -- trying --
+
+    def _try_all(self) -> None:
+        open_ones: list[Mutant] = []
+        for mutant in self.plan.mutants:
+            if mutant.id in self.plan.reasons:
+                reason = self.plan.reasons[mutant.id]
+                self._note(Verdict(mutant, EQUIVALENT, why=reason))
+            elif not self.selection.reaching(mutant):
+                self._note(Verdict(mutant, SURVIVED, why="no test reaches it"))
+            else:
+                open_ones.append(mutant)
+        while open_ones:
+            open_ones = list(self._try(open_ones))
+
+    def _try(self, mutants: list[Mutant]) -> Iterator[Mutant]:
+        """Try each once; yield those whose killer turns out not to pass without a mutant either."""
+        trials: dict[int, tuple[Mutant, list[str]]] = {}
+
+        def children() -> Iterator[Child]:
+            for mutant in mutants:
+                tests = self._order(mutant)
+                work = partial(self._try_in_child, mutant, tests)
+                child = Child(work, wall=WALL * (self.plan.budget + SLACK))
+                trials[child.pid] = mutant, tests
+                yield child
+
+        for child in run(children(), self.plan.jobs):
+            mutant, tests = trials.pop(child.pid)
+            shutil.rmtree(self.temporary / str(child.pid), ignore_errors=True)
+            verdict = _verdict(mutant, child.outcome, len(tests))
+            if verdict.test and not self._passes_alone(verdict.test):
+                yield mutant
+                continue
+            if verdict.test:
+                self.killers[mutant.id] = verdict.test
+            self._note(verdict)
+
+    def _order(self, mutant: Mutant) -> list[str]:
+        """Quickest first; but before them the test that noticed this mutant the last time, and
+        those that noticed others in the same function."""
+        tests = [each for each in self.selection.reaching(mutant) if self.trusted.get(each, True)]
+        likely = {
+            verdict.test: None
+            for verdict in reversed(self.plan.verdicts)
+            if verdict.mutant.unit is mutant.unit and verdict.test
+        }
+        first = [self.killers.get(mutant.id, ""), *list(likely)[:3]]
+        chosen = [each for each in dict.fromkeys(first) if each in tests]
+        return [*chosen, *(each for each in tests if each not in chosen)]
+
+    def _try_in_child(self, mutant: Mutant, tests: list[str], tell: Tell) -> None:
+        self._use_folder()
+        plant(mutant, self.sources[mutant.unit.file], self.functions)
+        began = time.process_time()
+        for name in tests:
+            usual = self.selection.tests[name].seconds
+            if time.process_time() - began + usual > self.plan.budget:
+                tell(why=f"not tried within {self.plan.budget:.0f} s: {name} and slower tests")
+                break
+            tell(test=name)
+            limit_processor_time(max(SHORTEST, SLACK * usual))
+            failure = self._failure(self.items[name])
+            if failure is not None:
+                tell(failure=failure)
+                return
+        tell(survived=True)
+
+    def _passes_alone(self, name: str) -> bool:
+        if name not in self.trusted:
+
+            def work(tell: Tell) -> None:
+                self._use_folder("alone")
+                tell(passed=self._failure(self.items[name]) is None)
+
+            outcome = run_one(work, wall=600.0)
+            self.trusted[name] = outcome.said.get("passed", False)
+        return self.trusted[name]
+
+    def _failure(self, item: pytest.Item) -> str | None:
+        """Run a test and return how it failed, or None if it passed."""
+        for report in runtestprotocol(item, log=False, nextitem=None):
+            if report.failed:
+                lines = report.longreprtext.splitlines() or [""]
+                return lines[-1][:200]
+        return None
+
+    def _use_folder(self, name: str = "") -> None:
+        folder = self.temporary / (name or str(os.getpid()))
+        folder.mkdir(exist_ok=True)
+        self.config._tmp_path_factory._basetemp = folder  # type: ignore[attr-defined]
+
+    def _note(self, verdict: Verdict) -> None:
+        self.plan.verdicts.append(verdict)
+        done, total = len(self.plan.verdicts), len(self.plan.mutants)
+        left = sum(each.status == SURVIVED for each in self.plan.verdicts)
+        what = f"{done}/{total}, {left} survived"
+        if sys.stderr.isatty():
+            print(f"\r\033[K{what}  {verdict.mutant.id}", end="", file=sys.stderr, flush=True)
+        elif done % 50 == 0 or done == total:
+            print(what, file=sys.stderr, flush=True)
+
+
+def _verdict(mutant: Mutant, outcome: Outcome, tests: int) -> Verdict:
+    said = outcome.said
+    if outcome.timed_out:
+        return Verdict(mutant, TIMED_OUT, said.get("test", ""), "", tests)
+    if said.get("survived"):
+        return Verdict(mutant, SURVIVED, "", said.get("why", ""), tests)
+    why = said.get("failure") or f"the process ended by signal {outcome.signal}"
+    return Verdict(mutant, KILLED, said.get("test", ""), why, tests)

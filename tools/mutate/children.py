@@ -1,0 +1,131 @@
+"""Work in forked copies of this process, which a mutant may break, hang or fill."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+Tell = Callable[..., None]  # passes keywords on to the parent
+MEMORY = 2 << 30  # bytes that a child may add to the parent's
+
+
+@dataclass
+class Outcome:
+    """What a child said last under each keyword, and how it ended."""
+
+    said: dict[str, Any] = field(default_factory=dict)
+    signal: int = 0
+    late: bool = False  # it was ended because it did not end by itself
+
+    @property
+    def timed_out(self) -> bool:
+        return self.late or self.signal == signal.SIGPROF
+
+
+class Child:
+    """A forked process that runs `work` silently and passes on what it says."""
+
+    def __init__(self, work: Callable[[Tell], None], wall: float) -> None:
+        self.reader, writer = os.pipe()
+        self.outcome = Outcome()
+        self.ended = False
+        self._deadline = time.monotonic() + wall
+        self._buffer = b""
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.reader)
+            _run(work, writer)
+        os.close(writer)
+
+    def poll(self) -> None:
+        """Read what the child has said; notice its end."""
+        data = os.read(self.reader, 1 << 16)
+        if data:
+            *lines, self._buffer = (self._buffer + data).split(b"\n")
+            for line in lines:
+                self.outcome.said.update(json.loads(line))
+        else:
+            self._reap()
+
+    def check_time(self) -> None:
+        if not self.ended and time.monotonic() > self._deadline:
+            self.outcome.late = True
+            self.end()
+
+    def end(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        self._reap()
+
+    def _reap(self) -> None:
+        os.close(self.reader)
+        _, status = os.waitpid(self.pid, 0)
+        self.outcome.signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        self.ended = True
+
+
+def run(children: Iterator[Child], jobs: int) -> Iterator[Child]:
+    """Run up to `jobs` children at a time and yield each when it has ended."""
+    running: list[Child] = []
+    try:
+        more = True
+        while running or more:
+            while more and len(running) < jobs:
+                child = next(children, None)
+                if child is None:
+                    more = False
+                else:
+                    running.append(child)
+            ready, _, _ = select.select([each.reader for each in running], [], [], 1.0)
+            for each in running:
+                if each.reader in ready:
+                    each.poll()
+                each.check_time()
+            done = [each for each in running if each.ended]
+            running = [each for each in running if not each.ended]
+            yield from done
+    finally:
+        for each in running:
+            each.end()
+
+
+def run_one(work: Callable[[Tell], None], wall: float) -> Outcome:
+    (child,) = run(iter([Child(work, wall)]), 1)
+    return child.outcome
+
+
+def limit_processor_time(seconds: float) -> None:
+    """End this process when it has used `seconds` more, however busy the machine is."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def _run(work: Callable[[Tell], None], writer: int) -> None:
+    status = 1
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for standard in range(3):
+            os.dup2(nothing, standard)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_DATA, (_data_bytes() + MEMORY, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+        def tell(**said: Any) -> None:
+            os.write(writer, json.dumps(said).encode() + b"\n")
+
+        work(tell)
+        status = 0
+    finally:
+        os._exit(status)  # nothing of the parent is cleaned up twice
+
+
+def _data_bytes() -> int:
+    """Return the size of this process's data, as the kernel counts it for RLIMIT_DATA."""
+    with open("/proc/self/status") as status:  # noqa: PTH123
+        sizes = dict(line.split(":", 1) for line in status)
+    return int(sizes["VmData"].split()[0]) << 10

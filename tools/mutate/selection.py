@@ -1,0 +1,125 @@
+"""Which tests reach which lines, and how long they take: measured once, kept on disk.
+
+What is kept holds for a function as long as its text is the same, and for a test as long as its
+file is. Only tests whose file has changed are measured again. A mistake here can only let a mutant
+survive; it cannot kill one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2s
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import coverage
+
+from tools.mutate.operators import Mutant
+from tools.mutate.sources import Function, Source
+
+Reach = dict[str, int]  # by unit and digest: the lines, as bits counted from the unit's first
+
+
+@dataclass
+class Measured:
+    """One test."""
+
+    file: str  # digest of its file
+    seconds: float  # of processor time
+    passed: bool
+    reach: Reach = field(default_factory=dict)
+
+
+class Selection:
+    def __init__(self, sources: Iterable[Source], tests: dict[str, Measured]) -> None:
+        self.tests = tests
+        self._units = {unit.key: unit for source in sources for unit in source.functions}
+        self._reaching: dict[str, dict[str, int]] = {}  # by unit: tests and lines, -1 for any line
+        for name, test in tests.items():
+            for key, lines in test.reach.items():
+                unit_key, digest = key.rsplit("@", 1)
+                unit = self._units.get(unit_key)
+                if test.passed and unit is not None:
+                    known = lines if digest == unit.digest else -1
+                    self._reaching.setdefault(unit_key, {})[name] = known
+
+    def reaching(self, mutant: Mutant) -> list[str]:
+        """Return the tests that could notice a mutant, quickest first."""
+        unit = mutant.unit
+        if not isinstance(unit.node, Function):
+            users = [each.key for each in self._units.values() if each.mentions(unit.qualname)]
+            found = {name for key in users for name in self._reaching.get(key, {})}
+        elif unit.key in self._reaching:
+            mask = sum(1 << (line - unit.first) for line in mutant.lines) or -1
+            found = {name for name, lines in self._reaching[unit.key].items() if lines & mask}
+        else:
+            found = set()
+        return sorted(found, key=lambda name: (self.tests[name].seconds, name))
+
+
+def outdated(tests: dict[str, Measured], items: dict[str, str]) -> list[str]:
+    """Return the tests to measure, of all `items` with the digests of their files."""
+    return [name for name, file in items.items() if name not in tests or tests[name].file != file]
+
+
+def measure(
+    names: list[str],
+    run: Callable[[str], bool],
+    sources: list[Source],
+    digests: dict[str, str],
+    tell: Callable[..., None],
+) -> dict[str, Measured]:
+    """Run tests under coverage, each in its own context."""
+    watch = coverage.Coverage(
+        data_file=None, config_file=False, include=[str(source.path) for source in sources]
+    )
+    watch.start()
+    tests: dict[str, Measured] = {}
+    for at, name in enumerate(names):
+        watch.switch_context(name)
+        began = process_time()
+        passed = run(name)
+        tests[name] = Measured(digests[name], round(process_time() - began, 4), passed)
+        tell(measured=at + 1)
+    watch.stop()
+    data = watch.get_data()
+    for source in sources:
+        for line, contexts in data.contexts_by_lineno(str(source.path)).items():
+            unit = source.unit_at(line)
+            for name in contexts:
+                if unit is not None and name in tests:
+                    key = f"{unit.key}@{unit.digest}"
+                    reach = tests[name].reach
+                    reach[key] = reach.get(key, 0) | 1 << (line - unit.first)
+    return tests
+
+
+def load(path: Path) -> dict[str, Measured]:
+    if not path.exists():
+        return {}
+    stored = json.loads(path.read_text())
+    keys: list[str] = stored["keys"]
+    return {
+        name: Measured(file, seconds, passed, {keys[int(at)]: int(m, 16) for at, m in reach})
+        for name, (file, seconds, passed, reach) in stored["tests"].items()
+    }
+
+
+def save(path: Path, tests: dict[str, Measured]) -> None:
+    numbers: dict[str, int] = {}
+    stored: dict[str, Any] = {}
+    for name, test in tests.items():
+        reach = [
+            (numbers.setdefault(key, len(numbers)), f"{lines:x}")
+            for key, lines in test.reach.items()
+        ]
+        stored[name] = test.file, test.seconds, test.passed, reach
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"keys": list(numbers), "tests": stored}))
+
+
+def file_digest(path: Path) -> str:
+    return blake2s(path.read_bytes(), digest_size=8).hexdigest()

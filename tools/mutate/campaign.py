@@ -29,6 +29,7 @@ from tools.mutate.sources import Source
 
 KILLED, TIMED_OUT, EQUIVALENT, SURVIVED = "killed", "timed out", "equivalent", "survived"
 SLACK = 20.0  # a test may take this many times as long as usual
+SEEDS = 3  # of a long test
 SHORTEST = 1.0  # seconds of processor time that each test may take
 WALL = 6.0  # a busy machine may be so many times slower than the processor time suggests
 
@@ -88,7 +89,7 @@ class Campaign:
         if session.testsfailed:
             raise session.Failed("the tests cannot be collected")
         self.config = session.config
-        self.items = {item.nodeid: item for item in session.items}
+        self.items = {item.nodeid: item for item in _few_seeds(session.items)}
         self.temporary = self.plan.folder / "tmp"
         shutil.rmtree(self.temporary, ignore_errors=True)
         self.temporary.mkdir(parents=True)
@@ -116,7 +117,8 @@ class Campaign:
         if due:
             print(f"measuring which lines {len(due)} tests reach", file=sys.stderr)
             found = self.plan.folder / "found.json"
-            outcome = run_one(lambda tell: self._measure(due, digests, found, tell), wall=7200.0)
+            work = partial(self._measure, due, digests, found)
+            outcome = run_one(work, wall=7200.0, watch=_print_measured)
             if outcome.said.get("measured") != len(due) or not found.exists():
                 raise RuntimeError(f"measuring ended early: {outcome}")
             known.update(selection.load(found))
@@ -234,6 +236,26 @@ class Campaign:
             print(f"\r\033[K{what}  {verdict.mutant.id}", end="", file=sys.stderr, flush=True)
         elif done % 50 == 0 or done == total:
             print(what, file=sys.stderr, flush=True)
+
+
+def _print_measured(outcome: Outcome) -> None:
+    measured = outcome.said.get("measured", 0)
+    if measured and measured % 100 == 0:
+        print(f"measured {measured} tests", file=sys.stderr, flush=True)
+
+
+def _few_seeds(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Leave out all but the first few seeds of a long test: storms are the last resort."""
+    seen: dict[str, int] = {}
+    for item in items:
+        spec = getattr(item, "callspec", None)
+        storm = spec is not None and all(isinstance(each, int) for each in spec.params.values())
+        if item.get_closest_marker("long") and storm:
+            test = item.nodeid.partition("[")[0]
+            seen[test] = seen.get(test, 0) + 1
+            if seen[test] > SEEDS:
+                continue
+        yield item
 
 
 def _verdict(mutant: Mutant, outcome: Outcome, tests: int) -> Verdict:

@@ -73,7 +73,7 @@ class Subscribing:
         if subscription is None:
             return NotSubscribed(command.topic, command.subscription)
         if subscription.life != command.life:
-            subscription.attach(command.life, self._registry.new_epoch(), topic.index.next)
+            topic.attach(subscription, command.life, self._registry.new_epoch())
         return topic.attached(subscription)
 
     def detach(

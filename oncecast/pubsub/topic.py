@@ -48,6 +48,7 @@ class Topic:
         "_cursors",
         "_places",
         "declared",
+        "fenced",
         "id",
         "index",
         "name",
@@ -65,6 +66,9 @@ class Topic:
         self.index = Index(places)
         self.producers: dict[str, Producer] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        # The last epoch that may have ended the right of another to read. It is not stored: after
+        # a restart it may be higher, and at most as high as the last epoch of all.
+        self.fenced = 0
         # A heap with at least one (cursor, name) a subscription that is not above its real cursor.
         self._cursors: list[tuple[int, str]] = []
 
@@ -124,8 +128,15 @@ class Topic:
     def subscribe(self, name: str, epoch: int, start: Start) -> Subscription:
         subscription = Subscription(epoch, self.landing(start))
         self.subscriptions[name] = subscription
+        self.fenced = epoch  # somebody may still read one of this name that was removed
         self._note_cursor(subscription.cursor, name)
         return subscription
+
+    def attach(self, subscription: Subscription, life: str, epoch: int) -> None:
+        """Let a new life read the subscription from now on."""
+        if subscription.life:
+            self.fenced = epoch
+        subscription.attach(life, epoch, self.index.next)
 
     def unsubscribe(self, name: str, clock: int) -> bool:
         if self.subscriptions.pop(name, None) is None:
@@ -175,6 +186,7 @@ class Topic:
         if seek.epoch not in (0, subscription.epoch):
             return stale(subscription, seek.epoch)
         subscription.seek(self.landing(seek.start), new_epoch(), seek.token)
+        self.fenced = subscription.epoch
         self._note_cursor(subscription.cursor, seek.subscription)
         self.collect(clock)
         return Sought(subscription.epoch, subscription.cursor, already=False)
@@ -224,13 +236,17 @@ class Topic:
 
     def rebuild(self) -> None:
         """Makes anew what follows from the rest."""
+        self.fenced = max((each.epoch for each in self.subscriptions.values()), default=0)
+        self._gather_cursors()
+
+    def _gather_cursors(self) -> None:
         self._cursors = [(each.cursor, name) for name, each in self.subscriptions.items()]
         heapify(self._cursors)
 
     def _note_cursor(self, cursor: int, name: str) -> None:
         heappush(self._cursors, (cursor, name))
         if len(self._cursors) > 2 * len(self.subscriptions) + 16:
-            self.rebuild()
+            self._gather_cursors()
 
 
 def stale(subscription: Subscription, epoch: int) -> Fenced | Repositioned:

@@ -126,7 +126,7 @@ class Caster(Protocol):
                 del self.wishes[name]
             elif self.now >= wish.said + REMIND_EVERY and self._speaks:
                 wish.said = self.now
-                self.send(wish.root, Cast(name, topic.id, topic.index.next, ()))
+                self.send(wish.root, self._reach(topic))
 
     # -- casting --
 
@@ -137,9 +137,13 @@ class Caster(Protocol):
                 continue
             if wish is None or wish.root != root:
                 self.wishes[name] = Wish(root, self.now, topic, topic.index.next)
-                self.send(root, Cast(name, topic.id, topic.index.next, ()))
+                self.send(root, self._reach(topic))
             else:
                 wish.asked = self.now
+
+    def _reach(self, topic: Topic) -> Cast:
+        """Return a cast that only says how far the topic reaches."""
+        return Cast(topic.name, topic.id, topic.index.next, (), fenced=topic.fenced)
 
     def _pump(self) -> None:
         self._pumping = False
@@ -175,7 +179,8 @@ class Caster(Protocol):
         wish.next = chunks[-1].offset + chunks[-1].count
         wish.said = self.now
         self.casts += 1
-        cast = Cast(topic.name, topic.id, topic.index.next, chunks, topic.policy.gossip)
+        gossip = topic.policy.gossip
+        cast = Cast(topic.name, topic.id, topic.index.next, chunks, gossip, topic.fenced)
         self.send(wish.root, cast)
         return True
 
@@ -186,7 +191,7 @@ class Caster(Protocol):
         if topic is not None:
             try:
                 found = scanned(self._service, topic, fill.scan)
-                self.send(sender, Filled(topic.name, found))
+                self.send(sender, Filled(topic.name, found, topic.fenced))
             except (Missing, Corrupt):
                 return  # it is being fetched; or lost, which who reads from the owner is told
 
@@ -197,4 +202,5 @@ class Caster(Protocol):
             return Voucher(reading, 0, 0, 0, 0, 0, found)
         topic = machine.registry.topics[reading.topic]
         ends = (topic.id, topic.index.first, topic.index.next)
-        return Voucher(reading, found.cursor, found.suspect_below, *ends)
+        epochs = machine.registry.epochs
+        return Voucher(reading, found.cursor, found.suspect_below, *ends, epochs=epochs)

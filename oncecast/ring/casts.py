@@ -15,6 +15,7 @@ from oncecast.session.frames import Chunk, Scan, Scanned
 
 TOPICS_MAX = 1000  # in one message
 READINGS_MAX = 1000
+UNSAID = -1  # by a leader with an earlier version
 
 
 class Casting(Value):
@@ -31,6 +32,7 @@ class Cast(Value):
     next: int
     chunks: tuple[Chunk, ...]
     gossip: bool = False  # spread it without a tree
+    fenced: int = 0  # the last epoch that may have ended the right of a reader
 
 
 class Fill(Value):
@@ -40,6 +42,7 @@ class Fill(Value):
 class Filled(Value):
     topic: str
     scanned: Scanned
+    fenced: int = 0  # as in Cast
 
 
 class Reading(Value, tag=False):
@@ -64,6 +67,7 @@ class Voucher(Value, tag=False):
     first: int
     next: int
     why: AnyRefusal | None = None
+    epochs: int = UNSAID  # the last one that was given; later ones may end the right to read
 
 
 class Vouched(Value):

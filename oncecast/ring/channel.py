@@ -13,21 +13,24 @@ class Channel:
         self.topic, self._bytes_max = topic, bytes_max
         self.life = 0  # of the topic; 0: nothing is known
         self.first = self.next = 0  # what the owner is known to have
+        self.fenced = 0  # the last epoch known to have ended the right of a reader
         self.heard = self.vouched = now
+        self.vouching = False  # the owner is asked who of the readers may go on
         self.asking, self.asked = False, 0.0  # the owner, for what is missing
         self._offsets: list[int] = []
         self._chunks: dict[int, Chunk] = {}
         self._bytes = 0
 
-    def reaches(self, life: int, next_: int) -> None:
+    def reaches(self, life: int, next_: int, fenced: int = 0) -> None:
         """The owner has so much; of another life of the topic nothing here is of use."""
         if life > self.life:
-            self.life, self.first, self.next = life, 0, next_
+            self.life, self.first, self.next, self.fenced = life, 0, next_, fenced
             self._offsets.clear()
             self._chunks.clear()
             self._bytes = 0
         elif life == self.life:
             self.next = max(self.next, next_)
+            self.fenced = max(self.fenced, fenced)
 
     def add(self, life: int, chunks: tuple[Chunk, ...]) -> None:
         if life != self.life:

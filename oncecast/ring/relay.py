@@ -4,7 +4,8 @@ Readers tune in at any process. It joins the tree of the topic, or listens to th
 has come lately, and sends it on to each reader in order, within its credit. Offsets tell what is
 missing; that is asked of the owner, once for all readers. So push is a faster view of the same log,
 and as exact: whether a reading may go on, and how far its cursor is, only the owner knows, and is
-asked now and then. Acks go up the tree and are joined on the way.
+asked now and then, and before anybody is sent what came after a reader was fenced. Acks go up the
+tree and are joined on the way.
 
 Needs Scribe, Plumtree, the roster. Gives Delivery and FlowEnded to clients.
 """
@@ -28,6 +29,7 @@ from oncecast.pubsub.errors import Fenced, NotHere
 from oncecast.ring.casts import (
     READINGS_MAX,
     TOPICS_MAX,
+    UNSAID,
     AcksUp,
     Cast,
     Casting,
@@ -40,7 +42,7 @@ from oncecast.ring.casts import (
 )
 from oncecast.ring.channel import Channel
 from oncecast.ring.roster import Roster
-from oncecast.session.frames import Delivery, FlowEnded, Scan, Scanned, Tune
+from oncecast.session.frames import Delivery, FlowEnded, Scan, Tune
 
 TURN = 0.25
 ACKS_AFTER = 0.02  # others of the same topic may come meanwhile
@@ -104,11 +106,14 @@ class Relay(Protocol):
                 self._tune(sender, message)
             case Cast():
                 self._cast(message)
-            case Filled(topic, scanned):
-                self._fill(topic, scanned)
+            case Filled():
+                self._fill(message)
             case Vouched(vouchers):
                 for voucher in vouchers:
                     self._vouched(voucher)
+                for topic in dict.fromkeys(voucher.reading.topic for voucher in vouchers):
+                    if topic in self.channels:
+                        self._serve_all(self.channels[topic])
             case AcksUp(topic, acks):
                 for ack in acks[:READINGS_MAX]:
                     self._gather(topic, ack)
@@ -136,14 +141,14 @@ class Relay(Protocol):
                 self.ask(LeaveTree(name))
                 continue
             self._ask_for_gaps(channel)
+            self._renew_vouchers(channel)
             silent = self.now > channel.heard + SILENT_AFTER
             if silent or self.now >= channel.vouched + VOUCH_EVERY:
                 channel.vouched = channel.heard = self.now
                 leader = self._leader(name)
                 doubtful.setdefault(leader, []).extend(map(reading_of, flows))
         for leader, readings in doubtful.items():
-            for at in range(0, len(readings), READINGS_MAX):
-                self._send(leader, Vouch(tuple(readings[at : at + READINGS_MAX])))
+            self._vouch(leader, readings)
 
     def down(self, client: NodeId) -> None:
         self._windows.pop(client, None)
@@ -194,13 +199,38 @@ class Relay(Protocol):
         if fetch.topic not in self.channels:
             self.channels[fetch.topic] = Channel(fetch.topic, self._channel_bytes, self.now)
             self.ask(JoinTree(fetch.topic))
-        self._send(self._leader(fetch.topic), Vouch((reading_of(flow),)))
+        self._vouch(self._leader(fetch.topic), [reading_of(flow)])
         return flow
 
     def _drop(self, flow: Flow) -> None:
         self.flows.drop(flow)
         self._vouchers.pop(flow, None)
         self._acks.pop(flow, None)
+
+    def _vouch(self, leader: NodeId, readings: list[Reading]) -> None:
+        for at in range(0, len(readings), READINGS_MAX):
+            self._send(leader, Vouch(tuple(readings[at : at + READINGS_MAX])))
+
+    def _renew_vouchers(self, channel: Channel) -> None:
+        """Ask for the readers that the owner may have fenced since it vouched for them."""
+        if channel.vouching and self.now < channel.vouched + ANSWER_WITHIN:
+            return
+        flows = [
+            flow
+            for flow in self.flows.of_topic(channel.topic)
+            if flow in self._vouchers and not self._may_read(flow, channel)
+        ]
+        channel.vouching = bool(flows)
+        if flows:
+            channel.vouched = self.now
+            self._vouch(self._leader(channel.topic), list(map(reading_of, flows)))
+
+    def _may_read(self, flow: Flow, channel: Channel) -> bool:
+        """Whether the owner has vouched for it, and has fenced nobody since."""
+        voucher = self._vouchers.get(flow)
+        if voucher is None or voucher.life != channel.life:
+            return False
+        return voucher.epochs == UNSAID or voucher.epochs >= channel.fenced
 
     def _vouched(self, voucher: Voucher) -> None:
         reading, channel = voucher.reading, self.channels.get(voucher.reading.topic)
@@ -214,24 +244,29 @@ class Relay(Protocol):
             self.send(flow.client, FlowEnded(*where, voucher.why))
             self._drop(flow)
             return
-        self._vouchers[flow] = voucher
+        known = self._vouchers.get(flow)
+        if known is None or voucher.epochs == UNSAID or voucher.epochs >= known.epochs:
+            self._vouchers[flow] = voucher
+        if known is None or voucher.epochs > known.epochs or self._may_read(flow, channel):
+            channel.vouching = False  # else we would ask again at once, and hear the same
         ack = self._acks.get(flow)
         if ack is not None and ack.upto > voucher.cursor:
             self._gather(flow.topic, ack)  # it may have been lost on its way
         channel.reaches(voucher.life, voucher.next)
-        self._serve_all(channel)
 
     def _serve_all(self, channel: Channel) -> None:
         for flow in self.flows.of_topic(channel.topic):
             self._serve(flow)
         channel.trim()  # not before: what fills a gap may be older than all that is kept
         self._ask_for_gaps(channel)
+        self._renew_vouchers(channel)
 
     def _serve(self, flow: Flow) -> None:
         """All that is here and that the reader can take."""
-        voucher, channel = self._vouchers.get(flow), self.channels.get(flow.topic)
-        if voucher is None or channel is None or voucher.life != channel.life:
+        channel = self.channels.get(flow.topic)
+        if channel is None or not self._may_read(flow, channel):
             return
+        voucher = self._vouchers[flow]
         where = (flow.topic, flow.subscription, flow.epoch)
         while flow.next < channel.next and has_credit(flow):
             room = self._window_bytes - flow.window.outstanding
@@ -267,7 +302,7 @@ class Relay(Protocol):
         channel = self.channels.get(cast.topic)
         if channel is not None:
             channel.heard = self.now
-            channel.reaches(cast.life, cast.next)
+            channel.reaches(cast.life, cast.next, cast.fenced)
             channel.add(cast.life, cast.chunks)
             self._serve_all(channel)
 
@@ -281,7 +316,7 @@ class Relay(Protocol):
         wanted = [
             flow.next
             for flow in self.flows.of_topic(channel.topic)
-            if flow in self._vouchers and channel.lacks(flow.next) and self._could_take(flow)
+            if self._may_read(flow, channel) and channel.lacks(flow.next) and self._could_take(flow)
         ]
         if wanted:
             channel.asking, channel.asked = True, self.now
@@ -295,14 +330,14 @@ class Relay(Protocol):
         """Who could not is not asked for: what comes may be gone before it can."""
         return has_credit(flow) and flow.window.outstanding < self._window_bytes
 
-    def _fill(self, topic: str, scanned: Scanned) -> None:
-        channel = self.channels.get(topic)
+    def _fill(self, filled: Filled) -> None:
+        channel, scanned = self.channels.get(filled.topic), filled.scanned
         if channel is None or channel.life != scanned.life:
             return
         self.filled += 1
         channel.asking = False
         channel.first = max(channel.first, scanned.first)
-        channel.reaches(scanned.life, scanned.next)
+        channel.reaches(scanned.life, scanned.next, filled.fenced)
         channel.add(scanned.life, scanned.chunks)
         self._serve_all(channel)
 

@@ -103,6 +103,17 @@ def test_dedup_survives_a_snapshot() -> None:
     assert steps.put(epoch, 0, 3) == Already(0, 3)
 
 
+def test_restored_topic_says_that_a_reader_was_fenced() -> None:
+    """SVC-8: but never more than the last epoch of all, or nobody could be vouched for."""
+    steps = Steps()
+    steps.subscribe()
+    steps.attach(life="earlier")
+    taken_over = steps.attach(life="later").epoch
+    steps.attach(life="later")
+    restored = Machine.restore(list(steps.machine.state())).registry
+    assert taken_over <= restored.topics["t"].fenced <= restored.epochs
+
+
 def test_state_does_not_depend_on_what_lies_in_memory() -> None:
     """SVC-10: one replica has just compacted, the other was restored before."""
     steps = Steps()

@@ -30,6 +30,7 @@ from oncecast.session.frames import Chunk, Scan
 
 ME, HOME, ROOT = NodeId("me:1/g"), NodeId("me:1"), NodeId("root:1")
 OTHER = NodeId("other:1/g")
+FENCED = 1  # the epoch with which the only subscription was made
 PACKED = batch.encode([b"x"], timestamps=1)
 
 
@@ -92,6 +93,10 @@ def chunk(offset: int) -> Chunk:
     return Chunk(offset, 0, 1, "p", offset, PACKED)
 
 
+def cast(next_: int, *chunks: Chunk, gossip: bool = False) -> Cast:
+    return Cast("t", 1, next_, chunks, gossip, FENCED)
+
+
 def test_what_nobody_wants_is_not_cast() -> None:
     leader = Leader()
     leader.put()
@@ -102,15 +107,15 @@ def test_a_root_that_asks_is_told_where_the_topic_is_and_then_gets_what_comes() 
     """NET-6: what was decided meanwhile goes out together, once."""
     leader = Leader()
     leader.put()
-    assert leader.hear(Casting(("t", "unknown"))) == [Send(ROOT, Cast("t", 1, 1, ()))]
+    assert leader.hear(Casting(("t", "unknown"))) == [Send(ROOT, cast(1))]
     assert leader.hear(Casting(("t",))) == []
     leader.put()
     leader.put()
     assert leader.caster.drain() == [Send(ME, CastDue())]
-    assert leader.hear(CastDue()) == [Send(ROOT, Cast("t", 1, 3, (chunk(1), chunk(2))))]
+    assert leader.hear(CastDue()) == [Send(ROOT, cast(3, chunk(1), chunk(2)))]
     leader.put()
     assert leader.caster.drain() == [Send(ME, CastDue())]
-    assert leader.hear(CastDue()) == [Send(ROOT, Cast("t", 1, 4, (chunk(3),)))]
+    assert leader.hear(CastDue()) == [Send(ROOT, cast(4, chunk(3)))]
     assert leader.caster.casts == 2
 
 
@@ -133,14 +138,14 @@ def test_what_could_not_be_sent_when_it_was_not_sure_to_lead_comes_later() -> No
     leader.sure = True
     leader.put()
     leader.caster.drain()
-    assert leader.hear(CastDue()) == [Send(ROOT, Cast("t", 1, 2, (chunk(0), chunk(1))))]
+    assert leader.hear(CastDue()) == [Send(ROOT, cast(2, chunk(0), chunk(1)))]
 
 
 def test_an_idle_topic_says_how_far_it_reaches_until_nobody_asks_any_more() -> None:
     """NET-6: so the last message cannot be lost in silence."""
     leader = Leader()
     leader.hear(Casting(("t",)))
-    assert leader.remind(REMIND_EVERY) == [Send(ROOT, Cast("t", 1, 0, ()))]
+    assert leader.remind(REMIND_EVERY) == [Send(ROOT, cast(0))]
     assert leader.remind(ASKED_FOR) == []
     assert leader.caster.wishes == {}
 
@@ -156,7 +161,7 @@ def test_a_topic_made_anew_is_cast_from_its_beginning() -> None:
     leader.apply(do.OpenProducer("t", "p", "life", 0))
     leader.put()
     leader.caster.drain()
-    assert leader.hear(CastDue()) == [Send(ROOT, Cast("t", 2, 1, (chunk(0),)))]
+    assert leader.hear(CastDue()) == [Send(ROOT, Cast("t", 2, 1, (chunk(0),), fenced=3))]
 
 
 def test_a_topic_that_chose_gossip_is_cast_unasked_by_its_own_process() -> None:
@@ -165,7 +170,7 @@ def test_a_topic_that_chose_gossip_is_cast_unasked_by_its_own_process() -> None:
     leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
     leader.put()
     assert leader.caster.drain() == [Send(ME, CastDue())]
-    assert leader.hear(CastDue()) == [Send(HOME, Cast("t", 1, 1, (chunk(0),), gossip=True))]
+    assert leader.hear(CastDue()) == [Send(HOME, cast(1, chunk(0), gossip=True))]
 
 
 def test_what_cannot_be_read_is_left_to_who_misses_it() -> None:
@@ -204,13 +209,41 @@ def test_readers_are_vouched_for_or_told_why_not() -> None:
             ROOT,
             Vouched(
                 (
-                    Voucher(good, 0, 0, 1, 0, 1),
+                    Voucher(good, 0, 0, 1, 0, 1, epochs=3),
                     Voucher(stale, 0, 0, 0, 0, 0, Fenced(epoch)),
                     Voucher(none, 0, 0, 0, 0, 0, NoSuchTopic("u")),
                 )
             ),
         )
     ]
+
+
+def test_casts_and_repairs_say_which_epoch_fenced_a_reader_last() -> None:
+    """SVC-8: by it a process knows whom it must not send what was put since."""
+    leader = Leader()
+    leader.hear(Casting(("t",)))
+    fenced = []
+    for command in (
+        do.Attach("t", "s", "first"),  # nobody read before it
+        do.Attach("t", "s", "second"),
+        do.Attach("t", "s", "second"),  # once more
+        do.Detach("t", "s", 4, 0),
+        do.Attach("t", "s", "third"),  # the second has said that it reads no more
+        do.Seek("t", "s", do.FromEarliest(), 0, "token"),
+        do.Subscribe("t", "r", do.FromEarliest(), 0),
+    ):
+        leader.apply(command)
+        leader.put()
+        leader.caster.drain()
+        (casted,) = leader.hear(CastDue())
+        (filled,) = leader.hear(Fill(Scan(0, "t", do.FromOffset(0), -1, 1000, 1)))
+        assert isinstance(casted, Send)
+        assert isinstance(casted.message, Cast)
+        assert isinstance(filled, Send)
+        assert isinstance(filled.message, Filled)
+        assert filled.message.fenced == casted.message.fenced
+        fenced.append(casted.message.fenced)
+    assert fenced == [FENCED, 4, 4, 4, 4, 6, 7]
 
 
 def test_acks_that_come_up_are_handed_to_the_service() -> None:

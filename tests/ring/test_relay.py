@@ -84,6 +84,10 @@ def vouched(
     return Vouched((Voucher(reading, more.pop("cursor", 0), 0, life, 0, next_, **more),))
 
 
+def vouch(name: str = "s", epoch: int = 7) -> Send:
+    return Send(LEADER, Vouch((Reading(T, name, epoch),)))
+
+
 def cast_(*chunks: Chunk, next_: int = -1, life: int = LIFE, **more: Any) -> Cast:
     end = chunks[-1].offset + chunks[-1].count if chunks else 0
     return Cast(T, life, end if next_ < 0 else next_, chunks, **more)
@@ -282,6 +286,61 @@ def test_of_two_that_read_a_subscription_the_later_epoch_does() -> None:
     assert relay.drain()[0] == Send(ANN, FlowEnded(T, "s", 7, Fenced(8)))
     relay.receive(ANN, tune(epoch=7))
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, Fenced(8)))]
+
+
+def test_fenced_reader_is_sent_nothing_that_was_put_since() -> None:
+    """SVC-8: though its successor reads at another process, and whatever the delays are."""
+    relay, _ = make()
+    reading(relay)
+    relay.receive(LEADER, vouched(0, epochs=7))
+    relay.observe(heard(chunk(0), fenced=7))
+    assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=1))]
+    relay.observe(heard(chunk(1), fenced=8))
+    assert relay.drain() == [vouch()]
+    relay.receive(LEADER, vouched(1, epochs=7))  # the owner said so before
+    relay.receive(ANN, tune(1))
+    relay.observe(heard(chunk(2), fenced=8))
+    assert relay.drain() == []
+    relay.receive(LEADER, vouched(0, why=Fenced(8)))
+    assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, Fenced(8)))]
+
+
+def test_reader_that_nobody_fenced_goes_on_when_the_owner_has_vouched_again() -> None:
+    """NET-6"""
+    relay, _ = make()
+    reading(relay)
+    relay.receive(LEADER, vouched(0, epochs=7))
+    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 0, 1, 0, (chunk(0),)), fenced=8))
+    assert relay.drain() == [vouch()]
+    assert vouch() in turn(relay, ANSWER_WITHIN)  # the first may be lost
+    relay.observe(heard(chunk(1), fenced=10))
+    relay.receive(LEADER, vouched(1, epochs=9))
+    assert relay.drain() == [vouch()]  # that was too early
+    relay.receive(LEADER, vouched(1, epochs=10))
+    assert relay.drain() == [Send(ANN, delivery(chunk(0), chunk(1), next_=2))]
+    relay.receive(LEADER, vouched(1, epochs=9))  # it was overtaken
+    relay.observe(heard(chunk(2), fenced=10))
+    assert relay.drain() == [Send(ANN, delivery(chunk(2), next_=3))]
+
+
+def test_owner_that_vouches_without_any_epoch_is_believed() -> None:
+    """NET-6: it has an earlier version."""
+    relay, _ = make()
+    reading(relay)
+    relay.observe(heard(chunk(0), fenced=8))
+    assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=1))]
+
+
+def test_owner_that_knows_less_than_was_cast_is_not_asked_in_a_loop() -> None:
+    relay, _ = make()
+    reading(relay)
+    relay.receive(LEADER, vouched(0, epochs=7))
+    relay.observe(heard(chunk(0), fenced=8))
+    relay.drain()
+    for answer in (vouched(1, epochs=7), vouched(1, why=NotHere(T))):
+        relay.receive(LEADER, answer)
+        assert relay.drain() == []
+    assert vouch() in turn(relay, ANSWER_WITHIN)
 
 
 def test_who_is_gone_is_forgotten_and_the_tree_is_left() -> None:

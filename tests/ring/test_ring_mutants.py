@@ -9,6 +9,7 @@ import pytest
 
 from oncecast.pubsub.estate import Estate
 from oncecast.pubsub.moving import Moving
+from oncecast.pubsub.topic import Topic
 from oncecast.ring.channel import Channel
 from oncecast.ring.giver import Giver
 from oncecast.ring.mover import Mover
@@ -18,8 +19,8 @@ from oncecast.ring.taker import Taker
 from oncecast.scenarios.ring import RING
 from oncecast.scenarios.scenario import run
 from tests.mutants import Mutant, must_be_noticed, replaced
-from tests.pubsub import test_machine_moves
-from tests.ring import test_mover, test_relay, test_roster
+from tests.pubsub import test_machine_moves, test_machine_state
+from tests.ring import test_fencing, test_mover, test_relay, test_roster
 from tests.ring.walks import Walk
 
 pytestmark = pytest.mark.mutants
@@ -36,6 +37,11 @@ def walk(seed: int) -> None:
 def storm(seed: int) -> None:
     outcome = run(RING, seed, 4)
     assert outcome.ok, outcome.violation
+
+
+def fencing(seed: int) -> None:
+    """A reader takes over from another one, at another process."""
+    test_fencing.test_what_two_readers_are_handed_is_marked_at_the_one_that_took_over(seed)
 
 
 def of(test: Callable[[], None]) -> Callable[[int], None]:
@@ -287,10 +293,34 @@ mutant(
 mutant(
     "another life is not served",
     Relay,
-    "_serve",
+    "_may_read",
     "or voucher.life != channel.life",
     "",
     of(test_relay.test_a_new_life_of_a_topic_is_not_taken_for_the_old_one),
+)
+mutant(
+    "a fenced reader is sent nothing more",
+    Relay,
+    "_may_read",
+    "voucher.epochs >= channel.fenced",
+    "True",
+    fencing,
+)
+mutant(
+    "the owner says that it has fenced a reader",
+    Topic,
+    "attach",
+    "self.fenced = epoch",
+    "pass",
+    fencing,
+)
+mutant(
+    "an owner that was restored still says that it has fenced a reader",
+    Topic,
+    "rebuild",
+    "self.fenced =",
+    "_ =",
+    of(test_machine_state.test_restored_topic_says_that_a_reader_was_fenced),
 )
 mutant(
     "another life forgets what was here",

@@ -1,0 +1,102 @@
+"""Two readers of one subscription at different processes of a ring: the older one is fenced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.pubsub import batch
+from oncecast.pubsub import commands as do
+from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.paxos_clients import Client
+from oncecast.scenarios.ring_world import RingWorld
+from oncecast.session import local
+
+TOPIC, SUBSCRIPTION = "topic", "shared"
+READY, ENDS = 5.0, 12.0  # seconds
+PUT_EVERY = 0.05
+EARLIER, LATER, WRITER = "earlier", "later", "writer"
+
+
+class Writer(Client):
+    def begin(self) -> None:
+        self.tickets = 0
+        self.put()
+
+    def put(self) -> None:
+        self.tickets += 1
+        packed = batch.encode([b"%d" % self.tickets], timestamps=1)
+        self.ask(local.Produce(self.tickets, TOPIC, 1, packed))
+        self.soon(PUT_EVERY, self.put)
+
+
+class Reader(Client):
+    """Reads by push, and writes down what its application is handed."""
+
+    def __init__(self, sim: Simulation, name: str, nodes: list[NodeId]) -> None:
+        self.handed: dict[int, bool] = {}  # offsets, and whether they were marked
+        self.ended: list[Value] = []
+        super().__init__(sim, name, nodes, crashes=False)
+
+    def begin(self) -> None:
+        self.ask(local.Do(1, do.Subscribe(TOPIC, SUBSCRIPTION, do.FromEarliest(), 0)))
+
+    def hear(self, event: Value) -> None:
+        match event:
+            case local.Finished(1):
+                self.ask(local.Read(TOPIC, SUBSCRIPTION, push=True))
+            case local.Arrived(_, _, messages):
+                for message in messages:
+                    self.handed[message.offset] = message.redelivered
+                    reached = message.offset + 1
+                    self.ask(local.Want(TOPIC, SUBSCRIPTION, reached, 0))
+            case local.Ended():
+                self.ended.append(event)
+            case _:
+                pass
+
+
+def story(seed: int) -> tuple[Reader, Reader]:
+    """One reads; then another takes over at another process, while a writer puts on."""
+    clients: dict[NodeId, Client] = {}
+
+    def hear(node: NodeId, event: Value) -> None:
+        world.hear(node, event)
+        if node in clients:
+            clients[node].soon(0.0, told(clients[node], event))
+
+    sim = Simulation(seed, listener=hear)
+    world = RingWorld(sim)
+    world.found(3)
+    sim.run(until=READY)
+    processes = list(world.processes)
+    earlier = Reader(sim, EARLIER, processes[:1])
+    clients[earlier.me] = earlier
+    sim.run(until=sim.now + 1.0)
+    writer = Writer(sim, WRITER, processes[1:2], crashes=False)
+    clients[writer.me] = writer
+    sim.run(until=sim.now + 2.0 + sim.rng.random())
+    later = Reader(sim, LATER, processes[2:])
+    clients[later.me] = later
+    sim.run(until=ENDS)
+    return earlier, later
+
+
+def told(client: Client, event: Value) -> Callable[[], None]:
+    return lambda: client.hear(event)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_what_two_readers_are_handed_is_marked_at_the_one_that_took_over(seed: int) -> None:
+    """SVC-3 SVC-8: the older one is handed nothing that was put after it was fenced."""
+    earlier, later = story(seed)
+    assert earlier.ended
+    assert len(later.handed) > len(earlier.handed) > 1.0 / PUT_EVERY
+    both = [offset for offset in earlier.handed if offset in later.handed]
+    assert both
+    assert all(later.handed[offset] for offset in both), [
+        offset for offset in both if not later.handed[offset]
+    ]

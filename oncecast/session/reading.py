@@ -57,6 +57,7 @@ class Reader:
         self.push = push
         self._session, self._start_at = session, start_at
         self.epoch = 0  # 0: not attached
+        self.topic_id = 0  # the life of the topic that it reads
         self.ended = False
         self._leaving: Leave | None = None
         self._leave_by = NEVER
@@ -84,6 +85,7 @@ class Reader:
             self._end(outcome)
             return
         self.epoch, self._end_of_topic = outcome.epoch, outcome.next
+        self.topic_id = outcome.topic_id
         start = self._start_at
         if self._leaving is not None:
             self._depart()

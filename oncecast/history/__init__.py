@@ -1,0 +1,19 @@
+"""Histories of clients: what they did and were told, and whether that can be linearized.
+
+    operation   one operation of one client, with the times of its call and return
+    recorder    records operations in memory or to a file: `Recorder(clock)`
+    session     records all that a client session does: `SessionHistory(recorder, name, session)`
+    file        histories as JSON lines, one file for each process: `Writer`, `read`, `merged`
+    check       `check(history)` returns a `Verdict`
+
+A simulated run needs one line: `sim.check(Histories())`, from `oncecast.scenarios.histories`. It
+records every client session of the simulation, checks the history at the end, and raises a
+Violation with the operations that cannot be. A live client is recorded by
+`oncecast.client.recording`.
+"""
+
+from oncecast.history.check import Finding, Verdict, check
+from oncecast.history.operation import History, Operation
+from oncecast.history.recorder import Recorder
+
+__all__ = ["Finding", "History", "Operation", "Recorder", "Verdict", "check"]

@@ -1,0 +1,112 @@
+"""Histories as files of JSON lines: one file for each client process, merged by `read`.
+
+The first line is a header. Then an operation has a line with its `id` when it is called, and
+another one with what the answer has added when it has returned. An operation that returns at once,
+or never, has one line. A process that is killed may cut off its last line: that line is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, BinaryIO
+
+import msgspec
+
+from oncecast.history.operation import History, Operation
+
+FORMAT = 1
+HEADER = "oncecast-history"
+
+
+class BadHistory(ValueError):
+    """A file that is not a history; the text says where and why."""
+
+
+class Writer:
+    """The sink of a recorder. An unbuffered stream loses nothing when its process is killed."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._encode = msgspec.json.Encoder().encode
+        self._last = 0
+        self._ids: dict[int, tuple[int, Operation]] = {}  # of those without an answer so far
+        self._put({HEADER: FORMAT})
+
+    def whole(self, operation: Operation) -> None:
+        self._put(operation)
+
+    def called(self, operation: Operation) -> None:
+        self._last += 1
+        self._ids[id(operation)] = self._last, operation
+        self._put({"id": self._last, **_fields(operation)})
+
+    def returned(self, operation: Operation, answer: dict[str, Any]) -> None:
+        number, _ = self._ids.pop(id(operation))
+        self._put({"id": number, **answer})
+
+    def _put(self, line: Any) -> None:
+        self._stream.write(self._encode(line) + b"\n")
+
+
+def write(history: Iterable[Operation], stream: BinaryIO) -> None:
+    """Write a history that is complete."""
+    writer = Writer(stream)
+    for operation in history:
+        writer.whole(operation)
+
+
+def read(lines: Iterable[bytes], name: str = "history") -> History:
+    """Read the operations of one file. Raises BadHistory, with `name` and the line's number."""
+    found: list[dict[str, Any]] = []
+    pending: dict[int, dict[str, Any]] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.endswith(b"\n"):
+            break  # the process was killed while it wrote this
+        try:
+            fields = msgspec.json.decode(line, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise BadHistory(f"{name}, line {number}: not a JSON object: {error}") from None
+        if number == 1:
+            _check_header(fields, name)
+            continue
+        id_ = fields.pop("id", None)
+        if id_ in pending:
+            pending.pop(id_).update(fields)
+            continue
+        found.append(fields)
+        if id_ is not None:
+            pending[id_] = fields
+    return [_operation(fields, name, at) for at, fields in enumerate(found, 1)]
+
+
+def merged(histories: Iterable[History]) -> History:
+    """Return the operations of all clients by the time of their calls."""
+    return sorted((each for one in histories for each in one), key=lambda each: each.call)
+
+
+def _check_header(fields: dict[str, Any], name: str) -> None:
+    if HEADER not in fields:
+        raise BadHistory(f"{name}: not a history; its first line should have {HEADER!r}")
+    if fields[HEADER] != FORMAT:
+        raise BadHistory(
+            f"{name}: history format {fields[HEADER]!r} (this version reads {FORMAT}); "
+            "check it with the version that wrote it"
+        )
+
+
+def _fields(operation: Operation) -> dict[str, Any]:
+    default = Operation("", "put", "", 0.0)
+    told = msgspec.structs.asdict(operation)
+    required = ("client", "kind", "topic", "call")
+    return {
+        name: value
+        for name, value in told.items()
+        if name in required or value != getattr(default, name)
+    }
+
+
+def _operation(fields: dict[str, Any], name: str, at: int) -> Operation:
+    try:
+        return msgspec.convert(fields, Operation)
+    except msgspec.ValidationError as error:
+        raise BadHistory(f"{name}, operation {at}: {error}") from None

@@ -1,0 +1,226 @@
+"""Is there an order of the operations, in accord with time, in which the model allows each one?
+
+The search of Wing and Gong (JPDC 1993), with Lowe's memory of failed configurations (CCPE 2017), as
+Porcupine does it: take any operation that was called before all operations left have returned,
+apply it to the model, go on; where nothing can be taken, go back. A configuration is the set of
+operations that were taken, and the model's state. Three things keep it short:
+
+- Operations that are ordered anyway share a lane, and only the first of a lane can be taken.
+- What can be taken and changes nothing is taken at once, with no way back: taking it later could
+  not help.
+- Otherwise the operation that has to be taken soonest is tried first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from enum import Enum
+from heapq import heappop, heappush
+from math import inf
+from typing import Any, NamedTuple
+
+State = Hashable
+Step = Callable[[Any, Any], tuple[Any, ...]]  # the states that an item may lead to; () forbids it
+
+STEPS_MAX = 5_000_000
+
+
+class Item(NamedTuple):
+    """What a search takes. One that need not be taken has no `due`, or is dropped after it."""
+
+    what: Any  # for the model
+    call: float
+    due: float = inf  # when it has returned
+    must: bool = True
+    chain: Hashable = None  # items of one chain are taken in the order in which they are given
+
+
+class Outcome(Enum):
+    LINEARIZABLE = "linearizable"
+    IMPOSSIBLE = "impossible"
+    UNDECIDED = "undecided"
+
+
+class Found(NamedTuple):
+    """`order` of all items, if there is one; otherwise where the search came farthest."""
+
+    outcome: Outcome
+    steps: int
+    order: list[Item]
+    stuck: list[Item]  # of these one would have had to be next
+    state: Any
+
+
+class _Frame(NamedTuple):
+    """What it takes to go back: the choices that are left, and all as it was."""
+
+    choices: Iterator[tuple[int, int, Any]]
+    lane: int
+    position: int
+    state: Any
+    low: int
+    taken: int
+    extra: int
+    latest: float
+
+
+def search(items: Sequence[Item], initial: Any, step: Step, *, steps_max: int = STEPS_MAX) -> Found:
+    return _Search(items, initial, step, steps_max).run()
+
+
+class _Search:
+    def __init__(self, items: Sequence[Item], initial: Any, step: Step, steps_max: int) -> None:
+        self._items, self._step, self._steps_max = items, step, steps_max
+        must = sorted((i for i, item in enumerate(items) if item.must), key=lambda i: items[i].due)
+        self._dues = [items[i].due for i in must]
+        self._rank = {i: rank for rank, i in enumerate(must)}
+        rest = (i for i, item in enumerate(items) if not item.must)
+        self._bit = {i: 1 << n for n, i in enumerate(rest)}
+        self._lanes = lanes(items)
+        self._heads = [0] * len(self._lanes)
+        self._state = initial
+        self._low = 0  # all that must be taken, and is due before this rank, is taken
+        self._taken = 0  # a bit for each rank from `low` on
+        self._extra = 0  # a bit for each taken item that need not be
+        self._latest = -inf  # the last call of what is taken
+        self._order: list[int] = []
+        self._steps = 0
+        self._failed: set[Any] = set()
+        self._farthest = -1
+        self._stuck: list[int] = []
+        self._stuck_state = initial
+
+    def run(self) -> Found:
+        frames: list[_Frame] = []
+        total = len(self._dues)
+        choices = self._choices()
+        while self._low < total:
+            if self._steps > self._steps_max:
+                return self._found(Outcome.UNDECIDED)
+            choice = next(choices, None)
+            if choice is not None:
+                frame = self._take(choice, choices)
+                if self._failed and self._key() in self._failed:
+                    self._back(frame)
+                    continue
+                frames.append(frame)
+                choices = self._choices()
+                continue
+            self._note_stuck()
+            if not frames:
+                return self._found(Outcome.IMPOSSIBLE)
+            self._failed.add(self._key())
+            frame = frames.pop()
+            self._back(frame)
+            choices = frame.choices
+        order = [self._items[i] for i in self._order]
+        return Found(Outcome.LINEARIZABLE, self._steps, order, [], self._state)
+
+    # -- choices --
+
+    def _choices(self) -> Iterator[tuple[int, int, Any]]:
+        """Lane, position in it, and new state: what cannot harm, or else all that is possible."""
+        items, state, step = self._items, self._state, self._step
+        possible: list[tuple[bool, float, int, int, Any]] = []
+        for lane, at in self._open():
+            item = items[self._lanes[lane][at]]
+            self._steps += 1
+            new = step(state, item.what)
+            if len(new) == 1 and new[0] is state:
+                if item.must and at == self._heads[lane]:
+                    return iter(((lane, at, state),))
+                if not item.must:
+                    continue
+            possible += [(not item.must, item.due, lane, at, each) for each in new]
+        possible.sort(key=lambda each: each[:4])
+        return iter([each[2:] for each in possible])
+
+    def _open(self) -> list[tuple[int, int]]:
+        """What was called before anything that is left has returned."""
+        if self._low == len(self._dues):
+            return []
+        items, horizon = self._items, self._dues[self._low]
+        found: list[tuple[int, int]] = []
+        for lane, at in enumerate(self._heads):
+            members = self._lanes[lane]
+            while at < len(members):
+                item = items[members[at]]
+                if item.call > horizon:
+                    break
+                if item.must or self._latest <= item.due:
+                    found.append((lane, at))
+                if item.must:
+                    break
+                at += 1
+        return found
+
+    # -- there and back --
+
+    def _take(self, choice: tuple[int, int, Any], choices: Iterator[Any]) -> _Frame:
+        lane, at, state = choice
+        frame = _Frame(
+            choices,
+            lane,
+            self._heads[lane],
+            self._state,
+            self._low,
+            self._taken,
+            self._extra,
+            self._latest,
+        )
+        index = self._lanes[lane][at]
+        item = self._items[index]
+        self._heads[lane] = at + 1
+        self._state = state
+        self._latest = max(self._latest, item.call)
+        self._order.append(index)
+        if item.must:
+            self._taken |= 1 << (self._rank[index] - self._low)
+            while self._taken & 1:
+                self._taken >>= 1
+                self._low += 1
+        else:
+            self._extra |= self._bit[index]
+        return frame
+
+    def _back(self, frame: _Frame) -> None:
+        self._heads[frame.lane] = frame.position
+        self._state, self._low = frame.state, frame.low
+        self._taken, self._extra, self._latest = frame.taken, frame.extra, frame.latest
+        self._order.pop()
+
+    def _key(self) -> Any:
+        return self._low, self._taken, self._extra, self._state
+
+    # -- the end --
+
+    def _note_stuck(self) -> None:
+        if len(self._order) > self._farthest:
+            self._farthest = len(self._order)
+            self._stuck = [self._lanes[lane][at] for lane, at in self._open()]
+            self._stuck_state = self._state
+
+    def _found(self, outcome: Outcome) -> Found:
+        stuck = [self._items[i] for i in self._stuck]
+        return Found(outcome, self._steps, [], stuck, self._stuck_state)
+
+
+def lanes(items: Sequence[Item]) -> list[list[int]]:
+    """A lane for each chain; the other items share as few lanes as their times allow."""
+    chains: dict[Hashable, list[int]] = {}
+    rest: list[list[int]] = []
+    free: list[tuple[float, int]] = []  # when the last of a lane is due, and the lane
+    for index in sorted(range(len(items)), key=lambda i: items[i].call):
+        item = items[index]
+        if item.chain is not None:
+            chains.setdefault(item.chain, []).append(index)
+        elif not item.must:
+            rest.append([index])  # if it is skipped, nothing may wait behind it
+        elif free and free[0][0] < item.call:
+            _, lane = heappop(free)
+            rest[lane].append(index)
+            heappush(free, (item.due, lane))
+        else:
+            rest.append([index])
+            heappush(free, (item.due, len(rest) - 1))
+    return [*chains.values(), *rest]

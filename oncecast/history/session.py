@@ -1,0 +1,363 @@
+"""Record what a client session is asked and what it tells, so that no application has to.
+
+    history = SessionHistory(recorder, "ann", session)
+    history.asked(request)      # each request of the application, before the session gets it
+    history.heard(event)        # each event that the application hears
+
+A client that crashes and comes back has the same name and another SessionHistory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oncecast.history.operation import (
+    NO_SUCH_TOPIC,
+    Operation,
+    SubscriptionSeen,
+    digests_of,
+    digests_of_batch,
+)
+from oncecast.history.recorder import Recorder
+from oncecast.kernel.protocol import Value
+from oncecast.pubsub import commands as do
+from oncecast.pubsub import results
+from oncecast.pubsub.batch import Message
+from oncecast.pubsub.errors import Refusal
+from oncecast.session import local
+from oncecast.session.client import ClientSession
+from oncecast.session.frames import Scanned, View
+
+Finish = Callable[[Any], None]  # given the outcome of a call
+
+
+class Reading:
+    """What the session takes an application's words to mean: see `session.reading`."""
+
+    def __init__(self, name: str, attach: Operation) -> None:
+        self.name = name
+        self.attach: Operation | None = attach  # None: attached
+        self.life = self.epoch = 0
+        self._expected = self._handed = 0
+        self.acked = 0
+
+    def position(self, offset: int) -> None:
+        self._expected = self._handed = self.acked = offset
+
+    def arrive(self, end: int) -> None:
+        self._expected = end
+
+    def skip(self, offset: int) -> None:
+        self._expected = self._handed = offset
+
+    def again(self, offset: int) -> bool:
+        if not self.acked <= offset < self._expected:
+            return False
+        self._expected = self._handed = offset
+        return True
+
+    def want(self, handed: int, ack: int) -> bool:
+        """Return whether more is acknowledged than before."""
+        self._handed = max(self._handed, min(handed, self._expected))
+        before, self.acked = self.acked, max(self.acked, min(ack, self._handed))
+        return self.acked > before
+
+
+class SessionHistory:
+    def __init__(self, recorder: Recorder, client: str, session: ClientSession) -> None:
+        self._recorder, self._client, self._session = recorder, client, session
+        self._puts: dict[int, Operation] = {}
+        self._calls: dict[int, Finish] = {}
+        self._readings: dict[tuple[str, str], Reading] = {}
+        self._last = 0
+        self._confirmed: list[Operation] = []  # acks whose answers may yet turn out to be void
+
+    # -- requests --
+
+    def asked(self, request: Value) -> None:
+        self.settle()
+        match request:
+            case local.Produce(ticket, topic, _, batch):
+                self._puts[ticket] = self._call("put", topic, digests=digests_of_batch(batch))
+            case local.Do(ticket, command):
+                self._do(ticket, command)
+            case local.Show(ticket, topic) if topic:
+                self._look(ticket, topic, request.subscriptions)
+            case local.Survey(ticket, scan):
+                self._scan(ticket, scan.topic, scan.start)
+            case local.Read():
+                self._read(request)
+            case local.Want() | local.Settle() | local.Again() | local.Move() | local.Leave():
+                self._of_reader(request)
+            case _:
+                pass
+
+    def _do(self, ticket: int, command: Value) -> None:
+        call = self._call
+        match command:
+            case do.CreateTopic(topic, _, policy):
+                self._wait(ticket, call("create", topic, policy=policy), told_life)
+            case do.SetPolicy(topic, _, policy):
+                self._wait(ticket, call("policy", topic, policy=policy), told_already)
+            case do.DeleteTopic(topic):
+                self._wait(ticket, call("delete", topic), told_already)
+            case do.Subscribe(topic, name, start):
+                asked = call("subscribe", topic, subscription=name, start=start)
+                self._wait(ticket, asked, told_cursor)
+            case do.Unsubscribe(topic, name):
+                self._wait(ticket, call("unsubscribe", topic, subscription=name), told_already)
+            case do.Seek(topic, name, start):
+                asked = call("seek", topic, subscription=name, start=start)
+                self._wait(ticket, asked, told_sought)
+            case do.Stage(source, number, part, topic, _, _, _, batch):
+                whose = {"source": source, "number": number, "parts": (part,)}
+                asked = call("stage", topic, **whose, digests=digests_of_batch(batch))
+                self._wait(ticket, asked, told_already)
+            case do.PublishStaged(source, number, parts, _, topic):
+                whose = {"source": source, "number": number, "parts": parts}
+                self._publish(ticket, call("publish", topic, **whose))
+            case _:
+                pass
+
+    def _publish(self, ticket: int, asked: Operation) -> None:
+        """Each topic that it went to has an operation of its own."""
+
+        def finish(outcome: Any) -> None:
+            if not isinstance(outcome, results.Published) or not outcome.ranges:
+                self._finish(asked, outcome, told_already)
+                return
+            for number, each in enumerate(outcome.ranges):
+                one = asked
+                if number:
+                    whose = (asked.source, asked.number, asked.parts)
+                    one = self._call("publish", each.topic)
+                    one.source, one.number, one.parts = whose
+                    one.call = asked.call
+                told = {"topic": each.topic, "offset": each.offset, "count": each.count}
+                self._recorder.returned(one, **told, kept=each.kept, already=outcome.already)
+
+        self._calls[ticket] = finish
+
+    def _look(self, ticket: int, topic: str, subscriptions: bool) -> None:
+        asked = self._call("look", topic)
+
+        def finish(outcome: Any) -> None:
+            if isinstance(outcome, View) and not outcome.topics:
+                self._recorder.refused(asked, NO_SUCH_TOPIC)
+            else:
+                self._finish(asked, outcome, told_view if subscriptions else told_topic)
+
+        self._calls[ticket] = finish
+
+    def _scan(self, ticket: int, topic: str, start: do.Start) -> None:
+        self._wait(ticket, self._call("scan", topic, start=start), told_scan)
+
+    # -- requests of readers --
+
+    def _read(self, read: local.Read) -> None:
+        self._last += 1
+        reader = f"{self._session.life}.{self._last}"
+        start = do.FromOffset(read.start_at) if read.start_at >= 0 else None
+        asked = self._call(
+            "attach", read.topic, subscription=read.subscription, reader=reader, start=start
+        )
+        self._readings[read.topic, read.subscription] = Reading(reader, asked)
+
+    def _of_reader(
+        self, request: local.Want | local.Settle | local.Again | local.Move | local.Leave
+    ) -> None:
+        reading = self._readings.get((request.topic, request.subscription))
+        if reading is None:
+            return  # it has ended; what the session says to that, no node has said
+        match request:
+            case local.Again(_, _, offset, handed):
+                if reading.again(offset):
+                    self._says(reading, "again", request, offset=offset, upto=handed)
+            case local.Move(ticket, _, _, start):
+                asked = self._of(reading, "seek", request, start=start)
+                self._wait(ticket, asked, told_sought)
+            case local.Want(_, _, handed, ack):
+                if reading.want(handed, ack):
+                    self._says(reading, "ack", request, upto=reading.acked)
+            case local.Settle(ticket, _, _, handed, ack):
+                reading.want(handed, ack)
+                upto = min(ack, reading.acked)
+                self._settle(ticket, self._of(reading, "ack", request, upto=upto))
+            case local.Leave(ticket, _, _, handed, ack):
+                reading.want(handed, ack)
+                told = {"upto": reading.acked, "next": handed}
+                asked = self._of(reading, "leave", request, **told)
+                self._wait(ticket, asked, told_nothing)
+                del self._readings[request.topic, request.subscription]
+
+    def _settle(self, ticket: int, asked: Operation) -> None:
+        def finish(outcome: Any) -> None:
+            if isinstance(outcome, results.Acked):
+                asked.offset = outcome.cursor
+                self._confirmed.append(asked)
+            else:
+                self._finish(asked, outcome, told_nothing)
+
+        self._calls[ticket] = finish
+
+    def settle(self) -> None:
+        """Record the acks that were confirmed. Call it when nothing more will be heard."""
+        confirmed, self._confirmed = self._confirmed, []
+        for ack in confirmed:
+            self._recorder.returned(ack, offset=ack.offset)
+
+    def _says(self, reading: Reading, kind: Any, request: Any, **asked: Any) -> None:
+        where = {"subscription": request.subscription, "reader": reading.name}
+        labels = {"life": reading.life, "epoch": reading.epoch}
+        self._recorder.said(self._client, kind, request.topic, **where, **labels, **asked)
+
+    def _of(self, reading: Reading, kind: Any, request: Any, **asked: Any) -> Operation:
+        where = {"subscription": request.subscription, "reader": reading.name}
+        labels = {"life": reading.life, "epoch": reading.epoch}
+        return self._call(kind, request.topic, **where, **labels, **asked)
+
+    # -- events --
+
+    def heard(self, event: Value) -> None:
+        if isinstance(event, local.Positioned):
+            # A session that is moved confirms all acks with its new position, unseen by the node.
+            self._confirmed = [each for each in self._confirmed if each.offset != event.offset]
+        if not isinstance(event, local.Finished):
+            self.settle()
+        match event:
+            case local.Stored(ticket, offset, kept):
+                put = self._puts.pop(ticket, None)
+                if put is not None:
+                    flow = self._session.flows.get(put.topic)
+                    life = 0 if flow is None else flow.topic_id
+                    self._recorder.returned(put, offset=offset, kept=kept, life=life)
+            case local.NotStored(ticket, why):
+                put = self._puts.pop(ticket, None)
+                if put is not None:
+                    self._recorder.refused(put, why.code)
+            case local.Finished(ticket, outcome):
+                self._answer(ticket, outcome)
+            case local.Shown(ticket, view):
+                self._answer(ticket, view)
+            case local.Positioned() | local.Arrived() | local.Skipped() | local.Ended():
+                reading = self._readings.get((event.topic, event.subscription))
+                if reading is not None:
+                    self._to_reader(reading, event)
+            case _:
+                pass
+
+    def _answer(self, ticket: int, outcome: Any) -> None:
+        finish = self._calls.pop(ticket, None)
+        if finish is not None:
+            finish(outcome)
+
+    def _to_reader(
+        self,
+        reading: Reading,
+        event: local.Positioned | local.Arrived | local.Skipped | local.Ended,
+    ) -> None:
+        match event:
+            case local.Positioned(_, _, offset, end):
+                self._positioned(reading, event, offset, end)
+            case local.Arrived(_, _, messages, end):
+                reading.arrive(messages[-1].offset + 1)
+                for some in runs(messages):
+                    marked = sum(each.redelivered for each in some)
+                    where = {"offset": some[0].offset, "next": end, "marked": marked}
+                    self._hears(reading, "get", event, **where, digests=digests_of(some))
+            case local.Skipped(_, _, first, end):
+                reading.skip(end)
+                self._hears(reading, "skip", event, offset=first, next=end)
+            case local.Ended(_, _, why):
+                del self._readings[event.topic, event.subscription]
+                if reading.attach is not None:
+                    self._recorder.refused(reading.attach, why.code)
+                else:
+                    self._hears(reading, "end", event, error=why.code)
+
+    def _positioned(self, reading: Reading, event: Any, offset: int, end: int) -> None:
+        reading.position(offset)
+        reader = self._session.readers.get((event.topic, event.subscription))
+        reading.epoch = 0 if reader is None else reader.epoch
+        if reading.attach is None:
+            self._hears(reading, "moved", event, offset=offset)
+            return
+        reading.life = 0 if reader is None else reader.topic_id
+        labels = {"life": reading.life, "epoch": reading.epoch}
+        self._recorder.returned(reading.attach, offset=offset, next=end, **labels)
+        reading.attach = None
+
+    def _hears(self, reading: Reading, kind: Any, event: Any, **told: Any) -> None:
+        where = {"subscription": event.subscription, "reader": reading.name}
+        labels = {"life": reading.life, "epoch": reading.epoch}
+        self._recorder.heard(self._client, kind, event.topic, **where, **labels, **told)
+
+    # -- calls --
+
+    def _call(self, kind: Any, topic: str, **asked: Any) -> Operation:
+        return self._recorder.call(self._client, kind, topic, **asked)
+
+    def _wait(self, ticket: int, asked: Operation, told: Callable[[Any], dict[str, Any]]) -> None:
+        self._calls[ticket] = lambda outcome: self._finish(asked, outcome, told)
+
+    def _finish(
+        self, asked: Operation, outcome: Any, told: Callable[[Any], dict[str, Any]]
+    ) -> None:
+        if isinstance(outcome, Refusal):
+            self._recorder.refused(asked, outcome.code)
+        elif not isinstance(outcome, local.NoAnswer):
+            self._recorder.returned(asked, **told(outcome))
+
+
+def runs(messages: list[Message]) -> list[list[Message]]:
+    """Cut where an offset is missing, and before a mark that follows a message without one."""
+    found: list[list[Message]] = []
+    for message in messages:
+        last = found[-1][-1] if found else None
+        if (
+            last is None
+            or message.offset != last.offset + 1
+            or (message.redelivered and not last.redelivered)
+        ):
+            found.append([])
+        found[-1].append(message)
+    return found
+
+
+def told_nothing(_: Any) -> dict[str, Any]:
+    return {}
+
+
+def told_already(outcome: Any) -> dict[str, Any]:
+    return {"already": outcome.already}
+
+
+def told_life(outcome: results.TopicCreated) -> dict[str, Any]:
+    return {"life": outcome.topic_id, "already": outcome.already}
+
+
+def told_cursor(outcome: results.Subscribed) -> dict[str, Any]:
+    return {"offset": outcome.cursor, "life": outcome.topic_id, "already": outcome.already}
+
+
+def told_sought(outcome: results.Sought) -> dict[str, Any]:
+    return {"offset": outcome.cursor, "epoch": outcome.epoch, "already": outcome.already}
+
+
+def told_topic(view: View) -> dict[str, Any]:
+    (topic,) = view.topics
+    where = {"life": topic.id, "first": topic.first, "next": topic.next}
+    return {**where, "policy": topic.policy}
+
+
+def told_view(view: View) -> dict[str, Any]:
+    (topic,) = view.topics
+    seen = [SubscriptionSeen(e.name, e.cursor, e.lag, e.epoch) for e in topic.subscriptions]
+    return {**told_topic(view), "views": tuple(seen)}
+
+
+def told_scan(found: Scanned) -> dict[str, Any]:
+    where = {"life": found.life, "first": found.first, "next": found.next}
+    parts = [digests_of_batch(chunk.batch, chunk.skip, chunk.count) for chunk in found.chunks]
+    return {**where, "offset": found.offset, "digests": b"".join(parts)}

@@ -1,0 +1,203 @@
+"""What a subscription may answer: a cursor that only its present epoch moves.
+
+Acks that ride along with other requests get no answer. So a cursor may be at any offset that was
+acknowledged in its epoch; where it is, an answer tells.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from math import inf
+from typing import NamedTuple, TypeAlias
+
+from oncecast.history.operation import NO_SUCH_TOPIC, NOT_SUBSCRIBED, Operation
+from oncecast.pubsub.commands import FromOffset
+
+ANYWHERE = -1  # a cursor of which nothing is known
+
+
+class SubscriptionState(NamedTuple):
+    exists: bool
+    life: int = 0  # of its topic; 0: not known
+    epoch: int = 0  # the last that is known
+    loose: bool = False  # the present epoch is a later one
+    cursor: int = 0
+
+
+States: TypeAlias = tuple[SubscriptionState, ...]
+
+ABSENT = SubscriptionState(False)
+
+
+class Move(NamedTuple):
+    """What an operation does to a subscription. Only one that was `told` has to fit its answer."""
+
+    operation: Operation
+    told: bool = True
+    cursor: int = 0  # as a look shows it
+    epoch: int = 0
+    seen: bool = True  # whether a look shows the subscription
+    first: int = -1  # the first offset that is kept; -1: not told
+    unknown: bool = False  # an epoch of which nobody was told may have begun by then
+
+
+class SubscriptionModel:
+    def __init__(self) -> None:
+        self._acks: dict[int, list[tuple[int, float]]] = {}  # by epoch: offsets, and their calls
+
+    def acknowledged(self, epoch: int, upto: int, call: float) -> None:
+        """An ack is on its way from `call` on."""
+        insort(self._acks.setdefault(epoch, []), (upto, call))
+
+    def step(self, state: SubscriptionState, move: Move) -> States:
+        operation = move.operation
+        if operation.error in (NO_SUCH_TOPIC, NOT_SUBSCRIBED):
+            return () if state.exists else (state,)
+        match operation.kind:
+            case "subscribe":
+                return tuple(self._subscribe(state, move))
+            case "unsubscribe":
+                return self._unsubscribe(state, move)
+            case "delete":
+                if state.exists:
+                    return (ABSENT._replace(epoch=state.epoch),)
+                return (state,) if move.told else ()
+            case "attach":
+                return tuple(self._attach(state, move))
+            case "moved":
+                return self._moved(state, move)
+            case "ack" | "leave":
+                return self._ack(state, operation)
+            case "seek":
+                return self._seek(state, move)
+            case "look" | "scan":
+                return self._look(state, move)
+            case _:
+                raise AssertionError(f"a {operation.kind} has no effect on a subscription")
+
+    def _subscribe(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
+        operation = move.operation
+        if not state.exists:
+            cursor = operation.offset if move.told else ANYWHERE
+            yield SubscriptionState(True, operation.life, state.epoch, True, cursor)
+        elif move.told and operation.already and fits(operation.life, state.life):
+            yield from self._reach(named(state, operation.life), operation.offset, operation)
+
+    def _unsubscribe(self, state: SubscriptionState, move: Move) -> States:
+        if state.exists:
+            return (ABSENT._replace(epoch=state.epoch),)
+        return (state,) if move.told and move.operation.already else ()
+
+    # -- readers --
+
+    def _attach(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
+        operation = move.operation
+        if not state.exists or not fits(operation.life, state.life):
+            return
+        if operation.epoch and operation.epoch <= state.epoch:
+            return
+        state = named(state, operation.life)
+        epoch, offset = operation.epoch or state.epoch, operation.offset
+        if not isinstance(operation.start, FromOffset):
+            for now in self._reach(state, offset, operation):
+                yield now._replace(epoch=epoch, loose=False)
+            return
+        asked = operation.start.offset
+        if offset == asked and state.cursor <= asked:
+            # The cursor lies at or below: where, if acks of the last epoch are on their way?
+            ahead = next(self._ahead(state, state.cursor + 1, operation), asked + 1) <= asked
+            cursor = ANYWHERE if ahead else state.cursor
+            yield state._replace(epoch=epoch, loose=False, cursor=cursor)
+        if offset >= asked:  # the cursor lay beyond, and was moved back
+            yield state._replace(epoch=epoch, loose=False, cursor=offset)
+
+    def _moved(self, state: SubscriptionState, move: Move) -> States:
+        """A reader hears of a seek, of which perhaps nobody else was told."""
+        operation = move.operation
+        if operation.epoch <= state.epoch:
+            return (state,)
+        if not move.unknown or not state.exists:
+            return ()
+        return (state._replace(epoch=operation.epoch, loose=False, cursor=operation.offset),)
+
+    def _ack(self, state: SubscriptionState, ack: Operation) -> States:
+        if not state.exists or not fits(ack.life, state.life):
+            return ()
+        if state.cursor == ANYWHERE or state.cursor >= ack.upto:
+            return (state,)
+        if ack.epoch and (ack.epoch != state.epoch or state.loose):
+            return ()
+        return (state._replace(cursor=ack.upto),)
+
+    def _seek(self, state: SubscriptionState, move: Move) -> States:
+        operation = move.operation
+        if not state.exists:
+            return ()
+        lost = state._replace(loose=True, cursor=ANYWHERE)
+        if not move.told:
+            return (lost,)
+        if operation.epoch and operation.epoch <= state.epoch:
+            return ()
+        epoch = operation.epoch or state.epoch
+        landed = state._replace(epoch=epoch, loose=False, cursor=operation.offset)
+        return (landed, lost) if operation.already else (landed,)
+
+    # -- what is asked --
+
+    def _look(self, state: SubscriptionState, move: Move) -> States:
+        operation = move.operation
+        if not move.seen:
+            return () if state.exists else (state,)
+        if operation.views is None:
+            return tuple(self._keeps(state, move))
+        if not state.exists or not fits(operation.life, state.life) or move.first > move.cursor:
+            return ()
+        if move.epoch < state.epoch:
+            return ()
+        if move.epoch > state.epoch:
+            if not (state.loose or move.unknown):
+                return ()
+            state = state._replace(epoch=move.epoch, loose=False)
+        return tuple(self._reach(named(state, operation.life), move.cursor, operation))
+
+    def _keeps(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
+        """Nothing from the cursor on may be gone."""
+        if not state.exists or state.cursor == ANYWHERE or state.cursor >= move.first:
+            yield state
+            return
+        for upto in self._ahead(state, move.first, move.operation):
+            yield state._replace(cursor=upto)
+            return
+
+    # -- acks on their way --
+
+    def _reach(
+        self, state: SubscriptionState, offset: int, by: Operation
+    ) -> Iterator[SubscriptionState]:
+        """The state with its cursor at `offset`, if it can be there."""
+        if state.cursor == offset:
+            yield state
+            return
+        told = state.cursor < offset == next(self._ahead(state, offset, by), -1)
+        if told or state.cursor == ANYWHERE:
+            yield state._replace(cursor=offset)
+
+    def _ahead(self, state: SubscriptionState, offset: int, by: Operation) -> Iterator[int]:
+        """Offsets from `offset` on that were acknowledged in this epoch before `by` returned."""
+        if state.loose:
+            return
+        due = by.call if by.returned is None else by.returned
+        acks = self._acks.get(state.epoch, [])
+        for at in range(bisect_left(acks, (offset, -inf)), len(acks)):
+            upto, call = acks[at]
+            if call <= due:
+                yield upto
+
+
+def fits(told: int, known: int) -> bool:
+    return not told or not known or told == known
+
+
+def named(state: SubscriptionState, life: int) -> SubscriptionState:
+    return state if state.life or not life else state._replace(life=life)

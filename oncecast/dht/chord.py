@@ -90,7 +90,7 @@ class Chord(Keeper):
                 self._stabilize_later(member)
                 self._tell_range(member)
             elif not self.contacts and index == 0:
-                member.joined = member.settled = True
+                member.joined = member.settled = member.recognized = True
                 self._tell_range(member)
                 self._be_member(member)
             else:
@@ -137,6 +137,7 @@ class Chord(Keeper):
                 member = self.members[at]
                 if member.joined:
                     self._stabilize_later(member)
+                    self.miss_predecessor(member)
                     self.stabilize(member)
                     self._fix_finger(member)
                     self._look_for_the_gone(member)

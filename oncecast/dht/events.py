@@ -32,6 +32,7 @@ class RootFound(Value):
     hops: int  # to the one before the root, or right to the root where a list leads past that one
     timeouts: int  # nodes on that way that did not answer
     doubts: int = 0  # nodes asked after that, because an owner was not sure to be it
+    certain: bool = True  # else a hint: the root could not rule out that it owns the key
 
 
 class Route(Value):
@@ -45,12 +46,16 @@ class Route(Value):
 
 
 class Routed(Value):
-    """A payload has come here on its way to the owner of `key`; `root`: which this node is."""
+    """A payload has come here on its way to the owner of `key`; `root`: which this node is.
+
+    `hint`: this node may be the owner, but is not certain of it, and no other node is known to be.
+    """
 
     key: Key
     payload: bytes
     sender: NodeId  # this node itself, if it had no way to go
     root: bool
+    hint: bool = False
 
 
 class RangeChanged(Value):
@@ -131,9 +136,10 @@ class Confirm(Value):
 
 
 class Found(Value):
-    """I do."""
+    """I do; or, if not `certain`, I know of nobody who would rather."""
 
     number: int
+    certain: bool = True
 
 
 class Unsure(Value):
@@ -193,7 +199,7 @@ def possible(message: ChordMessage) -> bool:
             fits = len(key) == len(at) == len(via) == BYTES and names_possible(avoid)
         case Hop(key, _, number, via):
             fits = len(key) == len(via) == BYTES
-        case Found(number) | Unsure(number) | Hopped(number):
+        case Found(number, _) | Unsure(number) | Hopped(number):
             fits = True
         case _:
             assert_never(message)

@@ -3,6 +3,9 @@
 A lookup ends with the owner's own word: the one before the key says who comes next, and that one
 says whether it is so. Where it knows somebody nearer, that one is asked; where whoever should own
 the key is said to be dead, the next one looks after that itself before it answers.
+
+Only `Member.owns` makes an answer certain. A member that cannot rule out that it owns the key, and
+knows nobody nearer, answers with a hint, so that a lookup ends even where links are cut.
 """
 
 from __future__ import annotations
@@ -82,9 +85,8 @@ class Finder(Caller):
     def stabilize(self, member: Member) -> None:
         """Somebody depends on who we say comes after us."""
 
-    def believes(self, member: Member) -> bool:
-        """Whether it takes the word of others for who comes before it."""
-        return False
+    def miss_predecessor(self, member: Member) -> None:
+        """Note whether no predecessor has told the member of itself for long."""
 
     # -- lookups --
 
@@ -93,6 +95,8 @@ class Finder(Caller):
             self.refused += 1
         elif self.owner_of(request.key) is not None:
             self.emit(RootFound(request.key, self.me, 0, 0))
+        elif self._may_be_here(request.key):
+            self.emit(RootFound(request.key, self.me, 0, 0, certain=False))
         else:
             self.look_up(request.key, Root())
 
@@ -146,6 +150,9 @@ class Finder(Caller):
             if member.joined and member.owns(key):
                 return member
         return None
+
+    def _may_be_here(self, key: Key) -> bool:
+        return any(member.joined and member.may_own(key) for member in self.members.values())
 
     def _advance(self, lookup: Lookup) -> None:
         lookup.steps += 1
@@ -219,7 +226,7 @@ class Finder(Caller):
             case Found():
                 self._end(lookup)
                 way = (lookup.hops, lookup.timeouts, lookup.doubts)
-                self.emit(RootFound(lookup.key, owner.node, *way))
+                self.emit(RootFound(lookup.key, owner.node, *way, answer.certain))
             case Unsure():
                 # Next time the one before it is asked itself; it may have told the owner by then,
                 # or only when who is dead has been waited for.
@@ -258,10 +265,12 @@ class Finder(Caller):
         if member is None or not member.joined:
             self.dropped += 1  # of an earlier life: our silence says that it is over
             return
+        self.miss_predecessor(member)
         number, before = message.number, member.predecessor
-        owns = member.owns(message.key)
-        if owns or (self.believes(member) and up_to(message.via, message.key, message.at)):
+        if member.owns(message.key):
             self.send(sender, Found(number))
+        elif member.may_own(message.key, message.via):
+            self.send(sender, Found(number, certain=False))
         elif not member.settled or before is None:
             self.send(sender, Unsure(number))
         elif not up_to(message.via, message.key, message.at):
@@ -283,8 +292,9 @@ class Finder(Caller):
     def _pass_on(self, hopping: Hopping) -> None:
         """To the owner if it is in our list, else to the nearest before the key."""
         key = hopping.key
-        if self.owner_of(key) is not None:
-            self.emit(Routed(key, hopping.payload, self.me, root=True))
+        root = self.owner_of(key) is not None
+        if root or self._may_be_here(key):
+            self.emit(Routed(key, hopping.payload, self.me, root, hint=not root))
             return
         self.hopping[hopping.number] = hopping
         member = self._member_before(key)
@@ -320,8 +330,9 @@ class Finder(Caller):
         key, payload = message.key, message.payload
         root = self.owner_of(key) is not None
         taken = None if root else self._taken_for_owner(message)
-        if taken is None or self.believes(taken):
-            self.emit(Routed(key, payload, sender, root or taken is not None))
+        hint = taken is not None and taken.may_own(key, message.via)
+        if taken is None or hint:
+            self.emit(Routed(key, payload, sender, root, hint))
             return
         hopping = Hopping(self.next_number(), key, payload)
         self.hopping[hopping.number] = hopping
@@ -334,6 +345,7 @@ class Finder(Caller):
         """Our position that the sender took for the owner's."""
         for member in self.members.values():
             if member.joined and up_to(message.via, message.key, member.place.id):
+                self.miss_predecessor(member)
                 return member
         return None
 

@@ -14,7 +14,7 @@ from oncecast.dht.member import Member
 from oncecast.dht.ring import Key, Place, between
 from oncecast.kernel.protocol import NodeId, Value
 
-BEREFT = 4  # times to stabilize, in which the one before us would have told us of itself
+PATIENCE = 4  # times to stabilize, in which a predecessor would have told us of itself
 
 
 class Stabilize(Value):
@@ -50,6 +50,7 @@ class Keeper(Finder):
     ) -> None:
         super().__init__(me, rng, answer_within=answer_within, lookups_max=lookups_max)
         self.stabilize_every, self.links = stabilize_every, links
+        self.ranges: dict[Key, Key | None] = {}  # the last RangeChanged of each position
 
     # -- stabilize: look after our successors, and tell the first of us --
 
@@ -83,8 +84,9 @@ class Keeper(Finder):
     def _stabilized(self, stabilizing: Stabilizing, report: Report) -> None:
         member, asked = stabilizing.member, stabilizing.asked
         member.follow(asked, report.successors)
+        member.recognized = report.predecessor == member.place
         if stabilizing.head is None:
-            if not member.settled and report.predecessor == member.place:
+            if member.recognized and not member.settled:
                 self._settle(member)
             self._approach(member, report.predecessor, asked)
         else:
@@ -114,7 +116,6 @@ class Keeper(Finder):
         member, asked, head = stabilizing.member, stabilizing.asked, stabilizing.head
         if head is None:
             self._drop(member, asked.node)
-            member.settled = member.settled or not member.successors
             self._go_on(member)
         elif head == member.place:
             self._finish(member)
@@ -124,8 +125,9 @@ class Keeper(Finder):
     def _drop(self, member: Member, node: NodeId) -> bool:
         """A node is dead. Whether it was the head of the list."""
         was_head = member.drop(node)
-        if was_head and not member.successors and member.predecessor is None:
-            self._tell_range(member)  # now that it is alone it owns all
+        if was_head:
+            member.recognized = not member.successors  # alone, it needs nobody's word
+            member.settled = member.settled or member.recognized
         return was_head
 
     def _notify(self, member: Member, head: Place) -> None:
@@ -137,6 +139,7 @@ class Keeper(Finder):
     def _finish(self, member: Member) -> None:
         """An operation is over; who notified us meanwhile has its turn."""
         member.busy = False
+        self._tell_range(member)
         new, member.notified = member.notified, None
         if new is not None:
             self._rectify(member, new)
@@ -145,9 +148,11 @@ class Keeper(Finder):
     # -- rectify: somebody may be the one before us --
 
     def _rectify(self, member: Member, new: Place) -> None:
-        if not member.joined or new.id == member.place.id or new == member.predecessor:
+        if not member.joined or new.id == member.place.id:
             return
-        if member.busy:
+        if new == member.predecessor:
+            self._hear_predecessor(member)
+        elif member.busy:
             if member.notified is None or between(member.notified.id, new.id, member.place.id):
                 member.notified = new
         elif member.precedes_better(new):
@@ -170,21 +175,25 @@ class Keeper(Finder):
         member.busy = True
         self._probe(member.predecessor, Rectifying(member, new))
 
-    def believes(self, member: Member) -> bool:
-        """Long after it has lost its predecessor: whoever comes before it cannot reach it."""
-        lost = member.predecessor is None and member.settled
-        return lost and self.now - member.bereft > BEREFT * self.stabilize_every
-
     def _set_predecessor(self, member: Member, new: Place | None) -> None:
         if new != member.predecessor:
-            member.predecessor, member.bereft = new, self.now
-            self._tell_range(member)
+            member.predecessor = new
+            self._hear_predecessor(member)
+
+    def _hear_predecessor(self, member: Member) -> None:
+        member.heard, member.unheard = self.now, False
+        self._tell_range(member)
+
+    def miss_predecessor(self, member: Member) -> None:
+        member.unheard = self.now - member.heard > PATIENCE * self.stabilize_every
+        self._tell_range(member)
 
     def _tell_range(self, member: Member) -> None:
-        before = member.predecessor
-        if before is None and not member.successors:
-            before = member.place  # alone: once round, everything
-        self.emit(RangeChanged(member.place.id, None if before is None else before.id))
+        """Tell the layer above what the position owns, if that has changed."""
+        at, low = member.place.id, member.low
+        if self.ranges.get(at, Key(b"")) != low:
+            self.ranges[at] = low
+            self.emit(RangeChanged(at, low))
 
     # -- links --
 

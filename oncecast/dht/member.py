@@ -19,27 +19,31 @@ class Member:
     __slots__ = (
         "_ids",
         "_known",
-        "bereft",
         "busy",
         "candidate",
         "fingers",
+        "heard",
         "joined",
         "next_finger",
         "notified",
         "place",
         "predecessor",
+        "recognized",
         "settled",
         "successors",
         "successors_max",
+        "unheard",
     )
 
     def __init__(self, place: Place, successors_max: int) -> None:
         self.place, self.successors_max = place, successors_max
         self.joined = False
-        self.settled = False  # its successor knows of it; it owns nothing before that
+        self.settled = False  # its successor has named it as predecessor at least once,
+        self.recognized = False  # and did so when it was last asked
         self.successors: tuple[Place, ...] = ()
         self.predecessor: Place | None = None
-        self.bereft = 0.0  # when the predecessor was last another
+        self.heard = 0.0  # when a predecessor last told us of itself,
+        self.unheard = False  # and whether that is too long ago
         self.fingers: dict[int, Place] = {}
         self.next_finger = BITS - 1
         self.busy = False  # one operation at a time
@@ -97,13 +101,35 @@ class Member:
 
     # -- who owns what --
 
-    def owns(self, key: Key) -> bool:
-        """Nothing until both neighbours are known, as far as there are any."""
-        if not self.settled:
-            return False
+    @property
+    def low(self) -> Key | None:
+        """Return the id after which the keys of this member begin, or None if it is unknown.
+
+        This is the only rule for who owns a key, and it takes both neighbours: the predecessor has
+        told us of itself lately, and the successor names us as its predecessor. Where links are
+        cut two members may own a key even so. What must not have two owners is decided elsewhere.
+        """
+        if not self.recognized:
+            return None
         if self.predecessor is None:
-            return not self.successors
-        return up_to(self.predecessor.id, key, self.place.id)
+            return None if self.successors else self.place.id
+        return None if self.unheard else self.predecessor.id
+
+    def owns(self, key: Key) -> bool:
+        """Return whether this member is certain to own `key`."""
+        low = self.low
+        return low is not None and up_to(low, key, self.place.id)
+
+    def may_own(self, key: Key, via: Key | None = None) -> bool:
+        """Return whether this member is the best guess for the owner of `key`.
+
+        `via` is where another node says that our predecessor is. It counts when no predecessor has
+        told us of itself for long: the link to it may be cut.
+        """
+        low = via if self.unheard else None
+        if self.predecessor is not None:
+            low = self.predecessor.id
+        return self.settled and low is not None and up_to(low, key, self.place.id)
 
     def is_before(self, key: Key) -> bool:
         """Whether the key lies between us and our successor."""

@@ -107,12 +107,14 @@ class Scribe(Protocol):
 
     def observe(self, event: Routed | RangeChanged) -> None:
         match event:
-            case Routed(key, payload, _, root):
+            case Routed(key, payload, _, root, hint):
                 match decode(payload):
+                    case Enlist() as enlist if hint:
+                        self._enlist_on_hint(enlist, key)
                     case Enlist() as enlist:
                         self._enlist(enlist, key, root)
-                    case Publication() as publication if root:
-                        self._publish(publication)
+                    case Publication() as publication if root or hint:
+                        self._publish(publication, root)
                     case Publication():
                         self.ask(Route(key, payload))
                     case None:
@@ -205,6 +207,12 @@ class Scribe(Protocol):
         else:
             self._prune(tree)
 
+    def _enlist_on_hint(self, enlist: Enlist, key: Key) -> None:
+        """Adopt the child only if we became the root while we were certain; else it asks again."""
+        tree = self.trees.get(enlist.topic)
+        if tree is not None and tree.root and tree.key == key and enlist.child != self.me:
+            self._adopt(tree, enlist)
+
     def _farther(self, at: Key, tree: Tree) -> bool:
         """Whether a position is farther from the key than we are."""
         here = self._nearest_position(tree.key)
@@ -268,10 +276,11 @@ class Scribe(Protocol):
 
     # -- down the tree --
 
-    def _publish(self, publication: Publication) -> None:
+    def _publish(self, publication: Publication, root: bool) -> None:
         tree = self.trees.get(publication.topic)
         if tree is not None:
-            self._be_root(tree)
+            if root:
+                self._be_root(tree)
             origin, number = publication.origin, publication.number
             self._spread(tree, Copy(tree.topic, origin, number, publication.payload))
 

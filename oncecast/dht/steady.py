@@ -39,7 +39,7 @@ class Steady:
             places[(at + step) % len(places)] for step in range(1, member.successors_max + 1)
         ]
         member.join(places[at - 1], following)
-        member.settled = True
+        member.settled = member.recognized = True
         if not member.successors:
             member.predecessor = None
             return

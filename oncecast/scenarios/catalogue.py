@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from oncecast.scenarios.broadcast import BROADCAST
 from oncecast.scenarios.chord import CHORD
+from oncecast.scenarios.chord_cut import CHORD_CUT
 from oncecast.scenarios.chord_steps import CHORD_STEPS
 from oncecast.scenarios.hyparview import GOSSIP, HYPARVIEW
 from oncecast.scenarios.paxos import PAXOS
@@ -20,6 +21,7 @@ SCENARIOS: dict[str, Scenario] = {
     for scenario in (
         BROADCAST,
         CHORD,
+        CHORD_CUT,
         CHORD_STEPS,
         ELECTION,
         GOSSIP,

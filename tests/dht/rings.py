@@ -25,7 +25,7 @@ def member_at(
     at: int, successors: tuple[int, ...], predecessor: int | None = None, successors_max: int = 3
 ) -> Member:
     member = Member(p(at), successors_max)
-    member.joined = member.settled = True
+    member.joined = member.settled = member.recognized = True
     member.successors = tuple(map(p, successors))
     member.predecessor = None if predecessor is None else p(predecessor)
     return member
@@ -38,6 +38,7 @@ def chord_at(
     options = {"successors_max": 3, "links": False} | options
     chord = Chord(p(at).node, Random(1), **options)
     chord.members = {k(at): member_at(at, successors, predecessor, options["successors_max"])}
+    chord.ranges = {at: member.low for at, member in chord.members.items()}
     return chord
 
 

@@ -157,11 +157,13 @@ def test_who_joins_copies_the_list_of_the_one_before_it() -> None:
     chord.receive(contact, Near(2, before, (head, after)))
     effects = called(chord.drain())
     assert effects[:2] == [
-        Emit(RangeChanged(at, before.id)),
+        Emit(RangeChanged(at, None)),  # until its successor knows of it
         Send(head.node, Probe(head.id, 3)),
     ]
     assert only(chord).successors == (head, after)
     assert only(chord).predecessor == before
+    chord.receive(head.node, Report(3, Place(at, me), (after,)))
+    assert Emit(RangeChanged(at, before.id)) in chord.drain()
 
 
 def at_step(id: Key, step: int) -> Key:
@@ -194,7 +196,8 @@ def test_a_silent_contact_is_passed_over_and_tried_again_later() -> None:
 
 def test_a_new_member_owns_nothing_until_its_successor_knows_of_it() -> None:
     chord = chord_at(0x10, (0x20,), 0x05)
-    only(chord).settled = False
+    only(chord).settled = only(chord).recognized = False
+    chord.ranges = {k(0x10): None}
     chord.receive(NodeId("x"), Confirm(k(0x08), k(0x10), 7, (), k(0x05)))
     assert chord.drain() == [Send(NodeId("x"), Unsure(7))]
     chord.stabilize(only(chord))
@@ -203,6 +206,7 @@ def test_a_new_member_owns_nothing_until_its_successor_knows_of_it() -> None:
     assert called(chord.drain()) == [
         Send(p(0x05).node, Hurry(k(0x05))),
         Send(p(0x20).node, Notify(k(0x20), p(0x10))),
+        Emit(RangeChanged(k(0x10), k(0x05))),
     ]
     chord.receive(NodeId("x"), Confirm(k(0x08), k(0x10), 8, (), k(0x05)))
     assert chord.drain() == [Send(NodeId("x"), Found(8))]
@@ -267,27 +271,76 @@ def test_who_is_unsure_is_asked_again_soon_and_then_less_and_less_often() -> Non
     assert waits[:5] + waits[-1:] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
 
-def test_who_is_not_told_for_long_who_comes_before_it_believes_who_asks() -> None:
-    """The one before it lives, and cannot reach it: somebody must own what lies between."""
+def turn(chord: Chord, now: float) -> None:
+    """Let the member stabilize, and forget what it does for that."""
+    chord.now = now
+    chord.timeout(Stabilize(only(chord).place.id))
+    chord.drain()
+
+
+def test_member_that_no_predecessor_can_reach_answers_with_a_hint() -> None:
+    """NET-4: else a lookup of the keys before it would never end."""
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.down(p(0x08).node)
-    chord.drain()
     ask = Confirm(k(0x09), k(0x10), 1, (), k(0x08))
     hop = Hop(k(0x09), b"x", 2, k(0x08))
-    chord.now = 4.0
+    turn(chord, 4.0)
     chord.receive(NodeId("x"), ask)
     assert chord.drain() == [Send(NodeId("x"), Unsure(1))]
-    chord.now = 4.1
+    turn(chord, 4.1)
     chord.receive(NodeId("x"), ask)
-    assert chord.drain() == [Send(NodeId("x"), Found(1))]
+    assert chord.drain() == [Send(NodeId("x"), Found(1, certain=False))]
     chord.receive(NodeId("x"), hop)
     assert chord.drain() == [
         Send(NodeId("x"), Hopped(2)),
-        Emit(Routed(k(0x09), b"x", NodeId("x"), root=True)),
+        Emit(Routed(k(0x09), b"x", NodeId("x"), root=False, hint=True)),
     ]
     # But not for what lies before the one that it is said to come after.
     chord.receive(NodeId("x"), Confirm(k(0x07), k(0x10), 3, (), k(0x08)))
     assert chord.drain() == [Send(NodeId("x"), Unsure(3))]
+
+
+def test_member_whose_successor_names_another_predecessor_answers_with_a_hint() -> None:
+    """NET-4: another chain of members may lead past it, and own the same keys."""
+    chord = chord_at(0x10, (0x20,), 0x08)
+    chord.stabilize(only(chord))
+    chord.receive(p(0x20).node, Report(1, p(0x18), ()))
+    chord.drain()
+    chord.timeout(Silent(2))  # the link to 0x18 is cut
+    assert Emit(RangeChanged(k(0x10), None)) in chord.drain()
+    chord.receive(NodeId("x"), Confirm(k(0x09), k(0x10), 1, (), k(0x08)))
+    chord.request(FindRoot(k(0x09)))
+    chord.request(Route(k(0x09), b"x"))
+    assert chord.drain() == [
+        Send(NodeId("x"), Found(1, certain=False)),
+        Emit(RootFound(k(0x09), p(0x10).node, 0, 0, certain=False)),
+        Emit(Routed(k(0x09), b"x", p(0x10).node, root=False, hint=True)),
+    ]
+    chord.stabilize(only(chord))
+    chord.receive(p(0x20).node, Report(4, p(0x10), ()))
+    assert Emit(RangeChanged(k(0x10), k(0x08))) in chord.drain()
+    chord.request(FindRoot(k(0x09)))
+    assert chord.drain() == [Emit(RootFound(k(0x09), p(0x10).node, 0, 0))]
+
+
+def test_member_that_its_predecessor_tells_nothing_for_long_answers_with_a_hint() -> None:
+    """NET-4: without links nothing else tells that it is gone."""
+    chord = chord_at(0x10, (0x20,), 0x08)
+    ask = Confirm(k(0x09), k(0x10), 1, (), k(0x08))
+    chord.now = 3.0
+    chord.receive(p(0x08).node, Notify(k(0x10), p(0x08)))
+    turn(chord, 7.0)
+    chord.receive(NodeId("x"), ask)
+    assert chord.drain() == [Send(NodeId("x"), Found(1))]
+    turn(chord, 7.1)
+    chord.receive(NodeId("x"), ask)
+    assert chord.drain() == [Send(NodeId("x"), Found(1, certain=False))]
+    chord.receive(p(0x08).node, Notify(k(0x10), p(0x08)))
+    chord.receive(NodeId("x"), ask)
+    assert chord.drain() == [
+        Emit(RangeChanged(k(0x10), k(0x08))),
+        Send(NodeId("x"), Found(1)),
+    ]
 
 
 def test_an_owner_that_knows_of_somebody_nearer_says_so() -> None:

@@ -10,10 +10,12 @@ from oncecast.dht.chord import Chord
 from oncecast.dht.events import Report
 from oncecast.dht.keeping import Stabilizing
 from oncecast.dht.member import Member
-from oncecast.dht.ring import Place, between
+from oncecast.dht.ring import Key, Place, between
+from oncecast.scenarios.chord_cut import CHORD_CUT
 from oncecast.scenarios.chord_steps import CHORD_STEPS
 from oncecast.scenarios.scenario import run
-from tests.mutants import Mutant, Plant, must_be_noticed
+from tests.dht import test_chord
+from tests.mutants import Mutant, Plant, must_be_noticed, replaced
 
 pytestmark = pytest.mark.mutants
 
@@ -89,6 +91,62 @@ def nobody_is_notified(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def a_dead_predecessor_stays(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Chord, "_set_predecessor", lambda self, member, new: None)
+
+
+# -- who is certain to own a key --
+
+
+def cut(seed: int) -> None:
+    outcome = run(CHORD_CUT, seed)
+    assert outcome.ok, outcome.violation
+
+
+def low_without_successor(self: Member) -> Key | None:
+    if self.predecessor is None:
+        return None if self.successors or not self.settled else self.place.id
+    return self.predecessor.id if self.settled else None
+
+
+def hints(seed: int) -> None:
+    test_chord.test_member_that_no_predecessor_can_reach_answers_with_a_hint()
+
+
+def missed(seed: int) -> None:
+    test_chord.test_member_that_its_predecessor_tells_nothing_for_long_answers_with_a_hint()
+
+
+MUTANTS += [
+    Mutant(
+        "a member owns keys only if its successor names it as predecessor",
+        lambda patch: patch.setattr(Member, "low", property(low_without_successor)),
+        cut,
+        SEEDS,
+    ),
+    Mutant(
+        "a member owns keys only if its predecessor tells it of itself",
+        lambda patch: patch.setattr(Chord, "miss_predecessor", lambda self, member: None),
+        missed,
+        1,
+    ),
+    Mutant(
+        "an answer in doubt is a hint",
+        replaced(Chord, "confirm", "Found(number, certain=False)", "Found(number)"),
+        hints,
+        1,
+    ),
+    Mutant(
+        "a payload that comes to a node in doubt does not make it the root",
+        replaced(Chord, "hop", "root, hint))", "root or hint))"),
+        hints,
+        1,
+    ),
+    Mutant(
+        "a member without a predecessor answers with a hint after a while",
+        replaced(Member, "may_own", "via if self.unheard else None", "None"),
+        hints,
+        1,
+    ),
+]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)

@@ -17,6 +17,7 @@ from oncecast.kernel.stack import Stack
 from oncecast.runtime.checkers import Violation
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.chord import CHORD
+from oncecast.scenarios.chord_cut import CHORD_CUT
 from oncecast.scenarios.chord_search import Search
 from oncecast.scenarios.chord_steps import CHORD_STEPS
 from oncecast.scenarios.scenario import run
@@ -63,6 +64,13 @@ def test_any_order_of_steps_leaves_the_ring_whole(seed: int) -> None:
 def test_churn_leaves_the_ring_whole_and_every_lookup_answered(seed: int) -> None:
     """NET-4"""
     outcome = run(CHORD, seed)
+    assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_two_members_are_certain_to_own_a_key_where_links_are_cut(seed: int) -> None:
+    """NET-4"""
+    outcome = run(CHORD_CUT, seed)
     assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
 
 

@@ -155,6 +155,36 @@ def test_publications_of_a_restarted_node_reach_all_who_saw_those_of_its_earlier
         assert forwards.drain() == [Send(B, copy)]
 
 
+def test_node_does_not_become_root_on_a_hint() -> None:
+    """NET-5: it may not own the key; the child asks again, until somebody is certain."""
+    hint = Routed(KEY, encode(Enlist(T, C, NEARER)), C, root=False, hint=True)
+    scribe = make()
+    scribe.observe(hint)
+    assert (scribe.drain(), scribe.trees) == ([], {})
+    scribe = forwarder()
+    scribe.observe(hint)
+    assert scribe.drain() == []
+    assert (scribe.trees[T].root, scribe.trees[T].parent) == (False, A)
+
+
+def test_node_that_became_root_while_certain_stays_root_in_doubt() -> None:
+    """NET-5"""
+    scribe = root()
+    scribe.observe(RangeChanged(HERE, None))
+    scribe.observe(Routed(KEY, encode(Enlist(T, A, NEARER)), A, root=False, hint=True))
+    assert scribe.drain() == [Watch(A), Send(A, Adopted(T))]
+    assert scribe.trees[T].root
+
+
+def test_payload_that_arrives_on_a_hint_is_spread_to_the_children() -> None:
+    """NET-5"""
+    scribe = forwarder()
+    payload = encode(Publication(T, C, 1, b"x"))
+    scribe.observe(Routed(KEY, payload, C, root=False, hint=True))
+    assert scribe.drain() == [Send(B, Copy(T, C, 1, b"x"))]
+    assert not scribe.trees[T].root
+
+
 def test_who_leaves_prunes_itself_unless_it_has_children() -> None:
     scribe = forwarder()
     scribe.request(JoinTree(T))

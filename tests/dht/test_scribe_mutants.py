@@ -58,6 +58,12 @@ MUTANTS = [
         restarted,
         1,
     ),
+    Mutant(
+        "no node becomes the root of a tree on a hint",
+        replaced(Scribe, "observe", "_enlist_on_hint(enlist, key)", "_enlist(enlist, key, True)"),
+        lambda seed: test_scribe.test_node_does_not_become_root_on_a_hint(),
+        1,
+    ),
     mutant(
         "a root whose key has moved is none any more",
         replaced(Scribe, "_see_who_is_root", "elif tree.root and not owned:", "elif False:"),

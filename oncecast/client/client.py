@@ -58,6 +58,8 @@ DEFAULT_ADDRESS = "127.0.0.1:7400"
 class Client(Staging):
     """Made by `connect`. One connection, one name, any number of topics and subscriptions."""
 
+    subscription_type = Subscription
+
     def __init__(
         self,
         address: str = DEFAULT_ADDRESS,  # of a node, or of several, with commas between
@@ -146,7 +148,7 @@ class Client(Staging):
             )
             runtime = self._runtime
             self.putting = Putting(
-                runtime.request,
+                self._ask,
                 runtime.send_now,
                 busy=lambda: self._session.busy,
                 zstd=self._zstd,
@@ -356,13 +358,17 @@ class Client(Staging):
 
     def session_request(self, request: Value) -> None:
         if self._closed is None:
-            self._runtime.request(request)
+            self._ask(request)
+
+    def _ask(self, request: Value) -> None:
+        """Every request to the session passes here, as every event passes `_hear`."""
+        self._runtime.request(request)
 
     async def finished(self, request: Callable[[int], Value], timeout: float | None) -> Any:
         """Ask the session for something and wait for what comes of it."""
         self.check_open()
         check_sendable(request(0))
-        return await self._tickets.wait(self._runtime.request, request, timeout)
+        return await self._tickets.wait(self._ask, request, timeout)
 
     def _events(self) -> dict[type[Value], Callable[[Any], None]]:
         return {

@@ -59,7 +59,8 @@ class Readings:
             await asyncio.wait([self._leaving[key]])
         self._client.check_open()
         if key not in self._here:
-            self._here[key] = Subscription(self._client, topic, name, **how)
+            made = self._client.subscription_type(self._client, topic, name, **how)
+            self._here[key] = made
         return self._here[key]
 
     def forget(self, subscription: Subscription) -> None:

@@ -65,8 +65,13 @@ class Reading:
 
 
 class SessionHistory:
-    def __init__(self, recorder: Recorder, client: str, session: ClientSession) -> None:
+    """Without `deliveries`, the application says by `took` what it was handed."""
+
+    def __init__(
+        self, recorder: Recorder, client: str, session: ClientSession, *, deliveries: bool = True
+    ) -> None:
         self._recorder, self._client, self._session = recorder, client, session
+        self._deliveries = deliveries
         self._puts: dict[int, Operation] = {}
         self._calls: dict[int, Finish] = {}
         self._readings: dict[tuple[str, str], Reading] = {}
@@ -262,10 +267,8 @@ class SessionHistory:
                 self._positioned(reading, event, offset, end)
             case local.Arrived(_, _, messages, end):
                 reading.arrive(messages[-1].offset + 1)
-                for some in runs(messages):
-                    marked = sum(each.redelivered for each in some)
-                    where = {"offset": some[0].offset, "next": end, "marked": marked}
-                    self._hears(reading, "get", event, **where, digests=digests_of(some))
+                if self._deliveries:
+                    self._got(reading, event, messages, end)
             case local.Skipped(_, _, first, end):
                 reading.skip(end)
                 self._hears(reading, "skip", event, offset=first, next=end)
@@ -275,6 +278,18 @@ class SessionHistory:
                     self._recorder.refused(reading.attach, why.code)
                 else:
                     self._hears(reading, "end", event, error=why.code)
+
+    def took(self, topic: str, subscription: str, messages: list[Message]) -> None:
+        """Record what the application was handed."""
+        reading = self._readings.get((topic, subscription))
+        if reading is not None:
+            self._got(reading, local.Want(topic, subscription, 0, 0), messages, -1)
+
+    def _got(self, reading: Reading, where: Any, messages: list[Message], end: int) -> None:
+        for some in runs(messages):
+            marked = sum(each.redelivered for each in some)
+            told = {"offset": some[0].offset, "next": end, "marked": marked}
+            self._hears(reading, "get", where, **told, digests=digests_of(some))
 
     def _positioned(self, reading: Reading, event: Any, offset: int, end: int) -> None:
         reading.position(offset)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SERVER = "127.0.0.1:7400"
 SUBSCRIPTION = "default"  # the same from call to call: each goes on where the last one stopped
 ANSWER_TIMEOUT = 30.0
+STOP_WITHIN = 3.0  # seconds for each answer of the node, after SIGTERM or SIGINT
 PARTING = 0.5  # seconds to say goodbye to whoever has not answered in time
 CONNECT_TIMEOUT = 3.0  # a node that was started a moment ago is waited for
 
@@ -175,11 +176,15 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
     """Run `work` with a client; what goes wrong is complained about in one line."""
     import logging
 
+    from oncecast.cli.signals import ended_by_signals
     from oncecast.client.errors import NoQuorum, OncecastError, Overloaded, TimedOut
     from oncecast.runtime.network import run
 
     async def connected() -> int:
         client = client_of(arguments)
+        return await ended_by_signals(use(client), caught=lambda: client.hurry(STOP_WITHIN))
+
+    async def use(client: Client) -> int:
         try:
             async with client:
                 try:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
 from oncecast.cli import exits, messages, subs, topics
 from oncecast.cli.connecting import (
+    STOP_WITHIN,
     add_subscription,
     add_work,
     client_of,
@@ -25,6 +26,7 @@ from oncecast.cli.connecting import (
     foreseen,
     told,
 )
+from oncecast.cli.signals import exit_on_signals
 from oncecast.cli.watching import News, Watching, key_of
 from oncecast.cli.words import SHORT, Completion, command, divide, verbs
 from oncecast.client.client import Client
@@ -85,6 +87,16 @@ class Conversation:
     def close(self) -> int:
         return self._run(self._leave())
 
+    @contextmanager
+    def closed_by_signals(self) -> Iterator[None]:
+        """Close it in order if SIGTERM or SIGHUP ends the shell."""
+        with exit_on_signals():
+            try:
+                yield
+            except SystemExit:
+                self.close()
+                raise
+
     # -- lines --
 
     def do(self, line: str) -> int:
@@ -121,7 +133,9 @@ class Conversation:
         loop.call_soon_threadsafe(start)
         try:
             return done.result()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit) as end:
+            if isinstance(end, SystemExit) and self._client is not None:
+                self._client.hurry(STOP_WITHIN)
             loop.call_soon_threadsafe(lambda: self._task.cancel())
             with suppress(Exception, CancelledError):
                 done.result()

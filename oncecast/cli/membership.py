@@ -132,6 +132,7 @@ def run_member(
     `ended` is the status after SIGTERM or SIGINT, if not that of a shell; `without` the remedy if
     too few are there.
     """
+    from oncecast.cli.signals import ended_by_signals
     from oncecast.client.errors import OncecastError
     from oncecast.coordination import CoordinationError
     from oncecast.runtime.errors import BadAddress, NetworkError
@@ -148,25 +149,3 @@ def run_member(
         return told(error)
     except (CoordinationError, NetworkError, StorageError) as error:
         return complain(error)
-
-
-async def ended_by_signals(work: Awaitable[int], ended: int | None) -> int:
-    """SIGTERM and SIGINT cancel the work, which then ends in order."""
-    import asyncio
-    import signal
-
-    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
-    caught: list[int] = []
-
-    def end(number: int) -> None:
-        caught.append(number)
-        task.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, number)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if not caught:
-            raise
-        return 128 + caught[0] if ended is None else ended

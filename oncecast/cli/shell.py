@@ -57,7 +57,7 @@ def by_hand(conversation: Conversation, history: Path, *, stop: bool) -> int:
     from oncecast.cli.terminal import Terminal
 
     terminal = Terminal(PROMPT, history, conversation.completion)
-    with terminal.open():
+    with terminal.open(), conversation.closed_by_signals():
         if status := conversation.greet(terminal.say):
             return status
         while not (conversation.over or (status and stop)):
@@ -77,12 +77,13 @@ def by_hand(conversation: Conversation, history: Path, *, stop: bool) -> int:
 def piped(conversation: Conversation, lines: Iterable[str], *, stop: bool) -> int:
     """The status of the first command that failed."""
     first = exits.OK
-    for line in lines:
-        status = conversation.do(line)
-        first = first or status
-        if conversation.over or (first and stop):
-            break
-    left = conversation.close()
+    with conversation.closed_by_signals():
+        for line in lines:
+            status = conversation.do(line)
+            first = first or status
+            if conversation.over or (first and stop):
+                break
+        left = conversation.close()
     return first or left
 
 

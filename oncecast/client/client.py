@@ -352,6 +352,10 @@ class Client(Staging):
     def patience(self, timeout: float | None) -> float:
         return self._timeout if timeout is None else timeout
 
+    def hurry(self, timeout: float) -> None:
+        """Wait no longer than this for any answer from now on: the process is to end."""
+        self._timeout = min(self._timeout, timeout)
+
     def from_thread(self, work: Callable[[], None]) -> None:
         """Do this in the loop, asked for from another thread."""
         self.loop.call_soon_threadsafe(work)

@@ -47,8 +47,8 @@ NOT_BY_COUNT = -1  # a mark that no count of messages falls to
 class Subscription:
     """`async for message in subscription`, or `get`. Made by `Client.subscribe`.
 
-    With `auto_ack` (the default) the next get acknowledges what was got before; without it nothing
-    is acknowledged but by `ack`.
+    With `auto_ack` (the default), asking for the next message acknowledges the messages before it,
+    whether or not there is a next one. Without it, only `ack` acknowledges.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Subscription:
         if len(self._queue) > self._slow:
             return self._queue.popleft()
         if not self._queue:
+            self._ask()
             if timeout is None:
                 await self._message()
             elif not await self._arrival(timeout):
@@ -96,8 +97,10 @@ class Subscription:
         """What is there, at least one and at most `count`; [] if nothing comes in time."""
         if count < 1:
             raise InvalidArgument(f"count {count}: ask for at least one message")
-        if not self._queue and not await self._arrival(timeout):
-            return []
+        if not self._queue:
+            self._ask()
+            if not await self._arrival(timeout):
+                return []
         self._slow = NEVER
         taken = self._inbox.take_many(count)
         self._took()
@@ -111,6 +114,7 @@ class Subscription:
             elif (message := self._take()) is not None:
                 yield message
             else:
+                self._ask()
                 await self._arrival(None)
 
     def take_arrived(self) -> Message | None:
@@ -129,6 +133,13 @@ class Subscription:
             self._took()
         return message
 
+    def _ask(self) -> None:
+        """The application asks for a message and none is here: it is done with those before."""
+        if self._inbox.auto_ack and self._inbox.last:
+            self._slow = NEVER  # taking from the queue is not noted, and `last` must be 1 for it
+            self._inbox.acknowledge_all()
+            self._tell_later()
+
     def _took(self) -> None:
         """The session hears of it: at once when its credit is low, otherwise in a while."""
         self._hailed = False
@@ -136,10 +147,14 @@ class Subscription:
         if len(self._queue) <= inbox.mark:
             inbox.mark = len(self._queue) // 2
             self._tell()
-        elif self._telling is None:
-            self._telling = self._client.loop.call_later(TELL_AFTER, self._tell)
+        else:
+            self._tell_later()
         if self._telling is not None and inbox.last == 1:
             self._slow = max(inbox.mark, 0)
+
+    def _tell_later(self) -> None:
+        if self._telling is None:
+            self._telling = self._client.loop.call_later(TELL_AFTER, self._tell)
 
     def _tell(self) -> None:
         self._slow = NEVER
@@ -331,9 +346,13 @@ class Subscription:
         handed, acked = inbox.handed, inbox.ack
         self.fail(Closed(f"the subscription {self.name!r} of topic {self.topic!r} is closed"))
         patience = self._client.patience(None)
-        await self._client.readings.leave(
-            self, lambda ticket: Leave(ticket, self.topic, self.name, handed, acked, patience)
-        )
+        try:
+            await self._client.readings.leave(
+                self, lambda ticket: Leave(ticket, self.topic, self.name, handed, acked, patience)
+            )
+        except TimedOut as late:
+            fact = f"topic {self.topic!r}: subscription {self.name!r} is closed, but {late.fact}"
+            raise type(late)(fact, "the last messages may be delivered again") from None
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 import oncecast
-from oncecast import errors
+from oncecast import blocking, errors
+from oncecast.client.client import Client
+from oncecast.client.subscription import Subscription
+from oncecast.pubsub.commands import Subscribe
+from oncecast.session.local import NEVER
 from tests.client.rooms import run, serving
+from tests.live.replicas import until
 
 
 def test_next_get_acknowledges_what_was_got_before(tmp_path: Path) -> None:
@@ -200,5 +207,145 @@ def test_messages_that_went_unread_are_reported_once(tmp_path: Path) -> None:
             message = await topic.get()
             assert message is not None
             assert message.offset == caught.value.next > 0
+
+    run(story())
+
+
+# Asking for the next message
+
+Handled = asyncio.Queue[bytes]
+
+
+async def lag(client: Client) -> int:
+    return (await client.describe("t")).subscriptions[0].lag
+
+
+async def ask_by_iterating(topic: Subscription, handled: Handled) -> None:
+    async for message in topic:
+        handled.put_nowait(message.value)
+
+
+async def ask_by_get(topic: Subscription, handled: Handled) -> None:
+    while message := await topic.get():
+        handled.put_nowait(message.value)
+
+
+async def ask_by_get_with_a_timeout(topic: Subscription, handled: Handled) -> None:
+    while True:
+        message = await topic.get(timeout=60)
+        if message is not None:
+            handled.put_nowait(message.value)
+
+
+async def ask_by_get_many(topic: Subscription, handled: Handled) -> None:
+    while True:
+        for message in await topic.get_many(2):
+            handled.put_nowait(message.value)
+
+
+@pytest.mark.parametrize(
+    "consume", [ask_by_iterating, ask_by_get, ask_by_get_with_a_timeout, ask_by_get_many]
+)
+def test_idle_consumer_has_no_lag(
+    consume: Callable[[Subscription, Handled], Awaitable[None]], tmp_path: Path
+) -> None:
+    """SVC-3: it asks for the next message, so it is done with the last one."""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", "s")
+            await client.put_many("t", [b"a", b"b", b"c"])
+            handled = Handled()
+            consumer = asyncio.ensure_future(consume(topic, handled))
+            assert [await handled.get() for _ in range(3)] == [b"a", b"b", b"c"]
+            while await lag(client):
+                pass
+            consumer.cancel()
+
+    run(story())
+
+
+def test_idle_blocking_consumer_has_no_lag(tmp_path: Path) -> None:
+    """SVC-3"""
+    with blocking.embedded(tmp_path) as client:
+        topic = client.subscribe("t", "s")
+        client.put_many("t", [b"a", b"b"])
+
+        def consume() -> None:
+            with pytest.raises(errors.Closed):
+                for _ in topic:
+                    pass
+
+        consumer = threading.Thread(target=consume)
+        consumer.start()
+        until("lag 0", lambda: None if client.describe("t").subscriptions[0].lag else True)
+        topic.close()
+        consumer.join()
+
+
+def test_get_without_a_message_acknowledges_those_before(tmp_path: Path) -> None:
+    """SVC-3: also with nothing to wait for."""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", "s")
+            await client.put("t", b"a")
+            assert await topic.get() is not None
+            assert await topic.get(timeout=0) is None
+            await topic.flush()
+            assert await lag(client) == 0
+            await client.put("t", b"b")
+            assert len(await topic.get_many(1)) == 1
+            assert await topic.get_many(1, timeout=0) == []
+            await topic.flush()
+            assert await lag(client) == 0
+
+    run(story())
+
+
+def test_message_in_hand_is_not_acknowledged(tmp_path: Path) -> None:
+    """SVC-3: its handling may take hours, and fail."""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", "s")
+            await client.put_many("t", [b"%d" % number for number in range(8)])
+            while topic._slow == NEVER:  # until taking is the shortest way that there is
+                assert await topic.get() is not None
+            while topic._inbox.handed < 8:
+                assert await topic.get() is not None
+            assert await topic.get(timeout=0) is None
+            await client.put_many("t", [b"%d" % number for number in range(8)])
+            while topic._inbox.end < 16:
+                await client.ping()
+            for taken in range(1, 8):
+                assert await topic.get() is not None
+                assert topic._inbox.ack == 8 + taken - 1
+            await topic.flush()
+            assert await lag(client) == 2
+
+    run(story())
+
+
+def test_cancelled_consumer_redelivers_nothing(tmp_path: Path) -> None:
+    """SVC-3: it was waiting, so it was done with all that it had."""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+
+            async def consume(handled: Handled) -> None:
+                async with oncecast.connect(node, name="me") as client:
+                    await ask_by_iterating(await client.subscribe("t"), handled)
+
+            async with oncecast.connect(node) as writer:
+                await writer.call(Subscribe("t", "me", oncecast.NEW, 0))
+                await writer.put_many("t", [b"a", b"b"])
+                handled = Handled()
+                consumer = asyncio.create_task(consume(handled))
+                assert [await handled.get() for _ in range(2)] == [b"a", b"b"]
+                consumer.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await consumer
+                assert await lag(writer) == 0
 
     run(story())

@@ -12,7 +12,16 @@ import pytest
 import oncecast
 from oncecast import blocking, errors
 
-ONLY_ASYNC = {"pages", "call", "check_open", "finished", "from_thread", "patience", "room"}
+ONLY_ASYNC = {
+    "pages",
+    "call",
+    "check_open",
+    "finished",
+    "from_thread",
+    "hurry",
+    "patience",
+    "room",
+}
 
 
 def public(kind: type) -> dict[str, list[str]]:

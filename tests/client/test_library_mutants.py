@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from oncecast.client.portal import Gathering
 from oncecast.client.putting import Putting
+from oncecast.client.subscription import Subscription
+from tests.client import test_acknowledging as acknowledging
 from tests.client import test_unpackable as unpackable
 from tests.mutants import Mutant, must_be_noticed, replaced
 
 pytestmark = pytest.mark.mutants
 
-RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
+RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
     "failed build not told": (
         unpackable.test_flush_raises_if_a_batch_cannot_be_built,
         Putting, "_cut", "self._refused(parcel, OncecastError(fact))", "pass",
@@ -23,6 +28,14 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
         unpackable.test_flush_raises_whatever_the_headers_of_a_gathered_message_raise,
         Putting, "put_gathered", "except Exception as", "except (TypeError, ValueError) as",
     ),
+    "message in hand acknowledged": (
+        acknowledging.test_message_in_hand_is_not_acknowledged,
+        Subscription, "_ask", "self._slow = NEVER", "pass",
+    ),
+    "idle consumer acknowledges nothing": (
+        acknowledging.test_get_without_a_message_acknowledges_those_before,
+        Subscription, "_ask", "self._inbox.acknowledge_all()", "pass",
+    ),
     "puts taken after the last look": (
         unpackable.test_put_nowait_during_a_close_raises,
         Gathering, "put", "if self._closed:", "if False:",
@@ -30,9 +43,13 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
 }  # fmt: skip
 
 
-def story(test: Callable[[], None]) -> Callable[[int], None]:
+def story(test: Callable[..., None]) -> Callable[[int], None]:
     def told(seed: int) -> None:
-        test()
+        if "tmp_path" in signature(test).parameters:
+            with TemporaryDirectory() as path:
+                test(Path(path))
+        else:
+            test()
 
     told.__name__ = test.__name__
     return told

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.ballot import Ballot
-from oncecast.replication.core import Core
+from oncecast.replication.core import Core, behind, within, without
 from oncecast.replication.events import LeaderChanged
 from oncecast.replication.messages import (
     Accept,
@@ -59,15 +59,18 @@ class Acceptor(Core):
         return candidate != self.leader and self.now < self.heard + self.options.suspicion
 
     def _promise(self, ballot: Ballot, first: int) -> Promise:
-        known = max(self.applied, self.certain)
-        self.lost = [(max(low, known + 1), high) for low, high in self.lost if high > known]
-        votes, lost = [], self.lost[:]
-        for slot in sorted(slot for slot in self.votes if slot >= first and slot > known):
+        known = self.known_to_be_chosen
+        # Up to `applied` only: after a restart a replica may know of fewer slots to be chosen.
+        self.lost = behind(self.applied, self.lost)
+        votes, lost = [], behind(known, self.lost)
+        reported = self.votes | dict.fromkeys(self.told, ballot)  # what is chosen beats any vote
+        for slot in sorted(slot for slot in reported if slot >= first and slot > known):
             item = self.readable(slot)
-            if item is None:
+            if item is not None:
+                votes.append(Vote(slot, reported[slot], item))
+                lost = without(lost, slot)
+            elif not within(lost, slot):
                 lost.append((slot, slot))
-            else:
-                votes.append(Vote(slot, self.votes[slot], item))
         return Promise(ballot, self.life, first, known, tuple(votes), tuple(lost))
 
     # -- phase 2 --
@@ -91,12 +94,16 @@ class Acceptor(Core):
         self.chosen_up_to(ballot, message.known)
 
     def accept(self, message: Accept) -> int:
-        """Store what is new: what is applied is what the leader must be proposing. The last slot:
-        who is too far behind must catch up first."""
+        """Store what is new, and return the last slot that may be answered: a replica that is too
+        far behind must catch up first.
+
+        The value of a slot that is known to be chosen stays, even if it cannot be read here. An
+        older leader may propose another one, which no majority will accept.
+        """
         ballot, before = message.ballot, self._records.last
-        reach = self.applied + REACH * self.options.window_slots
+        known, reach = self.known_to_be_chosen, self.applied + REACH * self.options.window_slots
         for slot, item in enumerate(message.items, message.slot):
-            if self.applied < slot <= reach and self.votes.get(slot) != ballot:
+            if known < slot <= reach and slot not in self.told and self.votes.get(slot) != ballot:
                 self.store(slot, ballot, item)
         if ballot > self.promised:
             if self._records.last == before:  # nothing that was stored says it

@@ -45,6 +45,9 @@ from oncecast.replication.quorum import NOBODY, Config, Member, Memberships
 from oncecast.storage.errors import Corrupt, NoSuchRecord
 
 FAR = 1 << 62  # behind every slot
+# A replica that forgets votes on purpose counts so many replaced ones. No single vote counts as
+# many, so a later restart that finds more damage cannot take the count for its own.
+FORGOT = 2
 
 decode_config = msgspec.msgpack.Decoder(Config).decode
 encode_config = msgspec.msgpack.Encoder().encode
@@ -109,6 +112,11 @@ class Core(Protocol):
         self.heard = 0.0
 
     @property
+    def known_to_be_chosen(self) -> int:
+        """All slots up to this one are chosen, even if not all of them can be read here."""
+        return max(self.applied, self.certain)
+
+    @property
     def config(self) -> Config:
         return self.memberships.last
 
@@ -137,13 +145,21 @@ class Core(Protocol):
         match record:
             case Entry(slot, ballot, kind, data, applied, vouch):
                 self._vouched(ballot, vouch, slot)
-                self._found(slot, number, Item(kind, data))
-                if slot > self.applied:
+                item = Item(kind, data)
+                self._heard_of(item)
+                # What is known to be chosen stays, whatever was voted for later.
+                if slot > self.applied and slot not in self.told:
+                    self._found(slot, number, item)
                     self._voted(slot, ballot)
                 self.certain = max(self.certain, applied)
             case Learned(slot, kind, data):
-                self._found(slot, number, Item(kind, data))
+                item = Item(kind, data)
+                self._heard_of(item)
+                # A snapshot may know of a later record.
+                if slot > self.applied or number > (self.places.get(slot) or 0):
+                    self._found(slot, number, item)
                 if slot in self.votes:
+                    self.replaced += 1
                     self.counted = None  # it may have been applied by then, and no vote
                 if slot > self.applied:
                     self.told[slot] = None
@@ -154,9 +170,11 @@ class Core(Protocol):
             case Promised(ballot, vouch):
                 self._vouched(ballot, vouch)
             case Skipped(place):
-                self.skipped, self.certain = place, max(self.certain, place)
-            case Reborn(life):
-                self.live_anew(life)
+                self.skipped, self.certain = max(self.skipped, place), max(self.certain, place)
+                self.replaced += FORGOT
+                self.counted = None
+            case Reborn(life, rebirths):
+                self.live_anew(life, rebirths or self.rebirths + 1)
             case Born(life, config):
                 self.life, self.born = life, True
                 self.memberships.start(0, config)
@@ -169,26 +187,36 @@ class Core(Protocol):
         self._apply_known(self.readable)
 
     def _vouched(self, ballot: Ballot, vouch: Vouch, slot: int = 0) -> None:
-        """What was promised and accepted before, whatever of it can still be read."""
+        """Take in what a record says of all that was promised and accepted before it."""
         top, rebirths, replaced = vouch
         self.promised, self.top = max(self.promised, ballot), max(self.top, top)
-        self.estranged |= rebirths != self.rebirths
         counted = self.counted
         self.counted, self.replaced = replaced, max(self.replaced, replaced)
-        behind = min((low for low, high in self.lost if high == FAR), default=FAR)
-        if behind < FAR:
-            if counted is None or replaced != counted + (slot in self.votes):
-                self._doubt(behind)
-            self.lost = [(low, min(high, top)) for low, high in self.lost if low <= top]
+        # A snapshot is newer than the first records behind it: these may be of an earlier life.
+        reborn = rebirths > self.rebirths
+        self.estranged |= reborn
+        self.rebirths = max(self.rebirths, rebirths)
+        first = self._first_lost()
+        if first < FAR:
+            if reborn or counted is None or replaced != counted + (slot in self.votes):
+                self._doubt(first)
+            self.lost = [(low, top if high == FAR else high) for low, high in self.lost]
+            self.lost = [(low, high) for low, high in self.lost if low <= high]
             for voted in self.votes:
                 self.lost = without(self.lost, voted)
 
-    def _doubt(self, behind: int) -> None:
-        """What stands here from this slot on may have been replaced by what is lost."""
-        self.places.cut(behind)
+    def _first_lost(self) -> int:
+        """Return the first slot that damage may concern of which no later record has said more."""
+        return min((low for low, high in self.lost if high == FAR), default=FAR)
+
+    def _doubt(self, first: int) -> None:
+        """Forget votes and values from this slot on: lost records may have replaced them."""
+        first = max(first, self.applied + 1)
+        self.places.cut(first)
         self.votes.clear()
-        for slot in [slot for slot in self.items if slot >= behind]:
+        for slot in [slot for slot in self.items if slot >= first]:
             self._let_go(slot)
+        self.replaced += FORGOT
 
     @property
     def vouch(self) -> Vouch:
@@ -199,17 +227,20 @@ class Core(Protocol):
         if self.lost:
             self.lost = without(self.lost, slot)
 
-    def live_anew(self, life: int) -> None:
-        """Whoever promised and voted here is no more; what was chosen is still here."""
-        self.life, self.rebirths = life, self.rebirths + 1
+    def live_anew(self, life: int, rebirths: int) -> None:
+        """Begin another life: drop all votes, and values that are not known to be chosen."""
+        self._doubt(min(self._first_lost(), self.known_to_be_chosen + 1))
+        self.counted = self.replaced
+        self.life, self.rebirths = life, max(self.rebirths, rebirths)
         self.estranged = False
         self.lost.clear()
-        self.votes.clear()
+
+    def _heard_of(self, item: Item) -> None:
+        if item.kind == CONFIG:
+            self.rumour = max(self.rumour, decode_config(item.data), key=lambda each: each.version)
 
     def _found(self, slot: int, number: int, item: Item) -> None:
         self.places.put(slot, number)
-        if item.kind == CONFIG:
-            self.rumour = max(self.rumour, decode_config(item.data), key=lambda each: each.version)
         self._let_go(slot)
         if self.applied < slot and self._may_hold_more():
             self.items[slot] = item
@@ -249,7 +280,7 @@ class Core(Protocol):
                 f"replica {self.me}: {self.damage}, and they said who it is; move its data "
                 "directory away and let it join anew"
             )
-        self.lost.append((max(self.applied, self.certain) + 1, FAR))
+        self.lost.append((self.known_to_be_chosen + 1, FAR))
 
     @property
     def forgetful(self) -> bool:
@@ -299,7 +330,7 @@ class Core(Protocol):
         done: list[tuple[int, Ballot]] = []
         while self.storing and self.storing[0][0] <= record:
             _, slot, ballot = self.storing.popleft()
-            if slot <= self.applied or slot in self.told:
+            if (slot <= self.applied or slot in self.told) and self.settled(slot):
                 self.items.pop(slot, None)
             if ballot != BOTTOM:
                 done.append((slot, ballot))
@@ -422,6 +453,11 @@ def without(ranges: list[tuple[int, int]], slot: int) -> list[tuple[int, int]]:
         else:
             left.append((first, last))
     return left
+
+
+def behind(slot: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ranges, less all slots up to this one."""
+    return [(max(first, slot + 1), last) for first, last in ranges if last > slot]
 
 
 def within(ranges: list[tuple[int, int]] | tuple[tuple[int, int], ...], slot: int) -> bool:

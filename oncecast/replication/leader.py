@@ -123,14 +123,13 @@ class Leader(Supplier):
         self._await_answers(self.reign)
 
     def lead_alone(self) -> None:
-        """Nobody else votes: what is on disk is chosen, and there is nobody to ask."""
-        self.certain = max(self.certain, self.places.end - 1)
-        before = -1
-        while before < self.applied < self.certain:
+        """Lead a group of one: what is on disk is chosen, up to where somebody else votes, too."""
+        while self.applied < self.places.end - 1 and not self.others():
+            self.certain = max(self.certain, self.applied + 1)
             before = self.applied
             self.advance()
-        if self.applied < self.certain:
-            raise Crippled(f"replica {self.me}: slot {self.applied + 1} is not in its log")
+            if self.applied == before:
+                raise Crippled(f"replica {self.me}: slot {before + 1} is not in its log")
         if self.others():  # the last word of the log was that it is no longer alone
             self.later(self.patience(), Silence())
             return
@@ -243,6 +242,8 @@ class Leader(Supplier):
             if reign.changing is not None:
                 return
             items = self._next_items(reign)
+            if reign is not self.reign:
+                return
             self._take_office(reign)
             if not items:
                 if not reign.idle:
@@ -259,8 +260,12 @@ class Leader(Supplier):
             begun = slot <= promises.horizon
             if not (begun or reign.queue) or not promises.cover(slot, config):
                 break
-            if begun:
-                items.append(promises.value(slot, config))
+            value = promises.value(slot, config) if begun else None
+            if self._beaten(slot, value):
+                self._step_down()
+                return []
+            if value is not None:
+                items.append(value)
             else:
                 self.tokens[slot], item = reign.queue.popleft()
                 items.append(item)
@@ -269,6 +274,13 @@ class Leader(Supplier):
             room -= len(items[-1].data)
             slot += 1
         return items
+
+    def _beaten(self, slot: int, value: Item | None) -> bool:
+        """Whether another value was chosen than what this leader would propose: only a leader with
+        a higher ballot can have done that. `value` is None for a new command."""
+        if slot > self.certain and slot not in self.told:
+            return False
+        return value is None or self.readable(slot) not in (None, value)
 
     def _propose(self, reign: Reign, items: list[Item]) -> None:
         first = reign.next

@@ -198,7 +198,7 @@ class Learner(Acceptor):
 
     def on_recall(self, sender: NodeId, message: Recall) -> None:
         slot = message.slot
-        if slot <= max(self.applied, self.certain):
+        if slot <= self.known_to_be_chosen or slot in self.told:
             return  # it is known here by now, readable or not: the sender will ask for it
         ballot = self.votes.get(slot)
         item = None if ballot is None else self.readable(slot)

@@ -255,9 +255,12 @@ class Born(Value):
 
 
 class Reborn(Value):
-    """The disk has lost what may have been a promise: whoever made it is no more."""
+    """The disk has lost what may have been a promise: whoever made it is no more.
+
+    `rebirths` counts how often that has happened; 0: written by a version that did not say."""
 
     life: int
+    rebirths: int = 0
 
 
 class Vouch(NamedTuple):

@@ -70,8 +70,8 @@ class Paxos(Seats):
                     'run "oncecast log verify"'
                 )
         if self.forgetful:
-            self.live_anew(self.rng.getrandbits(62) + 1)
-            self.append(Reborn(self.life))
+            self.live_anew(self.rng.getrandbits(62) + 1, self.rebirths + 1)
+            self.append(Reborn(self.life, self.rebirths))
         return False
 
     def _begin_life(self) -> None:

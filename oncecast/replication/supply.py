@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 from oncecast.kernel.protocol import NodeId
+from oncecast.replication.core import FORGOT
 from oncecast.replication.events import Compact, Installed, StateWanted
 from oncecast.replication.learner import Learner
 from oncecast.replication.messages import (
@@ -118,7 +119,7 @@ class Supplier(Learner):
             self._offer_state(sender)
         else:
             # What comes behind a slot that is lost here may be here all the same.
-            known = message.first <= max(self.applied, self.certain)
+            known = message.first <= self.known_to_be_chosen
             lost = known and self.readable(message.first) is None
             self.send(sender, Lacking(message.first, lost), after=0)
 
@@ -237,6 +238,7 @@ class Supplier(Learner):
         self.applied = place = ahead.place
         self.certain = max(self.certain, place)
         self.append(Skipped(place))
+        self.replaced += FORGOT  # votes and values of skipped slots count no more
         self.chain = ahead.chain
         self.chains.append((place, ahead.chain))
         self.memberships.start(place, ahead.config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from oncecast.replication.acceptor import Acceptor
 from oncecast.replication.core import Core
 from oncecast.replication.leader import Leader
 from oncecast.replication.learner import Learner
+from oncecast.replication.messages import Learned, Skipped
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import HANDLERS, Paxos
 from oncecast.replication.places import Places
@@ -25,8 +27,10 @@ from oncecast.scenarios.paxos_clients import Sessions
 from oncecast.scenarios.paxos_ledger import Ledger, Ledgers, Top
 from tests.mutants import Mutant, Plant, must_be_noticed, replaced
 from tests.replication import (
+    test_damage_history,
     test_leader,
     test_learner,
+    test_lost_records,
     test_promises,
     test_replaced,
     test_restart,
@@ -96,6 +100,48 @@ def restores_a_long_tail(seed: int) -> None:
     test_restart.test_a_long_tail_behind_a_hole_is_applied_from_the_log_once_the_hole_is_filled()
 
 
+def loses_records(seed: int) -> None:
+    test_damage_history.Life(Random(seed)).go(60)
+
+
+def loses_a_rebirth(seed: int) -> None:
+    test_lost_records.test_a_lost_rebirth_raises_doubt_about_all_votes_before_it()
+
+
+def loses_more(seed: int) -> None:
+    test_lost_records.test_votes_that_were_doubted_once_are_doubted_again_if_more_is_lost()
+
+
+def learns_and_loses(seed: int) -> None:
+    lost = Learned(1, 0, b"new")
+    test_lost_records.test_what_a_restart_reads_is_noticed_if_a_later_restart_cannot_read_it(lost)
+
+
+def skips_and_loses(seed: int) -> None:
+    lost = Skipped(1)
+    test_lost_records.test_what_a_restart_reads_is_noticed_if_a_later_restart_cannot_read_it(lost)
+
+
+def promises_what_it_learned(seed: int) -> None:
+    test_lost_records.test_a_promise_reports_what_was_learned_with_the_highest_ballot()
+
+
+def is_alone_no_more(seed: int) -> None:
+    test_lost_records.test_a_founder_takes_no_vote_for_chosen_once_another_replica_has_joined()
+
+
+def is_beaten(seed: int) -> None:
+    test_lost_records.test_a_leader_that_hears_of_a_chosen_slot_it_has_not_proposed_leads_no_more()
+
+
+def keeps_a_value_in_memory(seed: int) -> None:
+    test_lost_records.test_a_value_stays_in_memory_until_its_newest_record_is_on_disk()
+
+
+def reports_what_is_lost(seed: int) -> None:
+    test_lost_records.test_what_a_promise_reports_as_known_stays_lost_until_it_is_applied()
+
+
 def mutant_by(rule: str, plant: Plant, story: Story = storm, seeds: int = SEEDS) -> None:
     MUTANTS.append(Mutant(rule, plant, story, seeds))
 
@@ -116,6 +162,12 @@ def mutant(
         mutant_by(rule, plant)
     else:
         mutant_by(rule, plant, own_test, 1)
+
+
+def damage_mutant(rule: str, owner: Any, name: str, text: str, instead: str) -> None:
+    """One that a single replica with a damaged log must notice."""
+    mutant(rule, owner, name, text, instead)
+    MUTANTS[-1] = MUTANTS[-1]._replace(story=loses_records, seeds=2000)
 
 
 # -- nothing is said before it is on disk --
@@ -499,8 +551,116 @@ mutant(
     "what may have been replaced is doubted",
     Core,
     "_vouched",
-    "self._doubt(behind)",
+    "self._doubt(first)",
     "pass",
+)
+
+damage_mutant(
+    "a new life keeps no value that may not be chosen",
+    Core,
+    "live_anew",
+    "self._doubt(min(self._first_lost(), self.known_to_be_chosen + 1))",
+    "self.votes.clear()",
+)
+mutant(
+    "a lost rebirth raises doubt about all votes before it",
+    Core,
+    "_vouched",
+    "if reborn or counted is None",
+    "if counted is None",
+    loses_a_rebirth,
+)
+mutant(
+    "votes that were doubted once are doubted again",
+    Core,
+    "_doubt",
+    "self.replaced += FORGOT",
+    "pass",
+    loses_more,
+)
+damage_mutant(
+    "a lost state is noticed",
+    Supplier,
+    "_jump",
+    "self.replaced += FORGOT",
+    "pass",
+)
+mutant(
+    "what was learned counts as replaced after a restart",
+    Core,
+    "restore",
+    "self.replaced += 1",
+    "pass",
+    learns_and_loses,
+)
+mutant(
+    "a state that was taken counts after a restart",
+    Core,
+    "restore",
+    "self.replaced += FORGOT",
+    "pass",
+    skips_and_loses,
+)
+damage_mutant(
+    "the furthest state that was taken counts",
+    Core,
+    "restore",
+    "max(self.skipped, place)",
+    "place",
+)
+damage_mutant(
+    "no vote replaces what was learned",
+    Acceptor,
+    "accept",
+    "slot not in self.told",
+    "True",
+)
+damage_mutant(
+    "no vote fills a slot that is chosen and cannot be read",
+    Acceptor,
+    "accept",
+    "if known < slot",
+    "if self.applied < slot",
+)
+mutant(
+    "a promise reports what was learned",
+    Acceptor,
+    "_promise",
+    "self.votes | dict.fromkeys(self.told, ballot)",
+    "self.votes",
+    promises_what_it_learned,
+)
+mutant(
+    "what is lost stays lost until it is applied",
+    Acceptor,
+    "_promise",
+    "behind(self.applied, self.lost)",
+    "behind(known, self.lost)",
+    reports_what_is_lost,
+)
+mutant(
+    "a leader does not propose where it knows of a choice",
+    Leader,
+    "_next_items",
+    "if self._beaten(slot, value):",
+    "if False:",
+    is_beaten,
+)
+mutant(
+    "who is alone no more takes no open vote for chosen",
+    Leader,
+    "lead_alone",
+    "and not self.others()",
+    "",
+    is_alone_no_more,
+)
+mutant(
+    "a value is held until its newest record is on disk",
+    Core,
+    "on_disk",
+    "and self.settled(slot)",
+    "",
+    keeps_a_value_in_memory,
 )
 
 # -- the lease --

@@ -1,0 +1,233 @@
+"""REP-1: one replica lives through a random history of votes, restarts and lost records.
+
+The group around it is only a table: for each slot the ballot from which on all propose the same
+value. Whatever the replica loses, it must apply only chosen values, and each Promise must report
+every vote of its life that reached the disk, or say that the slot is lost.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.kernel.protocol import Append, Effect, Emit, Snapshot, Value
+from oncecast.replication.ballot import Ballot
+from oncecast.replication.core import within
+from oncecast.replication.events import Compact, Decided, Installed
+from oncecast.replication.messages import (
+    Accept,
+    Again,
+    Ahead,
+    Behind,
+    Born,
+    Checkpoint,
+    Chosen,
+    Entry,
+    Item,
+    Piece,
+    Prepare,
+    Promise,
+    Reborn,
+    Stored,
+)
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Config, Member
+from oncecast.storage.errors import Corrupt, NoSuchRecord
+from tests.replication.replicas import A, B, C, D, E, command, sends
+
+FIVE = Config(1, tuple(Member(node, 1) for node in (A, B, C, D, E)), 5)
+SLOTS = 24
+ROUNDS = 30
+
+
+class World:
+    """Which value each ballot proposes for a slot, and which is chosen."""
+
+    def __init__(self, rng: Random) -> None:
+        self.chosen_from = [Ballot(rng.randrange(1, ROUNDS), A) for _ in range(SLOTS + 1)]
+
+    def value(self, slot: int, ballot: Ballot) -> Item:
+        same = ballot >= self.chosen_from[slot]
+        return self.chosen(slot) if same else command(b"%d at %d" % (slot, ballot.round))
+
+    def chosen(self, slot: int) -> Item:
+        return command(b"%d" % slot)
+
+
+class Told:
+    """Checks what the replica says to be decided."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.place, self.installed = world, 0, 0
+
+    def install(self, place: int, state: tuple[bytes, ...]) -> None:
+        self.place = self.installed = place
+
+    def learn(self, place: int, value: bytes) -> None:
+        assert place == self.place + 1
+        assert value == self.world.chosen(place).data, f"slot {place}: {value!r} was never chosen"
+        self.place = place
+
+
+class Life:
+    """One disk, and the replica that runs on it."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng, self.world = rng, World(rng)
+        self.options = GroupOptions(compare_every=0.0, window_slots=rng.choice((1, 2, 8)))
+        self.careless = rng.random() < 0.3  # it restarts often
+        self.records: dict[int, Value] = {}
+        self.bad: dict[int, None] = {}
+        self.synced = 0
+        self.state: Snapshot | None = None
+        self.unsaved: list[Snapshot] = []
+        self.votes: dict[int, Ballot] = {}  # of this life, on disk
+        self.begin()
+
+    def read(self, number: int) -> Value:
+        if number in self.bad:
+            raise Corrupt("00000001.log", 0, number, number, "checksum mismatch")
+        if number not in self.records:
+            raise NoSuchRecord(f"record {number}")
+        return self.records[number]
+
+    def begin(self) -> None:
+        self.told = Told(self.world)
+        self.group = group = Paxos(B, self.rng, founders=FIVE, life=1, options=self.options)
+        group.learner = self.told
+        covered = 0
+        if self.state is not None:
+            assert isinstance(self.state.state, Checkpoint)
+            covered = group._records.last = self.state.number
+            group.restore(self.state.state)
+        for number in sorted(self.records):
+            if number > covered:
+                group._records.last = number
+                if number in self.bad:
+                    group.damaged(number, number)
+                else:
+                    group.restore(self.records[number])  # type: ignore[arg-type]
+        group._records.last = max(self.records, default=0)
+        group._records.read = self.read
+        group.start()
+        self.take(group.drain())
+        self.sync()
+
+    def take(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Append):
+                self.records[effect.number] = effect.record
+            elif isinstance(effect, Snapshot):
+                self.unsaved.append(effect)
+            elif isinstance(effect, Emit) and isinstance(effect.event, Decided):
+                self.told.learn(effect.event.place, effect.event.value)
+            elif isinstance(effect, Emit) and isinstance(effect.event, Installed):
+                self.told.install(effect.event.place, ())
+        for _, message in sends(effects):
+            if isinstance(message, Promise):
+                self.check(message)
+
+    def check(self, promise: Promise) -> None:
+        told = {vote.slot: vote for vote in promise.votes}
+        for slot, vote in told.items():
+            proposed = self.world.value(slot, vote.ballot)
+            assert vote.item in (proposed, self.world.chosen(slot)), f"{vote} was never proposed"
+        for slot, ballot in self.votes.items():
+            if slot > promise.known and not within(promise.lost, slot):
+                assert slot in told, f"slot {slot}: the vote at {ballot} is not reported"
+                assert told[slot].ballot >= ballot, f"slot {slot}: voted at {ballot}, {told[slot]}"
+
+    def sync(self) -> None:
+        last = max(self.records, default=0)
+        for number in range(self.synced + 1, last + 1):
+            match self.records[number]:
+                case Entry(slot, ballot) | Again(slot, ballot):
+                    self.votes[slot] = ballot
+                case Reborn() | Born():
+                    self.votes.clear()
+                case _:
+                    pass
+        self.synced = last
+        if self.unsaved and self.rng.random() < 0.7:  # a disk that is full saves none
+            self.state = self.unsaved[-1]
+        self.unsaved.clear()
+        self.group.receive(B, Stored(last))
+        self.take(self.group.drain())
+
+    def hear(self, sender: Ballot, message: Value) -> None:
+        self.group.receive(sender.node, message)  # type: ignore[arg-type]
+        self.take(self.group.drain())
+
+    def near(self) -> int:
+        """Return a round that is about as high as what was promised."""
+        return max(1, self.group.promised.round + self.rng.randrange(-1, 2))
+
+    # -- what happens --
+
+    def accept(self) -> None:
+        ballot = Ballot(self.near(), A)
+        first = self.group.applied + self.rng.randrange(1, 5)
+        slots = range(first, min(first + self.rng.randrange(1, 4), SLOTS + 1))
+        known = 0
+        while known + 1 < min(first, SLOTS) and self.world.chosen_from[known + 1] <= ballot:
+            known += 1
+        items = tuple(self.world.value(slot, ballot) for slot in slots)
+        if items:
+            self.hear(ballot, Accept(ballot, first, items, self.rng.randrange(known + 1)))
+
+    def prepare(self) -> None:
+        ballot = Ballot(self.near(), self.rng.choice((C, D)))
+        self.group.now += 100.0
+        self.hear(ballot, Prepare(ballot, self.rng.randrange(1, self.group.applied + 2)))
+
+    def learn(self) -> None:
+        first = self.group.applied + self.rng.choice((1, 1, 2, 3))
+        slots = range(first, min(first + self.rng.randrange(1, 6), SLOTS + 1))
+        if slots:
+            self.hear(Ballot(1, C), Chosen(first, tuple(map(self.world.chosen, slots))))
+
+    def skip(self) -> None:
+        place = self.group.applied + self.rng.randrange(1, 6)
+        if place <= SLOTS:
+            self.hear(Ballot(1, D), Ahead(place, place + 1, 7, FIVE, 1))
+            self.hear(Ballot(1, D), Piece(place, 0, b"", True))
+
+    def compact(self) -> None:
+        chains = [place for place, _ in self.group.chains if place >= max(1, self.told.installed)]
+        if chains:
+            place = self.told.installed = self.rng.choice(chains)
+            self.group.request(Compact(place, self.rng.randrange(1, place + 2), (b"",)))
+            self.take(self.group.drain())
+
+    def go_on(self) -> None:
+        self.group.timeout(Behind())
+        self.take(self.group.drain())
+
+    def restart(self) -> None:
+        for number in [number for number in self.records if number > self.synced]:
+            del self.records[number]
+        self.unsaved.clear()
+        for _ in range(self.rng.choice((0, 1, 1, 2, 3))):
+            first = self.rng.randrange(2, max(3, self.synced + 1))  # not who it is
+            block = range(first, first + self.rng.choice((1, 1, 2, 4)))
+            self.bad.update(dict.fromkeys(number for number in block if number <= self.synced))
+        self.begin()
+
+    def go(self, steps: int) -> None:
+        for _ in range(steps):
+            kinds = [self.accept] * 6 + [self.prepare, self.learn, self.go_on, self.sync, self.sync]
+            kinds += [self.compact] + [self.restart] * (1 + 3 * self.careless)
+            if self.rng.random() < 0.2:
+                kinds.append(self.skip)
+            self.rng.choice(kinds)()
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_a_replica_that_loses_records_forgets_no_vote_and_applies_only_what_is_chosen(
+    first: int,
+) -> None:
+    """REP-1 REP-2"""
+    for seed in range(first, first + 50):
+        Life(Random(seed)).go(60)

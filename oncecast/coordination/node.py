@@ -11,7 +11,6 @@ from itertools import count
 from math import inf
 from random import SystemRandom
 from secrets import token_hex
-from socket import socket
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -32,6 +31,7 @@ from oncecast.qos.events import Arrived
 from oncecast.qos.policies import QoS
 from oncecast.runtime.addresses import split_home
 from oncecast.runtime.journal import Journal
+from oncecast.runtime.listener import Listen, bind
 from oncecast.runtime.network import Runtime
 from oncecast.runtime.options import Options
 from oncecast.toolkit.events import (
@@ -114,16 +114,21 @@ class Node:
     # -- life --
 
     async def __aenter__(self) -> Self:
+        listen: Listen
         listen, self.me = door(Settings(listen=self.listen))
+        if self._through is not None and isinstance(listen, str):
+            # Whoever is signed in listens: a refused connection means that it has ended.
+            listen = await bind(listen)
         try:
             return await self._join(listen)
         except BaseException:
-            if isinstance(listen, socket):
-                listen.close()
+            if not isinstance(listen, str):
+                for each in listen if isinstance(listen, list) else [listen]:
+                    each.close()
             await self._sign_out()
             raise
 
-    async def _join(self, listen: str | socket) -> Self:
+    async def _join(self, listen: Listen) -> Self:
         await self._sign_in()
         self.acceptors = self._choose_acceptors()
         self.group, self.election = Group(self), LeaderElection(self)
@@ -200,7 +205,7 @@ class Node:
         client, register, self.client, self._register = self.client, self._register, None, None
         try:
             if register is not None:
-                with suppress(OncecastError):  # as if it had crashed
+                with suppress(OncecastError, TimeoutError):  # as if it had crashed
                     await register.sign_out(self.me)
         finally:
             if client is not self._through:

@@ -25,6 +25,8 @@ from oncecast.runtime.tls import Tls
 BACKLOG = 256
 ACCEPT_PAUSE = 0.1  # when the system is out of sockets
 
+Listen = str | socket.socket | list[socket.socket]  # an address, or sockets that have one
+
 
 @dataclass(eq=False)
 class Stranger:
@@ -44,8 +46,10 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._strangers: dict[Stranger, None] = {}  # oldest first
 
-    async def open(self, listen: str | socket.socket, *, insecure: bool) -> None:
-        self._sockets = [listen] if isinstance(listen, socket.socket) else await bind(listen)
+    async def open(self, listen: Listen, *, insecure: bool) -> None:
+        if isinstance(listen, str):
+            listen = await bind(listen)
+        self._sockets = [listen] if isinstance(listen, socket.socket) else list(listen)
         for sock in self._sockets:
             host, port = sock.getsockname()[:2]
             if self._tls is None and not insecure and not is_loopback(host):

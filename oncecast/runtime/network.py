@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import socket
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -41,6 +40,7 @@ from oncecast.runtime.codec import Codec
 from oncecast.runtime.errors import CannotListen
 from oncecast.runtime.gate import Gate
 from oncecast.runtime.journal import Flush, Journal
+from oncecast.runtime.listener import Listen
 from oncecast.runtime.options import Options, Stats
 from oncecast.runtime.tls import Tls
 from oncecast.runtime.transport import Transport
@@ -64,7 +64,7 @@ class Runtime:
         stack: Stack,
         *,
         me: NodeId,
-        listen: str | socket.socket | None = None,
+        listen: Listen | None = None,
         journal: Journal | None = None,  # without one, nothing survives a restart
         on_event: Callable[[Value], None] = lambda event: None,
         tls: Tls | None = None,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
 from dataclasses import replace
 
 from oncecast.kernel.protocol import NodeId, Value
@@ -21,7 +20,7 @@ from oncecast.runtime.codec import Codec
 from oncecast.runtime.connection import Connection, Session, Wires
 from oncecast.runtime.handshake import CLIENT, PEER, Hello, Identity
 from oncecast.runtime.links import Deliver, Down, Inbound, Link, hear
-from oncecast.runtime.listener import Listener
+from oncecast.runtime.listener import Listen, Listener
 from oncecast.runtime.options import Options, Stats
 from oncecast.runtime.rooms import Accept, Passage
 from oncecast.runtime.tls import Tls, check_certificate
@@ -65,7 +64,7 @@ class Transport:
         self._encoded: tuple[Value | None, bytes] = (None, b"")  # the last message
         self._looking: asyncio.Task[None] | None = None
 
-    async def open(self, listen: str | socket.socket, *, insecure: bool = False) -> None:
+    async def open(self, listen: Listen, *, insecure: bool = False) -> None:
         rooms, name = self.listener.rooms, name_of(self.identity.me)
         assert name not in rooms, f"{self.identity.me} is there already"
         rooms[name] = self

@@ -32,9 +32,7 @@ from oncecast.coordination import (
     join,
     register,
 )
-from oncecast.coordination.register import Gone, Here, Signed, signed
-from oncecast.kernel.protocol import NodeId
-from oncecast.pubsub.retention import Policy
+from oncecast.coordination.register import Members
 from oncecast.qos.events import DeadlineMissed, Liveliness, Matched, Mismatched, Unmatched
 from tests.live.test_coordination import FAST, within
 
@@ -355,33 +353,13 @@ def test_who_gives_up_waiting_for_founders_is_none_of_them(tmp_path: Path) -> No
         async with oncecast.embedded(tmp_path) as cluster:
             node = join("127.0.0.1:0", through=cluster, founders=2, **CALM)
             joining = asyncio.create_task(node.__aenter__())
-            await cluster.create_topic("members/default", Policy(keep_all=True))
+            await cluster.subscribe("members/default", "a test")
             entries = register.Register(cluster, "").entries
-            while Here(node.me) not in await entries():  # noqa: ASYNC110  # nobody tells
+            while node.me not in Members(await entries()).present:  # noqa: ASYNC110  # nobody tells
                 await asyncio.sleep(0.01)
             joining.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await joining
-            assert not signed(await entries(), 2).present
+            assert not Members(await entries()).present
 
     within(30.0, story())
-
-
-A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
-
-
-@pytest.mark.parametrize(
-    ("entries", "found"),
-    [
-        ([Here(A), Here(B), Here(C)], Signed((A, B), (A, B, C))),
-        ([Here(A), Here(B), Gone(A), Here(C)], Signed((A, B), (B, C))),
-        ([Here(A), Gone(A), Here(B)], Signed((B,), (B,))),
-        ([Here(A), Here(A), Gone(C)], Signed((A,), (A,))),
-        ([Here(A), Here(B), Gone(A), Here(A)], Signed((A, B), (B, A))),
-    ],
-)
-def test_founders_are_the_first_since_nobody_was_there(
-    entries: list[Here | Gone], found: Signed
-) -> None:
-    """DDS-4"""
-    assert signed(entries, 2) == found

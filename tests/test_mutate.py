@@ -236,7 +236,9 @@ def test_only_tests_that_reach_the_line_are_chosen_quickest_first(tmp_path: Path
 
 def test_only_tests_of_changed_files_are_measured_again() -> None:
     known = {"a": Measured("1", 0.1, True), "b": Measured("1", 0.1, True)}
-    assert outdated(known, {"a": "1", "b": "2", "c": "1"}) == ["b", "c"]
+    assert outdated(known, ["a", "b"], "1") == []
+    assert outdated(known, ["a", "b"], "2") == ["a", "b"]
+    assert outdated(known, ["a", "b", "c"], "1") == ["a", "b", "c"]
 
 
 def test_equivalents_need_a_reason_and_may_be_listed_once(tmp_path: Path) -> None:
@@ -266,12 +268,12 @@ def test_every_listed_equivalent_is_a_mutant_of_the_present_sources() -> None:
 
 
 def lamp_project(folder: Path, test: str, equivalent: str = "") -> None:
-    for each in ("lamp/core", "tests", "tools"):
+    for each in ("lamp/core", "tests/core", "tools"):
         (folder / each).mkdir(parents=True)
     (folder / "lamp/__init__.py").touch()
     (folder / "lamp/core/__init__.py").touch()
     (folder / "lamp/core/lamp.py").write_text(LAMP)
-    (folder / "tests/test_lamp.py").write_text(test)
+    (folder / "tests/core/test_lamp.py").write_text(test)
     (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers =\n    mutants: x\n")
     (folder / "tools/equivalent_mutants.toml").write_text(equivalent)
 
@@ -281,7 +283,7 @@ def run_lamp(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "import sys; from pathlib import Path;"
         "from tools.mutate.__main__ import Project, main;"
         "root = Path(sys.argv[1]);"
-        "sys.exit(main(sys.argv[2:], Project(root, root / 'lamp', ['core'], ['tests'])))"
+        "sys.exit(main(sys.argv[2:], Project(root, root / 'lamp', ['core'], [])))"
     )
     return subprocess.run(
         [sys.executable, "-c", program, str(folder), "core", *words],

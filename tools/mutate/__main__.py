@@ -31,7 +31,8 @@ from tools.mutate.operators import Mutant
 from tools.mutate.sources import Source, digest
 
 FILES = ["replication", "pubsub", "session", "ring", "toolkit"]
-PURE = ["kernel", "storage", "overlay", "dht", "qos", *FILES]
+LAYERS = ["kernel", "storage", "overlay", "dht", "replication", "toolkit", "qos", "pubsub"]
+LAYERS += ["session", "ring"]  # from the lowest up
 ROW = "{:<30} {:>9} {:>7} {:>9} {:>10} {:>8}"
 
 
@@ -40,25 +41,27 @@ class Project(NamedTuple):
 
     root: Path
     package: Path
-    folders: list[str]  # of the package: what can be mutated
-    tests: list[str]
+    layers: list[str]  # folders of the package that can be mutated, from the lowest up
+    more_tests: list[str]  # beside those of the layers
 
     @property
     def equivalents(self) -> Path:
         return self.root / "tools" / "equivalent_mutants.toml"
 
     def sources(self) -> list[Source]:
-        paths = [path for each in self.folders for path in (self.package / each).glob("*.py")]
+        paths = [path for each in self.layers for path in (self.package / each).glob("*.py")]
         return [sources.read(path, self.package) for path in sorted(paths)]
+
+    def tests(self, mutants: list[Mutant]) -> list[str]:
+        """Return where tests may reach these mutants: in their layers, and above."""
+        used = {mutant.unit.file.partition("/")[0] for mutant in mutants}
+        lowest = min(self.layers.index(each) for each in used)
+        folders = [f"tests/{each}" for each in self.layers[lowest:]]
+        return [*folders, *self.more_tests]
 
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ONCECAST = Project(
-    ROOT,
-    ROOT / "oncecast",
-    PURE,
-    [f"tests/{each}" for each in (*PURE, "scenarios", "papers")],
-)
+ONCECAST = Project(ROOT, ROOT / "oncecast", LAYERS, ["tests/scenarios"])
 
 
 def main(words: list[str], project: Project = ONCECAST) -> int:
@@ -125,7 +128,7 @@ def parser() -> argparse.ArgumentParser:
         "--tests",
         nargs="+",
         metavar="PATH",
-        help="where to look for tests (default: all pure ones)",
+        help="where to look for tests (default: these layers and above)",
     )
     return found
 
@@ -171,7 +174,9 @@ def campaign(
     words = ["-qq", "-s", "--assert=plain", "--tb=native", "--hypothesis-profile=mutate"]
     words += ["-m", "not mutants", "--no-header", "--no-summary", "-o", "faulthandler_timeout=0"]
     words += [f"-pno:{each}" for each in ("xdist", "cacheprovider")]
-    status = pytest.main([*words, *(arguments.tests or project.tests)], plugins=[Campaign(plan)])
+    status = pytest.main(
+        [*words, *(arguments.tests or project.tests(chosen))], plugins=[Campaign(plan)]
+    )
     if len(plan.verdicts) < len(chosen):
         print(f"the campaign ended early: {status!r}", file=sys.stderr)
         return None

@@ -109,31 +109,34 @@ class Campaign:
     # -- measuring --
 
     def _measured(self) -> dict[str, selection.Measured]:
-        path = self.plan.folder / "reach.json"
-        known = {} if self.plan.fresh else selection.load(path)
-        files = {item.path: file_digest(item.path) for item in self.items.values()}
-        digests = {name: files[item.path] for name, item in self.items.items()}
-        due = selection.outdated(known, digests)
-        if due:
-            print(f"measuring which lines {len(due)} tests reach", file=sys.stderr)
-            found = self.plan.folder / "found.json"
-            work = partial(self._measure, due, digests, found)
-            outcome = run_one(work, wall=7200.0, watch=_print_measured)
-            if outcome.said.get("measured") != len(due) or not found.exists():
-                raise RuntimeError(f"measuring ended early: {outcome}")
-            known.update(selection.load(found))
-            selection.save(path, known)
-            found.unlink()
-        return {name: test for name, test in known.items() if name in self.items}
+        """Return what each test reaches, one file of tests after the other."""
+        measured: dict[str, selection.Measured] = {}
+        names: dict[Path, list[str]] = {}
+        for name, item in self.items.items():
+            names.setdefault(item.path, []).append(name)
+        for file, tests in names.items():
+            kept = self.plan.folder / "reach" / ("-".join(file.parts[-2:]) + ".json")
+            digest = file_digest(file)
+            known = {} if self.plan.fresh else selection.load(kept)
+            due = selection.outdated(known, tests, digest)
+            if due:
+                print(f"measuring what {file.name} reaches", file=sys.stderr, flush=True)
+                work = partial(self._measure, due, digest, kept)
+                outcome = run_one(work, wall=WALL * selection.SLOWEST * len(due))
+                if not outcome.said.get("measured"):
+                    raise RuntimeError(f"measuring {file} ended early: {outcome}")
+                known = selection.load(kept)
+            measured.update((name, known[name]) for name in tests)
+        return measured
 
-    def _measure(self, due: list[str], digests: dict[str, str], found: Path, tell: Tell) -> None:
+    def _measure(self, due: list[str], digest: str, kept: Path, tell: Tell) -> None:
         self._use_folder("measuring")
 
         def passes(name: str) -> bool:
             return self._failure(self.items[name]) is None
 
-        tests = selection.measure(due, passes, self.plan.sources, digests, tell)
-        selection.save(found, tests)
+        selection.save(kept, selection.measure(due, passes, self.plan.sources, digest))
+        tell(measured=True)
 
     # -- trying --
 
@@ -236,12 +239,6 @@ class Campaign:
             print(f"\r\033[K{what}  {verdict.mutant.id}", end="", file=sys.stderr, flush=True)
         elif done % 50 == 0 or done == total:
             print(what, file=sys.stderr, flush=True)
-
-
-def _print_measured(outcome: Outcome) -> None:
-    measured = outcome.said.get("measured", 0)
-    if measured and measured % 100 == 0:
-        print(f"measured {measured} tests", file=sys.stderr, flush=True)
 
 
 def _few_seeds(items: list[pytest.Item]) -> Iterator[pytest.Item]:

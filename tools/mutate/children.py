@@ -29,19 +29,13 @@ class Outcome:
         return self.late or self.signal == signal.SIGPROF
 
 
-def _ignore(outcome: Outcome) -> None: ...
-
-
 class Child:
     """A forked process that runs `work` silently and passes on what it says."""
 
-    def __init__(
-        self, work: Callable[[Tell], None], wall: float, watch: Callable[[Outcome], None] = _ignore
-    ) -> None:
+    def __init__(self, work: Callable[[Tell], None], wall: float) -> None:
         self.reader, writer = os.pipe()
         self.outcome = Outcome()
         self.ended = False
-        self._watch = watch
         self._deadline = time.monotonic() + wall
         self._buffer = b""
         self.pid = os.fork()
@@ -57,7 +51,6 @@ class Child:
             *lines, self._buffer = (self._buffer + data).split(b"\n")
             for line in lines:
                 self.outcome.said.update(json.loads(line))
-                self._watch(self.outcome)
         else:
             self._reap()
 
@@ -102,10 +95,8 @@ def run(children: Iterator[Child], jobs: int) -> Iterator[Child]:
             each.end()
 
 
-def run_one(
-    work: Callable[[Tell], None], wall: float, watch: Callable[[Outcome], None] = _ignore
-) -> Outcome:
-    (child,) = run(iter([Child(work, wall, watch)]), 1)
+def run_one(work: Callable[[Tell], None], wall: float) -> Outcome:
+    (child,) = run(iter([Child(work, wall)]), 1)
     return child.outcome
 
 

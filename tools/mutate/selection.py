@@ -8,6 +8,7 @@ survive; it cannot kill one.
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2s
@@ -20,6 +21,7 @@ import coverage
 from tools.mutate.operators import Mutant
 from tools.mutate.sources import Function, Source
 
+SLOWEST = 20.0  # seconds of processor time, under coverage
 Reach = dict[str, int]  # by unit and digest: the lines, as bits counted from the unit's first
 
 
@@ -31,6 +33,10 @@ class Measured:
     seconds: float  # of processor time
     passed: bool
     reach: Reach = field(default_factory=dict)
+
+
+class TooSlow(BaseException):
+    """A test is of no use here: it would take up the time of many others."""
 
 
 class Selection:
@@ -60,30 +66,33 @@ class Selection:
         return sorted(found, key=lambda name: (self.tests[name].seconds, name))
 
 
-def outdated(tests: dict[str, Measured], items: dict[str, str]) -> list[str]:
-    """Return the tests to measure, of all `items` with the digests of their files."""
-    return [name for name, file in items.items() if name not in tests or tests[name].file != file]
+def outdated(known: dict[str, Measured], tests: list[str], digest: str) -> list[str]:
+    """Return the tests of one file to measure: none, or all if the file has changed."""
+    if all(name in known and known[name].file == digest for name in tests):
+        return []
+    return tests
 
 
 def measure(
     names: list[str],
     run: Callable[[str], bool],
     sources: list[Source],
-    digests: dict[str, str],
-    tell: Callable[..., None],
+    digest: str,
 ) -> dict[str, Measured]:
-    """Run tests under coverage, each in its own context."""
+    """Run tests under coverage, each in its own context; one that takes too long fails."""
+    signal.signal(signal.SIGPROF, _interrupt)
     watch = coverage.Coverage(
         data_file=None, config_file=False, include=[str(source.path) for source in sources]
     )
     watch.start()
     tests: dict[str, Measured] = {}
-    for at, name in enumerate(names):
+    for name in names:
         watch.switch_context(name)
         began = process_time()
+        signal.setitimer(signal.ITIMER_PROF, SLOWEST)
         passed = run(name)
-        tests[name] = Measured(digests[name], round(process_time() - began, 4), passed)
-        tell(measured=at + 1)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        tests[name] = Measured(digest, round(process_time() - began, 4), passed)
     watch.stop()
     data = watch.get_data()
     for source in sources:
@@ -95,6 +104,10 @@ def measure(
                     reach = tests[name].reach
                     reach[key] = reach.get(key, 0) | 1 << (line - unit.first)
     return tests
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise TooSlow
 
 
 def load(path: Path) -> dict[str, Measured]:

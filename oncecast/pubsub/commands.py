@@ -2,6 +2,11 @@
 
 `at` is the time in microseconds at whoever proposed the command: the machine has no other clock. A
 `life` is text that no other process will ever choose; it tells a repetition from a newcomer.
+
+`expected` makes a take-over conditional: it is the epoch that the client believes to be current, 0
+if it believes that no process holds the name. If another epoch is current, the command is refused
+as `Fenced` with that epoch and changes nothing. So a command of a dead process that arrives late
+takes nothing away from the process that holds the name by then.
 """
 
 from __future__ import annotations
@@ -9,6 +14,8 @@ from __future__ import annotations
 from oncecast.kernel.protocol import Value
 from oncecast.pubsub.limits import Limits
 from oncecast.pubsub.retention import DEFAULT, Policy
+
+ANY_EPOCH = -1  # a take-over without a condition, as older clients ask for it
 
 # Where reading begins. All but an offset that is kept are moved to the nearest one that is.
 
@@ -81,6 +88,7 @@ class OpenProducer(Value):
     at: int
     create: bool = True  # the topic, should it be missing
     books: str = ""
+    expected: int = ANY_EPOCH
 
 
 class Put(Value):
@@ -126,6 +134,7 @@ class Attach(Value):
     topic: str
     subscription: str
     life: str
+    expected: int = ANY_EPOCH
 
 
 class Detach(Value):

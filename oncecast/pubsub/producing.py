@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncecast.pubsub.commands import CloseProducer, OpenProducer, Put
+from oncecast.pubsub.commands import ANY_EPOCH, CloseProducer, OpenProducer, Put
 from oncecast.pubsub.errors import (
     Fenced,
     Gap,
@@ -27,7 +27,7 @@ class Producing:
 
     def open(
         self, place: int, command: OpenProducer
-    ) -> Opened | InvalidName | InvalidTopic | NoSuchTopic | NameInUse | TooMany:
+    ) -> Opened | Fenced | InvalidName | InvalidTopic | NoSuchTopic | NameInUse | TooMany:
         registry = self._registry
         registry.pass_time(command.at)
         for what, name in (("producer", command.producer), ("life", command.life)):
@@ -36,6 +36,9 @@ class Producing:
         if command.books and not is_name(command.books):
             return InvalidName("books")
         topic = registry.topics.get(command.topic)
+        producer = topic.producers.get(command.producer) if topic is not None else None
+        if producer is None and command.expected > 0:
+            return Fenced(0)
         if topic is None:
             if not command.create:
                 return registry.missing(command.topic)
@@ -43,7 +46,6 @@ class Producing:
             if refusal is not None:
                 return refusal
             topic = registry.make(command.topic)
-        producer = topic.producers.get(command.producer)
         if producer is None:
             if len(topic.producers) >= registry.limits.producers_max:
                 return TooMany("producers in the topic", registry.limits.producers_max)
@@ -52,6 +54,8 @@ class Producing:
         elif not producer.life:
             return NameInUse(command.topic, command.producer)
         elif producer.life != command.life:
+            if command.expected not in (ANY_EPOCH, producer.epoch):
+                return Fenced(producer.epoch)
             producer.epoch, producer.life = registry.new_epoch(), command.life
         mine = producer.keep(command.books)
         return Opened(producer.epoch, producer.next, topic.id, mine)

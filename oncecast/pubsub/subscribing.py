@@ -5,7 +5,16 @@ There is no command for a nack: whoever holds the session hands the message out 
 
 from __future__ import annotations
 
-from oncecast.pubsub.commands import Ack, Acks, Attach, Detach, Seek, Subscribe, Unsubscribe
+from oncecast.pubsub.commands import (
+    ANY_EPOCH,
+    Ack,
+    Acks,
+    Attach,
+    Detach,
+    Seek,
+    Subscribe,
+    Unsubscribe,
+)
 from oncecast.pubsub.errors import (
     Fenced,
     InvalidName,
@@ -63,7 +72,7 @@ class Subscribing:
 
     def attach(
         self, place: int, command: Attach
-    ) -> Attached | InvalidName | InvalidTopic | NoSuchTopic | NotSubscribed:
+    ) -> Attached | Fenced | InvalidName | InvalidTopic | NoSuchTopic | NotSubscribed:
         if not is_name(command.life):
             return InvalidName("life")
         topic = self._registry.topics.get(command.topic)
@@ -73,6 +82,9 @@ class Subscribing:
         if subscription is None:
             return NotSubscribed(command.topic, command.subscription)
         if subscription.life != command.life:
+            current = subscription.epoch if subscription.life else 0
+            if command.expected not in (ANY_EPOCH, current):
+                return Fenced(current)
             topic.attach(subscription, command.life, self._registry.new_epoch())
         return topic.attached(subscription)
 

@@ -7,6 +7,11 @@ A batch is written to the outbox, sent, and settled by its own answer. Sequences
 the node can tell a repetition (`Already`) and a hole (`Gap`, a request to resend). After silence or
 a lost link only the first batch is sent; its answer opens the window again.
 
+Opening takes the name over from the process that holds it, and only if that is still the one that
+we know of: a first open expects none, and is told who holds the name if it is held. So an open that
+comes late, when we are gone, changes nothing. A process that has held the name, and is then told of
+a newer epoch, was taken over from and stops.
+
 The first open fixes the shift. It is written down before anything is sent under it, so that the
 next life of this client can tell what the node has from what it has not. Should the topic be
 another one by then, or the node know less than it had acknowledged, or somebody with other books
@@ -40,6 +45,8 @@ class Flow:
         self._life = session.life
         self._lives = 0
         self.epoch = 0  # 0: not open
+        self._held = 0  # the last epoch that this process had; 0: none so far
+        self._current = 0  # the epoch that we believe to be current: opening is conditional on it
         self._opening = False
         self.failed: AnyRefusal | None = None  # for ever
         self.busy: Overloaded | None = None  # the last word of a node that takes nothing now
@@ -121,19 +128,31 @@ class Flow:
     def _open(self) -> None:
         session = self._session
         self._opening = True
-        open_ = OpenProducer(self.topic, session.producer, self._life, 0, books=session.books)
+        name, books = session.producer, session.books
+        open_ = OpenProducer(self.topic, name, self._life, 0, books=books, expected=self._current)
         session.calls.do(open_, self._opened)
 
     def _opened(self, outcome: Outcome) -> None:
         self._opening = False
+        if isinstance(outcome, Fenced):
+            self._held_by_another(outcome)
+            return
         if not isinstance(outcome, Opened):
             assert isinstance(outcome, Refusal), f"{outcome} is no answer to an open"
             self._not_opened(outcome)
             return
-        self.epoch = outcome.epoch
+        self.epoch = self._held = self._current = outcome.epoch
         self._rebase(outcome)
         self._window = WINDOW_BATCHES
         self._rewind(self.settled)
+
+    def _held_by_another(self, fenced: Fenced) -> None:
+        """Take over from the process with this epoch, unless it has taken over from us."""
+        if 0 < self._held < fenced.epoch:
+            self._fail_all(fenced)
+        else:
+            self._current = fenced.epoch
+            self.go_on()
 
     def _not_opened(self, why: AnyRefusal) -> None:
         """Whoever waits can decide. But of what an earlier life has left nobody else knows: it is
@@ -199,6 +218,7 @@ class Flow:
                 if id_ >= self._mark:
                     self._resend_from(expected, misses_all=id_ == outgoing.led)
             case Unopened():
+                self._current = 0
                 self._reopen()
             case Fenced():
                 self._fail_all(result)

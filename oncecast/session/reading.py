@@ -4,6 +4,9 @@ Attach once, then fetch: deliveries are checked against the epoch and the offset
 next. What is stale or repeated is dropped, what is missing is fetched again. After a lost link the
 same epoch goes on by a Fetch, never by an Attach: should a newer life read by now, this one is told
 so, and does not take the subscription back. Credit is renewed when half of the window was taken.
+
+An Attach takes over from one reader, named by its epoch: the first expects none, and is told of the
+one that there is. So an Attach that comes late, when we are gone, takes nothing from the next one.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING
 from oncecast.pubsub import batch, errors
 from oncecast.pubsub.batch import BadBatch, Message
 from oncecast.pubsub.commands import Attach, Detach, FromOffset, Seek, Start
-from oncecast.pubsub.results import Acked, Attached, Sought
+from oncecast.pubsub.results import Acked, Attached, Detached, Sought
 from oncecast.session.acks import Acks
 from oncecast.session.calls import Then
 from oncecast.session.credit import TOLD_BYTES, Credit
@@ -75,11 +78,19 @@ class Reader:
         self._damaged = 0
         self._bad: errors.BadBatch | None = None  # why what must come next cannot be read
         self._patience = Patience(session, topic)
-        self._attaching = session.calls.do(Attach(topic, subscription, life), self._attached)
+        self._attach(0)
 
     # -- beginning --
 
+    def _attach(self, expected: int) -> None:
+        """Take over from the reader with this epoch; 0: there is none."""
+        attach = Attach(self.topic, self.subscription, self._life, expected)
+        self._attaching = self._session.calls.do(attach, self._attached)
+
     def _attached(self, outcome: Outcome) -> None:
+        if isinstance(outcome, errors.Fenced):
+            self._held_by_another(outcome)
+            return
         if not isinstance(outcome, Attached):
             assert isinstance(outcome, errors.Refusal), f"{outcome} is no answer to an attach"
             self._end(outcome)
@@ -99,6 +110,14 @@ class Reader:
             self._position(max(outcome.cursor, start))
             self._skip_to(outcome.first)
             self._fetch()
+
+    def _held_by_another(self, fenced: errors.Fenced) -> None:
+        leave = self._leaving
+        if leave is None:
+            self._attach(fenced.epoch)
+        else:  # we are not attached, so there is nothing to detach
+            self._over()
+            self._session.emit(Finished(leave.ticket, Detached(0)), after=0)
 
     def _went_back(self, outcome: Outcome) -> None:
         if isinstance(outcome, Sought):

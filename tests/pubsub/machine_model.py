@@ -245,6 +245,10 @@ class Model:
         producer = known.producers.get(command.producer) if known else None
         match command:
             case do.OpenProducer(name, label, life):
+                current = producer.epoch if producer is not None else 0
+                same = producer is not None and producer.life in ("", life)
+                if command.expected not in (-1, current) and not same:
+                    return errors.Fenced(current)
                 if known is None and not command.create:
                     return errors.NoSuchTopic(name)
                 topic = self._topic(name)
@@ -333,6 +337,9 @@ class Model:
     ) -> done.Result:
         if isinstance(command, do.Attach):
             if each.life != command.life:
+                current = each.epochs[-1] if each.life else 0
+                if command.expected not in (-1, current):
+                    return errors.Fenced(current)
                 if each.life:
                     each.suspect_below = topic.next
                 each.life, each.epochs = command.life, [self._epoch()]

@@ -166,9 +166,14 @@ class Troublemaker:
     def open(self) -> do.Command:
         create = self.choose([True, True, False])
         books = self.choose(["", "", "one", "two"])
-        return do.OpenProducer(
-            self.topic(), self.name(), self.choose(LIVES), self.at(), create, books
-        )
+        name, label = self.topic(), self.name()
+        producer = self._known(name, label, "producers")
+        expected = self._expected(producer.epoch if producer else 0)
+        return do.OpenProducer(name, label, self.choose(LIVES), self.at(), create, books, expected)
+
+    def _expected(self, current: int) -> int:
+        """Mostly the epoch that is current, or any; sometimes an old one."""
+        return int(self.choose([do.ANY_EPOCH, current, current, 0, max(current - 1, 0)]))
 
     def put(self) -> do.Command:
         name, label, producer = self._one_of("producers")
@@ -188,7 +193,10 @@ class Troublemaker:
         return do.Unsubscribe(self.topic(), self.name(), self.at())
 
     def attach(self) -> do.Command:
-        return do.Attach(self.topic(), self.name(), self.choose(LIVES))
+        name, label = self.topic(), self.name()
+        known = self._known(name, label, "subscriptions")
+        current = known.epoch if known is not None and known.life else 0
+        return do.Attach(name, label, self.choose(LIVES), self._expected(current))
 
     def detach(self) -> do.Command:
         name, label, epoch, offset = self._reader()
@@ -243,7 +251,10 @@ class Troublemaker:
         topics = self.pair.machine.registry.topics
         known = [(name, each) for name, topic in topics.items() for each in getattr(topic, what)]
         name, label = self.choose([*(known * 3), (self.topic(), self.name())])
-        return name, label, getattr(topics.get(name), what, {}).get(label)
+        return name, label, self._known(name, label, what)
+
+    def _known(self, name: str, label: str, what: str) -> Any:
+        return getattr(self.pair.machine.registry.topics.get(name), what, {}).get(label)
 
     def _number(self) -> int:
         source = self.pair.model.sources.get("p")

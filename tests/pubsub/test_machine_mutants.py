@@ -39,6 +39,15 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "lost reply to open fences its own life": (
         Producing, "open", "elif producer.life != command.life:", "elif True:",
     ),
+    "late open takes a name over": (
+        Producing, "open", "if command.expected not in (ANY_EPOCH, producer.epoch):", "if False:",
+    ),
+    "open believes in a record that is gone": (
+        Producing, "open", "if producer is None and command.expected > 0:", "if False:",
+    ),
+    "late attach takes a subscription over": (
+        Subscribing, "attach", "if command.expected not in (ANY_EPOCH, current):", "if False:",
+    ),
     "epochs counted anew by each record": (
         Producing, "open", "Producer(registry.new_epoch(), ", "Producer(1, ",
     ),

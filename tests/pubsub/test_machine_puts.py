@@ -112,6 +112,40 @@ def test_same_life_that_opens_again_gets_the_same_answer() -> None:
     assert steps.apply(do.OpenProducer("t", "p", "life", 0)) == opened
 
 
+def test_late_open_of_a_dead_process_changes_nothing() -> None:
+    """SVC-8: it names an epoch that is no longer current."""
+    steps = Steps()
+    steps.subscribe()
+    first = steps.apply(do.OpenProducer("t", "p", "first", 0, expected=0))
+    assert isinstance(first, Opened)
+    living = steps.apply(do.OpenProducer("t", "p", "living", 0, expected=first.epoch))
+    assert isinstance(living, Opened)
+    before = steps.machine.checksum()
+    for late in (0, first.epoch, living.epoch - 1, living.epoch + 1):
+        dead = do.OpenProducer("t", "p", "dead", 0, books="dead", expected=late)
+        assert steps.apply(dead) == errors.Fenced(living.epoch)
+    steps.machine.registry.place -= 4  # which counts the commands
+    assert steps.machine.checksum() == before
+    assert steps.put(living.epoch, 0) == Appended(0, 1, kept=True)
+
+
+def test_same_life_that_opens_again_need_not_know_its_epoch() -> None:
+    """SVC-8: the reply was lost."""
+    steps = Steps()
+    open_ = do.OpenProducer("t", "p", "life", 0, expected=0)
+    opened = steps.apply(open_)
+    assert isinstance(opened, Opened)
+    assert steps.apply(open_) == opened
+
+
+def test_open_of_a_record_that_is_gone_is_told_so_and_makes_no_topic() -> None:
+    """SVC-8"""
+    steps = Steps()
+    assert steps.apply(do.OpenProducer("t", "p", "life", 0, expected=7)) == errors.Fenced(0)
+    assert steps.machine.registry.topics == {}
+    assert isinstance(steps.apply(do.OpenProducer("t", "p", "life", 0, expected=0)), Opened)
+
+
 def test_each_who_keeps_books_under_one_name_is_told_what_is_its_own() -> None:
     """SVC-2"""
     steps = Steps()

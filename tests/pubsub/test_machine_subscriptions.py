@@ -132,6 +132,29 @@ def test_same_life_that_attaches_again_gets_the_same_answer() -> None:
     assert steps.attach() == first
 
 
+def test_late_attach_of_a_dead_process_changes_nothing() -> None:
+    """SVC-8: it names an epoch that is no longer current."""
+    steps = subscribed()
+    first = steps.apply(do.Attach("t", "s", "first", expected=0))
+    assert isinstance(first, Attached)
+    living = steps.apply(do.Attach("t", "s", "living", expected=first.epoch))
+    assert isinstance(living, Attached)
+    for late in (0, first.epoch):
+        dead = do.Attach("t", "s", "dead", expected=late)
+        assert steps.apply(dead) == errors.Fenced(living.epoch)
+    assert steps.apply(do.Attach("t", "s", "living", expected=0)) == living
+    assert steps.ack(living.epoch, 4) == Acked(4)
+
+
+def test_attach_to_a_subscription_that_nobody_reads_expects_no_epoch() -> None:
+    """SVC-8"""
+    steps = subscribed()
+    epoch = steps.attach().epoch
+    steps.apply(do.Detach("t", "s", epoch, 0))
+    assert steps.apply(do.Attach("t", "s", "next", expected=epoch)) == errors.Fenced(0)
+    assert isinstance(steps.apply(do.Attach("t", "s", "next", expected=0)), Attached)
+
+
 def test_life_that_ended_without_a_word_makes_all_suspect() -> None:
     """SVC-11: E4, what may have been handed out is marked."""
     steps = subscribed()

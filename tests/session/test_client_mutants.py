@@ -16,6 +16,7 @@ from tests.mutants import Mutant, Story, must_be_noticed, replaced
 from tests.session import test_client_calls as calls
 from tests.session import test_client_producing as puts
 from tests.session import test_client_reading as reads
+from tests.session import test_late_messages as late
 from tests.session.test_client_storms import fencing, storm
 
 pytestmark = pytest.mark.mutants
@@ -114,7 +115,17 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Flow, "_agrees", "known == opened.next_sequence", "True",
     ),
     "newer life ignored": (
-        two_lives, Flow, "answered", "self._fail_all(result)", "self._reopen()",
+        two_lives, Flow, "answered", "self._fail_all(result)", "self._held = 0; self._reopen()",
+    ),
+    "name taken over from anybody": (
+        late.late_open, Flow, "_open", "expected=self._current", "expected=-1",
+    ),
+    "subscription taken over from anybody": (
+        late.late_attach, Reader, "_attach", "self._life, expected)", "self._life, -1)",
+    ),
+    "name taken back from a newer process": (
+        exact(puts.test_process_that_was_taken_over_from_does_not_take_the_name_back),
+        Flow, "_held_by_another", "if 0 < self._held < fenced.epoch:", "if False:",
     ),
     "link lost and nothing sent again": (
         exact(puts.test_lost_link_goes_on_in_the_same_epoch),
@@ -164,7 +175,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     "attached again after a lost link": (
         exact(reads.test_lost_link_goes_on_by_a_fetch_in_the_same_epoch),
         Reader, "link_lost", "self._fetch()",
-        "self._session.calls.do(Attach(self.topic, self.subscription, 'x'), self._attached)",
+        "self._attach(0)",
     ),
     "own books ignored": (
         exact(reads.test_own_offset_is_where_reading_begins),

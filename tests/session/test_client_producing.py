@@ -39,7 +39,7 @@ def commands(lone: Lone) -> list[object]:
 def test_first_put_opens_the_producer() -> None:
     """SVC-2"""
     lone = Lone().start().ask(Produce(1, "t", 1, A))
-    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0)]
+    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0, expected=0)]
     lone.ask(Produce(2, "t", 2, B))
     assert lone.sent == []
 
@@ -141,7 +141,7 @@ def test_unopened_opens_again_and_numbers_anew_what_is_unsettled() -> None:
     lone.answer(lone.call, results.Appended(0, 1, True))
     lone.ask(Produce(2, "t", 2, B))
     lone.answer(lone.call, errors.Unopened("t", "p"))
-    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0)]
+    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0, expected=0)]
     lone.answer(lone.call, opening(8, 0, 2))
     assert commands(lone) == [put(0, 2, B, epoch=8)]
 
@@ -166,13 +166,35 @@ def test_fenced_tells_all_who_wait_and_all_who_come() -> None:
     assert (lone.told, lone.sent) == ([NotStored(3, why)], [])
 
 
+def test_new_process_takes_over_from_the_one_that_holds_the_name() -> None:
+    """SVC-8: it is told of the epoch, and again if another process takes over meanwhile."""
+    lone = Lone().start().ask(Produce(1, "t", 1, A))
+    for epoch in (5, 6):
+        lone.answer(lone.call, errors.Fenced(epoch))
+        assert lone.told == []
+        assert commands(lone) == [do.OpenProducer("t", "p", "life", 0, expected=epoch)]
+    lone.answer(lone.call, opening(7, 0, 1))
+    assert commands(lone) == [put(0, 1, A)]
+
+
+def test_process_that_was_taken_over_from_does_not_take_the_name_back() -> None:
+    """SVC-8: it opens anew, after a refused batch, and another process holds the name by then."""
+    lone = opened()
+    lone.answer(lone.call, errors.TooLarge("bytes", 1))
+    lone.ask(Produce(2, "t", 1, A))
+    why = errors.Fenced(9)
+    lone.answer(lone.call, why)
+    assert (lone.told, lone.sent) == ([NotStored(2, why)], [])
+    assert lone.ask(Produce(3, "t", 1, C)).told == [NotStored(3, why)]
+
+
 def test_refused_open_fails_what_waits_and_is_tried_again_later() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Produce(1, "t", 1, A))
     why = errors.TooMany("topics", 1)
     assert lone.answer(lone.call, why).told == [NotStored(1, why)]
     lone.ask(Produce(2, "t", 2, B))
-    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0)]
+    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0, expected=0)]
 
 
 def test_refused_batch_leaves_no_hole() -> None:
@@ -187,7 +209,7 @@ def test_refused_batch_leaves_no_hole() -> None:
         Stored(1, 0, True),
         NotStored(2, why),
     ]
-    assert commands(lone) == [do.OpenProducer("t", "p", "life.1", 0)]
+    assert commands(lone) == [do.OpenProducer("t", "p", "life.1", 0, expected=7)]
     lone.answer(lone.call, opening(8, 1, 1))
     assert commands(lone) == [put(1, 1, C, epoch=8)]
 
@@ -228,7 +250,7 @@ def test_next_life_drops_what_the_node_has_and_sends_the_rest() -> None:
     lone = Lone(durable=True, life="next").start(
         Named("p", "books"), *queued, Queued("t", 3, 1, 1, C)
     )
-    assert commands(lone) == [do.OpenProducer("t", "p", "next", 0, books="books")]
+    assert commands(lone) == [do.OpenProducer("t", "p", "next", 0, books="books", expected=0)]
     lone.answer(lone.call, opening(8, 43, 3))
     assert commands(lone) == [put(43, 1, C, epoch=8)]
     lone.ask(Produce(1, "t", 1, A))

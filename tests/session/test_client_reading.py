@@ -31,7 +31,7 @@ WINDOW, TOLD_BYTES = credit.WINDOW_BYTES, credit.TOLD_BYTES
 
 def attached(*, cursor: int = 5) -> Lone:
     lone = Lone().start().ask(Read("t", "s"))
-    assert lone.call.command == do.Attach("t", "s", "life.1")
+    assert lone.call.command == do.Attach("t", "s", "life.1", expected=0)
     return lone.answer(lone.call, results.Attached(3, cursor, 0, 9, 0, 1))
 
 
@@ -244,6 +244,26 @@ def test_fenced_reader_is_told_and_stops() -> None:
     assert lone.ask(Settle(9, "t", "s", 5, 5)).told == [Finished(9, gone)]
 
 
+def test_new_reader_takes_over_from_the_one_that_is_attached() -> None:
+    """SVC-8"""
+    lone = Lone().start().ask(Read("t", "s"))
+    for epoch in (2, 5):
+        lone.answer(lone.call, errors.Fenced(epoch))
+        assert lone.told == []
+        assert lone.call.command == do.Attach("t", "s", "life.1", expected=epoch)
+    lone.answer(lone.call, results.Attached(6, 5, 0, 9, 9, 1))
+    assert lone.told == [Positioned("t", "s", 5, 9)]
+
+
+def test_reader_that_leaves_takes_over_from_nobody() -> None:
+    """SVC-8"""
+    lone = Lone().start().ask(Read("t", "s"))
+    attach = lone.call
+    lone.ask(Leave(4, "t", "s", 0, 0, timeout=5.0))
+    lone.answer(attach, errors.Fenced(2))
+    assert (lone.sent, lone.told) == ([], [Finished(4, results.Detached(0))])
+
+
 def test_refused_attach_is_the_end() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Read("t", "s"))
@@ -433,8 +453,8 @@ def test_each_reading_has_a_life_of_its_own() -> None:
     lone = attached()
     lone.ask(Leave(7, "t", "s", 5, 5))
     lone.ask(Read("t", "s"))
-    assert lone.call.command == do.Attach("t", "s", "life.2")
+    assert lone.call.command == do.Attach("t", "s", "life.2", expected=0)
     lone.ask(Leave(8, "t", "s", 5, 5))
     lone.ask(Read("t", "s"))
     assert Finished(8, NoAnswer(NEVER)) in lone.told
-    assert lone.call.command == do.Attach("t", "s", "life.3")
+    assert lone.call.command == do.Attach("t", "s", "life.3", expected=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits
@@ -22,7 +23,7 @@ from oncecast.cli.ring_words import status_fields, status_words
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
-    from oncecast.session.frames import GroupView
+    from oncecast.session.frames import GroupView, MemberView
 
 LEAVE = 300.0  # seconds for a process to give what it owns to others
 
@@ -119,9 +120,17 @@ async def run_members(client: Client, arguments: argparse.Namespace) -> int:
         for row in rows(view):
             show(arguments, row, None)
     else:
-        cells = [("" if each is None else each for each in row.values()) for row in rows(view)]
-        table(("node", "role", "applied"), [tuple(row) for row in cells])
+        cells = [map(cell, row.values()) for row in rows(view)]
+        table(("node", "role", "applied", "reachable", "heard"), [tuple(row) for row in cells])
     return exits.OK if view.quorum else exits.NO_QUORUM
+
+
+def cell(value: object) -> object:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g} s ago"
+    return "" if value is None else value
 
 
 def fields(view: GroupView) -> dict[str, Any]:
@@ -132,6 +141,7 @@ def fields(view: GroupView) -> dict[str, Any]:
         "version": view.version,
         "size": view.size,
         "applied": view.applied,
+        "reachable": sum(each.reachable is True for each in view.members),
         "members": [row for row in rows(view) if row["role"] != "waits"],
         "waiting": list(view.offers),
     }
@@ -148,28 +158,43 @@ def rows(view: GroupView) -> list[dict[str, Any]]:
             if each.silent
             else "replica",
             "applied": each.applied if each.applied >= 0 else None,
+            "reachable": each.reachable,
+            "heard_seconds_ago": round(each.heard, 1) if each.heard >= 0 else None,
         }
         for each in view.members
     ]
-    return found + [{"node": node, "role": "waits", "applied": None} for node in view.offers]
+    unknown = {"applied": None, "reachable": None, "heard_seconds_ago": None}
+    return found + [{"node": node, "role": "waits", **unknown} for node in view.offers]
 
 
 def in_words(view: GroupView) -> str:
-    silent = sum(each.silent for each in view.members)
-    members = f"{len(view.members)} of {view.size}" + (f", {silent} silent" if silent else "")
-    names = ", ".join(each.node for each in view.members)
+    members = ", ".join(map(member_words, view.members))
     return "\n".join(
         (
             f"leader   {view.leader or 'nobody'}",
             f"quorum   {'yes' if view.quorum else 'no'}",
-            f"members  {members}: {names}"
-            if names
+            f"members  {len(view.members)} of {view.size} ({reach_words(view)}): {members}"
+            if members
             else "members  none known: it has joined nobody",
             *([f"waiting  {', '.join(view.offers)}"] if view.offers else []),
             f"applied  {view.applied}",
             f"seen by  {view.node}",
         )
     )
+
+
+def reach_words(view: GroupView) -> str:
+    """Say how many members the node hears that was asked."""
+    counts = Counter(each.reachable for each in view.members)
+    words = {True: "reachable", False: "not heard from", None: "unknown"}
+    return ", ".join(f"{counts[each]} {word}" for each, word in words.items() if counts[each])
+
+
+def member_words(member: MemberView) -> str:
+    if member.reachable is not False:
+        return member.node
+    since = f"for {member.heard:.0f} s" if member.heard >= 0 else "since that node was started"
+    return f"{member.node} (not heard from {since})"
 
 
 # Changing

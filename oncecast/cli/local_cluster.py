@@ -177,7 +177,9 @@ def is_in_group(client: Client, count: int) -> bool:
     """All are members that should be. Who was sent away in an earlier run hears of no leader."""
     view = client.group()
     members = [each.node for each in view.members]
-    sent_away = bool(members) and view.node not in members
+    if not members:
+        return False  # it has not joined yet, whoever leads
+    sent_away = view.node not in members
     return (view.quorum or sent_away) and len(members) >= min(count, view.size)
 
 

@@ -32,7 +32,7 @@ def setting(default: Any, about: str, *, choices: tuple[str, ...] = ()) -> Any:
 class Settings:
     data: str = setting("oncecast-data", "the directory for all that must survive")
     listen: str = setting("127.0.0.1:7400", "host:port for clients; port 0 takes any free one")
-    http: str = setting("", "host:port for /metrics and /health; off if left out")
+    http: str = setting("", "host:port for /metrics, /health and /live; off if left out")
     cluster: str = setting("oncecast", "clients of another cluster are turned away")
 
     join: str = setting(

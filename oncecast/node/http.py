@@ -1,4 +1,4 @@
-"""Two pages for machines that look after a node: /metrics and /health. No more HTTP than that.
+"""Pages for programs that monitor a node: /metrics, /health and /live. No more HTTP than that.
 
 A request is one GET or HEAD without a body, of at most 4 KiB, within five seconds; the connection
 closes after the answer.

@@ -10,6 +10,7 @@ from typing import Self
 from oncecast.kernel.protocol import NodeId
 from oncecast.node.config import BadSetting, Settings, addresses
 from oncecast.node.following import check_doors, door, tls_of
+from oncecast.node.health import ending, page_of
 from oncecast.node.http import HttpDoor, Page
 from oncecast.node.replica import without
 from oncecast.runtime.addresses import split_home
@@ -33,7 +34,8 @@ class Process:
         self.joined = without(named, self.me)  # whom it shall ask to be taken in
         if named and not self.joined:
             raise BadSetting(f"join: {self.me} is this node itself; name another one, or none")
-        self._http = HttpDoor({"/metrics": self.metrics, "/health": self.health})
+        pages = {"/metrics": self.metrics, "/health": self.health, "/live": self.live}
+        self._http = HttpDoor(pages)
         self.http_port = 0
 
     # -- what each kind of server does in its own way --
@@ -47,8 +49,18 @@ class Process:
     def metrics(self) -> Page:
         raise NotImplementedError
 
-    def health(self) -> Page:
+    def facts(self) -> dict[str, object]:
+        """Return `status` and `reason` as in `Health`, and what else /health shows."""
         raise NotImplementedError
+
+    def health(self) -> Page:
+        """Whether this process can accept puts, or knows a node that can."""
+        known = {**self.facts(), **ending(self.runtime)}
+        return page_of(200 if known["status"] == "ok" else 503, self.me, known)
+
+    def live(self) -> Page:
+        """That this process runs."""
+        return page_of(200, self.me, {"status": "live"})
 
     async def calm_down(self) -> None:
         """The runtime has ended."""

@@ -14,6 +14,7 @@ from oncecast.node.assemble import VERSION, Chair, assemble
 from oncecast.node.config import Settings
 from oncecast.node.directory import Members, note, open_directory, recall, set_aside
 from oncecast.node.following import group_options_of
+from oncecast.node.health import Health
 from oncecast.pubsub.limits import Limits
 from oncecast.replication.events import Crippled
 from oncecast.runtime.incidents import line
@@ -30,7 +31,7 @@ from oncecast.session.frames import (
     Scan,
     Tune,
 )
-from oncecast.session.governing import News, role_of, view_of
+from oncecast.session.governing import News, has_quorum, role_of
 from oncecast.storage.errors import Corrupt
 
 logger = logging.getLogger("oncecast.node")
@@ -203,9 +204,21 @@ class Replica:
             facts = {"setting": "batch_bytes_max", "here": ours, "leader": theirs}
             logger.error(line("differs", {**self._named, **facts, "remedy": remedy}))
 
-    def health(self) -> dict[str, object]:
-        view = view_of(self.group, asyncio.get_running_loop().time())
-        return {"role": role_of(self.group), "leader": view.leader, "quorum": view.quorum}
+    def health(self) -> Health:
+        """Say whether this replica can accept puts or knows a node that can."""
+        group = self.group
+        quorum = has_quorum(group, asyncio.get_running_loop().time())
+        status, reason = "ok", ""
+        if self.parts.gateway.disk_is_full:
+            why = self.journal.log.full or "too little space is left"
+            status, reason = "disk-full", f"{self.path}: {why}"
+        elif not group.seated:
+            status, reason = "joining", "this node is not a member of the group yet"
+        elif not group.leader:
+            status, reason = "no-leader", "this node knows no leader of the group"
+        elif not quorum:
+            status, reason = "no-quorum", "too few members of the group can be reached"
+        return Health(status, reason, role_of(group), group.leader, quorum)
 
 
 def epoch_us() -> int:

@@ -10,7 +10,6 @@ Seat and Unseat. A replica is a node of its own behind this process's door: `hos
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 from collections.abc import Coroutine
@@ -18,7 +17,7 @@ from random import SystemRandom
 
 from oncecast.dht.chord import GONE_MAX
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.node.assemble import VERSION, Chair
+from oncecast.node.assemble import Chair
 from oncecast.node.assemble_ring import assemble_ring
 from oncecast.node.config import Settings
 from oncecast.node.directory import (
@@ -32,6 +31,7 @@ from oncecast.node.directory import (
     remove_group,
 )
 from oncecast.node.following import options_of, ring_options_of, warn_of_batches, warn_of_join
+from oncecast.node.health import Health
 from oncecast.node.http import Page
 from oncecast.node.metrics import counters, page, replica_metrics, ring_metrics
 from oncecast.node.process import Process
@@ -45,6 +45,8 @@ from oncecast.storage.disk import OsDisk
 from oncecast.storage.errors import Corrupt
 
 logger = logging.getLogger("oncecast.node")
+
+NO_GROUP = Health("joining", "its own group does not run here", "joining", "", False)
 
 
 class RingServer(Process):
@@ -263,8 +265,10 @@ class RingServer(Process):
             found += replica_metrics(replica, group)
         return page(found)
 
-    def health(self) -> Page:
-        status, word = (503, "draining") if self.runtime.stopping else (200, "ok")
+    def facts(self) -> dict[str, object]:
+        """Its status is that of its own group, unless the disk is full."""
         groups = {group: replica.health() for group, replica in self.replicas.items()}
-        known = {"status": word, "node": self.me, "version": VERSION, "group": self.place.group}
-        return Page(status, "application/json", json.dumps({**known, "groups": groups}) + "\n")
+        own = groups.get(self.place.group, NO_GROUP)
+        worst = next((each for each in groups.values() if each.status == "disk-full"), own)
+        told = {group: each._asdict() for group, each in groups.items()}
+        return {**worst._asdict(), "group": self.place.group, "groups": told}

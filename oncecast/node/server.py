@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
-from oncecast.node.assemble import VERSION, Parts
+from oncecast.node.assemble import Parts
 from oncecast.node.config import Settings
 from oncecast.node.following import options_of, warn_of_batches, warn_of_join
 from oncecast.node.http import Page
@@ -59,7 +58,5 @@ class Server(Process):
     def metrics(self) -> Page:
         return page([*counters(self.runtime.stats), *replica_metrics(self.replica)])
 
-    def health(self) -> Page:
-        status, word = (503, "draining") if self.runtime.stopping else (200, "ok")
-        known = {"status": word, "node": self.me, "version": VERSION, **self.replica.health()}
-        return Page(status, "application/json", json.dumps(known) + "\n")
+    def facts(self) -> dict[str, object]:
+        return self.replica.health()._asdict()

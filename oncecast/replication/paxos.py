@@ -32,6 +32,8 @@ from oncecast.replication.messages import CHECK, Beat, Born, Item, OfferDue, Reb
 from oncecast.replication.quorum import NOBODY, Config
 from oncecast.replication.seats import Seats
 
+SENDERS_MAX = 256  # nodes whose last message is remembered
+
 
 class Paxos(Seats):
     Request = Propose | Compact | Digest | Change | HandOver
@@ -40,6 +42,7 @@ class Paxos(Seats):
         super().__init__(me, rng, **options)
         self.sums: dict[int, dict[NodeId, tuple[int, bytes]]] = {}
         self.compared = 0.0
+        self.last_message: dict[NodeId, float] = {}  # when each other node was heard last
 
     def start(self) -> None:
         if not self.born:
@@ -103,6 +106,8 @@ class Paxos(Seats):
             self.on_hand_over(request)
 
     def receive(self, sender: NodeId, message: m.Message) -> None:
+        if sender in self.last_message or len(self.last_message) < SENDERS_MAX:
+            self.last_message[sender] = self.now
         theirs = getattr(message, "group", 0)
         if theirs and self.group and theirs != self.group:
             self._hear_of_another_group(sender, message)

@@ -136,6 +136,11 @@ class Runtime:
         ended = getattr(self, "_ended", None)  # none before it is entered
         return ended is not None and ended.done()
 
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it has ended; None if it runs, or was told to stop."""
+        return self._ended.exception() if self.stopping else None
+
     def _prepare(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()

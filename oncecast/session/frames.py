@@ -213,12 +213,17 @@ class Govern(Value):
 
 
 class MemberView(Value, tag=False):
-    """`applied` is the last slot that the node looked at has heard of; -1 if it has not."""
+    """`applied` is the last slot that the node looked at has heard of; -1 if it has not.
+
+    `reachable` is None if the node cannot tell, `heard` is -1 if it has never heard the member.
+    """
 
     node: str
     life: int
     applied: int
     silent: bool
+    reachable: bool | None = None
+    heard: float = -1.0  # seconds ago
 
 
 class GroupView(Value):

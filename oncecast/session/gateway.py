@@ -194,7 +194,7 @@ class Gateway(Protocol):
         size, limit = len(command.batch), self._service.machine.registry.limits.batch_bytes_max
         if size > limit:
             return errors.TooLarge("bytes", limit)
-        if self.room is not None and self.room() < self._room_min:
+        if self.disk_is_full:
             return (self._leased and self._known(command)) or errors.Overloaded(errors.DISK)
         if guest.bytes and guest.bytes + size > self._calls_bytes_max:
             return errors.Overloaded("bytes of one client's calls")
@@ -208,6 +208,11 @@ class Gateway(Protocol):
                 f"the batch has {header.count} in {size}"
             )
         return None
+
+    @property
+    def disk_is_full(self) -> bool:
+        """Whether puts are refused for lack of disk space."""
+        return self.room is not None and self.room() < self._room_min
 
     def _known(self, command: do.Put | do.Stage) -> Already | Staged | None:
         """What needs no room: the command was done, and its answer lost."""

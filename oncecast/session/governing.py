@@ -40,6 +40,7 @@ from oncecast.session.frames import (
 from oncecast.session.held import Held
 
 PENDING_MAX = 64
+HEARD_WITHIN = 1.5  # suspicion times: a node that is there says something within one
 
 Event = LeaderChanged | Added | Removed | Suspected | Mended | Installed
 
@@ -185,14 +186,38 @@ def role_of(group: Paxos) -> str:
     return "replica" if group.seated else "joining"
 
 
+def reachable(group: Paxos, node: NodeId, now: float) -> bool | None:
+    """Return whether this node hears `node`; None if it cannot tell.
+
+    A leader hears all members. Another node hears its leader only, or all members while there is
+    no leader: then they look for one.
+    """
+    if node == group.me:
+        return True
+    if group.leader == group.me and node in group.silent:
+        return False
+    within = HEARD_WITHIN * group.options.suspicion
+    heard = group.last_message.get(node, -within)
+    if now <= heard + within:
+        return True
+    if not group.leader and (node in group.silent or now > group.heard + within):
+        return False
+    return None
+
+
+def member_view(group: Paxos, node: NodeId, life: int, applied: int, now: float) -> MemberView:
+    reached = reachable(group, node, now)
+    heard = now if node == group.me else group.last_message.get(node)
+    ago = -1.0 if heard is None else max(0.0, now - heard)
+    return MemberView(node, life, applied, reached is False, reached, ago)
+
+
 def view_of(group: Paxos, now: float, id: int = 0) -> GroupView:
     leading, config = group.leader == group.me, group.config
     applied = dict(group.reported) if leading else {}
     applied[group.me] = group.applied
-    silent = group.silent if leading else {}
     members = tuple(
-        MemberView(node, life, applied.get(node, -1), node in silent)
-        for node, life in config.members
+        member_view(group, node, life, applied.get(node, -1), now) for node, life in config.members
     )
     offers = group.offers.values() if leading else ()
     waiting = [offered for offered in offers if offered.member not in config.members]

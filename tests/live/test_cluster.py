@@ -69,7 +69,7 @@ def test_members_are_shown_with_what_they_have(group: Replicas, cluster: Command
     assert (status, sorted(row["role"] for row in rows)) == (0, ["leader", "replica", "replica"])
     assert all(row["applied"] >= 1 for row in rows)
     head, *lines = cluster("cluster", "members")[1].splitlines()
-    assert head.split() == ["node", "role", "applied"]
+    assert head.split() == ["node", "role", "applied", "reachable", "heard"]
     assert [leader.address, "leader"] in [line.split()[:2] for line in lines]
 
 
@@ -282,6 +282,11 @@ def test_without_a_quorum_commands_say_so(group: Replicas, cluster: Command) -> 
     status, _, err = cluster("put", "any", "x", "--timeout", "2")
     assert (status, "no node leads the group; start more nodes" in err) == (exits.NO_QUORUM, True)
     assert cluster("get", "any", "--timeout", "1")[0] == exits.NO_QUORUM
+    _, out, _ = cluster("cluster", "status")
+    assert "members  3 of 3 (1 reachable, 2 not heard from)" in out
+    assert f"{others[0].address} (not heard from for" in out
+    seen = json.loads(cluster("cluster", "status", "--json")[1])
+    assert (seen["node"], seen["reachable"]) == (leader.address, 1)
     for each in others:
         each.start(*group.addresses)
     group.settled()
@@ -368,6 +373,7 @@ def test_cluster_up_runs_a_group_until_it_is_told_to_end(
     ("node", "members", "size", "quorum", "is_in"),
     [
         ("b", "", 0, False, False),  # it has just been started
+        ("b", "", 0, True, False),  # and has heard a leader
         ("b", "a", 3, False, False),  # it catches up
         ("b", "ab", 3, True, False),  # another one is still to come
         ("b", "abc", 3, False, False),  # it hears of no leader yet

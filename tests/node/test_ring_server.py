@@ -419,6 +419,8 @@ def test_its_pages_tell_of_each_group_by_name(tmp_path: Path) -> None:
         async with server(tmp_path) as ring:
             ring._hear(Seat("g-other", NOBODY))
             own = ring.place.group
+            assert json.loads(ring.health().body)["status"] == "joining"
+            assert isinstance(await greeted(ring, f"{ring.me}/{own}"), Welcome)
             health = json.loads(ring.health().body)
             assert (health["status"], health["group"]) == ("ok", own)
             assert health["groups"].keys() == {own, "g-other"}
@@ -428,8 +430,11 @@ def test_its_pages_tell_of_each_group_by_name(tmp_path: Path) -> None:
             assert lines.count("# TYPE oncecast_members gauge") == 1
             assert any(each.startswith("oncecast_steps_total ") for each in lines)
             assert "oncecast_ring_processes 1" in lines
+            ring.replicas["g-other"].parts.gateway.room = lambda: 0
+            assert json.loads(ring.health().body)["status"] == "disk-full"
             ring.runtime.stop()
             assert ring.health().status == 503
+            assert ring.live().status == 200
 
     drive(live)
 

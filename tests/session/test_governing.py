@@ -17,6 +17,7 @@ from oncecast.replication.events import (
     Removed,
     Suspected,
 )
+from oncecast.replication.messages import Canvass
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
 from oncecast.replication.seats import Offered
@@ -67,6 +68,7 @@ def test_a_leader_shows_what_it_knows_of_all() -> None:
     """REP-3"""
     made = governor(silent="c", leased=False)
     made.group.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    made.now, made.group.last_message[B] = 12.0, 10.0
     assert answered(made, LookGroup(3)) == GroupView(
         id=3,
         node="a",
@@ -76,9 +78,9 @@ def test_a_leader_shows_what_it_knows_of_all() -> None:
         size=3,
         applied=40,
         members=(
-            MemberView("a", 1, 40, False),
-            MemberView("b", 2, 39, False),
-            MemberView("c", 3, -1, True),
+            MemberView("a", 1, 40, False, reachable=True, heard=0.0),
+            MemberView("b", 2, 39, False, reachable=True, heard=2.0),
+            MemberView("c", 3, -1, True, reachable=False),
         ),
         offers=("d",),
     )
@@ -93,6 +95,42 @@ def test_another_one_shows_what_it_knows_too() -> None:
         (-1, False),
         (-1, False),
     ]
+
+
+def reached(made: Governor, now: float) -> list[tuple[bool, bool | None, float]]:
+    made.now = now
+    seen = answered(made, LookGroup(3))
+    assert isinstance(seen, GroupView)
+    return [(each.silent, each.reachable, each.heard) for each in seen.members]
+
+
+def test_follower_vouches_for_its_leader_alone() -> None:
+    """REP-2: it hears nothing of the others, dead or alive."""
+    made = governor(leader=B)
+    made.group.heard = made.group.last_message[B] = 10.0
+    here, there = (False, True, 0.0), (False, True, 1.0)
+    assert reached(made, 11.0) == [here, there, (False, None, -1.0)]
+
+
+def test_node_without_a_leader_says_which_members_it_does_not_hear() -> None:
+    """REP-2: once they had the time to look for a leader, too."""
+    made = governor(leader=NodeId(""))
+    made.group.heard = made.group.last_message[B] = 10.0
+    here = (False, True, 0.0)
+    assert reached(made, 11.0) == [here, (False, True, 1.0), (False, None, -1.0)]
+    assert reached(made, 14.0) == [here, (True, False, 4.0), (True, False, -1.0)]
+    made.group.silent[C] = None  # when this node led, and it has not heard it since
+    assert reached(made, 11.0) == [here, (False, True, 1.0), (True, False, -1.0)]
+    made.group.last_message[C] = 13.0
+    assert reached(made, 14.0) == [here, (True, False, 4.0), (False, True, 1.0)]
+
+
+def test_member_is_heard_by_any_message_of_it() -> None:
+    """REP-2"""
+    group = governor(leader=NodeId("")).group
+    group.now = 7.0
+    group.receive(C, Canvass(1, 0))
+    assert group.last_message == {C: 7.0}
 
 
 def test_there_is_a_quorum_as_long_as_a_leader_is_heard() -> None:

@@ -1,0 +1,44 @@
+"""What /health and /live say: stable JSON for load balancers, orchestrators and scripts.
+
+`status` is one of these; all but `ok` are answered with 503, and `reason` says more:
+
+    ok           puts are accepted, here or by the leader that this node knows
+    disk-full    too little disk space: puts are refused
+    joining      not a member of its group yet
+    no-leader    no leader of the group is known
+    no-quorum    too few members of the group can be reached
+    draining     the process was told to stop
+    failed       the process stops because of an error, of its disk for example
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from oncecast.node.assemble import VERSION
+from oncecast.node.http import Page
+from oncecast.runtime.network import Runtime
+
+
+class Health(NamedTuple):
+    status: str
+    reason: str
+    role: str  # leader, replica or joining
+    leader: str  # empty if none is known
+    quorum: bool
+
+
+def ending(runtime: Runtime) -> dict[str, object]:
+    """Why the process stops; nothing if it does not."""
+    if not runtime.stopping:
+        return {}
+    error = runtime.failure
+    if error is None:
+        return {"status": "draining", "reason": "this node was told to stop"}
+    return {"status": "failed", "reason": str(error) or type(error).__name__}
+
+
+def page_of(status: int, node: str, facts: dict[str, object]) -> Page:
+    known = {"status": facts["status"], "node": node, "version": VERSION, **facts}
+    return Page(status, "application/json", json.dumps(known) + "\n")

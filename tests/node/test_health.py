@@ -1,0 +1,121 @@
+"""What /health and /live say of a node that runs in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.node.config import Settings
+from oncecast.node.server import Server
+from oncecast.storage.errors import DiskFull
+from tests.client.rooms import run
+
+STAYS = ["status", "node", "version", "reason", "role", "leader", "quorum"]
+
+
+def health(server: Server) -> tuple[int, str, str]:
+    """The HTTP status, the status and the reason."""
+    page = server.health()
+    known = json.loads(page.body)
+    assert list(known) == STAYS
+    assert page.kind == "application/json"
+    return page.status, known["status"], known["reason"]
+
+
+def live(server: Server) -> tuple[int, str]:
+    page = server.live()
+    return page.status, json.loads(page.body)["status"]
+
+
+def node(path: Path, then: Callable[[Server], Coroutine[Any, Any, None]], join: str = "") -> None:
+    async def story() -> None:
+        settings = Settings(data=str(path), listen="127.0.0.1:0", join=join)
+        async with Server(settings) as server:
+            await then(server)
+
+    run(story())
+
+
+def test_node_that_accepts_puts_is_ready(tmp_path: Path) -> None:
+    """OPS-1"""
+
+    async def then(server: Server) -> None:
+        assert health(server) == (200, "ok", "")
+        assert live(server) == (200, "live")
+
+    node(tmp_path, then)
+
+
+def test_node_that_refuses_puts_for_lack_of_space_is_not_ready(tmp_path: Path) -> None:
+    """OPS-1 SVC-10"""
+
+    async def then(server: Server) -> None:
+        log, gateway = server.replica.journal.log, server.parts.gateway
+        there_is, gateway.room = gateway.room, lambda: 0
+        log.full = DiskFull(str(tmp_path), "no space left")
+        status, word, reason = health(server)
+        assert (status, word) == (503, "disk-full")
+        assert "no space left" in reason
+        assert live(server) == (200, "live")
+        gateway.room, log.full = there_is, None
+        assert health(server) == (200, "ok", "")
+
+    node(tmp_path, then)
+
+
+def test_node_without_a_leader_is_not_ready(tmp_path: Path) -> None:
+    """OPS-1 REP-5"""
+
+    async def then(server: Server) -> None:
+        group = server.replica.group
+        group.leader = NodeId("")
+        assert health(server) == (503, "no-leader", "this node knows no leader of the group")
+        group.leader = NodeId("127.0.0.1:1")
+        group.heard = asyncio.get_running_loop().time()
+        assert health(server)[:2] == (200, "ok")
+        group.heard -= 10 * group.options.suspicion
+        assert health(server)[:2] == (503, "no-quorum")
+        assert live(server) == (200, "live")
+        group.leader = group.me
+
+    node(tmp_path, then)
+
+
+def test_node_that_has_joined_nobody_yet_is_not_ready(tmp_path: Path) -> None:
+    """OPS-1"""
+
+    async def then(server: Server) -> None:
+        assert health(server)[:2] == (503, "joining")
+        assert live(server) == (200, "live")
+
+    node(tmp_path, then, join="127.0.0.1:9")
+
+
+def test_node_that_stops_says_why(tmp_path: Path) -> None:
+    """OPS-1 OPS-2"""
+
+    async def then(server: Server) -> None:
+        server.runtime.stop()
+        assert health(server) == (503, "draining", "this node was told to stop")
+        assert live(server) == (200, "live")
+
+    node(tmp_path, then)
+
+
+def test_node_that_has_failed_says_why(tmp_path: Path) -> None:
+    """OPS-1"""
+    told: list[object] = []
+
+    async def then(server: Server) -> None:
+        server.runtime.fail(OSError("the disk is gone"))
+        told.extend((health(server), live(server)))
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        node(tmp_path, then)
+    assert told == [(503, "failed", "the disk is gone"), (200, "live")]

@@ -1,0 +1,56 @@
+"""Without any one of its rules, what a node says of itself and its group is noticed by a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oncecast.node import process
+from oncecast.node.replica import Replica
+from oncecast.replication.paxos import Paxos
+from oncecast.session import governing
+from tests.client.test_library_mutants import story
+from tests.mutants import Mutant, must_be_noticed, replaced
+from tests.node import test_health as pages
+from tests.session import test_governing as views
+
+pytestmark = pytest.mark.mutants
+
+RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
+    "ready with a full disk": (
+        pages.test_node_that_refuses_puts_for_lack_of_space_is_not_ready,
+        Replica, "health", "if self.parts.gateway.disk_is_full:", "if False:",
+    ),
+    "ready without a leader": (
+        pages.test_node_without_a_leader_is_not_ready,
+        Replica, "health", "elif not group.leader:", "elif False:",
+    ),
+    "ready without a quorum": (
+        pages.test_node_without_a_leader_is_not_ready,
+        Replica, "health", "elif not quorum:", "elif False:",
+    ),
+    "failed taken for draining": (
+        pages.test_node_that_has_failed_says_why,
+        process, "ending", "if error is None:", "if True:",
+    ),
+    "member that is not heard taken for reachable": (
+        views.test_node_without_a_leader_says_which_members_it_does_not_hear,
+        governing, "reachable", "now > group.heard + within", "False",
+    ),
+    "messages not noted": (
+        views.test_member_is_heard_by_any_message_of_it,
+        Paxos, "receive", "self.last_message[sender] = self.now", "pass",
+    ),
+}  # fmt: skip
+
+MUTANTS = [
+    Mutant(rule, replaced(*change), story(test), 1) for rule, (test, *change) in RULES.items()
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_node_without_this_rule_is_noticed(mutant: Mutant) -> None:
+    """OPS-1"""
+    must_be_noticed(mutant)

@@ -166,6 +166,12 @@ def run_one(task: tuple[str, int | None, int]) -> Outcome:
 def report(outcome: Outcome) -> None:
     print(f"seed {outcome.seed} at {outcome.virtual_seconds:.6f} s: {outcome.violation}")
     print(f"  replay: {outcome.replay}")
+    show_drawn(outcome)
+
+
+def show_drawn(outcome: Outcome) -> None:
+    for name, value in outcome.drawn.items():
+        print(f"  {name}: {value}")
 
 
 def replay(args: argparse.Namespace) -> int:
@@ -198,7 +204,9 @@ def replay(args: argparse.Namespace) -> int:
         return exits.NOT_FOUND
     if not args.json:
         print(f"trace {outcome.trace}, {outcome.events:,} events, {outcome.virtual_seconds:g} s")
-        if not outcome.ok:
+        if outcome.ok:
+            show_drawn(outcome)
+        else:
             report(outcome)
     return exits.OK if outcome.ok else exits.FAILURE
 

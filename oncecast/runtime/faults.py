@@ -47,6 +47,12 @@ class Storm:
             self._skew,
         )
 
+    def leave_out(self, part: float) -> None:
+        """Let this part of the kinds never strike: some bugs show only where others do not."""
+        kinds = list(dict.fromkeys(self._kinds))
+        left_out = self.rng.sample(kinds, round(part * len(kinds)))
+        self._kinds = tuple(kind for kind in self._kinds if kind not in left_out)
+
     def begin(self) -> None:
         self.sim.call(self._some(self.every), self._strike)
 

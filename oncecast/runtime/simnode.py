@@ -127,7 +127,7 @@ class SimulatedNode:
         if self.disk is not None:
             self.gate = Gate()
             try:
-                self.journal = Journal.open(self.disk, stack, segment_bytes=SEGMENT_BYTES)
+                self.journal = Journal.open(self.disk, stack, segment_bytes=self.sim.segment_bytes)
             except StorageError as error:
                 self._halt(error)
                 return

@@ -19,7 +19,7 @@ from oncecast.runtime.agenda import Action, Agenda, Event
 from oncecast.runtime.checkers import Checker
 from oncecast.runtime.latency import Latency, Uniform
 from oncecast.runtime.shortcut import short_cut
-from oncecast.runtime.simnode import SimulatedNode
+from oncecast.runtime.simnode import SEGMENT_BYTES, SimulatedNode
 from oncecast.runtime.trace import Step, Trace
 from oncecast.runtime.weather import LAN, Doors, Front, Kind, Weather
 
@@ -42,11 +42,12 @@ class Simulation(Agenda):
         fifo: bool = False,
         sync_latency: Latency = SSD,
         keepalive: float = 3.0,
+        segment_bytes: int = SEGMENT_BYTES,
         trace: Trace | None = None,
         listener: Listener | None = None,
     ) -> None:
         super().__init__()
-        self.seed, self.keepalive = seed, keepalive
+        self.seed, self.keepalive, self.segment_bytes = seed, keepalive, segment_bytes
         self.rng = Random(f"{seed}/world")  # for whoever writes the story of the run
         self.dice = Random(
             f"{seed}/nodes"

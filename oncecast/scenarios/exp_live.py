@@ -40,9 +40,9 @@ from oncecast.runtime.journal import Journal
 from oncecast.runtime.network import Runtime
 from oncecast.runtime.network import run as run_loop
 from oncecast.scenarios import exp_failures, exp_publish
+from oncecast.scenarios.draw import FAST
 from oncecast.scenarios.exp_runs import Note, Row, Run, Scale
 from oncecast.scenarios.exp_systems import SUBSCRIBED, TOPICS, Tally
-from oncecast.scenarios.paxos import FAST
 from oncecast.scenarios.paxos_ledger import Acked, Ledger, Put
 from oncecast.storage.disk import OsDisk
 

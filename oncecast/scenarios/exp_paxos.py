@@ -22,6 +22,7 @@ STORM, ELECTION = "storm", "election"
 STORM_SIZES = {3: 20, 5: 10}  # replicas: seeds
 ELECTION_SIZES = {3: 15, 5: 15, 7: 15}
 CRASH_AT, ELECTION_SECONDS = 5.0, 12.0
+STORM_SECONDS = paxos.FIXED.seconds
 VERBS = ("crash", "halt", "pause", "resume", "partition", "hold", "slow", "skew", "wipe", "flip")
 
 
@@ -84,7 +85,7 @@ def storm(run: Run, note: Note) -> None:
     """Row `held`: all rules did, to the end; what is raised otherwise ends the run."""
     sim = Simulation(run.seed)
     sim.check(Scribbler(note))
-    paxos.play(sim, run.nodes, Ledgers())
+    paxos.play_drawn(sim, run.nodes, paxos.FIXED)
     sim.finish()
     note(sim.now, "held", "", "", 0.0)
 

@@ -11,12 +11,11 @@ from random import Random
 
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.kernel.stack import Stack
-from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import NOBODY, Config, Member
 from oncecast.runtime.checkers import Checker, Violation
-from oncecast.runtime.latency import Uniform
 from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.draw import Draw, Shape, draw
 from oncecast.scenarios.paxos_books import Books
 from oncecast.scenarios.paxos_checks import Rules, replica
 from oncecast.scenarios.paxos_clients import Sessions
@@ -24,37 +23,22 @@ from oncecast.scenarios.paxos_ledger import Ledgers, Top
 from oncecast.scenarios.paxos_storm import GroupStorm
 from oncecast.scenarios.scenario import Figures, Scenario
 
-STORM_SECONDS = 12.0
+FIXED = Draw()
 CALM_SECONDS = 10.0
 SPARES = 2
-SESSIONS_EVERY = 2  # in every other storm, publishers and subscribers of the service
-SLOW_DISK = Uniform(0.001, 0.08)  # as slow as the network
-
-FAST = GroupOptions(
-    heartbeat=0.1,
-    suspicion=0.5,
-    drift=0.25,
-    resend=0.06,
-    replace_after=1.5,
-    compare_every=1.0,
-    window_slots=64,
-    window_bytes=4096,
-    accept_bytes=1024,
-    piece_bytes=256,
-    unclaimed_after=1.0,
-)
+SLOT_SECONDS = 0.2  # that a slot may take where each waits for the one before
+CALM_MAX = 400.0
+LOOK_EVERY = 0.5  # seconds of calm between looks whether all is complete
 
 
 class Campaign(Checker):
     """The nodes of one run, and what must be so in its end."""
 
-    def __init__(self, sim: Simulation, nodes: int, top: Top) -> None:
-        self.sim, self.top, self.size = sim, top, nodes
+    def __init__(self, sim: Simulation, nodes: int, top: Top, draw: Draw = FIXED) -> None:
+        self.sim, self.top, self.size, self.draw = sim, top, nodes, draw
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
-        self.spares = [NodeId(f"s{index}") for index in range(SPARES)]
-        # Now and then the group is not founded by all, but grows from one.
-        grows = sim.rng.random() < 0.2
-        founders = self.names[:1] if grows else self.names
+        self.nodes = [*self.names, *[NodeId(f"s{index}") for index in range(SPARES)]]
+        founders = self.names[:1] if draw.grows else self.names
         # No two disks have the same life: who is alone knows by it that it has only moved.
         lives = enumerate(founders, 1)
         members = tuple(Member(node, life) for life, node in lives)
@@ -65,11 +49,11 @@ class Campaign(Checker):
 
     def build(self, me: NodeId, rng: Random) -> Stack:
         founder = self.founders.member(me) if me not in self.wiped else None
-        contacts = tuple(node for node in (*self.names, *self.spares) if node != me)
+        contacts = tuple(node for node in self.nodes if node != me)
         paxos = Paxos(
             me,
             rng,
-            options=FAST,
+            options=self.draw.options_of(self.nodes.index(me)),
             contacts=() if founder else contacts,
             founders=self.founders if founder else NOBODY,
             life=founder.life if founder else 0,
@@ -78,24 +62,63 @@ class Campaign(Checker):
 
     def begin(self) -> GroupStorm:
         self.sim.check(Rules(self.books), *self.top.checkers(), self)
-        nodes = [*self.names, *self.spares]
-        for node in nodes:
+        for node in self.nodes:
             self.sim.add(node, self.build, durable=True)
         away_max = (self.size - 1) // 2
-        return GroupStorm(self.sim, nodes, self.books, FAST, away_max=away_max, wiped=self.wiped)
+        return GroupStorm(
+            self.sim, self.nodes, self.books, self.draw, away_max=away_max, wiped=self.wiped
+        )
+
+    # -- the calm --
+
+    def settle(self) -> None:
+        """Run until all is complete. A flood goes on until all seats are taken: a group that is
+        under load for ever must still admit newcomers."""
+        sim, patience = self.sim, self.draw.patience
+        if self.draw.load.shape is Shape.FLOOD:
+            limit = sim.now + patience
+            while (fault := self._seats()) and sim.now < limit:
+                sim.run(until=sim.now + LOOK_EVERY)
+            if fault:
+                raise Violation(f"{fault}, after {patience:.0f} s of calm under load")
+        self.top.stop()
+        calm = sim.now
+        while self._incomplete():
+            # What clients have asked for is worked off first, however slow this group is.
+            if sim.now > calm + min(CALM_MAX, patience + SLOT_SECONDS * self.books.last):
+                return
+            sim.run(until=sim.now + LOOK_EVERY)
+
+    def _seats(self) -> str:
+        """What is wrong with the membership, if anything is."""
+        config = self.books.configs[-1][1]
+        if len(config.members) < config.size:
+            return f"{config} has free seats, though there are spares"
+        if len(config.members) > config.size:
+            return f"{config} has more members than it should have"
+        for member in config.members:
+            paxos = replica(self.sim, member.node)
+            if paxos is None or paxos.life != member.life:
+                return f"{member} has a seat, and is not there"
+        return ""
+
+    def _incomplete(self) -> bool:
+        self.due = self.books.last
+        try:
+            self.finish(self.sim)
+        except Violation:
+            return True
+        return False
 
     def finish(self, sim: Simulation) -> None:
         """The group has its size, its members are up and equal, and have all that is chosen."""
-        config = self.books.configs[-1][1]
-        if len(config.members) < config.size:
-            raise Violation(f"{config} has free seats, though there are spares")
-        if len(config.members) > config.size:
-            raise Violation(f"{config} has more members than it should have")
+        fault = self._seats()
+        if fault:
+            raise Violation(fault)
         layers: dict[NodeId, list[Protocol]] = {}
-        for member in config.members:
+        for member in self.books.configs[-1][1].members:
             paxos = replica(sim, member.node)
-            if paxos is None or paxos.life != member.life:
-                raise Violation(f"{member} has a seat, and is not there")
+            assert paxos is not None
             if paxos.applied < self.due:
                 raise Violation(f"{member} applied {paxos.applied} of {self.due}")
             stack = sim.nodes[member.node].stack
@@ -104,21 +127,25 @@ class Campaign(Checker):
         self.top.end(layers)
 
 
-def play(sim: Simulation, nodes: int, top: Top | None = None) -> Figures:
-    if top is None:
-        top = Sessions() if sim.seed % SESSIONS_EVERY == 0 else Ledgers()
-    if sim.rng.random() < 0.3:
-        sim.sync_latency = SLOW_DISK.bind(sim.rng)
-    campaign = Campaign(sim, nodes, top)
+def play(sim: Simulation, nodes: int) -> Figures:
+    return play_drawn(sim, nodes, draw(sim.seed, nodes))
+
+
+def play_drawn(sim: Simulation, nodes: int, drawn: Draw) -> Figures:
+    sim.segment_bytes = drawn.segment_bytes
+    sim.sync_latency = drawn.disk.bind(sim.rng)
+    sim.weather.set(latency=drawn.network)
+    top: Top = Ledgers(drawn.load, drawn.snapshots)
+    if drawn.sessions:
+        top = Sessions(max(5, round(5 * drawn.seconds)))
+    campaign = Campaign(sim, nodes, top, drawn)
     storm = campaign.begin()
     storm.begin()
-    top.begin(sim, storm.leaders, STORM_SECONDS)
-    sim.run(until=STORM_SECONDS)
+    top.begin(sim, storm.leaders, drawn.seconds)
+    sim.run(until=drawn.seconds)
     storm.calm()
-    sim.run(until=STORM_SECONDS + CALM_SECONDS)
+    campaign.settle()
     books = campaign.books
-    campaign.due = books.last
-    sim.run(until=STORM_SECONDS + CALM_SECONDS + 1.0)
     return {
         "strikes": storm.strikes,
         "slots": books.last,
@@ -127,4 +154,11 @@ def play(sim: Simulation, nodes: int, top: Top | None = None) -> Figures:
     }
 
 
-PAXOS = Scenario("paxos", "a replica group, its disks and members in a storm", 3, play, nodes_min=3)
+PAXOS = Scenario(
+    "paxos",
+    "a replica group, its disks and members in a storm",
+    3,
+    play,
+    nodes_min=3,
+    draw=draw,
+)

@@ -86,7 +86,7 @@ class Books(Checker):
             self._synced(disk, step.node, journal.synced)
             self._crashed(disk, step.node)
         for effect in step.effects:
-            if isinstance(effect, Append):
+            if type(effect) is Append:
                 self.disks[step.node].waiting.append(effect)
                 self._written(step.node, effect.record)
 

@@ -6,7 +6,10 @@ membership and a lost disk add to them. What is true is looked up in the books.
 
 from __future__ import annotations
 
-from oncecast.kernel.protocol import Append, Emit, NodeId, Send, Snapshot, Trim, Value
+from collections.abc import Callable
+from typing import Any, cast
+
+from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Snapshot, Trim, Value
 from oncecast.replication.ballot import BOTTOM, Ballot
 from oncecast.replication.core import within
 from oncecast.replication.events import Decided, Installed
@@ -44,99 +47,129 @@ def replica(sim: Simulation, node: NodeId) -> Paxos | None:
     return lowest
 
 
+Handler = Callable[[Any, Paxos], None]
+
+
 class Rule:
-    """Looks at the replica that a step was taken by."""
+    """Looks at the replica that has taken a step: after a start, at some effects, after the step.
+
+    `effects` names the effects by what they carry: the message sent, the record appended, the event
+    emitted. Most steps have none of those that a rule is about.
+    """
 
     def __init__(self, books: Books) -> None:
         self.books = books
 
-    def look(self, step: Step, paxos: Paxos) -> None: ...
+    def effects(self) -> dict[type, Handler]:
+        return {}
+
+    def started(self, paxos: Paxos) -> None: ...
+    def look(self, paxos: Paxos) -> None: ...
 
 
 class Memory(Rule):
-    """Ballots only grow; a restart forgets no promise and no vote, or is another life."""
+    """Ballots only grow; a restart forgets no promise, no vote and no value that was voted for, or
+    is another life."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
         self.promised: dict[NodeId, Ballot] = {}
 
-    def look(self, step: Step, paxos: Paxos) -> None:
-        if step.kind == "start":
-            self.promised[step.node] = BOTTOM
-            self._restarted(step.node, paxos)
-        if paxos.promised < self.promised[step.node]:
-            raise Violation(f"{step.node} went back to ballot {paxos.promised}")
-        self.promised[step.node] = paxos.promised
-
-    def _restarted(self, node: NodeId, paxos: Paxos) -> None:
-        disk = self.books.disks[node]
+    def started(self, paxos: Paxos) -> None:
+        self.promised[paxos.me] = BOTTOM
+        disk = self.books.disks[paxos.me]
         if paxos.life != disk.life:
             return  # whoever promised that is no more
         if paxos.promised < disk.promised:
-            raise Violation(f"{node} forgot in a crash that it promised {disk.promised}")
+            raise Violation(f"{paxos.me} forgot in a crash that it promised {disk.promised}")
         known = max(paxos.applied, paxos.certain)
         for slot, ballot in disk.votes.items():
-            vote = paxos.votes.get(slot, BOTTOM)
-            if slot > known and vote < ballot and not within(paxos.lost, slot):
-                raise Violation(f"{node} forgot in a crash that it accepted {slot} at {ballot}")
+            if slot > known and not within(paxos.lost, slot):
+                self._remembers(paxos, slot, ballot, disk.values[slot])
+
+    def _remembers(self, paxos: Paxos, slot: int, ballot: Ballot, item: Item) -> None:
+        vote, found = paxos.votes.get(slot, BOTTOM), paxos.readable(slot)
+        if vote < ballot:
+            raise Violation(f"{paxos.me} forgot in a crash that it accepted {slot} at {ballot}")
+        if vote == ballot and found not in (None, item):
+            raise Violation(
+                f"{paxos.me} takes {found} for what it accepted for slot {slot}: it was {item}"
+            )
+
+    def look(self, paxos: Paxos) -> None:
+        if paxos.promised < self.promised[paxos.me]:
+            raise Violation(f"{paxos.me} went back to ballot {paxos.promised}")
+        self.promised[paxos.me] = paxos.promised
 
 
 class Honesty(Rule):
     """What is said of a promise or a vote, or to a leader, waits until it is on disk, and all of it
-    is said."""
+    is said, with the values that were accepted."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
         self.restored: dict[NodeId, Ballot] = {}  # what each has read from its disk, of any life
 
-    def look(self, step: Step, paxos: Paxos) -> None:
-        if step.kind == "start":
-            self.restored[step.node] = paxos.promised
-        for effect in step.effects:
-            if isinstance(effect, Send) and isinstance(effect.message, Promise):
-                self._promise(step.node, effect.message, effect.after, paxos.promised)
-            elif isinstance(effect, Send) and isinstance(effect.message, Accepted):
-                self._accepted(step.node, effect.message, effect.after)
-            elif isinstance(effect, Send) and isinstance(effect.message, Heard):
-                self._on_disk(step.node, effect.message.ballot, effect.after)
-            elif isinstance(effect, Send) and isinstance(effect.message, Chosen):
-                self._chosen(step.node, effect.message, paxos.applied)
+    def effects(self) -> dict[type, Handler]:
+        return {
+            Promise: self._promise,
+            Accepted: self._accepted,
+            Heard: self._heard,
+            Chosen: self._chosen,
+        }
 
-    def _promise(self, node: NodeId, message: Promise, after: int, promised: Ballot) -> None:
-        if message.ballot < promised:
-            raise Violation(f"{node} promises {message.ballot}, though it promised {promised}")
-        self._on_disk(node, message.ballot, after)
+    def started(self, paxos: Paxos) -> None:
+        self.restored[paxos.me] = paxos.promised
+
+    def _promise(self, send: Send, paxos: Paxos) -> None:
+        message, node = cast("Promise", send.message), paxos.me
+        if message.ballot < paxos.promised:
+            raise Violation(f"{node} promises {message.ballot}, having promised {paxos.promised}")
+        self._on_disk(node, message.ballot, send.after)
         disk = self.books.disks[node]
         if message.life != disk.life:
             return
-        told = {vote.slot: vote.ballot for vote in message.votes}
+        told = {vote.slot: vote for vote in message.votes}
         asked = max(message.known + 1, message.first)
         for slot, ballot in disk.votes.items():
-            said = told.get(slot, BOTTOM) >= ballot or within(message.lost, slot)
-            if slot >= asked and not said:
+            if slot < asked or within(message.lost, slot):
+                continue
+            vote = told.get(slot)
+            if vote is None or vote.ballot < ballot:
                 raise Violation(f"{node} keeps silent of what it accepted for slot {slot}")
+            if vote.ballot == ballot and vote.item != disk.values[slot]:
+                raise Violation(
+                    f"{node} says that it accepted {vote.item} for slot {slot}: "
+                    f"it was {disk.values[slot]}"
+                )
+
+    def _heard(self, send: Send, paxos: Paxos) -> None:
+        self._on_disk(paxos.me, cast("Heard", send.message).ballot, send.after)
 
     def _on_disk(self, node: NodeId, ballot: Ballot, after: int) -> None:
         disk = self.books.disks[node]
+        if ballot <= disk.promised or ballot <= self.restored[node]:
+            return
         written = [ballot_of(each.record) for each in disk.waiting if each.number <= after]
-        if ballot > max(disk.promised, *written, self.restored[node]):
+        if ballot > max(written, default=BOTTOM):
             raise Violation(f"{node} promises or follows {ballot} before that is on disk")
 
-    def _accepted(self, node: NodeId, message: Accepted, after: int) -> None:
-        disk = self.books.disks[node]
+    def _accepted(self, send: Send, paxos: Paxos) -> None:
+        message, disk = cast("Accepted", send.message), self.books.disks[paxos.me]
         votes = {
             each.record.slot: each.record.ballot
             for each in disk.waiting
-            if each.number <= after and isinstance(each.record, Entry | Again)
+            if each.number <= send.after and isinstance(each.record, Entry | Again)
         }
         for slot in range(max(message.first, self.books.last + 1), message.last + 1):
             if votes.get(slot, disk.votes.get(slot)) != message.ballot:
-                raise Violation(f"{node} says that it accepted {slot} before that is on disk")
+                raise Violation(f"{paxos.me} says that it accepted {slot} before that is on disk")
 
-    def _chosen(self, node: NodeId, message: Chosen, applied: int) -> None:
+    def _chosen(self, send: Send, paxos: Paxos) -> None:
+        message = cast("Chosen", send.message)
         last = message.first + len(message.items) - 1
-        if last > applied:
-            raise Violation(f"{node} says what was chosen for slot {last}, and cannot know it")
+        if last > paxos.applied:
+            raise Violation(f"{paxos.me} says what was chosen for slot {last}, and cannot know it")
 
 
 def ballot_of(record: Value) -> Ballot:
@@ -151,17 +184,15 @@ class Applied(Rule):
         self.applied: dict[NodeId, int] = {}
         self.told: dict[NodeId, int] = {}  # the last place that was told upwards
 
-    def look(self, step: Step, paxos: Paxos) -> None:
-        node, books = step.node, self.books
-        if step.kind == "start":
-            self.applied[node] = 0
-            self.told.pop(node, None)
-        for effect in step.effects:
-            if isinstance(effect, Emit) and isinstance(effect.event, Decided):
-                self._decided(node, effect.event)
-            elif isinstance(effect, Emit) and isinstance(effect.event, Installed):
-                self.told[node] = effect.event.place
-        applied = paxos.applied
+    def effects(self) -> dict[type, Handler]:
+        return {Decided: self._decided, Installed: self._installed}
+
+    def started(self, paxos: Paxos) -> None:
+        self.applied[paxos.me] = 0
+        self.told.pop(paxos.me, None)
+
+    def look(self, paxos: Paxos) -> None:
+        node, books, applied = paxos.me, self.books, paxos.applied
         if applied == self.applied[node]:
             return
         if applied < self.applied[node]:
@@ -172,8 +203,12 @@ class Applied(Rule):
             raise Violation(f"{node} has applied something else up to slot {applied}")
         self.applied[node] = applied
 
-    def _decided(self, node: NodeId, decided: Decided) -> None:
-        place, books = decided.place, self.books
+    def _installed(self, emit: Emit, paxos: Paxos) -> None:
+        self.told[paxos.me] = cast("Installed", emit.event).place
+
+    def _decided(self, emit: Emit, paxos: Paxos) -> None:
+        decided, node, books = cast("Decided", emit.event), paxos.me, self.books
+        place = decided.place
         if place > books.last or books.chosen[place].item != (COMMAND, decided.value):
             raise Violation(f"{node} says that {decided} is decided: it is not chosen")
         before = self.told.get(node, place - 1)
@@ -194,33 +229,35 @@ class Elected(Rule):
         super().__init__(books)
         self.elected: dict[Ballot, None] = {}
 
-    def look(self, step: Step, paxos: Paxos) -> None:
+    def look(self, paxos: Paxos) -> None:
         reign = paxos.reign
         if reign is None or not reign.elected or reign.ballot in self.elected:
             return
         self.elected[reign.ballot] = None
-        if paxos.config.nodes() == [step.node]:
+        if paxos.config.nodes() == [paxos.me]:
             return  # it asks nobody
         members = self.books.config(paxos.applied).members
         promised = [
             member for member in members if self.books.promises.get(member, BOTTOM) >= reign.ballot
         ]
         if paxos.applied < reign.promises.known:
-            raise Violation(f"{step.node} leads, and may not know who votes now")
+            raise Violation(f"{paxos.me} leads, and may not know who votes now")
         if 2 * len(promised) <= len(members):
-            raise Violation(f"{step.node} leads by the word of {promised} of {members}")
+            raise Violation(f"{paxos.me} leads by the word of {promised} of {members}")
 
 
 class Proposals(Rule):
     """A leader proposes only what the promises of a majority leave to it, and nothing behind a
     membership that is still on its way."""
 
-    def look(self, step: Step, paxos: Paxos) -> None:
-        for effect in step.effects:
-            record = effect.record if isinstance(effect, Append) else None
-            if isinstance(record, Entry | Again) and record.ballot.node == step.node:
-                self._in_turn(record, paxos.applied)
-                self._left_to_it(record, paxos.readable(record.slot))
+    def effects(self) -> dict[type, Handler]:
+        return {Entry: self._voted, Again: self._voted}
+
+    def _voted(self, append: Append, paxos: Paxos) -> None:
+        record = cast("Entry | Again", append.record)
+        if record.ballot.node == paxos.me:
+            self._in_turn(record, paxos.applied)
+            self._left_to_it(record, paxos.readable(record.slot))
 
     def _in_turn(self, record: Entry | Again, applied: int) -> None:
         for slot in range(applied + 1, record.slot):
@@ -264,31 +301,30 @@ class Faith(Rule):
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
-        self.bound: dict[Member, tuple[Ballot, float]] = {}
+        self.bound: dict[Member, tuple[Ballot, float]] = {}  # to whom, and until when
 
-    def look(self, step: Step, paxos: Paxos) -> None:
+    def effects(self) -> dict[type, Handler]:
+        return {Heard: self._heard, Promise: self._promised}
+
+    def received(self, message: Value, paxos: Paxos) -> None:
+        """A later leader frees, too: it could not be elected before the lease was over."""
+        if not isinstance(message, Release | Accept | Beat):
+            return
         me = paxos.self_as_member
-        if step.kind == "receive" and me in self.bound:
-            self._freed(me, step.subject[1])
-        for effect in step.effects:
-            if not isinstance(effect, Send):
-                continue
-            if isinstance(effect.message, Heard):
-                self.bound[me] = effect.message.ballot, paxos.now
-            elif isinstance(effect.message, Promise) and me in self.bound:
-                self._promised(me, effect.message.ballot, paxos.now - paxos.options.suspicion)
-
-    def _freed(self, me: Member, message: Value) -> None:
-        """Also by the word of a later leader: it could not be elected before the lease was over."""
-        leader, _ = self.bound[me]
+        leader, _ = self.bound.get(me, (BOTTOM, 0.0))
         released = isinstance(message, Release) and message.ballot >= leader
-        if released or (isinstance(message, Accept | Beat) and message.ballot > leader):
+        if leader > BOTTOM and (released or message.ballot > leader):
             del self.bound[me]
 
-    def _promised(self, me: Member, ballot: Ballot, free: float) -> None:
-        leader, heard = self.bound[me]
+    def _heard(self, send: Send, paxos: Paxos) -> None:
+        end = paxos.now + paxos.options.suspicion
+        self.bound[paxos.self_as_member] = cast("Heard", send.message).ballot, end
+
+    def _promised(self, send: Send, paxos: Paxos) -> None:
+        me, ballot = paxos.self_as_member, cast("Promise", send.message).ballot
+        leader, end = self.bound.get(me, (ballot, 0.0))
         # A majority has promised the leader's ballot: a lower one, promised before, elects nobody.
-        if ballot > leader and ballot.node != leader.node and heard > free:
+        if ballot > leader and ballot.node != leader.node and end > paxos.now:
             raise Violation(f"{me} promises {ballot}, and {leader} may rely on its answer")
 
 
@@ -301,15 +337,19 @@ class Leases(Rule):
         self.told = 0
         self.reigning: dict[NodeId, Paxos] = {}
 
-    def look(self, step: Step, paxos: Paxos) -> None:
+    def effects(self) -> dict[type, Handler]:
+        return {Decided: self._decided}
+
+    def look(self, paxos: Paxos) -> None:
         if paxos.reign is not None:
-            self.reigning[step.node] = paxos
-        else:
-            self.reigning.pop(step.node, None)
-        for effect in step.effects:
-            event = effect.event if isinstance(effect, Emit) else None
-            if isinstance(event, Decided) and event.token >= 0:
-                self.told = max(self.told, event.place)
+            self.reigning[paxos.me] = paxos
+        elif self.reigning:
+            self.reigning.pop(paxos.me, None)
+
+    def _decided(self, emit: Emit, paxos: Paxos) -> None:
+        event = cast("Decided", emit.event)
+        if event.token >= 0:
+            self.told = max(self.told, event.place)
 
     def look_at_all(self, sim: Simulation, node: NodeId) -> None:
         """A lease ends by itself, so this is looked at whoever took a step."""
@@ -337,9 +377,8 @@ class Leases(Rule):
         assert paxos.reign is not None
         ballot, bound = paxos.reign.ballot, [paxos.self_as_member]
         for member in paxos.config.members:
-            leader, heard = self.faith.bound.get(member, (BOTTOM, 0.0))
-            since = sim.nodes[member.node].clock.local(sim.now) - heard
-            if leader == ballot and since < paxos.options.suspicion:
+            leader, end = self.faith.bound.get(member, (BOTTOM, 0.0))
+            if leader == ballot and sim.nodes[member.node].clock.local(sim.now) < end:
                 bound.append(member)
         if len(bound) < paxos.config.majority:
             raise Violation(f"{paxos.me} has a lease of {paxos.config.members}, but only {bound}")
@@ -352,31 +391,34 @@ class Memberships(Rule):
         super().__init__(books)
         self.seen: dict[NodeId, int] = {}
 
-    def look(self, step: Step, paxos: Paxos) -> None:
+    def started(self, paxos: Paxos) -> None:
+        self.seen.pop(paxos.me, None)
+
+    def look(self, paxos: Paxos) -> None:
         version = paxos.config.version
-        if not version or (version == self.seen.get(step.node) and step.kind != "start"):
+        if not version or version == self.seen.get(paxos.me):
             return
-        self.seen[step.node] = version
+        self.seen[paxos.me] = version
         config = self.books.config(paxos.applied)
         if paxos.config != config:
-            raise Violation(f"{step.node} is of {paxos.config}: it is {config}")
+            raise Violation(f"{paxos.me} is of {paxos.config}: it is {config}")
 
 
 class States(Rule):
     """A state that is saved says what is so at its place, and forgets no promise; what it needs
     is kept."""
 
-    def look(self, step: Step, paxos: Paxos) -> None:
-        for effect in step.effects:
-            if isinstance(effect, Snapshot) and isinstance(effect.state, Checkpoint):
-                self._saved(step.node, effect.state, paxos)
-            elif isinstance(effect, Trim):
-                needed = paxos.places.lowest(paxos.kept)
-                if needed is not None and effect.number > needed:
-                    raise Violation(f"{step.node} trims record {needed}, which its state needs")
+    def effects(self) -> dict[type, Handler]:
+        return {Checkpoint: self._saved, Trim: self._trimmed}
 
-    def _saved(self, node: NodeId, state: Checkpoint, paxos: Paxos) -> None:
-        place, books = state.place, self.books
+    def _trimmed(self, trim: Trim, paxos: Paxos) -> None:
+        needed = paxos.places.lowest(paxos.kept)
+        if needed is not None and trim.number > needed:
+            raise Violation(f"{paxos.me} trims record {needed}, which its state needs")
+
+    def _saved(self, snapshot: Snapshot, paxos: Paxos) -> None:
+        state, node, books = cast("Checkpoint", snapshot.state), paxos.me, self.books
+        place = state.place
         if place > books.last or state.chain != books.chosen[place].chain:
             raise Violation(f"{node} saves a state that is not the one at slot {place}")
         # Who was never told of one knows of no membership, and is in none.
@@ -390,10 +432,15 @@ class Rules(Checker):
     """All of them, in the order in which they must look."""
 
     def __init__(self, books: Books) -> None:
-        faith = Faith(books)
-        self.books, self.leases = books, Leases(books, faith)
+        self.books, self.faith = books, Faith(books)
+        self.leases = Leases(books, self.faith)
         kinds = (Memory, Honesty, Applied, Elected, Proposals, Memberships, States)
-        self.rules: list[Rule] = [faith, self.leases, *(kind(books) for kind in kinds)]
+        self.rules: list[Rule] = [self.faith, self.leases, *(kind(books) for kind in kinds)]
+        self._looking = [rule.look for rule in self.rules if type(rule).look is not Rule.look]
+        self._handlers: dict[type, list[Handler]] = {}
+        for rule in self.rules:
+            for kind, handler in rule.effects().items():
+                self._handlers.setdefault(kind, []).append(handler)
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node.startswith(CLIENT):
@@ -401,6 +448,28 @@ class Rules(Checker):
         self.books.after(sim, step)
         paxos = replica(sim, step.node)
         if paxos is not None:
-            for rule in self.rules:
-                rule.look(step, paxos)
+            if step.kind == "receive":
+                self.faith.received(step.subject[1], paxos)
+            elif step.kind == "start":
+                for rule in self.rules:
+                    rule.started(paxos)
+            for effect in step.effects:
+                for handler in self._handlers.get(kind_of(effect), ()):
+                    handler(effect, paxos)
+            for look in self._looking:
+                look(paxos)
         self.leases.look_at_all(sim, step.node)
+
+
+def kind_of(effect: Effect) -> type:
+    """What the effect is about."""
+    kind = type(effect)
+    if kind is Send:
+        return type(cast("Send", effect).message)
+    if kind is Append:
+        return type(cast("Append", effect).record)
+    if kind is Emit:
+        return type(cast("Emit", effect).event)
+    if kind is Snapshot:
+        return type(cast("Snapshot", effect).state)
+    return kind

@@ -22,7 +22,9 @@ from oncecast.scenarios.paxos_books import CLIENT
 from oncecast.session import local
 from oncecast.session.client import ClientSession
 from oncecast.session.gateway import Gateway
+from oncecast.session.governing import Governor
 from oncecast.session.inbox import Inbox
+from oncecast.session.scanning import Scanner
 
 TOPIC = "topic"
 PUTS = 60  # of each publisher
@@ -88,8 +90,9 @@ class Publisher(Client):
         crashes: bool,
         readers: list[Subscriber],
         pause: float,
+        puts: int = PUTS,
     ) -> None:
-        self.readers, self.pause = readers, pause
+        self.readers, self.pause, self.puts = readers, pause, puts
         self.put = 0
         self.promised: list[int] = []
         self._tickets = 0
@@ -104,7 +107,7 @@ class Publisher(Client):
             self.soon(0.1, self.begin)
 
     def _put(self) -> None:
-        count = min(self.sim.rng.choice((1, 1, 2, 5)), PUTS - self.put)
+        count = min(self.sim.rng.choice((1, 1, 2, 5)), self.puts - self.put)
         if not count:
             return
         numbers = range(self.put, self.put + count)
@@ -127,13 +130,13 @@ class Publisher(Client):
     def check(self, log: list[bytes]) -> None:
         """What was promised is there, in order; and what was not lost in a crash of its own."""
         places = {value: place for place, value in enumerate(log)}
-        found = {number: places.get(self.value(number), -1) for number in range(PUTS)}
+        found = {number: places.get(self.value(number), -1) for number in range(self.puts)}
         lost = [number for number in self.promised if found[number] < 0]
         there = [place for place in found.values() if place >= 0]
         if lost or len(set(self.promised)) != len(self.promised) or there != sorted(there):
             raise Violation(f"{self.me}: {lost} were promised and are lost, or out of order")
-        if not self.crashes and len(self.promised) < PUTS:
-            raise Violation(f"{self.me} was promised {len(self.promised)} of {PUTS}")
+        if not self.crashes and len(self.promised) < self.puts:
+            raise Violation(f"{self.me} was promised {len(self.promised)} of {self.puts}")
 
 
 class Subscriber(Client):
@@ -194,21 +197,23 @@ class Subscriber(Client):
 class Sessions(Checker):
     """The Top of a campaign that is the service, with its clients."""
 
-    def __init__(self) -> None:
+    def __init__(self, puts: int = PUTS) -> None:
+        self.puts = puts
         self.publishers: list[Publisher] = []
         self.subscribers: list[Subscriber] = []
         self._clients: dict[NodeId, Client] = {}
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
         group.learner = service = Service(me, rng, group=group, snapshot_bytes=SNAPSHOT_BYTES)
-        return [service, Gateway(me, rng, service=service)]
+        gateway, scanner = Gateway(me, rng, service=service), Scanner(me, rng, service=service)
+        return [service, gateway, scanner, Governor(me, rng, group=group)]
 
     def checkers(self) -> list[Checker]:
         return [self]
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
         nodes = list(sim.nodes)
-        pause = 0.8 * until / PUTS
+        pause = 0.8 * until / self.puts
         for crashes in (False, True):
             kind = "mortal" if crashes else "plain"
             reader = Subscriber(sim, f"{kind}-reader", nodes, crashes=crashes)
@@ -219,6 +224,7 @@ class Sessions(Checker):
                 crashes=crashes,
                 readers=self.subscribers,
                 pause=pause,
+                puts=self.puts,
             )
             self.subscribers.append(reader)
             self.publishers.append(writer)
@@ -226,6 +232,9 @@ class Sessions(Checker):
                 self._clients[client.me] = client
                 for _ in range(CRASHES if crashes else 0):
                     self._crash(sim, client.me, sim.rng.uniform(0.0, until))
+
+    def stop(self) -> None:
+        """They stop by themselves."""
 
     def _crash(self, sim: Simulation, client: NodeId, when: float) -> None:
         def crash() -> None:

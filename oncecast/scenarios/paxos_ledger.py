@@ -31,14 +31,10 @@ from oncecast.replication.events import (
 from oncecast.replication.paxos import Paxos
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.draw import Load, Shape, Snapshots
 
-KEPT = 20  # puts that the state refers to
-COMPACT_EVERY = 40
 SCRUB_EVERY = 1.0
-PUTS = 70  # of each producer
-PRODUCERS = 3
-WINDOW = 6  # puts of a producer on their way
-FILLING = b"." * 600  # so that a state has several pieces
+BURSTS = 4  # of each producer
 
 decode = msgspec.msgpack.Decoder(tuple[int, int, bytes]).decode
 encode = msgspec.msgpack.Encoder().encode
@@ -51,7 +47,10 @@ class Top(Interface):
         """The layers above `group`, which is told who learns from it."""
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
-        """Let clients work until then, and finish what is left later."""
+        """Let clients work from now on; the storm lasts until then."""
+
+    def stop(self) -> None:
+        """Let clients put nothing more: the group is whole again."""
 
     def checkers(self) -> list[Checker]: ...
 
@@ -94,12 +93,19 @@ class Ledger(Protocol):
     Observed = Decided | LeaderChanged | StateWanted | Installed | Compare
     Timer = Scrub
 
-    def __init__(self, me: NodeId, rng: Random, group: Paxos) -> None:
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        group: Paxos,
+        snapshots: Snapshots = Snapshots(),  # noqa: B008  # frozen
+    ) -> None:
         super().__init__(me, rng)
-        self.group = group
+        self.group, self.snapshots = group, snapshots
+        self._filling = bytes(snapshots.filling)
         self.place, self.fold = 0, 0
         self.next: dict[int, int] = {}
-        self.kept: deque[tuple[int, int]] = deque(maxlen=KEPT)
+        self.kept: deque[tuple[int, int]] = deque(maxlen=snapshots.kept)
         self.leading = False
         self.token = 0
         self.waiting: dict[int, Put] = {}
@@ -112,7 +118,7 @@ class Ledger(Protocol):
 
     def install(self, place: int, state: tuple[bytes, ...]) -> None:
         _, self.next, kept, self.fold = msgspec.msgpack.decode(state[0], type=State)
-        self.place, self.kept = place, deque(kept, maxlen=KEPT)
+        self.place, self.kept = place, deque(kept, maxlen=self.snapshots.kept)
 
     def learn(self, place: int, value: bytes) -> None:
         assert place > self.place, f"{self.me}: place {place} after {self.place}"
@@ -135,7 +141,7 @@ class Ledger(Protocol):
         return encode((sorted(self.next.items()), list(self.kept), self.fold))
 
     def compact(self) -> None:
-        self.ask(Compact(self.place, self.needed, (self.state(), FILLING)))
+        self.ask(Compact(self.place, self.needed, (self.state(), self._filling)))
 
     # -- clients --
 
@@ -155,7 +161,7 @@ class Ledger(Protocol):
                 if put is not None and put.sequence < self.next.get(put.producer, 0):
                     self.emit(Acked(put.producer, put.sequence, place), after=0)
                 self.decided += 1
-                if self.decided % COMPACT_EVERY == 0:
+                if self.decided % self.snapshots.every == 0:
                     self.compact()
             case LeaderChanged(leader):
                 self.leading = leader == self.me
@@ -190,15 +196,80 @@ class Promises(Checker):
             self.acked.setdefault((event.producer, event.sequence), event.place)
 
 
+class Producer:
+    """One client: it puts what is due, and puts it again until it is acknowledged."""
+
+    def __init__(self, number: int, load: Load, rng: Random, until: float) -> None:
+        self.number, self.load, self.rng, self.until = number, load, rng, until
+        self.made = 0
+        self.stopped = False
+        self.waiting: deque[Put] = deque()
+        self._due_again: dict[tuple[int, NodeId], tuple[float, float]] = {}
+        times = sorted(rng.uniform(0.0, until) for _ in range(BURSTS))
+        self._bursts = [until * 0.1, *times]
+
+    def step(
+        self, now: float, leaders: list[NodeId], acked: dict[tuple[int, int], int]
+    ) -> list[tuple[NodeId, Put]]:
+        """What to ask whoever thinks that it leads."""
+        while self.waiting and (self.number, self.waiting[0].sequence) in acked:
+            self.waiting.popleft()
+        due = self._due(now)
+        while self.made < due and len(self.waiting) < self.load.ahead and not self.stopped:
+            payload = self.rng.randbytes(self.rng.randrange(self.load.bytes_max))
+            self.waiting.append(Put(self.number, self.made, payload))
+            self.made += 1
+        puts = [(node, put) for node in leaders for put in self.waiting]
+        return [(node, put) for node, put in puts if self._ask(now, node, put)]
+
+    def _ask(self, now: float, node: NodeId, put: Put) -> bool:
+        """Whether it is time; a put that waits for long is repeated less and less often, lest the
+        repetitions take the place of everything else."""
+        key = put.sequence, node
+        due, pause = self._due_again.get(key, (now, self.load.patience))
+        if now < due:
+            return False
+        self._due_again[key] = now + pause, 2 * pause
+        return True
+
+    def _due(self, now: float) -> int:
+        load = self.load
+        match load.shape:
+            case Shape.FLOOD:
+                return int(now * load.rate)
+            case Shape.STEADY:
+                return min(load.puts, 1 + int(now / self.until * load.puts))
+            case _:
+                burst = load.puts / len(self._bursts)
+                return round(burst * sum(now >= each for each in self._bursts))
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to put."""
+        over = self.stopped or (self.load.puts and self.made >= self.load.puts)
+        return bool(over) and not self.waiting
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        every = self.until / self.load.puts if self.load.shape is Shape.STEADY else 0.04
+        return every * self.rng.uniform(0.2, 1.0)
+
+
 class Ledgers:
     """The Top that most storms have: it costs least."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        load: Load = Load(),  # noqa: B008  # frozen
+        snapshots: Snapshots = Snapshots(),  # noqa: B008
+    ) -> None:
+        self.load, self.snapshots = load, snapshots
         self.acked: dict[tuple[int, int], int] = {}
-        self._waiting: list[list[Put]] = []
+        self.producers: list[Producer] = []
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
-        ledger = Ledger(me, rng, group)
+        ledger = Ledger(me, rng, group, self.snapshots)
         group.learner = ledger
         return [ledger]
 
@@ -206,43 +277,42 @@ class Ledgers:
         return [Promises(self.acked)]
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
-        for producer in range(PRODUCERS):
-            puts = [
-                Put(producer, sequence, sim.rng.randbytes(sim.rng.randrange(60)))
-                for sequence in range(PUTS)
-            ]
-            self._waiting.append(puts)
-            self._put(sim, leaders, producer, until / PUTS)
+        for number in range(self.load.producers):
+            producer = Producer(number, self.load, sim.rng, until)
+            self.producers.append(producer)
+            self._put(sim, leaders, producer)
+
+    def stop(self) -> None:
+        for producer in self.producers:
+            producer.stopped = True
 
     def _put(
-        self, sim: Simulation, leaders: Callable[[], list[NodeId]], producer: int, every: float
+        self, sim: Simulation, leaders: Callable[[], list[NodeId]], producer: Producer
     ) -> None:
-        """To whoever thinks that it leads, what is not acknowledged, until it is."""
-        puts = self._waiting[producer]
-        while puts and (producer, puts[0].sequence) in self.acked:
-            puts.pop(0)
-        due = int(sim.now / every)
-        for node in leaders():
-            for put in puts[:WINDOW]:
-                if put.sequence <= due:
-                    sim.ask(node, put)
-        if puts:
-            pause = every * sim.rng.uniform(0.2, 1.0)
-            sim.call(pause, lambda: self._put(sim, leaders, producer, every))
+        for node, put in producer.step(sim.now, leaders(), self.acked):
+            sim.ask(node, put)
+        if not producer.done:
+            sim.call(producer.pause, lambda: self._put(sim, leaders, producer))
 
     def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
-        for producer, puts in enumerate(self._waiting):
-            left = [put.sequence for put in puts if (producer, put.sequence) not in self.acked]
+        made = {producer.number: producer.made for producer in self.producers if producer.made}
+        for producer in self.producers:
+            left = [
+                put.sequence
+                for put in producer.waiting
+                if (producer.number, put.sequence) not in self.acked
+            ]
             if left:
-                raise Violation(f"producer {producer} was never told of {left}")
+                raise Violation(f"producer {producer.number} was never told of {left}")
         digests: dict[bytes, NodeId] = {}
         for node, layers in stacks.items():
             (ledger,) = layers
             assert isinstance(ledger, Ledger)
-            if ledger.next != dict.fromkeys(range(PRODUCERS), PUTS):
-                raise Violation(f"{node} has {ledger.next} of {PUTS} puts of each producer")
-            for place, _ in ledger.kept:
-                ledger.group.entry(place)
+            if ledger.next != made:
+                raise Violation(f"{node} has {ledger.next} of {made} puts of each producer")
+            damaged = [place for place, _ in ledger.kept if ledger.group.readable(place) is None]
+            if damaged:
+                raise Violation(f"{node} cannot read {damaged}, and has not fetched them")
             digests.setdefault(ledger.digest(), node)
         if len(digests) != 1:
             raise Violation(f"{', '.join(digests.values())} have different states")

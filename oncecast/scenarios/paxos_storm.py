@@ -13,12 +13,12 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.replication.events import Change, HandOver
 from oncecast.replication.leader import Reign
 from oncecast.replication.messages import CONFIG, Again, Entry, Learned
-from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.runtime.faults import Storm
 from oncecast.runtime.journal import Journal
 from oncecast.runtime.simulated import Simulation
 from oncecast.runtime.weather import Front
+from oncecast.scenarios.draw import Draw
 from oncecast.scenarios.paxos_books import Books
 from oncecast.scenarios.paxos_checks import replica
 from oncecast.storage import store
@@ -34,13 +34,13 @@ class GroupStorm(Storm):
         sim: Simulation,
         nodes: Sequence[NodeId],
         books: Books,
-        options: GroupOptions,
+        draw: Draw,
         *,
         away_max: int,
         wiped: dict[NodeId, None],
     ) -> None:
-        super().__init__(sim, nodes, away_max=away_max, every=0.35, lasting=0.8)
-        self.books, self.options, self.wiped = books, options, wiped
+        super().__init__(sim, nodes, away_max=away_max, every=draw.every, lasting=draw.lasting)
+        self.books, self.draw, self.wiped = books, draw, wiped
         self.size = books.configs[0][1].size
         self.hurt: dict[NodeId, None] = {}  # whose disk has lost something
         self.bitten: dict[int, dict[NodeId, None]] = {}  # slots, and where each was damaged
@@ -61,7 +61,9 @@ class GroupStorm(Storm):
             self._resize,
             self._hand_over,
             self._hand_over,
+            self._cut_off_from_peers,
         )
+        self.leave_out(1 - draw.faults)
 
     # -- disks --
 
@@ -265,6 +267,11 @@ class GroupStorm(Storm):
         self.sim.call(self._some(self.lasting), lambda: self.sim.repair(fronts))
         return True
 
+    def _cut_off_from_peers(self, node: NodeId) -> bool:
+        """Clients still reach it: a leader goes on serving them for as long as it may."""
+        others = [each for each in self.nodes if each != node]
+        return self._front_away(node, lambda: self.sim.partition([node], others))
+
     def _tangle(self, node: NodeId) -> bool:
         """Who hears whom is drawn for each pair, and each way."""
         fronts: list[Front] = []
@@ -288,7 +295,7 @@ class GroupStorm(Storm):
         deaf = self.rng.sample(others, min(self.away_max, len(others) - 1))
         between = self.rng.choice([each for each in others if each not in deaf])
         fronts = self.sim.partition([leader], deaf, one_way=self.rng.random() < 0.5)
-        after = self.options.suspicion * self.rng.uniform(1.0, 2.0)
+        after = self.draw.suspicion * self.rng.uniform(1.0, 2.0)
 
         def betray() -> None:
             fronts.extend(self.sim.isolate(leader))
@@ -310,7 +317,7 @@ class GroupStorm(Storm):
 
     def _skew(self, node: NodeId) -> bool:
         """As far as the group reckons with; a monotonic clock does not jump. Leaders are late."""
-        drift = self.options.drift
+        drift = self.draw.drift
         slow, fast = 1 - drift, 1 + drift
         for each in self.nodes:
             extreme = slow if each == node else fast

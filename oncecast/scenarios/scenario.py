@@ -15,13 +15,17 @@ Figures = dict[str, Any]
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """`play` builds the nodes, lets things happen, checks, and returns what is worth reporting."""
+    """`play` builds the nodes, lets things happen, checks, and returns what is worth reporting.
+
+    `draw` returns the options that `play` draws from the seed, for whoever reads of a violation.
+    """
 
     name: str
     about: str
     nodes: int
     play: Callable[[Simulation, int], Figures]
     nodes_min: int = 2
+    draw: Callable[[int, int], msgspec.Struct] | None = None  # of a seed and a number of nodes
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -35,6 +39,7 @@ class Outcome(msgspec.Struct, frozen=True):
     virtual_seconds: float
     seconds: float
     figures: Figures
+    drawn: dict[str, Any] = {}  # a struct copies its defaults
 
     @property
     def replay(self) -> str:
@@ -73,4 +78,5 @@ def run(
         virtual_seconds=round(sim.now, 6),
         seconds=round(perf_counter() - began, 3),
         figures=figures,
+        drawn=msgspec.to_builtins(scenario.draw(seed, count)) if scenario.draw else {},
     )

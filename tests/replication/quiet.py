@@ -10,7 +10,7 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
 from oncecast.runtime.simulated import Simulation
-from oncecast.scenarios.paxos import FAST
+from oncecast.scenarios.draw import FAST
 from oncecast.scenarios.paxos_books import Books
 from oncecast.scenarios.paxos_checks import Rules, replica
 from oncecast.scenarios.paxos_ledger import Ledger, Put, Scrub

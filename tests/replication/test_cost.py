@@ -14,7 +14,7 @@ from oncecast.runtime.checkers import Checker
 from oncecast.runtime.disk import SimulatedDisk, SimulatedFile
 from oncecast.runtime.simulated import Simulation
 from oncecast.runtime.trace import Step
-from oncecast.scenarios.paxos import FAST
+from oncecast.scenarios.draw import FAST
 from oncecast.scenarios.paxos_ledger import Put
 from oncecast.storage.disk import Buffer
 from tests.replication.quiet import NODES, Quiet

@@ -12,7 +12,7 @@ from oncecast.replication.messages import Canvass
 from oncecast.runtime.checkers import Checker
 from oncecast.runtime.simulated import Simulation
 from oncecast.runtime.trace import Step
-from oncecast.scenarios.paxos import FAST
+from oncecast.scenarios.draw import FAST
 from oncecast.scenarios.paxos_ledger import Put
 from tests.replication.quiet import NODES, Quiet
 

@@ -16,7 +16,7 @@ from oncecast.replication.messages import Accept, Beat, Canvass, Prepare, Want, 
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
 from oncecast.runtime.simulated import Simulation
-from oncecast.scenarios.paxos import FAST
+from oncecast.scenarios.draw import FAST
 from oncecast.scenarios.paxos_checks import replica
 from oncecast.scenarios.paxos_ledger import Ledger, Put
 from tests.replication.replicas import A, B, C, awake, ballot, command, hear, sends

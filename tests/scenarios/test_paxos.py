@@ -10,7 +10,7 @@ from oncecast.scenarios.scenario import run
 pytestmark = pytest.mark.long
 
 PER_TEST = 10
-SEEDS = {3: 160, 5: 80}  # by replicas; `oncecast sim run paxos` goes through as many as you like
+SEEDS = {3: 120, 5: 60}  # by replicas; `oncecast sim run paxos` goes through as many as you like
 
 
 @pytest.mark.parametrize(

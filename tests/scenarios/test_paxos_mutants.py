@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from oncecast.pubsub.service import Service
 from oncecast.replication.acceptor import Acceptor
@@ -22,9 +23,9 @@ from oncecast.replication.quorum import Config
 from oncecast.replication.seats import Seats
 from oncecast.replication.supply import Supplier
 from oncecast.runtime.simulated import Simulation
-from oncecast.scenarios.paxos import play
-from oncecast.scenarios.paxos_clients import Sessions
-from oncecast.scenarios.paxos_ledger import Ledger, Ledgers, Top
+from oncecast.scenarios.draw import draw
+from oncecast.scenarios.paxos import play_drawn
+from oncecast.scenarios.paxos_ledger import Ledger
 from tests.mutants import Mutant, Plant, must_be_noticed, replaced
 from tests.replication import (
     test_damage_history,
@@ -45,14 +46,14 @@ MUTANTS: list[Mutant] = []
 Story = Callable[[int], None]
 
 
-def storm(seed: int, top: Callable[[], Top] = Ledgers) -> None:
-    sim = Simulation(seed)
-    play(sim, 3 + 2 * (seed % 2), top())
+def storm(seed: int, *, sessions: bool = False) -> None:
+    sim, nodes = Simulation(seed), 3 + 2 * (seed % 2)
+    play_drawn(sim, nodes, replace(draw(seed, nodes), sessions=sessions))
     sim.finish()
 
 
 def storm_with_sessions(seed: int) -> None:
-    storm(seed, Sessions)
+    storm(seed, sessions=True)
 
 
 def hears_of_another_value(seed: int) -> None:

@@ -10,8 +10,7 @@ from pyspark.sql import functions as f
 from oncecast.pipeline.experiments import drawing
 from oncecast.pipeline.experiments.drawing import BLUE, FAINT, GREEN, GREY, INK, ORANGE, RED
 from oncecast.pipeline.experiments.finding import RUN, Figure, Finding, collected, violations
-from oncecast.scenarios.exp_paxos import CRASH_AT, ELECTION, STORM
-from oncecast.scenarios.paxos import STORM_SECONDS
+from oncecast.scenarios.exp_paxos import CRASH_AT, ELECTION, STORM, STORM_SECONDS
 from oncecast.scenarios.tables import Cell, Must, Table
 
 if TYPE_CHECKING:

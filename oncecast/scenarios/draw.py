@@ -1,0 +1,218 @@
+"""What a seed decides about a storm before it begins: options, load, disks, network and length.
+
+A storm that always runs with the same options sees only the bugs which those options show. So each
+seed draws its own. A draw depends on the seed and the number of replicas alone: it is printed
+beside a violation, and by `oncecast sim replay`, so that a seed explains itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from math import exp, log
+from random import Random
+from typing import TypeVar
+
+import msgspec
+
+from oncecast.replication.options import GroupOptions
+from oncecast.runtime.latency import Latency, LogNormal, Uniform
+from oncecast.runtime.simnode import SEGMENT_BYTES
+from oncecast.runtime.simulated import SSD
+from oncecast.runtime.weather import LAN
+
+T = TypeVar("T")
+
+SLOW_DISK = Uniform(0.001, 0.08)  # as slow as the network
+DISKS: dict[Latency, int] = {SSD: 7, SLOW_DISK: 3}
+NETWORKS: dict[Latency, int] = {LAN: 6, Uniform(0.0001, 0.003): 2, LogNormal(0.01, 0.8): 2}
+
+FAST = GroupOptions(
+    heartbeat=0.1,
+    suspicion=0.5,
+    drift=0.25,
+    resend=0.06,
+    replace_after=1.5,
+    compare_every=1.0,
+    window_slots=64,
+    window_bytes=4096,
+    accept_bytes=1024,
+    piece_bytes=256,
+    unclaimed_after=1.0,
+)
+
+
+class Shape(StrEnum):
+    """How the puts of a producer are spread over a run."""
+
+    STEADY = "steady"
+    BURSTS = "bursts"  # many at once, then none for a while
+    FLOOD = "flood"  # without a pause, until the group is whole again after the storm
+    IDLE = "idle"  # hardly any
+
+
+SHAPES = {Shape.STEADY: 6, Shape.BURSTS: 3, Shape.FLOOD: 0, Shape.IDLE: 1}
+# How long a storm lasts, in suspicion times: many short ones see more than few long ones, except
+# what takes long to build up.
+SHORT = {(3.0, 8.0): 1}
+SPANS = {(5.0, 15.0): 75, (15.0, 40.0): 23, (40.0, 80.0): 2}
+
+
+class Load(msgspec.Struct, frozen=True):
+    shape: Shape = Shape.STEADY
+    producers: int = 3
+    puts: int = 70  # of each producer; a flood has no end of its own
+    rate: float = 0.0  # puts a second of each producer, in a flood
+    bytes_max: int = 60  # of a put
+    ahead: int = 6  # puts of a producer that wait for their acknowledgement at once
+    patience: float = 0.2  # seconds until a put is sent to the same leader again, at first
+
+
+class Snapshots(msgspec.Struct, frozen=True):
+    """When a replica replaces its log by a state, and what that state holds."""
+
+    every: int = 40  # puts
+    kept: int = 20  # puts that the state refers to
+    filling: int = 600  # bytes that make a state large enough for several pieces
+
+
+class Draw(msgspec.Struct, frozen=True):
+    """Everything that was drawn. The defaults are a storm that is the same for all seeds."""
+
+    seconds: float = 12.0
+    sessions: bool = False  # the service with its clients runs on top; otherwise a ledger
+    grows: bool = False  # the group is founded by one node, and the others join it
+    options: tuple[GroupOptions, ...] = (FAST,)  # of each node, in turn
+    load: Load = Load()
+    snapshots: Snapshots = Snapshots()
+    segment_bytes: int = SEGMENT_BYTES
+    network: Latency = LAN
+    disk: Latency = SSD
+    every: float = 0.35  # seconds between faults, on average
+    lasting: float = 0.8  # seconds of a fault, on average
+    faults: float = 1.0  # part of the kinds of faults that strike at all
+
+    def options_of(self, index: int) -> GroupOptions:
+        return self.options[index % len(self.options)]
+
+    @property
+    def suspicion(self) -> float:
+        """The longest."""
+        return max(options.suspicion for options in self.options)
+
+    @property
+    def drift(self) -> float:
+        return self.options[0].drift
+
+    @property
+    def patience(self) -> float:
+        """Seconds of calm after which everything outstanding must be complete."""
+        replace_after = max(options.replace_after for options in self.options)
+        return 15.0 + 12 * self.suspicion + 4 * replace_after
+
+
+def draw(seed: int, nodes: int) -> Draw:
+    rng = Random(f"{seed}/{nodes}/draw")
+    sessions = rng.random() < 0.4
+    options = draw_options(rng)
+    each = draw_apart(rng, options, nodes) if rng.random() < 0.4 else (options,)
+    shape = weighted(rng, SHAPES)
+    if shape is Shape.FLOOD or sessions:
+        # Slots that are fetched one by one are never fetched faster than they are decided; and
+        # clients that are answered too late ask again and again.
+        each = tuple(map(widened, each))
+    # The suspicion time is the beat of a group: a fault that is shorter hardly matters to it.
+    spans = SHORT if shape is Shape.FLOOD else SPANS
+    seconds = rounded(options.suspicion * rng.uniform(*weighted(rng, spans)))
+    return Draw(
+        seconds=seconds,
+        sessions=sessions,
+        grows=rng.random() < 0.2,
+        options=each,
+        load=draw_load(rng, shape, options, seconds),
+        snapshots=Snapshots(
+            every=scaled(rng, 5, 200), kept=scaled(rng, 1, 40), filling=scaled(rng, 1, 2000)
+        ),
+        segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
+        network=weighted(rng, NETWORKS),
+        disk=weighted(rng, DISKS),
+        every=rounded(options.suspicion * log_uniform(rng, 0.3, 1.2)),
+        lasting=rounded(options.suspicion * log_uniform(rng, 0.6, 3.0)),
+        faults=rng.choice((1.0, 1.0, 0.5, 0.25)),
+    )
+
+
+def draw_options(rng: Random) -> GroupOptions:
+    heartbeat = log_uniform(rng, 0.06, 0.25)
+    suspicion = rounded(heartbeat * rng.uniform(3.0, 7.0))
+    large = rng.random() < 0.5
+    return GroupOptions(
+        heartbeat=heartbeat,
+        suspicion=suspicion,
+        drift=rng.choice((0.01, 0.1, 0.25)),
+        resend=log_uniform(rng, 0.03, 0.2),
+        replace_after=rounded(suspicion * rng.uniform(1.5, 5.0)),
+        compare_every=rounded(rng.choice((0.0, heartbeat * rng.uniform(1.0, 20.0)))),
+        window_slots=rng.choice((1, 2, 2, 3, 4, 6, 8, 16, 64, 64, 1024)),
+        window_bytes=1 << 16 if large else scaled(rng, 1, 1 << 12),
+        accept_bytes=scaled(rng, 1, 1 << 14),
+        piece_bytes=scaled(rng, 32, 1 << 14),
+        unclaimed_after=log_uniform(rng, 0.3, 3.0),
+    )
+
+
+def widened(options: GroupOptions) -> GroupOptions:
+    """Options of a group that is not slower than its clients."""
+    return replace(
+        options,
+        window_slots=max(4, options.window_slots),
+        window_bytes=max(1 << 12, options.window_bytes),
+        accept_bytes=max(1 << 10, options.accept_bytes),
+    )
+
+
+def draw_apart(rng: Random, options: GroupOptions, nodes: int) -> tuple[GroupOptions, ...]:
+    """Options that differ from node to node, as while a cluster is given new ones. Only how far
+    clocks may drift is agreed on by all."""
+    if rng.random() < 0.5:
+        times = [rounded(options.suspicion * rng.uniform(0.6, 1.7)) for _ in range(nodes)]
+        return tuple(replace(options, suspicion=time) for time in times)
+    return tuple(replace(draw_options(rng), drift=options.drift) for _ in range(nodes))
+
+
+def draw_load(rng: Random, shape: Shape, options: GroupOptions, seconds: float) -> Load:
+    producers = rng.randint(1, 3)
+    wide = min(2 * options.window_slots, 60)  # more than the window holds
+    puts = {
+        Shape.STEADY: max(5, round(seconds * log_uniform(rng, 3.0, 20.0))),
+        Shape.BURSTS: 3 * wide,
+        Shape.FLOOD: 0,
+        Shape.IDLE: 3,
+    }
+    return Load(
+        shape=shape,
+        producers=producers,
+        puts=puts[shape],
+        rate=rounded(log_uniform(rng, 20.0, 900.0) / producers) if shape is Shape.FLOOD else 0.0,
+        bytes_max=scaled(rng, 1, 300),
+        ahead=rng.randint(1, 12) if shape is Shape.STEADY else max(8, wide),
+        patience=log_uniform(rng, 0.05, 0.5),
+    )
+
+
+def weighted(rng: Random, choices: dict[T, int]) -> T:
+    return rng.choices(list(choices), list(choices.values()))[0]
+
+
+def log_uniform(rng: Random, low: float, high: float) -> float:
+    """Each order of magnitude is as likely as any other."""
+    return rounded(exp(rng.uniform(log(low), log(high))))
+
+
+def rounded(number: float) -> float:
+    """Three digits: what is drawn is read by people, too."""
+    return float(f"{number:.3g}")
+
+
+def scaled(rng: Random, low: int, high: int) -> int:
+    return round(log_uniform(rng, low, high))

@@ -210,8 +210,8 @@ class Replica:
         quorum = has_quorum(group, asyncio.get_running_loop().time())
         status, reason = "ok", ""
         if self.parts.gateway.disk_is_full:
-            why = self.journal.log.full or "too little space is left"
-            status, reason = "disk-full", f"{self.path}: {why}"
+            full = self.journal.log.full or f"{self.path}: too little disk space is left"
+            status, reason = "disk-full", str(full)
         elif not group.seated:
             status, reason = "joining", "this node is not a member of the group yet"
         elif not group.leader:

@@ -17,10 +17,13 @@ demo: $(READY) ## watch three nodes survive a kill -9 under load, and Spark audi
 	@$(BIN)/python -m oncecast demo --out build/demo
 
 quick: $(READY) ## unit tests: no processes, no long scenarios
-	@$(PYTEST) --ignore=tests/live -m "not long and not mutants" --hypothesis-profile=quick
+	@$(PYTEST) --ignore=tests/live -m "not long and not mutants and not soak" --hypothesis-profile=quick
 
 test: $(READY) ## all tests
-	@$(PYTEST) -m "not mutants"
+	@$(PYTEST) -m "not mutants and not soak"
+
+soak: $(READY) ## long campaigns with more seeds than make test has time for: an hour or so
+	@$(PYTEST) -m soak
 
 mutants: $(READY) ## take away one rule at a time, and see which test notices
 	@$(BIN)/python tools/mutants.py
@@ -73,4 +76,4 @@ $(PEERS): requirements-bench.lock $(READY)
 	@if $(GET_PEERS) --requirement $<; then touch $@; \
 	else for pin in $$(grep -v '^#' $<); do $(GET_PEERS) $$pin || echo "bench: cannot get $$pin" >&2; done; fi
 
-.PHONY: help demo quick test mutants mutate bench check format lock clean
+.PHONY: help demo quick test soak mutants mutate bench check format lock clean

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.kernel.stack import Stack
-from oncecast.pubsub.limits import Limits
-from oncecast.pubsub.machine import LIMITS
+from oncecast.pubsub.limits import LIMITS, Limits
 from oncecast.pubsub.service import Service
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos

@@ -9,13 +9,15 @@ from collections.abc import Iterable
 from random import SystemRandom
 from typing import Any
 
+import msgspec
+
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.node.assemble import VERSION, Chair, assemble
 from oncecast.node.config import Settings
 from oncecast.node.directory import Members, note, open_directory, recall, set_aside
 from oncecast.node.following import group_options_of
 from oncecast.node.health import Health
-from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.limits import LIMITS
 from oncecast.replication.events import Crippled
 from oncecast.runtime.incidents import line
 from oncecast.runtime.journal import Journal
@@ -112,7 +114,7 @@ class Replica:
             self.me,
             SystemRandom(),
             epoch_us=epoch_us(),
-            limits=Limits(batch_bytes_max=settings.batch_bytes_max),
+            limits=msgspec.structs.replace(LIMITS, batch_bytes_max=settings.batch_bytes_max),
             snapshot_bytes=settings.snapshot_bytes,
             window_bytes=settings.window_bytes,
             options=group_options_of(settings),

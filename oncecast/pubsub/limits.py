@@ -3,6 +3,9 @@
 The limits decide results, so they are part of the machine's state and change only by a command: a
 log that is read again refuses just what it refused the first time. Their defaults are what a log
 says nothing of, and must never change: a node that wants others proposes them.
+
+A limit that turns a newer rule on is 0 by default: logs of older versions are read by the older
+rule. `LIMITS` is what a node proposes unless its settings say otherwise.
 """
 
 from __future__ import annotations
@@ -22,6 +25,10 @@ class Limits(Value):
     staged_age_us: int = 7 * 24 * 3600 * 1_000_000  # abandoned parts would pin the log for ever
     batch_messages_max: int = 1_000_000
     batch_bytes_max: int = 64 << 20
+    books_max: int = 0  # state directories under one producer name; 0: only the last 4 are known
+
+
+LIMITS = Limits(books_max=1000)
 
 
 def is_name(text: object) -> bool:

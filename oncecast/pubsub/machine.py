@@ -27,12 +27,11 @@ from oncecast.pubsub.registry import Registry
 from oncecast.pubsub.results import Result
 from oncecast.pubsub.subscribing import Subscribing
 
-LIMITS = Limits()
 OF_TOPIC = tuple(kind for kind in get_args(do.Command) if "topic" in kind.__struct_fields__)
 
 
 class Machine:
-    def __init__(self, limits: Limits = LIMITS) -> None:
+    def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008  # frozen
         self._manage(Registry(limits))
 
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 RUNS_MAX = 8
-BOOKS_MAX = 4  # of others, whose last stretch is remembered
+BOOKS_MAX = 4  # that a log of an older version remembers, of others
 
 
 class Producer:
@@ -28,8 +28,14 @@ class Producer:
         self.books, self.since = "", 0
         self.earlier: dict[str, tuple[int, int]] = {}  # the first sequence of each, and the end
 
-    def keep(self, books: str) -> tuple[int, int]:
-        """What comes next is in these books. From where to where did they put last?"""
+    def knows(self, books: str) -> bool:
+        return books == self.books or books in self.earlier
+
+    def keep(self, books: str, *, forget: bool) -> tuple[int, int]:
+        """What comes next is in these books. From where to where did they put last?
+
+        To `forget` all but the last few others is the rule of older logs.
+        """
         if books != self.books:
             if self.next > self.since:
                 self.earlier.pop(self.books, None)
@@ -39,7 +45,7 @@ class Producer:
             if end == self.next:  # nobody else has put meanwhile
                 self.since = first
                 self.earlier.pop(books, None)
-            for oldest in list(self.earlier)[:-BOOKS_MAX]:
+            for oldest in list(self.earlier)[:-BOOKS_MAX] if forget else ():
                 del self.earlier[oldest]
         if self.next > self.since:
             return self.since, self.next

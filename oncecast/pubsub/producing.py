@@ -51,14 +51,29 @@ class Producing:
                 return TooMany("producers in the topic", registry.limits.producers_max)
             producer = Producer(registry.new_epoch(), command.life)
             topic.producers[command.producer] = producer
-        elif not producer.life:
-            return NameInUse(command.topic, command.producer)
-        elif producer.life != command.life:
-            if command.expected not in (ANY_EPOCH, producer.epoch):
-                return Fenced(producer.epoch)
-            producer.epoch, producer.life = registry.new_epoch(), command.life
-        mine = producer.keep(command.books)
+        else:
+            why = self._take_over(producer, command)
+            if why is not None:
+                return why
+        mine = producer.keep(command.books, forget=not registry.limits.books_max)
         return Opened(producer.epoch, producer.next, topic.id, mine)
+
+    def _take_over(
+        self, producer: Producer, command: OpenProducer
+    ) -> NameInUse | Fenced | TooMany | None:
+        """Let the command's life have the name; otherwise return why it may not."""
+        same, books_max = producer.life == command.life, self._registry.limits.books_max
+        if not producer.life:
+            return NameInUse(command.topic, command.producer)
+        if not same and command.expected not in (ANY_EPOCH, producer.epoch):
+            return Fenced(producer.epoch)
+        full = 0 < books_max <= len(producer.earlier)
+        if full and command.books and not producer.knows(command.books):
+            # To forget one of the others could store its messages twice.
+            return TooMany("state directories under one producer name", books_max)
+        if not same:
+            producer.epoch, producer.life = self._registry.new_epoch(), command.life
+        return None
 
     def put(
         self, place: int, command: Put

@@ -19,8 +19,8 @@ import msgspec
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors
-from oncecast.pubsub.limits import Limits
-from oncecast.pubsub.machine import LIMITS, Machine
+from oncecast.pubsub.limits import LIMITS, Limits
+from oncecast.pubsub.machine import Machine
 from oncecast.pubsub.moves import AnyCommand, Freeze, Import
 from oncecast.pubsub.results import Done, Published, Result
 from oncecast.pubsub.upkeep import Upkeep

@@ -343,6 +343,7 @@ class Flow:
                 self.unsettled[number] = Outgoing(self, 0, number, count, batch)
             case Based(_, topic_id, number, sequence):
                 self.topic_id, self._base, self.shift = topic_id, sequence, sequence - number
+                self._forget(number)  # what was unsettled then has numbers from here on
             case Settled(_, number):
                 self.number = max(self.number, number)
                 self._forget(number)

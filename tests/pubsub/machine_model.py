@@ -36,6 +36,11 @@ class ModelProducer:
     books: str = ""
     writers: list[str] = field(default_factory=list)  # whose books each sequence is in
 
+    def takes(self, books: str, others_max: int) -> bool:
+        others = {*self.writers} - {self.books}
+        known = not books or books in (self.books, *others)
+        return known or not others_max or len(others) < others_max
+
     def mine(self) -> tuple[int, int]:
         """The last stretch in the present books."""
         if self.books not in self.writers:
@@ -258,6 +263,9 @@ class Model:
                     producer = topic.producers[label] = ModelProducer(self._epoch(), life)
                 if not producer.life:
                     return errors.NameInUse(name, label)
+                if not producer.takes(command.books, self.limits.books_max):
+                    what = "state directories under one producer name"
+                    return errors.TooMany(what, self.limits.books_max)
                 if producer.life != life:
                     producer.epoch, producer.life = self._epoch(), life
                 producer.books = command.books

@@ -8,7 +8,7 @@ from typing import Any
 
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import results as done
-from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.limits import LIMITS, Limits
 from oncecast.pubsub.machine import Machine
 from oncecast.pubsub.retention import DEFAULT, Policy
 from tests.pubsub.machine_model import Model
@@ -276,7 +276,7 @@ WEIGHTS = {
 
 
 def random_run(seed: int, steps: int) -> Pair:
-    rng, pair = Random(seed), Pair()
+    rng, pair = Random(seed), Pair(LIMITS)
     trouble = Troublemaker(pair, rng.choice)
     kinds = [kind for kind, weight in WEIGHTS.items() for _ in range(weight)]
     for _ in range(steps):

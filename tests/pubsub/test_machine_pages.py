@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from oncecast.pubsub.errors import REFUSALS
-from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.limits import LIMITS
 from oncecast.pubsub.moves import AnyCommand
 from oncecast.pubsub.results import Done
 
@@ -40,5 +40,4 @@ def test_exactly_the_limits_that_exist_are_on_the_page_with_their_defaults() -> 
     named = {
         (name, int(value)) for name, value in re.findall(r"^\| `(\w+)` \| (\d+) ", table, re.M)
     }
-    limits = Limits()
-    assert named == {(name, getattr(limits, name)) for name in Limits.__struct_fields__}
+    assert named == {(name, getattr(LIMITS, name)) for name in LIMITS.__struct_fields__}

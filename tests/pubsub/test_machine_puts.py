@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors
+from oncecast.pubsub import results as done
 from oncecast.pubsub.index import Extent
-from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.limits import LIMITS, Limits
 from oncecast.pubsub.producer import BOOKS_MAX, RUNS_MAX
 from oncecast.pubsub.results import Already, Appended, Opened, ProducerClosed, TopicDeleted
+from tests.pubsub.machine_pair import Pair
 from tests.pubsub.machine_steps import ALL, Steps
 
 
@@ -146,6 +150,43 @@ def test_open_of_a_record_that_is_gone_is_told_so_and_makes_no_topic() -> None:
     assert isinstance(steps.apply(do.OpenProducer("t", "p", "life", 0, expected=0)), Opened)
 
 
+def test_every_state_directory_under_a_name_is_remembered() -> None:
+    """SVC-2"""
+    pair = Pair(msgspec.structs.replace(LIMITS, books_max=20))
+
+    def opened(number: int) -> Opened:
+        books = f"directory {number}"
+        answer = pair.apply(do.OpenProducer("t", "p", f"{books}.{pair.place}", 0, books=books))
+        assert isinstance(answer, Opened)
+        return answer
+
+    for number in [*range(15), *range(15)]:
+        producer = opened(number)
+        put = do.Put("t", "p", producer.epoch, producer.next_sequence, 2, 100, 0, b"")
+        assert isinstance(pair.apply(put), Appended)
+        pair.snapshot()
+    for number in range(15):
+        assert opened(number).mine == (30 + 2 * number, 32 + 2 * number)
+
+
+def test_state_directory_too_many_is_refused_and_changes_nothing() -> None:
+    """SVC-2 SVC-7: to forget another one could store its messages twice."""
+    pair = Pair(msgspec.structs.replace(LIMITS, books_max=3))
+
+    def opened(books: str) -> done.Result:
+        return pair.apply(do.OpenProducer("t", "p", f"{books}.{pair.place}", 0, books=books))
+
+    for sequence, books in enumerate("abcd"):
+        answer = opened(books)
+        assert isinstance(answer, Opened)
+        pair.apply(do.Put("t", "p", answer.epoch, sequence, 1, 100, 0, b""))
+    assert opened("e") == errors.TooMany("state directories under one producer name", 3)
+    assert isinstance(pair.apply(do.Put("t", "p", 4, 4, 1, 100, 0, b"")), Appended)
+    assert isinstance(opened(""), Opened)  # a client without a directory comes back to nothing
+    for books in "abcd":
+        assert isinstance(opened(books), Opened)
+
+
 def test_each_who_keeps_books_under_one_name_is_told_what_is_its_own() -> None:
     """SVC-2"""
     steps = Steps()
@@ -170,7 +211,7 @@ def test_each_who_keeps_books_under_one_name_is_told_what_is_its_own() -> None:
     assert opened("ours").mine == (10, 11)
 
 
-def test_books_of_few_others_are_remembered() -> None:
+def test_log_of_an_older_version_remembers_few_books() -> None:
     """SVC-9"""
     steps = Steps()
     for number in range(BOOKS_MAX + 2):

@@ -22,7 +22,7 @@ encode = msgspec.msgpack.encode
 
 def bare() -> Service:
     rng = Random(0)
-    service = Service(ME, rng, group=Alone(), epoch_us=7)
+    service = Service(ME, rng, group=Alone(), epoch_us=7, limits=Limits())  # it proposes none
     service.observe(LeaderChanged(ME))
     return service
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from oncecast.pubsub.producing import Producing
 from oncecast.session.calls import Calls
 from oncecast.session.client import ClientSession
 from oncecast.session.inbox import Inbox
@@ -17,6 +18,7 @@ from tests.session import test_client_calls as calls
 from tests.session import test_client_producing as puts
 from tests.session import test_client_reading as reads
 from tests.session import test_late_messages as late
+from tests.session import test_state_directories as shared
 from tests.session.test_client_storms import fencing, storm
 
 pytestmark = pytest.mark.mutants
@@ -47,6 +49,10 @@ def exact(test: Callable[[], None]) -> Story:
 
     story.__name__ = test.__name__
     return story
+
+
+def directories(seed: int) -> None:
+    shared.directories(seed).finish()
 
 
 RULES: dict[str, tuple[Story, Any, str, str, str]] = {
@@ -116,6 +122,12 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     "newer life ignored": (
         two_lives, Flow, "answered", "self._fail_all(result)", "self._held = 0; self._reopen()",
+    ),
+    "what was settled before a rebase put again": (
+        directories, Flow, "restore", "self._forget(number)  #", "pass  #",
+    ),
+    "only the last few state directories known": (
+        directories, Producing, "open", "forget=not registry.limits.books_max", "forget=True",
     ),
     "name taken over from anybody": (
         late.late_open, Flow, "_open", "expected=self._current", "expected=-1",

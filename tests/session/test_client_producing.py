@@ -324,6 +324,15 @@ def test_next_life_puts_its_outbox_to_a_topic_that_was_made_anew() -> None:
     assert lone.records == [Based("t", 4, 1, 0)]
 
 
+def test_what_was_settled_before_a_rebase_is_not_put_by_the_next_life() -> None:
+    """SVC-2: it was found stored, in the numbers of an earlier base, and the process was killed."""
+    batches = [Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
+    based = [Based("t", 1, 0, 10), *batches, Based("t", 1, 1, 20)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *based)
+    lone.answer(lone.call, opening(8, 20, 1, mine=(10, 11)))
+    assert commands(lone) == [put(20, 2, B, epoch=8)]
+
+
 def test_settled_batches_are_given_back_when_all_is_quiet() -> None:
     """SVC-9"""
     lone = opened(40, durable=True)

@@ -6,7 +6,6 @@ Run: `make mutate N=1000 SEED=7 FILES="replication pubsub/topic.py"`. See CONTRI
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -89,9 +88,6 @@ def main(words: list[str], project: Project = ONCECAST) -> int:
     if verdicts is None:
         return 2
     seconds = time.monotonic() - began
-    if arguments.json:
-        report = [verdict.as_dict() for verdict in verdicts]
-        Path(arguments.json).write_text(json.dumps(report, indent=1))
     return conclude(verdicts, seconds, arguments.at_least, bool(stale))
 
 
@@ -117,7 +113,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="PERCENT",
         help="exit with 1 if fewer are killed or equivalent (default: 95)",
     )
-    found.add_argument("--json", metavar="FILE", help="write all verdicts to a file")
+    found.add_argument("--json", metavar="FILE", help="write each verdict as a line")
     found.add_argument("--only", metavar="ID", action="append", help="try this mutant")
     found.add_argument("--show", metavar="ID", help="print this mutant, without trying it")
     found.add_argument("--list", action="store_true", help="print the chosen mutants only")
@@ -165,6 +161,7 @@ def campaign(
         jobs=arguments.jobs,
         budget=arguments.budget,
         fresh=arguments.fresh,
+        report=Path(arguments.json).absolute() if arguments.json else None,
     )
     # A failing example need not be made small, and ten examples find most of what a hundred find.
     phases = (Phase.explicit, Phase.generate)

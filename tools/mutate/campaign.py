@@ -70,6 +70,7 @@ class Plan:
     jobs: int = 1
     budget: float = 40.0  # seconds of processor time for one mutant
     fresh: bool = False  # measure all tests again
+    report: Path | None = None  # gets each verdict as a line of JSON
     verdicts: list[Verdict] = field(default_factory=list)
 
 
@@ -89,6 +90,8 @@ class Campaign:
         if session.testsfailed:
             raise session.Failed("the tests cannot be collected")
         self.config = session.config
+        if self.plan.report is not None:
+            self.plan.report.unlink(missing_ok=True)
         self.items = {item.nodeid: item for item in _few_seeds(session.items)}
         self.temporary = self.plan.folder / "tmp"
         shutil.rmtree(self.temporary, ignore_errors=True)
@@ -232,6 +235,9 @@ class Campaign:
 
     def _note(self, verdict: Verdict) -> None:
         self.plan.verdicts.append(verdict)
+        if self.plan.report is not None:
+            with self.plan.report.open("a") as report:
+                report.write(json.dumps(verdict.as_dict()) + "\n")
         done, total = len(self.plan.verdicts), len(self.plan.mutants)
         left = sum(each.status == SURVIVED for each in self.plan.verdicts)
         what = f"{done}/{total}, {left} survived"

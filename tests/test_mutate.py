@@ -158,7 +158,7 @@ def test_equal_changes_of_one_function_have_ids_of_their_own(tmp_path: Path) -> 
 
 
 def test_choice_by_seed_is_hardly_changed_by_an_edit(tmp_path: Path) -> None:
-    arguments = SimpleNamespace(only=None, files=["lamp.py"], n=8, seed="3")
+    arguments = SimpleNamespace(only=[], again=None, files=["lamp.py"], n=8, seed="3")
     every = operators.mutants(read(tmp_path, LAMP))
     chosen = [mutant.id for mutant in choose(every, arguments)]  # type: ignore[arg-type]
     assert len(chosen) == 8

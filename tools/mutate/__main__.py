@@ -6,6 +6,7 @@ Run: `make mutate N=1000 SEED=7 FILES="replication pubsub/topic.py"`. See CONTRI
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -114,7 +115,10 @@ def parser() -> argparse.ArgumentParser:
         help="exit with 1 if fewer are killed or equivalent (default: 95)",
     )
     found.add_argument("--json", metavar="FILE", help="write each verdict as a line")
-    found.add_argument("--only", metavar="ID", action="append", help="try this mutant")
+    found.add_argument("--only", metavar="ID", action="append", default=[], help="try this mutant")
+    found.add_argument(
+        "--again", metavar="FILE", type=Path, help="try the survivors of an earlier --json"
+    )
     found.add_argument("--show", metavar="ID", help="print this mutant, without trying it")
     found.add_argument("--list", action="store_true", help="print the chosen mutants only")
     found.add_argument(
@@ -131,14 +135,20 @@ def parser() -> argparse.ArgumentParser:
 
 def choose(mutants: list[Mutant], arguments: argparse.Namespace) -> list[Mutant]:
     """Pick mutants by an order that unrelated edits leave as it is."""
-    if arguments.only:
-        return [each for each in mutants if each.id in arguments.only]
+    wanted = [*arguments.only, *(_survivors(arguments.again) if arguments.again else [])]
+    if wanted:
+        return [each for each in mutants if each.id in wanted]
     names = [name.removeprefix("oncecast/").rstrip("/") for name in arguments.files]
     fitting = [each for each in mutants if _named(each.unit.file, names)]
     if not arguments.n:
         return fitting
     fitting.sort(key=lambda mutant: digest(f"{arguments.seed}:{mutant.id}"))
     return fitting[: arguments.n]
+
+
+def _survivors(report: Path) -> list[str]:
+    verdicts = [json.loads(line) for line in report.read_text().splitlines()]
+    return [each["id"] for each in verdicts if each["status"] == SURVIVED]
 
 
 def _named(file: str, names: list[str]) -> bool:

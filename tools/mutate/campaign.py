@@ -136,7 +136,7 @@ class Campaign:
         self._use_folder("measuring")
 
         def passes(name: str) -> bool:
-            return self._failure(self.items[name]) is None
+            return failure(self.items[name]) is None
 
         selection.save(kept, selection.measure(due, passes, self.plan.sources, digest))
         tell(measured=True)
@@ -203,9 +203,9 @@ class Campaign:
                 break
             tell(test=name)
             limit_processor_time(max(SHORTEST, SLACK * usual))
-            failure = self._failure(self.items[name])
-            if failure is not None:
-                tell(failure=failure)
+            failed = failure(self.items[name])
+            if failed is not None:
+                tell(failure=failed)
                 return
         tell(survived=True)
 
@@ -214,19 +214,11 @@ class Campaign:
 
             def work(tell: Tell) -> None:
                 self._use_folder("alone")
-                tell(passed=self._failure(self.items[name]) is None)
+                tell(passed=failure(self.items[name]) is None)
 
             outcome = run_one(work, wall=600.0)
             self.trusted[name] = outcome.said.get("passed", False)
         return self.trusted[name]
-
-    def _failure(self, item: pytest.Item) -> str | None:
-        """Run a test and return how it failed, or None if it passed."""
-        for report in runtestprotocol(item, log=False, nextitem=None):
-            if report.failed:
-                lines = report.longreprtext.splitlines() or [""]
-                return lines[-1][:200]
-        return None
 
     def _use_folder(self, name: str = "") -> None:
         folder = self.temporary / (name or str(os.getpid()))
@@ -245,6 +237,45 @@ class Campaign:
             print(f"\r\033[K{what}  {verdict.mutant.id}", end="", file=sys.stderr, flush=True)
         elif done % 50 == 0 or done == total:
             print(what, file=sys.stderr, flush=True)
+
+
+def failure(item: pytest.Item) -> str | None:
+    """Run a test and return how it failed, or None if it passed."""
+    if isinstance(item, pytest.Function) and _plain(item):
+        return _failure_of_call(item)
+    for report in runtestprotocol(item, log=False, nextitem=None):
+        if report.failed:
+            lines = report.longreprtext.splitlines() or [""]
+            return lines[-1][:200]
+    return None
+
+
+def _plain(item: pytest.Function) -> bool:
+    """Whether a test is a function that needs nothing of pytest but its parameters.
+
+    Calling such a test takes microseconds; the hooks around a test take milliseconds.
+    """
+    marks = {mark.name for mark in item.iter_markers()}
+    return (
+        item.cls is None
+        and marks <= {"parametrize", "long", "hypothesis"}
+        and set(item.fixturenames) <= set(_parameters(item))
+    )
+
+
+def _parameters(item: pytest.Function) -> dict[str, Any]:
+    spec = getattr(item, "callspec", None)
+    return {} if spec is None else spec.params
+
+
+def _failure_of_call(item: pytest.Function) -> str | None:
+    try:
+        item.obj(**_parameters(item))
+    except pytest.skip.Exception:
+        return None
+    except BaseException as error:  # noqa: BLE001  # whatever a mutant brings about
+        return f"{type(error).__name__}: {error}"[:200]
+    return None
 
 
 def _few_seeds(items: list[pytest.Item]) -> Iterator[pytest.Item]:

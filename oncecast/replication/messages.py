@@ -138,11 +138,10 @@ class Want(Value):
 
 
 class Chosen(Value):
-    """These were chosen for the slots from `first` on. All up to `known` is chosen."""
+    """These were chosen for the slots from `first` on."""
 
     first: int
     items: tuple[Item, ...]
-    known: int = 0
 
 
 class Lacking(Value):

@@ -17,6 +17,7 @@ from oncecast.kernel.protocol import Effect, NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.runtime.agenda import Action, Agenda, Event
 from oncecast.runtime.checkers import Checker
+from oncecast.runtime.disk import SimulatedDisk
 from oncecast.runtime.latency import Latency, Uniform
 from oncecast.runtime.shortcut import short_cut
 from oncecast.runtime.simnode import SEGMENT_BYTES, SimulatedNode
@@ -71,10 +72,18 @@ class Simulation(Agenda):
 
     # -- nodes --
 
-    def add(self, node: NodeId, build: Build, *, durable: bool = False) -> SimulatedNode:
+    def add(
+        self,
+        node: NodeId,
+        build: Build,
+        *,
+        durable: bool = False,
+        disk: SimulatedDisk | None = None,  # of a node that is gone
+    ) -> SimulatedNode:
         """A node that starts now; a durable one has a disk that outlives its crashes."""
         assert node not in self.nodes, f"{node} is there already"
         made = self.nodes[node] = SimulatedNode(self, node, build, durable=durable)
+        made.disk = disk or made.disk
         made.begin()
         return made
 

@@ -50,7 +50,7 @@ class Histories(Checker):
         stack = sim.nodes[node].stack
         for protocol in stack.protocols if stack is not None else ():
             if isinstance(protocol, ClientSession):
-                return SessionHistory(self.recorder, node, protocol)
+                return SessionHistory(self.recorder, protocol.producer, protocol)
         return None
 
     def finish(self, sim: Simulation) -> None:

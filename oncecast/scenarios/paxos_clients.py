@@ -45,6 +45,20 @@ class Client:
         self.life = 0
         sim.add(self.me, self._build, durable=crashes)
 
+    def return_as_another(self, away: float) -> None:
+        """Crash, and come back with the same disk under another id, as a new process does.
+
+        What the earlier life has sent may still arrive, and what is sent to it does not.
+        """
+        disk = self.sim.nodes[self.me].disk
+        self.sim.crash(self.me)
+
+        def come_back() -> None:
+            self.me = NodeId(f"{CLIENT}{self.name}#{self.life + 1}")
+            self.sim.add(self.me, self._build, disk=disk)
+
+        self.sim.call(away, come_back)
+
     def _build(self, me: NodeId, rng: Random) -> Stack:
         self.life += 1
         session = ClientSession(
@@ -53,7 +67,7 @@ class Client:
             node=self.nodes[0],
             others=tuple(self.nodes[1:]),
             producer=self.name,
-            life=f"{me}#{self.life}",
+            life=f"{CLIENT}{self.name}#{self.life}",
             durable=self.crashes,
             read_ahead=8,
             outbox_bytes=0,

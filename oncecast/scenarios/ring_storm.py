@@ -12,9 +12,6 @@ from oncecast.kernel.protocol import NodeId
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.ring_world import Process, RingWorld
 
-STRIKE_EVERY = 0.9
-TROUBLES_MAX = 2
-LASTING = 3.0
 QUIET = 1.0  # before a disk is lost, and after that
 
 Mend = Callable[[], None]
@@ -22,7 +19,7 @@ Mend = Callable[[], None]
 
 class Trouble:
     def __init__(self, sim: Simulation, world: RingWorld) -> None:
-        self.sim, self.world = sim, world
+        self.sim, self.world, self.draw = sim, world, world.draw
         self.over = False
         self.strikes: dict[str, int] = {}
         self._mends: dict[NodeId, Mend] = {}  # by its victim
@@ -40,7 +37,7 @@ class Trouble:
         )
 
     def begin(self) -> None:
-        self.sim.call(self.sim.rng.uniform(0.0, 2 * STRIKE_EVERY), self._strike)
+        self.sim.call(self.sim.rng.uniform(0.0, 2 * self.draw.every), self._strike)
 
     def _strike(self) -> None:
         if self.over:
@@ -50,7 +47,7 @@ class Trouble:
         strike, victim = rng.choice(self._kinds), rng.choice(victims)
         if not self.strikes and rng.random() < 0.5:
             strike = self._wipe  # later there is rarely the time
-        if len(self._mends) >= TROUBLES_MAX or victim.me in self._mends or not victim.alive:
+        if len(self._mends) >= self.draw.at_once or victim.me in self._mends or not victim.alive:
             return
         if self.sim.now < self._quiet_until:
             return
@@ -59,7 +56,7 @@ class Trouble:
             kind = strike.__name__.removeprefix("_")
             self.strikes[kind] = self.strikes.get(kind, 0) + 1
             self._mends[victim.me] = mend
-            lasting = QUIET if strike == self._wipe else LASTING
+            lasting = QUIET if strike == self._wipe else self.draw.lasting
             self.sim.call(rng.uniform(0.2, lasting), lambda: self._mend(victim.me))
 
     def _mend(self, victim: NodeId) -> None:
@@ -103,14 +100,14 @@ class Trouble:
 
     def _may_wipe(self, victim: Process, group: str) -> bool:
         """Somebody leads it, all its replicas run, and there are enough of them."""
-        if group == victim.group or group in self._wiped:
+        if group == victim.group or group in self._wiped or self.draw.replicas < 3:
             return False
         for process in self.world.processes.values():
             parts = process.replicas.get(group)
             if process.alive and parts is not None and parts.service.leading:
                 nodes = parts.service.group.nodes()
                 running = [each for each in nodes if self.sim.nodes[each].stack is not None]
-                return len(running) == len(nodes) >= self.world.options.size
+                return len(running) == len(nodes) >= self.draw.replicas
         return False
 
     # -- the network --

@@ -8,33 +8,16 @@ from oncecast.dht.ring import distance, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.node.assemble import Chair, Parts, assemble
-from oncecast.node.assemble_ring import RingOptions, RingParts, assemble_ring
+from oncecast.node.assemble_ring import RingParts, assemble_ring
 from oncecast.pubsub.estate import Estate
-from oncecast.replication.options import GroupOptions
 from oncecast.ring.events import Leave, Left, Seat, Unseat
 from oncecast.runtime.simnode import SimulatedNode
 from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.ring_draw import RingDraw
 
-FAST = GroupOptions(
-    heartbeat=0.1,
-    suspicion=0.5,
-    drift=0.25,
-    resend=0.06,
-    replace_after=3.0,
-    compare_every=2.0,
-    unclaimed_after=1.0,
-)
-RING = RingOptions(
-    stabilize_every=0.25,
-    answer_within=0.2,
-    shuffle_every=1.0,
-    heartbeat_every=0.5,
-    gossip_every=0.2,
-    gone_after=2.0,
-)
-SNAPSHOT_BYTES = 4096
 TRIES = 50
-PULL_BYTES, LITTLE_BYTES = 800, 400  # so that a move takes several rounds, and answers to each
+YEAR_2025_US = 1_735_689_600_000_000
+FIXED = RingDraw()
 
 
 class Process:
@@ -48,8 +31,10 @@ class Process:
         self.parts: RingParts | None = None
         self.replicas: dict[str, Parts] = {}
         self.left = False
-        rng = world.sim.rng
-        self.clock = (rng.uniform(0.95, 1.05), rng.uniform(0.0, 3.0))  # its rate, and what it shows
+        rng, drift = world.sim.rng, world.draw.drift / 2  # two of them drift apart by both
+        self.clock = (rng.uniform(1 - drift, 1 + drift), rng.uniform(0.0, 3.0))  # rate, and start
+        self.options = world.draw.options_of(len(world.processes))
+        self.epoch_us = self._look_at_wall_clock()
 
     @property
     def alive(self) -> bool:
@@ -60,6 +45,11 @@ class Process:
 
     def replica(self, group: str) -> NodeId:
         return NodeId(f"{self.me}/{group}")
+
+    def _look_at_wall_clock(self) -> int:
+        """Return what the process takes the time to be when it starts."""
+        wall = self.world.draw.wall
+        return YEAR_2025_US + int(self.world.sim.rng.uniform(-wall, wall) * 1e6)
 
     def begin(self) -> None:
         self._skew(self.world.sim.add(self.me, self._build_ring))
@@ -75,7 +65,12 @@ class Process:
 
     def _build_ring(self, me: NodeId, rng: Random) -> Stack:
         self.parts = assemble_ring(
-            me, rng, group=self.group, contacts=self.contacts, options=self.world.ring
+            me,
+            rng,
+            group=self.group,
+            contacts=self.contacts,
+            epoch_us=self.epoch_us,
+            options=self.world.draw.ring,
         )
         self.parts.roster.seated(tuple(self.seats))
         return self.parts.stack
@@ -85,13 +80,15 @@ class Process:
         parts = self.replicas[group] = assemble(
             me,
             rng,
-            snapshot_bytes=SNAPSHOT_BYTES,
-            options=self.world.options,
+            epoch_us=self.epoch_us,
+            snapshot_bytes=self.world.draw.snapshot_bytes,
+            options=self.options,
             contacts=self.seats[group],
             chair=Chair(group, self.me, first=not self.contacts and group == self.group),
         )
         if parts.mover is not None:
-            parts.mover.pull_bytes, parts.mover.little_bytes = PULL_BYTES, LITTLE_BYTES
+            parts.mover.pull_bytes = self.world.draw.pull_bytes
+            parts.mover.little_bytes = self.world.draw.little_bytes
         return parts.stack
 
     def leave(self) -> None:
@@ -133,16 +130,15 @@ class Process:
         node.disk.wipe()
 
     def restart(self) -> None:
+        self.epoch_us = self._look_at_wall_clock()
         for node in self.nodes():
             if self.world.sim.nodes[node].stack is None:
                 self.world.sim.restart(node)
 
 
 class RingWorld:
-    def __init__(
-        self, sim: Simulation, *, options: GroupOptions = FAST, ring: RingOptions = RING
-    ) -> None:
-        self.sim, self.options, self.ring = sim, options, ring
+    def __init__(self, sim: Simulation, draw: RingDraw = FIXED) -> None:
+        self.sim, self.draw = sim, draw
         self.processes: dict[NodeId, Process] = {}
 
     def add(self, *contacts: str, before: str = "") -> Process:
@@ -202,7 +198,7 @@ class RingWorld:
                 return False
             if estate.retired:
                 return False
-        size = min(self.options.size, len(self.processes))
+        size = min(self.draw.replicas, len(staying))
         return all(self._members(group) >= size for group in estates)
 
     def _members(self, group: str) -> int:

@@ -25,7 +25,7 @@ from tests.ring.walks import Walk
 
 pytestmark = pytest.mark.mutants
 
-SEEDS, STORMS = 150, 10
+SEEDS, STORMS = 150, 40
 MUTANTS: list[Mutant] = []
 
 

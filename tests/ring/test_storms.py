@@ -5,17 +5,33 @@ from __future__ import annotations
 import pytest
 
 from oncecast.scenarios.ring import RING
+from oncecast.scenarios.ring_draw import draw
 from oncecast.scenarios.scenario import run
 from tests.ring.walks import Walk
 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(40))
 def test_everybody_has_everything_once_and_in_order_after_a_storm(seed: int) -> None:
     """REP-4 REP-5 REP-6 NET-6 SVC-2 SVC-3 SVC-10: `oncecast sim run ring` runs more of them."""
-    outcome = run(RING, seed, 8 if seed % 3 == 0 else 5)
+    outcome = run(RING, seed)
     assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
+
+
+def test_seeds_draw_different_storms_and_each_seed_always_the_same() -> None:
+    """REP-4"""
+    drawn = [draw(seed, 8) for seed in range(300)]
+    assert drawn[:9] == [draw(seed, 8) for seed in range(9)]
+    assert {each.replicas for each in drawn} == {1, 2, 3, 5}
+    assert {each.processes for each in drawn} == set(range(3, 9))
+    assert {each.wall for each in drawn} >= {0.0, 86400.0}
+    windows = {each.window_slots for some in drawn for each in some.options}
+    assert (min(windows), max(windows)) == (1, 1024)
+    suspicions = [{each.suspicion for each in some.options} for some in drawn]
+    assert any(len(each) > 1 for each in suspicions)
+    assert min(each.seconds for each in drawn) < 2.0
+    assert max(each.seconds for each in drawn) > 10.0
 
 
 def test_a_move_goes_well_whatever_happens_next() -> None:

@@ -1,0 +1,115 @@
+"""The clients of a ring: writers and readers, of which none misses anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.pubsub import commands as do
+from oncecast.runtime.checkers import Checker, Violation
+from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.paxos_clients import Client, Publisher, Subscriber
+from oncecast.scenarios.ring_world import RingWorld
+from oncecast.session import local
+
+CRASHES = 2  # of each client that crashes
+PADDING = b"." * 80  # so that topics have some size
+HOMES = 3  # processes that a client knows
+
+
+class Writer(Publisher):
+    def value(self, number: int) -> bytes:
+        return super().value(number) + PADDING
+
+
+class Clients(Checker):
+    """Of each topic a publisher and two subscribers, of which some crash now and then."""
+
+    def __init__(self, sim: Simulation, world: RingWorld) -> None:
+        self._sim, self._world, self._load = sim, world, world.draw.load
+        self.publishers: list[Publisher] = []
+        self.subscribers: dict[str, list[Subscriber]] = {}
+        self._clients: dict[str, Client] = {}  # by the part of their ids that stays
+
+    @property
+    def topics(self) -> list[str]:
+        return [f"topic-{number}" for number in range(self._load.topics)]
+
+    def begin(self, until: float) -> None:
+        for number, topic in enumerate(self.topics):
+            readers = self.subscribers[topic] = list(self._readers(number))
+            for reader in readers:
+                self._introduce(reader, topic, until)
+            self._write(number, topic, readers, until)
+
+    def _readers(self, number: int) -> Iterator[Subscriber]:
+        for crashes in (False, True):
+            reader = Subscriber(self._sim, f"r{number}-{crashes}", self._homes(), crashes=crashes)
+            reader.push = self._sim.rng.random() < 0.5
+            yield reader
+
+    def _write(self, number: int, topic: str, readers: list[Subscriber], until: float) -> None:
+        writer = Writer(
+            self._sim,
+            f"w{number}",
+            self._homes(),
+            crashes=number % 2 == 1,
+            readers=readers,
+            pause=0.8 * (until - self._sim.now) / self._load.puts,
+            puts=self._load.puts,
+        )
+        self.publishers.append(writer)
+        self._introduce(writer, topic, until)
+        policy = self._load.policies[number % len(self._load.policies)]
+        writer.soon(0.2, lambda: writer.ask(local.Do(2, do.SetPolicy(topic, 0, policy))))
+
+    def _introduce(self, client: Client, topic: str, until: float) -> None:
+        client.topic = topic
+        self._clients[client.me] = client
+        for _ in range(CRASHES if client.crashes else 0):
+            when = self._sim.rng.uniform(0.0, until - self._sim.now)
+            self._sim.call(when, partial(self._bounce, client))
+
+    def _homes(self) -> list[NodeId]:
+        homes = list(self._world.processes)
+        self._sim.rng.shuffle(homes)
+        return homes[:HOMES]
+
+    def _bounce(self, client: Client) -> None:
+        if self._sim.nodes[client.me].stack is not None:
+            client.return_as_another(self._load.away * self._sim.rng.uniform(0.0, 1.0))
+
+    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
+        client = self._clients.get(node.partition("#")[0])
+        if client is not None:  # not now: the step that emits it is still under way
+            client.soon(0.0, lambda: client.hear(event))
+
+    # -- the end --
+
+    @property
+    def done(self) -> bool:
+        """Return whether all have everything that was promised."""
+        return all(map(self._written, self.publishers)) and all(
+            len(reader.seen) == max(len(each.seen) for each in readers)
+            for readers in self.subscribers.values()
+            for reader in readers
+        )
+
+    def _written(self, publisher: Publisher) -> bool:
+        puts, promised = self._load.puts, publisher.promised
+        if publisher.put < puts or (not publisher.crashes and len(promised) < puts):
+            return False
+        seen = set(self.subscribers[publisher.topic][0].seen)
+        return all(publisher.value(number) in seen for number in promised)
+
+    def finish(self, sim: Simulation) -> None:
+        for publisher in self.publishers:
+            readers = self.subscribers[publisher.topic]
+            log = max((reader.seen for reader in readers), key=len)
+            if len(set(log)) != len(log):
+                raise Violation(f"something is in {publisher.topic} twice")
+            for reader in readers:
+                if reader.seen != log:
+                    raise Violation(f"{reader.me} read {len(reader.seen)} of {len(log)}, or others")
+            publisher.check(log)

@@ -75,9 +75,9 @@ class Group:
 
     def __init__(self, directory: Path, heartbeat: float, suspicion: float) -> None:
         with ExitStack() as reserved:
-            made = (socket.create_server(("127.0.0.1", 0)) for _ in range(3))
+            made = (socket.create_server(("127.0.0.1", 0)) for _ in range(4))
             ports = [reserved.enter_context(each).getsockname()[1] for each in made]
-        self.addresses = [f"127.0.0.1:{port}" for port in ports]
+        *self.addresses, self.spare = [f"127.0.0.1:{port}" for port in ports]
         flags = ["--heartbeat", str(heartbeat), "--suspicion", str(suspicion)]
         self.nodes = {
             address: Node(

@@ -26,8 +26,6 @@ from oncecast.replication.messages import (
     Vote,
 )
 
-REACH = 4  # windows that a replica looks ahead of what it has applied
-
 
 class Acceptor(Core):
     # -- phase 1 --
@@ -85,7 +83,8 @@ class Acceptor(Core):
         self.follow(ballot)
         last = self.accept(message)
         if last >= message.slot:
-            others = self.others()
+            # A newcomer votes for the leader only: there it counts from its seat on.
+            others = self.others() if self.seated else []
             if sender not in others:
                 others.append(sender)  # who leads may have a seat that we do not know of
             for node in others:
@@ -101,7 +100,7 @@ class Acceptor(Core):
         older leader may propose another one, which no majority will accept.
         """
         ballot, before = message.ballot, self._records.last
-        known, reach = self.known_to_be_chosen, self.applied + REACH * self.options.window_slots
+        known, reach = self.known_to_be_chosen, self.applied + self.options.ahead_slots
         for slot, item in enumerate(message.items, message.slot):
             if known < slot <= reach and slot not in self.told and self.votes.get(slot) != ballot:
                 self.store(slot, ballot, item)
@@ -123,11 +122,11 @@ class Acceptor(Core):
         if message.ballot > self.promised:
             # Or a restart would forget whom it has answered, and listen to an earlier one.
             self.store_promise(message.ballot)
-        bound = self.options.suspicion
-        heard = Heard(message.ballot, message.stamp, self.life, self.applied, bound)
-        self.send(sender, heard, after=self.promised_in)
         self.adopted = self.adopted or message.group
         self.chosen_up_to(message.ballot, message.known)
+        bound = self.options.suspicion
+        heard = Heard(message.ballot, message.stamp, self.life, self.durable, bound)
+        self.send(sender, heard, after=self.promised_in)
 
     def follow(self, ballot: Ballot) -> None:
         """The leader has spoken."""

@@ -89,7 +89,7 @@ class Core(Protocol):
         self.estranged = False  # it has lost who it was
         self.places = Places()
         self.items: dict[int, Item] = {}  # not applied, or not yet on disk
-        self.held_bytes = 0  # of `items`, counted only while the log is restored
+        self.held_bytes = 0  # of `items`
         self.stored = 0  # the last record that is on disk
         self.storing: deque[tuple[int, int, Ballot]] = deque()  # record, slot, ballot
         # learning
@@ -100,7 +100,7 @@ class Core(Protocol):
         self.told: dict[int, None] = {}  # slots that others said are chosen, not applied
         self.chain = 0  # checksum of all that was applied
         # As it was at the last commands and states, for who looks back; and at checks.
-        self.chains: deque[tuple[int, int]] = deque(maxlen=2 * self.options.window_slots)
+        self.chains: deque[tuple[int, int]] = deque(maxlen=2 * self.options.step_slots)
         self.checks: deque[tuple[int, int]] = deque(maxlen=8)
         self.memberships = Memberships()
         self.rumour = NOBODY  # the last membership that the log tells of, applied or not
@@ -215,7 +215,7 @@ class Core(Protocol):
         self.places.cut(first)
         self.votes.clear()
         for slot in [slot for slot in self.items if slot >= first]:
-            self._let_go(slot)
+            self.let_go(slot)
         self.replaced += FORGOT
 
     @property
@@ -241,17 +241,23 @@ class Core(Protocol):
 
     def _found(self, slot: int, number: int, item: Item) -> None:
         self.places.put(slot, number)
-        self._let_go(slot)
+        self.let_go(slot)
         if self.applied < slot and self._may_hold_more():
-            self.items[slot] = item
-            self.held_bytes += len(item.data)
+            self.hold(slot, item)
 
     def _may_hold_more(self) -> bool:
         """Behind a hole nothing is applied yet, and the tail of the log may not fit in memory."""
-        slots, size = 2 * self.options.window_slots, 2 * self.options.window_bytes
-        return len(self.items) < slots and self.held_bytes < size
+        return len(self.items) < 2 * self.options.window_slots and not self._holds_much()
 
-    def _let_go(self, slot: int) -> None:
+    def _holds_much(self) -> bool:
+        return self.held_bytes >= 2 * self.options.window_bytes
+
+    def hold(self, slot: int, item: Item) -> None:
+        self.let_go(slot)
+        self.items[slot] = item
+        self.held_bytes += len(item.data)
+
+    def let_go(self, slot: int) -> None:
         item = self.items.pop(slot, None)
         if item is not None:
             self.held_bytes -= len(item.data)
@@ -301,7 +307,7 @@ class Core(Protocol):
             kind, data = item
             number = self.append(Entry(slot, ballot, kind, data, self.applied, self.vouch))
             self.places.put(slot, number)
-            self.items[slot] = item
+            self.hold(slot, item)
         self.storing.append((number, slot, ballot))
 
     def store_promise(self, ballot: Ballot) -> None:
@@ -317,7 +323,7 @@ class Core(Protocol):
         self.replaced += slot in self.votes
         number = self.append(Learned(slot, item.kind, item.data))
         self.places.put(slot, number)
-        self.items[slot] = item
+        self.hold(slot, item)
         self.storing.append((number, slot, BOTTOM))
 
     def say_stored(self) -> None:
@@ -330,11 +336,19 @@ class Core(Protocol):
         done: list[tuple[int, Ballot]] = []
         while self.storing and self.storing[0][0] <= record:
             _, slot, ballot = self.storing.popleft()
-            if (slot <= self.applied or slot in self.told) and self.settled(slot):
-                self.items.pop(slot, None)
+            done_with = slot <= self.applied or slot in self.told or self._holds_much()
+            if done_with and self.settled(slot):
+                self.let_go(slot)
             if ballot != BOTTOM:
                 done.append((slot, ballot))
         return done
+
+    @property
+    def durable(self) -> int:
+        """All slots up to this one are applied, and on disk here."""
+        return min(
+            (slot - 1 for _, slot, _ in self.storing if slot <= self.applied), default=self.applied
+        )
 
     # -- reading --
 
@@ -381,7 +395,6 @@ class Core(Protocol):
             item = find(slot)
             if item is None:
                 break
-            self._let_go(slot)
             self.apply(slot, item)
 
     def sure_of(self, slot: int) -> bool:
@@ -395,7 +408,7 @@ class Core(Protocol):
         self.votes.pop(slot, None)
         self.told.pop(slot, None)
         if self.settled(slot):
-            self.items.pop(slot, None)
+            self.let_go(slot)
         token = self.tokens.pop(slot, -1) if self.tokens else -1
         if item.kind == COMMAND:
             self.chains.append((slot, self.chain))

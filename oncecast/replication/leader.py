@@ -286,7 +286,7 @@ class Leader(Supplier):
         first = reign.next
         accept = Accept(reign.ballot, first, tuple(items), self.applied, self.group)
         others = self.others()
-        for node in others:
+        for node in self.followers():
             self.send(node, accept, after=0)
         self.accept(accept)
         for slot, item in enumerate(items, first):
@@ -394,6 +394,10 @@ class Leader(Supplier):
 
     def audience(self) -> list[NodeId]:
         """Who hears that we lead."""
+        return self.others()
+
+    def followers(self) -> list[NodeId]:
+        """Return the nodes that hear of each proposal."""
         return self.others()
 
     def on_heard(self, sender: NodeId, message: Heard) -> None:

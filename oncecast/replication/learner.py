@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from oncecast.kernel.protocol import NodeId
-from oncecast.replication.acceptor import REACH, Acceptor
+from oncecast.replication.acceptor import Acceptor
 from oncecast.replication.ballot import BOTTOM, Ballot
 from oncecast.replication.core import within
 from oncecast.replication.events import Crippled, Mended
@@ -60,7 +60,7 @@ class Learner(Acceptor):
         member = Member(sender, message.life)
         if message.ballot > self.promised:
             self.outrun(message.ballot)
-        last = min(message.last, self.applied + REACH * self.options.window_slots)
+        last = min(message.last, self.applied + self.options.ahead_slots)
         for slot in range(max(message.first, self.applied + 1), last + 1):
             self._vote(slot, message.ballot, member)
         self.advance()
@@ -90,7 +90,7 @@ class Learner(Acceptor):
     def advance(self) -> None:
         """Apply in order all that is chosen and here; not too much in one step."""
         before = self.applied
-        stop = before + self.options.window_slots
+        stop = before + self.options.step_slots
         while self.applied < stop:
             slot = self.applied + 1
             if not (self.sure_of(slot) or self._is_chosen(slot)):
@@ -137,7 +137,7 @@ class Learner(Acceptor):
     # -- what is chosen and not here --
 
     def on_behind(self) -> None:
-        """Ask one who may have it: the leader first, then each in turn."""
+        """Ask one who may have it, then each in turn: members the leader first, newcomers last."""
         before = self.applied if self.stood_at < 0 else self.stood_at
         self.stood_at = -1
         self.advance()
@@ -150,10 +150,16 @@ class Learner(Acceptor):
             self.wanting.clear()
             untried = sources
         if untried:
-            node = self.leader if self.leader in untried else self.rng.choice(untried)
+            node = self._whom_to_ask(untried)
             self.wanting[node] = None
             self.want_from(node)
         self.later(self.options.resend, Behind())
+
+    def _whom_to_ask(self, nodes: list[NodeId]) -> NodeId:
+        """A newcomer fetches much, and should not keep the leader from its work."""
+        if self.seated and self.leader in nodes:
+            return self.leader
+        return self.rng.choice([node for node in nodes if node != self.leader] or nodes)
 
     def sources(self) -> list[NodeId]:
         """Who may have what this one lacks."""
@@ -170,8 +176,9 @@ class Learner(Acceptor):
         for slot, item in enumerate(message.items, message.first):
             if slot in self.holes:
                 self._mend(slot, item)
-            elif self.applied < slot <= self.applied + REACH * self.options.window_slots:
+            elif slot > self.applied:
                 self.keep_learned(slot, item)
+        self.known = max(self.known, message.known)
         self.say_stored()
         before = self.applied
         self.advance()

@@ -138,10 +138,11 @@ class Want(Value):
 
 
 class Chosen(Value):
-    """These were chosen for the slots from `first` on."""
+    """These were chosen for the slots from `first` on. All up to `known` is chosen."""
 
     first: int
     items: tuple[Item, ...]
+    known: int = 0
 
 
 class Lacking(Value):

@@ -21,6 +21,17 @@ class GroupOptions:
     piece_bytes: int = 1 << 20  # of a state on its way
     unclaimed_after: float = 10.0  # a state nobody fetches any more is let go
 
+    @property
+    def ahead_slots(self) -> int:
+        """How far ahead of what it has applied a replica accepts: so it stays with a group that
+        decides many slots while it fetches one."""
+        return max(4096, 4 * self.window_slots)
+
+    @property
+    def step_slots(self) -> int:
+        """How many slots a replica applies, or gives to another one, in one step."""
+        return max(64, self.window_slots)
+
     def lease(self, bound: float) -> float:
         """How long a leader may rely on the answer of who is bound for so long: by its own slow
         clock, and the fast one of who gave it."""

@@ -76,6 +76,11 @@ class Memberships:
         self._configs = [NOBODY]
         self.last = NOBODY
 
+    @property
+    def since(self) -> int:
+        """The slot at which the last one was decided."""
+        return self._slots[-1]
+
     def of(self, slot: int) -> Config:
         """Who votes on this slot."""
         return self._configs[bisect_left(self._slots, slot) - 1]

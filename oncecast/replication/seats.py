@@ -13,6 +13,7 @@ a majority in common is what all rests on.
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 from typing import Any, NamedTuple
 
@@ -20,16 +21,30 @@ from oncecast.kernel.protocol import NodeId
 from oncecast.replication.core import encode_config
 from oncecast.replication.events import Change, Suspected
 from oncecast.replication.leader import Leader, Reign
-from oncecast.replication.messages import CONFIG, NOOP, Guide, Heard, Item, Offer, OfferDue
+from oncecast.replication.messages import (
+    CONFIG,
+    NOOP,
+    Chosen,
+    Guide,
+    Heard,
+    Item,
+    Offer,
+    OfferDue,
+    Silence,
+)
 from oncecast.replication.quorum import Config, Member
 
 OFFERS_MAX = 64
 
 
 class Offered(NamedTuple):
+    """A node that would have a seat, and what it last said to have applied. `lag` is how many slots
+    it lacked then of what it had been told."""
+
     member: Member
     applied: int
     at: float
+    lag: int = 0
 
 
 class Seats(Leader):
@@ -37,9 +52,12 @@ class Seats(Leader):
         super().__init__(me, rng, **options)
         self.offers: dict[NodeId, Offered] = {}
         self.courted = NodeId("")  # whom the leader lets catch up
+        self.courted_at = 0.0
+        self.live = False  # it hears of each proposal, too
+        self.beats: deque[tuple[float, int]] = deque(maxlen=8)  # when, and what was applied
         self.changes: list[Change] = []  # asked for, and not yet proposed
         self.last_heard: dict[NodeId, float] = {}
-        self.reported: dict[NodeId, int] = {}  # what each said to have applied
+        self.reported: dict[Member, int] = {}  # what each said to have applied, and on disk
         self.silent: dict[NodeId, None] = {}
         self.guide = NodeId("")  # whom an outsider was told to ask
 
@@ -50,11 +68,20 @@ class Seats(Leader):
             return
         if self.now >= self.heard + 2 * self.options.suspicion:
             self._lose_leader()  # clients would be sent there for ever
+        self._offer()
+        self.later(self.options.heartbeat, OfferDue())
+
+    def _offer(self) -> None:
         asked = self.leader or self.guide
         for node in [asked] if asked else self.sources():
             self.send(node, Offer(self.life, self.applied))
         self.guide = NodeId("")  # if it does not answer, somebody else may
-        self.later(self.options.heartbeat, OfferDue())
+
+    def on_chosen(self, sender: NodeId, message: Chosen) -> None:
+        behind = self.known > self.applied
+        super().on_chosen(sender, message)
+        if behind and self.known <= self.applied and not self.seated:
+            self._offer()  # under load it will not be as close again until it has a seat
 
     def on_guide(self, sender: NodeId, message: Guide) -> None:
         if self.seated or not message.config.members:
@@ -73,31 +100,52 @@ class Seats(Leader):
         if self.config.member(sender) is None:
             self.last_heard[sender] = self.now  # who is taken in now was not silent before
         if sender in self.offers or len(self.offers) < OFFERS_MAX:
-            member = Member(sender, message.life)
-            self.offers[sender] = Offered(member, message.applied, self.now)
+            self._note_offer(Member(sender, message.life), message.applied, self.applied)
         self.look_at_seats()
+
+    def _note_offer(self, member: Member, applied: int, told: int) -> None:
+        offered = Offered(member, applied, self.now, max(0, told - applied))
+        self.offers[member.node] = offered
+        if member.node == self.courted:
+            self.live = self._may_follow(offered)
+
+    def _may_follow(self, offered: Offered) -> bool:
+        """Whether it is near enough to hear of each proposal: else it would drop what it hears."""
+        return offered.lag <= self.options.ahead_slots // 2
 
     def on_heard(self, sender: NodeId, message: Heard) -> None:
         super().on_heard(sender, message)
-        self.reported[sender] = message.applied
-        if Member(sender, message.life) in self.config.members:
+        member = Member(sender, message.life)
+        self.reported[member] = message.applied
+        if member in self.config.members:
             self.last_heard[sender] = self.now
             if sender in self.silent:
                 del self.silent[sender]
                 self.emit(Suspected(sender, False), after=0)
         offered = self.offers.get(sender)
         if offered is not None and offered.member.life == message.life:
-            self.offers[sender] = Offered(offered.member, message.applied, self.now)
+            self._note_offer(offered.member, message.applied, self._told_at(message.stamp))
+
+    def _told_at(self, stamp: float) -> int:
+        """Up to which slot the Beat of this time has told that all is chosen."""
+        return next((known for at, known in self.beats if at == stamp), self.applied)
 
     def audience(self) -> list[NodeId]:
+        return self._with_courted(self.courted)
+
+    def followers(self) -> list[NodeId]:
+        return self._with_courted(self.courted if self.live else NodeId(""))
+
+    def _with_courted(self, node: NodeId) -> list[NodeId]:
         others = self.others()
-        return [*others, self.courted] if self.courted and self.courted not in others else others
+        return [*others, node] if node and node not in others else others
 
     def stand(self) -> None:
         self.reported.clear()  # what was heard in an earlier reign is old
         super().stand()
 
     def beat(self) -> None:
+        self.beats.append((self.now, self.applied))
         super().beat()
         self.look_at_seats()
 
@@ -113,15 +161,16 @@ class Seats(Leader):
         self._suspect(reign)
         for node in [node for node, each in self.offers.items() if self._is_old(each)]:
             del self.offers[node]
-        if self.courted not in self.offers:
-            self.courted = NodeId("")
+        if self.courted and self.courted not in self.offers:
+            self._court(NodeId(""))
         if reign.changing is not None or any(item.kind == CONFIG for _, item in reign.queue):
             return
         config = self._wished(reign)
         if config is None:
             return
         if reign.proven == self.config.version or not self.others():
-            reign.queue.append((-1, Item(CONFIG, encode_config(config))))
+            # First in the queue: a group that is behind with its commands needs it most.
+            reign.queue.appendleft((-1, Item(CONFIG, encode_config(config))))
         elif not reign.queue and not reign.flying:
             reign.queue.append((-1, Item(NOOP, b"")))  # first something else must be decided
         self.proceed()
@@ -152,7 +201,8 @@ class Seats(Leader):
             self.changes.pop(0)
         lost = self._lost_disk()
         if lost:
-            return self.config.removed(lost)
+            left = self.config.removed(lost)
+            return left if self._informed(left) else None
         if len(self.config.members) > self.config.size:
             return self._without_one(reign)
         return self._with_one(reign)
@@ -165,10 +215,15 @@ class Seats(Leader):
             if change.add not in self.offers:
                 return config
             member = self.offers[change.add].member
-            return config.added(member, size) if self._caught_up(change.add) else None
+            if self._caught_up(change.add):
+                return config.added(member, size)
+            self._court(change.add)
+            return None
         if change.remove and config.member(change.remove):
             left = config.removed(change.remove, size)
-            return left if self._viable(left) else config
+            if not self._viable(left):
+                return config
+            return left if self._informed(left) else None
         if size and size != config.size:
             return config.successor(*config.members, size=size)
         return config
@@ -189,46 +244,70 @@ class Seats(Leader):
         if not told or not self._viable(config) or not self._covered(reign):
             return None  # who comes back first should stay
         longest = max(self.others(), key=lambda node: self._silence(reign, node))
-        if self._silence(reign, longest) > patience:
-            return config.removed(longest)
-        return config.removed(self.others()[-1])
+        silent = self._silence(reign, longest) > patience
+        left = config.removed(longest if silent else self.others()[-1])
+        return left if self._informed(left) else None
 
     def _with_one(self, reign: Reign) -> Config | None:
         config, limit = self.config, self.options.replace_after
         free = len(config.members) < config.size
         if not free and all(self._silence(reign, node) <= limit for node in self.others()):
             return None
-        for node, (member, _, _) in self.offers.items():
-            fit = config.member(node) is None and self._caught_up(node)
-            if fit and (free or self._answers(reign, member)):
+        waiting = [node for node in self.offers if config.member(node) is None]
+        for node in waiting:
+            member = self.offers[node].member
+            # Beside a silent member it is needed at once: it must hear us.
+            if self._caught_up(node) and (free or reign.ends.get(member, 0.0) > self.now):
                 return config.added(member)
+        if waiting:
+            self._court(self._next_to_court(waiting))
         return None
 
-    def _answers(self, reign: Reign, member: Member) -> bool:
-        """Whether it hears us, as it must: beside a silent member it is needed at once."""
-        if reign.ends.get(member, 0.0) > self.now:
-            return True
-        self.courted = member.node
-        return False
+    def _next_to_court(self, waiting: list[NodeId]) -> NodeId:
+        """Let each have its turn: a newcomer that never catches up must not keep others out."""
+        if self.courted not in waiting:
+            return waiting[0]
+        if self.now < self.courted_at + self.options.replace_after:
+            return self.courted
+        return waiting[(waiting.index(self.courted) + 1) % len(waiting)]
+
+    def _court(self, node: NodeId) -> None:
+        """Let this newcomer catch up: it is told of what is chosen, and fetches it."""
+        if node != self.courted:
+            self.courted, self.courted_at = node, self.now
+            self.live = node in self.offers and self._may_follow(self.offers[node])
+
+    def _informed(self, left: Config) -> bool:
+        """Whether a majority of who is left has all that was decided before the present membership.
+        What was decided since is on enough of their disks: the present majority has stored it."""
+        since = self.memberships.since
+        told = [each for each in left.members if self.reported.get(each, 0) >= since]
+        return left.agreed([*told, self.self_as_member])
 
     def _viable(self, config: Config) -> bool:
         """Whether a majority of it is there."""
         return config.agreed([each for each in config.members if each.node not in self.silent])
 
     def _caught_up(self, node: NodeId) -> bool:
-        """Near enough; otherwise it is told of what is chosen, and fetches it."""
-        if self.applied - self.offers[node].applied <= self.options.window_slots // 4:
-            return True
-        self.courted = node
-        return False
+        """Whether it had nearly all that it had been told of: under load no newcomer ever has all
+        that is decided at this moment."""
+        return self.offers[node].lag <= self.options.ahead_slots // 16
 
     def reconfigured(self, before: Config) -> None:
         for node in [node for node in self.silent if node not in self.config.nodes()]:
             del self.silent[node]
         for member in self.config.members:
             self.offers.pop(member.node, None)
+        for gone in [member for member in self.reported if member not in self.config.members]:
+            del self.reported[gone]
         if self.courted in self.config.nodes():
-            self.courted = NodeId("")
+            self._court(NodeId(""))
         super().reconfigured(before)
         if not self.seated:
             self.later(self.options.heartbeat, OfferDue())
+        elif self.self_as_member not in before.members:
+            self._take_seat()
+
+    def _take_seat(self) -> None:
+        """Look out for a leader: the one that has given the seat may be gone."""
+        self.later(self.patience(), Silence())

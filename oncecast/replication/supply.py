@@ -111,10 +111,10 @@ class Supplier(Learner):
                 break
             items.append(item)
             room -= len(item.data)
-            if room <= 0 or len(items) >= self.options.window_slots:
+            if room <= 0 or len(items) >= self.options.step_slots:
                 break
         if items:
-            self.send(sender, Chosen(message.first, tuple(items)), after=0)
+            self.send(sender, Chosen(message.first, tuple(items), self.applied), after=0)
         elif message.first < self.kept:
             self._offer_state(sender)
         else:
@@ -199,6 +199,7 @@ class Supplier(Learner):
             if taking.ahead.needed <= slot <= taking.ahead.place:
                 self.keep_learned(slot, item)
                 taking.tries = 0
+        self.known = max(self.known, message.known)
         self.say_stored()
         self._take_on(taking)
 
@@ -215,6 +216,7 @@ class Supplier(Learner):
             self.send(taking.source, Want(taking.slot, ahead.place, self.group), after=0)
         else:
             self._install(ahead, tuple(taking.chunks))
+            self.want_from(taking.source)
 
     def _has(self, slot: int) -> bool:
         """Whether what was chosen for it is here: what was only voted for may be something else."""
@@ -246,7 +248,7 @@ class Supplier(Learner):
             for slot in [slot for slot in kept if slot <= place]:
                 del kept[slot]
         for slot in [slot for slot in self.items if slot <= place and self.settled(slot)]:
-            del self.items[slot]
+            self.let_go(slot)
         self.wanting.clear()
         self.bereft.clear()
 

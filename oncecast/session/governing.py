@@ -215,9 +215,10 @@ def member_view(group: Paxos, node: NodeId, life: int, applied: int, now: float)
 def view_of(group: Paxos, now: float, id: int = 0) -> GroupView:
     leading, config = group.leader == group.me, group.config
     applied = dict(group.reported) if leading else {}
-    applied[group.me] = group.applied
+    applied[group.self_as_member] = group.applied
     members = tuple(
-        member_view(group, node, life, applied.get(node, -1), now) for node, life in config.members
+        member_view(group, each.node, each.life, applied.get(each, -1), now)
+        for each in config.members
     )
     offers = group.offers.values() if leading else ()
     waiting = [offered for offered in offers if offered.member not in config.members]

@@ -153,7 +153,7 @@ def test_another_value_with_a_higher_ballot_takes_its_place() -> None:
 def test_who_is_too_far_behind_accepts_nothing_beyond_its_reach() -> None:
     """What a replica holds has a bound, however far the others are."""
     group = awake()
-    reach = 4 * group.options.window_slots
+    reach = group.options.ahead_slots
     near_and_far = (command(b"near"), command(b"far"))
     effects = hear(group, A, Accept(ballot(1), reach, near_and_far, 0))
     assert records(effects) == [Entry(reach, ballot(1), 0, b"near", 0, vouch(reach))]

@@ -106,7 +106,7 @@ def test_a_leader_knows_how_far_the_others_are() -> None:
     group = leading()
     assert group.reign is not None
     group.receive(OTHER, Heard(group.reign.ballot, 0.0, 9, 41, 2.0))
-    assert group.reported == {OTHER: 41}
+    assert group.reported == {Member(OTHER, 9): 41}
 
 
 def test_who_is_taken_in_is_not_suspected_for_what_was_before() -> None:

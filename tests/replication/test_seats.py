@@ -78,9 +78,10 @@ def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
 
 
 def taken_in(group: Paxos, node: NodeId, life: int = 9) -> None:
-    """It hears of its seat, and promises what a member must."""
+    """It hears of its seat, promises what a member must, and has caught up."""
     assert group.reign is not None
     hear(group, node, Promise(group.reign.ballot, life, 1, group.applied, (), ()))
+    hear(group, node, Heard(group.reign.ballot, group.now, life, group.applied, 2.0))
 
 
 def replacing() -> Paxos:
@@ -233,6 +234,7 @@ def test_two_silent_members_of_five_are_replaced_one_after_the_other() -> None:
         alive(group, node, life=9)
         found += decide(group, B, C, F, G)
         taken_in(group, node)
+        alive(group, B, C)
         found += decide(group, B, C, F, G)
     six = FIVE.added(Member(F, 9))
     again = six.removed(D).added(Member(G, 9))

@@ -100,11 +100,11 @@ def test_a_state_holds_the_membership_and_the_checksum_of_its_place() -> None:
 
 
 def test_who_wants_what_is_here_gets_it() -> None:
-    assert sends(hear(replica(), C, Want(2, 9))) == [(C, Chosen(2, FIVE[1:]))]
+    assert sends(hear(replica(), C, Want(2, 9))) == [(C, Chosen(2, FIVE[1:], 5))]
 
 
 def test_who_wants_what_is_only_accepted_does_not_get_it() -> None:
-    assert sends(hear(replica(known=2), C, Want(2, 9))) == [(C, Chosen(2, FIVE[1:2]))]
+    assert sends(hear(replica(known=2), C, Want(2, 9))) == [(C, Chosen(2, FIVE[1:2], 2))]
     assert sends(hear(replica(known=2), C, Want(3, 9))) == [(C, Lacking(3, False))]
 
 

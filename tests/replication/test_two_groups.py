@@ -62,7 +62,7 @@ def test_who_would_join_learns_from_one_group_only() -> None:
     group.drain()
     hear(group, A, Beat(ballot(1), 4, 1.0, 7))
     group.on_behind()
-    assert (A, Want(1, 4, 7)) in sends(group.drain())
+    assert (C, Want(1, 4, 7)) in sends(group.drain())
     assert hear(group, C, Accept(ballot(2, C), 1, (command(b"x"),), 0, 8)) == []
 
 

@@ -35,6 +35,7 @@ from tests.replication import (
     test_promises,
     test_replaced,
     test_restart,
+    test_seating,
     test_supply,
     test_two_groups,
 )
@@ -129,6 +130,42 @@ def promises_what_it_learned(seed: int) -> None:
 
 def is_alone_no_more(seed: int) -> None:
     test_lost_records.test_a_founder_takes_no_vote_for_chosen_once_another_replica_has_joined()
+
+
+def is_told_of_much(seed: int) -> None:
+    test_seating.test_a_newcomer_that_has_all_it_was_told_of_gets_a_seat_however_much_is_decided_since()
+
+
+def comes_near(seed: int) -> None:
+    test_seating.test_a_newcomer_hears_of_proposals_once_it_is_near()
+
+
+def falls_behind(seed: int) -> None:
+    test_seating.test_a_newcomer_that_falls_behind_hears_of_proposals_no_more()
+
+
+def never_catches_up(seed: int) -> None:
+    test_seating.test_a_newcomer_that_never_catches_up_keeps_no_other_one_out()
+
+
+def joins_a_busy_group(seed: int) -> None:
+    test_seating.test_a_newcomer_gets_the_seat_of_a_lost_member_under_constant_load(1)
+
+
+def lacks_a_slot(seed: int) -> None:
+    test_seating.test_what_a_replica_holds_in_memory_is_bounded_in_bytes_while_it_lacks_a_slot()
+
+
+def has_nothing_yet(seed: int) -> None:
+    test_seating.test_nobody_goes_before_a_majority_of_the_others_has_what_was_decided()
+
+
+def writes_slowly(seed: int) -> None:
+    test_seating.test_a_beat_is_answered_with_what_is_on_disk()
+
+
+def is_seated_without_a_leader(seed: int) -> None:
+    test_seating.test_a_new_member_waits_for_a_leader_even_if_none_has_spoken_since_it_was_seated()
 
 
 def is_beaten(seed: int) -> None:
@@ -485,6 +522,78 @@ mutant(
     "_wished",
     "if len(self.config.members) > self.config.size:",
     "if False:",
+)
+mutant(
+    "a newcomer is judged by what it was told",
+    Seats,
+    "_told_at",
+    "next((known for at, known in self.beats if at == stamp), self.applied)",
+    "self.applied",
+    is_told_of_much,
+)
+mutant(
+    "a newcomer that is near hears of proposals",
+    Seats,
+    "followers",
+    'self.courted if self.live else NodeId("")',
+    'NodeId("")',
+    comes_near,
+)
+mutant(
+    "a newcomer that falls behind hears of proposals no more",
+    Seats,
+    "_may_follow",
+    "offered.lag <= self.options.ahead_slots // 2",
+    "True",
+    falls_behind,
+)
+mutant(
+    "newcomers catch up in turn",
+    Seats,
+    "_next_to_court",
+    "if self.now < self.courted_at + self.options.replace_after:",
+    "if True:",
+    never_catches_up,
+)
+mutant(
+    "a membership goes before the commands that wait",
+    Seats,
+    "look_at_seats",
+    "reign.queue.appendleft(",
+    "reign.queue.append(",
+    joins_a_busy_group,
+)
+mutant(
+    "what waits for a missing slot is not all held in memory",
+    Core,
+    "on_disk",
+    "or self._holds_much()",
+    "",
+    lacks_a_slot,
+)
+mutant(
+    "nobody goes before a majority of the others has all",
+    Seats,
+    "_informed",
+    "return left.agreed([*told, self.self_as_member])",
+    "return True",
+    has_nothing_yet,
+)
+mutant(
+    "a replica reports what is on disk",
+    Acceptor,
+    "on_beat",
+    "self.life, self.durable, bound",
+    "self.life, self.applied, bound",
+    writes_slowly,
+)
+mutant(
+    "a new member waits for a leader",
+    Seats,
+    "_take_seat",
+    "self.later(self.patience(), Silence())",
+    "pass",
+    is_seated_without_a_leader,
 )
 mutant(
     "a state has the membership of its place",

@@ -45,7 +45,7 @@ def governor(
     group.memberships.start(0, Config(5, made, 3))
     group.leader, group.applied = leader, 40
     group.silent.update(dict.fromkeys(map(NodeId, silent)))
-    group.reported[B] = 39
+    group.reported[Member(B, 2)] = 39
     return Governor(A, Random(0), group=group)
 
 

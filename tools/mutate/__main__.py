@@ -89,9 +89,6 @@ def main(words: list[str], project: Project = ONCECAST) -> int:
     if verdicts is None:
         return 2
     seconds = time.monotonic() - began
-    if arguments.json:
-        report = [verdict.as_dict() for verdict in verdicts]
-        Path(arguments.json).write_text(json.dumps(report, indent=1))
     return conclude(verdicts, seconds, arguments.at_least, bool(stale))
 
 
@@ -117,8 +114,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="PERCENT",
         help="exit with 1 if fewer are killed or equivalent (default: 95)",
     )
-    found.add_argument("--json", metavar="FILE", help="write all verdicts to a file")
-    found.add_argument("--only", metavar="ID", action="append", help="try this mutant")
+    found.add_argument("--json", metavar="FILE", help="write each verdict as a line")
+    found.add_argument("--only", metavar="ID", action="append", default=[], help="try this mutant")
+    found.add_argument(
+        "--again", metavar="FILE", type=Path, help="try the survivors of an earlier --json"
+    )
     found.add_argument("--show", metavar="ID", help="print this mutant, without trying it")
     found.add_argument("--list", action="store_true", help="print the chosen mutants only")
     found.add_argument(
@@ -135,14 +135,20 @@ def parser() -> argparse.ArgumentParser:
 
 def choose(mutants: list[Mutant], arguments: argparse.Namespace) -> list[Mutant]:
     """Pick mutants by an order that unrelated edits leave as it is."""
-    if arguments.only:
-        return [each for each in mutants if each.id in arguments.only]
+    wanted = [*arguments.only, *(_survivors(arguments.again) if arguments.again else [])]
+    if wanted:
+        return [each for each in mutants if each.id in wanted]
     names = [name.removeprefix("oncecast/").rstrip("/") for name in arguments.files]
     fitting = [each for each in mutants if _named(each.unit.file, names)]
     if not arguments.n:
         return fitting
     fitting.sort(key=lambda mutant: digest(f"{arguments.seed}:{mutant.id}"))
     return fitting[: arguments.n]
+
+
+def _survivors(report: Path) -> list[str]:
+    verdicts = [json.loads(line) for line in report.read_text().splitlines()]
+    return [each["id"] for each in verdicts if each["status"] == SURVIVED]
 
 
 def _named(file: str, names: list[str]) -> bool:
@@ -165,6 +171,7 @@ def campaign(
         jobs=arguments.jobs,
         budget=arguments.budget,
         fresh=arguments.fresh,
+        report=Path(arguments.json).absolute() if arguments.json else None,
     )
     # A failing example need not be made small, and ten examples find most of what a hundred find.
     phases = (Phase.explicit, Phase.generate)

@@ -70,6 +70,7 @@ class Plan:
     jobs: int = 1
     budget: float = 40.0  # seconds of processor time for one mutant
     fresh: bool = False  # measure all tests again
+    report: Path | None = None  # gets each verdict as a line of JSON
     verdicts: list[Verdict] = field(default_factory=list)
 
 
@@ -89,6 +90,8 @@ class Campaign:
         if session.testsfailed:
             raise session.Failed("the tests cannot be collected")
         self.config = session.config
+        if self.plan.report is not None:
+            self.plan.report.unlink(missing_ok=True)
         self.items = {item.nodeid: item for item in _few_seeds(session.items)}
         self.temporary = self.plan.folder / "tmp"
         shutil.rmtree(self.temporary, ignore_errors=True)
@@ -133,7 +136,7 @@ class Campaign:
         self._use_folder("measuring")
 
         def passes(name: str) -> bool:
-            return self._failure(self.items[name]) is None
+            return failure(self.items[name]) is None
 
         selection.save(kept, selection.measure(due, passes, self.plan.sources, digest))
         tell(measured=True)
@@ -200,9 +203,9 @@ class Campaign:
                 break
             tell(test=name)
             limit_processor_time(max(SHORTEST, SLACK * usual))
-            failure = self._failure(self.items[name])
-            if failure is not None:
-                tell(failure=failure)
+            failed = failure(self.items[name])
+            if failed is not None:
+                tell(failure=failed)
                 return
         tell(survived=True)
 
@@ -211,19 +214,11 @@ class Campaign:
 
             def work(tell: Tell) -> None:
                 self._use_folder("alone")
-                tell(passed=self._failure(self.items[name]) is None)
+                tell(passed=failure(self.items[name]) is None)
 
             outcome = run_one(work, wall=600.0)
             self.trusted[name] = outcome.said.get("passed", False)
         return self.trusted[name]
-
-    def _failure(self, item: pytest.Item) -> str | None:
-        """Run a test and return how it failed, or None if it passed."""
-        for report in runtestprotocol(item, log=False, nextitem=None):
-            if report.failed:
-                lines = report.longreprtext.splitlines() or [""]
-                return lines[-1][:200]
-        return None
 
     def _use_folder(self, name: str = "") -> None:
         folder = self.temporary / (name or str(os.getpid()))
@@ -232,6 +227,9 @@ class Campaign:
 
     def _note(self, verdict: Verdict) -> None:
         self.plan.verdicts.append(verdict)
+        if self.plan.report is not None:
+            with self.plan.report.open("a") as report:
+                report.write(json.dumps(verdict.as_dict()) + "\n")
         done, total = len(self.plan.verdicts), len(self.plan.mutants)
         left = sum(each.status == SURVIVED for each in self.plan.verdicts)
         what = f"{done}/{total}, {left} survived"
@@ -239,6 +237,45 @@ class Campaign:
             print(f"\r\033[K{what}  {verdict.mutant.id}", end="", file=sys.stderr, flush=True)
         elif done % 50 == 0 or done == total:
             print(what, file=sys.stderr, flush=True)
+
+
+def failure(item: pytest.Item) -> str | None:
+    """Run a test and return how it failed, or None if it passed."""
+    if isinstance(item, pytest.Function) and _plain(item):
+        return _failure_of_call(item)
+    for report in runtestprotocol(item, log=False, nextitem=None):
+        if report.failed:
+            lines = report.longreprtext.splitlines() or [""]
+            return lines[-1][:200]
+    return None
+
+
+def _plain(item: pytest.Function) -> bool:
+    """Whether a test is a function that needs nothing of pytest but its parameters.
+
+    Calling such a test takes microseconds; the hooks around a test take milliseconds.
+    """
+    marks = {mark.name for mark in item.iter_markers()}
+    return (
+        item.cls is None
+        and marks <= {"parametrize", "long", "hypothesis"}
+        and set(item.fixturenames) <= set(_parameters(item))
+    )
+
+
+def _parameters(item: pytest.Function) -> dict[str, Any]:
+    spec = getattr(item, "callspec", None)
+    return {} if spec is None else spec.params
+
+
+def _failure_of_call(item: pytest.Function) -> str | None:
+    try:
+        item.obj(**_parameters(item))
+    except pytest.skip.Exception:
+        return None
+    except BaseException as error:  # noqa: BLE001  # whatever a mutant brings about
+        return f"{type(error).__name__}: {error}"[:200]
+    return None
 
 
 def _few_seeds(items: list[pytest.Item]) -> Iterator[pytest.Item]:

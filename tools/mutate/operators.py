@@ -1,7 +1,8 @@
 """Mutation operators: every small change of a unit that a test should notice.
 
 A mutant sets one field of one syntax node. Operators leave alone what no behaviour depends on:
-annotations, docstrings, assertions, the arguments of a `raise`, formatted strings, `__repr__`.
+annotations, docstrings, assertions (also `strict=True`), the arguments of a `raise`, formatted
+strings, `__repr__`, and the order of calls that only set timers.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
 }
 CALLED = {"min": "max", "max": "min", "any": "all", "all": "any"}
 OPAQUE = (ast.Assert, ast.Raise, ast.JoinedStr, ast.arg, ast.pattern)
+ASSERTING = ("strict",)
+TIMERS = ("later", "cancel")
 UNTESTED = ("__repr__", "__str__")
 
 
@@ -131,7 +134,7 @@ class _Unit:
         for at, statement in enumerate(body):
             outer, self.statement = self.statement, statement
             yield from self._of_statement(statement)
-            if at + 1 < len(body) and _acts(statement) and _acts(body[at + 1]):
+            if at + 1 < len(body) and _order_matters(statement, body[at + 1]):
                 whole: list[ast.stmt] = getattr(parent, field)
                 index = whole.index(statement)
                 swapped = [*whole[:index], whole[index + 1], statement, *whole[index + 2 :]]
@@ -142,6 +145,8 @@ class _Unit:
 
     def _walk(self, node: ast.AST) -> Iterator[Mutant]:
         if isinstance(node, OPAQUE) or _never(node):
+            return
+        if isinstance(node, ast.keyword) and node.arg in ASSERTING:
             return
         if isinstance(node, ast.expr):
             yield from self._of_expression(node)
@@ -195,7 +200,7 @@ class _Unit:
                 yield self._set("call", node, "func", ast.Name(CALLED[name], ast.Load()))
         if isinstance(node, ast.Call):
             for at, keyword in enumerate(node.keywords):
-                if keyword.arg is not None:
+                if keyword.arg not in (None, *ASSERTING):
                     rest_of = [*node.keywords[:at], *node.keywords[at + 1 :]]
                     yield self._set("keyword", node, "keywords", rest_of)
 
@@ -296,8 +301,25 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
             return body
 
 
-def _acts(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not _never(node)
+def _order_matters(one: ast.stmt, other: ast.stmt) -> bool:
+    """Whether both are calls of methods on `self` and not both about timers."""
+    verbs = [_verb(one), _verb(other)]
+    return all(verbs) and not all(verb in TIMERS for verb in verbs)
+
+
+def _verb(node: ast.stmt) -> str:
+    match node:
+        case (
+            ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=verb)))
+            | ast.Expr(
+                value=ast.Call(
+                    func=ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=verb)
+                )
+            )
+        ):
+            return verb
+        case _:
+            return ""
 
 
 def _never(node: ast.AST) -> bool:

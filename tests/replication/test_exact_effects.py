@@ -1,0 +1,676 @@
+"""REP-1 REP-5: what a replica does at each step, effect by effect, and what waits for its disk."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.kernel.protocol import Append, Effect, Emit, Later, NodeId, Send, Value
+from oncecast.replication.events import Decided, HandOver, LeaderChanged, Propose
+from oncecast.replication.leader import SLOWEST
+from oncecast.replication.messages import (
+    Accept,
+    Accepted,
+    Beat,
+    BeatDue,
+    Canvass,
+    Consent,
+    Entry,
+    Flush,
+    Heard,
+    Prepare,
+    Promise,
+    Promised,
+    Recall,
+    Recalled,
+    Reject,
+    Release,
+    Silence,
+    Stored,
+    Unanswered,
+    Vote,
+)
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Config, Member
+from oncecast.scenarios.paxos import PAXOS
+from oncecast.scenarios.scenario import run
+from tests.replication.replicas import (
+    OPTIONS,
+    THREE,
+    A,
+    B,
+    C,
+    D,
+    awake,
+    ballot,
+    command,
+    events,
+    hear,
+    leading,
+    promise,
+    records,
+    sends,
+    sync,
+    vouch,
+)
+
+NO_NODE = NodeId("")
+SUSPICION, RESEND = OPTIONS.suspicion, OPTIONS.resend
+PATIENCE = SUSPICION * 1.125
+X, Y = command(b"x"), command(b"y")
+
+
+class Half(Random):
+    """Dice that always show the same."""
+
+    def random(self) -> float:
+        return 0.5
+
+
+def steady(group: Paxos) -> Paxos:
+    group.rng = Half()
+    return group
+
+
+def after(group: Paxos, timer: Value) -> list[Effect]:
+    group.timeout(timer)  # type: ignore[arg-type]
+    return group.drain()
+
+
+def quiet() -> Paxos:
+    """A leader that all have promised, with no timer set but the next heartbeat."""
+    group = leading()
+    promise(group, C)
+    assert after(group, Unanswered()) == []
+    return group
+
+
+# -- what waits for the disk --
+
+AT_ONCE = {
+    "Accept",
+    "Added",
+    "Ahead",
+    "Beat",
+    "Canvass",
+    "Chosen",
+    "Compare",
+    "Consent",
+    "Decided",
+    "Guide",
+    "Lacking",
+    "LeaderChanged",
+    "Piece",
+    "Release",
+    "Removed",
+    "Suspected",
+    "Want",
+    "WantPiece",
+}
+AFTER_ALL_RECORDS = {
+    "Accepted",
+    "Installed",
+    "Offer",
+    "Prepare",
+    "Promise",
+    "Reject",
+    "StateWanted",
+    "Stored",
+    "Sum",
+}
+
+
+@pytest.mark.long
+def test_promises_and_votes_wait_for_the_disk_and_nothing_else_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A message that tells of nothing stored must not be as slow as a disk."""
+    seen: dict[str, set[int]] = {}
+    send, emit = Paxos.send, Paxos.emit
+
+    def watched_send(self: Paxos, to: NodeId, message: Value, after: int = -1) -> None:
+        seen.setdefault(type(message).__name__, set()).add(after)
+        send(self, to, message, after)
+
+    def watched_emit(self: Paxos, event: Value, after: int = -1) -> None:
+        seen.setdefault(type(event).__name__, set()).add(after)
+        emit(self, event, after)
+
+    monkeypatch.setattr(Paxos, "send", watched_send)
+    monkeypatch.setattr(Paxos, "emit", watched_emit)
+    for seed in range(2):
+        assert run(PAXOS, seed, 3).ok
+    seen.pop("Heard")  # waits for the promise that it follows from
+    assert {name for name, waits in seen.items() if waits == {0}} == AT_ONCE
+    assert {name for name, waits in seen.items() if waits == {-1}} == AFTER_ALL_RECORDS
+    assert set(seen) == AT_ONCE | AFTER_ALL_RECORDS
+
+
+def test_a_vote_that_is_recalled_waits_for_nothing() -> None:
+    assert hear(awake(), A, Recall(1)) == [Send(A, Recalled(1, 1, None), after=0)]
+
+
+# -- a leader that hears of a higher ballot --
+
+
+def test_a_leader_promises_a_higher_candidate_and_leads_no_more() -> None:
+    group = steady(leading())
+    group.now += 2 * SUSPICION
+    assert hear(group, C, Prepare(ballot(9, C), 1)) == [
+        Append(Promised(ballot(9, C), vouch(0)), 3),
+        Emit(LeaderChanged(NO_NODE), after=0),
+        Later(PATIENCE, Silence()),
+        Later(4 * RESEND, Silence()),
+        Send(C, Promise(ballot(9, C), 1, 1, 0, (), ()), after=3),
+    ]
+    assert group.reign is None
+
+
+def test_a_leader_that_hears_of_a_vote_for_another_leads_no_more() -> None:
+    group = steady(leading())
+    assert hear(group, B, Accepted(ballot(9, C), 1, 1, 1)) == [
+        Emit(LeaderChanged(NO_NODE), after=0),
+        Later(PATIENCE, Silence()),
+    ]
+    assert group.reign is None
+    assert group.seen == ballot(9, C)
+
+
+def test_a_leader_goes_on_when_it_hears_of_a_vote_for_an_earlier_one() -> None:
+    group = leading()
+    assert hear(group, B, Accepted(ballot(0, C), 1, 1, 1)) == []
+    assert group.reign is not None
+
+
+def test_a_rejected_leader_forgets_its_own_lease_and_waits_before_it_tries_again() -> None:
+    group = steady(leading())
+    assert hear(group, B, Reject(ballot(9, C))) == [
+        Emit(LeaderChanged(NO_NODE), after=0),
+        Later(PATIENCE, Silence()),
+        Later(RESEND * 2.5, Silence()),
+    ]
+    assert group.heard == group.now - SUSPICION
+    group.stand()
+    assert records(group.drain()) == [Promised(ballot(10), vouch(0))]
+
+
+def test_a_candidate_that_is_rejected_keeps_the_lease_of_another_leader() -> None:
+    group = awake(A)
+    hear(group, C, Beat(ballot(3, C), 0, 1.0))
+    heard = group.heard
+    group.now += 2 * SUSPICION
+    group.stand()
+    hear(group, B, Reject(ballot(9, C)))
+    assert (group.reign, group.heard) == (None, heard)
+
+
+@pytest.mark.parametrize("round", [0, 1])
+def test_a_rejection_by_no_higher_ballot_is_ignored(round: int) -> None:
+    group = leading()
+    assert group.reign is not None
+    assert hear(group, B, Reject(ballot(round))) == []
+    assert group.reign is not None
+
+
+def test_a_rejection_is_remembered_by_a_replica_that_does_not_stand() -> None:
+    group = awake(A)
+    assert hear(group, B, Reject(ballot(9, C))) == []
+    assert hear(group, B, Reject(ballot(7, C))) == []
+    group.stand()
+    assert records(group.drain()) == [Promised(ballot(10), vouch(0))]
+
+
+def test_a_leader_that_follows_a_higher_ballot_says_so_once() -> None:
+    group = leading()
+    assert events(hear(group, C, Beat(ballot(9, C), 0, 1.0))) == [
+        LeaderChanged(NO_NODE),
+        LeaderChanged(C),
+    ]
+    assert events(hear(group, C, Beat(ballot(9, C), 0, 2.0))) == []
+    assert group.ballot == ballot(9, C)
+
+
+def test_a_candidate_that_hears_its_own_ballot_used_by_itself_goes_on() -> None:
+    """An old Accept of the same reign is no reason to step down."""
+    group = leading()
+    assert group.reign is not None
+    hear(group, A, Beat(group.reign.ballot, 0, 1.0))
+    assert group.reign is not None
+
+
+# -- following --
+
+
+def test_the_first_word_of_a_leader_stores_whom_it_was_and_tells_the_node() -> None:
+    group = steady(awake())
+    assert hear(group, A, Beat(ballot(1), 0, 7.5, 77)) == [
+        Later(PATIENCE, Silence()),
+        Emit(LeaderChanged(A), after=0),
+        Append(Promised(ballot(1), vouch(0)), 2),
+        Send(A, Heard(ballot(1), 7.5, 1, 0, SUSPICION), after=2),
+    ]
+    assert (group.leader, group.ballot, group.heard) == (A, ballot(1), 100.0)
+
+
+def test_an_outsider_keeps_to_the_first_group_that_it_learns_from() -> None:
+    """REP-5: or it would mix the logs of two groups."""
+    group = awake(D)
+    hear(group, A, Beat(ballot(1), 0, 7.5, 77))
+    group.adopted = 77
+    assert group.group == 77
+    hear(group, A, Beat(ballot(1), 0, 8.5, 0))
+    assert group.group == 77
+
+
+def test_a_vote_of_a_higher_ballot_is_a_promise_even_if_nothing_is_stored() -> None:
+    """All of it lies beyond what the replica looks ahead, and still nobody below may come."""
+    group = awake()
+    far = 4 * OPTIONS.window_slots + 1
+    effects = hear(group, A, Accept(ballot(4), far, (X,), 0))
+    assert records(effects) == [Promised(ballot(4), vouch(0))]
+    assert group.promised == ballot(4)
+    assert sends(hear(group, C, Prepare(ballot(3, C), 1))) == [(C, Reject(ballot(4)))]
+
+
+def test_a_vote_tells_the_leader_too_whose_seat_is_not_known_here() -> None:
+    group = awake()
+    effects = hear(group, D, Accept(ballot(1, D), 1, (X,), 0))
+    assert [to for to, each in sends(effects) if isinstance(each, Accepted)] == [A, C, D]
+
+
+def test_a_release_by_another_than_its_leader_frees_nobody() -> None:
+    group = awake()
+    hear(group, A, Beat(ballot(1), 0, 7.5))
+    assert hear(group, C, Release(ballot(1, A), B)) == []
+    assert (group.heard, group.reign) == (100.0, None)
+
+
+def test_a_promise_reports_no_vote_for_what_is_known_to_be_chosen() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
+    group.certain = 1
+    group.now += 10
+    (_, said) = sends(hear(group, C, Prepare(ballot(2, C), 1)))[0]
+    assert said == Promise(ballot(2, C), 1, 1, 1, (Vote(2, ballot(1), Y),), ())
+
+
+def test_a_promise_reports_no_vote_below_what_was_asked_for() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
+    group.now += 10
+    (_, said) = sends(hear(group, C, Prepare(ballot(2, C), 2)))[0]
+    assert said == Promise(ballot(2, C), 1, 2, 0, (Vote(2, ballot(1), Y),), ())
+
+
+# -- standing --
+
+
+def test_a_replica_that_suspects_the_leader_asks_the_others_and_waits_a_little() -> None:
+    group = steady(awake())
+    hear(group, A, Beat(ballot(1), 0, 7.5))
+    group.now += SUSPICION
+    assert after(group, Silence()) == [
+        Emit(LeaderChanged(NO_NODE), after=0),
+        Send(A, Canvass(1), after=0),
+        Send(C, Canvass(1), after=0),
+        Later(RESEND * 1.5, Silence()),
+    ]
+    assert after(group, Silence())[:1] == [Send(A, Canvass(1), after=0)]
+
+
+def test_a_suspicion_that_comes_too_early_waits_for_the_rest() -> None:
+    group = awake()
+    hear(group, A, Beat(ballot(1), 0, 7.5))
+    group.now += SUSPICION - 0.5
+    assert after(group, Silence()) == [Later(0.5, Silence())]
+
+
+def test_a_leader_and_an_outsider_suspect_nobody() -> None:
+    group = leading()
+    group.now += 100.0
+    assert after(group, Silence()) == []
+    outside = awake(D)
+    outside.now += 100.0
+    assert after(outside, Silence()) == []
+
+
+def test_an_outsider_does_not_stand() -> None:
+    outside = awake(D)
+    outside.stand()
+    assert outside.drain() == []
+    assert outside.reign is None
+
+
+def test_a_candidate_stands_with_its_promise_on_disk_before_anybody_hears() -> None:
+    group = steady(awake())
+    hear(group, A, Beat(ballot(3), 0, 7.5))
+    group.now += SUSPICION
+    after(group, Silence())
+    effects = hear(group, C, Consent(1))
+    assert effects == [
+        Append(Promised(ballot(4, B), vouch(0)), 3),
+        Send(B, Promise(ballot(4, B), 1, 1, 0, (), ()), after=3),
+        Send(A, Prepare(ballot(4, B), 1), after=3),
+        Send(C, Prepare(ballot(4, B), 1), after=3),
+        Later(RESEND, Unanswered()),
+    ]
+    assert group.seen == ballot(4, B)
+    assert hear(group, A, Consent(1)) == []  # it stands already
+
+
+def test_an_heir_that_stands_forgets_the_leader() -> None:
+    group = awake()
+    hear(group, A, Beat(ballot(3), 0, 7.5))
+    assert events(hear(group, A, Release(ballot(3), B))) == [LeaderChanged(NO_NODE)]
+    assert group.leader == NO_NODE
+
+
+def test_consents_do_not_count_once_there_is_a_leader() -> None:
+    group = awake()
+    after(group, Silence())
+    hear(group, A, Beat(ballot(3), 0, 7.5))
+    assert hear(group, C, Consent(1)) == []
+
+
+def test_a_consent_of_another_life_does_not_count() -> None:
+    group = awake()
+    after(group, Silence())
+    assert hear(group, C, Consent(2)) == []
+    assert hear(group, D, Consent(1)) == []
+
+
+def test_a_promise_to_an_earlier_life_that_asked_for_less_does_not_count() -> None:
+    group = awake(A)
+    group.stand()
+    group.drain()
+    assert group.reign is not None
+    assert hear(group, B, Promise(group.reign.ballot, 1, 2, 0, (), ())) == []
+    assert group.reign.promises.members == {}
+    assert hear(group, B, Promise(ballot(9, A), 1, 1, 0, (), ())) == []
+    assert group.reign.promises.members == {}
+
+
+def test_a_promise_that_knows_more_is_asked_for_it_at_once() -> None:
+    group = awake(A)
+    group.stand()
+    group.drain()
+    effects = promise(group, B, known=3)
+    assert sends(effects)[0][0] == B
+    assert group.known == 3
+    assert group.stood_at == 0
+
+
+def test_a_leader_takes_office_with_the_promises_of_a_majority() -> None:
+    group = awake(A)
+    group.stand()
+    group.drain()
+    assert promise(group, A) == []
+    assert promise(group, B) == [
+        Send(B, Beat(ballot(1), 0, 100.0), after=0),
+        Send(C, Beat(ballot(1), 0, 100.0), after=0),
+        Later(OPTIONS.heartbeat, BeatDue()),
+        Emit(LeaderChanged(A), after=0),
+    ]
+    assert group.leader == A
+    assert promise(group, C) == []
+
+
+# -- proposing --
+
+
+def test_a_proposal_goes_to_the_others_before_it_is_on_disk_and_is_voted_for_after() -> None:
+    group = quiet()
+    group.request(Propose(7, b"x"))
+    assert group.drain() == [
+        Send(B, Accept(ballot(1), 1, (X,), 0), after=0),
+        Send(C, Accept(ballot(1), 1, (X,), 0), after=0),
+        Append(Entry(1, ballot(1), 0, b"x", 0, vouch(1)), 3),
+        Send(B, Accepted(ballot(1), 1, 1, 1), after=3),
+        Send(C, Accepted(ballot(1), 1, 1, 1), after=3),
+        Send(A, Stored(3), after=3),
+        Later(RESEND + 1 / SLOWEST, Unanswered()),
+    ]
+    sync(group)
+    assert hear(group, B, Accepted(ballot(1), 1, 1, 1)) == [Emit(Decided(1, b"x", 7), after=0)]
+
+
+def test_what_is_proposed_while_others_fly_shares_one_accept() -> None:
+    group = leading()
+    for token in range(3):
+        group.request(Propose(token, b"%d" % token))
+    effects = group.drain()
+    assert [each for each in effects if isinstance(each, Later)] == [Later(0.0, Flush())]
+    group.timeout(Flush())
+    accepts = [each for to, each in sends(group.drain()) if to == B and isinstance(each, Accept)]
+    assert accepts == [Accept(ballot(1), 2, (command(b"1"), command(b"2")), 0)]
+    assert group.tokens == {1: 0, 2: 1, 3: 2}
+    group.request(Propose(3, b"3"))
+    assert group.drain() == [Later(0.0, Flush())]
+
+
+def test_a_replica_that_does_not_lead_proposes_nothing() -> None:
+    group = awake(A)
+    group.request(Propose(1, b"x"))
+    assert group.drain() == []
+    assert after(group, Flush()) == []
+    group.stand()
+    group.drain()
+    group.request(Propose(1, b"x"))  # it stands, and does not lead yet
+    assert group.drain() == []
+
+
+def flying(group: Paxos) -> tuple[list[tuple[int, int]], int]:
+    assert group.reign is not None
+    return list(group.reign.flying), group.reign.flying_bytes
+
+
+def test_what_flies_is_counted_until_it_is_applied() -> None:
+    group = leading()
+    group.request(Propose(1, b"abc"))
+    group.request(Propose(2, b"de"))
+    after(group, Flush())
+    assert flying(group) == ([(1, 3), (2, 2)], 5)
+    sync(group)
+    hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    assert flying(group) == ([(2, 2)], 2)
+    hear(group, B, Accepted(ballot(1), 2, 2, 1))
+    assert flying(group) == ([], 0)
+
+
+def accepted_slots(effects: list[Effect], to: NodeId = B) -> list[int]:
+    return [
+        slot
+        for node, each in sends(effects)
+        if node == to and isinstance(each, Accept)
+        for slot in range(each.slot, each.slot + len(each.items))
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        GroupOptions(compare_every=0.0, window_slots=3),
+        GroupOptions(compare_every=0.0, window_bytes=300),
+    ],
+)
+def test_no_more_flies_than_the_window_takes(options: GroupOptions) -> None:
+    """REP-5: in slots and in bytes."""
+    group = leading(options=options)
+    for token in range(6):
+        group.request(Propose(token, bytes(100)))
+    first = group.drain()
+    group.timeout(Flush())
+    assert accepted_slots(first) + accepted_slots(group.drain()) == [1, 2, 3]
+    sync(group)
+    assert accepted_slots(hear(group, B, Accepted(ballot(1), 1, 2, 1))) == [4, 5]
+
+
+def test_one_accept_carries_no_more_bytes_than_it_may_unless_one_item_is_larger() -> None:
+    options = GroupOptions(compare_every=0.0, accept_bytes=200)
+    group = leading(options=options)
+    for size in (500, 100, 100, 100, 500):
+        group.request(Propose(1, bytes(size)))
+    first = group.drain()
+    group.timeout(Flush())
+    accepts = [
+        [len(item.data) for item in each.items]
+        for node, each in sends([*first, *group.drain()])
+        if node == B and isinstance(each, Accept)
+    ]
+    assert accepts == [[500], [100, 100], [100, 500]]
+
+
+# -- saying it again --
+
+
+def test_what_is_not_answered_is_sent_again_to_those_who_have_not_voted() -> None:
+    group = leading()
+    group.request(Propose(1, b"x"))
+    sync(group)
+    assert after(group, Unanswered()) == [
+        Send(C, Prepare(ballot(1), 1), after=3),
+        Send(B, Accept(ballot(1), 1, (X,), 0), after=0),
+        Send(C, Accept(ballot(1), 1, (X,), 0), after=0),
+        Later(RESEND + 1 / SLOWEST, Unanswered()),
+    ]
+    five = Config(1, (*THREE.members, Member(D, 1), Member(NodeId("e"), 1)), 5)
+    wide = leading(config=five)
+    wide.request(Propose(1, b"x"))
+    sync(wide)
+    hear(wide, B, Accepted(ballot(1), 1, 1, 1))
+    again = [to for to, each in sends(after(wide, Unanswered())) if isinstance(each, Accept)]
+    assert again == [C, D, NodeId("e")]
+
+
+def test_what_came_on_meanwhile_is_not_sent_again() -> None:
+    group = leading()
+    promise(group, C)
+    group.request(Propose(1, b"x"))
+    group.request(Propose(2, b"y"))
+    group.timeout(Flush())
+    sync(group)
+    hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    assert after(group, Unanswered()) == [Later(RESEND + 1 / SLOWEST, Unanswered())]
+    assert accepted_slots(after(group, Unanswered())) == [2]
+
+
+def test_a_leader_with_nothing_open_waits_for_nothing() -> None:
+    group = leading()
+    promise(group, C)
+    group.request(Propose(1, b"x"))
+    sync(group)
+    hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    assert after(group, Unanswered()) == []
+    group.request(Propose(1, b"y"))
+    assert Later(RESEND + 1 / SLOWEST, Unanswered()) in group.drain()
+
+
+def test_only_one_timer_waits_for_answers() -> None:
+    group = quiet()
+    group.request(Propose(1, b"x"))
+    group.request(Propose(2, b"y"))
+    group.timeout(Flush())
+    waits = [each for each in group.drain() if isinstance(each, Later)]
+    assert [each.timer for each in waits].count(Unanswered()) == 1
+
+
+def test_nobody_waits_for_answers_who_leads_no_more() -> None:
+    assert after(awake(), Unanswered()) == []
+
+
+def test_an_accept_is_sent_again_from_the_first_open_slot_in_pieces_that_fit() -> None:
+    options = GroupOptions(compare_every=0.0, accept_bytes=200)
+    group = leading(options=options)
+    promise(group, C)
+    for _ in range(5):
+        group.request(Propose(1, bytes(100)))
+    group.timeout(Flush())
+    sync(group)
+    group.drain()
+    assert accepted_slots(after(group, Unanswered()), C) == [1, 2]
+
+
+# -- leading --
+
+
+def test_a_heartbeat_says_what_is_chosen_and_asks_for_the_next() -> None:
+    group = leading()
+    group.now += 1.0
+    assert after(group, BeatDue()) == [
+        Send(B, Beat(ballot(1), 0, 101.0), after=0),
+        Send(C, Beat(ballot(1), 0, 101.0), after=0),
+        Later(OPTIONS.heartbeat, BeatDue()),
+    ]
+    assert group.heard == 101.0
+
+
+def test_a_leader_that_no_majority_answers_leads_no_more() -> None:
+    group = steady(leading())
+    assert group.reign is not None
+    group.now += SUSPICION
+    assert after(group, BeatDue()) != []
+    group.now += 0.01
+    assert after(group, BeatDue()) == [
+        Emit(LeaderChanged(NO_NODE), after=0),
+        Later(PATIENCE, Silence()),
+    ]
+    assert after(group, BeatDue()) == []
+
+
+def test_the_lease_is_that_of_a_majority_and_counts_from_when_the_beat_was_sent() -> None:
+    group = leading()
+    after(group, BeatDue())
+    lease = OPTIONS.lease(SUSPICION)
+    assert not group.leads(group.now)
+    hear(group, B, Heard(ballot(1), 99.0, 1, 0, SUSPICION))
+    assert group.lease_ends() == 99.0 + lease
+    hear(group, C, Heard(ballot(1), 100.0, 1, 0, SUSPICION))
+    assert group.lease_ends() == 100.0 + lease
+    hear(group, C, Heard(ballot(1), 98.0, 1, 0, SUSPICION))  # an older answer takes nothing back
+    assert group.lease_ends() == 100.0 + lease
+    assert group.leads(99.9 + lease)
+    assert not group.leads(100.0 + lease)
+
+
+def test_answers_to_another_ballot_give_no_lease() -> None:
+    group = leading()
+    hear(group, B, Heard(ballot(2), 100.0, 1, 0, SUSPICION))
+    hear(group, B, Heard(ballot(1), 100.0, 2, 0, SUSPICION))  # another life has promised nothing
+    assert not group.leads(group.now)
+    assert awake().lease_ends() == 0.0
+
+
+def test_a_shorter_promise_gives_a_shorter_lease() -> None:
+    group = leading()
+    after(group, BeatDue())
+    hear(group, B, Heard(ballot(1), 100.0, 1, 0, SUSPICION / 2))
+    assert group.lease_ends() == 100.0 + OPTIONS.lease(SUSPICION / 2)
+
+
+def test_a_lone_leader_needs_no_answers() -> None:
+    group = awake(A, Config(1, (Member(A, 1),), 1))
+    assert group.leads(1e9)
+
+
+def test_a_leader_that_hands_over_tells_all_and_waits_for_no_lease() -> None:
+    group = steady(leading())
+    group.request(HandOver(C))
+    assert group.drain() == [
+        Emit(LeaderChanged(NO_NODE), after=0),
+        Later(PATIENCE, Silence()),
+        Send(B, Release(ballot(1), C), after=0),
+        Send(C, Release(ballot(1), C), after=0),
+    ]
+    assert group.heard == group.now - SUSPICION
+
+
+@pytest.mark.parametrize("heir", [A, D])
+def test_a_leader_hands_over_to_another_member_only(heir: NodeId) -> None:
+    group = leading()
+    group.request(HandOver(heir))
+    assert group.drain() == []
+    follower = awake()
+    follower.request(HandOver(C))
+    assert follower.drain() == []

@@ -1,0 +1,409 @@
+"""REP-1: what a replica knows after a restart, field by field."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.kernel.protocol import Emit, NodeId
+from oncecast.replication.core import FAR, FORGOT, behind, encode_config, within, without
+from oncecast.replication.events import Added, Compare, Decided, Missing, Removed
+from oncecast.replication.messages import (
+    CHECK,
+    CONFIG,
+    NOOP,
+    Accept,
+    Accepted,
+    Again,
+    Born,
+    Checkpoint,
+    Chosen,
+    Entry,
+    Item,
+    Learned,
+    Promised,
+    Skipped,
+    Stored,
+    Vouch,
+)
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import NOBODY, Config, Member
+from oncecast.storage.errors import NoSuchRecord
+from tests.replication.replicas import (
+    OPTIONS,
+    THREE,
+    A,
+    B,
+    C,
+    D,
+    asleep,
+    awake,
+    ballot,
+    command,
+    events,
+    hear,
+    leading,
+    records,
+    restored,
+    sync,
+    vouch,
+)
+from tests.replication.test_restart import damage, entry, told
+
+FOUR = THREE.added(Member(D, 4))
+
+
+def state(place: int = 5, **changes: object) -> Checkpoint:
+    fields: dict[str, object] = {
+        "chunks": (b"state",),
+        "place": place,
+        "kept": 3,
+        "life": 9,
+        "promised": ballot(7, C),
+        "vouch": Vouch(8, 2, 4),
+        "config": FOUR,
+        "chain": 123,
+        "runs": ((3, 40, 3),),
+        "lost": ((7, 8),),
+    }
+    return Checkpoint(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+# -- a snapshot --
+
+
+def test_a_snapshot_brings_back_every_field() -> None:
+    group = restored(state())
+    assert (group.life, group.born, group.promised) == (9, True, ballot(7, C))
+    assert group.vouch == Vouch(8, 2, 4)
+    assert (group.applied, group.certain, group.kept, group.chain) == (5, 5, 3, 123)
+    assert (group.config, group.lost) == (FOUR, [(7, 8)])
+    assert [group.places.get(slot) for slot in (2, 3, 5, 6)] == [None, 40, 42, None]
+    assert group.chain_at(5) == 123
+    assert group.learner.state == (5, (b"state",))  # type: ignore[union-attr]
+
+
+def test_a_replica_that_wakes_from_a_snapshot_alone_is_not_born_again() -> None:
+    group = asleep()
+    group.restore(state(config=Config(1, (Member(B, 9), Member(C, 1)), 2)))
+    group.start()
+    assert group.life == 9
+    assert not any(isinstance(each, Born) for each in records(group.drain()))
+
+
+def test_a_slot_that_a_snapshot_covers_is_neither_applied_again_nor_kept_in_memory() -> None:
+    group = restored(state(), entry(5), Learned(4, 0, b"4"), entry(6))
+    assert told(group) == []
+    assert list(group.items) == [6]
+    assert group.told == {}
+    assert list(group.votes) == [6]
+    assert group.held_bytes == 1
+
+
+def test_an_older_record_does_not_take_the_place_that_a_snapshot_knows() -> None:
+    group = restored(state(runs=((3, 1, 3),)), Learned(4, 0, b"4"))
+    assert group.places.get(4) == 3
+    group = restored(state(runs=((3, 40, 3),)), Learned(4, 0, b"4"))
+    assert group.places.get(4) == 41
+
+
+def test_a_learned_record_of_a_slot_that_a_snapshot_does_not_keep_is_found() -> None:
+    group = restored(state(runs=()), Learned(4, 0, b"4"))
+    assert group.places.get(4) == 3
+
+
+# -- what was counted --
+
+
+def test_a_vote_comes_back_with_what_it_vouched_for() -> None:
+    group = restored(entry(4, round=3, top=6, replaced=2), entry(2, round=2, top=5, replaced=1))
+    assert (group.promised, group.top, group.replaced) == (ballot(3), 6, 2)
+    assert group.counted == 1
+    assert group.votes == {4: ballot(3), 2: ballot(2)}
+
+
+def test_learning_what_was_voted_on_counts_as_a_replacement() -> None:
+    group = restored(entry(1), entry(2), Learned(2, 0, b"new"))
+    assert (group.replaced, group.counted) == (1, None)
+    group = restored(entry(1), Learned(2, 0, b"new"))
+    assert (group.replaced, group.counted) == (0, 0)
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"a"), command(b"b")), 0))
+    hear(group, C, Chosen(2, (command(b"other"), command(b"c"))))
+    assert group.replaced == 1
+
+
+def test_a_state_that_was_taken_counts_as_more_than_one_replacement() -> None:
+    group = restored(entry(1), Skipped(4), Skipped(3))
+    assert (group.skipped, group.certain) == (4, 4)
+    assert (group.replaced, group.counted) == (2 * FORGOT, None)
+    assert FORGOT > 1
+
+
+def test_a_certain_slot_stays_certain() -> None:
+    group = restored(entry(9, applied=5), Skipped(3), entry(10, applied=4))
+    assert group.certain == 5
+
+
+def test_a_repeated_vote_counts_only_where_there_was_one() -> None:
+    group = restored(entry(1), Again(1, ballot(4), vouch(1, replaced=1)))
+    assert group.votes == {1: ballot(4)}
+    group = restored(Again(1, ballot(4), vouch(1, replaced=1)))
+    assert group.votes == {}
+    assert group.promised == ballot(4)
+
+
+def test_a_lost_rebirth_is_remembered_as_such() -> None:
+    group = restored(Promised(ballot(1), vouch(0, rebirths=3)))
+    assert (group.rebirths, group.estranged) == (3, True)
+    group = restored(
+        Promised(ballot(1), vouch(0, rebirths=3)), Promised(ballot(1), vouch(0, rebirths=2))
+    )
+    assert group.rebirths == 3
+
+
+# -- damage --
+
+
+def test_damage_concerns_all_slots_behind_those_known_to_be_chosen() -> None:
+    group = damage(restored(entry(4, applied=2)))
+    assert group.lost == [(3, FAR)]
+    assert group.damage == "records 3 to 3 of its log cannot be read"
+
+
+def test_the_next_vote_says_how_far_the_damage_reaches() -> None:
+    group = damage(restored(entry(1), entry(3)), entry(6, applied=1, top=7))
+    assert group.lost == [(2, 2), (4, 5), (7, 7)]
+
+
+def test_a_vote_that_vouches_for_no_more_slots_ends_the_damage() -> None:
+    group = damage(restored(entry(2, applied=2)), Promised(ballot(3), vouch(2)))
+    assert group.lost == []
+    assert not group.forgetful
+
+
+def test_doubt_forgets_votes_and_values_that_are_not_applied() -> None:
+    group = damage(
+        restored(entry(1), entry(2, applied=1), entry(3)),
+        Promised(ballot(5), vouch(3, replaced=1)),
+    )
+    assert told(group) == [(1, b"1")]
+    assert (group.votes, group.items, group.held_bytes) == ({}, {}, 0)
+    assert [group.places.get(slot) for slot in (1, 2, 3)] == [2, None, None]
+    assert group.replaced == 1 + FORGOT
+
+
+def test_doubt_keeps_values_before_the_damage() -> None:
+    log = [entry(1), entry(2), entry(3)]
+    group = damage(restored(*log, Learned(2, 0, b"2")), entry(9, applied=0, top=9, replaced=7))
+    assert group.votes == {9: ballot(1)}
+    assert group.places.get(1) is None
+
+
+def test_another_life_keeps_what_is_known_to_be_chosen_and_nothing_else() -> None:
+    group = restored(entry(1), entry(2), entry(3), entry(4, applied=2))
+    group.live_anew(77, 1)
+    assert (group.life, group.rebirths, group.estranged) == (77, 1, False)
+    assert (group.votes, group.lost) == ({}, [])
+    assert [group.places.get(slot) for slot in (1, 2, 3, 4)] == [2, 3, None, None]
+    assert group.counted == group.replaced == FORGOT
+
+
+def test_another_life_begins_before_what_is_lost() -> None:
+    group = damage(restored(entry(1), entry(2), entry(3)))
+    group.certain = 3
+    group.live_anew(77, 5)
+    assert group.rebirths == 5
+    assert [group.places.get(slot) for slot in (1, 2, 3)] == [None, None, None]
+
+
+def test_lost_ranges_lose_single_slots_and_all_that_is_applied() -> None:
+    assert without([(1, 3), (5, 5), (7, 9)], 5) == [(1, 3), (7, 9)]
+    assert without([(1, 3)], 1) == [(2, 3)]
+    assert without([(1, 3)], 2) == [(1, 1), (3, 3)]
+    assert without([(1, 3)], 3) == [(1, 2)]
+    assert without([(1, 3)], 4) == [(1, 3)]
+    assert behind(4, [(1, 3), (2, 4), (3, 5), (6, 6)]) == [(5, 5), (6, 6)]
+    assert [within([(2, 3)], slot) for slot in (1, 2, 3, 4)] == [False, True, True, False]
+
+
+# -- rumours --
+
+
+def test_a_replica_hears_of_the_latest_membership_in_its_log_applied_or_not() -> None:
+    five = FOUR.added(Member(NodeId("e"), 5))
+    group = restored(
+        Entry(5, ballot(1), CONFIG, encode_config(five), 0, vouch(5)),
+        Learned(4, CONFIG, encode_config(FOUR)),
+    )
+    assert group.rumour == five
+    assert group.config == THREE
+    assert restored(entry(1)).rumour == NOBODY
+
+
+# -- memory --
+
+
+def held(options: GroupOptions, sizes: list[int]) -> list[int]:
+    log = [
+        Entry(2 + at, ballot(1), 0, bytes(size), 0, vouch(2 + at)) for at, size in enumerate(sizes)
+    ]
+    group = restored(*log, options=options)
+    assert group.held_bytes == sum(len(item.data) for item in group.items.values())
+    return list(group.items)
+
+
+def test_a_replica_holds_two_windows_of_what_it_cannot_apply_yet() -> None:
+    slots = GroupOptions(compare_every=0.0, window_slots=2)
+    assert held(slots, [1, 1, 1, 1, 1, 1]) == [2, 3, 4, 5]
+    size = GroupOptions(compare_every=0.0, window_bytes=50)
+    assert held(size, [40, 40, 40, 40, 40]) == [2, 3, 4]
+    assert held(size, [50, 50, 1]) == [2, 3]
+
+
+def test_what_was_not_held_is_applied_when_the_log_can_be_read() -> None:
+    options = GroupOptions(compare_every=0.0, window_slots=1)
+    log = [entry(slot) for slot in (2, 3, 4, 5, 1)]
+    group = restored(*log, entry(6, applied=5), options=options)
+    group.start()
+    assert told(group) == [(slot, b"%d" % slot) for slot in range(1, 6)]
+
+
+def test_a_value_is_let_go_when_it_is_applied_and_on_disk() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    assert list(group.items) == [1]
+    hear(group, A, Accepted(ballot(1), 1, 1, 1))
+    hear(group, C, Accepted(ballot(1), 1, 1, 1))
+    assert (group.applied, list(group.items)) == (1, [1])  # not on disk yet
+    sync(group)
+    assert (group.items, list(group.storing), group.votes) == ({}, [], {})
+    assert group.stored == group._records.last
+
+
+def test_a_value_that_is_on_disk_and_open_is_kept_for_whoever_asks() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    sync(group)
+    assert list(group.items) == [1]
+    hear(group, A, Accepted(ballot(1), 1, 1, 1))
+    assert (group.applied, group.items) == (1, {})
+
+
+def test_the_last_record_on_disk_never_goes_back() -> None:
+    group = awake()
+    hear(group, B, Stored(7))
+    hear(group, B, Stored(3))
+    assert group.stored == 7
+
+
+# -- applying --
+
+
+def test_a_decided_command_without_a_proposal_here_has_no_token() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    assert events(hear(group, A, Accept(ballot(1), 2, (), 1))) == [Decided(1, b"x", -1)]
+    leader = leading()
+    leader.tokens[5] = 3
+    hear(leader, B, Chosen(1, (command(b"x"),)))
+    assert leader.tokens == {5: 3}
+
+
+def chosen(group: Paxos, *items: Item) -> list[object]:
+    return list(events(hear(group, A, Chosen(group.applied + 1, items))))
+
+
+def test_nothing_is_told_of_a_slot_that_holds_nothing() -> None:
+    group = awake()
+    assert chosen(group, Item(NOOP, b"")) == []
+    assert group.applied == 1
+    assert group.told == {}
+
+
+def test_a_check_has_the_state_compared_at_once() -> None:
+    group = awake()
+    effects = hear(group, A, Chosen(1, (Item(CHECK, b""),)))
+    assert Emit(Compare(1), after=0) in effects
+    assert list(group.checks) == [(1, group.chain)]
+
+
+def test_only_the_last_checks_are_remembered() -> None:
+    group = awake()
+    for _ in range(9):
+        chosen(group, Item(CHECK, b""))
+    assert [slot for slot, _ in group.checks] == list(range(2, 10))
+
+
+def test_a_check_of_an_earlier_life_compares_nothing() -> None:
+    group = restored(Learned(1, CHECK, b""))
+    assert group.applied == 1
+    assert (list(group.checks), group.drain()) == ([], [])
+
+
+def test_each_command_changes_the_checksum_and_so_does_its_kind_and_slot() -> None:
+    group = awake()
+    chains = [0]
+    for item in (command(b"x"), command(b"x"), Item(NOOP, b""), command(b"")):
+        chosen(group, item)
+        chains.append(group.chain)
+    assert len(set(chains)) == 5
+    assert [group.chain_at(place) for place in (1, 2, 4)] == [chains[1], chains[2], chains[4]]
+    assert group.chain_at(0) == 0
+
+
+def test_checksums_are_kept_for_two_windows() -> None:
+    group = awake(options=GroupOptions(compare_every=0.0, window_slots=2))
+    for _ in range(6):
+        chosen(group, command(b"x"))
+    assert [place for place, _ in group.chains] == [3, 4, 5, 6]
+
+
+def test_a_membership_is_written_twice_and_told() -> None:
+    group = awake()
+    item = Item(CONFIG, encode_config(FOUR))
+    effects = hear(group, A, Chosen(1, (item,)))
+    assert records(effects) == [Learned(1, CONFIG, item.data)] * 2
+    assert [each for each in effects if isinstance(each, Emit)] == [Emit(Added(D), after=0)]
+    removed = Item(CONFIG, encode_config(FOUR.removed(C)))
+    effects = hear(group, A, Chosen(2, (removed,)))
+    assert [each for each in effects if isinstance(each, Emit)] == [Emit(Removed(C), after=0)]
+
+
+def test_a_membership_that_is_not_the_next_one_changes_nothing() -> None:
+    group = awake()
+    later = Config(3, FOUR.members, 3)
+    assert chosen(group, Item(CONFIG, encode_config(later))) == []
+    assert group.config == THREE
+
+
+def test_what_was_learned_is_kept_once() -> None:
+    group = awake()
+    first = records(hear(group, A, Chosen(2, (command(b"x"),))))
+    assert first == [Learned(2, 0, b"x")]
+    assert records(hear(group, C, Chosen(2, (command(b"x"),)))) == []
+    assert list(group.told) == [2]
+
+
+def test_a_slot_that_is_gone_everywhere_is_named_by_its_record() -> None:
+    group = awake(A, Config(1, (Member(A, 1),), 1))
+    with pytest.raises(NoSuchRecord, match="slot 4 is not in this replica's log"):
+        group.entry(4)
+    with pytest.raises(Missing):
+        awake().entry(4)
+
+
+def test_whom_to_ask_is_the_group_and_else_the_contacts() -> None:
+    assert awake().nodes() == (A, B, C)
+    outside = awake(D, NOBODY)
+    outside.memberships.start(0, NOBODY)
+    outside.contacts = (A,)
+    assert outside.nodes() == (A,)
+
+
+def test_founders_agree_on_the_same_first_membership() -> None:
+    group = awake()
+    assert group.config is THREE
+    alone = asleep(A, NOBODY)
+    alone.start()
+    assert alone.config == Config(1, (Member(A, 1),), OPTIONS.size, 1)

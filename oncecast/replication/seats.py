@@ -134,7 +134,10 @@ class Seats(Leader):
         return self._with_courted(self.courted)
 
     def followers(self) -> list[NodeId]:
-        return self._with_courted(self.courted if self.live else NodeId(""))
+        """A leader that is alone may lose its ballot in a crash, and use it again for something
+        else: until it has company, nobody hears of its proposals."""
+        alone = len(self.config.members) == 1
+        return self._with_courted(self.courted if self.live and not alone else NodeId(""))
 
     def _with_courted(self, node: NodeId) -> list[NodeId]:
         others = self.others()

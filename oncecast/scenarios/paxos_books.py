@@ -94,16 +94,16 @@ class Books(Checker):
 
     def _written(self, node: NodeId, record: Value) -> None:
         if isinstance(record, Entry):
-            self._propose(node, record.slot, record.ballot, Item(record.kind, record.data))
+            self.propose(node, record.slot, record.ballot, Item(record.kind, record.data))
         elif isinstance(record, Learned):
             item = Item(record.kind, record.data)
             if record.slot > self.last or self.chosen[record.slot].item != item:
                 raise Violation(f"{node} learned {item} for slot {record.slot}: it is not chosen")
 
-    def _propose(self, node: NodeId, slot: int, ballot: Ballot, item: Item) -> None:
+    def propose(self, node: NodeId, slot: int, ballot: Ballot, item: Item) -> None:
         before = self.proposed.setdefault(slot, {}).setdefault(ballot, item)
         if before != item:
-            raise Violation(f"{node} accepted {item} for slot {slot} at {ballot}: it is {before}")
+            raise Violation(f"{node} has {item} for slot {slot} at {ballot}: it is {before}")
         if slot <= self.last:
             self._keeps(slot, ballot, item)
 
@@ -148,7 +148,7 @@ class Books(Checker):
                 self._accept(disk, node, slot, ballot)
             case Again(slot, ballot):
                 self._promise(disk, node, ballot)
-                self._propose(node, slot, ballot, disk.values[slot])
+                self.propose(node, slot, ballot, disk.values[slot])
                 self._accept(disk, node, slot, ballot)
             case Learned(slot, kind, data):
                 disk.values[slot] = Item(kind, data)

@@ -27,7 +27,9 @@ from oncecast.replication.messages import (
     Item,
     Promise,
     Promised,
+    Recalled,
     Release,
+    Vote,
 )
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Member
@@ -84,7 +86,8 @@ class Memory(Rule):
             raise Violation(f"{paxos.me} forgot in a crash that it promised {disk.promised}")
         known = max(paxos.applied, paxos.certain)
         for slot, ballot in disk.votes.items():
-            if slot > known and not within(paxos.lost, slot):
+            # What is known to be chosen needs no vote any more.
+            if slot > known and slot not in paxos.told and not within(paxos.lost, slot):
                 self._remembers(paxos, slot, ballot, disk.values[slot])
 
     def _remembers(self, paxos: Paxos, slot: int, ballot: Ballot, item: Item) -> None:
@@ -112,7 +115,9 @@ class Honesty(Rule):
 
     def effects(self) -> dict[type, Handler]:
         return {
+            Accept: self._proposed,
             Promise: self._promise,
+            Recalled: self._recalled,
             Accepted: self._accepted,
             Heard: self._heard,
             Chosen: self._chosen,
@@ -121,8 +126,29 @@ class Honesty(Rule):
     def started(self, paxos: Paxos) -> None:
         self.restored[paxos.me] = paxos.promised
 
+    def _proposed(self, send: Send, paxos: Paxos) -> None:
+        message = cast("Accept", send.message)
+        for slot, item in enumerate(message.items, message.slot):
+            self.books.propose(paxos.me, slot, message.ballot, item)
+
+    def _recalled(self, send: Send, paxos: Paxos) -> None:
+        vote = cast("Recalled", send.message).vote
+        if vote is not None:
+            self._reported(paxos.me, vote)
+
+    def _reported(self, node: NodeId, vote: Vote) -> None:
+        """A vote has the value that was proposed for its slot with its ballot. What is chosen may
+        be reported with any ballot."""
+        slot, books = vote.slot, self.books
+        proposed = books.proposed.get(slot, {}).get(vote.ballot)
+        chosen = books.chosen[slot].item if slot <= books.last else None
+        if vote.item not in (proposed, chosen):
+            raise Violation(f"{node} reports {vote}: what was proposed is {proposed}")
+
     def _promise(self, send: Send, paxos: Paxos) -> None:
         message, node = cast("Promise", send.message), paxos.me
+        for vote in message.votes:
+            self._reported(node, vote)
         if message.ballot < paxos.promised:
             raise Violation(f"{node} promises {message.ballot}, having promised {paxos.promised}")
         self._on_disk(node, message.ballot, send.after)
@@ -134,14 +160,8 @@ class Honesty(Rule):
         for slot, ballot in disk.votes.items():
             if slot < asked or within(message.lost, slot):
                 continue
-            vote = told.get(slot)
-            if vote is None or vote.ballot < ballot:
+            if slot not in told or told[slot].ballot < ballot:
                 raise Violation(f"{node} keeps silent of what it accepted for slot {slot}")
-            if vote.ballot == ballot and vote.item != disk.values[slot]:
-                raise Violation(
-                    f"{node} says that it accepted {vote.item} for slot {slot}: "
-                    f"it was {disk.values[slot]}"
-                )
 
     def _heard(self, send: Send, paxos: Paxos) -> None:
         self._on_disk(paxos.me, cast("Heard", send.message).ballot, send.after)

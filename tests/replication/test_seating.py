@@ -109,6 +109,14 @@ def test_a_newcomer_hears_of_proposals_once_it_is_near() -> None:
     assert propose(group) == [B, D]
 
 
+def test_a_newcomer_hears_of_no_proposal_of_a_leader_that_is_alone() -> None:
+    """After a crash that leader may use the same ballot for another value."""
+    group = leading(config=Config(1, THREE.members[:1], 3))
+    group.applied = 100_000
+    hear(group, D, Offer(9, group.applied - AHEAD // 4))
+    assert (group.courted, propose(group)) == (D, [])
+
+
 def test_a_newcomer_that_falls_behind_hears_of_proposals_no_more() -> None:
     """It would drop them, and the leader would send them for nothing."""
     group = busy()

@@ -39,6 +39,7 @@ from tests.replication import (
     test_supply,
     test_two_groups,
 )
+from tests.scenarios import test_paxos_rules
 
 pytestmark = pytest.mark.mutants
 
@@ -98,6 +99,10 @@ def restores_more_than_it_holds(seed: int) -> None:
     test_restart.test_a_slot_voted_for_again_comes_back_with_its_last_value_however_much_is_pending()
 
 
+def is_judged_by_the_rules(seed: int) -> None:
+    test_paxos_rules.judge_a_restart()
+
+
 def restores_a_long_tail(seed: int) -> None:
     test_restart.test_a_long_tail_behind_a_hole_is_applied_from_the_log_once_the_hole_is_filled()
 
@@ -138,6 +143,10 @@ def is_told_of_much(seed: int) -> None:
 
 def comes_near(seed: int) -> None:
     test_seating.test_a_newcomer_hears_of_proposals_once_it_is_near()
+
+
+def comes_to_a_lonely_leader(seed: int) -> None:
+    test_seating.test_a_newcomer_hears_of_no_proposal_of_a_leader_that_is_alone()
 
 
 def falls_behind(seed: int) -> None:
@@ -287,9 +296,15 @@ mutant(
     "a vote comes back with its last value, however much is pending",
     Core,
     "_found",
-    "self._let_go(slot)",
+    "self.let_go(slot)",
     "if slot in self.items and not self._may_hold_more():\n        return",
     restores_more_than_it_holds,
+)
+MUTANTS.append(
+    MUTANTS[-1]._replace(
+        rule="a vote that comes back with another value breaks a rule of the storms",
+        story=is_judged_by_the_rules,
+    )
 )
 mutant(
     "a tail that does not fit in memory is applied after the restore",
@@ -535,9 +550,17 @@ mutant(
     "a newcomer that is near hears of proposals",
     Seats,
     "followers",
-    'self.courted if self.live else NodeId("")',
+    'self.courted if self.live and not alone else NodeId("")',
     'NodeId("")',
     comes_near,
+)
+mutant(
+    "nobody hears of the proposals of a leader that is alone",
+    Seats,
+    "followers",
+    "and not alone",
+    "",
+    comes_to_a_lonely_leader,
 )
 mutant(
     "a newcomer that falls behind hears of proposals no more",

@@ -140,7 +140,7 @@ def test_promises_and_votes_wait_for_the_disk_and_nothing_else_does(
 
     monkeypatch.setattr(Paxos, "send", watched_send)
     monkeypatch.setattr(Paxos, "emit", watched_emit)
-    for seed in range(2):
+    for seed in (0, 1, 4, 5, 6):
         assert run(PAXOS, seed, 3).ok
     seen.pop("Heard")  # waits for the promise that it follows from
     assert {name for name, waits in seen.items() if waits == {0}} == AT_ONCE

@@ -3,13 +3,16 @@
 `queue-fifo` has members that are late and links that are slow; it promises nothing if one is lost.
 `queue-paxos` goes through a storm that crashes, stops and cuts off a minority, and an assassin that
 crashes who is in the middle of a decision: who petitions, who leads, who has just been given it.
+Every node has its own times. Some decide nothing and have no disk: each of their lives is another
+process under the same name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from functools import partial
 from random import Random
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +24,7 @@ from oncecast.overlay.recovery import Recovery, Stored
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Build, Simulation
 from oncecast.runtime.trace import Step
+from oncecast.scenarios.conditions import Conditions
 from oncecast.scenarios.scenario import Figures, Scenario
 from oncecast.scenarios.toolkit_storm import Assassin, LosslessStorm, SteadyStorm
 from oncecast.toolkit.events import Deposit, Deposited, Dequeue, Dequeued, Enqueue, Withdraw
@@ -31,11 +35,12 @@ from oncecast.toolkit.paxos_queue import SERIES, Item, PaxosQueue
 from oncecast.toolkit.synod import Synod
 from oncecast.toolkit.synod_messages import Accept, Accepted, Chosen, Petition, Promised
 
-STORM_SECONDS = 4.0
-CALM_SECONDS = 5.0
+STORM_SECONDS = 4.0  # in the mean
+PATIENCE = 60.0  # seconds after the storm until all is taken
+DELAY_MAX = 0.3  # after the storm
 ELEMENTS = 16
 TAKES = 16
-QUEUES = ("one", "other")
+QUEUES = ("one", "other", "third")
 NEVER = -1  # no life of a node
 
 
@@ -43,18 +48,73 @@ def fifo_stack(names: list[NodeId]) -> Build:
     return lambda me, rng: Stack([FifoQueue(me, rng, members=names)])
 
 
-def paxos_stack(names: list[NodeId]) -> Build:
+class Times(NamedTuple):
+    """Of one node, in seconds; a snapshot is taken after so many records."""
+
+    heartbeat: float = 0.3
+    suspect_after: float = 0.8
+    resend: float = 0.2
+    inquire_every: float = 2.0
+    compare_every: float = 0.5
+    snapshot_every: int = 40
+
+
+def drawn_times(conditions: Conditions) -> Times:
+    return Times(
+        conditions.time(0.15, 0.6),
+        conditions.time(0.3, 1.5),
+        conditions.time(0.1, 0.5),
+        conditions.time(0.3, 3.0),
+        conditions.time(0.2, 1.0),
+        conditions.rng.choice((3, 40, 10_000)),
+    )
+
+
+def paxos_stack(
+    names: list[NodeId],
+    acceptors: Collection[NodeId] = (),
+    times: dict[NodeId, Times] | None = None,
+) -> Build:
+    """All nodes are acceptors if none is named; the others have no disk."""
+    acceptors = acceptors or names
+
     def build(me: NodeId, rng: Random) -> Stack:
-        elements = Recovery(me, rng, compare_every=0.5, snapshot_every=40)
-        takers = Synod(me, rng, acceptors=names, resend=0.2, snapshot_every=40)
+        mine = Times() if times is None else times[me]
+        elements = Recovery(
+            me,
+            rng,
+            life="" if me in acceptors else f"{rng.getrandbits(64):x}",
+            compare_every=mine.compare_every,
+            snapshot_every=mine.snapshot_every,
+        )
+        takers = Synod(
+            me,
+            rng,
+            acceptors=acceptors,
+            resend=mine.resend,
+            inquire_every=mine.inquire_every,
+            snapshot_every=mine.snapshot_every,
+        )
         return Stack(
             [
-                Group(me, rng, peers=names, heartbeat=0.3, suspect_after=0.8),
+                Group(
+                    me,
+                    rng,
+                    peers=names,
+                    heartbeat=mine.heartbeat,
+                    suspect_after=mine.suspect_after,
+                ),
                 Neighborhood(me, rng),
                 Plumtree(me, rng),
                 elements,
                 takers,
-                PaxosQueue(me, rng, elements=elements, takers=takers),
+                PaxosQueue(
+                    me,
+                    rng,
+                    elements=elements,
+                    takers=takers,
+                    snapshot_every=mine.snapshot_every,
+                ),
             ]
         )
 
@@ -70,7 +130,8 @@ def queue_of(sim: Simulation, node: NodeId) -> Protocol:
 class Once(Checker):
     """What was put in comes out once. Every element is different."""
 
-    def __init__(self) -> None:
+    def __init__(self, queues: tuple[str, ...]) -> None:
+        self.queues = queues
         # By whom, and in which of its lives; None: whatever becomes of that.
         self.put: dict[bytes, tuple[NodeId, int] | None] = {}
         self.taken: dict[bytes, NodeId] = {}
@@ -102,23 +163,29 @@ class Once(Checker):
                 del self.asked[ticket]
 
     def finish(self, sim: Simulation) -> None:
-        """All is taken that a node put in which lives on, or that another has on disk."""
+        if left := self.left(sim):
+            raise Violation(left)
+
+    def left(self, sim: Simulation) -> str:
+        """What is missing until all is taken that a node put in which lives on, or that another has
+        on disk."""
         for ticket, (node, _, wait) in self.asked.items():
             if not wait:
-                raise Violation(f"{node} will not wait, and has no answer for ticket {ticket}")
+                return f"{node} will not wait, and has no answer for ticket {ticket}"
         gone = self.gone(sim)
         for data, by in self.put.items():
             survived = by is None or sim.nodes[by[0]].life == by[1]
             if data not in self.taken and data not in gone and survived:
-                raise Violation(f"{data!r} of {by} was never taken")
+                return f"{data!r} of {by} was never taken"
         for node in sim.nodes:
             queue = queue_of(sim, node)
             assert isinstance(queue, FifoQueue | PaxosQueue)
-            left = {name: queue.length(name) for name in QUEUES if queue.length(name)}
+            left = {name: queue.length(name) for name in self.queues if queue.length(name)}
             if left:
-                raise Violation(f"{node} still counts {left}")
+                return f"{node} still counts {left}"
             if isinstance(queue, PaxosQueue) and queue.elements.held:
-                raise Violation(f"{node} still keeps {list(queue.elements.held)}")
+                return f"{node} still keeps {list(queue.elements.held)}"
+        return ""
 
     def gone(self, sim: Simulation) -> dict[bytes, None]:
         """What was given to somebody who crashed before hearing of it."""
@@ -126,16 +193,17 @@ class Once(Checker):
 
 
 class OnceThroughCrashes(Once):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, queues: tuple[str, ...]) -> None:
+        super().__init__(queues)
         self.elements: dict[MessageId, bytes] = {}  # all that were ever on a disk
-        self.deposits: dict[int, bytes] = {}  # by ticket; some may have got lost
+        # By node, its life and the ticket: a restarted process counts anew. Some may be lost.
+        self.deposits: dict[tuple[NodeId, int, int], bytes] = {}
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         if not isinstance(event, Deposited):
             super().heard(sim, node, event)
         elif event.done:
-            self.put[self.deposits[event.ticket]] = None
+            self.put[self.deposits[node, sim.nodes[node].life, event.ticket]] = None
 
     def after(self, sim: Simulation, step: Step) -> None:
         super().after(sim, step)
@@ -173,11 +241,12 @@ class OnceThroughCrashes(Once):
 def put(sim: Simulation, checker: Once, node: NodeId) -> None:
     state = sim.nodes[node]
     if state.stack is not None and not state.paused:
-        data, queue = b"element %d" % len(checker.put), sim.rng.choice(QUEUES)
+        data, queue = b"element %d" % len(checker.put), sim.rng.choice(checker.queues)
         if isinstance(checker, OnceThroughCrashes) and sim.rng.random() < 0.5:
             checker.put[data] = node, NEVER
-            checker.deposits[len(checker.put)] = data
-            sim.ask(node, Deposit(queue, len(checker.put), data))
+            ticket = 1 + sum((node, state.life) == key[:2] for key in checker.deposits)
+            checker.deposits[node, state.life, ticket] = data
+            sim.ask(node, Deposit(queue, ticket, data))
         else:
             checker.put[data] = node, state.life
             sim.ask(node, Enqueue(queue, data))
@@ -202,57 +271,69 @@ def withdraw(sim: Simulation, checker: Once, ticket: int) -> None:
         sim.ask(node, Withdraw(queue, ticket))
 
 
-def begin(
-    sim: Simulation, nodes: int, checker: Once, build: Callable[[list[NodeId]], Build]
-) -> list[NodeId]:
-    names = [NodeId(f"n{index}") for index in range(nodes)]
+def busy(sim: Simulation, conditions: Conditions, checker: Once) -> None:
+    """Elements are put in and taken at random times of the storm."""
     sim.check(checker)
-    for name in names:
-        sim.add(name, build(names), durable=True)
-    for _ in range(ELEMENTS):
-        sim.call(
-            sim.rng.uniform(0.0, STORM_SECONDS), partial(put, sim, checker, sim.rng.choice(names))
-        )
-    for _ in range(TAKES):
-        node, queue = sim.rng.choice(names), sim.rng.choice(QUEUES)
-        sim.call(sim.rng.uniform(0.0, STORM_SECONDS), partial(take, sim, checker, node, queue))
-    return names
+    seconds = conditions.storm_seconds
+    for _ in range(conditions.count(ELEMENTS)):
+        node = sim.rng.choice(conditions.names)
+        sim.call(sim.rng.uniform(0.0, seconds), partial(put, sim, checker, node))
+    for _ in range(conditions.count(TAKES)):
+        node, queue = sim.rng.choice(conditions.names), sim.rng.choice(checker.queues)
+        sim.call(sim.rng.uniform(0.0, seconds), partial(take, sim, checker, node, queue))
 
 
-def drain(sim: Simulation, checker: Once, names: list[NodeId]) -> None:
+def drain(sim: Simulation, conditions: Conditions, checker: Once) -> None:
     """From now on everybody takes whatever comes."""
     checker.draining = True
-    for node in names:
-        for queue in QUEUES:
+    for node in conditions.names:
+        for queue in checker.queues:
             take(sim, checker, node, queue)
-    sim.run(until=STORM_SECONDS + CALM_SECONDS)
+    conditions.run_until(lambda: not checker.left(sim), PATIENCE)
+
+
+def drawn_queues(conditions: Conditions) -> tuple[str, ...]:
+    return QUEUES[: conditions.rng.randint(1, len(QUEUES))]
 
 
 def play_fifo(sim: Simulation, nodes: int) -> Figures:
-    checker = Once()
-    names = begin(sim, nodes, checker, fifo_stack)
-    storm = LosslessStorm(sim, names)
+    conditions = Conditions(sim, QUEUE_FIFO.nodes_min, nodes, STORM_SECONDS)
+    checker = Once(drawn_queues(conditions))
+    for name in conditions.names:
+        sim.add(name, fifo_stack(conditions.names))
+    busy(sim, conditions, checker)
+    conditions.begin()
+    storm = LosslessStorm(sim, conditions.names)
     storm.begin()
-    sim.run(until=STORM_SECONDS)
+    sim.run(until=conditions.storm_seconds)
     storm.calm()
-    drain(sim, checker, names)
+    drain(sim, conditions, checker)
     return {"taken": len(checker.taken), "strikes": storm.strikes}
 
 
 def play_paxos(sim: Simulation, nodes: int) -> Figures:
-    checker = OnceThroughCrashes()
-    names = begin(sim, nodes, checker, paxos_stack)
-    storm = SteadyStorm(sim, names, away_max=(nodes - 1) // 2, drift=0.25)
+    conditions = Conditions(sim, QUEUE_PAXOS.nodes_min, nodes, STORM_SECONDS)
+    names, rng = conditions.names, conditions.rng
+    acceptors = sorted(rng.sample(names, rng.choice((3, len(names)))))
+    times = {name: drawn_times(conditions) for name in names}
+    checker = OnceThroughCrashes(drawn_queues(conditions))
+    for name in names:
+        sim.add(name, paxos_stack(names, acceptors, times), durable=name in acceptors)
+    busy(sim, conditions, checker)
+    storm = SteadyStorm(conditions, away_max=(len(acceptors) - 1) // 2)
+    storm.prominent = lambda: [name for name in acceptors if name in sim.alive()][:1]
     sim.check(Assassin(storm, Petition, Promised, Accept, Accepted, Chosen, Dequeued))
+    conditions.begin()
     storm.begin()
-    sim.run(until=STORM_SECONDS)
+    sim.run(until=conditions.storm_seconds)
     storm.calm()
-    drain(sim, checker, names)
+    conditions.calm(DELAY_MAX)
+    drain(sim, conditions, checker)
     gone = [data for data in checker.gone(sim) if data not in checker.taken]
     return {"taken": len(checker.taken), "gone": len(gone), "strikes": storm.strikes}
 
 
-QUEUE_FIFO = Scenario("queue-fifo", "the eventual queue by mutual exclusion", 5, play_fifo)
+QUEUE_FIFO = Scenario("queue-fifo", "the eventual queue by mutual exclusion", 6, play_fifo)
 QUEUE_PAXOS = Scenario(
-    "queue-paxos", "the eventual queue by majority, in a storm", 5, play_paxos, nodes_min=3
+    "queue-paxos", "the eventual queue by majority, in a storm", 6, play_paxos, nodes_min=3
 )

@@ -78,6 +78,7 @@ class Lock:
         "freed",
         "held",
         "queried",
+        "stopped_at",
         "token",
         "until",
         "vacant_at",
@@ -94,6 +95,7 @@ class Lock:
         self.asked_at = 0.0  # and when
         self.held = 0  # the token it holds,
         self.until = 0.0  # and until when
+        self.stopped_at = 0.0  # when what ran under the last one it held has stopped
 
 
 class LeaseMutex(Protocol):
@@ -113,7 +115,7 @@ class LeaseMutex(Protocol):
         drift: float = 0.01,
     ) -> None:
         super().__init__(me, rng)
-        self.lease, self.drift = lease, drift
+        self.lease, self.grace, self.drift = lease, grace, drift
         self.longest = (lease + grace) / (1 - drift)  # in true seconds, if our clock is slow
         # A process that restarts is another one: it does not hold what its forerunner held.
         self.myself = f"{me}~{rng.getrandbits(48):012x} {self.longest!r}"
@@ -128,7 +130,7 @@ class LeaseMutex(Protocol):
                 lock.wanted = True
                 self._ask_if_vacant(name, lock)
             case Release(name):
-                lock.wanted = False
+                lock.wanted, lock.stopped_at = False, self.now
                 if lock.held:
                     self._let_go(name, lock)
                     self._free(name, lock)
@@ -204,7 +206,9 @@ class LeaseMutex(Protocol):
         self.ask(Decide(SERIES + name, lock.asked, self.myself))
 
     def _settled(self, name: str, lock: Lock, token: int, holder: str) -> None:
-        in_time = token == lock.asked and self.now < lock.asked_at + self.lease
+        # Who enters needs time to renew: with less than half of its lease left it asks again.
+        enough = self.lease if lock.held else self.lease / 2
+        in_time = token == lock.asked and self.now < lock.asked_at + enough
         if token >= lock.asked:
             lock.asked = 0
         if token <= lock.token:
@@ -213,7 +217,7 @@ class LeaseMutex(Protocol):
         if holder == self.myself:
             if in_time and lock.wanted:
                 self._hold(name, lock)
-            else:
+            elif self.now >= lock.stopped_at:
                 self._free(name, lock)
         elif lock.held:
             self._lapse(name, lock)
@@ -226,6 +230,7 @@ class LeaseMutex(Protocol):
     def _hold(self, name: str, lock: Lock) -> None:
         self.emit((Renewed if lock.held else Acquired)(name, lock.token))
         lock.held, lock.until = lock.token, lock.asked_at + self.lease
+        lock.stopped_at = lock.until + self.grace
         self.later(lock.until - self.now, Ending(name))
         self.later((lock.until - self.now) / 2, Renewal(name))
 

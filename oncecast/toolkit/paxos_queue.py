@@ -70,6 +70,19 @@ class Kept(Value):
     depositor: str = ""  # earlier versions do not say
 
 
+class DepositNoted(Value):
+    """Record: this deposit is put in, and not again if its message comes a second time."""
+
+    depositor: str
+    ticket: int
+
+
+class DepositsNoted(Value):
+    """Snapshot: the last deposits that were put in, oldest first."""
+
+    deposits: tuple[DepositNoted, ...]
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Item).decode
 
@@ -109,11 +122,21 @@ class PaxosQueue(Protocol):
     Request = Enqueue | Deposit | Dequeue | Withdraw
     Message = Entrusted | Kept
     Observed = Delivered | Lost | Settled | CaughtUp
+    Record = DepositNoted
+    State = DepositsNoted
 
-    def __init__(self, me: NodeId, rng: Random, *, elements: Recovery, takers: Synod) -> None:
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        elements: Recovery,
+        takers: Synod,
+        snapshot_every: int = 10_000,
+    ) -> None:
         """The two layers below, of which it reads what they have."""
         super().__init__(me, rng)
-        self.elements, self.takers = elements, takers
+        self.elements, self.takers, self.snapshot_every = elements, takers, snapshot_every
         # A process that restarts is another one: it has not taken what its forerunner took.
         self.myself = f"{me}~{rng.getrandbits(48):012x}"
         self.copies: dict[str, Copy] = {}
@@ -122,12 +145,17 @@ class PaxosQueue(Protocol):
         self.depositing: dict[int, str] = {}  # by ticket, into which queue
         # Of what this node publishes: for which node, which life of it, and under which ticket.
         self.publishing: deque[tuple[NodeId, str, int]] = deque()
-        self.entrusted: dict[tuple[str, int], None] = {}  # what others had this node put in
+        self.entrusted: dict[DepositNoted, None] = {}  # what others had this node put in
+        self.saved_at = 0  # the last record before our last snapshot
         self.dropped = 0  # broadcasts that are no elements
 
     def length(self, queue: str) -> int:
         """Of this node's copy."""
         return len(self._copy(queue).elements)
+
+    def restore(self, record: DepositNoted | DepositsNoted) -> None:
+        for deposit in record.deposits if isinstance(record, DepositsNoted) else (record,):
+            self._note(deposit)
 
     def start(self) -> None:
         for id, payload in self.elements.held.items():
@@ -161,8 +189,10 @@ class PaxosQueue(Protocol):
     def receive(self, sender: NodeId, message: Entrusted | Kept) -> None:
         match message:
             case Entrusted(depositor, ticket, queue, data):
-                if (depositor, ticket) not in self.entrusted:
-                    self._note_entrusted(depositor, ticket)
+                deposit = DepositNoted(depositor, ticket)
+                if deposit not in self.entrusted:
+                    self._note(deposit)
+                    self.append(deposit)
                     self._publish(queue, data, sender, depositor, ticket)
             case Kept(ticket, depositor):
                 # An answer to an earlier life of this process says nothing of our own tickets.
@@ -176,8 +206,8 @@ class PaxosQueue(Protocol):
         if queue is not None:
             self.emit(Deposited(queue, ticket, done))
 
-    def _note_entrusted(self, depositor: str, ticket: int) -> None:
-        self.entrusted[depositor, ticket] = None
+    def _note(self, deposit: DepositNoted) -> None:
+        self.entrusted[deposit] = None
         if len(self.entrusted) > ENTRUSTED_MAX:
             del self.entrusted[next(iter(self.entrusted))]
 
@@ -193,6 +223,7 @@ class PaxosQueue(Protocol):
         self.ask(Publish(_encode(Item(queue, data))))
 
     def observe(self, event: Delivered | Lost | Settled | CaughtUp) -> None:
+        self._save_if_due()
         match event:
             case Delivered(id, payload):
                 self._add(id, payload)
@@ -208,6 +239,13 @@ class PaxosQueue(Protocol):
                 pass  # it was taken long ago, or this node was away for too long
             case _:
                 assert_never(event)
+
+    def _save_if_due(self) -> None:
+        """The log is shared with the layers below, and is cut off only behind our snapshot."""
+        if self.after >= self.saved_at + self.snapshot_every:
+            self.saved_at = self.after
+            self.snapshot(DepositsNoted(tuple(self.entrusted)))
+            self.trim(self.after + 1)
 
     def _confirm(self, node: NodeId, depositor: str, ticket: int) -> None:
         if node == self.me:

@@ -6,9 +6,10 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 
 from oncecast.coordination.assemble import assemble
-from oncecast.kernel.protocol import Ask, Emit, NodeId, Send
+from oncecast.kernel.protocol import Append, Ask, Emit, NodeId, Send, Snapshot, Trim
 from oncecast.kernel.stack import Stack
 from oncecast.overlay.events import Delivered, Discard, Disregard, MessageId, Publish
 from oncecast.overlay.recovery import Recovery
@@ -25,7 +26,16 @@ from oncecast.toolkit.events import (
     Settled,
     ViewChanged,
 )
-from oncecast.toolkit.paxos_queue import ENTRUSTED_MAX, WINDOW, Entrusted, Item, Kept, PaxosQueue
+from oncecast.toolkit.paxos_queue import (
+    ENTRUSTED_MAX,
+    WINDOW,
+    DepositNoted,
+    DepositsNoted,
+    Entrusted,
+    Item,
+    Kept,
+    PaxosQueue,
+)
 from oncecast.toolkit.synod import Synod
 from oncecast.toolkit.synod_messages import Column, Minuted
 
@@ -116,12 +126,13 @@ def test_deposit_goes_to_the_leader_and_is_confirmed_when_it_is_published() -> N
     entrusted = Entrusted(guest.myself, 7, JOBS, b"job")
     assert guest.drain() == [Send(A, entrusted)]
     leader.receive(B, entrusted)
-    [published] = leader.drain()
+    noted, published = leader.drain()
+    assert noted == Append(DepositNoted(guest.myself, 7), 1)
     assert isinstance(published, Ask)
     assert isinstance(published.request, Publish)
     leader.observe(Delivered(MessageId(A, 1), published.request.payload))
     kept = Kept(7, guest.myself)
-    assert leader.drain() == [Send(B, kept)]
+    assert leader.drain() == [Send(B, kept, after=1)]
     guest.receive(A, kept)
     guest.receive(A, kept)
     assert guest.drain() == [Emit(Deposited(JOBS, 7, True))]
@@ -160,10 +171,29 @@ def test_deposit_that_comes_twice_is_put_in_once_and_memory_of_that_is_bounded()
     made = queue()
     for _ in range(2):
         made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))
-    assert len(made.drain()) == 1
+    assert len([each for each in made.drain() if isinstance(each, Ask)]) == 1
     for ticket in range(ENTRUSTED_MAX):
         made.receive(B, Entrusted("b~2", ticket, JOBS, b"job"))
     assert len(made.entrusted) == ENTRUSTED_MAX
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_deposit_that_comes_again_after_a_restart_is_put_in_once(saved: bool) -> None:
+    """DDS-5: the leader finds on its disk that it has put it in."""
+    before, after = queue(), queue(seed=1)
+    before.snapshot_every = 1 if saved else 100
+    entrusted = Entrusted("b~1", 7, JOBS, b"job")
+    before.receive(B, entrusted)
+    before.observe(CaughtUp())
+    kept = [each for each in before.drain() if isinstance(each, Append | Snapshot | Trim)]
+    assert [type(each) for each in kept] == ([Append, Snapshot, Trim] if saved else [Append])
+    for each in kept[saved:]:
+        if not isinstance(each, Trim):
+            found = each.state if isinstance(each, Snapshot) else each.record
+            assert isinstance(found, DepositNoted | DepositsNoted)
+            after.restore(found)
+    after.receive(B, entrusted)
+    assert after.drain() == []
 
 
 def test_elements_can_be_looked_at_and_stay() -> None:

@@ -23,7 +23,7 @@ from oncecast.toolkit.mutex import LeaseMutex
 from oncecast.toolkit.paxos_queue import PaxosQueue
 from oncecast.toolkit.synod import Synod
 from tests.mutants import Mutant, Plant, Story, must_be_noticed, replaced
-from tests.toolkit import test_group, test_mutex, test_paxos_queue, test_synod
+from tests.toolkit import test_mutex, test_paxos_queue, test_synod
 
 pytestmark = pytest.mark.mutants
 
@@ -99,8 +99,8 @@ MUTANTS = [
         "(sender, *message.known)",
         "(sender,)",
     ),
-    telling(
-        test_group.test_silence_is_suspected_and_the_next_word_heals_it_with_more_patience,
+    storming(
+        ELECTION,
         "who was suspected wrongly is given longer",
         Group,
         "timeout",
@@ -186,6 +186,23 @@ MUTANTS = [
         "_patience",
         "* (1 + self.drift)",
         "",
+    ),
+    storming(
+        MUTEX,
+        "processes may have different leases",
+        LeaseMutex,
+        "_patience",
+        "stated_lease(holder, self.longest)",
+        "self.longest",
+    ),
+    storming(
+        MUTEX,
+        "what is being stopped under the lock is waited for",
+        LeaseMutex,
+        "_settled",
+        "elif self.now >= lock.stopped_at:",
+        "else:",
+        seeds=300,
     ),
     telling(
         partial(
@@ -315,8 +332,16 @@ MUTANTS = [
         "a deposit that comes twice is put in once",
         PaxosQueue,
         "receive",
-        "(depositor, ticket) not in self.entrusted",
+        "deposit not in self.entrusted",
         "True",
+    ),
+    storming(
+        QUEUE_PAXOS,
+        "a deposit that comes twice is put in once, whoever restarts",
+        PaxosQueue,
+        "receive",
+        "self.append(deposit)",
+        seeds=400,
     ),
     storming(
         QUEUE_PAXOS,
@@ -324,7 +349,7 @@ MUTANTS = [
         PaxosQueue,
         "receive",
         "self._publish(queue, data, sender, depositor, ticket)",
-        "self._confirm(sender, depositor, ticket); self._publish(queue, data)",
+        "self.send(sender, Kept(ticket, depositor), after=0); self._publish(queue, data)",
     ),
     telling(
         test_paxos_queue.test_deposit_of_an_earlier_life_confirms_none_of_this_one,

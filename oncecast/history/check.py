@@ -50,7 +50,7 @@ def check(history: History, *, steps_max: int = STEPS_MAX) -> Verdict:
             topic_problem(topic, operations),
             *subscription_problems(topic, operations),
         ):
-            found = search(problem.items, problem.initial, problem.step, steps_max=steps_max)
+            found = search(problem.items, problem.initial, problem.model, steps_max=steps_max)
             verdict = counted(verdict, problem, found)
     return verdict
 

@@ -11,7 +11,7 @@ policy, seek) may have been done once more, if others undid it while it was unde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import inf
 from typing import Any, NamedTuple
 
@@ -19,12 +19,11 @@ from msgspec.structs import replace as replaced
 
 from oncecast.history import subscription_model, topic_model
 from oncecast.history.operation import NO_SUCH_TOPIC, NOT_SUBSCRIBED, History, Operation
-from oncecast.history.search import Item
+from oncecast.history.search import Item, Model
 from oncecast.history.subscription_model import Move, SubscriptionModel
-from oncecast.history.topic_model import Effect, Seen, TopicModel
+from oncecast.history.topic_model import Effect, Shown, TopicModel
 
 ABSENT_CODES = (NO_SUCH_TOPIC, NOT_SUBSCRIBED)
-DOUBLES_MAX = 2  # lives of a topic in which a put may have happened, before the one it is in
 
 
 class Problem(NamedTuple):
@@ -33,7 +32,7 @@ class Problem(NamedTuple):
     name: str
     items: list[Item]
     initial: Any
-    step: Callable[[Any, Any], tuple[Any, ...]]
+    model: Model
 
 
 def by_topic(history: History) -> dict[str, History]:
@@ -61,18 +60,18 @@ def topic_problem(topic: str, operations: History) -> Problem:
                 items += put_items(operation, life, number, enders)
             case "get":
                 due = due_of(operation)
-                items.append(Item(Effect(operation, life=life), due, due))
+                items.append(Item(Effect(operation, life=life), due, due, reads=True))
             case "look" | "scan" | "attach" | "seek":
                 if operation.done or absent(operation):
                     seen = Effect(operation, life=life, put_before=born <= due_of(operation))
-                    items.append(Item(seen, operation.call, due_of(operation)))
+                    items.append(Item(seen, operation.call, due_of(operation), reads=True))
             case "subscribe" | "unsubscribe" | "create" | "delete" | "policy":
                 effect = Effect(operation, life=life, put_before=born <= due_of(operation))
-                items += command_items(operation, effect, operations)
+                items += command_items(operation, effect, effect._replace(life=only), operations)
             case _:
                 pass
-    model = TopicModel(seen_by_life(operations, only), claimed_by_life(items))
-    return Problem(f"topic {topic!r}", items, topic_model.ABSENT, model.step)
+    model = TopicModel(shown_by_life(items))
+    return Problem(f"topic {topic!r}", items, topic_model.ABSENT, model)
 
 
 def with_publishes(operations: History) -> History:
@@ -105,51 +104,57 @@ def put_items(put: Operation, life: int, number: int, enders: History) -> list[I
     if put.refused and put.error != "fenced":
         return []  # nothing of it is in the topic
     due = due_of(put) if put.done else inf
-    ends = [each for each in enders if each.call <= due and put.call <= due_of(each)]
-    double = number if ends else 0
-    chain = ("put", put.client) if put.kind == "put" else None
-    offset = put.offset if put.done else -1
-    effect = Effect(put, put.done, put.digests, offset, life, double=double)
-    items = [Item(effect, put.call, due, put.done, chain)]
-    for _ in ends[:DOUBLES_MAX]:
-        again = Effect(put, False, put.digests, double=double)
-        items.append(Item(again, put.call, due, must=False))
-    return items
+    told = Effect(put, put.done, put.digests, put.offset if put.done else -1, life)
+    if put.kind == "publish":
+        # That it was done is remembered, whatever becomes of the topic.
+        return [Item(told, put.call, due, put.done)]
+    if not any(each.call <= due and put.call <= due_of(each) for each in enders):
+        return [Item(told, put.call, due, put.done, ("put", put.client))]
+    # If the topic was deleted before the answer came, it is put again into the next one.
+    items = [Item(told._replace(double=number), put.call, due, chain=("put", put.client))]
+    again = Effect(put, False, put.digests, double=number)
+    return [*items[: put.done], Item(again, put.call, due, must=False, often=True)]
 
 
-def seen_by_life(operations: History, only: int) -> dict[int, Seen]:
-    found: dict[int, Seen] = {}
-    if all(each.done and each.offset >= 0 for each in operations if each.kind == "put"):
-        return found  # nobody needs it
-    for each in operations:
-        if each.kind in ("get", "scan") and each.digests:
-            found.setdefault(each.life or only, Seen()).add(each.offset, each.digests)
-    return found
-
-
-def claimed_by_life(items: Iterable[Item]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+def shown_by_life(items: Iterable[Item]) -> dict[int, Shown]:
+    """Gather what answers show of each life of the topic."""
+    found: dict[int, Shown] = {}
     for item in items:
-        if item.what.operation.kind in ("put", "publish") and item.what.offset >= 0:
-            found.setdefault(item.what.life, []).append(item.what.offset)
-    for offsets in found.values():
-        offsets.sort()
+        effect, operation = item.what, item.what.operation
+        if not effect.told or operation.error:
+            continue
+        shown = found.setdefault(effect.life, Shown())
+        shown.end = max(shown.end, operation.next, operation.offset)
+        if operation.kind in ("put", "publish"):
+            if effect.offset >= 0:
+                shown.claimed.append(effect.offset)
+        elif operation.digests:
+            shown.got |= operation.kind == "get"
+            shown.seen.add(operation.offset, operation.digests)
+            shown.end = max(shown.end, operation.offset + operation.messages)
+    anywhere = found[0].end if 0 in found else 0
+    for shown in found.values():
+        shown.claimed.sort()
+        shown.most = max(shown.end, anywhere)
     return found
 
 
-def command_items(operation: Operation, told: Any, operations: Iterable[Operation]) -> list[Item]:
-    """A command that may be done twice: in its own name, or once more while it is under way."""
+def command_items(
+    operation: Operation, told: Any, again: Any, operations: Iterable[Operation]
+) -> list[Item]:
+    """A command that may be done twice: as it was told, or once more while it is under way."""
     if operation.refused and operation.kind not in ("create", "policy"):
         return []
-    due, silent = due_of(operation), told._replace(told=False)
-    if not operation.done:
-        return [Item(silent, operation.call, due, must=False)]
-    items = [Item(told, operation.call, due)]
-    if any(undoes(each, operation) for each in operations):
-        items.append(Item(silent, operation.call, due, must=False))
+    due = due_of(operation)
+    silent = again._replace(operation=replaced(operation, life=0), told=False)
+    items = [Item(told, operation.call, due)] if operation.done else []
+    if not operation.done or any(undoes(each, operation) for each in operations):
+        rank = RANKS.index(operation.kind)
+        items.append(Item(silent, operation.call, due, must=False, often=True, rank=rank))
     return items
 
 
+RANKS = ("put", "subscribe", "create", "policy", "unsubscribe", "delete")  # what ends most is last
 UNDONE_BY = {
     "create": ("delete", "unsubscribe"),
     "subscribe": ("delete", "unsubscribe"),
@@ -177,12 +182,12 @@ def subscription_problems(topic: str, operations: History) -> list[Problem]:
 
 
 def subscription_problem(topic: str, name: str, operations: History, drops: float = inf) -> Problem:
-    model = SubscriptionModel()
     own = [each for each in operations if each.subscription == name]
     # Epochs of which nobody was told begin with these.
     silent = [each for each in own if each.kind in ("attach", "seek") and unsure(each)]
     begins = min((each.call for each in silent), default=inf)
     told = {each.epoch for each in own if each.kind == "seek" and each.done}
+    model = SubscriptionModel(told)
     deletes = [each for each in operations if each.kind == "delete"]
     acks = acks_of(own, model)
     items: list[Item] = []
@@ -198,19 +203,20 @@ def subscription_problem(topic: str, name: str, operations: History, drops: floa
                     items.append(Item(Move(seek, told=False), operation.call, must=False))
             case "moved":
                 call = due if operation.epoch in told else min(begins, due)
-                items.append(Item(move, call, due))
+                items.append(Item(move, call, due, reads=True))
             case "ack" | "leave":
                 if confirmed(operation):
-                    items.append(Item(move, acks[id(operation)], due))
+                    items.append(Item(move, acks[id(operation)], due, reads=True))
             case "seek":
                 items += seek_items(operation, move, own)
             case "subscribe" | "unsubscribe" | "delete":
-                items += command_items(operation, move, (*own, *deletes))
+                items += command_items(operation, move, move, (*own, *deletes))
             case _:
                 pass
-    items += look_items(name, operations, begins, drops)
+    hidden = [each for each in own if each.kind in ("attach", "seek")]
+    items += look_items(name, operations, hidden, drops)
     what = f"subscription {name!r} of topic {topic!r}"
-    return Problem(what, items, subscription_model.ABSENT, model.step)
+    return Problem(what, items, subscription_model.ABSENT, model)
 
 
 def acks_of(own: History, model: SubscriptionModel) -> dict[int, float]:
@@ -224,6 +230,8 @@ def acks_of(own: History, model: SubscriptionModel) -> dict[int, float]:
         if each.kind in ("ack", "leave"):
             by_reader.setdefault((each.reader, each.epoch), []).append(each)
             model.acknowledged(each.epoch, each.upto, each.call)
+        elif each.kind == "attach" and each.done:  # whoever begins there has done with the rest
+            model.acknowledged(each.epoch, each.offset, each.call)
     for acks in by_reader.values():
         earliest = inf
         for each in sorted(acks, key=lambda ack: (-ack.upto, ack.call)):
@@ -237,22 +245,26 @@ def confirmed(ack: Operation) -> bool:
 
 
 def seek_items(seek: Operation, move: Move, own: Iterable[Operation]) -> list[Item]:
-    silent = Item(Move(replaced(seek, error=""), told=False), seek.call, due_of(seek), must=False)
-    if not seek.done:
-        seen = [Item(move, seek.call, due_of(seek))] if absent(seek) else []
-        return [*seen, silent]
-    items = [Item(move, seek.call, due_of(seek))]
-    return [*items, silent] if any(undoes(each, seek) for each in own) else items
+    due = due_of(seek)
+    items = [Item(move, seek.call, due)] if seek.done or absent(seek) else []
+    if not seek.done or any(undoes(each, seek) for each in own):
+        silent = Move(replaced(seek, error=""), told=False)
+        items.append(Item(silent, seek.call, due, must=False, often=True))
+    return items
 
 
-def look_items(name: str, operations: History, begins: float, drops: float) -> list[Item]:
+def look_items(name: str, operations: History, begin: History, drops: float) -> list[Item]:
+    """`begin` are those that begin epochs: in vain, again and again, or without being told."""
     items: list[Item] = []
     for each in operations:
         if each.kind not in ("look", "scan") or not (each.done or each.error == NO_SUCH_TOPIC):
             continue
         due = due_of(each)
         first = each.first if drops > due else -1
-        move = Move(each, first=first, unknown=begins <= due)
+        unknown = any(
+            other.call <= due and (unsure(other) or each.call <= due_of(other)) for other in begin
+        )
+        move = Move(each, first=first, unknown=unknown)
         if each.views is not None:
             views = [view for view in each.views if view.name == name]
             move = move._replace(seen=bool(views))
@@ -260,7 +272,7 @@ def look_items(name: str, operations: History, begins: float, drops: float) -> l
                 move = move._replace(cursor=views[0].cursor, epoch=views[0].epoch)
         elif each.done and first <= 0:
             continue
-        items.append(Item(move, each.call, due))
+        items.append(Item(move, each.call, due, reads=True))
     return items
 
 

@@ -6,33 +6,53 @@ apply it to the model, go on; where nothing can be taken, go back. A configurati
 operations that were taken, and the model's state. Three things keep it short:
 
 - Operations that are ordered anyway share a lane, and only the first of a lane can be taken.
-- What can be taken and changes nothing is taken at once, with no way back: taking it later could
-  not help.
+- What only reads, and can be taken, is taken at once with no way back: to wait could not help.
 - Otherwise the operation that has to be taken soonest is tried first.
+- Where the model says of an operation that it comes too late, the search goes back at once.
+- A guess is an item that may be left out and that nothing speaks for. The search first makes none,
+  then one, then two, and so on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum
 from heapq import heappop, heappush
 from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple
-
-State = Hashable
-Step = Callable[[Any, Any], tuple[Any, ...]]  # the states that an item may lead to; () forbids it
+from typing import Protocol as Interface
 
 STEPS_MAX = 5_000_000
+FEW_STEPS = 20_000  # for each number of guesses, before all are tried with more
+ANY_NUMBER = -1
+GUESSES = (0, 1, 2, 4, 8, ANY_NUMBER)
+
+
+class Model(Interface):
+    """States are hashable and never change."""
+
+    def step(self, state: Any, what: Any) -> tuple[Any, ...]:
+        """Return the states that it may lead to; none if it is not allowed now."""
+
+    def late(self, state: Any, what: Any) -> bool:
+        """Return whether something that is not allowed now never will be."""
+
+    def guess(self, state: Any, what: Any) -> bool:
+        """Return whether nothing speaks for something that is allowed and may be left out."""
 
 
 class Item(NamedTuple):
-    """What a search takes. One that need not be taken has no `due`, or is dropped after it."""
+    """What a search takes, between its `call` and when it is `due`."""
 
     what: Any  # for the model
     call: float
-    due: float = inf  # when it has returned
-    must: bool = True
-    chain: Hashable = None  # items of one chain are taken in the order in which they are given
+    due: float = inf
+    must: bool = True  # otherwise it may be left out
+    chain: Hashable = None  # items of one chain are taken in the order of their calls
+    often: bool = False  # it may be taken any number of times
+    reads: bool = False  # nothing that comes later needs it
+    rank: int = 0  # those of a lower rank are tried first
 
 
 class Outcome(Enum):
@@ -49,12 +69,17 @@ class Found(NamedTuple):
     order: list[Item]
     stuck: list[Item]  # of these one would have had to be next
     state: Any
+    guesses: bool = False  # more of them might have helped
+
+
+Choice = tuple[int, int, Any, bool]  # lane, position in it, new state, and whether it is a guess
+first = itemgetter(0)
 
 
 class _Frame(NamedTuple):
     """What it takes to go back: the choices that are left, and all as it was."""
 
-    choices: Iterator[tuple[int, int, Any]]
+    choices: Iterator[Choice]
     lane: int
     position: int
     state: Any
@@ -62,15 +87,34 @@ class _Frame(NamedTuple):
     taken: int
     extra: int
     latest: float
+    guesses: int
 
 
-def search(items: Sequence[Item], initial: Any, step: Step, *, steps_max: int = STEPS_MAX) -> Found:
-    return _Search(items, initial, step, steps_max).run()
+def search(
+    items: Sequence[Item], initial: Any, model: Model, *, steps_max: int = STEPS_MAX
+) -> Found:
+    steps, limit = 0, FEW_STEPS
+    levels = list(GUESSES)
+    while True:
+        for guesses in list(levels):
+            found = _Search(items, initial, model, min(limit, steps_max - steps), guesses).run()
+            steps += found.steps
+            if found.outcome is Outcome.LINEARIZABLE or steps >= steps_max:
+                return found._replace(steps=steps)
+            if found.outcome is Outcome.IMPOSSIBLE:
+                if not found.guesses:
+                    return found._replace(steps=steps)
+                levels.remove(guesses)  # it takes more of them
+        limit *= 10
 
 
 class _Search:
-    def __init__(self, items: Sequence[Item], initial: Any, step: Step, steps_max: int) -> None:
-        self._items, self._step, self._steps_max = items, step, steps_max
+    def __init__(
+        self, items: Sequence[Item], initial: Any, model: Model, steps_max: int, guesses: int
+    ) -> None:
+        self._items, self._model, self._steps_max = items, model, steps_max
+        self._guesses = guesses  # that are left
+        self._more = False  # with more guesses there would have been more choices
         must = sorted((i for i, item in enumerate(items) if item.must), key=lambda i: items[i].due)
         self._dues = [items[i].due for i in must]
         self._rank = {i: rank for rank, i in enumerate(must)}
@@ -99,10 +143,13 @@ class _Search:
                 return self._found(Outcome.UNDECIDED)
             choice = next(choices, None)
             if choice is not None:
+                often = self._items[self._lanes[choice[0]][choice[1]]].often
                 frame = self._take(choice, choices)
-                if self._failed and self._key() in self._failed:
+                if (self._failed or often) and self._key() in self._failed:
                     self._back(frame)
                     continue
+                if often:  # lest it be taken in circles
+                    self._failed.add(self._key())
                 frames.append(frame)
                 choices = self._choices()
                 continue
@@ -118,22 +165,31 @@ class _Search:
 
     # -- choices --
 
-    def _choices(self) -> Iterator[tuple[int, int, Any]]:
-        """Lane, position in it, and new state: what cannot harm, or else all that is possible."""
-        items, state, step = self._items, self._state, self._step
-        possible: list[tuple[bool, float, int, int, Any]] = []
+    def _choices(self) -> Iterator[Choice]:
+        """What cannot harm, or else all that is possible."""
+        items, state, step = self._items, self._state, self._model.step
+        possible: list[tuple[Any, Choice]] = []
         for lane, at in self._open():
             item = items[self._lanes[lane][at]]
             self._steps += 1
             new = step(state, item.what)
             if len(new) == 1 and new[0] is state:
-                if item.must and at == self._heads[lane]:
-                    return iter(((lane, at, state),))
+                if item.reads:
+                    return iter(((lane, at, state, False),))
                 if not item.must:
                     continue
-            possible += [(not item.must, item.due, lane, at, each) for each in new]
-        possible.sort(key=lambda each: each[:4])
-        return iter([each[2:] for each in possible])
+            if not new:
+                if item.must and self._model.late(state, item.what):
+                    return iter(())
+                continue
+            guess = not item.must and self._model.guess(state, item.what)
+            if guess and not self._guesses:
+                self._more = True
+                continue
+            order = (not item.must, guess, item.rank, item.due, lane, at)
+            possible += [(order, (lane, at, each, guess)) for each in new]
+        possible.sort(key=first)
+        return iter([choice for _, choice in possible])
 
     def _open(self) -> list[tuple[int, int]]:
         """What was called before anything that is left has returned."""
@@ -156,8 +212,8 @@ class _Search:
 
     # -- there and back --
 
-    def _take(self, choice: tuple[int, int, Any], choices: Iterator[Any]) -> _Frame:
-        lane, at, state = choice
+    def _take(self, choice: Choice, choices: Iterator[Choice]) -> _Frame:
+        lane, at, state, guess = choice
         frame = _Frame(
             choices,
             lane,
@@ -167,13 +223,18 @@ class _Search:
             self._taken,
             self._extra,
             self._latest,
+            self._guesses,
         )
         index = self._lanes[lane][at]
         item = self._items[index]
-        self._heads[lane] = at + 1
         self._state = state
         self._latest = max(self._latest, item.call)
         self._order.append(index)
+        if guess and self._guesses > 0:
+            self._guesses -= 1
+        if item.often:
+            return frame
+        self._heads[lane] = at + 1
         if item.must:
             self._taken |= 1 << (self._rank[index] - self._low)
             while self._taken & 1:
@@ -186,23 +247,25 @@ class _Search:
     def _back(self, frame: _Frame) -> None:
         self._heads[frame.lane] = frame.position
         self._state, self._low = frame.state, frame.low
-        self._taken, self._extra, self._latest = frame.taken, frame.extra, frame.latest
+        self._taken, self._extra = frame.taken, frame.extra
+        self._latest, self._guesses = frame.latest, frame.guesses
         self._order.pop()
 
     def _key(self) -> Any:
-        return self._low, self._taken, self._extra, self._state
+        return self._low, self._taken, self._extra, self._guesses, self._state
 
     # -- the end --
 
     def _note_stuck(self) -> None:
-        if len(self._order) > self._farthest:
-            self._farthest = len(self._order)
+        taken = self._low + self._taken.bit_count()
+        if taken > self._farthest:
+            self._farthest = taken
             self._stuck = [self._lanes[lane][at] for lane, at in self._open()]
             self._stuck_state = self._state
 
     def _found(self, outcome: Outcome) -> Found:
         stuck = [self._items[i] for i in self._stuck]
-        return Found(outcome, self._steps, [], stuck, self._stuck_state)
+        return Found(outcome, self._steps, [], stuck, self._stuck_state, self._more)
 
 
 def lanes(items: Sequence[Item]) -> list[list[int]]:

@@ -43,7 +43,10 @@ class Move(NamedTuple):
 
 
 class SubscriptionModel:
-    def __init__(self) -> None:
+    """`sought` are the epochs that began with a seek whose client was told of it."""
+
+    def __init__(self, sought: set[int]) -> None:
+        self._sought = sought
         self._acks: dict[int, list[tuple[int, float]]] = {}  # by epoch: offsets, and their calls
 
     def acknowledged(self, epoch: int, upto: int, call: float) -> None:
@@ -76,6 +79,22 @@ class SubscriptionModel:
             case _:
                 raise AssertionError(f"a {operation.kind} has no effect on a subscription")
 
+    def late(self, state: SubscriptionState, move: Move) -> bool:
+        """Epochs only grow."""
+        operation = move.operation
+        if not move.told or operation.error:
+            return False
+        match operation.kind:
+            case "attach" | "seek":
+                return 0 < operation.epoch < state.epoch
+            case "look":
+                return move.seen and operation.views is not None and move.epoch < state.epoch
+            case _:
+                return False
+
+    def guess(self, state: SubscriptionState, move: Move) -> bool:
+        return True
+
     def _subscribe(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
         operation = move.operation
         if not state.exists:
@@ -96,7 +115,10 @@ class SubscriptionModel:
         if not state.exists or not fits(operation.life, state.life):
             return
         if operation.epoch and operation.epoch <= state.epoch:
-            return
+            # A reader that attached before, and was moved before it was told, is told where to.
+            moved = operation.epoch == state.epoch and (move.unknown or state.epoch in self._sought)
+            if not moved:
+                return
         state = named(state, operation.life)
         epoch, offset = operation.epoch or state.epoch, operation.offset
         if not isinstance(operation.start, FromOffset):

@@ -7,7 +7,7 @@ lets them happen where an answer needs it.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -53,12 +53,14 @@ class TopicState(NamedTuple):
     exists: bool
     life: int  # 0: not known yet
     log: Log
-    first: int  # nothing below it is kept; what is kept may begin higher
+    first: int  # nothing below it is kept
+    top: int  # where what is kept begins at most; FREE: anywhere
     declared: bool
     policy: Policy
     names: frozenset[str]  # of subscriptions
     doubled: frozenset[int]  # puts of this life that might happen once more in another one
-    past: tuple[tuple[int, Log], ...]  # lives that have ended
+    ended: int  # the last life that has ended
+    past: tuple[tuple[int, Log], ...]  # what was in lives that have ended
 
     @property
     def next(self) -> int:
@@ -74,7 +76,8 @@ States: TypeAlias = tuple[TopicState, ...]
 
 NOBODY: frozenset[str] = frozenset()
 NOTHING: frozenset[int] = frozenset()
-ABSENT = TopicState(False, 0, Log(), 0, False, DEFAULT, NOBODY, NOTHING, ())
+FREE = -1
+ABSENT = TopicState(False, 0, Log(), 0, FREE, False, DEFAULT, NOBODY, NOTHING, 0, ())
 
 
 class Effect(NamedTuple):
@@ -103,6 +106,12 @@ class Seen:
         self._digests[DIGEST_BYTES * offset : DIGEST_BYTES * end] = digests
         self._known[offset:end] = b"\1" * (end - offset)
 
+    def has(self, offset: int, digests: bytes) -> bool:
+        """Return whether the first of these messages was given there."""
+        known = offset < len(self._known) and self._known[offset]
+        begin = DIGEST_BYTES * offset
+        return bool(known) and self._digests[begin : begin + 4] == digests[:DIGEST_BYTES]
+
     def fits(self, offset: int, digests: bytes) -> bool:
         """Return whether nobody was given anything else there."""
         begin, end = DIGEST_BYTES * offset, DIGEST_BYTES * offset + len(digests)
@@ -116,14 +125,27 @@ class Seen:
         return True
 
 
-NOT_SEEN = Seen()
+class Shown:
+    """What answers have shown of one life of a topic."""
+
+    def __init__(self) -> None:
+        self.claimed: list[int] = []  # offsets that puts were told, sorted
+        self.end = 0  # that much was shown
+        self.most = 0  # and that much perhaps: not all answers tell their life
+        self.got = False  # readers may get messages of it after it has ended
+        self.seen = Seen()
+
+
+NOT_SHOWN = Shown()
 
 
 class TopicModel:
-    """`seen` and the offsets that puts were told, sorted, are by life."""
+    """`shown` is by life, and has all lives that anybody was told of."""
 
-    def __init__(self, seen: dict[int, Seen], claimed: dict[int, list[int]]) -> None:
-        self._seen, self._claimed = seen, claimed
+    def __init__(self, shown: dict[int, Shown]) -> None:
+        self._shown = shown
+        self._lives = sorted(life for life in shown if life)
+        self._got = {life for life in shown if shown[life].got}
 
     def step(self, state: TopicState, effect: Effect) -> States:
         match effect.operation.kind:
@@ -146,6 +168,28 @@ class TopicModel:
             case _:
                 raise AssertionError(f"a {effect.operation.kind} has no effect on a topic")
 
+    def late(self, state: TopicState, effect: Effect) -> bool:
+        """Lives come one after the other, and logs only grow."""
+        operation = effect.operation
+        if not effect.told or operation.error or not effect.life:
+            return False
+        over = effect.life <= state.ended
+        if operation.kind == "get":
+            return over
+        if over or state.life > effect.life:
+            return True
+        if not state.exists or state.life != effect.life:
+            return False
+        end = effect.offset if effect.operation.kind in ("put", "publish") else operation.next
+        return 0 <= end < state.next
+
+    def guess(self, state: TopicState, effect: Effect) -> bool:
+        """A put that nobody was told of is no guess where its messages were seen."""
+        if effect.operation.kind not in ("put", "publish") or not state.life:
+            return True
+        shown = self._shown.get(state.life)
+        return shown is None or not shown.seen.has(state.next, effect.digests)
+
     # -- lives --
 
     def _alive(self, state: TopicState, life: int) -> Iterator[TopicState]:
@@ -153,51 +197,76 @@ class TopicModel:
         if state.exists:
             if life in (0, state.life):
                 yield state
-            elif not state.life and self._later(state, life):
+            elif not state.life and life > state.ended:
                 yield state._replace(life=life)
+
+    def _ended(self, state: TopicState) -> TopicState:
+        if not state.exists:
+            return state
+        past = state.past
+        if state.next and (state.life in self._got or 0 in self._got):
+            past = (*past, (state.life, state.log))
+        return ABSENT._replace(ended=max(state.ended, state.life), past=past)
+
+    def _may_end(self, state: TopicState) -> bool:
+        """Whether its life has shown all that anybody was shown of it."""
+        shown = self._shown.get(state.life) if state.life else None
+        return shown is None or state.next >= shown.end
 
     def _newborn(self, state: TopicState, life: int) -> Iterator[TopicState]:
         """A new life, if there is none, or the present one may end by itself."""
-        if state.exists and not state.idle:
+        if state.exists and not (state.idle and self._may_end(state)):
             return
-        if life and not self._later(state, life):
-            return
-        if state.exists and life and life == state.life:
-            return
-        yield ABSENT._replace(exists=True, life=life, past=ended(state).past)
-
-    def _later(self, state: TopicState, life: int) -> bool:
-        return all(before < life for before, _ in state.past)
+        over = self._ended(state)
+        if not life or life > over.ended:
+            yield over._replace(exists=True, life=life)
 
     def _made(self, state: TopicState, life: int) -> Iterator[TopicState]:
         yield from self._alive(state, life)
         yield from self._newborn(state, life)
 
+    def _next_life(self, state: TopicState) -> Iterator[TopicState]:
+        """The next life that anybody was told of: to leave one out would leave out its answers."""
+        over = self._ended(state).ended
+        at = bisect_right(self._lives, over)
+        if at < len(self._lives):
+            yield from self._newborn(state, self._lives[at])
+
     # -- messages --
 
     def _append(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
-        count = len(effect.digests) // DIGEST_BYTES
-        for now in self._made(state, effect.life):
-            if effect.double in now.doubled:
+        life = effect.life
+        lives = self._made(state, life) if life or effect.told else self._any_life(state)
+        for now in lives:
+            if effect.double in now.doubled or too_late(now, effect):
                 continue
             if effect.offset >= 0:
                 if effect.offset != now.next:
                     continue
-            elif not self._free(now, effect.digests, count):
+            elif not self._free(now, effect):
                 continue
             if effect.told and not kept_fits(now, effect.operation.kept):
                 continue
             doubled = now.doubled | {effect.double} if effect.double else now.doubled
             yield now._replace(log=now.log.append(effect.digests), doubled=doubled)
 
-    def _free(self, state: TopicState, digests: bytes, count: int) -> bool:
-        """Whether a put without a known offset may be at the end of the log."""
+    def _any_life(self, state: TopicState) -> Iterator[TopicState]:
+        yield from self._alive(state, 0)
+        yield from self._next_life(state)
+        if self._shown.get(0, NOT_SHOWN).most:
+            yield from self._newborn(state, 0)
+
+    def _free(self, state: TopicState, effect: Effect) -> bool:
+        """Whether a put without a known offset may be at the end of the log, and is of use."""
+        shown = self._shown.get(state.life, NOT_SHOWN)
         begin = state.next
-        claimed = self._claimed.get(state.life, [])
-        at = bisect_left(claimed, begin)
-        if at < len(claimed) and claimed[at] < begin + count:
+        if begin >= shown.most and not effect.told:
             return False
-        return self._seen.get(state.life, NOT_SEEN).fits(begin, digests)
+        at = bisect_left(shown.claimed, begin)
+        end = begin + len(effect.digests) // DIGEST_BYTES
+        if at < len(shown.claimed) and shown.claimed[at] < end:
+            return False
+        return shown.seen.fits(begin, effect.digests)
 
     def _get(self, state: TopicState, get: Operation) -> States:
         """What was once in a log stays true: it may arrive after its life has ended."""
@@ -218,35 +287,38 @@ class TopicModel:
         if operation.error == NO_SUCH_TOPIC:
             if not state.exists:
                 yield state
-            elif state.idle:
-                yield ended(state)
+            elif state.idle and self._may_end(state):
+                yield self._ended(state)
             return
         if operation.error == NOT_SUBSCRIBED:
             if operation.subscription not in state.names:
                 yield state
             return
-        yield from filter(None, (looked(now, operation) for now in self._alive(state, effect.life)))
+        for now in self._alive(state, effect.life):
+            yield from looked(now, operation)
         if effect.put_before:
-            born = self._newborn(state, effect.life)
-            yield from filter(None, (looked(now, operation) for now in born))
+            for born in self._newborn(state, effect.life):
+                yield from looked(born, operation)
 
     # -- subscriptions --
 
     def _subscribe(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
         operation = effect.operation
-        for now in self._made(state, effect.life):
+        for now in self._reached(state, effect):
             if operation.subscription in now.names:
-                if not effect.told:
-                    continue
-                if operation.already:
+                if effect.told and operation.already:
                     yield now
                 continue
             if effect.told and not operation.already:
-                first = landed(now, operation)
-                if first < 0:
-                    continue
-                now = now._replace(first=first)
-            yield now._replace(names=now.names | {operation.subscription})
+                yield from (with_name(found, operation) for found in landed(now, operation))
+            else:
+                yield with_name(now, operation)
+
+    def _reached(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
+        """The topic as it is, or a new life of it."""
+        yield from self._made(state, effect.life)
+        if not effect.told:
+            yield from self._next_life(state)
 
     def _unsubscribe(self, state: TopicState, effect: Effect) -> States:
         operation = effect.operation
@@ -264,26 +336,40 @@ class TopicModel:
                 if now.policy == policy and (effect.told or not now.declared):
                     yield now if now.declared else now._replace(declared=True)
         for born in self._newborn(state, effect.life):
-            yield born._replace(declared=True, policy=policy)
+            yield under(born, policy)._replace(declared=True)
+        if not effect.told:
+            for born in self._next_life(state):
+                yield under(born, policy)._replace(declared=True)
 
     def _delete(self, state: TopicState, effect: Effect) -> States:
         if state.exists:
-            return (ended(state),)
-        return (state,) if effect.told and effect.operation.already else ()
+            return (self._ended(state),) if self._may_end(state) else ()
+        return (state,) if effect.told and (effect.operation.already or effect.put_before) else ()
 
     def _set_policy(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
         policy = effect.operation.policy or DEFAULT
         for now in self._alive(state, 0):
-            yield now if now.policy == policy else now._replace(policy=policy)
+            yield under(now, policy)
         if effect.put_before:
             for born in self._newborn(state, 0):
-                yield born._replace(policy=policy)
+                yield under(born, policy)
 
 
-def ended(state: TopicState) -> TopicState:
-    if not state.exists:
+def under(state: TopicState, policy: Policy) -> TopicState:
+    """The topic with this policy. What is there when all is kept from now on stays."""
+    if state.policy == policy:
         return state
-    return ABSENT._replace(past=(*state.past, (state.life, state.log)))
+    top = state.top if state.policy.keep_all else state.next
+    return state._replace(policy=policy, top=top if policy.keep_all else FREE)
+
+
+def with_name(state: TopicState, operation: Operation) -> TopicState:
+    return state._replace(names=state.names | {operation.subscription})
+
+
+def too_late(state: TopicState, effect: Effect) -> bool:
+    """Whether a put that is in another life by its answer was there before."""
+    return not effect.told and effect.operation.done and 0 < effect.operation.life <= state.life
 
 
 def holds(log: Log, get: Operation) -> bool:
@@ -303,57 +389,50 @@ def kept_fits(state: TopicState, kept: bool | None) -> bool:
     return True if policy.retains else not kept
 
 
-def looked(state: TopicState, operation: Operation) -> TopicState | None:
-    """The state after an answer that describes it; None if it is not so."""
+def looked(state: TopicState, operation: Operation) -> Iterator[TopicState]:
+    """The state after an answer that describes it; none if it is not so."""
     if operation.next >= 0 and operation.next != state.next:
-        return None
+        return
     if operation.kind in ("attach", "seek"):
         if operation.subscription not in state.names:
-            return None
+            return
         if operation.kind == "attach" or operation.already:
-            return state
+            yield state
+            return
     if operation.policy is not None and operation.policy != state.policy:
-        return None
+        return
     if operation.views is not None and {each.name for each in operation.views} != state.names:
-        return None
-    first = max(state.first, operation.first)
-    if first != operation.first and operation.first >= 0:
-        return None
-    if first > state.next or (first > state.first and state.policy.keep_all):
-        return None
-    now = state if first == state.first else state._replace(first=first)
-    if operation.start is not None:
-        first = landed(now, operation)
-        if first < 0:
-            return None
-        now = now if first == now.first else now._replace(first=first)
-    if not holds_at(now.log, operation):
-        return None
-    return now
+        return
+    if operation.messages and not holds(state.log, operation):
+        return
+    for now in beginning(state, operation.first) if operation.first >= 0 else (state,):
+        yield from landed(now, operation) if operation.start is not None else (now,)
 
 
-def holds_at(log: Log, scan: Operation) -> bool:
-    count = scan.messages
-    if scan.offset + count > log.next:
-        return False
-    return log.slice(scan.offset, count) == scan.digests
+def beginning(state: TopicState, first: int) -> Iterator[TopicState]:
+    """The state, if what is kept may begin there."""
+    top = state.next if state.top == FREE else state.top
+    if state.first <= first <= top:
+        fixed = first if state.policy.keep_all else FREE
+        same = first == state.first and fixed == state.top
+        yield state if same else state._replace(first=first, top=fixed)
 
 
-def landed(state: TopicState, operation: Operation) -> int:
-    """The first offset that is kept, so that `start` leads to the operation's offset; -1: none."""
+def landed(state: TopicState, operation: Operation) -> Iterator[TopicState]:
+    """The state, if `start` leads to the operation's offset."""
     offset, start = operation.offset, operation.start
-    low, high = state.first, state.next
-    if not low <= offset <= high or start is None:
-        return -1
-    raised = offset if not state.policy.keep_all else low
+    if not state.first <= offset <= state.next:
+        return
     match start:
         case FromNew():
-            return low if offset == high else -1
+            if offset == state.next:
+                yield state
         case FromEarliest():
-            return raised if raised == offset else -1
+            yield from beginning(state, offset)
         case FromOffset(asked) if asked < offset:
-            return raised if raised == offset else -1
+            yield from beginning(state, offset)
         case FromOffset(asked) if asked > offset:
-            return low if offset == high else -1
+            if offset == state.next:
+                yield state
         case _:
-            return low
+            yield state

@@ -1,40 +1,65 @@
 """Broadcast through a storm: every message ends at every node, once, whatever breaks meanwhile.
 
-The stack is Mesh, Plumtree and Recovery with a disk below. Nodes publish while a storm crashes,
-pauses, cuts off and skews them, fails their disks and worsens the network; then it is calm.
+The stack is Mesh, Plumtree and Recovery, with a disk below or without one. Nodes publish while a
+storm crashes, pauses, cuts off and skews them, fails their disks and worsens the network; then it
+is calm. A node without a disk is another one after each restart, and gets everything again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
-from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.overlay.events import Delivered, Lost, MessageId, Publish
 from oncecast.overlay.mesh import Mesh
 from oncecast.overlay.plumtree import Plumtree
 from oncecast.overlay.recovery import Recovery
 from oncecast.runtime.checkers import Checker, Violation
-from oncecast.runtime.faults import Storm
 from oncecast.runtime.simulated import Build, Simulation
 from oncecast.runtime.trace import Step
+from oncecast.scenarios.conditions import Conditions, DrawnStorm
 from oncecast.scenarios.scenario import Figures, Scenario
 
-STORM_SECONDS = 20.0
-CALM_SECONDS = 40.0
+STORM_SECONDS = 10.0  # in the mean
+PATIENCE = 120.0  # seconds after the storm until everything is everywhere
+DELAY_MAX = 0.5  # after the storm
 MESSAGES = 60
 
 
-def broadcaster(names: list[NodeId]) -> Build:
+class Layers:
+    """The protocols that spread messages, with drawn options; some nodes have no disk."""
+
+    def __init__(self, conditions: Conditions) -> None:
+        rng, names = conditions.rng, conditions.names
+        self.durable = names if rng.random() < 0.5 else rng.sample(names, len(names) // 2)
+        self._grafts = {name: conditions.time(0.1, 1.0) for name in names}
+        self._compares = {name: conditions.time(0.3, 2.0) for name in names}
+        self._snapshot_every = rng.choice((3, 40, 1000))
+        self._cache_max = rng.choice((1, 1000))
+        self._batch_max = rng.choice((1, 64))
+
+    def __call__(self, me: NodeId, rng: Random) -> list[Protocol]:
+        return [
+            Plumtree(me, rng, graft_after=self._grafts[me], cache_max=self._cache_max),
+            Recovery(
+                me,
+                rng,
+                life="" if me in self.durable else f"{rng.getrandbits(64):x}",
+                compare_every=self._compares[me],
+                snapshot_every=self._snapshot_every,
+                batch_max=self._batch_max,
+            ),
+        ]
+
+
+def broadcaster(conditions: Conditions, layers: Layers) -> Build:
+    retries = {name: conditions.time(0.2, 1.5) for name in conditions.names}
+
     def build(me: NodeId, rng: Random) -> Stack:
-        peers = [name for name in names if name != me]
-        return Stack(
-            [
-                Mesh(me, rng, peers=peers),
-                Plumtree(me, rng),
-                Recovery(me, rng, snapshot_every=40),
-            ]
-        )
+        mesh = Mesh(me, rng, peers=conditions.names, retry_every=retries[me])
+        return Stack([mesh, *layers(me, rng)])
 
     return build
 
@@ -67,41 +92,63 @@ class Once(Checker):
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.kind == "start":
+            if sim.nodes[step.node].disk is None:
+                self.delivered.pop(step.node, None)
             inventory = recovery_of(sim, step.node).inventory
             for id in self.delivered.get(step.node, {}):
                 if id not in inventory:
                     raise Violation(f"{step.node} delivered {id} and forgot it in a crash")
 
     def finish(self, sim: Simulation) -> None:
-        """All hold what anyone delivered, and what was published by a node that lives on."""
+        if left := self.left(sim):
+            raise Violation(left)
+
+    def left(self, sim: Simulation) -> str:
+        """What is missing until all hold what any node has delivered and not lost with its memory,
+        and what was published by a node that lives on."""
         delivered = {id: None for mine in self.delivered.values() for id in mine}
         for node in sim.nodes:
             held = recovery_of(sim, node).held
             for id in delivered:
                 if id not in held:
-                    raise Violation(f"{node} never got {id}")
+                    return f"{node} never got {id}"
             payloads = dict.fromkeys(held.values())
             for payload, (origin, life) in self.published.items():
                 if payload not in payloads and sim.nodes[origin].life == life:
-                    raise Violation(f"{node} never got {payload!r} of {origin}")
+                    return f"{node} never got {payload!r} of {origin}"
             if len(payloads) != len(held):
-                raise Violation(f"{node} holds one message under two names")
+                return f"{node} holds one message under two names"
+        return ""
 
 
 def play(sim: Simulation, nodes: int) -> Figures:
-    names = [NodeId(f"n{index}") for index in range(nodes)]
+    conditions = Conditions(sim, BROADCAST.nodes_min, nodes, STORM_SECONDS)
     checker = Once()
     sim.check(checker)
-    for name in names:
-        sim.add(name, broadcaster(names), durable=True)
-    storm = Storm(sim, names, away_max=max(1, (nodes - 1) // 2))
+    layers = Layers(conditions)
+    build = broadcaster(conditions, layers)
+    for name in conditions.names:
+        sim.add(name, build, durable=name in layers.durable)
+    strikes = weather_a_storm(conditions, checker, lambda: not checker.left(sim))
+    return {"messages": len(checker.published), "strikes": strikes}
+
+
+def weather_a_storm(
+    conditions: Conditions, checker: Once, done: Callable[[], bool]
+) -> dict[str, int]:
+    """Nodes publish in a storm; then it is calm until all is done. Return what struck."""
+    sim, names = conditions.sim, conditions.names
+    storm = DrawnStorm(conditions, away_max=max(1, (len(names) - 1) // 2))
+    conditions.begin()
     storm.begin()
-    for _ in range(MESSAGES):
-        sim.call(sim.rng.uniform(0.0, STORM_SECONDS), lambda: publish(sim, checker, names))
-    sim.run(until=STORM_SECONDS)
+    for _ in range(conditions.count(MESSAGES)):
+        when = sim.rng.uniform(0.0, conditions.storm_seconds)
+        sim.call(when, lambda: publish(sim, checker, names))
+    sim.run(until=conditions.storm_seconds)
     storm.calm()
-    sim.run(until=STORM_SECONDS + CALM_SECONDS)
-    return {"messages": len(checker.published), "strikes": storm.strikes}
+    conditions.calm(DELAY_MAX)
+    conditions.run_until(done, PATIENCE)
+    return storm.strikes
 
 
 def publish(sim: Simulation, checker: Once, names: list[NodeId]) -> None:
@@ -113,4 +160,4 @@ def publish(sim: Simulation, checker: Once, names: list[NodeId]) -> None:
         sim.ask(node, Publish(payload))
 
 
-BROADCAST = Scenario("broadcast", "durable broadcast through a storm of faults", 5, play)
+BROADCAST = Scenario("broadcast", "durable broadcast through a storm of faults", 6, play)

@@ -11,6 +11,7 @@ from math import exp, log
 from random import Random
 
 from oncecast.kernel.protocol import NodeId
+from oncecast.runtime.faults import Storm
 from oncecast.runtime.latency import Exponential, Latency, LogNormal, Uniform
 from oncecast.runtime.simulated import Simulation
 from oncecast.runtime.weather import LAN
@@ -77,3 +78,51 @@ class Conditions:
         while not done() and self.sim.now < limit:
             self.sim.run(until=self.sim.now + LOOK_EVERY)
         return done()
+
+
+class DrawnStorm(Storm):
+    """A storm as violent as the conditions say.
+
+    Nodes also restart at once, so that a new life hears what was sent to the life before it.
+    """
+
+    def __init__(self, conditions: Conditions, *, away_max: int) -> None:
+        every, lasting = conditions.time(0.1, 0.5), conditions.time(0.4, 2.0)
+        super().__init__(
+            conditions.sim, conditions.names, away_max=away_max, every=every, lasting=lasting
+        )
+        self.conditions = conditions
+        self.prominent: Callable[[], list[NodeId]] = list  # who is struck more often than others
+        self._kinds += (self._bounce, self._bounce)
+
+    def _victim(self) -> NodeId:
+        prominent = self.prominent()
+        if prominent and self.rng.random() < 0.5:
+            return self.rng.choice(prominent)
+        return super()._victim()
+
+    def _bounce(self, node: NodeId) -> bool:
+        """Restart a node: without delay, or before what is in flight has arrived."""
+        state = self.sim.nodes[node]
+        if node in self.away or state.stack is None or state.paused:
+            return False
+        self.sim.crash(node)
+        away = self.rng.choice((0.0, self._some(0.01)))
+        self.sim.call(away, lambda: self._restart(node))
+        return True
+
+    def _lose(self, node: NodeId) -> bool:
+        self.sim.weather.set(loss=self.rng.uniform(0.0, 0.3))
+        usual = self.conditions.loss
+        self.sim.call(self._some(self.lasting), lambda: self._unless_over(loss=usual))
+        return True
+
+    def _duplicate(self, node: NodeId) -> bool:
+        self.sim.weather.set(duplication=self.rng.uniform(0.0, 0.3))
+        usual = self.conditions.duplication
+        self.sim.call(self._some(self.lasting), lambda: self._unless_over(duplication=usual))
+        return True
+
+    def _unless_over(self, loss: float | None = None, duplication: float | None = None) -> None:
+        if not self._over:
+            self.sim.weather.set(loss=loss, duplication=duplication)

@@ -3,30 +3,30 @@
     hyparview   the views alone
     gossip      durable broadcast over them: every message ends at every node, once
 
-All nodes start at the same moment and join through three contacts, which the storm strikes too.
+All nodes start at the same moment and join through three contacts, which the storm strikes too. The
+conditions of `gossip` are drawn by the seed.
 """
 
 from __future__ import annotations
 
 from random import Random
 
-from oncecast.kernel.protocol import Emit, NodeId, Protocol
+from oncecast.kernel.protocol import Emit, NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.overlay.hyparview import HyParView
-from oncecast.overlay.plumtree import Plumtree
-from oncecast.overlay.recovery import Recovery
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.faults import Storm
-from oncecast.runtime.simulated import Simulation
+from oncecast.runtime.simulated import Build, Simulation
 from oncecast.runtime.trace import Step
-from oncecast.scenarios.broadcast import Once, publish
+from oncecast.scenarios.broadcast import Layers, Once, weather_a_storm
+from oncecast.scenarios.conditions import Conditions
 from oncecast.scenarios.hyparview_graph import part_sizes
 from oncecast.scenarios.scenario import Figures, Scenario
 
 STORM_SECONDS = 20.0
 CALM_SECONDS = 40.0
-MESSAGES = 40
+GOSSIP_SECONDS = 12.0  # in the mean
 CONTACTS = 3
 
 
@@ -88,54 +88,79 @@ class Views(Checker):
                 pass
 
     def finish(self, sim: Simulation) -> None:
+        if left := self.left(sim):
+            raise Violation(left)
+
+    def left(self, sim: Simulation) -> str:
+        """What is missing until all views are symmetric, and in one part."""
         number = {node: index for index, node in enumerate(sim.nodes)}
         links = [[number[peer] for peer in view_of(sim, node).active] for node in sim.nodes]
         for node in sim.nodes:
             for peer in view_of(sim, node).active:
                 if node not in view_of(sim, peer).active:
-                    raise Violation(f"{node} has {peer} as a neighbour, which does not have it")
+                    return f"{node} has {peer} as a neighbour, which does not have it"
         parts = part_sizes(links)
         if min(parts) < len(sim.nodes):
-            raise Violation(f"the overlay has fallen apart; a part has {min(parts)} nodes")
+            return f"the overlay has fallen apart; a part has {min(parts)} nodes"
+        return ""
 
 
-def populate(sim: Simulation, nodes: int, *, gossiping: bool) -> list[NodeId]:
-    names = [NodeId(f"n{index}") for index in range(nodes)]
+def viewers(names: list[NodeId]) -> Build:
+    def build(me: NodeId, rng: Random) -> Stack:
+        return Stack(
+            [HyParView(me, rng, contacts=names[:CONTACTS], passive_max=10, shuffle_every=1.0)]
+        )
+
+    return build
+
+
+def gossipers(conditions: Conditions, layers: Layers) -> Build:
+    names = conditions.names
+    active_max = conditions.rng.choice((3, 4, 5))
+    shuffles = {name: conditions.time(0.5, 3.0) for name in names}
+    answers = {name: conditions.time(1.5, 3.0) for name in names}
 
     def build(me: NodeId, rng: Random) -> Stack:
-        view = HyParView(me, rng, contacts=names[:CONTACTS], passive_max=10, shuffle_every=1.0)
-        layers: list[Protocol] = [view]
-        if gossiping:
-            layers += [Plumtree(me, rng), Recovery(me, rng, snapshot_every=40)]
-        return Stack(layers)
+        view = HyParView(
+            me,
+            rng,
+            contacts=names[:CONTACTS],
+            active_max=active_max,
+            passive_max=10,
+            shuffle_every=shuffles[me],
+            answer_within=answers[me],
+        )
+        return Stack([view, *layers(me, rng)])
 
-    for name in names:
-        sim.add(name, build, durable=gossiping)
-    return names
+    return build
 
 
 def play_views(sim: Simulation, nodes: int) -> Figures:
     sim.check(Views())
-    names = populate(sim, nodes, gossiping=False)
-    return weather_a_storm(sim, names)
-
-
-def play_gossip(sim: Simulation, nodes: int) -> Figures:
-    once = Once()
-    sim.check(Views(), once)
-    names = populate(sim, nodes, gossiping=True)
-    for _ in range(MESSAGES):
-        sim.call(sim.rng.uniform(0.0, STORM_SECONDS), lambda: publish(sim, once, names))
-    return {"messages": MESSAGES, **weather_a_storm(sim, names)}
-
-
-def weather_a_storm(sim: Simulation, names: list[NodeId]) -> Figures:
-    storm = Storm(sim, names, away_max=max(1, (len(names) - 1) // 2), every=0.5)
+    names = [NodeId(f"n{index}") for index in range(nodes)]
+    for name in names:
+        sim.add(name, viewers(names))
+    storm = Storm(sim, names, away_max=max(1, (nodes - 1) // 2), every=0.5)
     storm.begin()
     sim.run(until=STORM_SECONDS)
     storm.calm()
     sim.run(until=STORM_SECONDS + CALM_SECONDS)
     return {"strikes": storm.strikes}
+
+
+def play_gossip(sim: Simulation, nodes: int) -> Figures:
+    conditions = Conditions(sim, GOSSIP.nodes_min, nodes, GOSSIP_SECONDS)
+    once, views, layers = Once(), Views(), Layers(conditions)
+    sim.check(views, once)
+    build = gossipers(conditions, layers)
+    for name in conditions.names:
+        sim.add(name, build, durable=name in layers.durable)
+
+    def done() -> bool:
+        return not once.left(sim) and not views.left(sim)
+
+    strikes = weather_a_storm(conditions, once, done)
+    return {"messages": len(once.published), "strikes": strikes}
 
 
 HYPARVIEW = Scenario(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import pytest
 
 from oncecast.kernel.protocol import Emit, NodeId, Protocol, Value
@@ -69,6 +72,17 @@ def taken_twice(patch: pytest.MonkeyPatch) -> None:
         return True
 
     patch.setattr(Recovery, "_take", take)
+
+
+@mutant
+def numbered_like_an_earlier_life(patch: pytest.MonkeyPatch) -> None:
+    """A node without a disk publishes under its name alone."""
+    init = Recovery.__init__
+
+    def nameless(self: Recovery, me: NodeId, rng: Random, *, life: str = "", **more: Any) -> None:
+        init(self, me, rng, **more)
+
+    patch.setattr(Recovery, "__init__", nameless)
 
 
 @mutant

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.kernel.protocol import Emit, NodeId
+from oncecast.kernel.protocol import Append, Emit, NodeId, Send
+from oncecast.replication.ballot import BOTTOM
 from oncecast.replication.core import FAR, FORGOT, behind, encode_config, within, without
 from oncecast.replication.events import Added, Compare, Decided, Missing, Removed
 from oncecast.replication.messages import (
@@ -14,13 +15,18 @@ from oncecast.replication.messages import (
     Accept,
     Accepted,
     Again,
+    Beat,
     Born,
     Checkpoint,
     Chosen,
     Entry,
+    Heard,
     Item,
     Learned,
+    Prepare,
+    Promise,
     Promised,
+    Reborn,
     Skipped,
     Stored,
     Vouch,
@@ -92,7 +98,7 @@ def test_a_replica_that_wakes_from_a_snapshot_alone_is_not_born_again() -> None:
 
 
 def test_a_slot_that_a_snapshot_covers_is_neither_applied_again_nor_kept_in_memory() -> None:
-    group = restored(state(), entry(5), Learned(4, 0, b"4"), entry(6))
+    group = restored(state(), entry(5), Learned(4, 0, b"4"), Learned(5, 0, b"5"), entry(6))
     assert told(group) == []
     assert list(group.items) == [6]
     assert group.told == {}
@@ -103,13 +109,14 @@ def test_a_slot_that_a_snapshot_covers_is_neither_applied_again_nor_kept_in_memo
 def test_an_older_record_does_not_take_the_place_that_a_snapshot_knows() -> None:
     group = restored(state(runs=((3, 1, 3),)), Learned(4, 0, b"4"))
     assert group.places.get(4) == 3
-    group = restored(state(runs=((3, 40, 3),)), Learned(4, 0, b"4"))
-    assert group.places.get(4) == 41
+    group = restored(state(runs=((3, 40, 3),)), Learned(4, 0, b"4"), Learned(5, 0, b"5"))
+    assert [group.places.get(slot) for slot in (4, 5)] == [41, 42]
 
 
 def test_a_learned_record_of_a_slot_that_a_snapshot_does_not_keep_is_found() -> None:
-    group = restored(state(runs=()), Learned(4, 0, b"4"))
-    assert group.places.get(4) == 3
+    group = restored(state(runs=()), Learned(4, 0, b"4"), Learned(5, 0, b"5"))
+    assert [group.places.get(slot) for slot in (4, 5)] == [3, 4]
+    assert (group.items, group.told) == ({}, {})
 
 
 # -- what was counted --
@@ -129,7 +136,7 @@ def test_learning_what_was_voted_on_counts_as_a_replacement() -> None:
     assert (group.replaced, group.counted) == (0, 0)
     group = awake()
     hear(group, A, Accept(ballot(1), 1, (command(b"a"), command(b"b")), 0))
-    hear(group, C, Chosen(2, (command(b"other"), command(b"c"))))
+    hear(group, C, Chosen(2, (command(b"other"), command(b"c"), command(b"d"))))
     assert group.replaced == 1
 
 
@@ -193,7 +200,22 @@ def test_doubt_forgets_votes_and_values_that_are_not_applied() -> None:
     assert group.replaced == 1 + FORGOT
 
 
-def test_doubt_keeps_values_before_the_damage() -> None:
+def test_doubt_keeps_what_is_applied_by_then() -> None:
+    doubtful = Promised(ballot(5), vouch(2, replaced=9))
+    group = damage(restored(entry(1), entry(2)), Learned(1, 0, b"1"), doubtful)
+    assert told(group) == [(1, b"1")]
+    assert [group.places.get(slot) for slot in (1, 2)] == [5, None]
+
+
+def test_doubt_reaches_back_to_the_first_of_several_damages() -> None:
+    group = damage(restored(entry(1), entry(2)))
+    group._records.last += 1
+    group.restore(Skipped(5))
+    damage(group, Promised(ballot(5), vouch(2, replaced=9)))
+    assert [group.places.get(slot) for slot in (1, 2)] == [None, None]
+
+
+def test_doubt_leaves_nothing_of_what_the_damage_may_have_replaced() -> None:
     log = [entry(1), entry(2), entry(3)]
     group = damage(restored(*log, Learned(2, 0, b"2")), entry(9, applied=0, top=9, replaced=7))
     assert group.votes == {9: ballot(1)}
@@ -207,6 +229,19 @@ def test_another_life_keeps_what_is_known_to_be_chosen_and_nothing_else() -> Non
     assert (group.votes, group.lost) == ({}, [])
     assert [group.places.get(slot) for slot in (1, 2, 3, 4)] == [2, 3, None, None]
     assert group.counted == group.replaced == FORGOT
+
+
+def test_another_life_keeps_chosen_values_that_wait_behind_a_hole() -> None:
+    group = restored(entry(2), entry(3), entry(4, applied=3))
+    group.estranged = True
+    group.live_anew(77, 1)
+    assert not group.estranged
+    assert [group.places.get(slot) for slot in (2, 3, 4)] == [2, 3, None]
+
+
+def test_a_rebirth_that_was_written_without_a_number_is_the_next_one() -> None:
+    group = restored(Reborn(42), Reborn(43))
+    assert (group.life, group.rebirths) == (43, 2)
 
 
 def test_another_life_begins_before_what_is_lost() -> None:
@@ -239,6 +274,54 @@ def test_a_replica_hears_of_the_latest_membership_in_its_log_applied_or_not() ->
     assert group.rumour == five
     assert group.config == THREE
     assert restored(entry(1)).rumour == NOBODY
+
+
+# -- promising after damage --
+
+
+def promised_to_c(group: Paxos) -> Promise:
+    group.start()
+    group.drain()
+    group.now = 100.0
+    said = [
+        each.message for each in hear(group, C, Prepare(ballot(99, C), 1)) if isinstance(each, Send)
+    ]
+    assert isinstance(said[0], Promise)
+    return said[0]
+
+
+def test_what_was_learned_of_a_lost_slot_is_reported_and_lost_no_more() -> None:
+    group = damage(restored(entry(5, applied=1)), Learned(4, 0, b"4"), entry(6, applied=1, top=7))
+    said = promised_to_c(group)
+    assert [vote.slot for vote in said.votes] == [4, 5, 6]
+    assert said.lost == ((2, 3), (7, 7))
+
+
+def test_a_vote_whose_value_cannot_be_read_is_reported_as_lost() -> None:
+    group = restored(entry(1), entry(2))
+    group.items.clear()
+    group.places.cut(2)
+    said = promised_to_c(group)
+    assert [vote.slot for vote in said.votes] == [1]
+    assert said.lost == ((2, 2),)
+
+
+def test_what_was_lost_is_forgotten_once_it_is_applied() -> None:
+    group = damage(restored(entry(1)), entry(3, applied=1, top=4))
+    assert group.lost == [(2, 2), (4, 4)]
+    group.start()
+    group.now = 100.0
+    hear(group, A, Chosen(2, (command(b"2"), command(b"3"))))
+    hear(group, C, Prepare(ballot(99, C), 1))
+    assert (group.applied, group.lost) == (3, [(4, 4)])
+
+
+def test_a_leader_known_from_before_a_restart_is_answered_without_waiting_for_the_disk() -> None:
+    group = restored(Promised(ballot(1), vouch(0)))
+    group.start()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    heard = [each for each in hear(group, A, Beat(ballot(1), 0, 7.5)) if isinstance(each, Send)]
+    assert heard == [Send(A, Heard(ballot(1), 7.5, 1, 0, OPTIONS.suspicion), after=0)]
 
 
 # -- memory --
@@ -290,6 +373,14 @@ def test_a_value_that_is_on_disk_and_open_is_kept_for_whoever_asks() -> None:
     assert (group.applied, group.items) == (1, {})
 
 
+def test_a_value_on_disk_is_let_go_while_later_ones_are_still_being_stored() -> None:
+    group = awake()
+    hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
+    sync(group)
+    hear(group, A, Accept(ballot(1), 2, (command(b"y"),), 1))
+    assert (group.applied, list(group.items)) == (1, [2])
+
+
 def test_the_last_record_on_disk_never_goes_back() -> None:
     group = awake()
     hear(group, B, Stored(7))
@@ -306,7 +397,7 @@ def test_a_decided_command_without_a_proposal_here_has_no_token() -> None:
     assert events(hear(group, A, Accept(ballot(1), 2, (), 1))) == [Decided(1, b"x", -1)]
     leader = leading()
     leader.tokens[5] = 3
-    hear(leader, B, Chosen(1, (command(b"x"),)))
+    assert events(hear(leader, B, Chosen(1, (command(b"x"),)))) == [Decided(1, b"x", -1)]
     assert leader.tokens == {5: 3}
 
 
@@ -364,8 +455,12 @@ def test_a_membership_is_written_twice_and_told() -> None:
     group = awake()
     item = Item(CONFIG, encode_config(FOUR))
     effects = hear(group, A, Chosen(1, (item,)))
-    assert records(effects) == [Learned(1, CONFIG, item.data)] * 2
-    assert [each for each in effects if isinstance(each, Emit)] == [Emit(Added(D), after=0)]
+    assert effects[:4] == [
+        Append(Learned(1, CONFIG, item.data), 2),
+        Send(B, Stored(2), after=2),
+        Append(Learned(1, CONFIG, item.data), 3),
+        Emit(Added(D), after=0),
+    ]
     removed = Item(CONFIG, encode_config(FOUR.removed(C)))
     effects = hear(group, A, Chosen(2, (removed,)))
     assert [each for each in effects if isinstance(each, Emit)] == [Emit(Removed(C), after=0)]
@@ -390,7 +485,7 @@ def test_a_slot_that_is_gone_everywhere_is_named_by_its_record() -> None:
     group = awake(A, Config(1, (Member(A, 1),), 1))
     with pytest.raises(NoSuchRecord, match="slot 4 is not in this replica's log"):
         group.entry(4)
-    with pytest.raises(Missing):
+    with pytest.raises(Missing, match="entry 4 cannot be read here"):
         awake().entry(4)
 
 
@@ -400,6 +495,24 @@ def test_whom_to_ask_is_the_group_and_else_the_contacts() -> None:
     outside.memberships.start(0, NOBODY)
     outside.contacts = (A,)
     assert outside.nodes() == (A,)
+
+
+def test_a_new_replica_has_promised_stored_and_applied_nothing() -> None:
+    group = asleep()
+    assert (group.promised, group.promised_in, group.votes, group.top) == (BOTTOM, 0, {}, 0)
+    assert (group.stored, group.applied, group.certain, group.skipped) == (0, 0, 0, 0)
+    assert (group.kept, group.replaced, group.rebirths, group.chain) == (1, 0, 0, 0)
+    assert (group.known, group.stood_at, group.surely) == (0, -1, (BOTTOM, 0))
+    assert (group.heard, group.leader, group.adopted, group.compared) == (0.0, "", 0, 0.0)
+
+
+def test_a_slot_that_is_mended_is_not_taken_for_one_that_is_still_open() -> None:
+    group = awake()
+    chosen(group, command(b"x"))
+    group.missed(1)
+    group.places.cut(1)
+    hear(group, A, Chosen(1, (command(b"x"),)))
+    assert (group.told, group.applied) == ({}, 1)
 
 
 def test_founders_agree_on_the_same_first_membership() -> None:

@@ -1,0 +1,401 @@
+"""REP-1: how a replica gives and takes a state, effect by effect."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from oncecast.kernel.protocol import Append, Emit, Later, Send, Snapshot, Trim
+from oncecast.replication.core import encode_config
+from oncecast.replication.events import Added, Decided, Installed, Removed, StateWanted
+from oncecast.replication.messages import (
+    CONFIG,
+    Accept,
+    Accepted,
+    Ahead,
+    Behind,
+    Canvass,
+    Checkpoint,
+    Chosen,
+    Consent,
+    Item,
+    Lacking,
+    Learned,
+    Piece,
+    Skipped,
+    Stored,
+    Unclaimed,
+    Vote,
+    Want,
+    WantPiece,
+)
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Member
+from oncecast.replication.supply import in_pieces
+from tests.replication.replicas import (
+    THREE,
+    A,
+    B,
+    C,
+    D,
+    awake,
+    ballot,
+    command,
+    events,
+    hear,
+    records,
+    sends,
+    sync,
+    vouch,
+)
+from tests.replication.test_supply import (
+    AHEAD,
+    FIVE,
+    PIECES,
+    SMALL,
+    compact,
+    replica,
+    saved,
+    taking,
+)
+
+RESEND = SMALL.resend
+FOUR = THREE.added(Member(D, 4))
+X, Y = command(b"x"), command(b"y")
+
+
+# -- saving --
+
+
+def test_a_state_is_saved_with_all_that_a_restart_needs() -> None:
+    group = replica(known=3)
+    group.lost = [(7, 8)]
+    chain = group.chain
+    effects = compact(group, 3, 2)
+    state = Checkpoint(
+        (b"state", b"x"), 3, 2, 1, ballot(1), vouch(5), THREE, chain, ((2, 3, 4),), ((7, 8),)
+    )
+    assert effects == [Snapshot(state, 4), Trim("paxos", 3)]
+    assert group.kept == 2
+
+
+def test_a_state_that_needs_no_entry_lets_all_records_go() -> None:
+    group = replica()
+    assert saved(compact(group, 5, 99))[1:] == (6, 7)
+    assert group.kept == 6
+
+
+def test_what_is_kept_never_grows_back() -> None:
+    group = replica()
+    compact(group, 5, 4)
+    state, _, trim = saved(compact(group, 5, 2))
+    assert (state.kept, trim) == (4, 5)
+
+
+def test_a_state_holds_the_membership_that_votes_behind_it() -> None:
+    group = awake(B, options=SMALL)
+    change = Item(CONFIG, encode_config(FOUR))
+    hear(group, A, Chosen(1, (X, change, Y)))
+    assert saved(compact(group, 1, 2))[0].config == THREE
+    assert saved(compact(group, 3, 2))[0].config == FOUR
+    assert not group.memberships.knows(2)
+    assert group.memberships.knows(3)
+
+
+def test_holes_that_nobody_needs_any_more_are_forgotten() -> None:
+    group = replica()
+    for slot in (2, 3, 4):
+        group.holes[slot] = {}
+        group.recalled[slot] = {Member(A, 1): Vote(slot, ballot(1), X)}
+    compact(group, 5, 4)
+    assert (list(group.holes), list(group.recalled)) == ([4], [4])
+
+
+def test_a_state_of_nothing_is_not_saved_and_answers_nobody() -> None:
+    group = awake(B, options=SMALL)
+    group.askers[C] = None
+    assert compact(group, 0, 0) == []
+    assert group.askers == {}
+
+
+def test_the_state_of_the_first_slot_is_saved() -> None:
+    assert saved(compact(replica(), 1, 1))[0].place == 1
+
+
+# -- giving --
+
+
+def test_entries_are_given_in_parts_that_fit() -> None:
+    sizes = GroupOptions(compare_every=0.0, accept_bytes=250)
+    group = awake(B, options=sizes)
+    hear(group, A, Chosen(1, tuple(command(bytes(100)) for _ in range(5))))
+    ((_, chosen),) = sends(hear(group, C, Want(1, 5)))
+    assert isinstance(chosen, Chosen)
+    assert len(chosen.items) == 3
+    exactly = GroupOptions(compare_every=0.0, accept_bytes=200)
+    group = awake(B, options=exactly)
+    hear(group, A, Chosen(1, tuple(command(bytes(100)) for _ in range(5))))
+    ((_, chosen),) = sends(hear(group, C, Want(1, 5)))
+    assert isinstance(chosen, Chosen)
+    assert len(chosen.items) == 2
+
+
+def test_no_more_entries_than_a_window_are_given_at_once() -> None:
+    group = awake(B, options=GroupOptions(compare_every=0.0, window_slots=2))
+    for slot in range(1, 6):
+        hear(group, A, Chosen(slot, (X,)))
+    ((_, chosen),) = sends(hear(group, C, Want(2, 5)))
+    assert chosen == Chosen(2, (X, X))
+
+
+def test_entries_are_given_up_to_the_first_that_cannot_be_read() -> None:
+    group = replica()
+    group.places.cut(3)
+    assert hear(group, C, Want(1, 5)) == [Send(C, Chosen(1, FIVE[:2]), after=0)]
+    assert hear(group, C, Want(3, 5)) == [Send(C, Lacking(3, True), after=0)]
+    assert hear(group, C, Want(2, 2)) == [Send(C, Chosen(2, FIVE[1:2]), after=0)]
+
+
+def test_an_entry_that_is_not_decided_is_lacking_but_not_lost() -> None:
+    group = replica(known=2)
+    assert hear(group, C, Want(3, 3)) == [Send(C, Lacking(3, False), after=0)]
+
+
+def test_several_that_want_a_state_ask_the_node_for_it_once() -> None:
+    group = replica()
+    compact(group, 5, 4)
+    assert hear(group, C, Want(1, 5)) == [Emit(StateWanted(), after=6)]
+    assert hear(group, A, Want(1, 5)) == []
+    ahead = msgspec.structs.replace(AHEAD, chain=group.chain)
+    effects = compact(group, 5, 4)
+    assert effects[:3] == [
+        Send(C, ahead, after=0),
+        Send(A, ahead, after=0),
+        Later(SMALL.unclaimed_after, Unclaimed()),
+    ]
+    assert group.askers == {}
+    assert hear(group, D, Want(1, 5)) == [Send(D, ahead, after=0)]
+
+
+def giving() -> Paxos:
+    group = replica()
+    compact(group, 5, 4)
+    hear(group, C, Want(1, 5))
+    compact(group, 5, 4)
+    return group
+
+
+def test_only_pieces_that_there_are_of_the_given_state_are_sent() -> None:
+    group = giving()
+    assert hear(group, C, WantPiece(5, 0)) == [Send(C, PIECES[0], after=0)]
+    assert hear(group, C, WantPiece(5, 2)) == [Send(C, PIECES[2], after=0)]
+    assert hear(group, C, WantPiece(5, 3)) == []
+    assert hear(group, C, WantPiece(5, -1)) == []
+    assert [type(each) for _, each in sends(hear(group, C, WantPiece(4, 0)))] == [Ahead]
+
+
+def test_a_state_is_given_as_long_as_its_pieces_or_entries_are_fetched() -> None:
+    group = giving()
+    began = group.now
+    group.now = began + 4.0
+    hear(group, C, WantPiece(5, 0))
+    group.now = began + 6.0
+    hear(group, C, Want(4, 5))
+    hear(group, A, Want(4, 5))  # it fetches no state
+    group.now = began + 10.0
+    group.timeout(Unclaimed())
+    assert group.drain() == [Later(6.0, Unclaimed())]
+    group.now = began + 15.9
+    hear(group, A, Want(4, 5))
+    group.timeout(Unclaimed())
+    assert sends(hear(group, A, WantPiece(5, 3))) == []
+    group.now = began + 16.0
+    group.drain()
+    group.timeout(Unclaimed())
+    assert group.drain() == []
+    group.timeout(Unclaimed())
+    assert group.drain() == []
+    assert sends(hear(group, C, WantPiece(5, 0))) == []
+
+
+def test_a_candidate_without_a_seat_is_told_what_was_decided_since() -> None:
+    group = replica()
+    group.leader, group.heard = A, group.now
+    assert sends(hear(group, D, Canvass(5))) == [(D, Chosen(5, FIVE[4:]))]
+    assert sends(hear(group, D, Canvass(6))) == []
+    assert sends(hear(group, C, Canvass(1))) == []  # it has a seat
+    group.now += SMALL.suspicion
+    assert sends(hear(group, D, Canvass(5))) == [(D, Consent(1))]
+
+
+def test_a_state_is_cut_into_pieces_that_fit_and_an_empty_chunk_is_one() -> None:
+    assert in_pieces((b"abcde", b"", b"wxyz"), 4) == [
+        (b"abcd", False),
+        (b"e", True),
+        (b"", True),
+        (b"wxyz", True),
+    ]
+
+
+# -- taking --
+
+
+def test_a_state_is_asked_for_piece_by_piece() -> None:
+    group = awake(B, options=SMALL)
+    assert hear(group, C, AHEAD) == [
+        Later(RESEND, Behind()),
+        Send(C, WantPiece(5, 0), after=0),
+    ]
+    assert hear(group, C, PIECES[0]) == [
+        Later(RESEND, Behind()),
+        Send(C, WantPiece(5, 1), after=0),
+    ]
+    hear(group, C, PIECES[1])
+    assert group.taking is not None
+    assert (group.taking.chunks, group.taking.parts) == ([b"state"], [])
+    assert hear(group, C, PIECES[2]) == [
+        Later(RESEND, Behind()),
+        Send(C, Want(4, 5), after=0),
+    ]
+
+
+@pytest.mark.parametrize("place", [3, 5])
+def test_a_state_that_brings_nothing_new_is_not_taken(place: int) -> None:
+    group = replica()
+    assert hear(group, C, msgspec.structs.replace(AHEAD, place=place)) == []
+    assert group.taking is None
+    assert hear(awake(B, options=SMALL), C, msgspec.structs.replace(AHEAD, pieces=0)) == []
+
+
+def test_the_state_of_another_source_is_not_taken_meanwhile() -> None:
+    group = taking()
+    assert hear(group, A, msgspec.structs.replace(AHEAD, place=9)) == []
+    assert group.taking is not None
+    assert (group.taking.source, group.taking.ahead.place) == (C, 5)
+
+
+def test_the_same_state_told_again_is_gone_on_with() -> None:
+    group = awake(B, options=SMALL)
+    hear(group, C, AHEAD)
+    hear(group, C, PIECES[0])
+    assert sends(hear(group, C, AHEAD)) == [(C, WantPiece(5, 1))]
+
+
+def test_a_piece_of_another_state_is_not_mixed_in() -> None:
+    group = awake(B, options=SMALL)
+    hear(group, C, AHEAD)
+    assert hear(group, C, Piece(6, 0, b"stat", False)) == []
+    assert hear(group, C, Piece(5, 1, b"stat", False)) == []
+    assert hear(awake(B, options=SMALL), C, PIECES[0]) == []
+
+
+def test_a_taker_asks_again_until_its_source_has_been_silent_for_too_long() -> None:
+    group = awake(B, options=SMALL)
+    hear(group, C, AHEAD)
+    for _ in range(10):
+        group.timeout(Behind())
+        assert sends(group.drain()) == [(C, WantPiece(5, 0))]
+    hear(group, C, PIECES[0])  # it has answered: the count begins anew
+    for _ in range(19):
+        group.timeout(Behind())
+        assert sends(group.drain()) == [(C, WantPiece(5, 1))]
+    group.known = 5
+    group.timeout(Behind())
+    assert group.taking is None
+    assert sends(group.drain()) == [(A, Want(1, 5))]
+
+
+def test_entries_of_a_state_are_kept_as_they_come_and_others_are_not() -> None:
+    group = taking()
+    for _ in range(10):
+        group.timeout(Behind())
+    group.drain()
+    assert records(hear(group, C, Chosen(3, (X,)))) == []
+    assert group.taking is not None
+    assert group.taking.tries == 10
+    effects = hear(group, C, Chosen(4, FIVE[3:4]))
+    assert records(effects) == [Learned(4, 0, b"4")]
+    assert sends(effects) == [(B, Stored(group._records.last)), (C, Want(5, 5))]
+    assert (group.taking.tries, group.taking.slot) == (0, 5)
+    effects = hear(group, C, Chosen(5, (FIVE[4], X)))
+    assert records(effects)[0] == Learned(5, 0, b"5")
+    assert group.taking is None
+    assert not any(isinstance(each, Learned) and each.slot == 6 for each in records(effects))
+
+
+def test_entries_from_another_source_are_learned_as_usual() -> None:
+    group = taking()
+    assert events(hear(group, A, Chosen(1, FIVE[:1]))) == [Decided(1, b"1")]
+    early = awake(B, options=SMALL)
+    hear(early, C, AHEAD)
+    assert events(hear(early, C, Chosen(1, FIVE[:1]))) == [Decided(1, b"1")]
+
+
+def test_a_state_is_installed_with_everything_in_order() -> None:
+    group = taking()
+    hear(group, C, Chosen(4, FIVE[3:4]))
+    number = group._records.last + 1
+    effects = hear(group, C, Chosen(5, FIVE[4:]))
+    *first, snapshot, trim = effects
+    assert first == [
+        Append(Learned(5, 0, b"5"), number),
+        Send(B, Stored(number), after=number),
+        Later(RESEND, Behind()),
+        Append(Skipped(5), number + 1),
+        Emit(Installed(5, (b"state", b"x")), after=number + 1),
+    ]
+    assert isinstance(snapshot, Snapshot)
+    assert trim == Trim("paxos", 2)
+    assert (group.chain_at(5), group.certain, group.applied) == (999, 5, 5)
+
+
+def test_a_state_with_another_membership_tells_who_came_and_went() -> None:
+    group = awake(B, options=SMALL)
+    other = FOUR.removed(C)
+    hear(group, C, Ahead(5, 6, 999, other, 1))
+    effects = hear(group, C, Piece(5, 0, b"s", True))
+    assert [each for each in effects if isinstance(each, Emit)][1:] == [
+        Emit(Added(D), after=0),
+        Emit(Removed(C), after=0),
+    ]
+    assert group.config == other
+    assert not group.memberships.knows(5)
+
+
+def test_a_state_ends_all_that_was_open_before_it_and_nothing_behind() -> None:
+    group = awake(B, options=SMALL)
+    hear(group, A, Accept(ballot(1), 4, (X, Y, X, Y), 0))
+    hear(group, D, Accepted(ballot(1), 4, 7, 1))
+    group.told[3] = None
+    group.wanting[A] = group.bereft[A] = None
+    hear(group, C, Ahead(5, 6, 999, THREE, 1))
+    hear(group, C, Piece(5, 0, b"s", True))
+    assert (list(group.votes), list(group.tallies), group.told) == ([6, 7], [6, 7], {})
+    assert (group.wanting, group.bereft) == ({}, {})
+    assert list(group.items) == [4, 5, 6, 7]  # until they are on disk
+    sync(group)
+    assert list(group.items) == [6, 7]
+    hear(group, C, Ahead(7, 8, 999, THREE, 1))
+    hear(group, C, Piece(7, 0, b"s", True))
+    assert group.items == {}
+
+
+def test_a_value_that_is_not_on_disk_yet_is_kept_in_memory_when_a_state_comes() -> None:
+    group = awake(B, options=SMALL)
+    hear(group, C, AHEAD)
+    for piece in PIECES:
+        hear(group, C, piece)
+    hear(group, C, Chosen(4, FIVE[3:]))
+    assert [group.entry(slot) for slot in (4, 5)] == [b"4", b"5"]
+
+
+def test_a_state_that_others_have_overtaken_meanwhile_is_dropped() -> None:
+    group = awake(B, options=SMALL)
+    hear(group, C, AHEAD)
+    hear(group, A, Chosen(1, FIVE))
+    assert group.applied == 5
+    told = [event for piece in PIECES for event in events(hear(group, C, piece))]
+    assert told == []
+    assert group.taking is None
+    assert group.chain != 999

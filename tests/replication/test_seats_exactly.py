@@ -1,0 +1,543 @@
+"""REP-2: who gets a seat and who loses one, step by step."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.kernel.protocol import Emit, Later, NodeId, Send
+from oncecast.replication.core import encode_config
+from oncecast.replication.events import Change, LeaderChanged, Propose, Removed, Suspected
+from oncecast.replication.messages import (
+    CONFIG,
+    NOOP,
+    Accept,
+    Accepted,
+    Beat,
+    BeatDue,
+    Chosen,
+    Flush,
+    Guide,
+    Heard,
+    Item,
+    Offer,
+    OfferDue,
+    Prepare,
+    Promise,
+    Release,
+    Unanswered,
+    Vote,
+)
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import NOBODY, Config, Member
+from tests.replication.replicas import (
+    OPTIONS,
+    THREE,
+    A,
+    B,
+    C,
+    D,
+    E,
+    awake,
+    ballot,
+    command,
+    events,
+    hear,
+    leading,
+    promise,
+    sends,
+    sync,
+)
+from tests.replication.test_seats import FOUR, alive, decide, offered, outsider, replacing
+
+NO_NODE = NodeId("")
+TWO = Config(1, THREE.members[:2], 3)
+SUSPICION = OPTIONS.suspicion
+
+
+def changing(group: Paxos) -> tuple[int, Config] | None:
+    assert group.reign is not None
+    return group.reign.changing
+
+
+def queued(group: Paxos) -> list[Item]:
+    assert group.reign is not None
+    return [item for _, item in group.reign.queue]
+
+
+def proven(group: Paxos) -> int:
+    assert group.reign is not None
+    return group.reign.proven
+
+
+# -- outside --
+
+
+def test_an_outsider_offers_what_it_has_and_again_with_each_heartbeat() -> None:
+    group = outsider()
+    group.applied = 7
+    group.timeout(OfferDue())
+    offer = Offer(group.life, 7)
+    assert group.drain() == [
+        Send(A, offer, after=1),
+        Send(B, offer, after=1),
+        Later(OPTIONS.heartbeat, OfferDue()),
+    ]
+
+
+def test_an_outsider_asks_the_leader_that_it_hears_of_and_nobody_else() -> None:
+    group = outsider()
+    hear(group, C, Beat(ballot(1, C), 0, 1.0))
+    hear(group, A, Guide(B, THREE))
+    group.now += 2 * SUSPICION - 0.1
+    group.timeout(OfferDue())
+    assert [to for to, _ in sends(group.drain())] == [C]
+
+
+def test_a_member_offers_itself_to_nobody_and_needs_no_guide() -> None:
+    group = awake()
+    group.timeout(OfferDue())
+    assert group.drain() == []
+    hear(group, A, Guide(D, FOUR))
+    assert (group.guide, group.contacts) == (NO_NODE, ())
+
+
+def test_a_guide_that_knows_of_no_group_leads_nowhere() -> None:
+    group = outsider()
+    hear(group, A, Guide(C, NOBODY))
+    assert (group.guide, group.contacts) == (NO_NODE, (A, B))
+
+
+def test_a_guide_adds_the_members_in_front_of_the_contacts_and_not_the_asker() -> None:
+    group = outsider()
+    hear(group, A, Guide(D, FOUR))
+    assert (group.guide, group.contacts) == (NO_NODE, (A, B, C))
+    hear(group, A, Guide(C, THREE.removed(A)))
+    assert (group.guide, group.contacts) == (C, (B, C, A))
+
+
+def test_an_outsider_keeps_a_bounded_number_of_contacts() -> None:
+    group = outsider()
+    many = Config(1, tuple(Member(NodeId(f"n{at}"), 1) for at in range(100)), 3)
+    hear(group, A, Guide(NO_NODE, many))
+    assert len(group.contacts) == 64
+
+
+# -- offers --
+
+
+def test_an_offer_is_answered_with_who_leads_and_who_sits() -> None:
+    assert hear(awake(), D, Offer(9, 0)) == [Send(D, Guide(NO_NODE, THREE), after=0)]
+    group = leading()
+    assert hear(group, D, Offer(9, 4))[:1] == [Send(D, Guide(A, THREE), after=0)]
+    assert group.offers[D][:2] == (Member(D, 9), 4)
+    assert group.last_heard[D] == group.now
+
+
+def test_a_replica_that_does_not_lead_keeps_no_offers() -> None:
+    group = awake()
+    hear(group, D, Offer(9, 0))
+    assert (group.offers, group.last_heard) == ({}, {})
+    candidate = awake(A)
+    candidate.stand()
+    hear(candidate, D, Offer(9, 0))
+    assert candidate.offers == {}
+
+
+def test_an_offer_of_a_member_does_not_count_as_a_sign_of_its_life() -> None:
+    group = leading()
+    alive(group, B, C)
+    heard = group.last_heard[C]
+    group.now += 1.0
+    offered(group, C, life=2)
+    assert group.last_heard[C] == heard
+
+
+def test_a_leader_keeps_a_bounded_number_of_offers() -> None:
+    group = leading()
+    for at in range(70):
+        offered(group, NodeId(f"n{at}"))
+    assert len(group.offers) == 64
+    offered(group, NodeId("n0"), applied=5)
+    assert group.offers[NodeId("n0")].applied == 5
+
+
+def test_an_offer_that_is_not_renewed_is_forgotten() -> None:
+    group = leading()
+    alive(group, B, C)
+    offered(group, D)
+    group.now += 2 * SUSPICION
+    group.look_at_seats()
+    assert list(group.offers) == [D]
+    group.now += 0.1
+    group.look_at_seats()
+    assert group.offers == {}
+
+
+def test_an_answer_to_a_heartbeat_renews_an_offer_of_the_same_life() -> None:
+    group = leading()
+    offered(group, D)
+    group.now += 1.0
+    assert group.reign is not None
+    hear(group, D, Heard(group.reign.ballot, group.now, 9, 5, 2.0))
+    assert group.offers[D] == (Member(D, 9), 5, group.now)
+    hear(group, D, Heard(group.reign.ballot, group.now, 8, 6, 2.0))
+    assert group.offers[D].applied == 5
+    assert group.reported[D] == 6
+
+
+# -- silence --
+
+
+def test_a_member_is_suspected_after_the_suspicion_time_and_once() -> None:
+    group = leading()
+    alive(group, B, C)
+    began = group.now
+    for later, silent in ((SUSPICION, []), (SUSPICION + 0.1, [C])):
+        group.now = began + later
+        assert group.reign is not None
+        hear(group, B, Heard(group.reign.ballot, group.now, 1, 0, 2.0))
+        group.drain()
+        group.look_at_seats()
+        assert list(group.silent) == silent
+    assert group.drain() == [Emit(Suspected(C, True), after=0)]
+    group.look_at_seats()
+    assert group.drain() == []
+
+
+def test_a_sign_of_life_ends_the_suspicion_once_and_not_in_another_life() -> None:
+    group = leading()
+    group.silent[C] = None
+    assert group.reign is not None
+    other = Heard(group.reign.ballot, group.now, 2, 0, 2.0)
+    assert hear(group, C, other) == []
+    heard = Heard(group.reign.ballot, group.now, 1, 0, 2.0)
+    assert hear(group, C, heard) == [Emit(Suspected(C, False), after=0)]
+    assert hear(group, C, heard) == []
+    assert group.last_heard[C] == group.now
+
+
+def test_silence_counts_from_the_beginning_of_a_reign() -> None:
+    group = leading()
+    group.now += SUSPICION
+    group.look_at_seats()
+    assert group.silent == {}
+
+
+def test_a_new_reign_knows_nothing_of_what_was_reported_before() -> None:
+    group = awake(A)
+    group.reported[B] = 7
+    group.stand()
+    assert group.reported == {}
+
+
+# -- changes that are asked for --
+
+
+def test_changes_wait_for_nobody_who_does_not_lead() -> None:
+    group = awake()
+    group.request(Change(remove=C))
+    assert group.changes == []
+
+
+def test_a_size_is_decided_by_itself_and_only_if_it_is_new() -> None:
+    group = leading()
+    alive(group, B, C)
+    group.request(Change(size=3))
+    assert decide(group) == []
+    group.request(Change(size=5))
+    assert decide(group) == [NOOP, Config(2, THREE.members, 5)]
+    assert group.changes == []
+
+
+def test_a_size_goes_with_the_member_that_comes_or_goes() -> None:
+    group = leading()
+    alive(group, B, C)
+    group.request(Change(remove=C, size=2))
+    assert decide(group) == [NOOP, Config(2, THREE.members[:2], 2)]
+    group = leading()
+    alive(group, B, C)
+    offered(group, D)
+    group.request(Change(add=D, size=4))
+    assert decide(group) == [NOOP, Config(2, FOUR.members, 4)]
+
+
+def test_a_node_that_has_not_offered_itself_is_not_added_but_the_rest_is_done() -> None:
+    group = leading()
+    alive(group, B, C)
+    group.request(Change(add=E, remove=C))
+    group.request(Change(size=5))
+    assert decide(group)[-1] == Config(2, THREE.members, 5)
+    assert group.config.members == THREE.members
+
+
+def test_a_change_waits_for_a_node_that_catches_up() -> None:
+    group = leading()
+    alive(group, B, C)
+    group.applied = OPTIONS.window_slots
+    offered(group, D, applied=0)
+    group.request(Change(add=D))
+    assert (queued(group), changing(group)) == ([], None)
+    assert group.changes == [Change(add=D)]
+    assert group.courted == D
+
+
+@pytest.mark.parametrize(("lag", "near"), [(256, True), (257, False)])
+def test_near_enough_is_a_quarter_of_a_window(lag: int, near: bool) -> None:
+    group = leading()
+    group.applied = 1000
+    offered(group, D, applied=1000 - lag)
+    assert group._caught_up(D) == near
+    assert group.courted == ("" if near else D)
+
+
+def test_a_change_that_is_done_already_is_dropped() -> None:
+    group = leading()
+    alive(group, B, C)
+    group.request(Change(add=B))
+    group.request(Change(remove=E))
+    assert decide(group) == []
+    assert group.changes == []
+
+
+def test_a_change_is_not_proposed_twice_while_it_is_on_its_way() -> None:
+    group = leading()
+    alive(group, B, C)
+    group.request(Change(size=5))
+    assert [item.kind for item in queued(group)] == []
+    sync(group)
+    hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    assert changing(group) == (2, Config(2, THREE.members, 5))
+    group.look_at_seats()
+    assert queued(group) == []
+
+
+def test_a_change_waits_behind_what_is_open_and_needs_no_extra_slot_then() -> None:
+    group = leading()
+    alive(group, B, C)
+    group.request(Propose(1, b"x"))
+    group.request(Change(size=5))
+    assert (queued(group), changing(group)) == ([], None)
+    sync(group)
+    effects = hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    assert proven(group) == 1
+    accepts = [each for to, each in sends(effects) if to == B and isinstance(each, Accept)]
+    assert [[item.kind for item in each.items] for each in accepts] == [[CONFIG]]
+    assert changing(group) == (2, Config(2, THREE.members, 5))
+
+
+def test_nothing_is_proposed_behind_a_membership_until_it_is_decided() -> None:
+    group = leading()
+    alive(group, B, C)
+    for value in (b"x", b"y"):
+        group.request(Propose(1, value))
+        group.timeout(Flush())
+    sync(group)
+    hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    group.request(Change(size=5))
+    assert changing(group) == (3, Config(2, THREE.members, 5))
+    group.request(Propose(2, b"behind"))
+    group.timeout(Flush())
+    group.drain()
+    sync(group)
+    hear(group, B, Accepted(ballot(1), 2, 2, 1))
+    assert group.applied == 2
+    assert changing(group) is not None
+    assert queued(group) == [command(b"behind")]
+    effects = hear(group, B, Accepted(ballot(1), 3, 3, 1))
+    assert changing(group) is None
+    assert Accept(ballot(1), 4, (command(b"behind"),), 3) in [each for _, each in sends(effects)]
+
+
+def test_what_others_have_decided_proves_nothing() -> None:
+    group = leading()
+    hear(group, B, Chosen(1, (command(b"x"),)))
+    assert proven(group) == 0
+    hear(group, B, Accepted(ballot(0, C), 2, 2, 1))
+    hear(group, C, Accepted(ballot(0, C), 2, 2, 1))
+    hear(group, B, Chosen(2, (command(b"x"),)))
+    assert proven(group) == 0
+    hear(group, B, Accepted(ballot(1), 3, 3, 1))  # one vote is no majority
+    hear(group, B, Chosen(3, (command(b"x"),)))
+    assert proven(group) == 0
+    group.request(Propose(1, b"x"))
+    sync(group)
+    hear(group, B, Accepted(ballot(1), 4, 4, 1))
+    assert (group.applied, proven(group)) == (4, 1)
+
+
+def test_a_membership_that_is_decided_with_the_own_ballot_proves_itself() -> None:
+    group = leading()
+    alive(group, B, C)
+    group.request(Change(size=5))
+    decide(group)
+    assert (group.config.version, proven(group)) == (2, 2)
+    group.request(Change(size=4))
+    assert changing(group) == (3, Config(3, THREE.members, 4))
+
+
+# -- one too many, one too few --
+
+
+def test_a_free_seat_goes_to_the_first_that_has_caught_up() -> None:
+    group = leading(config=TWO)
+    alive(group, B)
+    group.applied = OPTIONS.window_slots
+    offered(group, D, applied=0)
+    offered(group, E, applied=OPTIONS.window_slots)
+    config = group._wished(group.reign)  # type: ignore[arg-type]
+    assert config == Config(2, (*TWO.members, Member(E, 9)), 3)
+
+
+def test_a_member_that_is_silent_for_exactly_the_limit_keeps_its_seat() -> None:
+    group = leading()
+    alive(group, B, C)
+    offered(group, D)
+    assert group.reign is not None
+    group.reign.ends[Member(D, 9)] = 1e9
+    group.last_heard.update({B: group.now, C: group.now - OPTIONS.replace_after})
+    group.reign.since = 0.0
+    assert group._with_one(group.reign) is None
+    group.last_heard[C] -= 0.1
+    assert group._with_one(group.reign) == FOUR
+    assert group.courted == NO_NODE
+
+
+def test_a_newcomer_whose_answer_is_over_is_asked_again_first() -> None:
+    group = leading()
+    assert group.reign is not None
+    group.reign.ends[Member(D, 9)] = group.now
+    assert not group._answers(group.reign, Member(D, 9))
+    assert group.courted == D
+    group.reign.ends[Member(D, 9)] = group.now + 0.1
+    assert group._answers(group.reign, Member(D, 9))
+
+
+def test_whom_the_leader_lets_catch_up_hears_its_heartbeats_once() -> None:
+    group = leading()
+    assert group.audience() == [B, C]
+    group.courted = D
+    assert group.audience() == [B, C, D]
+    group.courted = C
+    assert group.audience() == [B, C]
+
+
+def test_a_node_whose_offer_is_gone_is_courted_no_more() -> None:
+    group = leading()
+    alive(group, B, C)
+    group.courted = D
+    group.look_at_seats()
+    assert group.courted == NO_NODE
+
+
+def test_a_member_with_a_new_life_is_no_reason_to_remove_it_while_it_is_heard() -> None:
+    group = leading()
+    alive(group, B, C)
+    offered(group, C, life=2)
+    assert group._lost_disk() == NO_NODE
+    group.silent[C] = None
+    assert group._lost_disk() == C
+    offered(group, C, life=1)
+    assert group._lost_disk() == NO_NODE
+    group.silent[D] = None
+    offered(group, D)
+    assert group._lost_disk() == NO_NODE
+
+
+def test_one_too_many_goes_only_when_the_leader_knows_who_is_there() -> None:
+    group = replacing()
+    assert group.reign is not None
+    group.last_heard.update({B: group.now, C: group.now - 50.0, D: group.now})
+    group.silent.clear()
+    assert group._without_one(group.reign) is None  # D has not promised yet: no majority of four
+    promise_of_d = Promise(group.reign.ballot, 9, 1, group.applied, (), ())
+    group.receive(D, promise_of_d)
+    group.silent = {}
+    assert group._without_one(group.reign) == FOUR.removed(C)
+    group.last_heard[C] = group.now - SUSPICION
+    assert group._without_one(group.reign) == FOUR.removed(D)
+    group.reign.since = group.now - SUSPICION
+    assert group._without_one(group.reign) is None
+    group.reign.since -= 0.1
+    group.silent = {B: None, C: None}
+    assert group._without_one(group.reign) is None
+
+
+def test_a_new_membership_clears_what_was_noted_of_its_members() -> None:
+    group = leading()
+    alive(group, B, C)
+    group.silent = {C: None, B: None}
+    offered(group, D)
+    group.courted = D
+    hear(group, B, Chosen(1, (Item(CONFIG, encode_config(FOUR)),)))
+    assert (group.offers, group.courted) == ({}, NO_NODE)
+    hear(group, B, Chosen(2, (Item(CONFIG, encode_config(FOUR.removed(C))),)))
+    assert list(group.silent) == [B]
+
+
+def test_a_leader_that_loses_its_seat_gives_up_and_offers_itself() -> None:
+    group = leading()
+    alive(group, B, C)
+    group.request(Change(remove=A))
+    sync(group)
+    hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    sync(group)
+    effects = hear(group, B, Accepted(ballot(1), 2, 2, 1))
+    assert group.reign is None
+    assert events(effects) == [Removed(A), LeaderChanged(NO_NODE)]
+    released = [to for to, each in sends(effects) if each == Release(ballot(1), NO_NODE)]
+    assert released == [B, C]
+    assert Later(OPTIONS.heartbeat, OfferDue()) in effects
+
+
+def test_a_leader_asks_a_new_member_for_its_promise_and_beats_at_once() -> None:
+    group = leading(config=TWO)
+    alive(group, B)
+    offered(group, D)
+    sync(group)
+    hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    group.look_at_seats()
+    sync(group)
+    effects = hear(group, B, Accepted(ballot(1), 2, 2, 1))
+    assert group.config.nodes() == [A, B, D]
+    assert Later(0.0, BeatDue()) in effects
+    assert not any(isinstance(each, Prepare) for _, each in sends(effects))  # a majority has
+
+
+def test_a_leader_without_the_promises_of_a_majority_asks_for_them_again() -> None:
+    group = leading(config=Config(1, (Member(A, 1), Member(B, 1)), 2))
+    assert group.reign is not None
+    del group.reign.promises.members[Member(B, 1)]
+    group.reign.promises._agreed = None
+    group.timeout(Unanswered())
+    group.drain()
+    group.reign.waiting = False
+    group.reconfigured(group.config)
+    effects = group.drain()
+    assert [each for _, each in sends(effects)] == [Prepare(ballot(1), 1)]
+    assert Later(OPTIONS.resend, Unanswered()) in effects
+
+
+def test_a_leader_that_waits_for_more_promises_asks_for_them_in_a_while() -> None:
+    """Its queue must not wait for ever for somebody who can say what a slot held."""
+    group = leading()
+    group.timeout(Unanswered())
+    group.drain()
+    lost = Promise(ballot(1), 1, 1, 0, (), ((1, 1),))
+    assert hear(group, B, lost) == [Later(OPTIONS.resend, Unanswered())]
+    effects = promise(group, C)
+    accepts = [each for to, each in sends(effects) if to == B]
+    assert Accept(ballot(1), 1, (Item(NOOP, b""),), 0) in accepts
+
+
+def test_what_was_begun_by_others_is_forgotten_once_it_is_decided() -> None:
+    group = awake(A)
+    group.stand()
+    promise(group, A)
+    assert group.reign is not None
+    begun = Vote(1, ballot(0, C), command(b"x"))
+    hear(group, B, Promise(group.reign.ballot, 1, 1, 0, (begun,), ()))
+    assert group.reign.promises.value(1, THREE) == begun.item
+    sync(group)
+    hear(group, B, Accepted(group.reign.ballot, 1, 1, 1))
+    assert group.applied == 1
+    assert group.reign.promises.value(1, THREE) == Item(NOOP, b"")

@@ -24,6 +24,7 @@ from oncecast.replication.messages import (
     Prepare,
     Promise,
     Release,
+    Silence,
     Unanswered,
     Vote,
 )
@@ -52,6 +53,7 @@ from tests.replication.test_seats import FOUR, alive, decide, offered, outsider,
 NO_NODE = NodeId("")
 TWO = Config(1, THREE.members[:2], 3)
 SUSPICION = OPTIONS.suspicion
+X = command(b"x")
 
 
 def changing(group: Paxos) -> tuple[int, Config] | None:
@@ -179,10 +181,10 @@ def test_an_answer_to_a_heartbeat_renews_an_offer_of_the_same_life() -> None:
     group.now += 1.0
     assert group.reign is not None
     hear(group, D, Heard(group.reign.ballot, group.now, 9, 5, 2.0))
-    assert group.offers[D] == (Member(D, 9), 5, group.now)
+    assert group.offers[D][:3] == (Member(D, 9), 5, group.now)
     hear(group, D, Heard(group.reign.ballot, group.now, 8, 6, 2.0))
     assert group.offers[D].applied == 5
-    assert group.reported[D] == 6
+    assert group.reported == {Member(D, 9): 5, Member(D, 8): 6}
 
 
 # -- silence --
@@ -225,7 +227,7 @@ def test_silence_counts_from_the_beginning_of_a_reign() -> None:
 
 def test_a_new_reign_knows_nothing_of_what_was_reported_before() -> None:
     group = awake(A)
-    group.reported[B] = 7
+    group.reported[Member(B, 1)] = 7
     group.stand()
     assert group.reported == {}
 
@@ -282,12 +284,114 @@ def test_a_change_waits_for_a_node_that_catches_up() -> None:
 
 
 @pytest.mark.parametrize(("lag", "near"), [(256, True), (257, False)])
-def test_near_enough_is_a_quarter_of_a_window(lag: int, near: bool) -> None:
+def test_near_enough_is_a_sixteenth_of_what_is_accepted_ahead(lag: int, near: bool) -> None:
     group = leading()
     group.applied = 1000
     offered(group, D, applied=1000 - lag)
+    assert group.offers[D].lag == lag
     assert group._caught_up(D) == near
-    assert group.courted == ("" if near else D)
+
+
+@pytest.mark.parametrize(("lag", "live"), [(2048, True), (2049, False)])
+def test_a_newcomer_hears_of_proposals_when_it_is_half_way_near(lag: int, live: bool) -> None:
+    group = leading()
+    group.applied = 5000
+    group.courted = D
+    offered(group, D, applied=5000 - lag)
+    assert group.followers() == ([B, C, D] if live else [B, C])
+    assert group.audience() == [B, C, D]
+
+
+def test_a_leader_that_is_alone_tells_no_newcomer_of_its_proposals() -> None:
+    group = leading(config=Config(1, (Member(A, 1),), 3))
+    group.courted, group.live = D, True
+    assert (group.followers(), group.audience()) == ([], [D])
+
+
+def test_how_far_behind_a_newcomer_is_counts_from_what_it_had_been_told() -> None:
+    group = leading()
+    alive(group, B, C)
+    offered(group, D)
+    group.applied = 10
+    group.now += 0.2
+    group.beat()
+    told_at = group.now
+    group.now += 0.5
+    group.applied = 500
+    assert group.reign is not None
+    hear(group, D, Heard(group.reign.ballot, told_at, 9, 4, 2.0))
+    assert group.offers[D].lag == 6
+    hear(group, D, Heard(group.reign.ballot, told_at, 9, 12, 2.0))
+    assert group.offers[D].lag == 0
+    hear(group, D, Heard(group.reign.ballot, told_at - 50.0, 9, 100, 2.0))
+    assert group.offers[D].lag == 400
+
+
+def test_each_newcomer_has_its_turn_to_catch_up() -> None:
+    group = leading()
+    offered(group, D)
+    assert group._next_to_court([D, E]) == D
+    group._court(D)
+    began = group.now
+    assert group.courted_at == began
+    group.now = began + OPTIONS.replace_after - 0.1
+    group._court(D)
+    assert group.courted_at == began
+    assert group._next_to_court([D, E]) == D
+    group.now = began + OPTIONS.replace_after
+    assert group._next_to_court([D, E]) == E
+    group._court(E)
+    assert group.courted_at == group.now
+    group.now += OPTIONS.replace_after
+    assert group._next_to_court([D, E]) == D
+
+
+def test_a_majority_of_those_who_stay_must_have_what_was_decided_before() -> None:
+    group = leading()
+    hear(group, B, Chosen(1, (Item(CONFIG, encode_config(FOUR)),)))
+    left = FOUR.removed(C)
+    assert group.memberships.since == 1
+    assert not group._informed(left)
+    group.reported[Member(B, 2)] = 9  # another life
+    group.reported[Member(C, 1)] = 9  # it goes
+    group.reported[Member(B, 1)] = 0
+    assert not group._informed(left)
+    group.reported[Member(B, 1)] = 1
+    assert group._informed(left)
+
+
+def test_what_former_members_have_reported_is_forgotten() -> None:
+    group = leading()
+    group.reported = {Member(B, 1): 1, Member(C, 1): 1, Member(D, 4): 1}
+    hear(group, B, Chosen(1, (Item(CONFIG, encode_config(THREE.removed(C))),)))
+    assert group.reported == {Member(B, 1): 1}
+
+
+def test_a_newcomer_that_has_caught_up_offers_itself_at_once() -> None:
+    group = outsider()
+    hear(group, C, Beat(ballot(1, C), 2, 1.0))
+    assert not any(isinstance(each, Offer) for _, each in sends(hear(group, A, Chosen(1, (X,)))))
+    effects = hear(group, A, Chosen(2, (X,)))
+    assert sends(effects)[-1] == (C, Offer(group.life, 2))
+    assert not any(isinstance(each, Offer) for _, each in sends(hear(group, A, Chosen(3, (X,)))))
+    member = awake()
+    member.known = 1
+    assert not any(isinstance(each, Offer) for _, each in sends(hear(member, A, Chosen(1, (X,)))))
+
+
+def test_a_newcomer_that_gets_its_seat_looks_out_for_a_leader() -> None:
+    group = awake(D)
+    group.life = 9
+    effects = hear(group, A, Chosen(1, (Item(CONFIG, encode_config(FOUR)),)))
+    assert any(isinstance(each, Later) and each.timer == Silence() for each in effects)
+    member = awake()
+    effects = hear(member, A, Chosen(1, (Item(CONFIG, encode_config(FOUR)),)))
+    assert not any(isinstance(each, Later) and each.timer == Silence() for each in effects)
+
+
+def test_a_newcomer_votes_for_the_leader_only() -> None:
+    effects = hear(awake(D), A, Accept(ballot(1), 1, (X,), 0))
+    assert [to for to, each in sends(effects) if isinstance(each, Accepted)] == [A]
 
 
 def test_a_change_that_is_done_already_is_dropped() -> None:
@@ -404,12 +508,15 @@ def test_a_member_that_is_silent_for_exactly_the_limit_keeps_its_seat() -> None:
 
 def test_a_newcomer_whose_answer_is_over_is_asked_again_first() -> None:
     group = leading()
+    offered(group, D)
+    group.last_heard[C] = -100.0
     assert group.reign is not None
+    group.reign.since = -100.0
     group.reign.ends[Member(D, 9)] = group.now
-    assert not group._answers(group.reign, Member(D, 9))
+    assert group._with_one(group.reign) is None
     assert group.courted == D
     group.reign.ends[Member(D, 9)] = group.now + 0.1
-    assert group._answers(group.reign, Member(D, 9))
+    assert group._with_one(group.reign) == FOUR
 
 
 def test_whom_the_leader_lets_catch_up_hears_its_heartbeats_once() -> None:
@@ -452,6 +559,8 @@ def test_one_too_many_goes_only_when_the_leader_knows_who_is_there() -> None:
     promise_of_d = Promise(group.reign.ballot, 9, 1, group.applied, (), ())
     group.receive(D, promise_of_d)
     group.silent = {}
+    assert group._without_one(group.reign) is None  # B and D have not said what they have
+    group.reported.update({Member(B, 1): group.applied, Member(D, 9): group.applied})
     assert group._without_one(group.reign) == FOUR.removed(C)
     group.last_heard[C] = group.now - SUSPICION
     assert group._without_one(group.reign) == FOUR.removed(D)

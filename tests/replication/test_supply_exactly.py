@@ -141,20 +141,20 @@ def test_entries_are_given_in_parts_that_fit() -> None:
     assert len(chosen.items) == 2
 
 
-def test_no_more_entries_than_a_window_are_given_at_once() -> None:
+def test_no_more_entries_than_a_step_takes_are_given_at_once() -> None:
     group = awake(B, options=GroupOptions(compare_every=0.0, window_slots=2))
-    for slot in range(1, 6):
+    for slot in range(1, 81):
         hear(group, A, Chosen(slot, (X,)))
-    ((_, chosen),) = sends(hear(group, C, Want(2, 5)))
-    assert chosen == Chosen(2, (X, X))
+    assert sends(hear(group, C, Want(2, 80))) == [(C, Chosen(2, (X,) * 64, 80))]
+    assert sends(hear(group, C, Want(70, 99))) == [(C, Chosen(70, (X,) * 11, 80))]
 
 
 def test_entries_are_given_up_to_the_first_that_cannot_be_read() -> None:
     group = replica()
     group.places.cut(3)
-    assert hear(group, C, Want(1, 5)) == [Send(C, Chosen(1, FIVE[:2]), after=0)]
+    assert hear(group, C, Want(1, 5)) == [Send(C, Chosen(1, FIVE[:2], 5), after=0)]
     assert hear(group, C, Want(3, 5)) == [Send(C, Lacking(3, True), after=0)]
-    assert hear(group, C, Want(2, 2)) == [Send(C, Chosen(2, FIVE[1:2]), after=0)]
+    assert hear(group, C, Want(2, 2)) == [Send(C, Chosen(2, FIVE[1:2], 5), after=0)]
 
 
 def test_an_entry_that_is_not_decided_is_lacking_but_not_lost() -> None:
@@ -222,7 +222,7 @@ def test_a_state_is_given_as_long_as_its_pieces_or_entries_are_fetched() -> None
 def test_a_candidate_without_a_seat_is_told_what_was_decided_since() -> None:
     group = replica()
     group.leader, group.heard = A, group.now
-    assert sends(hear(group, D, Canvass(5))) == [(D, Chosen(5, FIVE[4:]))]
+    assert sends(hear(group, D, Canvass(5))) == [(D, Chosen(5, FIVE[4:], 5))]
     assert sends(hear(group, D, Canvass(6))) == []
     assert sends(hear(group, C, Canvass(1))) == []  # it has a seat
     group.now += SMALL.suspicion
@@ -388,6 +388,13 @@ def test_a_value_that_is_not_on_disk_yet_is_kept_in_memory_when_a_state_comes() 
         hear(group, C, piece)
     hear(group, C, Chosen(4, FIVE[3:]))
     assert [group.entry(slot) for slot in (4, 5)] == [b"4", b"5"]
+
+
+def test_a_source_that_has_more_than_its_state_is_asked_for_the_rest() -> None:
+    group = taking()
+    effects = hear(group, C, Chosen(4, FIVE[3:], 8))
+    assert (group.applied, group.known) == (5, 8)
+    assert sends(effects)[-1] == (C, Want(6, 8))
 
 
 def test_a_state_that_others_have_overtaken_meanwhile_is_dropped() -> None:

@@ -177,11 +177,17 @@ class SubscriptionModel:
             return ()
         if move.epoch < state.epoch:
             return ()
-        if move.epoch > state.epoch:
-            if not (state.loose or move.unknown):
-                return ()
-            state = state._replace(epoch=move.epoch, loose=False)
-        return tuple(self._reach(named(state, operation.life), move.cursor, operation))
+        state = named(state, operation.life)
+        if move.epoch == state.epoch:
+            return tuple(self._reach(state, move.cursor, operation))
+        if not (state.loose or move.unknown):
+            return ()
+        # The cursor got there by an ack of the new epoch, or by one of the old epoch before that.
+        later = state._replace(epoch=move.epoch, loose=False)
+        before = [now.cursor for now in self._reach(state, move.cursor, operation)]
+        if before:
+            return (later._replace(cursor=before[0]),)
+        return tuple(self._reach(later, move.cursor, operation))
 
     def _keeps(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
         """Nothing from the cursor on may be gone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncecast.history import History, check
-from tests.history.making import attached, got, look, lost_put, put, subscribed
+from tests.history.making import NAME, ack, attached, got, look, lost_put, put, subscribed
 
 
 def fine(*history: object) -> bool:
@@ -30,3 +30,17 @@ def test_put_without_an_answer_may_have_happened_at_any_time_or_never() -> None:
     assert fine(*start, put(3, 4, 1, "b"), got(5, 0, "a", "b"))
     assert fine(*start, put(3, 4, 0, "b"), got(5, 0, "b"), got(9, 1, "a"))
     assert not fine(*start, put(3, 4, 1, "b"), got(5, 0, "x", "b"))
+
+
+def test_ack_of_the_last_epoch_may_precede_an_attach_that_was_never_answered() -> None:
+    """SVC-11"""
+    start = (
+        subscribed(0, 1),
+        put(2, 3, 0, "a", "b"),
+        attached(4, 5, 0, 2),
+        got(6, 0, "a", "b"),
+        ack(7, None, 1),
+        attached(7.5, None, -1, -1, reader="r2", epoch=0),
+    )
+    assert fine(*start, look(8, 9, 2, (NAME, 1, 3)))
+    assert not fine(*start, look(8, 9, 2, (NAME, 2, 3)))

@@ -37,6 +37,14 @@ def replica_metrics(replica: Replica, group: str = "") -> Iterator[Metric]:
         "topics": ("Topics.", len(topics)),
         "subscriptions": ("Subscriptions.", sum(len(each.subscriptions) for each in topics)),
         "producers": ("Producers remembered.", sum(len(each.producers) for each in topics)),
+        "clock_disputed_seconds": (
+            "How far stamps are ahead of the trusted time; 0 without a dispute.",
+            registry.clock.disputed_us / 1e6,
+        ),
+        "clock_correction_seconds": (
+            "What this leader adds to its wall clock, because its group outvotes it.",
+            parts.service.time.correction / 1e6,
+        ),
         "kept_bytes": ("Bytes of batches kept.", sum(each.index.size for each in topics)),
         "kept_batches": ("Batches kept.", len(registry.places)),
         "flows": ("Subscriptions that are being read.", len(parts.gateway.flows)),

@@ -18,6 +18,7 @@ from oncecast.node.directory import Members, note, open_directory, recall, set_a
 from oncecast.node.following import group_options_of
 from oncecast.node.health import Health
 from oncecast.pubsub.limits import LIMITS
+from oncecast.pubsub.service import ClockDisputed, ClockOutvoted
 from oncecast.replication.events import Crippled
 from oncecast.runtime.incidents import line
 from oncecast.runtime.journal import Journal
@@ -124,6 +125,7 @@ class Replica:
         self.group = self.parts.governor.group
         self.journal = Journal.open(self._disk, self.parts.stack)
         self.parts.gateway.room = self._room
+        self.parts.service.wall = wall_us
         self._note_group()
         if self.group.damage:
             facts = {"data": self.path, "what": self.group.damage}
@@ -188,6 +190,17 @@ class Replica:
             logger.log(level, line(event.what, {**self._named, **facts}))
             if event.what == "leader":
                 self._compare_later()
+        elif isinstance(event, ClockDisputed | ClockOutvoted):
+            what = "disputed" if isinstance(event, ClockDisputed) else "outvoted"
+            self._tell_clock(f"clock_{what}", event.ahead_us)
+
+    def _tell_clock(self, what: str, ahead_us: int) -> None:
+        if not ahead_us:
+            logger.info(line("clock_agreed", {**self._named, "was": what}))
+            return
+        remedy = "check the clocks of the nodes; nothing expires by a time that is in doubt"
+        facts = {"ahead_seconds": ahead_us // 1_000_000, "remedy": remedy}
+        logger.warning(line(what, {**self._named, **facts}))
 
     def _compare_later(self) -> None:
         """Who leads has its limits decided first of all; until then nobody knows them."""
@@ -223,9 +236,13 @@ class Replica:
         return Health(status, reason, role_of(group), group.leader, quorum)
 
 
+def wall_us() -> int:
+    return time.time_ns() // 1000
+
+
 def epoch_us() -> int:
     """What the loop's clock lacks to the world's."""
-    return time.time_ns() // 1000 - int(time.monotonic() * 1e6)
+    return wall_us() - int(time.monotonic() * 1e6)
 
 
 def without(nodes: Iterable[NodeId], *others: NodeId) -> tuple[NodeId, ...]:

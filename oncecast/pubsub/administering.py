@@ -76,10 +76,10 @@ class Administering:
 
     def tick(self, place: int, command: Tick) -> Ticked:
         registry = self._registry
-        clock = registry.pass_time(command.at)
+        clock = registry.pass_time(command.at, command.elapsed)
         for topic in registry.aging.values():
             topic.collect(clock)
-        registry.staging.expire(clock - registry.limits.staged_age_us)
+        registry.staging.expire(clock.trusted - registry.limits.staged_age_us)
         return Ticked()
 
     def carry(self, place: int, command: Carry) -> Carried:

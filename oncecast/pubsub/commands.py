@@ -68,9 +68,13 @@ class SetLimits(Value):
 
 
 class Tick(Value):
-    """Time passes: what is kept for an age is looked through."""
+    """Time passes: what is kept for an age is looked through.
+
+    `elapsed` is how long the leader has itself watched time pass since the last stamp.
+    """
 
     at: int
+    elapsed: int = 0
 
 
 # Producers.

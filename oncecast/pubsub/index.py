@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from oncecast.kernel.protocol import Value
+from oncecast.pubsub.clock import Retiming
 from oncecast.pubsub.places import Places
 
 COMPACT_MIN = 64
@@ -101,7 +102,7 @@ class Index:
         self._ends.append((self._ends[-1] if self._ends else self._base) + size)
         self._offsets.append(offset)
         self._places.append(place)
-        self._times.append(time)
+        self._times.append(max(time, self._times[-1]) if self._times else time)
         self.next = offset + count
         return offset
 
@@ -171,6 +172,10 @@ class Index:
         self._places[at] = new
         self._ordered = self.batches == 1
         return True
+
+    def retime(self, retiming: Retiming) -> None:
+        for at in range(bisect_right(self._times, retiming.above), len(self._times)):
+            self._times[at] = retiming.rule(self._times[at])
 
     def clear(self) -> None:
         self.drop_below(self.next)

@@ -26,9 +26,10 @@ class Limits(Value):
     batch_messages_max: int = 1_000_000
     batch_bytes_max: int = 64 << 20
     books_max: int = 0  # state directories under one producer name; 0: only the last 4 are known
+    clock_step_us: int = 0  # by which one stamp may move the trusted time; 0: by any
 
 
-LIMITS = Limits(books_max=1000)
+LIMITS = Limits(books_max=1000, clock_step_us=10 * 60 * 1_000_000)
 
 
 def is_name(text: object) -> bool:

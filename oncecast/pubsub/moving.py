@@ -103,7 +103,8 @@ class Moving:
             registry.follow_age(topic)
         self._adopt_sources(estate, sources)
         self._forget_copies(estate)  # of what was deleted since, or read to its end
-        registry.pass_time(command.clock)
+        if command.clock > registry.clock.trusted:
+            registry.pass_time(command.clock)
         registry.lives = max(registry.lives, command.lives)
         registry.epochs = max(registry.epochs, command.epochs)
         estate.low = command.low

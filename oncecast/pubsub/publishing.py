@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from oncecast.pubsub.clock import Clock
 from oncecast.pubsub.commands import CloseSource, DropStaged, PublishStaged, Stage
 from oncecast.pubsub.errors import (
     InvalidArgument,
@@ -47,7 +48,7 @@ class Publishing:
         full = self._full(key, command)
         if full is not None:
             return full
-        part = Part(place, command.topic, command.count, command.size, clock)
+        part = Part(place, command.topic, command.count, command.size, clock.now)
         staging.add(key, command.number, command.part, part)
         registry.places.add(place)
         return Staged(already=False)
@@ -150,7 +151,7 @@ class Publishing:
                 return TooMany("producers in the topic", registry.limits.producers_max)
         return None
 
-    def _append(self, source: str, parts: list[Part], clock: int) -> tuple[PublishedRange, ...]:
+    def _append(self, source: str, parts: list[Part], clock: Clock) -> tuple[PublishedRange, ...]:
         ranges: dict[str, PublishedRange] = {}
         for part in parts:
             topic = self._registry.topics.get(part.topic) or self._registry.make(part.topic)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
+from oncecast.pubsub.clock import Clock, Retiming
 from oncecast.pubsub.errors import InvalidTopic, NoSuchTopic, NotHere, TooMany
 from oncecast.pubsub.estate import Estate
 from oncecast.pubsub.limits import Limits, is_name
 from oncecast.pubsub.places import Places
 from oncecast.pubsub.retention import DEFAULT, Policy
-from oncecast.pubsub.staging import Staging, key_of_source
+from oncecast.pubsub.staging import Part, Staging, key_of_source
 from oncecast.pubsub.topic import Topic
-
-CLOCK_MAX = 1 << 62
 
 
 class Registry:
@@ -21,7 +23,7 @@ class Registry:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.place = -1  # of the last command
-        self.clock = 0
+        self.clock = Clock()
         self.lives = 0  # of topics, so far
         self.epochs = 0
         self.places = Places()
@@ -30,11 +32,30 @@ class Registry:
         self.staging = Staging(self.places)
         self.estate: Estate | None = None  # of a group that is alone: it owns all
 
-    def pass_time(self, at: int) -> int:
-        """The clock never runs backwards, whoever proposes."""
-        if at > self.clock:
-            self.clock = min(at, CLOCK_MAX)
+    def pass_time(self, at: int, elapsed: int = 0) -> Clock:
+        """A stamp of a leader has come; what time it is now."""
+        retiming = self.clock.pass_time(at, self.limits.clock_step_us, elapsed)
+        if retiming is not None:
+            self._retime(retiming)
         return self.clock
+
+    def _retime(self, retiming: Retiming) -> None:
+        """Times that were given were wrong."""
+        estate = self.estate
+        moving = (estate.incoming, estate.outgoing) if estate is not None else ()
+        for topic in chain(self.topics.values(), *(each.values() for each in moving)):
+            topic.index.retime(retiming)
+        for part in self._staged():
+            if part.time > retiming.above:
+                part.time = retiming.rule(part.time)
+
+    def _staged(self) -> Iterator[Part]:
+        sources, estate = list(self.staging.sources.values()), self.estate
+        if estate is not None:
+            yield from estate.parts.values()
+            sources += estate.sources.values()
+        for source in sources:
+            yield from source.parts()
 
     def new_epoch(self) -> int:
         self.epochs += 1

@@ -41,13 +41,13 @@ class Policy(Value):
             return "dropping the unread needs an age or a number of bytes"
         return ""
 
-    def floor(self, index: Index, clock: int) -> int:
+    def floor(self, index: Index, trusted: int) -> int:
         """The offset below which this policy does not ask to keep."""
         if not self.age_us and not self.bytes_max:
             return index.first if self.keep_all else index.next
         floor = index.first
         if self.age_us:
-            floor = max(floor, index.since(clock - self.age_us + 1))
+            floor = max(floor, index.since(trusted - self.age_us + 1))
         if self.bytes_max:
             floor = max(floor, index.newest(self.bytes_max))
         return floor

@@ -1,6 +1,6 @@
 """The pub/sub machine on a replica group: commands go into the log, results come out of it.
 
-    Execute, Ack ↓    Executed, Changed ↑    and `machine`, `source(place)` for whoever reads
+    Execute, Ack ↓    Executed, Changed, ClockDisputed ↑    and `machine`, `source(place)` to read
 
 It stamps commands with the time, gathers acks so that many share a place in the log, and keeps the
 log short: a snapshot now and then, and leftovers carried forward when most around them is garbage.
@@ -11,6 +11,7 @@ proposed when that ends is forgotten: who asked must ask the next leader.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, cast, get_args
 
@@ -23,6 +24,7 @@ from oncecast.pubsub.limits import LIMITS, Limits
 from oncecast.pubsub.machine import Machine
 from oncecast.pubsub.moves import AnyCommand, Freeze, Import
 from oncecast.pubsub.results import Done, Published, Result
+from oncecast.pubsub.timekeeping import ClockRead, ReadClock, Timekeeper
 from oncecast.pubsub.upkeep import Upkeep
 from oncecast.replication.events import (
     Compact,
@@ -40,6 +42,7 @@ from oncecast.storage.errors import Corrupt
 
 CARRY_BYTES = 2 << 20  # carried at once
 UPKEEP_EVERY_BYTES = 1 << 20
+DISPUTE_TICK_US = 60 * 1_000_000  # while the time is disputed, a stamp at least so often
 NOBODY, CARRYING = -1, -2  # who asked, if it is no token of a layer above
 
 Outcome = Done | errors.AnyRefusal
@@ -63,6 +66,18 @@ class Changed(Value):
     """Event: something happened to this topic."""
 
     topic: str
+
+
+class ClockDisputed(Value):
+    """Event: stamps are so far ahead of the time that this group trusts; 0: no longer."""
+
+    ahead_us: int
+
+
+class ClockOutvoted(Value):
+    """Event: this node's clock is so far ahead of those of its group; 0: no longer."""
+
+    ahead_us: int
 
 
 class FlushAcks(Value):
@@ -89,6 +104,7 @@ STAMPED = {kind for kind in get_args(do.Command) if "at" in kind.__struct_fields
 class Service(Protocol):
     name = "pubsub"
     Request = Execute | do.Ack
+    Message = ReadClock | ClockRead
     Observed = Decided | LeaderChanged | StateWanted | Installed | Compare
     Timer = FlushAcks | Upkept
 
@@ -110,6 +126,10 @@ class Service(Protocol):
         self.machine = Machine()
         self._limits = limits
         self.group, self._epoch_us = group, epoch_us
+        # The operating system's time; without it, that at the start and what has passed since.
+        self.wall: Callable[[], int] | None = None
+        self.time = Timekeeper(self, group, self._wall)
+        self._outvoted = False
         self.leader = NodeId("")
         self._ack_delay, self._acks_max, self._upkeep_every = ack_delay, acks_max, upkeep_every
         self._upkeep = Upkeep(snapshot_bytes)
@@ -149,13 +169,29 @@ class Service(Protocol):
         if not self.leading:
             return
         if type(command) in STAMPED:
-            command = msgspec.structs.replace(command, at=self._time())
+            command = self._stamped(command)
         self._tokens += 1
         self._proposed[self._tokens] = (asker, command)
         self.ask(Propose(self._tokens, _encode(command)))
 
-    def _time(self) -> int:
-        return self._epoch_us + int(self.now * 1e6)
+    def _stamped(self, command: AnyCommand) -> AnyCommand:
+        at, step = self.time.stamp(), self.machine.registry.limits.clock_step_us
+        if isinstance(command, do.Tick):
+            elapsed = self.time.elapsed() if step else 0
+            self.time.saw_stamp()
+            return do.Tick(at, elapsed)
+        if step and self.time.idle_us > step // 2:
+            self._propose(do.Tick(0))  # which tells how long nothing has happened
+        return cast("AnyCommand", msgspec.structs.replace(command, at=at))
+
+    def _wall(self) -> int:
+        return self._epoch_us + int(self.now * 1e6) if self.wall is None else self.wall()
+
+    def receive(self, sender: NodeId, message: ReadClock | ClockRead) -> None:
+        if isinstance(message, ReadClock):
+            self.time.answer(sender)
+        else:
+            self.time.hear(sender, message, self.machine.registry.clock)
 
     def observe(self, event: Decided | LeaderChanged | StateWanted | Installed | Compare) -> None:
         if isinstance(event, Decided):
@@ -166,6 +202,7 @@ class Service(Protocol):
             self._compact(self.machine.needed())
         elif isinstance(event, Installed):
             self._recent.clear()
+            self.time.saw_nothing()
             self.install(event.place, event.state)
         else:
             self.ask(Digest(event.place, self.machine.checksum().to_bytes(8, "big")))
@@ -181,7 +218,12 @@ class Service(Protocol):
     def _decided(self, event: Decided) -> None:
         place, value, token = event.place, event.value, event.token
         asker, command = self._proposed.pop(token, None) or (NOBODY, _decode(value))
+        disputed = self.machine.registry.clock.dispute
         result = self.machine.apply(place, command)
+        if type(command) in STAMPED:
+            self.time.saw_stamp()
+        if self.machine.registry.clock.dispute != disputed:
+            self.emit(ClockDisputed(self.machine.registry.clock.disputed_us))
         self._upkeep.add(place, len(value))
         if isinstance(command, do.Put):
             self._recent.add(place, Source(command.producer, command.sequence, command.batch))
@@ -248,14 +290,34 @@ class Service(Protocol):
     # -- upkeep: what goes by age, what stands for the log, what is left in it --
 
     def _pass_time(self) -> None:
-        """A Tick only when it would let something go: an idle node leaves its disk alone."""
+        """A Tick only when it would let something go, now or after a dispute about the time: an
+        idle node leaves its disk alone."""
         if not self.leading:
             return
-        registry, time = self.machine.registry, self._time()
-        aged = (topic.floor(time) > topic.index.first for topic in registry.aging.values())
-        abandoned = registry.staging.abandoned(time - registry.limits.staged_age_us)
-        if any(aged) or any(abandoned):
+        registry = self.machine.registry
+        step, staged_age = registry.limits.clock_step_us, registry.limits.staged_age_us
+        self.time.look(registry.clock, step)
+        self._tell_outvoted(step)
+        at = self.time.stamp()
+        trusted = registry.clock.foreseen(at, step, self.time.elapsed())
+        aged = (topic.floor(trusted) > topic.index.first for topic in registry.aging.values())
+        abandoned = registry.staging.abandoned(trusted - staged_age)
+        if any(aged) or any(abandoned) or self._dispute_due(step, at - trusted):
             self._propose(do.Tick(0))
+
+    def _dispute_due(self, step: int, ahead_us: int) -> bool:
+        """Whether a stamp is due that is evidence for the time that it names."""
+        if not step or abs(ahead_us) <= step:
+            return False
+        registry, idle = self.machine.registry, self.time.idle_us
+        ages = registry.staging.parts or any(each.index.batches for each in registry.aging.values())
+        return bool(ages) and (idle == 0 or idle >= DISPUTE_TICK_US)
+
+    def _tell_outvoted(self, step: int) -> None:
+        outvoted = abs(self.time.correction) > step
+        if outvoted != self._outvoted:
+            self._outvoted = outvoted
+            self.emit(ClockOutvoted(-self.time.correction if outvoted else 0))
 
     def _look_after_log(self) -> None:
         self._grown = 0

@@ -38,6 +38,7 @@ class HeadRow(Value):
     clock: int
     lives: int
     epochs: int
+    clock_state: tuple[int, int, int, int, int] | None = None
 
 
 class PlacesRow(Value):
@@ -152,7 +153,8 @@ def restored(chunks: Iterable[bytes]) -> Registry:
             f"no state of version {VERSION}; restore it with the version that wrote it"
         )
     registry = Registry(head.limits)
-    registry.place, registry.clock = head.place, head.clock
+    registry.place = head.place
+    registry.clock.restore(head.clock, head.clock_state)
     registry.lives, registry.epochs = head.lives, head.epochs
     _read(registry, rows, registry.places)
     for topic in registry.topics.values():
@@ -185,9 +187,10 @@ def _rows(registry: Registry) -> Iterator[Row]:
         VERSION,
         registry.limits,
         registry.place,
-        registry.clock,
+        registry.clock.now,
         registry.lives,
         registry.epochs,
+        registry.clock.state(),
     )
     places = registry.places.column()
     for at in range(0, len(places), COLUMN_ROWS):

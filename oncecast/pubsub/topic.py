@@ -6,6 +6,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import assert_never
 
+from oncecast.pubsub.clock import Clock
 from oncecast.pubsub.commands import (
     Ack,
     Detach,
@@ -79,7 +80,9 @@ class Topic:
 
     # Producers.
 
-    def put(self, place: int, put: Put, clock: int) -> Appended | Already | Unopened | Fenced | Gap:
+    def put(
+        self, place: int, put: Put, clock: Clock
+    ) -> Appended | Already | Unopened | Fenced | Gap:
         producer = self.producers.get(put.producer)
         if producer is None:
             return Unopened(put.topic, put.producer)
@@ -111,12 +114,12 @@ class Topic:
         producer: Producer,
         count: int,
         size: int,
-        clock: int,
+        clock: Clock,
         note: tuple[int, int] = PLAIN,
     ) -> tuple[int, bool]:
         """Messages of `producer` get the next offsets. Which is the first, and are they kept?"""
         index = self.index
-        offset = index.append(place, count, size, clock, note)
+        offset = index.append(place, count, size, clock.now, note)
         producer.appended(offset, count)
         if self.policy == DEFAULT and self.subscriptions:
             return offset, True  # what is new is needed, and nothing old goes because of it
@@ -138,7 +141,7 @@ class Topic:
             self.fenced = epoch
         subscription.attach(life, epoch, self.index.next)
 
-    def unsubscribe(self, name: str, clock: int) -> bool:
+    def unsubscribe(self, name: str, clock: Clock) -> bool:
         if self.subscriptions.pop(name, None) is None:
             return False
         self.collect(clock)
@@ -163,7 +166,7 @@ class Topic:
         subscription.detach(min(detach.handed, self.index.next))
         return Detached(subscription.suspect_below)
 
-    def ack(self, ack: Ack, clock: int) -> AckResult:
+    def ack(self, ack: Ack, clock: Clock) -> AckResult:
         subscription = self.subscriptions.get(ack.subscription)
         if subscription is None:
             return NotSubscribed(self.name, ack.subscription)
@@ -176,7 +179,7 @@ class Topic:
         return Acked(subscription.cursor)
 
     def seek(
-        self, seek: Seek, new_epoch: Callable[[], int], clock: int
+        self, seek: Seek, new_epoch: Callable[[], int], clock: Clock
     ) -> Sought | NotSubscribed | Fenced | Repositioned:
         subscription = self.subscriptions.get(seek.subscription)
         if subscription is None:
@@ -208,15 +211,15 @@ class Topic:
 
     # Retention.
 
-    def collect(self, clock: int) -> None:
+    def collect(self, clock: Clock) -> None:
         """Lets go what neither the policy nor a subscription needs."""
-        floor = self.floor(clock)
+        floor = self.floor(clock.trusted)
         if floor > self.index.first:
             self.index.drop_below(floor)
 
-    def floor(self, clock: int) -> int:
+    def floor(self, trusted: int) -> int:
         """The offset below which nobody needs anything."""
-        floor = self.policy.floor(self.index, clock)
+        floor = self.policy.floor(self.index, trusted)
         if self.subscriptions and not self.policy.drop_unread:
             floor = min(floor, self.low_water())
         return floor

@@ -147,7 +147,7 @@ class Giver:
     def _given(self, estate: Estate, frozen: Frozen) -> Given:
         registry = self._service.machine.registry
         assert estate.low is not None
-        counters = (registry.clock, registry.lives, registry.epochs)
+        counters = (registry.clock.now, registry.lives, registry.epochs)
         rows = state.moved_out(estate)
         return Given(frozen.move, estate.low, frozen.until, *counters, rows)
 

@@ -64,7 +64,7 @@ class Move:
         giver, low = self.giver.machine.registry, estate(self.giver).low
         assert low is not None
         rows = state.moved_out(estate(self.giver))
-        counters = (giver.clock, giver.lives, giver.epochs)
+        counters = (giver.clock.now, giver.lives, giver.epochs)
         done = self.taker.apply(moves.Adopt("m", low, UNTIL, *counters, rows))
         assert isinstance(done, MoveStep)
         return done
@@ -297,7 +297,7 @@ def test_a_group_that_gives_all_owns_nothing_and_its_neighbour_all() -> None:
     assert giver.apply(moves.Freeze("back", position, GIVER)) == YES
     low, registry = estate(giver).low, giver.machine.registry
     assert low is not None
-    counters = (registry.clock, registry.lives, registry.epochs)
+    counters = (registry.clock.now, registry.lives, registry.epochs)
     rows = state.moved_out(estate(giver))
     assert taker.apply(moves.Adopt("back", low, position, *counters, rows)) == YES
     giver.apply(moves.Release("back"))

@@ -12,6 +12,7 @@ import pytest
 
 from oncecast.pubsub import state
 from oncecast.pubsub.administering import Administering
+from oncecast.pubsub.clock import Clock
 from oncecast.pubsub.index import Index
 from oncecast.pubsub.producer import Producer
 from oncecast.pubsub.producing import Producing
@@ -21,9 +22,12 @@ from oncecast.pubsub.retention import Policy
 from oncecast.pubsub.staging import Staging
 from oncecast.pubsub.subscribing import Subscribing
 from oncecast.pubsub.subscription import Subscription
+from oncecast.pubsub.timekeeping import Timekeeper
 from oncecast.pubsub.topic import Topic
 from tests.mutants import Mutant, Story, must_be_noticed, replaced
+from tests.pubsub import test_clock as clock
 from tests.pubsub import test_machine_puts as puts
+from tests.pubsub import test_timekeeping as leader
 from tests.pubsub.machine_pair import random_run
 
 SEEDS = 80
@@ -103,7 +107,9 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
         Administering, "carry", "self._registry.places.drop(command.old)", "pass",
     ),
     "idle topics stay": (Registry, "release", "if topic.idle:", "if False:"),
-    "clock runs backwards": (Registry, "pass_time", "if at > self.clock:", "if True:"),
+    "clock runs backwards": (
+        Clock, "pass_time", "self.trusted = max(self.trusted, at)", "self.trusted = at",
+    ),
     # Staged puts.
     "publish not idempotent": (
         Publishing, "publish", "command.number <= source.published", "False",
@@ -141,6 +147,64 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "more books taken than can be remembered": (
         puts.test_state_directory_too_many_is_refused_and_changes_nothing,
         Producing, "_take_over", "0 < books_max <= len(producer.earlier)", "False",
+    ),
+    # The time.
+    "one stamp moves the clock anywhere": (
+        clock.test_stamp_a_year_ahead_makes_nothing_expire,
+        Clock, "pass_time", "if not step or", "if True or",
+    ),
+    "messages expire by a stamp in dispute": (
+        clock.test_stamp_a_year_ahead_makes_nothing_expire,
+        Topic, "collect", "clock.trusted", "clock.now",
+    ),
+    "staged parts expire by a stamp in dispute": (
+        clock.test_staged_parts_outlast_a_stamp_a_year_ahead,
+        Administering, "tick", "clock.trusted", "clock.now",
+    ),
+    "stamps of the future stay": (
+        clock.test_what_was_stamped_in_the_future_is_moved_back_when_the_clock_is_right_again,
+        Registry, "pass_time", "self._retime(retiming)", "pass",
+    ),
+    "time that was slept through never counts": (
+        clock.test_group_that_was_off_catches_up_when_its_time_is_sustained,
+        Clock, "_ahead", "if self.sustained < SUSTAINED * step:", "if True:",
+    ),
+    "idle group is in dispute": (
+        clock.test_idle_group_is_not_in_dispute,
+        Administering, "tick", ", command.elapsed", "",
+    ),
+    "clock that is ahead never comes back": (
+        clock.test_clock_that_is_ahead_comes_back_and_ages_stay_as_they_are,
+        Clock, "_behind", "if self.sustained < SUSTAINED * step:", "if True:",
+    ),
+    "nothing ages while the clock is ahead": (
+        clock.test_clock_that_is_ahead_comes_back_and_ages_stay_as_they_are,
+        Clock, "_go_on", "self.trusted += passed", "pass",
+    ),
+    "all ages by a clock that was behind": (
+        clock.test_nothing_ages_by_a_clock_that_was_behind_for_a_while,
+        Clock, "_ahead", "min(at - before, self.moved_back)", "0",
+    ),
+    "log of an older version read by the newer rule": (
+        clock.test_log_of_an_older_version_is_read_by_the_highest_stamp,
+        Clock, "pass_time", "if not step or not self.trusted:", "if not self.trusted:",
+    ),
+    "trusted time not in the snapshot": (
+        lambda: clock.random_stamps(0),
+        state, "restored", "(head.clock, head.clock_state)", "(head.clock, None)",
+    ),
+    "leader with a wrong clock is not outvoted": (
+        leader.test_leader_with_a_wrong_clock_is_outvoted,
+        Timekeeper, "_correct", "if self._confirmed():", "if False:",
+    ),
+    "of two clocks the higher counts": (
+        lambda: leader.test_of_two_clocks_the_one_near_the_trusted_time_counts(leader.YEAR),
+        Timekeeper, "_correct", "key=lambda each: abs(wall + each - clock.trusted)",
+        "key=lambda each: -each",
+    ),
+    "clock that jumps has watched time pass": (
+        leader.test_clock_that_jumps_has_watched_nothing,
+        Timekeeper, "elapsed", "if self._confirmed() else 0", "",
     ),
 }  # fmt: skip
 

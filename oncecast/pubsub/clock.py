@@ -1,0 +1,140 @@
+"""The decided clock: what time it is, as far as the wall clock of a leader can be believed.
+
+Each stamp is the wall clock of the node that led when the command was proposed, and one wall clock
+may be wrong by a year. So the machine keeps two times:
+
+    now        what is appended now is stamped with it: the newest stamp, believed or not
+    trusted    ages are measured by it: nothing expires by a stamp that is in dispute
+
+Rules
+- A stamp within a step of `trusted` is believed. So is a later one, if its leader has watched that
+  much time pass since the last stamp: the group was idle.
+- Any other stamp is disputed. `trusted` then follows the pace of the stamps, at most a step each.
+- A dispute ends when a stamp agrees with `trusted` again. What was stamped later than that is then
+  moved back to it.
+- Or it ends when the stamps have kept their pace for `SUSTAINED` steps: then they are believed. If
+  they are ahead, the group was off for as long, and everything is that much older. If they are
+  behind, `trusted` was wrong: all times are moved back by the difference, and ages stay as they
+  are. `moved_back` remembers it: should the stamps go forward again, the times are moved forward by
+  as much, and nothing has grown older by a clock that was wrong for a while.
+
+So no single stamp can make anything expire early by more than a step. A step of 0 is the rule of
+older logs: the highest stamp counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+
+TIME_MAX = 1 << 62
+SUSTAINED = 6  # steps
+
+
+class Dispute(IntEnum):
+    """Where the stamps are, seen from the trusted time."""
+
+    BEHIND = -1
+    NONE = 0
+    AHEAD = 1
+
+
+class Retiming(NamedTuple):
+    """Every time after `above` becomes `rule(time)`, which keeps their order."""
+
+    above: int
+    rule: Callable[[int], int]
+
+
+class Clock:
+    __slots__ = ("dispute", "moved_back", "now", "stamp", "sustained", "trusted")
+
+    def __init__(self) -> None:
+        self.now = self.trusted = 0
+        self.stamp = 0  # the last one
+        self.dispute = Dispute.NONE
+        self.sustained = 0  # microseconds that the stamps in dispute have kept their pace
+        self.moved_back = 0
+
+    @property
+    def disputed_us(self) -> int:
+        """How far the last stamp is ahead of the trusted time; 0 if there is no dispute."""
+        return self.stamp - self.trusted if self.dispute else 0
+
+    def state(self) -> tuple[int, int, int, int, int]:
+        return self.trusted, self.stamp, self.dispute, self.sustained, self.moved_back
+
+    def restore(self, now: int, state: tuple[int, int, int, int, int] | None) -> None:
+        """Without a state, from a snapshot of an older version."""
+        self.now = now
+        trusted, stamp, dispute, *counts = state or (now, now, 0, 0, 0)
+        self.trusted, self.stamp, self.dispute = trusted, stamp, Dispute(dispute)
+        self.sustained, self.moved_back = counts
+
+    def foreseen(self, at: int, step: int, elapsed: int) -> int:
+        """The trusted time, should this stamp come."""
+        copy = Clock()
+        copy.restore(self.now, self.state())
+        copy.pass_time(at, step, elapsed)
+        return copy.trusted
+
+    def pass_time(self, at: int, step: int, elapsed: int = 0) -> Retiming | None:
+        """A stamp has come. Return how times that were given before must change, if they must."""
+        at = min(max(at, 0), TIME_MAX)
+        if not step or not self.trusted:  # the rule of older logs, or the first stamp of all
+            self.now = self.trusted = self.stamp = max(self.now, at)
+            return None
+        passed = min(max(at - self.stamp, 0), step + max(elapsed, 0))
+        if at < self.stamp - step:
+            self.sustained = 0
+        self.stamp = at
+        if at > self.trusted + step + max(elapsed, 0):
+            return self._ahead(at, step, passed)
+        if at < self.trusted - step:
+            return self._behind(at, step, passed)
+        self.trusted = max(self.trusted, at)
+        return self._settle()
+
+    def _ahead(self, at: int, step: int, passed: int) -> Retiming | None:
+        self._go_on(Dispute.AHEAD, passed)
+        self.now = max(self.now, at)
+        if self.sustained < SUSTAINED * step:
+            return None
+        before = self.trusted
+        forward = min(at - before, self.moved_back)
+        self.moved_back -= forward
+        self.trusted = at
+        settled = self._settle()
+        if not forward:
+            return settled
+        floor = before + forward
+        return Retiming(
+            -1, lambda time: min(max(floor, time) if time > before else time + forward, at)
+        )
+
+    def _behind(self, at: int, step: int, passed: int) -> Retiming | None:
+        settled = self._settle() if self.dispute == Dispute.AHEAD else None
+        self._go_on(Dispute.BEHIND, passed)
+        self.now = self.trusted
+        if self.sustained < SUSTAINED * step:
+            return settled
+        back = self.trusted - at
+        self.moved_back += back
+        self.trusted = self.now = at
+        self._settle()
+        return Retiming(-1, lambda time: max(time - back, 0))
+
+    def _go_on(self, dispute: Dispute, passed: int) -> None:
+        """The first stamp of a dispute proves nothing: how long it has kept its pace is counted."""
+        if self.dispute != dispute:
+            self.dispute, self.sustained = dispute, 0
+            return
+        self.trusted += passed
+        self.sustained += passed
+
+    def _settle(self) -> Retiming | None:
+        """The dispute is over: nothing is later than the trusted time."""
+        later, trusted = self.now > self.trusted, self.trusted
+        self.dispute, self.sustained, self.now = Dispute.NONE, 0, trusted
+        return Retiming(trusted, lambda time: trusted) if later else None

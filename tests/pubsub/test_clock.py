@@ -1,0 +1,222 @@
+"""One wrong wall clock makes nothing expire early, and stops nothing from expiring for long."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from random import Random
+
+import pytest
+
+from oncecast.pubsub import commands as do
+from oncecast.pubsub.clock import SUSTAINED, Clock
+from oncecast.pubsub.limits import LIMITS, Limits
+from oncecast.pubsub.machine import Machine
+from oncecast.pubsub.results import Appended, Subscribed
+from oncecast.pubsub.retention import Policy
+from tests.pubsub.machine_steps import Steps
+
+SECOND = 1_000_000
+MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
+YEAR = 365 * DAY
+STEP = LIMITS.clock_step_us
+NOON = 50 * YEAR  # when everything begins
+
+
+class Aging(Steps):
+    """A topic that keeps messages for a day; one message is put every minute, as stamped."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        super().__init__(limits)
+        self.now = NOON
+        self.create(policy=Policy(age_us=DAY))
+        self.epoch, self.sequence = self.open(), 0
+
+    def put_at(self, *stamps: int) -> None:
+        for stamp in stamps:
+            self.now = stamp
+            assert isinstance(self.put(self.epoch, self.sequence), Appended)
+            self.sequence += 1
+
+    def minutes(self, start: int, count: int) -> None:
+        self.put_at(*(start + minute * MINUTE for minute in range(count)))
+
+    @property
+    def clock(self) -> Clock:
+        return self.machine.registry.clock
+
+    @property
+    def dispute(self) -> str:
+        return self.clock.dispute.name
+
+    def times(self) -> list[int]:
+        """The time of each batch; they must not fall."""
+        found = [entry.time for entry in self.machine.registry.topics["t"].index.entries(0)]
+        assert found == sorted(found)
+        return found
+
+    def landing(self, at: int) -> int:
+        """Where reading by time begins."""
+        subscribed = self.subscribe(f"s{self.place}", do.FromTime(at))
+        assert isinstance(subscribed, Subscribed)
+        self.apply(do.Unsubscribe("t", f"s{self.place - 1}", self.now))
+        return subscribed.cursor
+
+
+def test_stamp_a_year_ahead_makes_nothing_expire() -> None:
+    """SVC-9"""
+    steps = Aging()
+    steps.minutes(NOON, 10)
+    steps.tick(NOON + 10 * MINUTE + YEAR)
+    assert steps.kept() == list(range(10))
+    assert steps.dispute == "AHEAD"
+    steps.minutes(NOON + 10 * MINUTE, 10)
+    assert steps.kept() == list(range(20))
+    assert steps.dispute == "NONE"
+    steps.apply(do.Tick(NOON + DAY + 5 * MINUTE, elapsed=DAY))
+    assert steps.kept()[0] == 6  # those of a day ago are gone, and no other
+
+
+def test_staged_parts_outlast_a_stamp_a_year_ahead() -> None:
+    """SVC-9"""
+    steps = Aging()
+    steps.stage(0, "part")
+    steps.tick(NOON + YEAR)
+    assert steps.machine.registry.staging.parts == 1
+
+
+def test_what_was_stamped_in_the_future_is_moved_back_when_the_clock_is_right_again() -> None:
+    """SVC-9: otherwise it would not expire for a year, nor could be found by its time."""
+    steps = Aging()
+    steps.minutes(NOON, 3)
+    steps.put_at(NOON + YEAR, NOON + YEAR + MINUTE)
+    assert steps.landing(NOON + YEAR) == 3
+    steps.put_at(NOON + 3 * MINUTE)
+    assert steps.times()[3:] == [NOON + 3 * MINUTE] * 3
+    assert steps.landing(NOON + 3 * MINUTE) == 3
+    steps.tick(NOON + 3 * MINUTE + DAY // 2)  # watched by nobody: it is disputed
+    assert len(steps.kept()) == 6
+
+
+def test_group_that_was_off_catches_up_when_its_time_is_sustained() -> None:
+    """SVC-9"""
+    steps = Aging()
+    steps.minutes(NOON, 10)
+    back = NOON + 7 * DAY
+    minutes = SUSTAINED * STEP // MINUTE
+    steps.minutes(back, minutes)
+    assert steps.landing(back) == 10  # found by its time at once
+    assert len(steps.kept()) == 10 + minutes
+    assert steps.dispute == "AHEAD"
+    steps.put_at(back + minutes * MINUTE)
+    assert steps.dispute == "NONE"
+    assert steps.clock.trusted == back + minutes * MINUTE
+    assert steps.kept() == list(range(10, 11 + minutes))  # what is a week old is gone, and no more
+
+
+def test_node_that_runs_for_a_moment_a_day_catches_up_in_days() -> None:
+    """SVC-9: each start is evidence, at most a step of it."""
+    steps = Aging()
+    for day in range(SUSTAINED + 2):
+        steps.put_at(NOON + day * DAY, NOON + day * DAY + SECOND)
+    assert steps.dispute == "NONE"
+    assert steps.kept()[-2:] == [2 * SUSTAINED + 2, 2 * SUSTAINED + 3]
+    assert steps.kept()[0] > 0
+
+
+def test_idle_group_is_not_in_dispute() -> None:
+    """SVC-9: its leader has watched the time pass."""
+    steps = Aging()
+    steps.put_at(NOON)
+    steps.apply(do.Tick(NOON + 30 * DAY, elapsed=30 * DAY))
+    assert steps.dispute == "NONE"
+    assert steps.kept() == []
+    steps.put_at(NOON + 30 * DAY)
+    steps.apply(do.Tick(NOON + 62 * DAY, elapsed=30 * DAY))  # it has not watched two days of it
+    assert steps.dispute == "AHEAD"
+    assert len(steps.kept()) == 1
+
+
+def test_clock_that_is_ahead_comes_back_and_ages_stay_as_they_are() -> None:
+    """SVC-9: it was moved by a log of an older version, or by a wrong majority."""
+    steps = Aging(Limits())
+    steps.tick(NOON + YEAR)
+    steps.apply(do.SetLimits(LIMITS))
+    steps.put_at(NOON)
+    minutes = SUSTAINED * STEP // MINUTE
+    for minute in range(1, minutes):
+        steps.tick(NOON + minute * MINUTE)
+    assert steps.dispute == "BEHIND"
+    assert steps.clock.trusted == NOON + YEAR + (minutes - 1) * MINUTE  # it goes on
+    steps.tick(NOON + minutes * MINUTE)
+    assert steps.dispute == "NONE"
+    assert steps.clock.now == steps.clock.trusted == NOON + minutes * MINUTE
+    assert steps.times() == [NOON]
+    steps.apply(do.Tick(NOON + DAY - SECOND, elapsed=DAY))
+    assert steps.kept() == [0]
+    steps.apply(do.Tick(NOON + DAY, elapsed=SECOND))
+    assert steps.kept() == []
+
+
+def test_nothing_ages_by_a_clock_that_was_behind_for_a_while() -> None:
+    """SVC-9: a machine without a battery begins in 1970, until it has a network."""
+    steps = Aging()
+    steps.minutes(NOON, 3)
+    minutes = SUSTAINED * STEP // MINUTE + 2
+    long_ago = 5 * DAY
+    steps.minutes(long_ago, minutes)
+    assert steps.clock.trusted == long_ago + (minutes - 1) * MINUTE
+    right = NOON + 3 * HOUR
+    steps.minutes(right, minutes)
+    assert steps.clock.trusted == right + (minutes - 1) * MINUTE
+    assert len(steps.kept()) == 3 + 2 * minutes
+    assert steps.clock.moved_back == 0
+    steps.apply(do.Tick(right + 26 * HOUR, elapsed=25 * HOUR))
+    assert steps.kept() == []
+
+
+def test_log_of_an_older_version_is_read_by_the_highest_stamp() -> None:
+    steps = Aging(Limits())
+    steps.minutes(NOON, 3)
+    steps.tick(NOON + YEAR)
+    assert steps.kept() == []
+    steps.tick(NOON)
+    assert steps.clock.now == NOON + YEAR
+
+
+def test_first_stamp_of_all_is_believed() -> None:
+    steps = Steps(LIMITS)
+    steps.now = NOON
+    steps.create()
+    assert steps.machine.registry.clock.trusted == NOON
+
+
+def random_stamps(seed: int) -> None:
+    """True time goes on; every other leader may have a wrong clock, for less than it takes to be
+    believed. Nothing that is in truth younger than the age, less a step, may go."""
+    rng, steps = Random(seed), Aging()
+    true, put = NOON, list[int]()
+    while true < NOON + 36 * HOUR:
+        for wrong in (0, rng.choice([0, YEAR, -YEAR, 3 * HOUR, -3 * HOUR, DAY, STEP // 2])):
+            for _ in range(rng.randint(1, 2 * SUSTAINED)):
+                before = steps.clock.trusted
+                true += rng.choice([SECOND, MINUTE, STEP // 3])
+                put.append(true)
+                steps.put_at(true + wrong)
+                assert 0 <= steps.clock.trusted - before <= STEP
+        steps.times()
+        first, _ = steps.machine.bounds("t")
+        assert first <= bisect_right(put, true - DAY + STEP)
+        if rng.random() < 0.2:
+            steps.machine = Machine.restore(list(steps.machine.state()))
+    for _ in range(200):  # right from now on: all that is old goes
+        true += STEP - SECOND
+        steps.tick(true)
+    assert steps.dispute == "NONE"
+    assert steps.kept() == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_wrong_clocks_of_some_leaders_let_nothing_young_go(seed: int) -> None:
+    """SVC-9"""
+    random_stamps(seed)

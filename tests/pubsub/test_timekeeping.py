@@ -1,0 +1,283 @@
+"""A leader stamps with the time of its group, and says how long it has watched time pass."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from oncecast.kernel.protocol import Ask, Emit, NodeId, Send, Value
+from oncecast.kernel.stack import Stack
+from oncecast.node.assemble import assemble
+from oncecast.pubsub import commands as do
+from oncecast.pubsub.limits import LIMITS
+from oncecast.pubsub.moves import AnyCommand
+from oncecast.pubsub.retention import Policy
+from oncecast.pubsub.service import (
+    ClockDisputed,
+    ClockOutvoted,
+    Execute,
+    Service,
+    Upkept,
+)
+from oncecast.pubsub.timekeeping import FRESH, ClockRead, ReadClock
+from oncecast.replication.events import Decided, LeaderChanged, Propose
+from oncecast.runtime.simulated import Build
+from oncecast.session import local
+from tests.session.client_world import FAST, NODE, TOPIC, Publisher, World
+from tests.session.desk import Alone
+
+SECOND = 1_000_000
+YEAR = 365 * 86_400 * SECOND
+STEP = LIMITS.clock_step_us
+NOON = 50 * YEAR
+A, B, C = map(NodeId, "abc")
+decode = msgspec.msgpack.Decoder(AnyCommand).decode
+
+
+class Members(Alone):
+    def __init__(self, *nodes: NodeId) -> None:
+        self._nodes = nodes
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        return self._nodes
+
+
+class Leader:
+    """A service whose proposals are decided at once; its wall clock and its own are the test's."""
+
+    def __init__(self, *others: NodeId) -> None:
+        self.service = Service(A, Random(0), group=Members(A, *others))
+        self.wrong = 0
+        self.service.wall = lambda: NOON + int(self.service.now * 1e6) + self.wrong
+        self.slot = 0
+        self.told: list[Value] = []
+        self.asked: list[NodeId] = []
+        self.decided: list[AnyCommand] = []
+        self.service.observe(LeaderChanged(A))
+        self._work()
+        self.do(do.CreateTopic("t", 0, Policy(age_us=100 * SECOND)))
+        self.do(do.OpenProducer("t", "p", "life", 0))
+        self.sequence = 0
+
+    def do(self, command: do.Command) -> None:
+        self.service.request(Execute(1, command))
+        self._work()
+
+    def put(self) -> None:
+        self.do(do.Put("t", "p", 1, self.sequence, 1, 1, 0, b"x"))
+        self.sequence += 1
+
+    def wait(self, seconds: float) -> None:
+        """Time passes at once, and then the upkeep is due."""
+        self.service.now += seconds
+        self.service.timeout(Upkept())
+        self._work()
+
+    def hear(self, node: NodeId, wrong: int = 0) -> None:
+        """Another replica tells its time."""
+        right = NOON + int(self.service.now * 1e6)
+        self.service.receive(node, ClockRead(right + wrong))
+        self._work()
+
+    def _work(self) -> None:
+        for effect in self.service.drain():
+            match effect:
+                case Ask(Propose(token, value)):
+                    self.slot += 1
+                    self.decided.append(decode(value))
+                    self.service.observe(Decided(self.slot, value, token))
+                    self._work()
+                case Send(to, ReadClock()):
+                    self.asked.append(to)
+                case Emit(ClockDisputed() | ClockOutvoted() as event):
+                    self.told.append(event)
+                case _:
+                    pass
+
+    @property
+    def trusted(self) -> float:
+        """Seconds since noon."""
+        return (self.service.machine.registry.clock.trusted - NOON) / SECOND
+
+    @property
+    def kept(self) -> int:
+        first, end = self.service.machine.bounds("t")
+        return end - first
+
+
+def test_idle_leader_tells_how_long_it_has_watched_time_pass() -> None:
+    """SVC-9"""
+    leader = Leader()
+    leader.put()
+    leader.wait(1.0)
+    before = len(leader.decided)
+    leader.service.now += 7200.0
+    leader.put()
+    tick, put = leader.decided[before:]
+    assert tick == do.Tick(NOON + 7201 * SECOND, 7201 * SECOND)
+    assert isinstance(put, do.Put)
+    assert (leader.trusted, leader.told, leader.kept) == (7201.0, [], 1)
+
+
+def test_wall_clock_that_jumps_is_disputed_and_told_and_believed_when_it_stays() -> None:
+    """SVC-9: of a node by itself."""
+    leader = Leader()
+    leader.put()
+    leader.wrong = YEAR
+    leader.wait(60.0)  # there is something that ages, so the dispute begins
+    assert leader.told == [ClockDisputed(YEAR + 60 * SECOND)]
+    assert (leader.trusted, leader.kept) == (0.0, 1)
+    for _ in range(60):
+        leader.put()  # always something that ages
+        leader.wait(60.0)
+    assert leader.told[1:] == [ClockDisputed(0)]
+    assert leader.trusted == YEAR / SECOND + 61 * 60
+
+
+def test_wall_clock_that_is_set_right_ends_the_dispute() -> None:
+    """SVC-9"""
+    leader = Leader()
+    leader.put()
+    leader.wrong = YEAR
+    leader.wait(1.0)
+    leader.put()
+    leader.wrong = 0
+    leader.wait(1.0)
+    leader.put()
+    assert leader.told == [ClockDisputed(YEAR + SECOND), ClockDisputed(0)]
+    assert (leader.trusted, leader.kept) == (2.0, 3)
+    leader.wait(101.0)
+    assert leader.kept == 0
+
+
+def test_nothing_is_written_for_a_dispute_that_nothing_depends_on() -> None:
+    """SVC-9: an idle node leaves its disk alone."""
+    leader = Leader()
+    before = len(leader.decided)
+    leader.wrong = YEAR
+    for _ in range(10):
+        leader.wait(60.0)
+    assert len(leader.decided) == before
+
+
+def test_leader_with_a_wrong_clock_is_outvoted() -> None:
+    """SVC-9"""
+    leader = Leader(B, C)
+    leader.put()
+    leader.wrong = YEAR
+    leader.wait(1.0)
+    assert leader.asked == [B, C]
+    for node in (B, C):
+        leader.hear(node)
+    leader.put()
+    assert leader.trusted == 1.0
+    leader.wait(1.0)
+    assert leader.told == [ClockOutvoted(YEAR)]
+    leader.wrong = 0
+    leader.wait(3.0)
+    assert leader.told == [ClockOutvoted(YEAR), ClockOutvoted(0)]
+
+
+@pytest.mark.parametrize("wrong", [YEAR, -YEAR])
+def test_of_two_clocks_the_one_near_the_trusted_time_counts(wrong: int) -> None:
+    """SVC-9: the third replica is away."""
+    leader = Leader(B, C)
+    leader.put()
+    leader.wrong = wrong
+    leader.wait(1.0)
+    leader.hear(B)
+    leader.put()
+    assert leader.trusted == 1.0
+    leader.wrong = 0
+    leader.wait(1.0)
+    leader.hear(B, wrong)
+    leader.put()
+    assert leader.trusted == 2.0
+
+
+def test_leader_that_is_near_the_trusted_time_asks_nobody() -> None:
+    leader = Leader(B, C)
+    for _ in range(10):
+        leader.put()
+        leader.wait(10.0)
+    assert leader.asked == []
+
+
+def test_clock_that_jumps_has_watched_nothing() -> None:
+    """SVC-9: the own clock of a node of a group may jump, too."""
+    leader = Leader(B, C)
+    leader.put()
+    leader.service.now += YEAR / SECOND
+    leader.put()
+    assert leader.decided[-2] == do.Tick(NOON + YEAR, 0)
+    assert (leader.trusted, leader.kept) == (0.0, 2)
+    assert leader.told == [ClockDisputed(YEAR)]
+
+
+def test_readings_grow_old() -> None:
+    leader = Leader(B, C)
+    leader.wait(STEP / SECOND)
+    leader.hear(B)
+    assert leader.service.time.elapsed() == STEP
+    leader.service.now += FRESH + 1.0
+    assert leader.service.time.elapsed() == 0
+
+
+def test_any_replica_tells_its_time() -> None:
+    service = Service(A, Random(0), group=Members(A, B), epoch_us=NOON)
+    service.now = 2.0
+    service.receive(B, ReadClock())
+    assert service.drain() == [Send(B, ClockRead(NOON + 2 * SECOND), 0)]
+
+
+# -- three replicas --
+
+
+class Replicas(World):
+    """Three replicas with wall clocks of their own."""
+
+    def __init__(self, seed: int) -> None:
+        self.wrong: dict[NodeId, int] = {}
+        self.services: dict[NodeId, Service] = {}
+        super().__init__(seed, replicas=3)
+
+    def build(self, node: Build) -> None:
+        super().build(self._replica)
+
+    def _replica(self, me: NodeId, rng: Random) -> Stack:
+        parts = assemble(me, rng, options=FAST, contacts=() if me == NODE else (NODE,))
+        parts.service.wall = lambda: NOON + int(self.sim.now * 1e6) + self.wrong.get(me, 0)
+        self.services[me] = parts.service
+        return parts.stack
+
+    def kept(self) -> list[int]:
+        bounds = [each.machine.bounds(TOPIC) for each in self.services.values()]
+        return [end - first for first, end in bounds]
+
+
+def wrong_leader(seed: int) -> None:
+    """The leader's wall clock is a year ahead, while messages are put that are kept for a time."""
+    world = Replicas(seed)
+    sim, services = world.sim, world.services
+    world.run_until(lambda: len(services[NODE].group.nodes()) == 3)
+    publisher = Publisher(world, "publisher", 60)
+    publisher.ask(local.Do(9, do.CreateTopic(TOPIC, 0, Policy(age_us=100 * SECOND))))
+    world.run_until(lambda: any(each.leading for each in services.values()))
+    (leader,) = [me for me, each in services.items() if each.leading]
+    world.wrong[leader] = YEAR
+    world.run_until(lambda: len(publisher.promised) == 60)
+    sim.run(until=sim.now + 10.0)
+    assert world.kept() == [60, 60, 60]
+    for service in services.values():
+        ahead = service.machine.registry.clock.trusted - NOON - sim.now * 1e6
+        assert abs(ahead) < 60 * SECOND
+    sim.run(until=sim.now + 120.0)
+    assert world.kept() == [0, 0, 0]
+
+
+@pytest.mark.long
+def test_leader_whose_clock_is_a_year_ahead_lets_nothing_young_go() -> None:
+    """SVC-9"""
+    wrong_leader(1)

@@ -36,9 +36,9 @@ def move(seed: int, *, total: int = 60, trouble: bool = False, **weather: float)
 
 def test_a_topic_moves_and_all_who_use_it_go_along() -> None:
     """SVC-2 SVC-3 SVC-13 REP-6"""
-    world = move(1)
-    assert len(world.finish(TOPIC)) == 120
-    assert len(world.finish(STAYS)) == 60
+    world = move(1, total=150)  # they put for longer than the move takes
+    assert len(world.finish(TOPIC)) == 300
+    assert len(world.finish(STAYS)) == 150
     for app in world.apps.values():
         stack = world.sim.nodes[app.me].stack
         assert stack is not None

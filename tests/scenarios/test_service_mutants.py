@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from oncecast.pubsub import commands as do
+from oncecast.pubsub.clock import Clock
 from oncecast.pubsub.delivery import Flow
 from oncecast.pubsub.producer import Producer
 from oncecast.pubsub.service import Service
@@ -78,7 +79,7 @@ def start_forgets_what_came_after_the_snapshot(patch: pytest.MonkeyPatch) -> Non
 
 @mutant
 def no_dedup(patch: pytest.MonkeyPatch) -> None:
-    def put_anyway(self: Topic, place: int, command: do.Put, clock: int) -> Any:
+    def put_anyway(self: Topic, place: int, command: do.Put, clock: Clock) -> Any:
         producer = self.producers.get(command.producer)
         if producer is not None and command.sequence < producer.next:
             self._places.add(place)
@@ -90,7 +91,7 @@ def no_dedup(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def gap_is_taken(patch: pytest.MonkeyPatch) -> None:
-    def jump(self: Topic, place: int, command: do.Put, clock: int) -> Any:
+    def jump(self: Topic, place: int, command: do.Put, clock: Clock) -> Any:
         producer = self.producers.get(command.producer)
         if producer is not None and command.sequence > producer.next:
             producer.next = command.sequence

@@ -12,7 +12,8 @@ Violation with the operations that cannot be. A live client is recorded by
 `oncecast.client.recording`.
 """
 
-from oncecast.history.check import Finding, Verdict, check
+from oncecast.history.check import Verdict, check
+from oncecast.history.finding import Finding
 from oncecast.history.operation import History, Operation
 from oncecast.history.recorder import Recorder
 

@@ -6,20 +6,18 @@ The verdict is `ok` only if all of them can. What the search could not decide wi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from oncecast.history.finding import Finding
+from oncecast.history.minimise import Blame, blame
 from oncecast.history.operation import History
-from oncecast.history.partition import Problem, by_topic, subscription_problems, topic_problem
-from oncecast.history.search import STEPS_MAX, Found, Outcome, search
-
-
-class Finding(NamedTuple):
-    """Something that cannot be, and the operations that show it."""
-
-    what: str  # which object
-    why: str
-    operations: History
-    left_out: int = 0  # operations that make no difference
+from oncecast.history.partition import Part, by_topic
+from oncecast.history.readers import reader_findings
+from oncecast.history.reasons import reason
+from oncecast.history.search import STEPS_MAX, Outcome, search
+from oncecast.history.subscription_part import SubscriptionPart, drops_from
+from oncecast.history.topic_part import TopicPart
 
 
 class Verdict(NamedTuple):
@@ -35,31 +33,50 @@ class Verdict(NamedTuple):
 
     def __str__(self) -> str:
         if self.ok:
-            return f"{self.operations} operations on {self.objects} objects are linearizable"
-        lines: list[str] = []
-        for finding in (*self.broken, *self.undecided):
-            lines += (f"{finding.what}: {finding.why}", *map(str, finding.operations))
-        return "\n".join(lines)
+            return (
+                f"{self.operations} operations on {self.objects} topics and subscriptions "
+                "are linearizable"
+            )
+        return "\n".join(map(str, (*self.broken, *self.undecided)))
 
 
 def check(history: History, *, steps_max: int = STEPS_MAX) -> Verdict:
     """Check the histories of all clients together; see `file.merged`."""
     verdict = Verdict(len(history), 0, 0, [], [])
     for topic, operations in sorted(by_topic(history).items()):
-        for problem in (
-            topic_problem(topic, operations),
-            *subscription_problems(topic, operations),
-        ):
-            found = search(problem.items, problem.initial, problem.model, steps_max=steps_max)
-            verdict = counted(verdict, problem, found)
+        operations.sort(key=lambda each: each.call)
+        verdict.broken.extend(reader_findings(topic, operations))
+        for part in parts(topic, operations):
+            verdict = checked(verdict, part, steps_max)
     return verdict
 
 
-def counted(verdict: Verdict, problem: Problem, found: Found) -> Verdict:
-    verdict = verdict._replace(objects=verdict.objects + 1, steps=verdict.steps + found.steps)
-    if found.outcome is not Outcome.LINEARIZABLE:
-        stuck = [item.what.operation for item in found.stuck]
-        finding = Finding(problem.name, found.outcome.value, stuck)
-        undecided = found.outcome is Outcome.UNDECIDED
-        (verdict.undecided if undecided else verdict.broken).append(finding)
-    return verdict
+def parts(topic: str, operations: History) -> Iterator[Part]:
+    yield TopicPart(topic, operations)
+    drops = drops_from(operations)
+    for name in dict.fromkeys(each.subscription for each in operations if each.subscription):
+        yield SubscriptionPart(topic, name, operations, drops)
+
+
+def checked(verdict: Verdict, part: Part, steps_max: int) -> Verdict:
+    problem = part.problem()
+    found = search(problem.items, problem.initial, problem.model, steps_max=steps_max)
+    if found.outcome is Outcome.UNDECIDED:
+        why = f"UNDECIDED: the search gave up after {found.steps} steps, so this is no pass"
+        verdict.undecided.append(Finding(part.name, why, []))
+    elif found.outcome is Outcome.IMPOSSIBLE:
+        blamed = blame(part, found.until)
+        left_out = len(part.operations) - len(blamed.operations)
+        finding = Finding(part.name, explained(blamed), blamed.operations, left_out)
+        verdict.broken.append(finding)
+    return verdict._replace(objects=verdict.objects + 1, steps=verdict.steps + found.steps)
+
+
+def explained(blamed: Blame) -> str:
+    """Say why none of the operations that had to be next could be."""
+    state, stuck = blamed.found.state, [item for item in blamed.found.stuck if item.must]
+    whys = [
+        f"{item.what.operation.kind} of {item.what.operation.client}: {reason(state, item.what)}"
+        for item in stuck
+    ]
+    return "not linearizable: " + "; ".join(whys or ["no order is possible"])

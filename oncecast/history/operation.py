@@ -127,6 +127,12 @@ class Operation(msgspec.Struct, omit_defaults=True, gc=False):
 History = list[Operation]
 
 
+def cut(digests: bytes | bytearray) -> list[bytes]:
+    """Return the digest of each message."""
+    starts = range(0, len(digests), DIGEST_BYTES)
+    return [bytes(digests[at : at + DIGEST_BYTES]) for at in starts]
+
+
 def digests_of(messages: Iterable[Message]) -> bytes:
     """Return the checksums of what was put: value, key and headers."""
     return _packed([_digest(each) for each in messages])
@@ -134,7 +140,7 @@ def digests_of(messages: Iterable[Message]) -> bytes:
 
 def digests_of_values(values: Iterable[bytes]) -> bytes:
     """Return the checksums of messages that have no key and no headers."""
-    return _packed(map(google_crc32c.value, values))
+    return _packed([google_crc32c.value(value) or 1 for value in values])
 
 
 def digests_of_batch(data: bytes, skip: int = 0, count: int | None = None) -> bytes:
@@ -151,7 +157,7 @@ def _digest(message: Message) -> int:
         digest = google_crc32c.extend(digest, b"\0" + message.key)
     for name, value in message.headers.items():
         digest = google_crc32c.extend(digest, b"\1" + name.encode() + b"\0" + value)
-    return digest
+    return digest or 1  # 0 stands for a message of which nothing is known
 
 
 def _packed(digests: Iterable[int]) -> bytes:

@@ -70,6 +70,7 @@ class Found(NamedTuple):
     stuck: list[Item]  # of these one would have had to be next
     state: Any
     guesses: bool = False  # more of them might have helped
+    until: float = inf  # nothing that was called later was looked at
 
 
 Choice = tuple[int, int, Any, bool]  # lane, position in it, new state, and whether it is a guess
@@ -131,6 +132,7 @@ class _Search:
         self._steps = 0
         self._failed: set[Any] = set()
         self._farthest = -1
+        self._until = -inf
         self._stuck: list[int] = []
         self._stuck_state = initial
 
@@ -196,6 +198,7 @@ class _Search:
         if self._low == len(self._dues):
             return []
         items, horizon = self._items, self._dues[self._low]
+        self._until = max(self._until, horizon)
         found: list[tuple[int, int]] = []
         for lane, at in enumerate(self._heads):
             members = self._lanes[lane]
@@ -265,7 +268,7 @@ class _Search:
 
     def _found(self, outcome: Outcome) -> Found:
         stuck = [self._items[i] for i in self._stuck]
-        return Found(outcome, self._steps, [], stuck, self._stuck_state, self._more)
+        return Found(outcome, self._steps, [], stuck, self._stuck_state, self._more, self._until)
 
 
 def lanes(items: Sequence[Item]) -> list[list[int]]:

@@ -41,12 +41,15 @@ class Move(NamedTuple):
     first: int = -1  # the first offset that is kept; -1: not told
     unknown: bool = False  # an epoch of which nobody was told may have begun by then
 
+    def silent(self) -> Move:
+        return self._replace(told=False)
+
 
 class SubscriptionModel:
     """`sought` are the epochs that began with a seek whose client was told of it."""
 
     def __init__(self, sought: set[int]) -> None:
-        self._sought = sought
+        self.sought = sought
         self._acks: dict[int, list[tuple[int, float]]] = {}  # by epoch: offsets, and their calls
 
     def acknowledged(self, epoch: int, upto: int, call: float) -> None:
@@ -98,8 +101,8 @@ class SubscriptionModel:
     def _subscribe(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
         operation = move.operation
         if not state.exists:
-            cursor = operation.offset if move.told else ANYWHERE
-            yield SubscriptionState(True, operation.life, state.epoch, True, cursor)
+            life, cursor = (operation.life, operation.offset) if move.told else (0, ANYWHERE)
+            yield SubscriptionState(True, life, state.epoch, True, cursor)
         elif move.told and operation.already and fits(operation.life, state.life):
             yield from self._reach(named(state, operation.life), operation.offset, operation)
 
@@ -114,9 +117,14 @@ class SubscriptionModel:
         operation = move.operation
         if not state.exists or not fits(operation.life, state.life):
             return
+        if not move.told:
+            if operation.epoch > state.epoch:
+                cursor = ANYWHERE if operation.start is not None else state.cursor
+                yield state._replace(epoch=operation.epoch, loose=False, cursor=cursor)
+            return
         if operation.epoch and operation.epoch <= state.epoch:
             # A reader that attached before, and was moved before it was told, is told where to.
-            moved = operation.epoch == state.epoch and (move.unknown or state.epoch in self._sought)
+            moved = operation.epoch == state.epoch and (move.unknown or state.epoch in self.sought)
             if not moved:
                 return
         state = named(state, operation.life)
@@ -158,8 +166,12 @@ class SubscriptionModel:
             return ()
         lost = state._replace(loose=True, cursor=ANYWHERE)
         if not move.told:
+            if operation.done and operation.epoch > state.epoch:
+                return (lost, lost._replace(epoch=operation.epoch, loose=False))
             return (lost,)
         if operation.epoch and operation.epoch <= state.epoch:
+            return ()
+        if not any(self._keeps(state, move)):
             return ()
         epoch = operation.epoch or state.epoch
         landed = state._replace(epoch=epoch, loose=False, cursor=operation.offset)

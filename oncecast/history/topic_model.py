@@ -16,9 +16,12 @@ from oncecast.history.operation import (
     NO_SUCH_TOPIC,
     NOT_SUBSCRIBED,
     Operation,
+    cut,
 )
 from oncecast.pubsub.commands import FromEarliest, FromNew, FromOffset
 from oncecast.pubsub.retention import DEFAULT, Policy
+
+UNKNOWN = bytes(DIGEST_BYTES)  # the digest of a message that may be any
 
 
 class Log:
@@ -39,8 +42,14 @@ class Log:
         count = self.next + len(digests) // DIGEST_BYTES
         return Log(data, count, hash((self._chain, digests)))
 
-    def slice(self, offset: int, count: int) -> bytearray:
-        return self._bytes[offset * DIGEST_BYTES : (offset + count) * DIGEST_BYTES]
+    def has(self, offset: int, digests: bytes) -> bool:
+        """Return whether these messages are there, as far as is known."""
+        begin, end = offset * DIGEST_BYTES, offset * DIGEST_BYTES + len(digests)
+        there = self._bytes[begin:end]
+        if there == digests or end > self.next * DIGEST_BYTES:
+            return there == digests
+        pairs = zip(cut(there), cut(digests), strict=True)
+        return all(mine in (UNKNOWN, its) for mine, its in pairs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Log) and (self.next, self._chain) == (other.next, other._chain)
@@ -91,6 +100,9 @@ class Effect(NamedTuple):
     put_before: bool = False  # a producer may have made the topic by then
     double: int = 0  # not 0: a number by which it is known, if it may happen in several lives
 
+    def silent(self) -> Effect:
+        return self._replace(told=False, life=0)
+
 
 class Seen:
     """The messages of one life of a topic that readers were given."""
@@ -140,10 +152,13 @@ NOT_SHOWN = Shown()
 
 
 class TopicModel:
-    """`shown` is by life, and has all lives that anybody was told of."""
+    """`shown` is by life, and has all lives that anybody was told of.
 
-    def __init__(self, shown: dict[int, Shown]) -> None:
-        self._shown = shown
+    `wild` are puts, by life and offset, that may have happened: how many messages they have.
+    """
+
+    def __init__(self, shown: dict[int, Shown], wild: dict[int, dict[int, int]]) -> None:
+        self._shown, self._wild = shown, wild
         self._lives = sorted(life for life in shown if life)
         self._got = {life for life in shown if shown[life].got}
 
@@ -203,6 +218,7 @@ class TopicModel:
     def _ended(self, state: TopicState) -> TopicState:
         if not state.exists:
             return state
+        state = self._grown(state, self._shown.get(state.life, NOT_SHOWN).end)
         past = state.past
         if state.next and (state.life in self._got or 0 in self._got):
             past = (*past, (state.life, state.log))
@@ -211,7 +227,19 @@ class TopicModel:
     def _may_end(self, state: TopicState) -> bool:
         """Whether its life has shown all that anybody was shown of it."""
         shown = self._shown.get(state.life) if state.life else None
-        return shown is None or state.next >= shown.end
+        return shown is None or self._grown(state, shown.end).next >= shown.end
+
+    def _grown(self, state: TopicState, end: int) -> TopicState:
+        """The topic when its log has reached `end`, if puts that may have happened lead there."""
+        while state.next < end and self._wild:
+            for life in (state.life, 0):
+                count = self._wild.get(life, {}).get(state.next, 0)
+                if count:
+                    break
+            else:
+                return state
+            state = state._replace(log=state.log.append(UNKNOWN * count))
+        return state
 
     def _newborn(self, state: TopicState, life: int) -> Iterator[TopicState]:
         """A new life, if there is none, or the present one may end by itself."""
@@ -240,6 +268,7 @@ class TopicModel:
         for now in lives:
             if effect.double in now.doubled or too_late(now, effect):
                 continue
+            now = self._grown(now, effect.offset)
             if effect.offset >= 0:
                 if effect.offset != now.next:
                     continue
@@ -272,6 +301,7 @@ class TopicModel:
         """What was once in a log stays true: it may arrive after its life has ended."""
         if state.exists:
             for now in self._alive(state, get.life):
+                now = self._grown(now, max(get.offset + get.messages, get.next))
                 if holds(now.log, get):
                     return (now,)
         if any(
@@ -294,11 +324,12 @@ class TopicModel:
             if operation.subscription not in state.names:
                 yield state
             return
+        end = max(operation.next, operation.offset)
         for now in self._alive(state, effect.life):
-            yield from looked(now, operation)
+            yield from looked(self._grown(now, end), operation)
         if effect.put_before:
             for born in self._newborn(state, effect.life):
-                yield from looked(born, operation)
+                yield from looked(self._grown(born, end), operation)
 
     # -- subscriptions --
 
@@ -310,6 +341,7 @@ class TopicModel:
                     yield now
                 continue
             if effect.told and not operation.already:
+                now = self._grown(now, operation.offset)
                 yield from (with_name(found, operation) for found in landed(now, operation))
             else:
                 yield with_name(now, operation)
@@ -376,7 +408,7 @@ def holds(log: Log, get: Operation) -> bool:
     count = get.messages
     if max(get.offset + count, get.next) > log.next:
         return False
-    return log.slice(get.offset, count) == get.digests
+    return log.has(get.offset, get.digests)
 
 
 def kept_fits(state: TopicState, kept: bool | None) -> bool:

@@ -15,11 +15,14 @@ def op(kind: Kind, call: float, returned: float | None = None, **fields: Any) ->
     return Operation(client, kind, fields.pop("topic", TOPIC), call, returned, **fields)
 
 
+def digests(*values: str) -> bytes:
+    return digests_of_values([value.encode() for value in values])
+
+
 def put(
     call: float, returned: float | None, offset: int, *values: str, life: int = 1, **fields: Any
 ) -> Operation:
-    digests = digests_of_values([value.encode() for value in values])
-    return op("put", call, returned, offset=offset, life=life, digests=digests, **fields)
+    return op("put", call, returned, offset=offset, life=life, digests=digests(*values), **fields)
 
 
 def lost_put(call: float, *values: str, **fields: Any) -> Operation:
@@ -27,10 +30,25 @@ def lost_put(call: float, *values: str, **fields: Any) -> Operation:
     return put(call, None, -1, *values, life=0, **fields)
 
 
-def got(time: float, offset: int, *values: str, life: int = 1, **fields: Any) -> Operation:
-    fields = {"epoch": 2, "reader": "r1", "subscription": NAME, **fields}
-    digests = digests_of_values([value.encode() for value in values])
-    return op("get", time, time, offset=offset, life=life, digests=digests, **fields)
+def publish(call: float, returned: float | None, offset: int, **fields: Any) -> list[Operation]:
+    """Stage one message, `staged`, and publish it."""
+    source = {"source": "source", "number": 1, "parts": ("part",)}
+    stage = op("stage", call - 1, call - 0.5, digests=digests("staged"), **source)
+    return [stage, op("publish", call, returned, offset=offset, count=1, **source, **fields)]
+
+
+def of_reader(kind: Kind, time: float, **fields: Any) -> Operation:
+    where = {"epoch": 2, "reader": "r1", "subscription": NAME, "life": 1}
+    return op(kind, time, time, **{**where, **fields})
+
+
+def got(time: float, offset: int, *values: str, **fields: Any) -> Operation:
+    return of_reader("get", time, offset=offset, digests=digests(*values), **fields)
+
+
+def again(time: float, offset: int, handed: int) -> Operation:
+    where = {"epoch": 2, "reader": "r1", "subscription": NAME, "life": 1}
+    return op("again", time, None, offset=offset, upto=handed, **where)
 
 
 def subscribed(
@@ -38,6 +56,10 @@ def subscribed(
 ) -> Operation:
     fields = {"subscription": NAME, "start": FromEarliest(), **fields}
     return op("subscribe", call, returned, offset=cursor, life=life, **fields)
+
+
+def unsubscribed(call: float, returned: float | None, **fields: Any) -> Operation:
+    return op("unsubscribe", call, returned, **{"subscription": NAME, **fields})
 
 
 def attached(
@@ -62,6 +84,18 @@ def ack(
     return op("ack", call, returned, upto=upto, offset=upto, **where)
 
 
+def left(call: float, returned: float | None, upto: int, handed: int) -> Operation:
+    where = {"subscription": NAME, "reader": "r1", "epoch": 2, "life": 1}
+    return op("leave", call, returned, upto=upto, next=handed, **where)
+
+
+def sought(
+    call: float, returned: float | None, cursor: int, epoch: int, **fields: Any
+) -> Operation:
+    where = {"subscription": NAME, "start": FromEarliest(), "epoch": epoch}
+    return op("seek", call, returned, offset=cursor, **{**where, **fields})
+
+
 def look(
     call: float,
     returned: float,
@@ -71,6 +105,7 @@ def look(
     life: int = 1,
     **fields: Any,
 ) -> Operation:
+    """`cursors` are names, cursors and epochs of subscriptions, if they were asked for."""
     views = tuple(
         SubscriptionSeen(name, cursor, next - max(first, cursor), epoch)
         for name, cursor, epoch in cursors
@@ -79,5 +114,20 @@ def look(
     return op("look", call, returned, **where, **{"views": views or None, **fields})
 
 
+def scanned(
+    call: float, returned: float, next: int, offset: int, *values: str, **fields: Any
+) -> Operation:
+    fields = {"first": 0, "life": 1, "start": FromEarliest(), **fields}
+    return op("scan", call, returned, next=next, offset=offset, digests=digests(*values), **fields)
+
+
 def no_topic(call: float, returned: float) -> Operation:
     return op("look", call, returned, error="no-such-topic")
+
+
+def created(call: float, returned: float | None, life: int = 1, **fields: Any) -> Operation:
+    return op("create", call, returned, life=life, **fields)
+
+
+def deleted(call: float, returned: float | None, **fields: Any) -> Operation:
+    return op("delete", call, returned, **fields)

@@ -1,0 +1,159 @@
+"""What a reader is promised within its own life: every offset once, in order, and marks (E4).
+
+These rules need no search: what one reader is told is in order already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+from oncecast.history.finding import Finding
+from oncecast.history.operation import History, Operation
+from oncecast.history.partition import due_of
+from oncecast.history.subscription_part import drops_from
+
+OF_READER = ("attach", "moved", "get", "skip", "again", "leave", "end")
+RESETS = ("unsubscribe", "delete")
+
+
+def reader_findings(topic: str, operations: History) -> Iterator[Finding]:
+    """Check all readers of one topic."""
+    drops = drops_from(operations)
+    subscriptions: dict[str, Readers] = {}
+    resets = [each for each in operations if each.kind in RESETS]
+    for each in operations:
+        if each.reader and each.subscription:
+            found = subscriptions.get(each.subscription)
+            if found is None:
+                found = Readers(topic, each.subscription, resets, drops)
+                subscriptions[each.subscription] = found
+            found.add(each)
+    for found in subscriptions.values():
+        yield from found.findings()
+    yield from (
+        Finding(f"topic {topic!r}", f"the lag of {view.name!r} is not what is left to read", [look])
+        for look in operations
+        for view in look.views or ()
+        if view.lag != look.next - max(view.cursor, look.first)
+    )
+
+
+class Readers:
+    """All readers of one subscription."""
+
+    def __init__(self, topic: str, name: str, resets: History, drops: float) -> None:
+        self._name = f"subscription {name!r} of topic {topic!r}"
+        self._resets = [each for each in resets if each.subscription in ("", name)]
+        self._drops = drops
+        self._readers: dict[str, History] = {}
+        self._acks: History = []
+
+    def add(self, operation: Operation) -> None:
+        if operation.kind in OF_READER:
+            self._readers.setdefault(operation.reader, []).append(operation)
+        if operation.kind in ("ack", "leave", "seek", "attach"):
+            self._acks.append(operation)
+
+    def findings(self) -> Iterator[Finding]:
+        lives = [Life(self, each) for each in self._readers.values() if each[0].kind == "attach"]
+        epochs: dict[int, Operation] = {}
+        for life in lives:
+            attach = life.attach
+            other = epochs.setdefault(attach.epoch, attach)
+            if attach.epoch and other is not attach:
+                why = f"two readers have epoch {attach.epoch}"
+                yield Finding(self._name, why, [other, attach])
+        for life in lives:
+            for why, operations in life.broken(lives):
+                yield Finding(self._name, why, operations)
+
+    def may_skip(self, skip: Operation) -> bool:
+        """Return whether what was skipped may be gone: by the policy, or because it was read."""
+        if self._drops <= due_of(skip):
+            return True
+        gone = [max(each.upto, each.offset) for each in self._acks if each.call <= due_of(skip)]
+        return max(gone, default=-1) >= skip.next
+
+    def reset_between(self, one: Operation, other: Operation) -> bool:
+        """Return whether the subscription may be another one than before."""
+        return any(each.call <= due_of(other) and due_of(each) >= one.call for each in self._resets)
+
+
+Broken = Iterator[tuple[str, History]]
+
+
+class Life:
+    """What one reader was told, in order."""
+
+    def __init__(self, readers: Readers, events: History) -> None:
+        self._readers, self._events = readers, events
+        self.attach = events[0]
+        gets = [each for each in events if each.kind == "get"]
+        self._last = max(gets, key=lambda get: get.offset + get.messages, default=None)
+        left = [each for each in events if each.kind == "leave"]
+        # Who leaves in order says how far it came.
+        self._handed = left[0].next if left else inf
+
+    def handed(self, before: float) -> tuple[int, Operation | None]:
+        """Return how far it came by then, and with which delivery."""
+        last = self._last
+        if last is None:
+            return 0, None
+        if due_of(last) >= before:
+            gets = (each for each in self._events if each.kind == "get" and due_of(each) < before)
+            last = max(gets, key=lambda get: get.offset + get.messages, default=None)
+        if last is None:
+            return 0, None
+        return int(min(last.offset + last.messages, self._handed)), last
+
+    def broken(self, lives: list[Life]) -> Broken:
+        attach = self.attach
+        if not attach.done:
+            return
+        suspect, by = self._suspect(lives)
+        expected, before, back, most = attach.offset, attach, 0, attach.next
+        for event in self._events[1:]:
+            match event.kind:
+                case "moved":
+                    expected, back = event.offset, 0
+                case "again":
+                    expected, back = event.offset, event.upto
+                    most = max(most, event.upto)
+                case "skip":
+                    if not self._readers.may_skip(event) and attach.start is None:
+                        yield "messages were skipped that nobody has read", [before, event]
+                    expected = event.next
+                case "get":
+                    if event.offset != expected:
+                        why = f"offset {expected} is due, and {event.offset} was delivered"
+                        yield why, [before, event]
+                    yield from self._marks(event, suspect, by, back, most)
+                    expected = event.offset + event.messages
+                case _:
+                    pass
+            before = event
+
+    def _suspect(self, lives: list[Life]) -> tuple[int, Operation | None]:
+        """How far earlier readers came: all before it must be marked when it comes again."""
+        most: tuple[int, Operation | None] = 0, None
+        for each in lives:
+            if each is self or each.attach.life != self.attach.life:
+                continue
+            handed, by = each.handed(self.attach.call)
+            if handed > most[0] and not self._readers.reset_between(each.attach, self.attach):
+                most = handed, by
+        return most
+
+    def _marks(
+        self, get: Operation, suspect: int, by: Operation | None, back: int, most: int
+    ) -> Broken:
+        end = get.offset + get.messages
+        marked = get.offset + get.marked
+        if marked < min(end, suspect) and by is not None:
+            why = f"offset {marked} was delivered before, and comes again without a mark"
+            yield why, [by, self.attach, get]
+        if marked < min(end, back):
+            yield f"offset {marked} was handed back, and comes again without a mark", [get]
+        if get.marked and marked > most >= 0:
+            yield f"offset {marked - 1} is marked, and was never delivered before", [get]

@@ -1,0 +1,169 @@
+"""The operations on one subscription, as items for a search."""
+
+from __future__ import annotations
+
+from math import inf
+
+from msgspec.structs import replace as replaced
+
+from oncecast.history import subscription_model
+from oncecast.history.operation import History, Operation
+from oncecast.history.partition import (
+    NOBODY,
+    Part,
+    Problem,
+    absent,
+    command_items,
+    due_of,
+    forgotten,
+    undoes,
+)
+from oncecast.history.search import Item
+from oncecast.history.subscription_model import Move, SubscriptionModel
+from oncecast.pubsub.commands import FromEarliest, FromOffset
+
+ABOUT_ALL = ("delete", "look", "scan")
+
+
+class SubscriptionPart(Part):
+    """`operations` are those of its topic; of them it takes what matters to it.
+
+    From `drops` on what is unread may go.
+    """
+
+    def __init__(self, topic: str, name: str, operations: History, drops: float = inf) -> None:
+        about = [each for each in operations if each.subscription == name or each.kind in ABOUT_ALL]
+        super().__init__(f"subscription {name!r} of topic {topic!r}", about)
+        self._topic, self._subscription = topic, name
+        self._own = [each for each in about if each.subscription == name]
+        self._commands = [*self._own, *(each for each in about if each.kind == "delete")]
+        self._drops = drops
+        self._beginners = [each for each in self._own if each.kind in ("attach", "seek")]
+        silent = [each.call for each in self._beginners if unsure(each)]
+        self._silent = min(silent, default=inf)  # from then on epochs begin that nobody is told of
+        self._acks = acks_since(self._own)
+
+    def until(self, time: float) -> SubscriptionPart:
+        known = forgotten(self.operations, time)
+        return SubscriptionPart(self._topic, self._subscription, known, self._drops)
+
+    def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
+        told = [each for each in self._beginners if each.kind == "seek" and each.done]
+        model = SubscriptionModel({each.epoch for each in told})
+        for each in self._own:
+            if each.kind in ("ack", "leave"):
+                model.acknowledged(each.epoch, each.upto, each.call)
+            elif each.kind == "attach" and each.done:  # whoever begins there needs nothing before
+                model.acknowledged(each.epoch, each.offset, each.call)
+        items: list[Item] = []
+        for each in self.operations:
+            items += self._items(each, model, loose=id(each) in loose)
+        return Problem(items, subscription_model.ABSENT, model)
+
+    def _items(self, operation: Operation, model: SubscriptionModel, *, loose: bool) -> list[Item]:
+        call, due = operation.call, due_of(operation)
+        move = Move(operation, unknown=self._silent <= due)
+        match operation.kind:
+            case "attach":
+                return self._attach_items(operation, move, loose=loose)
+            case "seek":
+                return self._seek_items(operation, move, loose=loose)
+            case "moved":
+                if operation.epoch not in model.sought:
+                    call = min(self._silent, due)
+                return [] if loose else [Item(move, call, due, reads=True)]
+            case "ack" | "leave":
+                if loose or not confirmed(operation):
+                    return []
+                return [Item(move, self._acks[id(operation)], due, reads=True)]
+            case "subscribe" | "unsubscribe" | "delete":
+                return command_items(operation, move, self._commands, loose=loose)
+            case "look" | "scan":
+                return [] if loose else self._look_items(operation)
+            case _:
+                return []
+
+    def _attach_items(self, attach: Operation, move: Move, *, loose: bool) -> list[Item]:
+        if loose and attach.done:
+            return [Item(move._replace(told=False), -inf, must=False, often=True)]
+        if not loose and (attach.done or absent(attach)):
+            return [Item(move, attach.call, due_of(attach))]
+        if attach.start is None:
+            return []
+        seek = Move(replaced(attach, kind="seek", error=""), told=False)
+        return [Item(seek, attach.call, must=False, often=True)]
+
+    def _seek_items(self, seek: Operation, move: Move, *, loose: bool) -> list[Item]:
+        silent = Move(replaced(seek, error=""), told=False)
+        if loose:
+            return [Item(silent, -inf, must=False, often=True)]
+        due = due_of(seek)
+        if self._drops > due and lands_first(seek):
+            move = move._replace(first=seek.offset)
+        items = [Item(move, seek.call, due)] if seek.done or absent(seek) else []
+        if not seek.done or any(undoes(each, seek) for each in self._own):
+            items.append(Item(silent, seek.call, due, must=False, often=True))
+        return items
+
+    def _look_items(self, look: Operation) -> list[Item]:
+        if not (look.done or absent(look)):
+            return []
+        due = due_of(look)
+        first = look.first if self._drops > due else -1
+        move = Move(look, first=first, unknown=self._unknown_at(look))
+        if look.views is not None:
+            views = [view for view in look.views if view.name == self._subscription]
+            move = move._replace(seen=bool(views))
+            if views:
+                move = move._replace(cursor=views[0].cursor, epoch=views[0].epoch)
+        elif look.done and first <= 0:
+            return []
+        return [Item(move, look.call, due, reads=True)]
+
+    def _unknown_at(self, look: Operation) -> bool:
+        """Whether it may show an epoch that began in vain, or of which nobody was told."""
+        return any(
+            each.call <= due_of(look) and (unsure(each) or look.call <= due_of(each))
+            for each in self._beginners
+        )
+
+
+def acks_since(own: History) -> dict[int, float]:
+    """Return from when on each ack may have been done, by the identity of the ack.
+
+    What a reader has acknowledged before need not be told again to be confirmed.
+    """
+    found: dict[int, float] = {}
+    by_reader: dict[tuple[str, int], History] = {}
+    for each in own:
+        if each.kind in ("ack", "leave"):
+            by_reader.setdefault((each.reader, each.epoch), []).append(each)
+    for acks in by_reader.values():
+        earliest = inf
+        for each in sorted(acks, key=lambda ack: (-ack.upto, ack.call)):
+            earliest = min(earliest, each.call)
+            found[id(each)] = earliest
+    return found
+
+
+def lands_first(seek: Operation) -> bool:
+    """Return whether a seek shows where what is kept begins."""
+    if not seek.done or seek.already:
+        return False
+    start = seek.start
+    before = isinstance(start, FromOffset) and start.offset < seek.offset
+    return before or isinstance(start, FromEarliest)
+
+
+def confirmed(ack: Operation) -> bool:
+    return ack.done and (ack.kind == "leave" or ack.offset >= ack.upto)
+
+
+def drops_from(operations: History) -> float:
+    """Return from when on the topic's policy may let go what is unread."""
+    dropping = (each for each in operations if each.policy is not None and each.policy.drop_unread)
+    return min((each.call for each in dropping), default=inf)
+
+
+def unsure(operation: Operation) -> bool:
+    return not operation.done or operation.already

@@ -1,0 +1,133 @@
+"""The operations on one topic, as items for a search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+from msgspec.structs import replace as replaced
+
+from oncecast.history import topic_model
+from oncecast.history.operation import History, Operation
+from oncecast.history.partition import (
+    NOBODY,
+    Part,
+    Problem,
+    absent,
+    command_items,
+    due_of,
+    forgotten,
+)
+from oncecast.history.search import Item
+from oncecast.history.topic_model import Effect, Shown, TopicModel
+
+
+class TopicPart(Part):
+    def __init__(self, topic: str, operations: History) -> None:
+        super().__init__(f"topic {topic!r}", with_publishes(operations))
+        self._topic = topic
+        puts = [each.call for each in self.operations if each.kind in ("put", "publish")]
+        self._born = min(puts, default=inf)  # from then on a producer may have made the topic
+        self._enders = [each for each in self.operations if each.kind in ("delete", "unsubscribe")]
+        lives = {each.life for each in self.operations if each.life}
+        # Without an end there is one life, and what was not told its life was in that one.
+        self._only = min(lives) if not self._enders and len(lives) == 1 else 0
+
+    def until(self, time: float) -> TopicPart:
+        return TopicPart(self._topic, forgotten(self.operations, time))
+
+    def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
+        items: list[Item] = []
+        wild: dict[int, dict[int, int]] = {}
+        for number, operation in enumerate(self.operations, 1):
+            free = id(operation) in loose
+            if free and operation.kind in ("put", "publish") and operation.offset >= 0:
+                where = wild.setdefault(operation.life or self._only, {})
+                where[operation.offset] = operation.messages
+            else:
+                items += self._items(operation, number, loose=free)
+        model = TopicModel(shown_by_life(items), wild)
+        return Problem(items, topic_model.ABSENT, model)
+
+    def _items(self, operation: Operation, number: int, *, loose: bool) -> list[Item]:
+        life, due = operation.life or self._only, due_of(operation)
+        match operation.kind:
+            case "put" | "publish":
+                return self._put_items(operation, life, number)
+            case "get":
+                return [] if loose else [Item(Effect(operation, life=life), due, due, reads=True)]
+            case "look" | "scan" | "attach" | "seek":
+                if loose or not (operation.done or absent(operation)):
+                    return []
+                seen = Effect(operation, life=life, put_before=self._born <= due)
+                return [Item(seen, operation.call, due, reads=True)]
+            case "subscribe" | "unsubscribe" | "create" | "delete" | "policy":
+                effect = Effect(operation, life=life, put_before=self._born <= due)
+                return command_items(operation, effect, self.operations, loose=loose)
+            case _:
+                return []
+
+    def _put_items(self, put: Operation, life: int, number: int) -> list[Item]:
+        if put.refused and put.error != "fenced":
+            return []  # nothing of it is in the topic
+        due = due_of(put) if put.done else inf
+        told = Effect(put, put.done, put.digests, put.offset if put.done else -1, life)
+        if put.kind == "publish":
+            # That it was done is remembered, whatever becomes of the topic.
+            return [Item(told, put.call, due, put.done)]
+        chain = ("put", put.client)
+        if not any(each.call <= due and put.call <= due_of(each) for each in self._enders):
+            return [Item(told, put.call, due, put.done, chain)]
+        # If the topic was deleted before the answer came, it is put again into the next one.
+        items = [Item(told._replace(double=number), put.call, due, chain=chain)]
+        again = Effect(put, False, put.digests, double=number)
+        return [*items[: put.done], Item(again, put.call, due, must=False, often=True)]
+
+
+def with_publishes(operations: History) -> History:
+    """Join what was asked for one number of a source: it is published once, whoever asks."""
+    staged: dict[tuple[str, int, str], bytes] = {}
+    published: dict[tuple[str, int], Operation] = {}
+    rest: History = []
+    for each in operations:
+        if each.kind == "stage":
+            staged.setdefault((each.source, each.number, each.parts[0]), each.digests)
+        elif each.kind != "publish":
+            rest.append(each)
+        elif not each.refused:
+            key = (each.source, each.number)
+            published[key] = joined(published[key], each) if key in published else each
+    for (source, number), each in published.items():
+        parts = [staged.get((source, number, part), b"") for part in each.parts]
+        rest.append(replaced(each, digests=b"".join(parts) or each.digests))
+    rest.sort(key=lambda each: each.call)
+    return rest
+
+
+def joined(one: Operation, other: Operation) -> Operation:
+    told = one if one.done and one.offset >= 0 else other
+    dues = [each.returned for each in (one, other) if each.returned is not None]
+    return replaced(told, call=min(one.call, other.call), returned=min(dues, default=None))
+
+
+def shown_by_life(items: Iterable[Item]) -> dict[int, Shown]:
+    """Gather what answers show of each life of the topic."""
+    found: dict[int, Shown] = {}
+    for item in items:
+        effect, operation = item.what, item.what.operation
+        if not effect.told or operation.error:
+            continue
+        shown = found.setdefault(effect.life, Shown())
+        shown.end = max(shown.end, operation.next, operation.offset)
+        if operation.kind in ("put", "publish"):
+            if effect.offset >= 0:
+                shown.claimed.append(effect.offset)
+        elif operation.digests:
+            shown.got |= operation.kind == "get"
+            shown.seen.add(operation.offset, operation.digests)
+            shown.end = max(shown.end, operation.offset + operation.messages)
+    anywhere = found[0].end if 0 in found else 0
+    for shown in found.values():
+        shown.claimed.sort()
+        shown.most = max(shown.end, anywhere)
+    return found

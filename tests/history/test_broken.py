@@ -1,0 +1,341 @@
+"""Hand-made histories that cannot be: the checker must find each of them.
+
+Each begins with a subscription, so that messages are kept; topics are in their first life.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.history import History, check
+from oncecast.history.operation import SubscriptionSeen
+from oncecast.pubsub.commands import FromNew, FromOffset
+from oncecast.pubsub.retention import Policy
+from tests.history.making import (
+    ack,
+    again,
+    attached,
+    created,
+    deleted,
+    got,
+    left,
+    look,
+    lost_put,
+    no_topic,
+    of_reader,
+    op,
+    publish,
+    put,
+    scanned,
+    sought,
+    subscribed,
+    unsubscribed,
+)
+
+KEEP_ALL = Policy(keep_all=True)
+SUB = subscribed(0, 1)
+READ = attached(1.5, 1.6, 0, 0)
+ABC = put(2, 3, 0, "a", "b", "c")
+READ_ABC = attached(3.1, 3.2, 0, 3)
+
+BROKEN: dict[str, tuple[str, History]] = {
+    # -- puts --
+    "a put that had returned is not in a later look": (
+        "ends at 1, not at 0",
+        [SUB, put(2, 3, 0, "a"), look(4, 5, 0)],
+    ),
+    "a look shows more than was put": (
+        "look of ann",
+        [SUB, put(2, 3, 0, "a"), look(4, 5, 2)],
+    ),
+    "a put that had returned is not in a later scan": (
+        "ends at 2, not at 1",
+        [SUB, put(2, 3, 0, "a"), put(4, 5, 1, "b"), scanned(6, 7, 1, 0, "a")],
+    ),
+    "a scan shows other messages than were put": (
+        "the messages are others",
+        [SUB, ABC, scanned(6, 7, 3, 0, "a", "x", "c")],
+    ),
+    "a deposed leader answers after the next one has": (
+        "look of bob",
+        [SUB, put(2, 3, 0, "a"), look(4, 5, 1), look(6, 7, 0, client="bob")],
+    ),
+    "two puts get the same offset": (
+        "put",
+        [SUB, put(2, 3, 0, "a"), put(4, 5, 0, "b", client="bob")],
+    ),
+    "a put is stored twice": (
+        "get of ann",
+        [SUB, READ, put(2, 3, 0, "a"), got(4, 0, "a", "a")],
+    ),
+    "a put without an answer is stored twice": (
+        "get of ann",
+        [SUB, READ, lost_put(2, "a", client="bob"), got(4, 0, "a"), got(5, 1, "a")],
+    ),
+    "a put leaves an offset out": (
+        "put of ann",
+        [SUB, put(2, 3, 0, "a"), put(4, 5, 2, "b")],
+    ),
+    "puts in flight of one producer change places": (
+        "put",
+        [SUB, put(2, 10, 1, "a"), put(3, 9, 0, "b")],
+    ),
+    "a put is stored before one that had returned": (
+        "put",
+        [SUB, put(2, 3, 1, "a"), put(4, 5, 0, "b", client="bob")],
+    ),
+    "an unanswered put is stored after the next one of its producer": (
+        "get",
+        [SUB, READ, lost_put(2, "a"), put(4, 5, 0, "b"), got(6, 0, "b"), got(7, 1, "a")],
+    ),
+    "a refused put is stored": (
+        "get",
+        [SUB, READ, put(2, 3, -1, "a", error="too-large"), got(4, 0, "a")],
+    ),
+    "a put is not kept though somebody is subscribed": (
+        "put of ann",
+        [SUB, put(2, 3, 0, "a", kept=False)],
+    ),
+    "a put is kept for nobody": (
+        "put of ann",
+        [put(2, 3, 0, "a", kept=True)],
+    ),
+    # -- staged puts --
+    "a staged message is delivered before it is published": (
+        "get",
+        [SUB, READ, publish(10, 11, 0)[0], got(9.7, 0, "staged"), *publish(10, 11, 0)[1:]],
+    ),
+    "one number is published twice": (
+        "get",
+        [
+            SUB,
+            READ,
+            *publish(3, 4, 0),
+            *publish(5, 6, 0, already=True),
+            got(7, 0, "staged", "staged"),
+        ],
+    ),
+    # -- deliveries --
+    "a message is delivered before it is put": (
+        "get",
+        [SUB, READ, got(2, 0, "a"), put(3, 4, 0, "a")],
+    ),
+    "a message is delivered that nobody has put": (
+        "get",
+        [SUB, READ, put(2, 3, 0, "a"), got(4, 0, "a", "b")],
+    ),
+    "two readers get different messages at one offset": (
+        "another message was put",
+        [
+            SUB,
+            READ,
+            lost_put(2, "a"),
+            lost_put(2, "b", client="bob"),
+            got(3, 0, "a"),
+            got(4, 0, "b", reader="r2", subscription="other"),
+        ],
+    ),
+    "a reader misses an offset": (
+        "offset 1 is due, and 2 was delivered",
+        [SUB, ABC, READ_ABC, got(4, 0, "a"), got(5, 2, "c")],
+    ),
+    "a reader gets an offset twice": (
+        "offset 1 is due, and 0 was delivered",
+        [SUB, ABC, READ_ABC, got(4, 0, "a"), got(5, 0, "a")],
+    ),
+    "a message comes again without a mark after a crash": (
+        "offset 1 was delivered before, and comes again without a mark",
+        [
+            SUB,
+            ABC,
+            READ_ABC,
+            got(4, 0, "a", "b"),
+            ack(4.1, 4.2, 1),
+            attached(5, 6, 1, 3, epoch=3, reader="r2"),
+            got(7, 1, "b", reader="r2", epoch=3),
+        ],
+    ),
+    "a message that was handed back comes again without a mark": (
+        "offset 0 was handed back",
+        [SUB, ABC, READ_ABC, got(4, 0, "a"), again(5, 0, 1), got(6, 0, "a")],
+    ),
+    "a message is marked that nobody has got": (
+        "offset 3 is marked, and was never delivered before",
+        [SUB, ABC, READ_ABC, got(4, 0, "a", "b", "c"), put(5, 6, 3, "d"), got(7, 3, "d", marked=1)],
+    ),
+    "messages are skipped that nobody has read": (
+        "messages were skipped",
+        [SUB, ABC, READ_ABC, of_reader("skip", 4, offset=0, next=2), got(5, 2, "c")],
+    ),
+    # -- lives of topics --
+    "a deleted topic comes back with its messages": (
+        "look of bob",
+        [created(0, 1), put(2, 3, 0, "a"), deleted(4, 5), look(6, 7, 1, client="bob")],
+    ),
+    "a topic that was created does not exist": (
+        "the topic exists",
+        [created(0, 1), no_topic(2, 3)],
+    ),
+    "a topic exists that nobody has made": (
+        "the topic does not exist",
+        [look(2, 3, 0)],
+    ),
+    "a new topic has an older life": (
+        "create",
+        [created(0, 1, life=2), deleted(2, 3), created(4, 5, life=1)],
+    ),
+    "a reader gets a message of the topic's last life": (
+        "get",
+        [
+            SUB,
+            put(2, 3, 0, "a"),
+            deleted(4, 5),
+            subscribed(6, 7, life=2),
+            put(8, 9, 0, "b", life=2),
+            attached(10, 11, 0, 1, life=2, epoch=9),
+            got(12, 0, "a", life=2, epoch=9),
+        ],
+    ),
+    "a policy that was set is not the topic's": (
+        "another policy",
+        [created(0, 1), op("policy", 2, 3, policy=KEEP_ALL), look(4, 5, 0, policy=Policy())],
+    ),
+    # -- retention --
+    "unread messages are gone": (
+        "messages from 0 on are unread",
+        [SUB, ABC, scanned(4, 5, 3, 2, "c", first=2)],
+    ),
+    "a topic that keeps all has lost something": (
+        "look of ann",
+        [created(0, 1, policy=KEEP_ALL), ABC, look(4, 5, 3, first=1, policy=KEEP_ALL)],
+    ),
+    "what was gone is back": (
+        "all before 2 is gone",
+        [created(0, 1), ABC, look(4, 5, 3, first=2), look(6, 7, 3, first=0)],
+    ),
+    # -- subscriptions --
+    "a subscription is missing after it was made": (
+        "subscription",
+        [SUB, look(2, 3, 0, ("other", 0, 1))],
+    ),
+    "a subscription is there after it was given up": (
+        "unsubscribe",
+        [SUB, created(1.1, 1.2, already=True), unsubscribed(2, 3), look(4, 5, 0, ("sub", 0, 1))],
+    ),
+    "a reader attaches to a subscription that was given up": (
+        "attach",
+        [SUB, created(1.1, 1.2, already=True), unsubscribed(2, 3), attached(4, 5, 0, 0)],
+    ),
+    "a reader is told that there is no subscription": (
+        "the subscription",
+        [SUB, attached(2, 3, -1, -1, epoch=0, error="not-subscribed")],
+    ),
+    "a subscription to what is new begins before it": (
+        "subscribe of ann",
+        [created(0, 1, policy=KEEP_ALL), ABC, subscribed(4, 5, 1, start=FromNew())],
+    ),
+    "a reader that attaches is shown an older end": (
+        "attach of ann",
+        [SUB, put(2, 3, 0, "a"), attached(4, 5, 0, 0)],
+    ),
+    "the lag is wrong": (
+        "the lag of 'sub'",
+        [SUB, ABC, look(4, 5, 3, views=(SubscriptionSeen("sub", 0, 2, 1),))],
+    ),
+    # -- acks and seeks --
+    "an ack that was confirmed is lost": (
+        "the cursor",
+        [
+            SUB,
+            ABC,
+            READ_ABC,
+            got(4, 0, "a", "b"),
+            ack(5, 6, 2),
+            attached(7, 8, 0, 3, epoch=3, reader="r2"),
+        ],
+    ),
+    "a cursor is beyond all that was acknowledged": (
+        "the cursor is at 0",
+        [SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 1), look(6, 7, 3, ("sub", 2, 2))],
+    ),
+    "an ack of a fenced reader takes effect": (
+        "the cursor is at 0 in epoch 3",
+        [
+            SUB,
+            ABC,
+            READ_ABC,
+            got(4, 0, "a", "b"),
+            attached(5, 6, 0, 3, epoch=3, reader="r2"),
+            ack(7, None, 2),
+            look(8, 9, 3, ("sub", 2, 3)),
+        ],
+    ),
+    "an ack of a fenced reader is confirmed": (
+        "epoch 3 has fenced epoch 2",
+        [
+            SUB,
+            ABC,
+            READ_ABC,
+            got(4, 0, "a", "b"),
+            attached(5, 6, 0, 3, epoch=3, reader="r2"),
+            ack(7, 8, 2),
+        ],
+    ),
+    "a reader that left in order is not believed": (
+        "the cursor",
+        [
+            SUB,
+            ABC,
+            READ_ABC,
+            got(4, 0, "a", "b"),
+            left(5, 6, 2, 2),
+            attached(7, 8, 1, 3, epoch=3, reader="r2"),
+        ],
+    ),
+    "a seek is ignored": (
+        "the cursor",
+        [
+            SUB,
+            ABC,
+            READ_ABC,
+            got(4, 0, "a", "b"),
+            ack(5, 6, 2),
+            sought(7, 8, 0, 5),
+            look(9, 10, 3, ("sub", 2, 5)),
+        ],
+    ),
+    "a late ack undoes a seek": (
+        "the cursor",
+        [
+            SUB,
+            ABC,
+            READ_ABC,
+            got(4, 0, "a", "b"),
+            sought(5, 6, 0, 5),
+            ack(7, None, 2),
+            attached(8, 9, 2, 3, epoch=6, reader="r2"),
+        ],
+    ),
+    "a seek lands elsewhere": (
+        "seek of ann",
+        [SUB, ABC, sought(4, 5, 2, 5, start=FromOffset(1))],
+    ),
+    "two readers have one epoch": (
+        "two readers have epoch 2",
+        [SUB, ABC, READ_ABC, attached(5, 6, 0, 3, epoch=2, reader="r2")],
+    ),
+    "a newer reader has an older epoch": (
+        "is current already",
+        [SUB, attached(2, 3, 0, 0, epoch=5), attached(4, 5, 0, 0, epoch=3, reader="r2")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_history_that_cannot_be_is_found(name: str) -> None:
+    """E1, E2, E4"""
+    expected, history = BROKEN[name]
+    verdict = check(history)
+    assert not verdict.ok, name
+    assert not verdict.undecided
+    assert expected in str(verdict)

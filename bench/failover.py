@@ -1,7 +1,8 @@
 """Three nodes that are killed, one after the other, under the automated client.
 
 The leader is killed by SIGKILL and started again, then a backup, so many times each; then the
-leader is stopped for a while by SIGSTOP. Meanwhile `oncecast load` puts and gets, and keeps the
+leader is ended in order by SIGTERM, as often, and hands over first; then it is stopped for a while
+by SIGSTOP. Meanwhile `oncecast load` puts and gets, and keeps the
 books. Said at the end: what was lost, doubled or out of order, which must be nothing, and the
 longest time without an ack in any topic, with the timers as they are by default and with fast ones.
 With --ring each node has a group of its own and backs up the others'; the leader is then who leads
@@ -37,8 +38,10 @@ TIMERS = {  # heartbeat, suspicion, and the longest gap in acks that is allowed
     "fast": (0.1, 0.4, 1.0),
 }
 STOPPED = 5.0  # seconds
+ALLOWED_IN_ORDER = 0.3  # seconds without an ack when a leader is ended in order
 PATIENCE = 60.0
 TOPICS = 12
+KILL = signal.SIGKILL
 
 
 class Node:
@@ -58,9 +61,9 @@ class Node:
         assert self.process is not None
         self.process.send_signal(number)
 
-    def kill(self) -> None:
+    def kill(self, number: int = KILL) -> None:
         if self.process is not None:
-            self.process.kill()
+            self.process.send_signal(number)
             self.process.wait()
 
     def memory_mb(self) -> float:
@@ -119,9 +122,9 @@ class Group:
         leader = self.leader()
         return next(each for each in self.addresses if each != leader)
 
-    def bounce(self, address: str) -> None:
+    def bounce(self, address: str, number: int = KILL) -> None:
         node = self.nodes[address]
-        node.kill()
+        node.kill(number)
         node.start(self.addresses)
 
     def end(self) -> None:
@@ -194,6 +197,10 @@ def trouble(group: Group, kills: int, under_load: Callable[[], bool]) -> dict[st
             victim = choose()
             note(f"{whom} killed {number + 1}")
             group.bounce(victim)
+    for number in range(kills):
+        victim = group.leader()
+        note(f"leader ended {number + 1}")
+        group.bounce(victim, signal.SIGTERM)
     node = group.nodes[group.leader()]
     note("leader stopped")
     node.signal(signal.SIGSTOP)
@@ -231,7 +238,7 @@ def measure(
     heartbeat, suspicion, allowed = TIMERS[name]
     say(f"{name} timers: a heartbeat each {heartbeat:g} s, suspicion after {suspicion:g} s")
     # So that the load outlasts the trouble.
-    seconds = 2 * kills * (suspicion + 4.5) + STOPPED + 15.0
+    seconds = 3 * kills * (suspicion + 4.5) + STOPPED + 15.0
     group = kind(directory, heartbeat, suspicion)
     try:
         group.leader()
@@ -247,6 +254,9 @@ def measure(
         raise SystemExit(f"failover: the load has failed with status {process.returncode}")
     report = json.loads(out)
     found = gaps(trace, done)
+    in_order = max(
+        (gap for what, gap in found.items() if what.startswith("leader ended")), default=0.0
+    )
     faults = {each: report[each] for each in ("lost", "duplicated", "out_of_order")}
     return {
         "nodes": kind.__name__.lower(),
@@ -258,10 +268,13 @@ def measure(
         **faults,
         "longest_gap": max(found.values()),
         "allowed_gap": allowed,
+        "longest_gap_in_order": in_order,
         "gaps": found,
         "put_ms": report["put_ms"],
         "memory_mb": round(memory, 1),
-        "good": not any(faults.values()) and max(found.values()) <= allowed,
+        "good": not any(faults.values())
+        and max(found.values()) <= allowed
+        and in_order <= ALLOWED_IN_ORDER,
     }
 
 
@@ -299,7 +312,14 @@ def main() -> int:
         puts = ", ".join(f"{name} {figure:g}" for name, figure in result["put_ms"].items())
         print(f"  put: {puts} ms; a node has at most {result['memory_mb']:g} MB")
         print(f"  longest time without an ack {gap}")
-        for trial in ("leader killed", "backup killed", "leader stopped", "leader continued"):
+        trials = (
+            "leader killed",
+            "backup killed",
+            "leader ended",
+            "leader stopped",
+            "leader continued",
+        )
+        for trial in trials:
             found = [at for what, at in result["gaps"].items() if what.startswith(trial)]
             print(f"    {trial:<18}{', '.join(f'{each:.2f}' for each in found)}")
     return 0 if all(result["good"] for result in results) else 1

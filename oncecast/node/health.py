@@ -31,7 +31,7 @@ class Health(NamedTuple):
 
 def ending(runtime: Runtime) -> dict[str, object]:
     """Why the process stops; nothing if it does not."""
-    if not runtime.stopping:
+    if not runtime.draining:
         return {}
     error = runtime.failure
     if error is None:

@@ -62,6 +62,9 @@ class Process:
         """That this process runs."""
         return page_of(200, self.me, {"status": "live"})
 
+    async def hand_over(self) -> None:
+        """Let others lead what this process leads; return when they do, or after a while."""
+
     async def calm_down(self) -> None:
         """The runtime has ended."""
 
@@ -73,7 +76,7 @@ class Process:
     # -- life --
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; then everything is made durable and sent."""
+        """Serve until SIGTERM or SIGINT; then let others lead, and make all durable and sent."""
         async with self:
             await self.runtime.wait()
 
@@ -94,6 +97,9 @@ class Process:
         traceback: TracebackType | None,
     ) -> None:
         try:
+            if error is None and not self.runtime.stopping:
+                self.runtime.ask_to_stop()
+                await self.hand_over()
             await self.runtime.__aexit__(kind, error, traceback)
         finally:
             await self._end()

@@ -19,7 +19,7 @@ from oncecast.node.following import group_options_of
 from oncecast.node.health import Health
 from oncecast.pubsub.limits import LIMITS
 from oncecast.pubsub.service import ClockDisputed, ClockOutvoted
-from oncecast.replication.events import Crippled
+from oncecast.replication.events import Crippled, Retire, Retired
 from oncecast.runtime.incidents import line
 from oncecast.runtime.journal import Journal
 from oncecast.runtime.network import Runtime
@@ -40,6 +40,7 @@ from oncecast.storage.errors import Corrupt
 logger = logging.getLogger("oncecast.node")
 
 ASK_DISK_EVERY = 1.0  # seconds, for more room than it had
+HAND_OVER_SECONDS = 1.0  # that a stop waits at most for the next leader
 
 CLIENTS = (
     Call,
@@ -70,7 +71,8 @@ class Replica:
         self._named = {"group": chair.group} if chair else {}  # in each line of the log
         self._noted: tuple[NodeId, ...] = ()  # the group, as the directory says
         self._full, self._ask_disk_at = False, 0.0  # as the log was last told
-        self.runtime: Runtime
+        self.runtime: Runtime  # none before it moves in
+        self._retired: asyncio.Future[None] | None = None
         self._disk = open_directory(path)
         try:
             self.recover()
@@ -171,6 +173,21 @@ class Replica:
         )
         return self.runtime
 
+    async def hand_over(self) -> None:
+        """Let another replica lead, if this one does; return when one does, or after a while."""
+        runtime = getattr(self, "runtime", None)
+        if runtime is None or runtime.stopping:
+            return
+        began, leads = time.monotonic(), self.group.leader == self.me
+        self._retired = asyncio.get_running_loop().create_future()
+        runtime.request(Retire())
+        await asyncio.wait((self._retired,), timeout=HAND_OVER_SECONDS)
+        if leads and not self.alone:
+            leader = self.group.leader if self.group.leader != self.me else ""
+            facts = {"to": leader or "nobody", "seconds": round(time.monotonic() - began, 3)}
+            level = logging.INFO if leader else logging.WARNING
+            logger.log(level, line("handed_over", {**self._named, **facts}))
+
     def announce(self) -> None:
         registry = self.parts.service.machine.registry
         facts = {"node": self.me, "data": self.path, "version": VERSION}
@@ -183,7 +200,10 @@ class Replica:
     # -- what it tells --
 
     def _hear(self, event: Value) -> None:
-        if isinstance(event, News):
+        if isinstance(event, Retired):
+            if self._retired is not None and not self._retired.done():
+                self._retired.set_result(None)
+        elif isinstance(event, News):
             self._note_group()
             facts = {"node": event.node or "nobody", "applied": self.group.applied}
             level = logging.WARNING if event.what == "suspected" else logging.INFO

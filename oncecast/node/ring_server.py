@@ -180,7 +180,7 @@ class RingServer(Process):
                 self._start(self._unseat(group, gone))
             case Left():
                 logger.info(line("left", {"node": self.me}))
-                self.runtime.stop()
+                self.runtime.ask_to_stop()
             case _:
                 pass  # what its protocols tell each other
 
@@ -243,6 +243,10 @@ class RingServer(Process):
                 logger.error(line("damaged", {"data": replica.path, "what": error}))
                 await asyncio.sleep(self.settings.suspicion)
                 replica.recover()
+
+    async def hand_over(self) -> None:
+        running = [self.replicas[group] for group in self._keepers]
+        await asyncio.gather(*(replica.hand_over() for replica in running))
 
     async def calm_down(self) -> None:
         tasks = list(self._tasks)

@@ -51,6 +51,9 @@ class Server(Process):
         if self.replica.group.contacts or self.replica.group.others():
             warn_of_batches(self.settings)
 
+    async def hand_over(self) -> None:
+        await self.replica.hand_over()
+
     def close(self) -> None:
         super().close()
         self.replica.close()

@@ -149,6 +149,8 @@ class Acceptor(Core):
         self.heard = self.now - self.options.suspicion
         if message.heir == self.me:
             self.stand()
+        elif message.heir:
+            self.later(4 * self.options.resend, Silence())  # if that one does not stand
 
     # -- hooks for the other roles --
 

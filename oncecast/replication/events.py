@@ -1,7 +1,8 @@
 """What a replica group is asked for and what it tells, whatever protocol is behind it (REP-3).
 
-    Propose, Compact, Digest, Change, HandOver ↓
-    Decided, LeaderChanged, StateWanted, Installed, Compare, Added, Removed, Suspected, Mended ↑
+    Propose, Compact, Digest, Change, HandOver, Retire ↓
+    Decided, LeaderChanged, StateWanted, Installed, Compare, Added, Removed, Suspected, Mended,
+    Retired ↑
     and, to whoever holds the group: `entry(place)` reads again, `leads(now)`, `nodes()`
 
 A proposal may be decided more than once, or never, if its node crashes or ceases to lead: whoever
@@ -57,6 +58,10 @@ class HandOver(Value):
     heir: NodeId
 
 
+class Retire(Value):
+    """Request: this replica is about to stop. Let another one lead, and never lead again."""
+
+
 class Decided(Value):
     """`value` stands at `place`, for ever. Places grow; `token` is -1 for what others proposed."""
 
@@ -107,6 +112,12 @@ class Mended(Value):
     """What could not be read at `place` can be read again."""
 
     place: int
+
+
+class Retired(Value):
+    """This replica may stop now: `leader` leads, or is nobody if no other one can."""
+
+    leader: NodeId
 
 
 class Missing(LookupError):

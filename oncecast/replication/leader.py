@@ -78,11 +78,12 @@ class Leader(Supplier):
         self.reign: Reign | None = None
         self.seen = self.promised  # the highest ballot heard of
         self.consents: dict[Member, None] = {}  # who would hear us, if we stood
+        self.retired = False  # it is about to stop, and leads no more
 
     # -- standing --
 
     def on_silence(self) -> None:
-        if self.reign is not None or not self.seated:
+        if self.reign is not None or not self.seated or self.retired:
             return
         left = self.heard + self.options.suspicion - self.now
         if left > 0:
@@ -109,7 +110,7 @@ class Leader(Supplier):
             self.stand()
 
     def stand(self) -> None:
-        if not self.seated:
+        if not self.seated or self.retired:
             return
         self.seen = ballot = above(max(self.seen, self.promised), self.me)
         self._lose_leader()
@@ -156,13 +157,13 @@ class Leader(Supplier):
         if self.reign is not None and message.ballot > self.reign.ballot:
             if self.leader == self.me:  # whom we have heard is ourselves, and it leads no more
                 self.heard = self.now - self.options.suspicion
-            self._step_down()
+            self.step_down()
             self.later(self.options.resend * (1 + 3 * self.rng.random()), Silence())
 
     def outrun(self, ballot: Ballot) -> None:
         self.seen = max(self.seen, ballot)
         if self.reign is not None and self.reign.ballot < ballot:
-            self._step_down()
+            self.step_down()
 
     def keep_learned(self, slot: int, item: Item) -> None:
         """Who hears that something else was chosen than it has proposed leads no more: it must not
@@ -170,14 +171,14 @@ class Leader(Supplier):
         reign = self.reign
         flying = reign.flying if reign is not None else ()
         if flying and flying[0][0] <= slot <= flying[-1][0] and self.readable(slot) != item:
-            self._step_down()
+            self.step_down()
         super().keep_learned(slot, item)
 
     def overtaken(self) -> None:
         if self.reign is not None and self.reign.flying:
-            self._step_down()
+            self.step_down()
 
-    def _step_down(self) -> None:
+    def step_down(self) -> None:
         self.reign = None
         self.tokens.clear()
         self._lose_leader()
@@ -262,7 +263,7 @@ class Leader(Supplier):
                 break
             value = promises.value(slot, config) if begun else None
             if self._beaten(slot, value):
-                self._step_down()
+                self.step_down()
                 return []
             if value is not None:
                 items.append(value)
@@ -366,7 +367,7 @@ class Leader(Supplier):
             return
         heard = max(self.lease_ends(), reign.audible)
         if self.now > heard + self.options.suspicion:
-            self._step_down()  # no majority hears us: who asks should ask elsewhere
+            self.step_down()  # no majority hears us: who asks should ask elsewhere
             return
         self.heard = self.now
         reign.ends[self.self_as_member] = self.now + self.options.lease(self.options.suspicion)
@@ -380,7 +381,7 @@ class Leader(Supplier):
         if reign is None:
             return
         if not self.seated:
-            self._resign(reign, NodeId(""))
+            self.resign(reign, NodeId(""))
             return
         reign.audible = self.now
         self.later(0.0, BeatDue())
@@ -429,10 +430,10 @@ class Leader(Supplier):
     def on_hand_over(self, request: HandOver) -> None:
         reign = self.reign
         if reign is not None and reign.acting and request.heir in self.others():
-            self._resign(reign, request.heir)
+            self.resign(reign, request.heir)
 
-    def _resign(self, reign: Reign, heir: NodeId) -> None:
-        self._step_down()
+    def resign(self, reign: Reign, heir: NodeId) -> None:
+        self.step_down()
         if reign.acting:  # or else somebody may lead who still relies on what it was answered
             self.heard = self.now - self.options.suspicion
             for node in self.others():

@@ -6,6 +6,7 @@
     counting and catching up     learner.py, supply.py
     standing and proposing       leader.py       with a lease, so that reads need no round
     who is a member              seats.py        decided in the same order
+    stopping                     retiring.py     not before another one leads
 
 Needs: links to the others, a log. Gives: what replication/events.py says, over opaque bytes.
 docs/protocols/multipaxos.md says how it differs from the papers, and why.
@@ -19,6 +20,7 @@ from typing import Any
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication import messages as m
+from oncecast.replication.ballot import Ballot
 from oncecast.replication.events import (
     Change,
     Compact,
@@ -27,19 +29,22 @@ from oncecast.replication.events import (
     Diverged,
     HandOver,
     Propose,
+    Retire,
 )
 from oncecast.replication.messages import CHECK, Beat, Born, Item, OfferDue, Reborn, Silence, Sum
 from oncecast.replication.quorum import NOBODY, Config
+from oncecast.replication.retiring import Retirement
 from oncecast.replication.seats import Seats
 
 SENDERS_MAX = 256  # nodes whose last message is remembered
 
 
 class Paxos(Seats):
-    Request = Propose | Compact | Digest | Change | HandOver
+    Request = Propose | Compact | Digest | Change | HandOver | Retire
 
     def __init__(self, me: NodeId, rng: Random, **options: Any) -> None:
         super().__init__(me, rng, **options)
+        self.retirement = Retirement(self)
         self.sums: dict[int, dict[NodeId, tuple[int, bytes]]] = {}
         self.compared = 0.0
         self.last_message: dict[NodeId, float] = {}  # when each other node was heard last
@@ -93,7 +98,7 @@ class Paxos(Seats):
             moved = Config(config.version, (self.self_as_member,), config.size, config.group)
             self.memberships.start(self.applied, moved)
 
-    def request(self, request: Propose | Compact | Digest | Change | HandOver) -> None:
+    def request(self, request: Propose | Compact | Digest | Change | HandOver | Retire) -> None:
         if isinstance(request, Propose):
             self.on_propose(request)
         elif isinstance(request, Compact):
@@ -102,8 +107,18 @@ class Paxos(Seats):
             self._compare(self.me, self._sum(request))
         elif isinstance(request, Change):
             self.on_change(request)
-        else:
+        elif isinstance(request, HandOver):
             self.on_hand_over(request)
+        else:
+            self.retirement.begin()
+
+    def down(self, peer: NodeId) -> None:
+        self.retirement.lost(peer)
+
+    def follow(self, ballot: Ballot) -> None:
+        super().follow(ballot)
+        if self.retired:
+            self.retirement.followed()
 
     def receive(self, sender: NodeId, message: m.Message) -> None:
         if sender in self.last_message or len(self.last_message) < SENDERS_MAX:

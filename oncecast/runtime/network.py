@@ -88,6 +88,7 @@ class Runtime:
         self._transport: Transport
         self._loop: asyncio.AbstractEventLoop
         self._ended: asyncio.Future[None]
+        self._asked: asyncio.Future[None]
         self._now = 0.0
         self._inputs: deque[tuple[Callable[..., list[Output]], tuple[Any, ...]]] = deque()
         self._stepping = False
@@ -109,7 +110,14 @@ class Runtime:
     async def wait(self) -> None:
         """For the end, which is then to be made by leaving it. A tenant leaves signals alone."""
         with contextlib.nullcontext() if self._landlord else self._signals():
-            await asyncio.shield(self._ended)
+            await asyncio.wait((self._ended, self._asked), return_when=asyncio.FIRST_COMPLETED)
+        if self._ended.done():
+            self._ended.result()
+
+    def ask_to_stop(self) -> None:
+        """Have `wait` return. Inputs are taken until the owner leaves it."""
+        if not self._asked.done():
+            self._asked.set_result(None)
 
     def stop(self) -> None:
         """Take no more inputs; `run` then makes everything durable, empties its queues, returns."""
@@ -137,6 +145,12 @@ class Runtime:
         return ended is not None and ended.done()
 
     @property
+    def draining(self) -> bool:
+        """Whether it is about to stop, or has begun to."""
+        asked = getattr(self, "_asked", None)
+        return self.stopping or (asked is not None and asked.done())
+
+    @property
     def failure(self) -> BaseException | None:
         """Why it has ended; None if it runs, or was told to stop."""
         return self._ended.exception() if self.stopping else None
@@ -144,6 +158,7 @@ class Runtime:
     def _prepare(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
+        self._asked = self._loop.create_future()
         self._wakes = Wakes(self._loop, self._wake)
         self._deeds = self._all_deeds()
 
@@ -237,7 +252,7 @@ class Runtime:
     def _signals(self) -> Iterator[None]:
         numbers = (signal.SIGTERM, signal.SIGINT)
         for number in numbers:
-            self._loop.add_signal_handler(number, self.stop)
+            self._loop.add_signal_handler(number, self.ask_to_stop)
         try:
             yield
         finally:

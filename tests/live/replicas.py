@@ -46,8 +46,12 @@ class Replica:
         self.process.send_signal(number)
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> int:
+        self.send(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Return its exit status, once it has ended."""
         assert self.process is not None
-        self.process.send_signal(number)
         status = self.process.wait(PATIENCE)
         self.process = None
         return status

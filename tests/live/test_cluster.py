@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -89,6 +90,34 @@ def test_the_leader_is_moved(group: Replicas, cluster: Command) -> None:
     status, out, err = cluster("cluster", "transfer-leader", heir.address)
     assert (status, err) == (exits.OK, "")
     assert out == f"{heir.address} leads: 3 of 3 members, leader {heir.address}\n"
+
+
+@pytest.mark.long
+def test_a_leader_that_is_told_to_stop_hands_over_before_its_process_ends(group: Replicas) -> None:
+    """REP-4 SVC-2: and each put in flight is stored once, by the next leader."""
+    leader = group.settled()
+    values = [b"%d" % number for number in range(300)]
+    with (
+        blocking.connect(group.server, timeout=PATIENCE) as client,
+        client.subscribe("stopped", "reader") as reading,
+    ):
+        for value in values[:100]:
+            client.put("stopped", value)
+        leader.send(signal.SIGTERM)
+        for value in values[100:]:
+            client.put_nowait("stopped", value)
+        client.flush()
+        assert leader.wait() == 0
+        said = re.search(r"handed_over to=(\S+)", leader.log.read_text())
+        assert said is not None, leader.log.read_text()
+        view = group.named(said[1]).look()
+        assert view is not None
+        assert view.leader == said[1]
+        found: list[bytes] = []
+        while len(found) < len(values):
+            found += [message.value for message in reading.get_many(400, timeout=PATIENCE)]
+        assert found == values
+    group.restart(leader)
 
 
 def test_a_member_is_let_go_and_comes_back_only_when_asked(

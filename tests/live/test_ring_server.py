@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import urllib.request
 from collections.abc import Iterator
@@ -135,6 +136,24 @@ def test_groups_of_a_process_that_is_killed_go_on_and_it_comes_back(ring: RingRe
     assert len(ring.whole()) == 3
     assert own_group(victim) == group
     assert len(read(victim.address, 4)) == len(TOPICS)
+
+
+def test_a_process_that_is_told_to_stop_hands_over_each_group_that_it_leads(
+    ring: RingReplicas,
+) -> None:
+    """REP-4: another process leads it by then."""
+    leaders = ring.whole()
+    home = next(iter(leaders.values())).partition("/")[0]
+    stopped = ring.named(home)
+    led = sorted(group for group, leader in leaders.items() if leader.partition("/")[0] == home)
+    assert stopped.end(signal.SIGTERM) == 0
+    said = dict(re.findall(r"handed_over group=(\S+) to=(\S+)", stopped.log.read_text()))
+    assert sorted(said) == led
+    for group, leader in said.items():
+        with blocking.connect(leader) as client:
+            assert client.group().leader == leader, group
+    stopped.start()
+    ring.whole()
 
 
 def test_a_ring_that_is_stopped_in_order_is_the_same_ring_again(ring: RingReplicas) -> None:

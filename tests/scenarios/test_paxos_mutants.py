@@ -20,6 +20,7 @@ from oncecast.replication.paxos import HANDLERS, Paxos
 from oncecast.replication.places import Places
 from oncecast.replication.promises import Promises
 from oncecast.replication.quorum import Config
+from oncecast.replication.retiring import Retirement
 from oncecast.replication.seats import Seats
 from oncecast.replication.supply import Supplier
 from oncecast.runtime.simulated import Simulation
@@ -35,6 +36,7 @@ from tests.replication import (
     test_promises,
     test_replaced,
     test_restart,
+    test_retiring,
     test_seating,
     test_supply,
     test_two_groups,
@@ -175,6 +177,18 @@ def writes_slowly(seed: int) -> None:
 
 def is_seated_without_a_leader(seed: int) -> None:
     test_seating.test_a_new_member_waits_for_a_leader_even_if_none_has_spoken_since_it_was_seated()
+
+
+def retires(seed: int) -> None:
+    test_retiring.test_a_leader_hands_over_to_the_follower_that_has_applied_most()
+
+
+def loses_its_heir(seed: int) -> None:
+    test_retiring.test_it_asks_the_next_follower_if_the_link_to_the_first_breaks()
+
+
+def is_asked_to_stand_again(seed: int) -> None:
+    test_retiring.test_it_never_stands_again()
 
 
 def is_beaten(seed: int) -> None:
@@ -318,7 +332,7 @@ mutant(
     "a higher ballot ends a reign",
     Leader,
     "outrun",
-    "self._step_down()",
+    "self.step_down()",
     "pass",
 )
 
@@ -462,7 +476,7 @@ MUTANTS.append(
 mutant(
     "who does not lead owns no proposal",
     Leader,
-    "_step_down",
+    "step_down",
     "self.tokens.clear()",
     "pass",
 )
@@ -855,10 +869,45 @@ mutant(
 MUTANTS.append(
     Mutant(
         "who does not lead releases nobody",
-        replaced(Leader, "_resign", "if reign.acting:", "if True:"),
+        replaced(Leader, "resign", "if reign.acting:", "if True:"),
         loses_its_seat_as_a_candidate,
         1,  # storms may need more than a hundred
     )
+)
+
+# -- stopping --
+
+mutant(
+    "a leader hands over before it stops",
+    Retirement,
+    "begin",
+    "group.resign(reign, heir)",
+    "pass",
+    retires,
+)
+mutant(
+    "the follower that has applied most leads next",
+    Retirement,
+    "_next",
+    "max(left, key=lambda member: group.reported.get(member, 0)).node",
+    "left[0].node",
+    retires,
+)
+mutant(
+    "another follower is asked if the first is gone",
+    Retirement,
+    "lost",
+    "heir = self._next()",
+    "heir = None",
+    loses_its_heir,
+)
+mutant(
+    "a replica that is about to stop does not stand",
+    Leader,
+    "stand",
+    "or self.retired",
+    "",
+    is_asked_to_stand_again,
 )
 
 # -- states --

@@ -1,0 +1,138 @@
+"""REP-4: a leader that is about to stop lets the best follower lead, and waits for nobody else."""
+
+from __future__ import annotations
+
+from oncecast.kernel.protocol import Emit, Later, NodeId, Watch
+from oncecast.replication.events import LeaderChanged, Retire, Retired
+from oncecast.replication.messages import (
+    Accept,
+    Beat,
+    Canvass,
+    Heard,
+    Offer,
+    Prepare,
+    Promise,
+    Release,
+    Silence,
+)
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Config
+from tests.replication.replicas import (
+    THREE,
+    A,
+    B,
+    C,
+    awake,
+    ballot,
+    command,
+    events,
+    hear,
+    leading,
+    sends,
+)
+
+NOBODY = NodeId("")
+
+
+def led(b_applied: int, c_applied: int) -> Paxos:
+    """A leads; B and C have told how far they are."""
+    group = leading()
+    group.now += 0.1
+    group.beat()
+    assert group.reign is not None
+    for node, applied in ((B, b_applied), (C, c_applied)):
+        hear(group, node, Heard(group.reign.ballot, group.now, 1, applied, 2.0))
+    group.drain()
+    return group
+
+
+def test_a_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
+    group = led(5, 7)
+    assert group.reign is not None
+    won = group.reign.ballot
+    group.request(Retire())
+    effects = group.drain()
+    assert [(to, m) for to, m in sends(effects) if isinstance(m, Release)] == [
+        (B, Release(won, C)),
+        (C, Release(won, C)),
+    ]
+    assert Watch(C) in effects
+    assert events(effects) == [LeaderChanged(NOBODY)]
+    assert group.reign is None
+
+
+def test_it_may_stop_when_it_hears_of_the_next_leader() -> None:
+    group = led(5, 7)
+    group.request(Retire())
+    group.drain()
+    effects = hear(group, C, Prepare(ballot(9, C), 1))
+    assert [type(message) for _, message in sends(effects)] == [Promise]
+    effects = hear(group, C, Beat(ballot(9, C), 0, 1.0))
+    assert events(effects) == [LeaderChanged(C), Retired(C)]
+    assert Retired(C) not in events(hear(group, C, Beat(ballot(9, C), 0, 2.0)))
+
+
+def test_it_asks_the_next_follower_if_the_link_to_the_first_breaks() -> None:
+    group = led(5, 7)
+    group.request(Retire())
+    group.drain()
+    group.down(C)
+    effects = group.drain()
+    assert [m.heir for _, m in sends(effects) if isinstance(m, Release)] == [B, B]
+    group.down(B)
+    assert group.drain() == [Emit(Retired(NOBODY), after=0)]
+
+
+def test_it_never_stands_again() -> None:
+    group = led(5, 7)
+    group.request(Retire())
+    group.drain()
+    group.now += 100.0
+    group.timeout(Silence())
+    hear(group, B, Release(ballot(9, B), A))
+    assert not [m for _, m in sends(group.drain()) if isinstance(m, Canvass | Prepare)]
+    assert group.reign is None
+
+
+def test_it_still_votes_for_the_next_leader() -> None:
+    group = led(0, 0)
+    group.request(Retire())
+    group.drain()
+    effects = hear(group, C, Accept(ballot(9, C), 1, (command(b"x"),), 0))
+    assert [to for to, _ in sends(effects)][:2] == [B, C]
+
+
+def test_a_silent_follower_is_not_asked() -> None:
+    group = led(5, 7)
+    group.silent[C] = None
+    group.request(Retire())
+    assert [m.heir for _, m in sends(group.drain()) if isinstance(m, Release)] == [B, B]
+
+
+def test_a_leader_without_followers_leads_to_the_end() -> None:
+    group = leading(config=Config(1, THREE.members[:1], 1))
+    hear(group, B, Offer(9, 0))
+    group.request(Retire())
+    assert Emit(Retired(NOBODY), after=0) in group.drain()
+    assert group.reign is not None
+    assert group.reign.acting
+
+
+def test_a_follower_may_stop_at_once_and_a_candidate_gives_up() -> None:
+    group = awake()
+    hear(group, A, Beat(ballot(1), 0, 1.0))
+    group.request(Retire())
+    assert group.drain() == [Emit(Retired(A), after=0)]
+    group = awake()
+    group.stand()
+    group.drain()
+    group.request(Retire())
+    assert group.reign is None
+    assert Emit(Retired(NOBODY), after=0) in group.drain()
+
+
+def test_followers_look_out_for_a_leader_soon_if_the_chosen_one_does_not_stand() -> None:
+    group = awake()
+    hear(group, A, Beat(ballot(1), 0, 1.0))
+    effects = hear(group, A, Release(ballot(1), C))
+    assert effects == [Later(4 * group.options.resend, Silence())]

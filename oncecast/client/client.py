@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from oncecast.client.arguments import check_compression, check_names, check_sendable
-from oncecast.client.driver import ClientRuntime
+from oncecast.client.driver import ClientRuntime, broken
 from oncecast.client.errors import (
     Closed,
     NotConnected,
@@ -190,6 +190,8 @@ class Client(Staging):
             self._break(self._closed or Closed("the client is closed"))
             try:
                 await self._runtime.__aexit__(None, None, None)
+            except Exception as error:
+                raise broken("session", error) from error
             finally:
                 self._close_state()
 

@@ -19,6 +19,7 @@ from oncecast.client.parcel import Parcel
 from oncecast.client.portal import Gathering, Portal
 from oncecast.client.putting import Putting
 from oncecast.session.local import Produce
+from oncecast.storage.errors import SyncFailed
 from tests.client.rooms import run, serving
 from tests.client.test_putting import Desk
 
@@ -174,6 +175,24 @@ def test_close_does_not_repeat_a_failure_that_flush_has_raised(tmp_path: Path) -
             with pytest.raises(errors.Fenced):
                 await client.putting.flush(None)
             await client.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_close_raises_if_the_state_directory_has_failed(tmp_path: Path, flushed: bool) -> None:
+    """SVC-7 SVC-12: with an error of the library, as all its calls."""
+
+    async def story() -> None:
+        async with serving(tmp_path) as node:
+            client = await oncecast.connect(node, state=tmp_path / "me")
+            client.put_nowait("t", b"x")
+            client._runtime.fail(SyncFailed("the disk is gone"))
+            if flushed:
+                with pytest.raises(errors.StateUnusable, match="the disk is gone"):
+                    await client.flush()
+            with pytest.raises(errors.StateUnusable, match="the disk is gone"):
+                await client.close()
 
     run(story())
 

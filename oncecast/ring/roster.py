@@ -231,10 +231,13 @@ class Roster(Protocol):
             self._keep(GroupFacts(group, None, NodeId(""), (), GONE, retired=True))
 
     def _keep(self, facts: GroupFacts) -> None:
-        """Of two that know as much, who misses a leader has not heard of the last election. Who
-        owns all where others own something is of another ring, or has not heard of that yet."""
+        """Of two that know as much, who misses a leader has not heard of the last election.
+
+        A group that owns all where others own something is of another ring, unless it was known
+        before: then it gives away a part, and has not released it yet.
+        """
         known = self.groups.get(facts.group)
-        if facts.owns_all and self._others_own(facts.group):
+        if known is None and facts.owns_all and self._others_own(facts.group):
             return
         if known is None or (facts.applied, bool(facts.leader)) >= (
             known.applied,

@@ -374,9 +374,17 @@ mutant(
     "who owns all where others own something is not believed",
     Roster,
     "_keep",
-    "if facts.owns_all and self._others_own(facts.group):",
+    "if known is None and facts.owns_all and self._others_own(facts.group):",
     "if False:",
     of(lambda: test_roster.test_who_owns_all_is_not_believed_where_others_own_something("x")),
+)
+mutant(
+    "a known group is heard of until it has released what it gives away",
+    Roster,
+    "_keep",
+    "if known is None and facts.owns_all",
+    "if facts.owns_all",
+    of(test_roster.test_group_that_gives_away_a_part_of_all_is_known_until_it_has_released_it),
 )
 
 

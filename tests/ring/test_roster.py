@@ -268,6 +268,20 @@ def test_who_owns_all_is_not_believed_where_others_own_something(low: str) -> No
     assert roster.groups["g-a:1"] == stranger  # who was left alone
 
 
+def test_group_that_gives_away_a_part_of_all_is_known_until_it_has_released_it() -> None:
+    """REP-5 REP-6: a process that did not hear of its vote would leave a group that needs it."""
+    roster = make(replicas=1)
+    first = facts("g-a:1", A, low=key_of("g-a:1"))
+    taker = facts("g-b:1", B, low=key_of("g-a:1"))
+    roster.receive(A, News((card(A, 1, first), card(B, 1, taker))))
+    roster.receive(NodeId(f"{ME}/g-a:1"), first)
+    assert Unseat("g-a:1", gone=False) in events(tick(roster))
+    voted = facts("g-a:1", A, ME, low=key_of("g-a:1"), applied=24)
+    roster.receive(A, News((card(A, 2, voted),)))
+    assert roster.groups["g-a:1"] == voted
+    assert Seat("g-a:1", voted.nodes) in events(tick(roster))
+
+
 def test_the_stranger_itself_believes_the_others() -> None:
     """REP-6: or it would never hear that it is one."""
     roster = make()

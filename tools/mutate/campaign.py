@@ -127,7 +127,8 @@ class Campaign:
                 work = partial(self._measure, due, digest, kept)
                 outcome = run_one(work, wall=WALL * selection.SLOWEST * len(due))
                 if not outcome.said.get("measured"):
-                    raise RuntimeError(f"measuring {file} ended early: {outcome}")
+                    error = outcome.said.get("error", outcome)
+                    raise RuntimeError(f"measuring {file} ended early: {error}")
                 known = selection.load(kept)
             measured.update((name, known[name]) for name in tests)
         return measured
@@ -298,5 +299,7 @@ def _verdict(mutant: Mutant, outcome: Outcome, tests: int) -> Verdict:
         return Verdict(mutant, TIMED_OUT, said.get("test", ""), "", tests)
     if said.get("survived"):
         return Verdict(mutant, SURVIVED, "", said.get("why", ""), tests)
+    if "error" in said:  # the mutant could not be planted, or the tool itself is at fault
+        raise RuntimeError(f"{mutant.id}: {said['error']}")
     why = said.get("failure") or f"the process ended by signal {outcome.signal}"
     return Verdict(mutant, KILLED, said.get("test", ""), why, tests)

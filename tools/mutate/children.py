@@ -8,6 +8,7 @@ import resource
 import select
 import signal
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,8 +119,11 @@ def _run(work: Callable[[Tell], None], writer: int) -> None:
         def tell(**said: Any) -> None:
             os.write(writer, json.dumps(said).encode() + b"\n")
 
-        work(tell)
-        status = 0
+        try:
+            work(tell)
+            status = 0
+        except Exception:  # noqa: BLE001  # the parent decides what it means
+            tell(error=traceback.format_exc())
     finally:
         os._exit(status)  # nothing of the parent is cleaned up twice
 

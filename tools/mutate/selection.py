@@ -84,6 +84,7 @@ def measure(
     watch = coverage.Coverage(
         data_file=None, config_file=False, include=[str(source.path) for source in sources]
     )
+    watch.set_option("run:disable_warnings", ["no-data-collected"])
     watch.start()
     tests: dict[str, Measured] = {}
     for name in names:

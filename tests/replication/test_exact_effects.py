@@ -21,6 +21,7 @@ from oncecast.replication.messages import (
     Entry,
     Flush,
     Heard,
+    Item,
     Piece,
     Prepare,
     Promise,
@@ -474,8 +475,87 @@ def test_a_leader_takes_office_with_the_promises_of_a_majority() -> None:
         Later(OPTIONS.heartbeat, BeatDue()),
         Emit(LeaderChanged(A), after=0),
     ]
-    assert group.leader == A
+    assert (group.leader, group.ballot) == (A, ballot(1))
     assert promise(group, C) == []
+
+
+def finishing() -> Paxos:
+    """A leader by vote that must first finish slot 1, which another one has begun."""
+    group = awake(A)
+    group.stand()
+    promise(group, A)
+    hear(group, B, Promise(ballot(1), 1, 1, 0, (Vote(1, ballot(0, C), X),), ()))
+    assert group.reign is not None
+    assert (group.reign.elected, group.reign.acting) == (True, False)
+    return group
+
+
+def test_a_leader_that_finishes_what_others_began_answers_and_promises_nothing_yet() -> None:
+    group = finishing()
+    hear(group, B, Heard(ballot(1), 100.0, 1, 0, SUSPICION))
+    assert group.lease_ends() > group.now
+    assert not group.leads(group.now)
+    group.request(HandOver(B))
+    group.request(Propose(1, b"mine"))
+    assert group.drain() == []
+    assert group.reign is not None
+    assert not group.reign.queue
+    sync(group)
+    effects = hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    assert [each for each in effects if isinstance(each, Emit)] == [
+        Emit(Decided(1, b"x"), after=0),
+        Emit(LeaderChanged(A), after=0),
+    ]
+    assert group.leads(group.now)
+
+
+def test_a_candidate_beats_for_nobody_and_has_no_lease() -> None:
+    group = awake(A)
+    group.stand()
+    group.drain()
+    assert after(group, BeatDue()) == []
+    assert group.lease_ends() == 0.0
+
+
+def test_a_new_command_for_a_slot_that_is_known_to_be_chosen_ends_the_reign() -> None:
+    """Only a leader with a higher ballot can have had it chosen."""
+    for known in (0, 1):
+        group = quiet()
+        group.certain = known
+        group.request(Propose(1, b"mine"))
+        assert (group.reign is None) == bool(known)
+
+
+@pytest.mark.parametrize(("value", "goes_on"), [(X, True), (Y, False), (None, True)])
+def test_what_others_began_is_finished_unless_something_else_was_chosen(
+    value: Item | None, goes_on: bool
+) -> None:
+    group = awake(A)
+    if value is not None:
+        hear(group, C, Chosen(2, (value,)))
+    group.told[2] = None
+    group.stand()
+    promise(group, A)
+    votes = tuple(Vote(slot, ballot(0, C), X) for slot in (1, 2))
+    effects = hear(group, B, Promise(ballot(1), 1, 1, 0, votes, ()))
+    assert (group.reign is not None) == goes_on
+    assert accepted_slots(effects) == ([1, 2] if goes_on else [])
+
+
+def test_a_change_of_members_gives_a_leader_time_to_be_heard() -> None:
+    group = quiet()
+    group.now += 10.0
+    group.reconfigured(THREE)
+    assert Later(0.0, BeatDue()) in group.drain()
+    assert after(group, BeatDue()) != []
+    assert group.reign is not None
+
+
+def test_a_membership_of_somebody_else_alone_gives_no_lease_for_ever() -> None:
+    group = quiet()
+    assert group.reign is not None
+    other = Config(2, (Member(B, 1),), 1)
+    assert group._lease(group.reign, other) == group.reign.since
 
 
 # -- proposing --
@@ -641,8 +721,31 @@ def test_nobody_waits_for_answers_who_leads_no_more() -> None:
     assert after(awake(), Unanswered()) == []
 
 
-def test_an_accept_is_sent_again_from_the_first_open_slot_in_pieces_that_fit() -> None:
-    options = GroupOptions(compare_every=0.0, accept_bytes=200)
+def test_votes_for_an_earlier_ballot_are_no_answer_to_a_proposal() -> None:
+    group = quiet()
+    group.request(Propose(1, b"x"))
+    after(group, Unanswered())
+    assert [to for to, _ in sends(after(group, Unanswered()))] == [B, C]
+    hear(group, B, Accepted(ballot(0, C), 1, 1, 1))
+    assert [to for to, _ in sends(after(group, Unanswered()))] == [B, C]
+    hear(group, B, Accepted(ballot(1), 1, 1, 1))
+    assert [to for to, _ in sends(after(group, Unanswered()))] == [C]
+
+
+def test_only_what_was_proposed_is_sent_again() -> None:
+    """A slot behind it may hold a vote for something that an earlier leader has proposed."""
+    group = quiet()
+    group.request(Propose(1, b"x"))
+    group.items[2] = Y
+    after(group, Unanswered())
+    assert accepted_slots(after(group, Unanswered())) == [1]
+
+
+@pytest.mark.parametrize(("size", "slots"), [(200, [1, 2]), (201, [1, 2, 3])])
+def test_an_accept_is_sent_again_from_the_first_open_slot_in_pieces_that_fit(
+    size: int, slots: list[int]
+) -> None:
+    options = GroupOptions(compare_every=0.0, accept_bytes=size)
     group = leading(options=options)
     promise(group, C)
     for _ in range(5):
@@ -650,7 +753,7 @@ def test_an_accept_is_sent_again_from_the_first_open_slot_in_pieces_that_fit() -
     group.timeout(Flush())
     sync(group)
     group.drain()
-    assert accepted_slots(after(group, Unanswered()), C) == [1, 2]
+    assert accepted_slots(after(group, Unanswered()), C) == slots
 
 
 def test_what_cannot_be_read_ends_what_is_sent_again() -> None:

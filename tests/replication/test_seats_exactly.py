@@ -596,6 +596,7 @@ def test_a_leader_that_loses_its_seat_gives_up_and_offers_itself() -> None:
     released = [to for to, each in sends(effects) if each == Release(ballot(1), NO_NODE)]
     assert released == [B, C]
     assert Later(OPTIONS.heartbeat, OfferDue()) in effects
+    assert Later(0.0, BeatDue()) not in effects
 
 
 def test_a_leader_asks_a_new_member_for_its_promise_and_beats_at_once() -> None:
@@ -621,9 +622,11 @@ def test_a_leader_without_the_promises_of_a_majority_asks_for_them_again() -> No
     group.drain()
     group.reign.waiting = False
     group.reconfigured(group.config)
-    effects = group.drain()
-    assert [each for _, each in sends(effects)] == [Prepare(ballot(1), 1)]
-    assert Later(OPTIONS.resend, Unanswered()) in effects
+    assert group.drain() == [
+        Later(0.0, BeatDue()),
+        Send(B, Prepare(ballot(1), 1), after=2),
+        Later(OPTIONS.resend, Unanswered()),
+    ]
 
 
 def test_a_leader_that_waits_for_more_promises_asks_for_them_in_a_while() -> None:

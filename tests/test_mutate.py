@@ -225,18 +225,25 @@ def test_diff_shows_the_change_and_leaves_the_tree_as_it_was(tmp_path: Path) -> 
 
 
 def test_only_tests_that_reach_the_line_are_chosen_quickest_first(tmp_path: Path) -> None:
-    source = read(tmp_path, LAMP)
+    (tmp_path / "core").mkdir()
+    source = read(tmp_path, LAMP, "core/lamp.py")
     switch = next(unit for unit in source.units if unit.name == "Lamp.switch")
     key = f"{switch.key}@{switch.digest}"
     tests = {
         "slow": Measured("", 2.0, True, {key: 0b111111111}),
-        "quick": Measured("", 1.0, True, {key: 0b111111111}),
+        "quick": Measured("", 0.1, True, {key: 0b111111111}),
+        "tests/core/quick": Measured("", 0.2, True, {key: 0b111111111}),
         "elsewhere": Measured("", 0.5, True, {key: 0b000000001}),
         "failing": Measured("", 0.5, False, {key: 0b111111111}),
         "of an older text": Measured("", 3.0, True, {f"{switch.key}@00000000": 1}),
     }
     mutant = next(each for each in operators.mutants(source) if each.before == "self.lit >= LIMIT")
-    assert Selection([source], tests).reaching(mutant) == ["quick", "slow", "of an older text"]
+    assert Selection([source], tests).reaching(mutant) == [
+        "tests/core/quick",
+        "quick",
+        "slow",
+        "of an older text",
+    ]
 
 
 def test_only_tests_of_changed_files_are_measured_again() -> None:

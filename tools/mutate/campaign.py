@@ -181,8 +181,8 @@ class Campaign:
             self._note(verdict)
 
     def _order(self, mutant: Mutant) -> list[str]:
-        """Quickest first; but before them the test that noticed this mutant the last time, and
-        those that noticed others in the same function."""
+        """Put first the test that noticed this mutant the last time, and those that noticed others
+        in the same function."""
         tests = [each for each in self.selection.reaching(mutant) if self.trusted.get(each, True)]
         likely = {
             verdict.test: None

@@ -21,6 +21,7 @@ import coverage
 from tools.mutate.operators import Mutant
 from tools.mutate.sources import Function, Source
 
+QUICK = 0.3  # seconds of processor time, under coverage
 SLOWEST = 20.0  # seconds of processor time, under coverage
 Reach = dict[str, int]  # by unit and digest: the lines, as bits counted from the unit's first
 
@@ -53,8 +54,10 @@ class Selection:
                     self._reaching.setdefault(unit_key, {})[name] = known
 
     def reaching(self, mutant: Mutant) -> list[str]:
-        """Return the tests that could notice a mutant, quickest first."""
+        """Return the tests that could notice a mutant: quick ones of its own package, quick ones,
+        then the rest, each from the quickest on."""
         unit = mutant.unit
+        home = f"/{unit.file.partition('/')[0]}/"
         if not isinstance(unit.node, Function):
             users = [each.key for each in self._units.values() if each.mentions(unit.qualname)]
             found = {name for key in users for name in self._reaching.get(key, {})}
@@ -63,7 +66,13 @@ class Selection:
             found = {name for name, lines in self._reaching[unit.key].items() if lines & mask}
         else:
             found = set()
-        return sorted(found, key=lambda name: (self.tests[name].seconds, name))
+
+        def rank(name: str) -> tuple[bool, bool, float, str]:
+            seconds = self.tests[name].seconds
+            quick = seconds < QUICK
+            return not quick, home not in name if quick else False, seconds, name
+
+        return sorted(found, key=rank)
 
 
 def outdated(known: dict[str, Measured], tests: list[str], digest: str) -> list[str]:

@@ -248,7 +248,7 @@ def _with_headers(parts: Parts, headers: pa.Array) -> Parts:
 
 
 def _limit_all(what: str, sizes: pa.Array, most: int) -> None:
-    limit(what, pc.max(sizes).as_py() or 0, most)
+    limit(what, pc.max(sizes).as_py(), most)  # of one row at least
 
 
 def _split(array: pa.Array) -> tuple[pa.Array, bytes]:

@@ -1,0 +1,183 @@
+"""SVC-1: batches at their limits: empty spans, full builders, strange values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+
+from oncecast.pubsub import batch, batch_arrow, batch_builder, batch_layout
+from oncecast.pubsub.batch import Builder, Oversized
+from oncecast.pubsub.batch_arrow import from_arrow, to_arrow
+from oncecast.pubsub.batch_builder import of_values
+from oncecast.pubsub.batch_layout import FRAME_BYTES, check_level
+
+PLACE: dict[str, Any] = {"topic": "my data", "offset": 100, "producer": "p", "sequence": 7}
+
+
+# -- reading --
+
+
+def test_no_messages_are_read_if_none_are_asked_for() -> None:
+    one = batch.encode([b"a"], timestamps=0)
+    assert batch.messages(one, **PLACE, count=0) == []
+    assert batch.messages(one, **PLACE, skip=1, count=1) == []
+    assert batch.values(one, 0, 0) == []
+    assert len(batch.messages(one, **PLACE, count=1)) == 1
+    assert len(batch.messages(one, **PLACE, count=2)) == 1
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_single_value_is_bytes_whatever_it_is_read_from(kind: type) -> None:
+    data = kind(batch.encode([b"abc"], timestamps=9))
+    (message,) = batch.messages(data, **PLACE, count=1)
+    assert (type(message.value), message.value, message.timestamp) == (bytes, b"abc", 9)
+
+
+def test_headers_without_keys_are_packed_too() -> None:
+    data = batch.encode([b"a"], headers=[{"h": b"x"}], timestamps=0)
+    assert batch.messages(data, **PLACE)[0].headers == {"h": b"x"}
+
+
+# -- foreign batches --
+
+
+def test_a_wrapped_batch_declares_no_columns() -> None:
+    header = batch.check(batch.wrap(b"payload", format=0xFFFF, count=3, timestamp=4))
+    assert (header.format, header.flags, header.count, header.time) == (0xFFFF, 0, 3, 4)
+    sizes = header.value_bytes, header.key_bytes, header.pairs, header.name_bytes
+    assert (*sizes, header.header_bytes) == (0, 0, 0, 0, 0)
+    with pytest.raises(ValueError, match="256 to 65535"):
+        batch.wrap(b"", format=0x10000, count=1, timestamp=0)
+
+
+# -- building --
+
+
+def test_the_size_that_a_builder_counts_is_exact_if_messages_have_everything() -> None:
+    builder = Builder()
+    for at in range(3):
+        builder.add(b"value", b"key", {"a": b"1", "bc": b"23"}, at)
+    assert len(builder.build()) == builder.bytes
+
+
+def test_a_builder_takes_just_as_many_bytes_as_it_may() -> None:
+    room = FRAME_BYTES + 20 + 10
+    for value, key in ((bytes(10), None), (bytes(4), bytes(6))):
+        Builder(room).add(value, key, None, 0)
+        with pytest.raises(Oversized, match="begin another"):
+            Builder(room - 1).add(value, key, None, 0)
+    assert Builder(room).extend([bytes(10)], 0) == 0
+    with pytest.raises(Oversized, match="begin another"):
+        Builder(room - 1).extend([bytes(10)], 0)
+    with pytest.raises(Oversized, match="begin another"):
+        Builder(room).add(b"", b"", {"name": bytes(10)}, 0)
+
+
+def test_a_builder_takes_no_more_than_a_batch_may_have() -> None:
+    assert Builder(1 << 40)._most == batch_layout.BYTES_MAX
+
+
+def test_a_builder_takes_as_many_messages_as_a_batch_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batch_builder, "MESSAGES_MAX", 3)
+    builder = Builder()
+    builder.extend([b"a", b"b", b"c"], 0)
+    assert len(builder) == 3
+    with pytest.raises(Oversized):
+        builder.extend([b"d"], 0)
+
+
+def test_times_are_stored_only_where_they_differ() -> None:
+    builder = Builder()
+    builder.extend([], 4)
+    builder.extend([b"a"], 5)
+    builder.extend([b"b"], 5)
+    builder.extend([], 6)
+    assert builder.build() == batch.encode([b"a", b"b"], timestamps=5)
+    assert batch.check(builder.build()).flags == 0
+
+
+def test_headers_must_be_a_mapping_with_text_for_names() -> None:
+    with pytest.raises(TypeError, match="headers: list given"):
+        Builder().add(b"", None, ["a"], 0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="header name: int given"):
+        Builder().add(b"", None, {1: b""}, 0)  # type: ignore[dict-item]
+
+
+def test_headers_may_be_as_many_and_as_large_as_the_limits_say() -> None:
+    headers = {f"{at:03}": b"" for at in range(64)}
+    headers["n" * 255] = headers.pop("000")
+    headers["001"] = bytes(65_535)
+    data = batch.encode([b""], keys=[bytes(65_535)], headers=[headers], timestamps=0)
+    (message,) = batch.messages(data, **PLACE)
+    assert message.headers == headers
+
+
+@pytest.mark.parametrize(("size", "smaller"), [(1019, False), (1020, True)])
+def test_columns_of_a_kibibyte_and_more_are_compressed(size: int, smaller: bool) -> None:
+    """Four bytes of them are the length of the value."""
+    value = b"x" * size
+    assert (len(batch.encode([value], timestamps=0, zstd=3)) < size) == smaller
+    assert (len(of_values([value], 0, zstd=3)) < size) == smaller
+
+
+def test_values_alone_make_the_same_batch_as_a_builder() -> None:
+    values = [b"a", b"", b"ccc" * 1000]
+    assert of_values(values, 7) == batch.encode(values, timestamps=7)
+    assert of_values(values, 7, zstd=3) == batch.encode(values, timestamps=7, zstd=3)
+
+
+def test_levels_that_zstd_knows_are_accepted_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for level in (-131_072, 1, 22):
+        check_level(level)
+    for wrong in (-131_073, 23, "3"):
+        with pytest.raises(ValueError, match="zstd level is"):
+            check_level(wrong)
+    monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
+    with pytest.raises(ValueError, match="pip install zstandard"):
+        check_level(3)
+
+
+# -- Arrow --
+
+
+def test_a_time_before_1970_goes_through_arrow() -> None:
+    data = batch.encode([b"a"], timestamps=-1)
+    table = to_arrow(data, **PLACE)
+    assert table.column("timestamp").cast(pa.int64()).to_pylist() == [-1]
+    assert from_arrow(table, timestamp=0) == data
+
+
+def test_no_rows_are_no_batch() -> None:
+    empty = pa.table(
+        {
+            "value": pa.array([], pa.binary()),
+            "key": pa.array([], pa.binary()),
+            "timestamp": pa.array([], pa.timestamp("us", "UTC")),
+        }
+    )
+    with pytest.raises(Oversized, match="1 to 1,000,000"):
+        from_arrow(empty, timestamp=0)
+
+
+def test_values_without_any_bytes_may_have_no_buffer() -> None:
+    ends = pa.py_buffer(bytes(12))
+    column = pa.Array.from_buffers(pa.binary(), 2, [None, ends, None])
+    lengths, data = batch_arrow._split(column)
+    assert (lengths.to_pylist(), data) == ([0, 0], b"")
+
+
+def test_a_column_may_be_twice_as_large_as_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Part of it may be compressed, or be a slice of what is shown."""
+    rows = pa.table({"value": pa.array([bytes(100)] * 10, pa.binary())})
+    size = rows.column("value").nbytes
+    monkeypatch.setattr(batch_arrow, "BYTES_MAX", size // 2)
+    assert from_arrow(rows, timestamp=0)
+    monkeypatch.setattr(batch_arrow, "BYTES_MAX", size // 2 - 1)
+    with pytest.raises(Oversized, match="bytes of column value"):
+        from_arrow(rows, timestamp=0)

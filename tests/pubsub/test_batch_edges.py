@@ -165,13 +165,6 @@ def test_no_rows_are_no_batch() -> None:
         from_arrow(empty, timestamp=0)
 
 
-def test_values_without_any_bytes_may_have_no_buffer() -> None:
-    ends = pa.py_buffer(bytes(12))
-    column = pa.Array.from_buffers(pa.binary(), 2, [None, ends, None])
-    lengths, data = batch_arrow._split(column)
-    assert (lengths.to_pylist(), data) == ([0, 0], b"")
-
-
 def test_a_column_may_be_twice_as_large_as_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Part of it may be compressed, or be a slice of what is shown."""
     rows = pa.table({"value": pa.array([bytes(100)] * 10, pa.binary())})

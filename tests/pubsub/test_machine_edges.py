@@ -20,7 +20,7 @@ from tests.pubsub.test_machine_moves import GIVER, NO, TAKER, UNTIL, YES, Move, 
 def test_time_passes_with_a_delete_even_of_nothing() -> None:
     steps = Steps()
     steps.apply(do.DeleteTopic("nothing", 5000))
-    assert steps.machine.registry.clock == 5000
+    assert steps.machine.registry.clock.now == 5000
 
 
 def test_limits_are_set_by_a_command() -> None:

@@ -372,8 +372,11 @@ class Leader(Supplier):
         self.heard = self.now
         reign.ends[self.self_as_member] = self.now + self.options.lease(self.options.suspicion)
         for node in self.audience():
-            self.send(node, Beat(reign.ballot, self.applied, self.now, self.group), after=0)
+            self.beat_to(node, reign)
         self.later(self.options.heartbeat, BeatDue())
+
+    def beat_to(self, node: NodeId, reign: Reign) -> None:
+        self.send(node, Beat(reign.ballot, self.applied, self.now, self.group), after=0)
 
     def reconfigured(self, before: Config) -> None:
         """Who votes from now on must have promised too."""

@@ -17,15 +17,39 @@ class GroupOptions:
 
     window_slots: int = 1024  # proposed and not decided
     window_bytes: int = 4 << 20
-    accept_bytes: int = 1 << 20  # in one Accept, or Chosen, unless one item is larger
+    accept_bytes: int = 1 << 20  # in one Accept, unless one item is larger
     piece_bytes: int = 1 << 20  # of a state on its way
     unclaimed_after: float = 10.0  # a state nobody fetches any more is let go
+
+    def __post_init__(self) -> None:
+        for name in ("size", "window_slots", "window_bytes", "accept_bytes", "piece_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        for name in ("heartbeat", "suspicion", "resend", "unclaimed_after"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)} s; it must be more than 0")
+        for name in ("replace_after", "compare_every"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)} s; it must not be negative")
+        if not 0 <= self.drift < 1:
+            raise ValueError(f"drift is {self.drift}; it must be 0 or more, and less than 1")
+        if self.suspicion <= self.heartbeat:
+            raise ValueError(
+                f"suspicion is {self.suspicion} s, and the heartbeat {self.heartbeat} s; suspicion "
+                "must be longer, or every leader would be suspected between two heartbeats"
+            )
 
     @property
     def ahead_slots(self) -> int:
         """How far ahead of what it has applied a replica accepts: so it stays with a group that
         decides many slots while it fetches one."""
         return max(4096, 4 * self.window_slots)
+
+    @property
+    def give_bytes(self) -> int:
+        """How many bytes a replica gives at once to one that catches up. It must get more in one
+        round than is decided meanwhile, or it never catches up."""
+        return max(1 << 16, self.accept_bytes)
 
     @property
     def step_slots(self) -> int:

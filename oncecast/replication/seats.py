@@ -255,6 +255,7 @@ class Seats(Leader):
         config, limit = self.config, self.options.replace_after
         free = len(config.members) < config.size
         if not free and all(self._silence(reign, node) <= limit for node in self.others()):
+            self._court(NodeId(""))  # there is no seat to be had
             return None
         waiting = [node for node in self.offers if config.member(node) is None]
         for node in waiting:
@@ -279,6 +280,9 @@ class Seats(Leader):
         if node != self.courted:
             self.courted, self.courted_at = node, self.now
             self.live = node in self.offers and self._may_follow(self.offers[node])
+            if node and self.reign is not None:
+                self.beats.append((self.now, self.applied))
+                self.beat_to(node, self.reign)  # or it would begin a heartbeat later
 
     def _informed(self, left: Config) -> bool:
         """Whether a majority of who is left has all that was decided before the present membership.
@@ -294,7 +298,7 @@ class Seats(Leader):
     def _caught_up(self, node: NodeId) -> bool:
         """Whether it had nearly all that it had been told of: under load no newcomer ever has all
         that is decided at this moment."""
-        return self.offers[node].lag <= self.options.ahead_slots // 16
+        return self.offers[node].lag <= self.options.ahead_slots // 64
 
     def reconfigured(self, before: Config) -> None:
         for node in [node for node in self.silent if node not in self.config.nodes()]:

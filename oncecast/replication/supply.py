@@ -104,7 +104,7 @@ class Supplier(Learner):
         if self.giving is not None and sender in self.giving.takers:
             self.giving.asked = self.now
         items: list[Item] = []
-        room = self.options.accept_bytes
+        room = self.options.give_bytes
         for slot in range(message.first, min(message.last, self.applied) + 1):
             item = self.readable(slot)
             if item is None:

@@ -34,6 +34,7 @@ from tests.replication.replicas import (
     THREE,
     A,
     B,
+    C,
     D,
     E,
     ballot,
@@ -43,7 +44,7 @@ from tests.replication.replicas import (
     sends,
     sync,
 )
-from tests.replication.test_seats import alive, decide, outsider, taken_in
+from tests.replication.test_seats import alive, decide, outsider, passes, taken_in
 
 TWO = Config(1, THREE.members[:2], 3)
 AHEAD = 4096  # slots that a replica accepts ahead of what it has applied
@@ -126,6 +127,19 @@ def test_a_newcomer_that_falls_behind_hears_of_proposals_no_more() -> None:
     _, told = group.beats[-1]
     reports(group, D, told - AHEAD)
     assert propose(group) == [B]
+
+
+def test_a_newcomer_hears_of_proposals_no_more_when_there_is_no_seat_left() -> None:
+    """Or a node that waits beside a group would cost it as much as another member, for ever."""
+    group = leading()
+    alive(group, B, C)
+    passes(group, group.options.replace_after + 1, B)
+    hear(group, D, Offer(9, 0))
+    assert (group.courted, propose(group)) == (D, [B, C, D])
+    alive(group, B, C)
+    hear(group, D, Offer(9, 0))
+    assert (group.courted, propose(group)) == (NodeId(""), [B, C])
+    assert group.audience() == [B, C]
 
 
 def test_a_newcomer_that_never_catches_up_keeps_no_other_one_out() -> None:

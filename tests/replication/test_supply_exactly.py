@@ -127,15 +127,15 @@ def test_the_state_of_the_first_slot_is_saved() -> None:
 
 
 def test_entries_are_given_in_parts_that_fit() -> None:
-    sizes = GroupOptions(compare_every=0.0, accept_bytes=250)
+    sizes = GroupOptions(compare_every=0.0, accept_bytes=250_000)
     group = awake(B, options=sizes)
-    hear(group, A, Chosen(1, tuple(command(bytes(100)) for _ in range(5))))
+    hear(group, A, Chosen(1, tuple(command(bytes(100_000)) for _ in range(5))))
     ((_, chosen),) = sends(hear(group, C, Want(1, 5)))
     assert isinstance(chosen, Chosen)
     assert len(chosen.items) == 3
-    exactly = GroupOptions(compare_every=0.0, accept_bytes=200)
+    exactly = GroupOptions(compare_every=0.0, accept_bytes=200_000)
     group = awake(B, options=exactly)
-    hear(group, A, Chosen(1, tuple(command(bytes(100)) for _ in range(5))))
+    hear(group, A, Chosen(1, tuple(command(bytes(100_000)) for _ in range(5))))
     ((_, chosen),) = sends(hear(group, C, Want(1, 5)))
     assert isinstance(chosen, Chosen)
     assert len(chosen.items) == 2

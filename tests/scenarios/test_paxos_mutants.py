@@ -151,6 +151,10 @@ def comes_to_a_lonely_leader(seed: int) -> None:
     test_seating.test_a_newcomer_hears_of_no_proposal_of_a_leader_that_is_alone()
 
 
+def comes_too_late(seed: int) -> None:
+    test_seating.test_a_newcomer_hears_of_proposals_no_more_when_there_is_no_seat_left()
+
+
 def falls_behind(seed: int) -> None:
     test_seating.test_a_newcomer_that_falls_behind_hears_of_proposals_no_more()
 
@@ -583,6 +587,14 @@ mutant(
     "offered.lag <= self.options.ahead_slots // 2",
     "True",
     falls_behind,
+)
+mutant(
+    "a newcomer for whom there is no seat is not told of anything",
+    Seats,
+    "_with_one",
+    'self._court(NodeId(""))  # there is no seat to be had',
+    "pass",
+    comes_too_late,
 )
 mutant(
     "newcomers catch up in turn",

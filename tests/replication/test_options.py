@@ -1,0 +1,37 @@
+"""REP-3: options that cannot work are refused, with the value and the limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.replication.options import GroupOptions
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"size": 0}, "size is 0; it must be 1 or more"),
+        ({"window_slots": 0}, "window_slots is 0; it must be 1 or more"),
+        ({"window_bytes": -1}, "window_bytes is -1; it must be 1 or more"),
+        ({"accept_bytes": 0}, "accept_bytes is 0; it must be 1 or more"),
+        ({"piece_bytes": 0}, "piece_bytes is 0; it must be 1 or more"),
+        ({"heartbeat": 0.0}, "heartbeat is 0.0 s; it must be more than 0"),
+        ({"suspicion": float("nan")}, "suspicion is nan s; it must be more than 0"),
+        ({"resend": -0.5}, "resend is -0.5 s; it must be more than 0"),
+        ({"unclaimed_after": 0.0}, "unclaimed_after is 0.0 s; it must be more than 0"),
+        ({"replace_after": -1.0}, "replace_after is -1.0 s; it must not be negative"),
+        ({"compare_every": -1.0}, "compare_every is -1.0 s; it must not be negative"),
+        ({"drift": 1.0}, "drift is 1.0; it must be 0 or more, and less than 1"),
+        ({"heartbeat": 2.0}, "suspicion is 2.0 s, and the heartbeat 2.0 s"),
+    ],
+)
+def test_an_option_that_cannot_work_is_refused(wrong: dict[str, float], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        GroupOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_smallest_options_are_allowed() -> None:
+    tiny = GroupOptions(window_slots=1, window_bytes=1, accept_bytes=1, piece_bytes=1, drift=0.0)
+    assert (tiny.ahead_slots, tiny.step_slots, tiny.give_bytes) == (4096, 64, 1 << 16)
+    large = GroupOptions(window_slots=5000, accept_bytes=1 << 22)
+    assert (large.ahead_slots, large.step_slots, large.give_bytes) == (20000, 5000, 1 << 22)

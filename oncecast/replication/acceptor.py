@@ -26,6 +26,8 @@ from oncecast.replication.messages import (
     Vote,
 )
 
+FOR_EVER = float("inf")
+
 
 class Acceptor(Core):
     # -- phase 1 --
@@ -50,23 +52,31 @@ class Acceptor(Core):
             self.outrun(ballot)
             # Let it try: who stands as soon as it has promised ends a reign that has just begun.
             self.later(4 * self.options.resend, Silence())
-        self.send(sender, self._promise(ballot, message.first))
+        self.send(sender, self._promise(ballot, message.first, self.options.promise_bytes))
 
     def leased(self, candidate: NodeId) -> bool:
         """Whether somebody else may still rely on our answer to its Beat."""
         return candidate != self.leader and self.now < self.heard + self.options.suspicion
 
-    def _promise(self, ballot: Ballot, first: int) -> Promise:
+    def _promise(self, ballot: Ballot, first: int, room: float = FOR_EVER) -> Promise:
+        """Report all votes, or as many as there is room for: the rest counts as lost, until the
+        candidate has decided these and asks again."""
         known = self.known_to_be_chosen
         # Up to `applied` only: after a restart a replica may know of fewer slots to be chosen.
         self.lost = behind(self.applied, self.lost)
-        votes, lost = [], behind(known, self.lost)
+        votes: list[Vote] = []
+        lost = behind(known, self.lost)
         reported = self.votes | dict.fromkeys(self.told, ballot)  # what is chosen beats any vote
-        for slot in sorted(slot for slot in reported if slot >= first and slot > known):
+        slots = sorted(slot for slot in reported if slot >= first and slot > known)
+        for slot in slots:
+            if room <= 0:
+                lost.append((slot, slots[-1]))
+                break
             item = self.readable(slot)
             if item is not None:
                 votes.append(Vote(slot, reported[slot], item))
                 lost = without(lost, slot)
+                room -= len(item.data)
             elif not within(lost, slot):
                 lost.append((slot, slot))
         return Promise(ballot, self.life, first, known, tuple(votes), tuple(lost))

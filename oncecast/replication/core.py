@@ -433,9 +433,12 @@ class Core(Protocol):
             return  # made for a membership that is no more
         self.memberships.decided(slot, config)
         if self.started:
-            # Written twice: who reads neither would not know whom to ask for what it has lost.
-            self.append(Learned(slot, item.kind, item.data))
+            self.write_again(slot, item)
             self.tell_members(before)
+
+    def write_again(self, slot: int, item: Item) -> None:
+        """A replica that can read neither copy would not know whom to ask for what it has lost."""
+        self.append(Learned(slot, item.kind, item.data))
 
     def tell_members(self, before: Config) -> None:
         old, new = before.nodes(), self.config.nodes()

@@ -17,8 +17,9 @@ from random import Random
 from typing import Any
 
 from oncecast.kernel.protocol import NodeId
+from oncecast.replication.acceptor import FOR_EVER
 from oncecast.replication.ballot import Ballot, above
-from oncecast.replication.core import decode_config
+from oncecast.replication.core import decode_config, encode_config
 from oncecast.replication.events import Crippled, HandOver, LeaderChanged, Propose
 from oncecast.replication.messages import (
     COMMAND,
@@ -43,7 +44,6 @@ from oncecast.replication.promises import Promises
 from oncecast.replication.quorum import Config, Member
 from oncecast.replication.supply import Supplier
 
-FOR_EVER = float("inf")
 SLOWEST = 8 << 20  # bytes a second that are sent and stored at least
 
 
@@ -123,17 +123,18 @@ class Leader(Supplier):
             self.send(node, Prepare(ballot, first, self.group))
         self._await_answers(self.reign)
 
-    def lead_alone(self) -> None:
-        """Lead a group of one: what is on disk is chosen, up to where somebody else votes, too."""
-        while self.applied < self.places.end - 1 and not self.others():
+    def finish_alone(self) -> None:
+        """Apply what is on disk of a group of one: it is chosen, up to where others vote, too."""
+        while self.applied < self.places.end - 1 and self.config.nodes() == [self.me]:
             self.certain = max(self.certain, self.applied + 1)
             before = self.applied
-            self.advance()
+            self.finish_restore()
             if self.applied == before:
                 raise Crippled(f"replica {self.me}: slot {before + 1} is not in its log")
-        if self.others():  # the last word of the log was that it is no longer alone
-            self.later(self.patience(), Silence())
-            return
+            if self.memberships.since == self.applied:
+                self.write_again(self.applied, Item(CONFIG, encode_config(self.config)))
+
+    def lead_alone(self) -> None:
         self.seen = self.promised = ballot = above(max(self.seen, self.promised), self.me)
         self.reign = Reign(ballot, self.now)
         self.reign.promises.add(self.self_as_member, self._promise(ballot, self.applied + 1))
@@ -322,8 +323,11 @@ class Leader(Supplier):
             self._await_answers(reign)
 
     def _prepare_again(self, reign: Reign) -> None:
+        """Ask who has not promised, or could not report all of its votes at once."""
         for member in self.config.members:
-            if member not in reign.promises.members and member.node != self.me:
+            promise = reign.promises.members.get(member)
+            whole = promise is not None and all(high <= self.applied for _, high in promise.lost)
+            if not whole and member.node != self.me:
                 self.send(member.node, Prepare(reign.ballot, self.applied + 1, self.group))
 
     def _accept_again(self, reign: Reign) -> None:

@@ -52,6 +52,12 @@ class GroupOptions:
         return max(1 << 16, self.accept_bytes)
 
     @property
+    def promise_bytes(self) -> int:
+        """How many bytes of votes a Promise tells at once: one that fits no frame would elect
+        nobody."""
+        return max(1 << 16, 4 * self.window_bytes)
+
+    @property
     def step_slots(self) -> int:
         """How many slots a replica applies, or gives to another one, in one step."""
         return max(64, self.window_slots)

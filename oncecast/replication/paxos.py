@@ -54,6 +54,8 @@ class Paxos(Seats):
             self._begin_life()
         self.finish_restore()
         self._move_house()
+        if not self.damage:
+            self.finish_alone()
         self.started = True
         self.advance()
         alone = self.config.nodes() == [self.me]
@@ -104,7 +106,7 @@ class Paxos(Seats):
         elif isinstance(request, Compact):
             self.on_compact(request)
         elif isinstance(request, Digest):
-            self._compare(self.me, self._sum(request))
+            self._compare_mine(request)
         elif isinstance(request, Change):
             self.on_change(request)
         elif isinstance(request, HandOver):
@@ -152,9 +154,10 @@ class Paxos(Seats):
             reign.queue.append((-1, Item(CHECK, b"")))
             self.proceed()
 
-    def _sum(self, digest: Digest) -> Sum:
-        chain = next((chain for slot, chain in self.checks if slot == digest.place), 0)
-        return Sum(digest.place, chain, digest.digest)
+    def _compare_mine(self, digest: Digest) -> None:
+        chain = next((chain for slot, chain in self.checks if slot == digest.place), None)
+        if chain is not None:  # a replica that was far behind comes upon many checks at once
+            self._compare(self.me, Sum(digest.place, chain, digest.digest))
 
     def on_sum(self, sender: NodeId, message: Sum) -> None:
         self._compare(sender, message)

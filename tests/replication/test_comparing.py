@@ -20,6 +20,7 @@ TWO = Config(1, (Member(A, 1), Member(B, 1)), 2)
 def comparing(config: Config = THREE) -> Paxos:
     """A replica that has come to "mine" at slot 5."""
     group = awake(A, config)
+    group.checks.append((5, 0))
     group.request(Digest(5, b"mine"))
     assert sends(group.drain()) == [(each, Sum(5, 0, b"mine")) for each in group.others()]
     return group

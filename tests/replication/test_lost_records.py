@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from oncecast.replication.core import encode_config
-from oncecast.replication.events import Decided, Propose
+from oncecast.replication.events import Compact, Decided, Digest, Propose
 from oncecast.replication.messages import (
     CONFIG,
     Accept,
@@ -26,6 +26,7 @@ from oncecast.replication.messages import (
     Recall,
     Skipped,
     Stored,
+    Unanswered,
     Vote,
     Vouch,
 )
@@ -37,6 +38,7 @@ from tests.replication.replicas import (
     A,
     B,
     C,
+    awake,
     ballot,
     command,
     events,
@@ -45,6 +47,7 @@ from tests.replication.replicas import (
     records,
     restored,
     sends,
+    sync,
     vouch,
 )
 from tests.replication.test_restart import damage, entry, promise_of, told
@@ -277,3 +280,71 @@ def test_a_founder_takes_no_vote_for_chosen_once_another_replica_has_joined() ->
     assert group.applied == 8
     assert group.votes == {9: ballot(1)}
     assert group.reign is None
+
+
+def test_a_founder_that_restarts_with_much_undecided_applies_it_before_it_starts() -> None:
+    """Or a snapshot that is taken on the way would look back too far."""
+    alone = Config(1, (Member(A, 1),), 1)
+    log = [Entry(slot, ballot(1), 0, b"%d" % slot, 0, vouch(slot)) for slot in range(1, 300)]
+    group = restored(*log, me=A, config=alone, options=SMALL)
+    group.start()
+    assert [place for place, _ in told(group)] == list(range(1, 300))
+    assert [each for each in events(group.drain()) if isinstance(each, Decided)] == []
+    assert group.reign is not None
+    group.request(Compact(299, 299, (b"state",)))
+
+
+def test_a_membership_that_a_founder_finds_undecided_is_written_twice() -> None:
+    alone = Config(1, (Member(A, 1),), 3)
+    joined = encode_config(Config(2, (Member(A, 1), Member(B, 1)), 3))
+    group = restored(Entry(1, ballot(1), CONFIG, joined, 0, vouch(1)), me=A, config=alone)
+    group.start()
+    assert records(group.drain()) == [Learned(1, CONFIG, joined)]
+
+
+# -- more votes than fit in one message --
+
+
+def test_a_promise_that_has_no_room_for_all_votes_calls_the_rest_lost() -> None:
+    """REP-2: a message that no frame holds would be dropped, and nobody elected."""
+    options = GroupOptions(compare_every=0.0, window_bytes=1 << 14)
+    size = options.promise_bytes // 4
+    group = restored(*(entry(slot, data=bytes(size)) for slot in range(1, 10)), options=options)
+    promise = promise_of(group)
+    assert [vote.slot for vote in promise.votes] == [1, 2, 3, 4]
+    assert promise.lost == ((5, 9),)
+    (again,) = [
+        message
+        for _, message in sends(hear(group, C, Prepare(ballot(99, C), 5)))
+        if isinstance(message, Promise)
+    ]
+    assert [vote.slot for vote in again.votes] == [5, 6, 7, 8]
+
+
+def test_a_candidate_asks_again_who_could_not_report_all() -> None:
+    group = awake(A)
+    group.stand()
+    group.drain()
+    assert group.reign is not None
+    won = group.reign.ballot
+    hear(group, A, Promise(won, 1, 1, 0, (), ()))
+    hear(group, B, Promise(won, 1, 1, 0, (Vote(1, ballot(1), command(b"1")),), ((2, 3),)))
+    sync(group)
+    hear(group, B, Accepted(won, 1, 1, 1))
+    assert group.applied == 1
+    group.timeout(Unanswered())
+    prepared = [to for to, message in sends(group.drain()) if message == Prepare(won, 2)]
+    assert prepared == [B, C]
+    votes = (Vote(2, ballot(1), command(b"2")), Vote(3, ballot(1), command(b"3")))
+    hear(group, B, Promise(won, 1, 2, 0, votes, ()))
+    sync(group)
+    hear(group, B, Accepted(won, 2, 3, 1))
+    assert group.applied == 3
+    assert group.reign.acting
+
+
+def test_a_check_that_is_long_past_is_not_compared() -> None:
+    """A replica that was far behind comes upon many checks in one step."""
+    group = awake(A)
+    group.request(Digest(5, b"mine"))
+    assert group.drain() == []

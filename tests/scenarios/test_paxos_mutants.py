@@ -195,6 +195,22 @@ def is_asked_to_stand_again(seed: int) -> None:
     test_retiring.test_it_never_stands_again()
 
 
+def has_too_many_votes(seed: int) -> None:
+    test_lost_records.test_a_promise_that_has_no_room_for_all_votes_calls_the_rest_lost()
+
+
+def asks_in_parts(seed: int) -> None:
+    test_lost_records.test_a_candidate_asks_again_who_could_not_report_all()
+
+
+def restarts_with_much_undecided(seed: int) -> None:
+    test_lost_records.test_a_founder_that_restarts_with_much_undecided_applies_it_before_it_starts()
+
+
+def comes_upon_an_old_check(seed: int) -> None:
+    test_lost_records.test_a_check_that_is_long_past_is_not_compared()
+
+
 def is_beaten(seed: int) -> None:
     test_lost_records.test_a_leader_that_hears_of_a_chosen_slot_it_has_not_proposed_leads_no_more()
 
@@ -808,10 +824,42 @@ mutant(
 mutant(
     "who is alone no more takes no open vote for chosen",
     Leader,
-    "lead_alone",
-    "and not self.others()",
+    "finish_alone",
+    "and self.config.nodes() == [self.me]",
     "",
     is_alone_no_more,
+)
+mutant(
+    "who is alone applies what it has before it starts",
+    Paxos,
+    "start",
+    "if not self.damage:\n        self.finish_alone()\n    self.started = True",
+    "self.started = True\n    if not self.damage:\n        self.finish_alone()",
+    restarts_with_much_undecided,
+)
+mutant(
+    "a promise fits in a message",
+    Acceptor,
+    "_promise",
+    "if room <= 0:",
+    "if False:",
+    has_too_many_votes,
+)
+mutant(
+    "who could not report all votes at once is asked again",
+    Leader,
+    "_prepare_again",
+    "if not whole and",
+    "if promise is None and",
+    asks_in_parts,
+)
+mutant(
+    "a check that is long past is not compared",
+    Paxos,
+    "_compare_mine",
+    "if chain is not None:",
+    "if True:",
+    comes_upon_an_old_check,
 )
 mutant(
     "a value is held until its newest record is on disk",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from oncecast.dht.events import Answer
+from oncecast.dht.events import FIRST_NUMBER_BITS, Answer
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 
@@ -31,7 +31,8 @@ class Caller(Protocol):
         super().__init__(me, rng)
         self.answer_within = answer_within
         self.calls: dict[int, Call] = {}
-        self._last_number = 0
+        # An answer to an earlier life of this node must not be taken for one to a call of ours.
+        self._last_number = rng.getrandbits(FIRST_NUMBER_BITS)
         self.dropped = 0  # messages that make no sense, or come too late
 
     def next_number(self) -> int:

@@ -126,7 +126,9 @@ class Chord(Keeper):
                 self.confirm(sender, message)
             case Hop():
                 self.hop(sender, message)
-            case Report() | Near() | Nearer() | Found() | Unsure() | Hopped():
+            case Hopped(number):
+                self.hopped(number)
+            case Report() | Near() | Nearer() | Found() | Unsure():
                 self._receive_answer(sender, message)
             case _:
                 assert_never(message)
@@ -167,7 +169,7 @@ class Chord(Keeper):
     # -- answers --
 
     def _receive_answer(
-        self, sender: NodeId, answer: Report | Near | Nearer | Found | Unsure | Hopped
+        self, sender: NodeId, answer: Report | Near | Nearer | Found | Unsure
     ) -> None:
         match self.take_answer(sender, answer), answer:
             case Stabilizing() as stabilizing, Report():
@@ -178,8 +180,6 @@ class Chord(Keeper):
                 self.sought(seeking, answer)
             case Confirming() as confirming, Found() | Nearer() | Unsure():
                 self.confirmed(confirming, answer)
-            case Hopping() as hopping, Hopped():
-                self.hopped(hopping)
             case None, _:
                 pass
             case what, _:  # another answer than the one it was asked for

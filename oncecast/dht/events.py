@@ -15,6 +15,7 @@ from oncecast.kernel.protocol import NodeId, Value
 PLACES_MAX = 64  # in one message; lists are shorter
 AVOID_MAX = 64
 NUMBER_MAX = 2**62
+FIRST_NUMBER_BITS = 60  # a node counts from a random number, which another life does not use
 
 
 # -- requests to Chord and its events --

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from random import Random
 
-from oncecast.dht.calls import Caller
+from oncecast.dht.calls import Caller, Silent
 from oncecast.dht.events import (
     Confirm,
     FindRoot,
@@ -58,11 +58,15 @@ class Confirming:
 
 
 class Hopping:
-    """Call: a payload was given to the next node."""
+    """Call: a payload was given to the next node, or to several if the first was slow to answer.
+
+    All of these calls have one number: whoever answers first, it is on its way.
+    """
 
     def __init__(self, number: int, key: Key, payload: bytes) -> None:
         self.number, self.key, self.payload = number, key, payload
         self.avoid: dict[NodeId, None] = {}
+        self.came_again = False  # a copy of it, which goes on after this one
 
 
 class Finder(Caller):
@@ -72,6 +76,7 @@ class Finder(Caller):
         self.members: dict[Key, Member] = {}
         self.lookups: dict[int, Lookup] = {}
         self.hopping: dict[int, Hopping] = {}
+        self._payloads: dict[tuple[Key, bytes], Hopping] = {}  # the same, by what they carry
         self.refused = 0  # requests beyond lookups_max
 
     # -- what the rest of Chord does with what is found --
@@ -197,7 +202,7 @@ class Finder(Caller):
 
     def again(self, number: int) -> None:
         if number in self.hopping:
-            self._pass_on(self.hopping.pop(number))
+            self._pass_on(self.hopping[number])
         lookup = self.lookups.get(number)
         if lookup is None:
             return
@@ -249,7 +254,7 @@ class Finder(Caller):
     def not_answered(self, what: Seeking | Confirming | Hopping, peer: NodeId) -> None:
         if isinstance(what, Hopping):
             what.avoid[peer] = None
-            self._pass_on(self.hopping.pop(what.number))
+            self._pass_on(what)
         else:
             what.lookup.silent(peer)
             self._advance(what.lookup)
@@ -286,17 +291,33 @@ class Finder(Caller):
     def route(self, request: Route) -> None:
         if len(self.hopping) >= self.lookups_max:
             self.refused += 1
-        else:
-            self._pass_on(Hopping(self.next_number(), request.key, request.payload))
+            return
+        hopping = self._set_off(request.key, request.payload)
+        if hopping is not None:
+            self._pass_on(hopping)
+
+    def _set_off(self, key: Key, payload: bytes) -> Hopping | None:
+        """Begin to pass a payload on; if a copy of it waits here for an answer, after that one.
+
+        Where answers take longer than `answer_within`, every node on the way makes another copy;
+        without this rule they would multiply.
+        """
+        known = self._payloads.get((key, payload))
+        if known is not None:
+            known.came_again = True
+            return None
+        hopping = Hopping(self.next_number(), key, payload)
+        self.hopping[hopping.number] = self._payloads[key, payload] = hopping
+        return hopping
 
     def _pass_on(self, hopping: Hopping) -> None:
         """To the owner if it is in our list, else to the nearest before the key."""
         key = hopping.key
         root = self.owner_of(key) is not None
         if root or self._may_be_here(key):
+            self._arrived(hopping)
             self.emit(Routed(key, hopping.payload, self.me, root, hint=not root))
             return
-        self.hopping[hopping.number] = hopping
         member = self._member_before(key)
         step = None if member is None else self._next_hop(member, key, hopping.avoid)
         if step is None:
@@ -319,8 +340,8 @@ class Finder(Caller):
         return (places[0], member.place.id) if places else None
 
     def _hop(self, hopping: Hopping, node: NodeId, via: Key) -> None:
-        number = self.next_number()
-        self.call(node, number, Hop(hopping.key, hopping.payload, number, via), hopping)
+        hop = Hop(hopping.key, hopping.payload, hopping.number, via)
+        self.call(node, hopping.number, hop, hopping)
 
     def hop(self, sender: NodeId, message: Hop) -> None:
         if self._member_before(message.key) is None or len(self.hopping) >= self.lookups_max:
@@ -334,10 +355,14 @@ class Finder(Caller):
         if taken is None or hint:
             self.emit(Routed(key, payload, sender, root, hint))
             return
-        hopping = Hopping(self.next_number(), key, payload)
-        self.hopping[hopping.number] = hopping
-        if taken.predecessor is not None:
-            self._hop(hopping, taken.predecessor.node, message.via)
+        hopping = self._set_off(key, payload)
+        if hopping is None:
+            return
+        before = taken.predecessor
+        # If the key lies between our predecessor and us, nobody knows more than we do. Passed on,
+        # the payload would go round the ring.
+        if before is not None and not up_to(before.id, key, taken.place.id):
+            self._hop(hopping, before.node, message.via)
         else:
             self.later(self.answer_within, Again(hopping.number))  # we know more by then
 
@@ -349,5 +374,17 @@ class Finder(Caller):
                 return member
         return None
 
-    def hopped(self, hopping: Hopping) -> None:
-        del self.hopping[hopping.number]
+    def hopped(self, number: int) -> None:
+        """Somebody has taken a payload over, perhaps one that was given up as silent before."""
+        hopping = self.hopping.get(number)
+        if hopping is None:
+            self.dropped += 1
+            return
+        waiting = self.calls.pop(number, None) is None
+        self.cancel(Again(number) if waiting else Silent(number))
+        self._arrived(hopping)
+        if hopping.came_again:  # perhaps because it was sent back to us
+            self.route(Route(hopping.key, hopping.payload))
+
+    def _arrived(self, hopping: Hopping) -> None:
+        del self.hopping[hopping.number], self._payloads[hopping.key, hopping.payload]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from random import Random
 from typing import assert_never
 
-from oncecast.dht.events import RangeChanged, Route, Routed
+from oncecast.dht.events import FIRST_NUMBER_BITS, RangeChanged, Route, Routed
 from oncecast.dht.ring import Key, distance, up_to
 from oncecast.dht.tree import (
     Adopted,
@@ -39,7 +39,6 @@ from oncecast.dht.tree import (
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 PATIENCE = 2.5  # heartbeats until who is not heard of counts as dead
-FIRST_NUMBER_BITS = 60  # leaves room to count on below NUMBER_MAX
 
 
 class Unadopted(Value):

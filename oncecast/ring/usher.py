@@ -12,7 +12,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple, assert_never
 
-from oncecast.dht.events import FindRoot, RootFound
+from oncecast.dht.events import FIRST_NUMBER_BITS, FindRoot, RootFound
 from oncecast.dht.ring import Key, key_of
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.pubsub.errors import InvalidArgument
@@ -50,7 +50,8 @@ class Usher(Protocol):
     def __init__(self, me: NodeId, rng: Random, *, roster: Roster) -> None:
         super().__init__(me, rng)
         self._roster = roster
-        self._number = 0
+        # An answer to an earlier life of this process must not be taken for one to ours.
+        self._number = rng.getrandbits(FIRST_NUMBER_BITS)
         self._searches: dict[Key, Search] = {}
         self._keys: dict[int, Key] = {}
         self.searched = self.hops = 0  # so far

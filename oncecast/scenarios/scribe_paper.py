@@ -15,7 +15,7 @@ from oncecast.dht.events import FindRoot, RootFound
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.chord_paper import random_key
-from oncecast.scenarios.scribe import DEAD, GROUPS_MAX, Forest
+from oncecast.scenarios.scribe_forest import DEAD, GROUPS_MAX, Forest
 from oncecast.scenarios.tables import Cell, Experiment, Must, Table
 
 NODES = 10_000

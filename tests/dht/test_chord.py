@@ -34,7 +34,7 @@ from oncecast.dht.finding import Again
 from oncecast.dht.keeping import Stabilize
 from oncecast.dht.ring import Key, Place
 from oncecast.kernel.protocol import Cancel, Effect, Emit, Later, NodeId, Send, Unwatch, Watch
-from tests.dht.rings import chord_at, k, only, p
+from tests.dht.rings import chord_at, counting_from_one, k, only, p
 
 
 def called(effects: list[Effect]) -> list[Effect]:
@@ -149,7 +149,8 @@ def test_a_farther_predecessor_is_adopted_only_if_the_old_one_is_dead() -> None:
 
 def test_who_joins_copies_the_list_of_the_one_before_it() -> None:
     me, contact = NodeId("joiner"), p(0x20).node
-    chord = Chord(me, Random(1), contacts=[me, contact], successors_max=3)
+    joiner = Chord(me, Random(1), contacts=[me, contact], successors_max=3)
+    chord = counting_from_one(joiner)
     (at,) = chord.members
     chord.start()
     assert called(chord.drain()) == [Send(contact, Locate(at, 2, (), itself=True))]
@@ -171,7 +172,8 @@ def at_step(id: Key, step: int) -> Key:
 
 
 def test_a_position_that_another_node_holds_is_waited_for() -> None:
-    chord = Chord(NodeId("joiner"), Random(1), contacts=[p(0x20).node], stabilize_every=2.0)
+    joiner = Chord(NodeId("joiner"), Random(1), contacts=[p(0x20).node], stabilize_every=2.0)
+    chord = counting_from_one(joiner)
     (at,) = chord.members
     chord.start()
     chord.drain()
@@ -182,7 +184,7 @@ def test_a_position_that_another_node_holds_is_waited_for() -> None:
 
 def test_a_silent_contact_is_passed_over_and_tried_again_later() -> None:
     one, two = p(0x20).node, p(0x30).node
-    chord = Chord(NodeId("joiner"), Random(1), contacts=[one, two])
+    chord = counting_from_one(Chord(NodeId("joiner"), Random(1), contacts=[one, two]))
     (at,) = chord.members
     chord.start()
     chord.drain()
@@ -409,11 +411,11 @@ def test_a_payload_goes_one_hop_and_is_given_up_where_it_comes_to() -> None:
     chord = chord_at(0x10, (0x20, 0x30), 0x08)
     chord.request(Route(k(0x25), b"x"))
     assert chord.drain() == [
-        Send(p(0x30).node, Hop(k(0x25), b"x", 2, k(0x20))),
-        Later(0.5, Silent(2)),
+        Send(p(0x30).node, Hop(k(0x25), b"x", 1, k(0x20))),
+        Later(0.5, Silent(1)),
     ]
-    chord.receive(p(0x30).node, Hopped(2))
-    assert (chord.drain(), chord.hopping) == ([Cancel(Silent(2))], {})
+    chord.receive(p(0x30).node, Hopped(1))
+    assert (chord.drain(), chord.hopping) == ([Cancel(Silent(1))], {})
     chord.receive(NodeId("y"), Hop(k(0x25), b"x", 7, k(0x01)))
     chord.receive(NodeId("y"), Hop(k(0x09), b"z", 8, k(0x01)))
     assert chord.drain() == [
@@ -428,12 +430,64 @@ def test_a_payload_goes_round_a_node_that_is_silent() -> None:
     chord = chord_at(0x10, (0x20, 0x30), 0x08)
     chord.request(Route(k(0x25), b"x"))
     chord.drain()
-    chord.timeout(Silent(2))
-    assert called(chord.drain()) == [Send(p(0x20).node, Hop(k(0x25), b"x", 3, k(0x10)))]
-    chord.timeout(Silent(3))
+    chord.timeout(Silent(1))
+    assert called(chord.drain()) == [Send(p(0x20).node, Hop(k(0x25), b"x", 1, k(0x10)))]
+    chord.timeout(Silent(1))
     assert chord.drain() == [Later(0.5, Again(1))]  # nobody else is known: it waits
     chord.timeout(Again(1))
-    assert called(chord.drain()) == [Send(p(0x30).node, Hop(k(0x25), b"x", 4, k(0x20)))]
+    assert called(chord.drain()) == [Send(p(0x30).node, Hop(k(0x25), b"x", 1, k(0x20)))]
+
+
+@pytest.mark.parametrize("silences", [1, 2])
+def test_late_answer_ends_the_way_of_a_payload_from_here(silences: int) -> None:
+    """NET-4: where answers take long, the payload would be sent again and again."""
+    chord = chord_at(0x10, (0x20, 0x30), 0x08)
+    chord.request(Route(k(0x25), b"x"))
+    for _ in range(silences):
+        chord.timeout(Silent(1))
+    chord.drain()
+    chord.receive(p(0x30).node, Hopped(1))
+    assert chord.drain() == [Cancel(Silent(1) if silences == 1 else Again(1))]
+    assert (chord.hopping, chord.calls) == ({}, {})
+    chord.receive(p(0x20).node, Hopped(1))
+    assert (chord.drain(), chord.dropped) == ([], 1)
+
+
+def test_second_copy_of_a_payload_is_not_sent_while_the_first_waits_for_an_answer() -> None:
+    """NET-4: copies would multiply at every node on the way."""
+    chord = chord_at(0x10, (0x20,), 0x08)
+    for _ in range(2):
+        chord.request(Route(k(0x15), b"x"))
+        chord.receive(NodeId("y"), Hop(k(0x06), b"x", 7, k(0x01)))
+    assert called(chord.drain()) == [
+        Send(p(0x20).node, Hop(k(0x15), b"x", 1, k(0x10))),
+        Send(NodeId("y"), Hopped(7)),
+        Send(p(0x08).node, Hop(k(0x06), b"x", 2, k(0x01))),
+        Send(NodeId("y"), Hopped(7)),
+    ]
+    chord.receive(p(0x20).node, Hopped(1))  # now the copies go on, as one
+    assert called(chord.drain()) == [Send(p(0x20).node, Hop(k(0x15), b"x", 3, k(0x10)))]
+    chord.receive(p(0x20).node, Hopped(3))
+    assert called(chord.drain()) == []
+
+
+def test_payload_waits_at_a_new_owner_that_its_successor_does_not_know_yet() -> None:
+    """NET-4: passed back, it would go round the whole ring, from each node to the one before."""
+    chord = chord_at(0x10, (0x20,), 0x08)
+    member = only(chord)
+    member.settled = member.recognized = False
+    chord.ranges = {k(0x10): None}
+    chord.receive(p(0x08).node, Hop(k(0x09), b"x", 7, k(0x08)))
+    assert chord.drain() == [Send(p(0x08).node, Hopped(7)), Later(0.5, Again(1))]
+    member.settled = member.recognized = True
+    chord.timeout(Again(1))
+    assert chord.drain() == [Emit(Routed(k(0x09), b"x", p(0x10).node, root=True))]
+
+
+def test_restarted_node_does_not_take_answers_to_its_earlier_life() -> None:
+    """NET-4"""
+    earlier, later = (Chord(NodeId("x"), Random(seed)) for seed in range(2))
+    assert earlier.next_number() != later.next_number()
 
 
 def test_a_payload_for_a_newer_owner_goes_on_to_it() -> None:
@@ -441,7 +495,7 @@ def test_a_payload_for_a_newer_owner_goes_on_to_it() -> None:
     chord.receive(NodeId("y"), Hop(k(0x06), b"x", 7, k(0x01)))
     assert called(chord.drain()) == [
         Send(NodeId("y"), Hopped(7)),
-        Send(p(0x08).node, Hop(k(0x06), b"x", 2, k(0x01))),
+        Send(p(0x08).node, Hop(k(0x06), b"x", 1, k(0x01))),
     ]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
+from oncecast.dht import calls
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import Report
 from oncecast.dht.keeping import Stabilizing
@@ -15,7 +16,7 @@ from oncecast.scenarios.chord_cut import CHORD_CUT
 from oncecast.scenarios.chord_steps import CHORD_STEPS
 from oncecast.scenarios.scenario import run
 from tests.dht import test_chord
-from tests.mutants import Mutant, Plant, must_be_noticed, replaced
+from tests.mutants import Mutant, Plant, Story, must_be_noticed, replaced
 
 pytestmark = pytest.mark.mutants
 
@@ -107,6 +108,10 @@ def low_without_successor(self: Member) -> Key | None:
     return self.predecessor.id if self.settled else None
 
 
+def told(test: Callable[[], None]) -> Story:
+    return lambda seed: test()
+
+
 def hints(seed: int) -> None:
     test_chord.test_member_that_no_predecessor_can_reach_answers_with_a_hint()
 
@@ -138,6 +143,34 @@ MUTANTS += [
         "a payload that comes to a node in doubt does not make it the root",
         replaced(Chord, "hop", "root, hint))", "root or hint))"),
         hints,
+        1,
+    ),
+    Mutant(
+        "a payload is not passed back from where it belongs",
+        replaced(Chord, "hop", "and not up_to(before.id, key, taken.place.id)", ""),
+        told(test_chord.test_payload_waits_at_a_new_owner_that_its_successor_does_not_know_yet),
+        1,
+    ),
+    Mutant(
+        "copies of a payload do not multiply",
+        replaced(Chord, "_set_off", "known is not None", "False"),
+        told(
+            test_chord.test_second_copy_of_a_payload_is_not_sent_while_the_first_waits_for_an_answer
+        ),
+        1,
+    ),
+    Mutant(
+        "a payload that was sent back goes on",
+        replaced(Chord, "hopped", "if hopping.came_again:", "if False:"),
+        told(
+            test_chord.test_second_copy_of_a_payload_is_not_sent_while_the_first_waits_for_an_answer
+        ),
+        1,
+    ),
+    Mutant(
+        "a restarted node takes no answers to its earlier life",
+        lambda patch: patch.setattr(calls, "FIRST_NUMBER_BITS", 0),
+        told(test_chord.test_restarted_node_does_not_take_answers_to_its_earlier_life),
         1,
     ),
     Mutant(

@@ -21,7 +21,8 @@ from oncecast.scenarios.chord_cut import CHORD_CUT
 from oncecast.scenarios.chord_search import Search
 from oncecast.scenarios.chord_steps import CHORD_STEPS
 from oncecast.scenarios.scenario import run
-from oncecast.scenarios.scribe import SCRIBE, Forest
+from oncecast.scenarios.scribe import SCRIBE
+from oncecast.scenarios.scribe_forest import Forest
 from tests.dht.rings import k, p
 
 

@@ -13,16 +13,12 @@ from tests.mutants import Mutant, Plant, must_be_noticed, replaced
 
 pytestmark = pytest.mark.mutants
 
-SEEDS = 10
+SEEDS = 60
 
 
 def forest(seed: int) -> None:
     outcome = run(SCRIBE, seed)
     assert outcome.ok, outcome.violation
-
-
-def restarted(seed: int) -> None:
-    test_scribe.test_publications_of_a_restarted_node_reach_all_who_saw_those_of_its_earlier_life()
 
 
 def mutant(rule: str, plant: Plant) -> Mutant:
@@ -52,11 +48,17 @@ MUTANTS = [
         "copies go to the children",
         replaced(Scribe, "_spread", "for child in tree.children:", "for child in ():"),
     ),
-    Mutant(
+    mutant(
         "a restarted node does not number its publications like its earlier life",
         lambda patch: patch.setattr(scribe, "FIRST_NUMBER_BITS", 0),
-        restarted,
-        1,
+    ),
+    mutant(
+        "what comes down twice is delivered once",
+        replaced(Scribe, "_spread", "if id in self.seen:", "if False:"),
+    ),
+    mutant(
+        "who is no child is told so",
+        replaced(Scribe, "_receive_pulse", "self.send(sender, Orphaned(topic))", "pass"),
     ),
     Mutant(
         "no node becomes the root of a tree on a hint",

@@ -8,6 +8,7 @@ OncecastError
 ├── NameInUse · Fenced                               somebody else goes by this name
 ├── OutOfRange · MessagesLost                        an offset that is not kept
 ├── NotStaged · BadBatch
+├── Forgotten                                        whether a put is stored is unknown
 ├── Overloaded · TimedOut · NoQuorum                 later, perhaps
 ├── NotConnected · Closed                            there is no session
 └── StateUnusable                                    the state directory
@@ -122,6 +123,13 @@ class BadBatch(OncecastError):
     remedy = "if you were putting, put the messages again; if you were reading, seek past them"
 
 
+class Forgotten(OncecastError):
+    """The topic gave back what it knew of this client, which was away for too long."""
+
+    code = refusals.Forgotten.code
+    remedy = refusals.Forgotten.remedy
+
+
 class Overloaded(OncecastError):
     code = refusals.Overloaded.code
     remedy = refusals.Overloaded.remedy
@@ -180,6 +188,7 @@ BY_REFUSAL: dict[type[refusals.Refusal], type[OncecastError]] = {
     refusals.NotStaged: NotStaged,
     refusals.Overloaded: Overloaded,
     refusals.BadBatch: BadBatch,
+    refusals.Forgotten: Forgotten,
 }
 
 

@@ -117,7 +117,11 @@ class Replica:
             self.me,
             SystemRandom(),
             epoch_us=epoch_us(),
-            limits=msgspec.structs.replace(LIMITS, batch_bytes_max=settings.batch_bytes_max),
+            limits=msgspec.structs.replace(
+                LIMITS,
+                batch_bytes_max=settings.batch_bytes_max,
+                producer_idle_us=int(settings.producer_idle * 1e6),
+            ),
             snapshot_bytes=settings.snapshot_bytes,
             window_bytes=settings.window_bytes,
             options=group_options_of(settings),

@@ -71,7 +71,10 @@ class Administering:
         return TopicDeleted(already=topic is None)
 
     def set_limits(self, place: int, command: SetLimits) -> LimitsSet:
-        self._registry.limits = command.limits
+        registry, before = self._registry, self._registry.limits
+        registry.limits = command.limits
+        if command.limits.producer_idle_us and not before.producer_idle_us:
+            registry.follow_use()
         return LimitsSet()
 
     def tick(self, place: int, command: Tick) -> Ticked:
@@ -80,6 +83,10 @@ class Administering:
         for topic in registry.aging.values():
             topic.collect(clock)
         registry.staging.expire(clock.trusted - registry.limits.staged_age_us)
+        if command.producers:
+            for topic, name in list(registry.idle_producers(clock.trusted)):
+                del topic.producers[name]
+                registry.release(topic)
         return Ticked()
 
     def carry(self, place: int, command: Carry) -> Carried:

@@ -70,11 +70,13 @@ class SetLimits(Value):
 class Tick(Value):
     """Time passes: what is kept for an age is looked through.
 
-    `elapsed` is how long the leader has itself watched time pass since the last stamp.
+    `elapsed` is how long the leader has itself watched time pass since the last stamp. With
+    `producers`, records of producers that were idle for too long are given back.
     """
 
     at: int
     elapsed: int = 0
+    producers: bool = False
 
 
 # Producers.

@@ -8,7 +8,8 @@ A refused command has changed nothing (but the clock).
     ├── Unopened · Gap · NotSubscribed · OutOfRange
     ├── Fenced · Repositioned
     ├── NotStaged
-    └── Overloaded · BadBatch · NotHere    of the node, before the machine sees the command
+    ├── Overloaded · BadBatch · NotHere    of the node, before the machine sees the command
+    └── Forgotten                          of the client, about its own outbox
 """
 
 from __future__ import annotations
@@ -251,6 +252,23 @@ class NotHere(Refusal):
         return f"topic {self.topic!r} is not of this group"
 
 
+class Forgotten(Refusal):
+    """The client's: the record by which its messages would be known is given back."""
+
+    topic: str
+    producer: str
+
+    code = "forgotten"
+    remedy = "check the topic before you put them again"
+
+    @property
+    def text(self) -> str:
+        return (
+            f"topic {self.topic!r} has forgotten producer {self.producer!r}, which was idle for "
+            "too long: whether these messages are stored is unknown"
+        )
+
+
 MachineRefusal = (
     InvalidTopic
     | InvalidName
@@ -268,5 +286,5 @@ MachineRefusal = (
     | Repositioned
     | NotStaged
 )
-AnyRefusal = MachineRefusal | Overloaded | BadBatch | NotHere
+AnyRefusal = MachineRefusal | Overloaded | BadBatch | NotHere | Forgotten
 REFUSALS: tuple[type[Refusal], ...] = get_args(MachineRefusal)

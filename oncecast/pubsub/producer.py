@@ -16,17 +16,26 @@ class Producer:
 
     Sequences are numbers in somebody's books. Should several keep books under one name, each must
     know which sequences are its own: `books` has put all since `since`, others what is `earlier`.
+
+    A record that is not used for long is given back. `record` is a number that no other record of
+    the name has, so that a client can tell that the record it knew is gone.
     """
 
-    __slots__ = ("books", "earlier", "epoch", "life", "next", "runs", "since")
+    __slots__ = ("books", "earlier", "epoch", "life", "next", "record", "runs", "since", "used")
 
     def __init__(self, epoch: int, life: str) -> None:
         self.epoch = epoch
         self.life = life  # empty: a source of staged puts
         self.next = 0
+        self.record = self.used = 0  # 0: it is kept for as long as the topic
         self.runs = array("Q")  # sequence and offset of each run's beginning, oldest first
         self.books, self.since = "", 0
         self.earlier: dict[str, tuple[int, int]] = {}  # the first sequence of each, and the end
+
+    def follow_use(self, time: int) -> None:
+        """From now on it counts how long the record is not used."""
+        self.record = self.record or self.epoch
+        self.used = time
 
     def knows(self, books: str) -> bool:
         return books == self.books or books in self.earlier

@@ -29,7 +29,7 @@ class Producing:
         self, place: int, command: OpenProducer
     ) -> Opened | Fenced | InvalidName | InvalidTopic | NoSuchTopic | NameInUse | TooMany:
         registry = self._registry
-        registry.pass_time(command.at)
+        clock = registry.pass_time(command.at)
         for what, name in (("producer", command.producer), ("life", command.life)):
             if not is_name(name):
                 return InvalidName(what)
@@ -51,12 +51,15 @@ class Producing:
                 return TooMany("producers in the topic", registry.limits.producers_max)
             producer = Producer(registry.new_epoch(), command.life)
             topic.producers[command.producer] = producer
+            if registry.limits.producer_idle_us:
+                producer.follow_use(clock.now)
         else:
             why = self._take_over(producer, command)
             if why is not None:
                 return why
         mine = producer.keep(command.books, forget=not registry.limits.books_max)
-        return Opened(producer.epoch, producer.next, topic.id, mine)
+        producer.used = clock.now if producer.record else 0
+        return Opened(producer.epoch, producer.next, topic.id, mine, producer.record)
 
     def _take_over(
         self, producer: Producer, command: OpenProducer

@@ -44,7 +44,7 @@ class Registry:
         estate = self.estate
         moving = (estate.incoming, estate.outgoing) if estate is not None else ()
         for topic in chain(self.topics.values(), *(each.values() for each in moving)):
-            topic.index.retime(retiming)
+            topic.retime(retiming)
         for part in self._staged():
             if part.time > retiming.above:
                 part.time = retiming.rule(part.time)
@@ -97,6 +97,21 @@ class Registry:
         """Lets a topic go that nobody would miss."""
         if topic.idle:
             self.remove(topic)
+
+    def follow_use(self) -> None:
+        """From now on it counts how long producers are idle; sources of staged puts never are."""
+        for topic in self.topics.values():
+            for producer in topic.producers.values():
+                if producer.life:
+                    producer.follow_use(self.clock.now)
+
+    def idle_producers(self, trusted: int) -> Iterator[tuple[Topic, str]]:
+        """Those whose records were not used for so long that they are given back."""
+        before = trusted - self.limits.producer_idle_us
+        for topic in self.topics.values() if self.limits.producer_idle_us else ():
+            for name, producer in topic.producers.items():
+                if producer.record and producer.used <= before:
+                    yield topic, name
 
     def follow_age(self, topic: Topic) -> None:
         if topic.policy.age_us:

@@ -28,12 +28,16 @@ class Ticked(Value):
 
 
 class Opened(Value):
-    """The books that it was opened with have put `mine` last: the first sequence, and the end."""
+    """The books that it was opened with have put `mine` last: the first sequence, and the end.
+
+    Another `record` than before: what the topic knew of the producer was given back meanwhile.
+    """
 
     epoch: int
     next_sequence: int
     topic_id: int
     mine: tuple[int, int]
+    record: int = 0
 
 
 class Appended(Value):

@@ -42,6 +42,7 @@ from oncecast.storage.errors import Corrupt
 
 CARRY_BYTES = 2 << 20  # carried at once
 UPKEEP_EVERY_BYTES = 1 << 20
+PRODUCERS_EVERY = 3600.0  # seconds between two looks for idle ones, at most
 DISPUTE_TICK_US = 60 * 1_000_000  # while the time is disputed, a stamp at least so often
 NOBODY, CARRYING = -1, -2  # who asked, if it is no token of a layer above
 
@@ -139,6 +140,7 @@ class Service(Protocol):
         self._acks: dict[tuple[str, str, int], do.Ack] = {}
         self._carrying = 0
         self._grown = 0  # bytes since the last look
+        self._producers_due = 0.0
 
     # -- what earlier lives have decided --
 
@@ -179,7 +181,7 @@ class Service(Protocol):
         if isinstance(command, do.Tick):
             elapsed = self.time.elapsed() if step else 0
             self.time.saw_stamp()
-            return do.Tick(at, elapsed)
+            return do.Tick(at, elapsed, command.producers)
         if step and self.time.idle_us > step // 2:
             self._propose(do.Tick(0))  # which tells how long nothing has happened
         return cast("AnyCommand", msgspec.structs.replace(command, at=at))
@@ -304,6 +306,11 @@ class Service(Protocol):
         abandoned = registry.staging.abandoned(trusted - staged_age)
         if any(aged) or any(abandoned) or self._dispute_due(step, at - trusted):
             self._propose(do.Tick(0))
+        if self.now >= self._producers_due:  # there may be many to look at
+            idle = registry.limits.producer_idle_us / 1e6
+            self._producers_due = self.now + min(PRODUCERS_EVERY, idle / 10)
+            if any(registry.idle_producers(trusted)):
+                self._propose(do.Tick(0, producers=True))
 
     def _dispute_due(self, step: int, ahead_us: int) -> bool:
         """Whether a stamp is due that is evidence for the time that it names."""

@@ -76,6 +76,8 @@ class ProducerRow(Value):
     books: str
     since: int
     earlier: dict[str, tuple[int, int]]
+    record: int = 0
+    used: int = 0
 
 
 class SubscriptionRow(Value):
@@ -232,6 +234,8 @@ def _people_rows(topic: Topic) -> Iterator[Row]:
             producer.books,
             producer.since,
             producer.earlier,
+            producer.record,
+            producer.used,
         )
     for name, each in topic.subscriptions.items():
         yield SubscriptionRow(
@@ -316,6 +320,7 @@ def _producer(row: ProducerRow) -> Producer:
     producer = Producer(row.epoch, row.life)
     producer.next, producer.runs = row.next, _unpacked(row.runs)
     producer.books, producer.since, producer.earlier = row.books, row.since, row.earlier
+    producer.record, producer.used = row.record, row.used
     return producer
 
 

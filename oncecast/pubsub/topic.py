@@ -6,7 +6,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import assert_never
 
-from oncecast.pubsub.clock import Clock
+from oncecast.pubsub.clock import Clock, Retiming
 from oncecast.pubsub.commands import (
     Ack,
     Detach,
@@ -88,6 +88,8 @@ class Topic:
             return Unopened(put.topic, put.producer)
         if put.epoch != producer.epoch:
             return Fenced(producer.epoch)
+        if producer.record:
+            producer.used = clock.now
         known = producer.next - put.sequence
         if known < 0:
             return Gap(producer.next)
@@ -208,6 +210,14 @@ class Topic:
                 return index.since(max(at, 0))
             case _:
                 assert_never(start)
+
+    # Time.
+
+    def retime(self, retiming: Retiming) -> None:
+        self.index.retime(retiming)
+        for producer in self.producers.values():
+            if producer.used > retiming.above:
+                producer.used = retiming.rule(producer.used)
 
     # Retention.
 

@@ -26,12 +26,16 @@ class Queued(Value):
 
 
 class Based(Value):
-    """In topic life `topic_id`, message `number` has this sequence, and so on from there."""
+    """In topic life `topic_id`, message `number` has this sequence, and so on from there.
+
+    `record` names what the topic knows of the producer; 0: the node does not tell.
+    """
 
     topic: str
     topic_id: int
     number: int
     sequence: int
+    record: int = 0
 
 
 class Settled(Value):
@@ -51,6 +55,7 @@ class Outgoing:
         "number",
         "record",
         "refused",
+        "sends",
         "sent",
         "ticket",
     )
@@ -62,6 +67,7 @@ class Outgoing:
         self.number, self.count, self.batch = number, count, batch
         self.ids: list[int] = []  # of the calls that carried it
         self.sent = ticket == 0  # ever; what is restored may have been
+        self.sends = int(self.sent)
         self.led = 0  # the last of them, if all before it was settled by then
         self.refused: AnyRefusal | None = None
 

@@ -24,7 +24,16 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from oncecast.pubsub.commands import CloseProducer, OpenProducer, Put
-from oncecast.pubsub.errors import AnyRefusal, Fenced, Gap, NotHere, Overloaded, Refusal, Unopened
+from oncecast.pubsub.errors import (
+    AnyRefusal,
+    Fenced,
+    Forgotten,
+    Gap,
+    NotHere,
+    Overloaded,
+    Refusal,
+    Unopened,
+)
 from oncecast.pubsub.results import Already, Appended, Done, Opened
 from oncecast.session.frames import Call
 from oncecast.session.local import NotStored, Outcome, Stored
@@ -52,6 +61,7 @@ class Flow:
         self.busy: Overloaded | None = None  # the last word of a node that takes nothing now
         self.topic_id = 0
         self.shift = 0
+        self._record = 0  # by which the topic knows us
         self._base = 0  # the sequence from which on the shift holds
         self._base_record = 0
         self.number = 0  # of the next message
@@ -109,6 +119,7 @@ class Flow:
         id_ = session.calls.new_id()
         outgoing.ids.append(id_)
         outgoing.sent = True
+        outgoing.sends += 1
         outgoing.led = id_ if outgoing.number == self.settled else 0
         session.flying[id_] = outgoing
         sequence = outgoing.number + self.shift
@@ -166,15 +177,29 @@ class Flow:
 
     def _rebase(self, opened: Opened) -> None:
         """Find out which sequence our next number has."""
-        if opened.topic_id == self.topic_id and self._agrees(opened):
-            return
+        known, self._record = self._record, opened.record
+        if opened.topic_id == self.topic_id:
+            if known and opened.record not in (0, known):
+                self._forgotten()
+            elif self._agrees(opened):
+                if known != opened.record and self._session.durable:
+                    self._base_record = self._session.append(self._based())
+                return
         self.topic_id, self._base = opened.topic_id, opened.next_sequence
         self.shift = self._base - self.settled
         if self._session.durable:
             self._base_record = self._session.append(self._based())
 
     def _based(self) -> Based:
-        return Based(self.topic, self.topic_id, self._base - self.shift, self._base)
+        return Based(self.topic, self.topic_id, self._base - self.shift, self._base, self._record)
+
+    def _forgotten(self) -> None:
+        """The topic has given back what it knew of us. What was sent may be stored or not: to put
+        it again could store it twice."""
+        why = Forgotten(self.topic, self._session.producer)
+        for outgoing in [each for each in self.unsettled.values() if each.sent]:
+            self._session.emit(NotStored(outgoing.ticket, why), after=0)
+            self._settle(outgoing)
 
     def _agrees(self, opened: Opened) -> bool:
         """Whether the node knows what our books say, and no more."""
@@ -191,6 +216,11 @@ class Flow:
         # What was never sent cannot be there: it was put by somebody with a copy of our books.
         ours = first is None or first.sent or known <= first.number + self.shift
         return ours and known == opened.next_sequence
+
+    def _nothing_is_stored(self) -> None:
+        """The first was sent once and refused, so none behind it can be in the topic."""
+        for outgoing in self.unsettled.values():
+            outgoing.sent, outgoing.sends = False, 0
 
     def _reopen(self) -> None:
         """What is still to come of the old epoch says nothing about the new one."""
@@ -219,6 +249,8 @@ class Flow:
                     self._resend_from(expected, misses_all=id_ == outgoing.led)
             case Unopened():
                 self._current = 0
+                if outgoing.number == self.settled and outgoing.sends == 1:
+                    self._nothing_is_stored()
                 self._reopen()
             case Fenced():
                 self._fail_all(result)
@@ -341,8 +373,9 @@ class Flow:
                 self.number = number + count
                 self._forget(settled)
                 self.unsettled[number] = Outgoing(self, 0, number, count, batch)
-            case Based(_, topic_id, number, sequence):
+            case Based(_, topic_id, number, sequence, known_by):
                 self.topic_id, self._base, self.shift = topic_id, sequence, sequence - number
+                self._record = known_by
                 self._forget(number)  # what was unsettled then has numbers from here on
             case Settled(_, number):
                 self.number = max(self.number, number)

@@ -34,6 +34,8 @@ class ModelProducer:
     life: str
     next: int = 0
     books: str = ""
+    record: int = 0
+    used: int = 0
     writers: list[str] = field(default_factory=list)  # whose books each sequence is in
 
     def takes(self, books: str, others_max: int) -> bool:
@@ -230,6 +232,8 @@ class Model:
             case do.Tick():
                 for topic in self.topics.values():
                     topic.collect(self.clock)
+                    if command.producers:
+                        self._forget_idle(topic)
                 return done.Ticked()
             case do.Carry(old, offset, _):
                 for batch in self._all_batches(staged=offset < 0):
@@ -237,6 +241,11 @@ class Model:
                         batch.place = place
                         return done.Carried(True)
                 return done.Carried(False)
+
+    def _forget_idle(self, topic: ModelTopic) -> None:
+        for label, each in list(topic.producers.items()):
+            if each.record and self.clock - each.used >= self.limits.producer_idle_us:
+                del topic.producers[label]
 
     def _all_batches(self, *, staged: bool) -> list[Batch]:
         if staged:
@@ -261,6 +270,7 @@ class Model:
                     return topic
                 if producer is None:
                     producer = topic.producers[label] = ModelProducer(self._epoch(), life)
+                    producer.record = producer.epoch if self.limits.producer_idle_us else 0
                 if not producer.life:
                     return errors.NameInUse(name, label)
                 if not producer.takes(command.books, self.limits.books_max):
@@ -268,13 +278,15 @@ class Model:
                     return errors.TooMany(what, self.limits.books_max)
                 if producer.life != life:
                     producer.epoch, producer.life = self._epoch(), life
-                producer.books = command.books
-                return done.Opened(producer.epoch, producer.next, topic.id, producer.mine())
+                producer.books, producer.used = command.books, self.clock
+                mine, record = producer.mine(), producer.record
+                return done.Opened(producer.epoch, producer.next, topic.id, mine, record)
             case do.Put(name, label, epoch, sequence, count, size):
                 if known is None or producer is None:
                     return errors.Unopened(name, label)
                 if epoch != producer.epoch:
                     return errors.Fenced(producer.epoch)
+                producer.used = self.clock
                 if sequence > producer.next:
                     return errors.Gap(producer.next)
                 new = [n for n in range(sequence, sequence + count) if n >= producer.next]

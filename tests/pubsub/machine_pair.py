@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+import msgspec
+
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import results as done
 from oncecast.pubsub.limits import LIMITS, Limits
@@ -18,6 +20,7 @@ Choose = Callable[[Sequence[Any]], Any]
 TOPICS = ["a", "b"]
 NAMES = ["p", "q"]
 LIVES = ["x", "y", "z"]
+SOON_IDLE = msgspec.structs.replace(LIMITS, producer_idle_us=30)
 POLICIES = [
     DEFAULT,
     Policy(age_us=15),
@@ -161,7 +164,7 @@ class Troublemaker:
         return do.DeleteTopic(self.topic(), self.at())
 
     def tick(self) -> do.Command:
-        return do.Tick(self.at())
+        return do.Tick(self.at(), producers=self.choose([True, False]))
 
     def open(self) -> do.Command:
         create = self.choose([True, True, False])
@@ -172,8 +175,9 @@ class Troublemaker:
         return do.OpenProducer(name, label, self.choose(LIVES), self.at(), create, books, expected)
 
     def _expected(self, current: int) -> int:
-        """Mostly the epoch that is current, or any; sometimes an old one."""
-        return int(self.choose([do.ANY_EPOCH, current, current, 0, max(current - 1, 0)]))
+        """Mostly the epoch that is current, or any; sometimes another."""
+        others = [0, max(current - 1, 0), current + 1]
+        return int(self.choose([do.ANY_EPOCH, do.ANY_EPOCH, current, current, current, *others]))
 
     def put(self) -> do.Command:
         name, label, producer = self._one_of("producers")
@@ -276,7 +280,7 @@ WEIGHTS = {
 
 
 def random_run(seed: int, steps: int) -> Pair:
-    rng, pair = Random(seed), Pair(LIMITS)
+    rng, pair = Random(seed), Pair(SOON_IDLE)
     trouble = Troublemaker(pair, rng.choice)
     kinds = [kind for kind, weight in WEIGHTS.items() for _ in range(weight)]
     for _ in range(steps):

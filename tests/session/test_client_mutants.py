@@ -17,6 +17,7 @@ from tests.mutants import Mutant, Story, must_be_noticed, replaced
 from tests.session import test_client_calls as calls
 from tests.session import test_client_producing as puts
 from tests.session import test_client_reading as reads
+from tests.session import test_idle_clients as idle
 from tests.session import test_late_messages as late
 from tests.session import test_state_directories as shared
 from tests.session.test_client_storms import fencing, storm
@@ -93,7 +94,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "self.unsettled[number] = Outgoing(self, 0, number, count, batch)", "pass",
     ),
     "outbox put again whole": (
-        crashes, Flow, "_rebase", "opened.topic_id == self.topic_id and", "False and",
+        crashes, Flow, "_rebase", "if opened.topic_id == self.topic_id:", "if False:",
     ),
     "outbox never sent by the next life": (
         crashes, ClientSession, "start", "flow.go_on()", "pass",
@@ -128,6 +129,16 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     "only the last few state directories known": (
         directories, Producing, "open", "forget=not registry.limits.books_max", "forget=True",
+    ),
+    "forgotten messages put again": (
+        idle.away_for_long, Flow, "_rebase", "self._forgotten()", "pass",
+    ),
+    "idle client told that it cannot know": (
+        exact(puts.test_client_that_was_idle_for_long_goes_on),
+        Flow, "answered", "self._nothing_is_stored()", "pass",
+    ),
+    "record of a producer not written down": (
+        idle.away_for_long, Flow, "restore", "self._record = known_by", "pass",
     ),
     "name taken over from anybody": (
         late.late_open, Flow, "_open", "expected=self._current", "expected=-1",

@@ -26,10 +26,14 @@ def opened(next_sequence: int = 0, *, durable: bool = False, topic_id: int = 1) 
 
 
 def opening(
-    epoch: int, next_sequence: int, topic_id: int, mine: tuple[int, int] | None = None
+    epoch: int,
+    next_sequence: int,
+    topic_id: int,
+    mine: tuple[int, int] | None = None,
+    record: int = 0,
 ) -> results.Opened:
     """Of a name that nobody else puts under."""
-    return results.Opened(epoch, next_sequence, topic_id, mine or (0, next_sequence))
+    return results.Opened(epoch, next_sequence, topic_id, mine or (0, next_sequence), record)
 
 
 def commands(lone: Lone) -> list[object]:
@@ -331,6 +335,55 @@ def test_what_was_settled_before_a_rebase_is_not_put_by_the_next_life() -> None:
     lone = Lone(durable=True, life="next").start(Named("p", "books"), *based)
     lone.answer(lone.call, opening(8, 20, 1, mine=(10, 11)))
     assert commands(lone) == [put(20, 2, B, epoch=8)]
+
+
+def test_outbox_of_a_client_that_was_forgotten_is_not_put_again() -> None:
+    """SVC-2: what was sent may be stored; the client is told, and what it puts now is put."""
+    outbox = [Based("t", 1, 0, 10, record=5), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *outbox)
+    first_open = lone.call
+    lone.ask(Produce(1, "t", 1, C))
+    lone.answer(first_open, opening(8, 0, 1, record=8))
+    why = errors.Forgotten("t", "p")
+    assert lone.told == [NotStored(0, why), NotStored(0, why)]
+    assert commands(lone) == [put(0, 1, C, epoch=8)]
+    assert lone.records == [Based("t", 1, 3, 0, record=8)]
+
+
+def test_client_that_was_idle_for_long_goes_on() -> None:
+    """SVC-2: what it puts now was never sent before, and none of it is stored."""
+    lone = opened_under(record=5)
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    first = lone.ask(Produce(2, "t", 2, B)).call
+    lone.ask(Produce(3, "t", 1, C))
+    lone.answer(first, errors.Unopened("t", "p"))
+    lone.answer(lone.call, opening(8, 0, 1, record=8))
+    assert lone.told == []
+    assert commands(lone) == [put(0, 2, B, epoch=8), put(2, 1, C, epoch=8)]
+
+
+def test_client_that_was_cut_off_for_long_is_told_that_it_cannot_know() -> None:
+    """SVC-2: its first message was sent before it was cut off, and may be stored."""
+    lone = opened_under(record=5).down()
+    reopen = lone.answer(lone.call, errors.Unopened("t", "p")).call
+    lone.ask(Produce(2, "t", 2, B))
+    lone.answer(reopen, opening(8, 0, 1, record=8))
+    assert lone.told == [NotStored(1, errors.Forgotten("t", "p"))]
+    assert commands(lone) == [put(0, 2, B, epoch=8)]
+
+
+def opened_under(record: int) -> Lone:
+    lone = Lone().start().ask(Produce(1, "t", 1, A))
+    return lone.answer(lone.call, opening(7, 0, 1, record=record))
+
+
+def test_client_learns_its_record_of_a_node_that_did_not_tell_it_before() -> None:
+    """SVC-2: it keeps the numbers that it has."""
+    outbox = [Based("t", 1, 0, 10), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *outbox)
+    lone.answer(lone.call, opening(8, 11, 1, mine=(10, 11), record=5))
+    assert lone.records == [Based("t", 1, 0, 10, record=5)]
+    assert commands(lone) == [put(11, 2, B, epoch=8)]
 
 
 def test_settled_batches_are_given_back_when_all_is_quiet() -> None:

@@ -96,7 +96,9 @@ def test_nothing_is_answered_before_it_is_on_disk() -> None:
     assert desk.send(BOB, Call(7, put(epoch, 0, b"a"))) == []
     desk.restart()
     assert desk.took(BOB) == []
-    assert desk.call(BOB, do.OpenProducer("topic", "p", "life", 0)) == Opened(epoch, 0, 1, (0, 0))
+    assert desk.call(BOB, do.OpenProducer("topic", "p", "life", 0)) == Opened(
+        epoch, 0, 1, (0, 0), epoch
+    )
     desk.waiting = True
     assert desk.send(BOB, Call(7, put(epoch, 0, b"a"))) == []
     desk.sync()

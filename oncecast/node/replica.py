@@ -39,6 +39,7 @@ from oncecast.storage.errors import Corrupt
 
 logger = logging.getLogger("oncecast.node")
 
+IDLE_MAX = 1e9  # seconds, about thirty years: more is never
 ASK_DISK_EVERY = 1.0  # seconds, for more room than it had
 HAND_OVER_SECONDS = 1.0  # that a stop waits at most for the next leader
 
@@ -120,7 +121,7 @@ class Replica:
             limits=msgspec.structs.replace(
                 LIMITS,
                 batch_bytes_max=settings.batch_bytes_max,
-                producer_idle_us=int(settings.producer_idle * 1e6),
+                producer_idle_us=idle_us(settings.producer_idle),
             ),
             snapshot_bytes=settings.snapshot_bytes,
             window_bytes=settings.window_bytes,
@@ -258,6 +259,11 @@ class Replica:
         elif not quorum:
             status, reason = "no-quorum", "too few members of the group can be reached"
         return Health(status, reason, role_of(group), group.leader, quorum)
+
+
+def idle_us(seconds: float) -> int:
+    """As a limit says it: 0 is never."""
+    return int(seconds * 1e6) if seconds < IDLE_MAX else 0
 
 
 def wall_us() -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from oncecast.node.config import TABLE, BadSetting, Settings, load
+from oncecast.node.replica import idle_us
 
 PAGE = Path(__file__).parents[2] / "docs" / "serve.md"
 
@@ -67,3 +68,11 @@ def test_the_page_has_every_setting_with_its_default_and_meaning() -> None:
         (name, str(known.default), known.metadata["about"]) for name, known in TABLE.items()
     ]
     assert rows == expected
+
+
+def test_producers_can_be_remembered_for_ever() -> None:
+    """SVC-9"""
+    assert idle_us(load({"producer_idle": "2.5"}, {}).producer_idle) == 2_500_000
+    assert idle_us(load({"producer_idle": "inf"}, {}).producer_idle) == 0
+    with pytest.raises(BadSetting, match="not above 0"):
+        load({"producer_idle": "0"}, {})

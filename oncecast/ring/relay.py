@@ -212,7 +212,7 @@ class Relay(Protocol):
             self._send(leader, Vouch(tuple(readings[at : at + READINGS_MAX])))
 
     def _renew_vouchers(self, channel: Channel) -> None:
-        """Ask for the readers that the owner may have fenced since it vouched for them."""
+        """Ask for the readers that the owner would perhaps not vouch for any more."""
         if channel.vouching and self.now < channel.vouched + ANSWER_WITHIN:
             return
         flows = [
@@ -226,9 +226,12 @@ class Relay(Protocol):
             self._vouch(self._leader(channel.topic), list(map(reading_of, flows)))
 
     def _may_read(self, flow: Flow, channel: Channel) -> bool:
-        """Whether the owner has vouched for it, and has fenced nobody since."""
+        """Return whether the owner has vouched for it, has fenced nobody since, and has let nothing
+        go since that it waits for: the owner keeps nothing for a reader that has unsubscribed."""
         voucher = self._vouchers.get(flow)
         if voucher is None or voucher.life != channel.life:
+            return False
+        if flow.next < channel.first and flow.next >= voucher.first:
             return False
         return voucher.epochs == UNSAID or voucher.epochs >= channel.fenced
 
@@ -264,19 +267,20 @@ class Relay(Protocol):
     def _serve(self, flow: Flow) -> None:
         """All that is here and that the reader can take."""
         channel = self.channels.get(flow.topic)
-        if channel is None or not self._may_read(flow, channel):
+        if channel is None:
             return
-        voucher = self._vouchers[flow]
         where = (flow.topic, flow.subscription, flow.epoch)
-        while flow.next < channel.next and has_credit(flow):
+        while flow.next < channel.next and has_credit(flow) and self._may_read(flow, channel):
+            voucher = self._vouchers[flow]
             room = self._window_bytes - flow.window.outstanding
             if room <= 0:
                 flow.window.starved[flow] = None
                 return
             flow.window.starved.pop(flow, None)
             if flow.next < channel.first:  # the owner has let it go
-                self.send(flow.client, Delivery(*where, (), voucher.suspect_below, channel.first))
-                flow.sent(channel.first, 0)
+                first = min(voucher.first, channel.first)
+                self.send(flow.client, Delivery(*where, (), voucher.suspect_below, first))
+                flow.sent(first, 0)
                 continue
             room = min(room, flow.bytes_left, DELIVERY_BYTES)
             chunks = channel.chunks(flow.next, flow.messages_left, room)

@@ -80,8 +80,8 @@ def tune(offset: int = 0, *, name: str = "s", epoch: int = 7, ack: int = 0, **cr
 def vouched(
     next_: int, *, name: str = "s", epoch: int = 7, life: int = LIFE, **more: Any
 ) -> Vouched:
-    reading = Reading(T, name, epoch)
-    return Vouched((Voucher(reading, more.pop("cursor", 0), 0, life, 0, next_, **more),))
+    reading, first = Reading(T, name, epoch), more.pop("first", 0)
+    return Vouched((Voucher(reading, more.pop("cursor", 0), 0, life, first, next_, **more),))
 
 
 def vouch(name: str = "s", epoch: int = 7) -> Send:
@@ -237,9 +237,33 @@ def test_what_the_owner_has_let_go_is_told_and_not_skipped_in_silence() -> None:
     relay.observe(heard(chunk(9)))
     assert relay.drain() == [fill(0, 9)]
     relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 8, 10, 8, ())))
+    assert relay.drain() == [vouch()]
+    relay.receive(LEADER, vouched(10, first=8))
     assert relay.drain() == [Send(ANN, delivery(next_=8)), fill(8, 9)]
     relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 8, 10, 8, (chunk(8),))))
     assert relay.drain() == [Send(ANN, delivery(chunk(8), chunk(9), next_=10))]
+
+
+def test_reader_whose_subscription_is_gone_is_not_told_that_messages_were_lost() -> None:
+    """NET-6 SVC-9: nothing was kept for it, because it is not subscribed any more."""
+    relay, _ = make()
+    reading(relay)
+    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 6, 6, 6, ())))
+    assert relay.drain() == [vouch()]
+    relay.receive(LEADER, vouched(0, life=0, why=NotSubscribed(T, "s")))
+    assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, NotSubscribed(T, "s")))]
+
+
+def test_reader_is_told_of_a_loss_only_as_far_as_the_owner_has_vouched() -> None:
+    """NET-6 SVC-9"""
+    relay, _ = make()
+    reading(relay)
+    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 8, 9, 8, (chunk(8),))))
+    relay.drain()
+    relay.receive(LEADER, vouched(9, first=5))  # it was overtaken
+    assert relay.drain() == [Send(ANN, delivery(next_=5)), vouch()]
+    relay.receive(LEADER, vouched(9, first=8))
+    assert relay.drain() == [Send(ANN, delivery(next_=8)), Send(ANN, delivery(chunk(8), next_=9))]
 
 
 def test_a_new_life_of_a_topic_is_not_taken_for_the_old_one() -> None:

@@ -350,9 +350,19 @@ mutant(
     "credit is kept",
     Relay,
     "_serve",
-    "while flow.next < channel.next and has_credit(flow):",
-    "while flow.next < channel.next:",
+    "flow.next < channel.next and has_credit(flow) and",
+    "flow.next < channel.next and",
     of(test_relay.test_credit_is_kept),
+)
+mutant(
+    "a reader is told of a loss only if the owner still vouches for it",
+    Relay,
+    "_may_read",
+    "if flow.next < channel.first and flow.next >= voucher.first:",
+    "if False:",
+    of(
+        test_relay.test_reader_whose_subscription_is_gone_is_not_told_that_messages_were_lost,
+    ),
 )
 mutant(
     "a card that was dropped stays so",

@@ -354,15 +354,23 @@ mutant(
     "flow.next < channel.next and",
     of(test_relay.test_credit_is_kept),
 )
-mutant(
-    "a reader is told of a loss only if the owner still vouches for it",
-    Relay,
-    "_may_read",
-    "if flow.next < channel.first and flow.next >= voucher.first:",
-    "if False:",
-    of(
-        test_relay.test_reader_whose_subscription_is_gone_is_not_told_that_messages_were_lost,
-    ),
+
+
+def losses_unvouched(patch: pytest.MonkeyPatch) -> None:
+    """Both at once: a loss that is told without a voucher would be told for ever."""
+    serve = ("min(voucher.first, channel.first)", "channel.first")
+    may_read = ("if flow.next < channel.first and flow.next >= voucher.first:", "if False:")
+    replaced(Relay, "_serve", *serve)(patch)
+    replaced(Relay, "_may_read", *may_read)(patch)
+
+
+MUTANTS.append(
+    Mutant(
+        "a reader is told of a loss only if the owner still vouches for it",
+        losses_unvouched,
+        of(test_relay.test_reader_whose_subscription_is_gone_is_not_told_that_messages_were_lost),
+        1,
+    )
 )
 mutant(
     "a card that was dropped stays so",

@@ -16,6 +16,8 @@ Beyond the paper, because messages may be lost, repeated or late here, and nodes
   it goes down and up again. The same request twice changes nothing.
 - A neighbour whose link broke is asked again, once in a while: if the network failed and not it,
   then nothing else would join the two halves again.
+- Once in a great while a node trades a neighbour for one of its passive view, or two parts of the
+  overlay in which all views are full would never meet again.
 - A node without neighbours that finds none in its passive view joins again through its contacts.
 """
 
@@ -117,6 +119,7 @@ class HyParView(Protocol):
         answer_within: float = 2.0,
         retry_every: float = 1.0,
         refill_at_once: bool = False,
+        trade_chance: float = 0.01,
     ) -> None:
         super().__init__(me, rng)
         assert min(active_max, passive_max) > 0, "a view has room for somebody"
@@ -126,6 +129,7 @@ class HyParView(Protocol):
         self.shuffle_active, self.shuffle_passive = shuffle_active, shuffle_passive
         self.shuffle_every, self.answer_within = shuffle_every, answer_within
         self.retry_every, self.refill_at_once = retry_every, refill_at_once
+        self.trade_chance = trade_chance
         self.life = 0
         # Dicts as ordered sets: a set of strings iterates differently in every process.
         self.active: dict[NodeId, int] = {}  # and in which life of theirs
@@ -180,6 +184,7 @@ class HyParView(Protocol):
             case Cycle():
                 self.tried.clear()
                 self._ask_a_lost_one()
+                self._trade()
                 self._fill()
                 self._shuffle()
                 self._next_cycle()
@@ -273,6 +278,18 @@ class HyParView(Protocol):
             self.lost[peer] = None  # at the end: the others come first the next time
             if peer not in self.asked:
                 self._ask(peer, Neighbor(self.life, urgent=True), room=True)
+
+    def _trade(self) -> None:
+        """Now and then ask for a neighbour from the passive view, in the place of another.
+
+        Evictions can cut the last link between two parts of the overlay. When all views in them
+        are full, nothing else would join the parts again.
+        """
+        if self._has_room() or not self.trade_chance or self.rng.random() >= self.trade_chance:
+            return
+        free = [peer for peer in self.passive if peer not in self.asked]
+        if free:
+            self._ask(self._any(free), Neighbor(self.life, urgent=True), room=True)
 
     # -- shuffling --
 

@@ -38,7 +38,7 @@ class Layers:
         self._compares = {name: conditions.time(0.3, 2.0) for name in names}
         self._snapshot_every = rng.choice((3, 40, 1000))
         self._cache_max = rng.choice((1, 1000))
-        self._batch_max = rng.choice((1, 64))
+        self._batch_max = rng.choice((8, 64))
 
     def __call__(self, me: NodeId, rng: Random) -> list[Protocol]:
         return [

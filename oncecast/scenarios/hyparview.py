@@ -26,6 +26,7 @@ from oncecast.scenarios.scenario import Figures, Scenario
 
 STORM_SECONDS = 20.0
 CALM_SECONDS = 40.0
+TRADE_SECONDS = 2.0  # at the end a neighbour may just be traded for another
 GOSSIP_SECONDS = 12.0  # in the mean
 CONTACTS = 3
 
@@ -136,7 +137,8 @@ def gossipers(conditions: Conditions, layers: Layers) -> Build:
 
 
 def play_views(sim: Simulation, nodes: int) -> Figures:
-    sim.check(Views())
+    views = Views()
+    sim.check(views)
     names = [NodeId(f"n{index}") for index in range(nodes)]
     for name in names:
         sim.add(name, viewers(names))
@@ -145,6 +147,8 @@ def play_views(sim: Simulation, nodes: int) -> Figures:
     sim.run(until=STORM_SECONDS)
     storm.calm()
     sim.run(until=STORM_SECONDS + CALM_SECONDS)
+    while views.left(sim) and sim.now < STORM_SECONDS + CALM_SECONDS + TRADE_SECONDS:
+        sim.run(until=sim.now + 0.05)
     return {"strikes": storm.strikes}
 
 

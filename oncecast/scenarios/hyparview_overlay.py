@@ -43,7 +43,7 @@ class Overlay:
         self.changes = 0  # of the active views
         self.events: Callable[[NodeId, Value], None] = lambda node, event: None
         self.sim = Simulation(seed, listener=self._hear)
-        self.options = {"shuffle_every": self.cycle, **options}
+        self.options = {"shuffle_every": self.cycle, "trade_chance": 0.0, **options}
         self.layers = layers
         self._grow()
 

@@ -31,6 +31,7 @@ class Trouble:
         self.forest, self.sim, self.conditions = forest, forest.sim, conditions
         self.rng = conditions.rng
         self.happened: dict[str, int] = {}
+        self._over_at = 0.0
         self._kinds: tuple[Callable[[str, NodeId], None], ...] = (
             self._bounce,
             self._bounce,
@@ -52,7 +53,9 @@ class Trouble:
         weather.set(latency=latency, loss=conditions.loss, duplication=conditions.duplication)
         for _ in range(conditions.count(TROUBLES)):
             self.sim.call(self.rng.uniform(0.0, conditions.storm_seconds), self._happen)
-        self.sim.run(until=self.sim.now + conditions.storm_seconds)
+        self._over_at = self.sim.now + conditions.storm_seconds
+        self.sim.run(until=self._over_at)
+        self.sim.run(until=self._over_at)  # or when the last has come back
         self.sim.repair()
         weather.set(latency=LAN, loss=0.0, duplication=0.0)
 
@@ -80,6 +83,7 @@ class Trouble:
             for topic in joined:
                 self._join(topic, victim)
 
+        self._over_at = max(self._over_at, self.sim.now + away)
         self.sim.bounce(victim, away)
         self.sim.call(away, join_again)
 

@@ -48,6 +48,9 @@ class FixedDice(Random):
     def uniform(self, a: float, b: float) -> float:
         return 1.0
 
+    def random(self) -> float:
+        return 1.0  # nothing that happens by chance
+
     def choice(self, seq: Any) -> Any:
         return seq[0]
 
@@ -320,6 +323,26 @@ def test_node_that_was_found_meanwhile_does_not_join_again() -> None:
     received(view, B, Neighbor(THEIRS, urgent=False))
     view.timeout(Alone())
     assert view.drain() == []
+
+
+def test_full_view_trades_a_neighbour_for_a_passive_one_now_and_then() -> None:
+    """NET-2: two parts in which all views are full would never meet again."""
+    view = started(active=[A, B, C], passive=[D, E])
+    view.timeout(Cycle())
+    assert not [each for each in view.drain() if isinstance(each, Watch)]
+    view.rng.random = lambda: 0.0  # type: ignore[method-assign]
+    view.timeout(Cycle())
+    assert view.drain()[:2] == [Watch(D), Send(D, Neighbor(LIFE, urgent=True))]
+    view.receive(D, Accepted(THEIRS))
+    assert list(view.active) == [B, C, D]
+    assert Send(A, Disconnect()) in view.drain()
+
+
+def test_view_with_room_trades_nothing() -> None:
+    view = started(active=[A], passive=[D])
+    view.rng.random = lambda: 0.0  # type: ignore[method-assign]
+    view.timeout(Cycle())
+    assert Send(D, Neighbor(LIFE, urgent=True)) not in view.drain()
 
 
 def test_lost_neighbour_is_asked_again_in_every_cycle() -> None:

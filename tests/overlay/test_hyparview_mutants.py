@@ -48,6 +48,13 @@ MUTANTS = [
     storming("silence counts as loss", "timeout", "self._lose(peer)"),
     storming("a lost peer is asked again", "timeout", "self._ask_a_lost_one()"),
     telling(
+        "a neighbour is traded now and then",
+        "timeout",
+        "self._trade()",
+        "pass",
+        effects.test_full_view_trades_a_neighbour_for_a_passive_one_now_and_then,
+    ),
+    telling(
         "who is alone joins again",
         "_fill",
         "not self.active and not self.asked",

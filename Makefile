@@ -6,8 +6,9 @@ BIN := .venv/bin
 READY := .venv/ready
 PEERS := .venv/peers
 GET_PEERS := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
-# A worker that dies ends the run: without it, the tests of its group would be waited for.
-PYTEST := $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
+# Three on two cores: tests of real processes mostly wait. A worker that dies ends the run: without it,
+# the tests of its group would be waited for.
+PYTEST := $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 SOURCES := oncecast pyspark_oncecast.py pipelines tests tools $(sort $(dir $(wildcard bench/*.py)))
 
 help: ## list the targets

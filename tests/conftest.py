@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 # The same examples on every machine, and no clock: a busy machine must not fail a test.
 settings.register_profile("oncecast", derandomize=True, deadline=None)
@@ -23,17 +25,30 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A file is one worker's. What takes long begins first, lest one is alone with it at the end.
+# A file is one worker's, and so are all that share a session of Spark, which takes long to start.
+# What takes long begins first, lest one worker is alone with it at the end.
 LONGEST = (
-    "scenarios/test_paxos.py",
     "pipeline/test_live.py",
     "pipeline",
     "scenarios",
     "live",
-    "cli",
     "ring",
+    "cli",
     "overlay",
 )
+
+
+SPARK = "tests/pipeline/"
+
+
+class Files(LoadFileScheduling):  # type: ignore[misc]
+    def _split_scope(self, nodeid: str) -> str:
+        return SPARK if nodeid.startswith(SPARK) else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Files:
+    return Files(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

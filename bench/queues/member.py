@@ -78,7 +78,7 @@ async def put(node: Node, count: int, trace: Trace) -> None:
 
 def settled(node: Node) -> list[Settled]:
     return [
-        Settled(f"{series.removeprefix(SERIES)}/{number}", taker)
+        Settled(f"{series.removeprefix(SERIES).partition('#')[0]}/{number}", taker)
         for (series, number), taker in node._parts.queue.takers.values.items()
         if series.startswith(SERIES)
     ]

@@ -24,6 +24,7 @@ from oncecast import Policy, blocking
 from tests.live.test_serve import Process
 
 PATIENCE = 300.0  # for whatever is waited for
+AT_ONCE = 0.002  # seconds between two looks for a moment that passes
 MESSAGES = 100  # put at a time
 CLUSTER = "local-cluster[2,1,1024]"
 MOMENTS = ("published", "written down", "done", "any")
@@ -103,26 +104,26 @@ class Story:
 
     # -- what is waited for --
 
-    def wait(self, until: Callable[[], bool]) -> None:
+    def wait(self, until: Callable[[], bool], look_every: float = 0.1) -> None:
         end = time.monotonic() + PATIENCE
         while not until():
             assert time.monotonic() < end, f"nothing comes: see {self.log}"
-            time.sleep(0.002)
+            time.sleep(look_every)
 
-    def wait_for_results(self) -> None:
+    def wait_for_results(self, look_every: float = 0.1) -> None:
         """More than there are now."""
         before = self.results_end()
         with self.client() as client:
-            self.wait(lambda: client.describe("out").next > before)
+            self.wait(lambda: client.describe("out").next > before, look_every)
 
     def wait_for(self, moment: str) -> None:
         """A step of the next micro-batch; what is done about it comes right behind."""
         if moment == "published":
-            self.wait_for_results()
+            self.wait_for_results(AT_ONCE)
         elif moment in ("written down", "done"):
             kind = "offsets" if moment == "written down" else "commits"
             before = len(self.batches(kind))
-            self.wait(lambda: len(self.batches(kind)) > before)
+            self.wait(lambda: len(self.batches(kind)) > before, AT_ONCE)
         else:
             self.wait_for_results()
             self.feed()

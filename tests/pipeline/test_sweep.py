@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from oncecast.cli.main import main
+from oncecast.scenarios.broadcast import BROADCAST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,10 +58,10 @@ def test_failing_seed_is_reported_with_the_command_that_replays_it(
     words = ["sim", "sweep", "broadcast", "--seeds", "0..4", "--out", str(tmp_path / "outcomes")]
     assert main(words) == 1
     out = capsys.readouterr().out
-    assert "broadcast, 5 nodes: 5 seeds" in out
+    assert f"broadcast, {BROADCAST.nodes} nodes: 5 seeds" in out
     assert "1 of 5 seeds FAILED" in out
     assert "seed 3 at 2.5 s: Violation: n1 forgot" in out
-    assert "replay: oncecast sim replay broadcast --nodes 5 --seed 3" in out
+    assert f"replay: oncecast sim replay broadcast --nodes {BROADCAST.nodes} --seed 3" in out
 
 
 def test_pieces_cover_every_seed_of_every_size_once() -> None:

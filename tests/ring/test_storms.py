@@ -8,11 +8,12 @@ from oncecast.scenarios.ring import RING
 from oncecast.scenarios.ring_draw import draw
 from oncecast.scenarios.scenario import run
 from tests.ring.walks import Walk
+from tests.seeds import seeds
 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(15, 150))
 def test_everybody_has_everything_once_and_in_order_after_a_storm(seed: int) -> None:
     """REP-4 REP-5 REP-6 NET-6 SVC-2 SVC-3 SVC-10: `oncecast sim run ring` runs more of them."""
     outcome = run(RING, seed)

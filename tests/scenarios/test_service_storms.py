@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.seeds import seeds
 from tests.session.promises import storm
 
 pytestmark = pytest.mark.long
 
-SEEDS = 300
 PER_TEST = 25
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
+@pytest.mark.parametrize("first", seeds(150, 1200, PER_TEST))
 def test_a_storm_at_the_node_loses_repeats_and_disorders_nothing(first: int) -> None:
     """SVC-2, SVC-3, SVC-4, SVC-9, SVC-10: a failing seed is replayed by `storm(seed)`."""
     total = {"snapshots": 0, "carried": 0, "cut": 0}

@@ -7,6 +7,7 @@ import pytest
 from oncecast.pubsub.errors import Fenced
 from oncecast.runtime import simulated
 from oncecast.runtime.latency import Latency, Uniform
+from tests.seeds import seeds
 from tests.session.client_world import NODE, Publisher, Subscriber, World
 
 pytestmark = pytest.mark.long
@@ -32,21 +33,21 @@ def storm(
     return world
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(30, 240))
 def test_loss_duplication_and_reordering_cost_nothing_but_time(seed: int) -> None:
     """SVC-2 SVC-3"""
     world = storm(seed, crashes=False)
     assert len(world.finish()) == 120
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", seeds(60, 480))
 def test_crashes_of_node_publishers_and_subscribers(seed: int) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11"""
     world = storm(seed)
     assert world.finish()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(30, 240))
 def test_crashes_while_the_disks_are_slow(seed: int) -> None:
     """SVC-2 SVC-10"""
     world = storm(seed, disk=SLOW_DISK)
@@ -66,7 +67,7 @@ def fencing(seed: int, total: int = 60) -> tuple[World, Publisher, Publisher]:
     return world, older, newer
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(20, 160))
 def test_of_two_publishers_with_one_name_the_newer_goes_on(seed: int) -> None:
     """SVC-8"""
     world, older, newer = fencing(seed)
@@ -75,7 +76,7 @@ def test_of_two_publishers_with_one_name_the_newer_goes_on(seed: int) -> None:
     assert not newer.fenced
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(10, 80))
 def test_of_two_readers_of_one_subscription_the_newer_goes_on(seed: int) -> None:
     """SVC-8"""
     world = World(seed, loss=0.1, duplication=0.1)

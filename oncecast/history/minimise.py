@@ -2,20 +2,23 @@
 
 To leave out an operation means to know nothing of it: it may have happened at any time or never,
 with any answer. That only makes an order easier to find. So if there is none even so, the
-operations that are left contradict each other. Halves are left out first, then quarters, and so on
-down to single ones, as in delta debugging (Zeller and Hildebrandt, TSE 2002).
+operations that are left contradict each other. Mostly the last few do. Of those, halves are left
+out first, then quarters, and so on down to single ones, as in delta debugging (Zeller and
+Hildebrandt, TSE 2002).
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 from oncecast.history.operation import History, Operation, cut
-from oncecast.history.partition import NOBODY, Part, Problem
+from oncecast.history.partition import NOBODY, Part, Problem, due_of
 from oncecast.history.search import Found, Outcome, search
 
 STEPS_MAX = 100_000  # of one attempt
 TOTAL_STEPS_MAX = 10_000_000
+FEW = 16
 
 
 class Blame(NamedTuple):
@@ -29,9 +32,11 @@ class Blame(NamedTuple):
 def blame(part: Part, until: float) -> Blame:
     """Return the operations to blame, by the time of their calls.
 
-    What was called after `until`, or answered, is of no account.
+    What was called after `until` was not needed to find the contradiction, so what was called after
+    the answers that were is of no account.
     """
-    early = Minimiser(part.until(until))
+    dues = [due_of(each) for each in part.operations if each.call <= until]
+    early = Minimiser(part.until(max((due for due in dues if due < inf), default=until)))
     return early.run() if early.impossible(NOBODY) else Minimiser(part).run()
 
 
@@ -41,9 +46,8 @@ class Minimiser:
         self._steps = 0
 
     def run(self) -> Blame:
-        told = [each for each in self._part.operations if each.returned is not None]
-        told.sort(key=lambda each: each.call)
-        loose, size, before = NOBODY, len(told), 0
+        told, loose = self._last_few()
+        size, before = len(told), 0
         while size > 1 or before != len(told):
             before, size = len(told), max(1, size // 2)
             told, loose = self._without_some(told, loose, size)
@@ -51,6 +55,17 @@ class Minimiser:
         found = search(problem.items, problem.initial, problem.model, steps_max=STEPS_MAX)
         operations = sorted([*told, *self._involved(told)], key=lambda each: each.call)
         return Blame(operations, problem, found)
+
+    def _last_few(self) -> tuple[History, frozenset[int]]:
+        """The operations that returned last, as few of them as contradict each other."""
+        told = sorted(self._part.told(), key=due_of)
+        few = FEW
+        while few < len(told):
+            loose = frozenset(id(each) for each in told[:-few])
+            if self.impossible(loose):
+                return sorted(told[-few:], key=lambda each: each.call), loose
+            few *= 4
+        return sorted(told, key=lambda each: each.call), NOBODY
 
     def _without_some(
         self, told: History, loose: frozenset[int], size: int

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from copy import copy
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from typing import Protocol as Interface
 
 from oncecast.history.operation import NO_SUCH_TOPIC, NOT_SUBSCRIBED, History, Operation
@@ -36,10 +37,26 @@ class Part(ABC):
 
     def __init__(self, name: str, operations: History) -> None:
         self.name, self.operations = name, operations
+        self._end = inf
 
-    @abstractmethod
-    def until(self, time: float) -> Part:
-        """Return the same, as it was known at that time."""
+    def until(self, time: float) -> Self:
+        """Return the same, as it was at that time: later calls are gone, and what had not returned
+        may still be to come."""
+        part = copy(self)
+        part._end = time
+        part.operations = [each for each in self.operations if each.call <= time]
+        return part
+
+    def told(self) -> History:
+        """Return the operations that had returned by then."""
+        returned = [each for each in self.operations if each.returned is not None]
+        return [each for each in returned if due_of(each) <= self._end]
+
+    def _pending(self, operation: Operation, items: list[Item]) -> list[Item]:
+        """Let what had not returned by then be left out."""
+        if due_of(operation) <= self._end:
+            return items
+        return [item._replace(must=False, due=inf) for item in items if not item.reads]
 
     @abstractmethod
     def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
@@ -114,21 +131,3 @@ def absent(operation: Operation) -> bool:
     return operation.kind in ("look", "scan", "attach") or (
         operation.kind == "seek" and not operation.reader
     )
-
-
-def forgotten(operations: History, after: float) -> History:
-    """Return what was known at a time: later calls are gone, later answers have not come yet."""
-    known: History = []
-    for each in operations:
-        if each.call <= after:
-            early = each.returned is None or each.returned <= after
-            known.append(each if early else unanswered(each))
-    return known
-
-
-def unanswered(operation: Operation) -> Operation:
-    asked = {"put": ("digests",), "publish": ("digests", "source", "number", "parts")}
-    kept = ("client", "kind", "topic", "call", "subscription", "reader", "start", "policy")
-    labels = ("life", "epoch", "upto") if operation.kind in ("ack", "leave") else ()
-    names = (*kept, *labels, *asked.get(operation.kind, ()))
-    return Operation(**{name: getattr(operation, name) for name in names})

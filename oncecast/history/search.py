@@ -3,7 +3,7 @@
 The search of Wing and Gong (JPDC 1993), with Lowe's memory of failed configurations (CCPE 2017), as
 Porcupine does it: take any operation that was called before all operations left have returned,
 apply it to the model, go on; where nothing can be taken, go back. A configuration is the set of
-operations that were taken, and the model's state. Three things keep it short:
+operations that were taken, and the model's state. These things keep it short:
 
 - Operations that are ordered anyway share a lane, and only the first of a lane can be taken.
 - What only reads, and can be taken, is taken at once with no way back: to wait could not help.
@@ -24,9 +24,11 @@ from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
 STEPS_MAX = 5_000_000
-FEW_STEPS = 20_000  # for each number of guesses, before all are tried with more
+FEW_STEPS = 20  # of each item, for each number of guesses, before all are tried with more
 ANY_NUMBER = -1
 GUESSES = (0, 1, 2, 4, 8, ANY_NUMBER)
+
+Stage = tuple[int, int]
 
 
 class Model(Interface):
@@ -41,6 +43,9 @@ class Model(Interface):
     def guess(self, state: Any, what: Any) -> bool:
         """Return whether nothing speaks for something that is allowed and may be left out."""
 
+    def stage(self, state: Any) -> Stage | None:
+        """Return how far the state has come, if it can be told. See `Item.stage`."""
+
 
 class Item(NamedTuple):
     """What a search takes, between its `call` and when it is `due`."""
@@ -53,6 +58,9 @@ class Item(NamedTuple):
     often: bool = False  # it may be taken any number of times
     reads: bool = False  # nothing that comes later needs it
     rank: int = 0  # those of a lower rank are tried first
+    # It can only be taken at this stage. Of two stages with the same first number, the one with the
+    # higher second number is later: this spares the model most questions.
+    stage: Stage | None = None
 
 
 class Outcome(Enum):
@@ -73,6 +81,24 @@ class Found(NamedTuple):
     until: float = inf  # nothing that was called later was looked at
 
 
+def search(
+    items: Sequence[Item], initial: Any, model: Model, *, steps_max: int = STEPS_MAX
+) -> Found:
+    steps, limit = 0, FEW_STEPS * max(1000, len(items))
+    levels = list(GUESSES)
+    while True:
+        for guesses in list(levels):
+            found = _Search(items, initial, model, min(limit, steps_max - steps), guesses).run()
+            steps += found.steps
+            if found.outcome is Outcome.LINEARIZABLE or steps >= steps_max:
+                return found._replace(steps=steps)
+            if found.outcome is Outcome.IMPOSSIBLE:
+                if not found.guesses:
+                    return found._replace(steps=steps)
+                levels.remove(guesses)  # it takes more of them
+        limit *= 10
+
+
 Choice = tuple[int, int, Any, bool]  # lane, position in it, new state, and whether it is a guess
 first = itemgetter(0)
 
@@ -91,49 +117,31 @@ class _Frame(NamedTuple):
     guesses: int
 
 
-def search(
-    items: Sequence[Item], initial: Any, model: Model, *, steps_max: int = STEPS_MAX
-) -> Found:
-    steps, limit = 0, FEW_STEPS
-    levels = list(GUESSES)
-    while True:
-        for guesses in list(levels):
-            found = _Search(items, initial, model, min(limit, steps_max - steps), guesses).run()
-            steps += found.steps
-            if found.outcome is Outcome.LINEARIZABLE or steps >= steps_max:
-                return found._replace(steps=steps)
-            if found.outcome is Outcome.IMPOSSIBLE:
-                if not found.guesses:
-                    return found._replace(steps=steps)
-                levels.remove(guesses)  # it takes more of them
-        limit *= 10
-
-
 class _Search:
     def __init__(
         self, items: Sequence[Item], initial: Any, model: Model, steps_max: int, guesses: int
     ) -> None:
-        self._items, self._model, self._steps_max = items, model, steps_max
+        self._model, self._steps_max = model, steps_max
         self._guesses = guesses  # that are left
         self._more = False  # with more guesses there would have been more choices
-        must = sorted((i for i, item in enumerate(items) if item.must), key=lambda i: items[i].due)
-        self._dues = [items[i].due for i in must]
-        self._rank = {i: rank for rank, i in enumerate(must)}
-        rest = (i for i, item in enumerate(items) if not item.must)
-        self._bit = {i: 1 << n for n, i in enumerate(rest)}
         self._lanes = lanes(items)
         self._heads = [0] * len(self._lanes)
+        must = sorted((item.due, id(item)) for item in items if item.must)
+        self._dues = [due for due, _ in must]
+        self._rank = {item: rank for rank, (_, item) in enumerate(must)}
+        rest = (id(item) for item in items if not item.must)
+        self._bit = {item: 1 << n for n, item in enumerate(rest)}
         self._state = initial
         self._low = 0  # all that must be taken, and is due before this rank, is taken
         self._taken = 0  # a bit for each rank from `low` on
         self._extra = 0  # a bit for each taken item that need not be
         self._latest = -inf  # the last call of what is taken
-        self._order: list[int] = []
+        self._order: list[Item] = []
         self._steps = 0
         self._failed: set[Any] = set()
         self._farthest = -1
         self._until = -inf
-        self._stuck: list[int] = []
+        self._stuck: list[Item] = []
         self._stuck_state = initial
 
     def run(self) -> Found:
@@ -145,8 +153,8 @@ class _Search:
                 return self._found(Outcome.UNDECIDED)
             choice = next(choices, None)
             if choice is not None:
-                often = self._items[self._lanes[choice[0]][choice[1]]].often
                 frame = self._take(choice, choices)
+                often = self._order[-1].often
                 if (self._failed or often) and self._key() in self._failed:
                     self._back(frame)
                     continue
@@ -162,56 +170,61 @@ class _Search:
             frame = frames.pop()
             self._back(frame)
             choices = frame.choices
-        order = [self._items[i] for i in self._order]
-        return Found(Outcome.LINEARIZABLE, self._steps, order, [], self._state)
+        return Found(Outcome.LINEARIZABLE, self._steps, self._order, [], self._state)
 
     # -- choices --
 
     def _choices(self) -> Iterator[Choice]:
         """What cannot harm, or else all that is possible."""
-        items, state, step = self._items, self._state, self._model.step
+        model, state = self._model, self._state
+        stage = model.stage(state)
         possible: list[tuple[Any, Choice]] = []
-        for lane, at in self._open():
-            item = items[self._lanes[lane][at]]
+        for lane, at, item in self._open():
+            if stage is not None and item.stage is not None and item.stage[0] == stage[0]:
+                if item.stage[1] > stage[1]:
+                    continue
+                if item.stage[1] < stage[1]:
+                    return iter(())
             self._steps += 1
-            new = step(state, item.what)
-            if len(new) == 1 and new[0] is state:
+            new = model.step(state, item.what)
+            if not new:
+                if item.must and model.late(state, item.what):
+                    return iter(())
+                continue
+            if new[0] is state and len(new) == 1:
                 if item.reads:
                     return iter(((lane, at, state, False),))
                 if not item.must:
                     continue
-            if not new:
-                if item.must and self._model.late(state, item.what):
-                    return iter(())
-                continue
-            guess = not item.must and self._model.guess(state, item.what)
+            guess = not item.must and model.guess(state, item.what)
             if guess and not self._guesses:
                 self._more = True
                 continue
             order = (not item.must, guess, item.rank, item.due, lane, at)
             possible += [(order, (lane, at, each, guess)) for each in new]
-        possible.sort(key=first)
+        if len(possible) > 1:
+            possible.sort(key=first)
         return iter([choice for _, choice in possible])
 
-    def _open(self) -> list[tuple[int, int]]:
+    def _open(self) -> Iterator[tuple[int, int, Item]]:
         """What was called before anything that is left has returned."""
         if self._low == len(self._dues):
-            return []
-        items, horizon = self._items, self._dues[self._low]
+            return
+        horizon = self._dues[self._low]
         self._until = max(self._until, horizon)
-        found: list[tuple[int, int]] = []
+        all_lanes = self._lanes
         for lane, at in enumerate(self._heads):
-            members = self._lanes[lane]
+            members = all_lanes[lane]
             while at < len(members):
-                item = items[members[at]]
+                item = members[at]
                 if item.call > horizon:
                     break
-                if item.must or self._latest <= item.due:
-                    found.append((lane, at))
                 if item.must:
+                    yield lane, at, item
                     break
+                if self._latest <= item.due:
+                    yield lane, at, item
                 at += 1
-        return found
 
     # -- there and back --
 
@@ -228,23 +241,22 @@ class _Search:
             self._latest,
             self._guesses,
         )
-        index = self._lanes[lane][at]
-        item = self._items[index]
+        item = self._lanes[lane][at]
         self._state = state
         self._latest = max(self._latest, item.call)
-        self._order.append(index)
+        self._order.append(item)
         if guess and self._guesses > 0:
             self._guesses -= 1
         if item.often:
             return frame
         self._heads[lane] = at + 1
         if item.must:
-            self._taken |= 1 << (self._rank[index] - self._low)
+            self._taken |= 1 << (self._rank[id(item)] - self._low)
             while self._taken & 1:
                 self._taken >>= 1
                 self._low += 1
         else:
-            self._extra |= self._bit[index]
+            self._extra |= self._bit[id(item)]
         return frame
 
     def _back(self, frame: _Frame) -> None:
@@ -263,30 +275,29 @@ class _Search:
         taken = self._low + self._taken.bit_count()
         if taken > self._farthest:
             self._farthest = taken
-            self._stuck = [self._lanes[lane][at] for lane, at in self._open()]
+            self._stuck = [item for _, _, item in self._open()]
             self._stuck_state = self._state
 
     def _found(self, outcome: Outcome) -> Found:
-        stuck = [self._items[i] for i in self._stuck]
-        return Found(outcome, self._steps, [], stuck, self._stuck_state, self._more, self._until)
+        where = (self._stuck, self._stuck_state)
+        return Found(outcome, self._steps, [], *where, self._more, self._until)
 
 
-def lanes(items: Sequence[Item]) -> list[list[int]]:
+def lanes(items: Sequence[Item]) -> list[list[Item]]:
     """A lane for each chain; the other items share as few lanes as their times allow."""
-    chains: dict[Hashable, list[int]] = {}
-    rest: list[list[int]] = []
+    chains: dict[Hashable, list[Item]] = {}
+    rest: list[list[Item]] = []
     free: list[tuple[float, int]] = []  # when the last of a lane is due, and the lane
-    for index in sorted(range(len(items)), key=lambda i: items[i].call):
-        item = items[index]
+    for item in sorted(items, key=lambda each: each.call):
         if item.chain is not None:
-            chains.setdefault(item.chain, []).append(index)
+            chains.setdefault(item.chain, []).append(item)
         elif not item.must:
-            rest.append([index])  # if it is skipped, nothing may wait behind it
+            rest.append([item])  # if it is skipped, nothing may wait behind it
         elif free and free[0][0] < item.call:
             _, lane = heappop(free)
-            rest[lane].append(index)
+            rest[lane].append(item)
             heappush(free, (item.due, lane))
         else:
-            rest.append([index])
+            rest.append([item])
             heappush(free, (item.due, len(rest) - 1))
     return [*chains.values(), *rest]

@@ -96,7 +96,10 @@ class SubscriptionModel:
                 return False
 
     def guess(self, state: SubscriptionState, move: Move) -> bool:
-        return True
+        return not move.told
+
+    def stage(self, state: SubscriptionState) -> None:
+        return None
 
     def _subscribe(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
         operation = move.operation

@@ -15,7 +15,6 @@ from oncecast.history.partition import (
     absent,
     command_items,
     due_of,
-    forgotten,
     undoes,
 )
 from oncecast.history.search import Item
@@ -34,7 +33,7 @@ class SubscriptionPart(Part):
     def __init__(self, topic: str, name: str, operations: History, drops: float = inf) -> None:
         about = [each for each in operations if each.subscription == name or each.kind in ABOUT_ALL]
         super().__init__(f"subscription {name!r} of topic {topic!r}", about)
-        self._topic, self._subscription = topic, name
+        self._subscription = name
         self._own = [each for each in about if each.subscription == name]
         self._commands = [*self._own, *(each for each in about if each.kind == "delete")]
         self._drops = drops
@@ -42,10 +41,6 @@ class SubscriptionPart(Part):
         silent = [each.call for each in self._beginners if unsure(each)]
         self._silent = min(silent, default=inf)  # from then on epochs begin that nobody is told of
         self._acks = acks_since(self._own)
-
-    def until(self, time: float) -> SubscriptionPart:
-        known = forgotten(self.operations, time)
-        return SubscriptionPart(self._topic, self._subscription, known, self._drops)
 
     def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
         told = [each for each in self._beginners if each.kind == "seek" and each.done]
@@ -57,7 +52,7 @@ class SubscriptionPart(Part):
                 model.acknowledged(each.epoch, each.offset, each.call)
         items: list[Item] = []
         for each in self.operations:
-            items += self._items(each, model, loose=id(each) in loose)
+            items += self._pending(each, self._items(each, model, loose=id(each) in loose))
         return Problem(items, subscription_model.ABSENT, model)
 
     def _items(self, operation: Operation, model: SubscriptionModel, *, loose: bool) -> list[Item]:

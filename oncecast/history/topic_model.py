@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 from oncecast.history.operation import (
@@ -18,6 +19,7 @@ from oncecast.history.operation import (
     Operation,
     cut,
 )
+from oncecast.history.search import Stage
 from oncecast.pubsub.commands import FromEarliest, FromNew, FromOffset
 from oncecast.pubsub.retention import DEFAULT, Policy
 
@@ -25,28 +27,41 @@ UNKNOWN = bytes(DIGEST_BYTES)  # the digest of a message that may be any
 
 
 class Log:
-    """The digests of messages from offset 0 on. Longer logs share the bytes of shorter ones."""
+    """The digests of messages. Longer logs share the bytes of shorter ones.
 
-    __slots__ = ("_bytes", "_chain", "next")
+    Of the messages before `base` nothing is known.
+    """
 
-    def __init__(self, data: bytearray | None = None, count: int = 0, chain: int = 0) -> None:
-        self._bytes = bytearray() if data is None else data
-        self.next = count
-        self._chain = chain
+    __slots__ = ("_base", "_bytes", "_chain", "next")
+
+    def __init__(self, data: bytearray, base: int = 0, next: int = 0, chain: int = 0) -> None:
+        self._bytes, self._base, self._chain = data, base, chain
+        self.next = next
 
     def append(self, digests: bytes) -> Log:
-        data, end = self._bytes, self.next * DIGEST_BYTES
-        if len(data) > end:  # a log of another branch of the search goes on from here
-            data = data[:end]
-        data += digests
-        count = self.next + len(digests) // DIGEST_BYTES
-        return Log(data, count, hash((self._chain, digests)))
+        data, end = self._bytes, (self.next - self._base) * DIGEST_BYTES
+        behind = end + len(digests)
+        if len(data) == end:
+            data += digests
+        elif data[end:behind] != digests:  # a log of another branch of the search goes on here
+            data = data[:end] + digests
+        next_ = self.next + len(digests) // DIGEST_BYTES
+        return Log(data, self._base, next_, hash((self._chain, digests)))
+
+    def lengthened(self, next: int) -> Log:
+        """Return the log with messages up to there of which nothing is known."""
+        if self._base == self.next:
+            return Log(bytearray(), next, next, next)
+        return self.append(UNKNOWN * (next - self.next))
 
     def has(self, offset: int, digests: bytes) -> bool:
         """Return whether these messages are there, as far as is known."""
-        begin, end = offset * DIGEST_BYTES, offset * DIGEST_BYTES + len(digests)
-        there = self._bytes[begin:end]
-        if there == digests or end > self.next * DIGEST_BYTES:
+        unknown = max(0, self._base - offset)
+        if unknown:
+            offset, digests = offset + unknown, digests[unknown * DIGEST_BYTES :]
+        begin = (offset - self._base) * DIGEST_BYTES
+        there = self._bytes[begin : begin + len(digests)]
+        if there == digests or offset + len(digests) // DIGEST_BYTES > self.next:
             return there == digests
         pairs = zip(cut(there), cut(digests), strict=True)
         return all(mine in (UNKNOWN, its) for mine, its in pairs)
@@ -86,7 +101,7 @@ States: TypeAlias = tuple[TopicState, ...]
 NOBODY: frozenset[str] = frozenset()
 NOTHING: frozenset[int] = frozenset()
 FREE = -1
-ABSENT = TopicState(False, 0, Log(), 0, FREE, False, DEFAULT, NOBODY, NOTHING, 0, ())
+ABSENT = TopicState(False, 0, Log(bytearray()), 0, FREE, False, DEFAULT, NOBODY, NOTHING, 0, ())
 
 
 class Effect(NamedTuple):
@@ -154,10 +169,10 @@ NOT_SHOWN = Shown()
 class TopicModel:
     """`shown` is by life, and has all lives that anybody was told of.
 
-    `wild` are puts, by life and offset, that may have happened: how many messages they have.
+    `wild` are the offsets of messages, by life, that may have been put: from where to where.
     """
 
-    def __init__(self, shown: dict[int, Shown], wild: dict[int, dict[int, int]]) -> None:
+    def __init__(self, shown: dict[int, Shown], wild: dict[int, list[tuple[int, int]]]) -> None:
         self._shown, self._wild = shown, wild
         self._lives = sorted(life for life in shown if life)
         self._got = {life for life in shown if shown[life].got}
@@ -200,10 +215,16 @@ class TopicModel:
 
     def guess(self, state: TopicState, effect: Effect) -> bool:
         """A put that nobody was told of is no guess where its messages were seen."""
+        if effect.told:
+            return False
         if effect.operation.kind not in ("put", "publish") or not state.life:
             return True
         shown = self._shown.get(state.life)
         return shown is None or not shown.seen.has(state.next, effect.digests)
+
+    def stage(self, state: TopicState) -> Stage | None:
+        """The life and the end of the log, unless puts that may have happened could lengthen it."""
+        return (state.life, state.log.next) if state.exists and not self._wild else None
 
     # -- lives --
 
@@ -231,14 +252,13 @@ class TopicModel:
 
     def _grown(self, state: TopicState, end: int) -> TopicState:
         """The topic when its log has reached `end`, if puts that may have happened lead there."""
-        while state.next < end and self._wild:
-            for life in (state.life, 0):
-                count = self._wild.get(life, {}).get(state.next, 0)
-                if count:
-                    break
-            else:
-                return state
-            state = state._replace(log=state.log.append(UNKNOWN * count))
+        if state.next >= end or not self._wild:
+            return state
+        for life in (state.life, 0):
+            runs = self._wild.get(life, [])
+            at = bisect_right(runs, (state.next, inf)) - 1
+            if at >= 0 and state.next < runs[at][1]:
+                return state._replace(log=state.log.lengthened(min(end, runs[at][1])))
         return state
 
     def _newborn(self, state: TopicState, life: int) -> Iterator[TopicState]:
@@ -247,7 +267,7 @@ class TopicModel:
             return
         over = self._ended(state)
         if not life or life > over.ended:
-            yield over._replace(exists=True, life=life)
+            yield over._replace(exists=True, life=life, log=Log(bytearray()))
 
     def _made(self, state: TopicState, life: int) -> Iterator[TopicState]:
         yield from self._alive(state, life)

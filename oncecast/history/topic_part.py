@@ -16,7 +16,6 @@ from oncecast.history.partition import (
     absent,
     command_items,
     due_of,
-    forgotten,
 )
 from oncecast.history.search import Item
 from oncecast.history.topic_model import Effect, Shown, TopicModel
@@ -25,7 +24,6 @@ from oncecast.history.topic_model import Effect, Shown, TopicModel
 class TopicPart(Part):
     def __init__(self, topic: str, operations: History) -> None:
         super().__init__(f"topic {topic!r}", with_publishes(operations))
-        self._topic = topic
         puts = [each.call for each in self.operations if each.kind in ("put", "publish")]
         self._born = min(puts, default=inf)  # from then on a producer may have made the topic
         self._enders = [each for each in self.operations if each.kind in ("delete", "unsubscribe")]
@@ -33,20 +31,18 @@ class TopicPart(Part):
         # Without an end there is one life, and what was not told its life was in that one.
         self._only = min(lives) if not self._enders and len(lives) == 1 else 0
 
-    def until(self, time: float) -> TopicPart:
-        return TopicPart(self._topic, forgotten(self.operations, time))
-
     def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
         items: list[Item] = []
-        wild: dict[int, dict[int, int]] = {}
+        wild: dict[int, list[tuple[int, int]]] = {}
         for number, operation in enumerate(self.operations, 1):
             free = id(operation) in loose
             if free and operation.kind in ("put", "publish") and operation.offset >= 0:
-                where = wild.setdefault(operation.life or self._only, {})
-                where[operation.offset] = operation.messages
+                run = (operation.offset, operation.offset + operation.messages)
+                wild.setdefault(operation.life or self._only, []).append(run)
             else:
-                items += self._items(operation, number, loose=free)
-        model = TopicModel(shown_by_life(items), wild)
+                items += self._pending(operation, self._items(operation, number, loose=free))
+        runs = {life: joined_runs(each) for life, each in wild.items()}
+        model = TopicModel(shown_by_life(items), runs)
         return Problem(items, topic_model.ABSENT, model)
 
     def _items(self, operation: Operation, number: int, *, loose: bool) -> list[Item]:
@@ -60,7 +56,8 @@ class TopicPart(Part):
                 if loose or not (operation.done or absent(operation)):
                     return []
                 seen = Effect(operation, life=life, put_before=self._born <= due)
-                return [Item(seen, operation.call, due, reads=True)]
+                stage = (life, operation.next) if life and operation.next >= 0 else None
+                return [Item(seen, operation.call, due, reads=True, stage=stage)]
             case "subscribe" | "unsubscribe" | "create" | "delete" | "policy":
                 effect = Effect(operation, life=life, put_before=self._born <= due)
                 return command_items(operation, effect, self.operations, loose=loose)
@@ -76,10 +73,11 @@ class TopicPart(Part):
             # That it was done is remembered, whatever becomes of the topic.
             return [Item(told, put.call, due, put.done)]
         chain = ("put", put.client)
+        stage = (life, told.offset) if life and told.offset >= 0 else None
         if not any(each.call <= due and put.call <= due_of(each) for each in self._enders):
-            return [Item(told, put.call, due, put.done, chain)]
+            return [Item(told, put.call, due, put.done, chain, stage=stage)]
         # If the topic was deleted before the answer came, it is put again into the next one.
-        items = [Item(told._replace(double=number), put.call, due, chain=chain)]
+        items = [Item(told._replace(double=number), put.call, due, chain=chain, stage=stage)]
         again = Effect(put, False, put.digests, double=number)
         return [*items[: put.done], Item(again, put.call, due, must=False, often=True)]
 
@@ -110,12 +108,23 @@ def joined(one: Operation, other: Operation) -> Operation:
     return replaced(told, call=min(one.call, other.call), returned=min(dues, default=None))
 
 
+def joined_runs(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the same offsets in as few runs as possible."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(runs):
+        if found and begin <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((begin, end))
+    return found
+
+
 def shown_by_life(items: Iterable[Item]) -> dict[int, Shown]:
     """Gather what answers show of each life of the topic."""
     found: dict[int, Shown] = {}
     for item in items:
         effect, operation = item.what, item.what.operation
-        if not effect.told or operation.error:
+        if not item.must or operation.error:
             continue
         shown = found.setdefault(effect.life, Shown())
         shown.end = max(shown.end, operation.next, operation.offset)

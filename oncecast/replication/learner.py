@@ -163,8 +163,9 @@ class Learner(Acceptor):
 
     def sources(self) -> list[NodeId]:
         """Who may have what this one lacks."""
-        nodes = dict.fromkeys((*self.config.nodes(), *self.contacts))
-        return [node for node in nodes if node != self.me]
+        # A leader may have a seat that we do not know of, and be the only one who has it all.
+        nodes = dict.fromkeys((*self.config.nodes(), self.leader, *self.contacts))
+        return [node for node in nodes if node and node != self.me]
 
     def want_from(self, node: NodeId) -> None:
         if self.known > self.applied:

@@ -54,6 +54,16 @@ def test_two_of_three_disks_decide() -> None:
     assert events(sync(group)) == [Decided(1, b"x")]
 
 
+def test_what_no_known_member_has_is_asked_of_a_leader_with_an_unknown_seat() -> None:
+    """REP-4: it is several changes of the membership behind, and so are all whom it knows."""
+    group = awake()
+    hear(group, D, Beat(ballot(1, D), 9, 0.0))
+    for node in (A, C):
+        hear(group, node, Lacking(1, False))
+    group.timeout(Behind())
+    assert (D, Want(1, 9)) in sends(group.drain())
+
+
 def test_the_others_decide_without_our_disk() -> None:
     group = awake()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))

@@ -97,6 +97,10 @@ def makes_out_what_is_lost(seed: int) -> None:
     test_learner.test_what_only_one_knew_to_be_chosen_is_made_out_from_the_votes_of_the_others()
 
 
+def is_behind_with_all_whom_it_knows(seed: int) -> None:
+    test_learner.test_what_no_known_member_has_is_asked_of_a_leader_with_an_unknown_seat()
+
+
 def restores_more_than_it_holds(seed: int) -> None:
     test_restart.test_a_slot_voted_for_again_comes_back_with_its_last_value_however_much_is_pending()
 
@@ -396,6 +400,14 @@ mutant(
     "self.send(sender, Recall(message.slot, self.group), after=0)",
     "pass",
     makes_out_what_is_lost,
+)
+mutant(
+    "a leader with an unknown seat is asked for what is missing",
+    Learner,
+    "sources",
+    "self.leader, *self.contacts",
+    "*self.contacts",
+    is_behind_with_all_whom_it_knows,
 )
 mutant(
     "accepted values are carried into the new ballot",

@@ -271,8 +271,10 @@ class Reader:
             self._acks.settle(settle.ticket, settle.ack)
 
     def _ack_refused(self, acks: Acks, outcome: Outcome) -> None:
-        if acks is not self._acks or self.ended:
-            return  # of before a move
+        if acks is not self._acks or self.ended:  # of before a move, or of a reading that was left
+            if isinstance(outcome, errors.Refusal):
+                acks.void(outcome)
+            return
         match outcome:
             case errors.Repositioned(epoch, cursor):
                 self._repositioned(epoch, cursor)

@@ -159,6 +159,10 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "self.go_on()",
     ),
     # Reading.
+    "ack of a reader that leaves is never answered": (
+        exact(reads.test_ack_that_waits_while_the_reader_leaves_is_told_that_it_was_refused),
+        Reader, "_ack_refused", "acks.void(outcome)", "pass",
+    ),
     "epoch of deliveries not checked": (
         exact(reads.test_stale_delivery_is_dropped),
         Reader, "delivered", "delivery.epoch != self.epoch or", "False or",

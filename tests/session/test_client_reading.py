@@ -61,6 +61,16 @@ def test_messages_arrive_in_order_and_once() -> None:
     assert lone.sent == []
 
 
+def test_ack_that_waits_while_the_reader_leaves_is_told_that_it_was_refused() -> None:
+    """SVC-3: another process has moved the subscription meanwhile."""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
+    lone.ask(Leave(10, "t", "s", 6, 6))
+    moved = errors.Repositioned(4, 0)
+    assert lone.answer(ack, moved).told == [Finished(9, moved)]
+
+
 def test_stale_delivery_is_dropped() -> None:
     """SVC-3"""
     lone = attached()

@@ -105,7 +105,9 @@ def command_items(
         return [Item(silent, -inf, must=False, often=True, rank=rank)]
     call, due = operation.call, due_of(operation)
     items = [Item(told, call, due)] if operation.done else []
-    if not operation.done or any(undoes(each, operation) for each in operations):
+    # One that finds everything done may have done it, in an attempt whose answer was lost.
+    maybe = not operation.done or operation.already
+    if maybe or any(undoes(each, operation) for each in operations):
         items.append(Item(silent, call, due, must=False, often=True, rank=rank))
     return items
 

@@ -6,6 +6,7 @@ from typing import get_args
 
 from oncecast.history.check import check
 from oncecast.history.recorder import Recorder
+from oncecast.history.search import STEPS_MAX
 from oncecast.history.session import SessionHistory
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.runtime.checkers import Checker, Violation
@@ -18,9 +19,14 @@ REQUESTS = get_args(local.Request)
 
 
 class Histories(Checker):
-    """Every node with a client session is a client: nothing has to be told to it."""
+    """Every node with a client session is a client: nothing has to be told to it.
 
-    def __init__(self) -> None:
+    With `steps_max`, what cannot be decided within so many steps of the search is only counted.
+    """
+
+    def __init__(self, steps_max: int | None = None) -> None:
+        self._steps_max = steps_max
+        self.undecided = 0
         self._now = 0.0
         self.recorder = Recorder(lambda: self._now)
         self._sessions: dict[NodeId, SessionHistory | None] = {}
@@ -50,13 +56,16 @@ class Histories(Checker):
         stack = sim.nodes[node].stack
         for protocol in stack.protocols if stack is not None else ():
             if isinstance(protocol, ClientSession):
-                return SessionHistory(self.recorder, protocol.producer, protocol)
+                # What it puts keeps its order over all lives of a client under one name.
+                client = node.partition("#")[0]
+                return SessionHistory(self.recorder, f"{client} as {protocol.producer}", protocol)
         return None
 
     def finish(self, sim: Simulation) -> None:
         for session in self._sessions.values():
             if session is not None:
                 session.settle()
-        verdict = check(self.recorder.history)
-        if not verdict.ok:
+        verdict = check(self.recorder.history, steps_max=self._steps_max or STEPS_MAX)
+        self.undecided = len(verdict.undecided)
+        if verdict.broken or (verdict.undecided and self._steps_max is None):
             raise Violation(str(verdict))

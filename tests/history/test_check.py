@@ -44,3 +44,10 @@ def test_ack_of_the_last_epoch_may_precede_an_attach_that_was_never_answered() -
     )
     assert fine(*start, look(8, 9, 2, (NAME, 1, 3)))
     assert not fine(*start, look(8, 9, 2, (NAME, 2, 3)))
+
+
+def test_subscribe_that_finds_the_subscription_may_have_made_it_in_an_earlier_attempt() -> None:
+    """SVC-6"""
+    first_answer_was_lost = subscribed(0, 9, 1, already=True)
+    history = (put(3, 4, 0, "a"), attached(1, 2, 0, 0), got(5, 0, "a"), ack(6, None, 1))
+    assert fine(first_answer_was_lost, *history)

@@ -51,9 +51,10 @@ class Shape(StrEnum):
     IDLE = "idle"  # hardly any
 
 
-SHAPES = {Shape.STEADY: 6, Shape.BURSTS: 3, Shape.FLOOD: 0, Shape.IDLE: 1}
+SHAPES = {Shape.STEADY: 6, Shape.BURSTS: 3, Shape.FLOOD: 1, Shape.IDLE: 1}
 # How long a storm lasts, in suspicion times: many short ones see more than few long ones, except
 # what takes long to build up.
+SECONDS_MAX = 40.0
 SHORT = {(3.0, 8.0): 1}
 SPANS = {(5.0, 15.0): 75, (15.0, 40.0): 23, (40.0, 80.0): 2}
 
@@ -76,6 +77,24 @@ class Snapshots(msgspec.Struct, frozen=True):
     filling: int = 600  # bytes that make a state large enough for several pieces
 
 
+class Habits(msgspec.Struct, frozen=True):
+    """How the clients of the service behave, and the service towards them."""
+
+    puts: int = 60  # of each publisher
+    crashes: int = 2  # of each client that crashes
+    away: float = 0.6  # seconds between two of its lives, at most
+    renamed: bool = False  # each life has an address of its own, as a process that dials anew
+    roamers: int = 0  # clients that do whatever a client can do
+    topics: int = 3  # of theirs
+    deletes: bool = False  # they delete topics; then none has an outbox
+    rate: float = 3.0  # of what each of them does a second
+    read_ahead: int = 8  # messages of a subscription that wait at a client
+    outbox_bytes: int = 0  # written by a durable client, before it gives settled ones back
+    snapshot_bytes: int = 4096  # of the service
+    delivery_bytes: int = 1 << 20
+    window_bytes: int = 8 << 20  # on their way to one client
+
+
 class Draw(msgspec.Struct, frozen=True):
     """Everything that was drawn. The defaults are a storm that is the same for all seeds."""
 
@@ -84,9 +103,11 @@ class Draw(msgspec.Struct, frozen=True):
     grows: bool = False  # the group is founded by one node, and the others join it
     options: tuple[GroupOptions, ...] = (FAST,)  # of each node, in turn
     load: Load = Load()
+    habits: Habits = Habits()
     snapshots: Snapshots = Snapshots()
     segment_bytes: int = SEGMENT_BYTES
     network: Latency = LAN
+    fifo: bool = False  # messages between two nodes keep their order, as those of a connection do
     disk: Latency = SSD
     every: float = 0.35  # seconds between faults, on average
     lasting: float = 0.8  # seconds of a fault, on average
@@ -123,18 +144,20 @@ def draw(seed: int, nodes: int) -> Draw:
         each = tuple(map(widened, each))
     # The suspicion time is the beat of a group: a fault that is shorter hardly matters to it.
     spans = SHORT if shape is Shape.FLOOD else SPANS
-    seconds = rounded(options.suspicion * rng.uniform(*weighted(rng, spans)))
+    seconds = min(SECONDS_MAX, rounded(options.suspicion * rng.uniform(*weighted(rng, spans))))
     return Draw(
         seconds=seconds,
         sessions=sessions,
         grows=rng.random() < 0.2,
         options=each,
         load=draw_load(rng, shape, options, seconds),
+        habits=draw_habits(rng, seconds),
         snapshots=Snapshots(
             every=scaled(rng, 5, 200), kept=scaled(rng, 1, 40), filling=scaled(rng, 1, 2000)
         ),
         segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
         network=weighted(rng, NETWORKS),
+        fifo=rng.random() < 0.5 or sessions,  # a client talks to a node over a connection
         disk=weighted(rng, DISKS),
         every=rounded(options.suspicion * log_uniform(rng, 0.3, 1.2)),
         lasting=rounded(options.suspicion * log_uniform(rng, 0.6, 3.0)),
@@ -197,6 +220,24 @@ def draw_load(rng: Random, shape: Shape, options: GroupOptions, seconds: float) 
         bytes_max=scaled(rng, 1, 300),
         ahead=rng.randint(1, 12) if shape is Shape.STEADY else max(8, wide),
         patience=log_uniform(rng, 0.05, 0.5),
+    )
+
+
+def draw_habits(rng: Random, seconds: float) -> Habits:
+    return Habits(
+        puts=min(150, max(3, round(seconds * log_uniform(rng, 1.0, 8.0)))),
+        crashes=rng.randint(0, 4),
+        away=rng.choice((0.0, 0.1, 1.0)),
+        renamed=rng.random() < 0.7,
+        roamers=rng.choice((0, 2, 3, 4)),
+        topics=rng.randint(1, 3),
+        deletes=rng.random() < 0.4,
+        rate=log_uniform(rng, 3.0, 15.0),
+        read_ahead=scaled(rng, 1, 64),
+        outbox_bytes=rng.choice((0, scaled(rng, 1, 1 << 14))),
+        snapshot_bytes=scaled(rng, 1 << 9, 1 << 16),
+        delivery_bytes=scaled(rng, 1, 1 << 14),
+        window_bytes=scaled(rng, 1, 1 << 16),
     )
 
 

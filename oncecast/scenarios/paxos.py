@@ -18,10 +18,10 @@ from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.draw import Draw, Shape, draw
 from oncecast.scenarios.paxos_books import Books
 from oncecast.scenarios.paxos_checks import Rules, replica
-from oncecast.scenarios.paxos_clients import Sessions
 from oncecast.scenarios.paxos_ledger import Ledgers, Top
 from oncecast.scenarios.paxos_storm import GroupStorm
 from oncecast.scenarios.scenario import Figures, Scenario
+from oncecast.scenarios.sessions import Sessions
 
 FIXED = Draw()
 CALM_SECONDS = 10.0
@@ -134,10 +134,10 @@ def play(sim: Simulation, nodes: int) -> Figures:
 def play_drawn(sim: Simulation, nodes: int, drawn: Draw) -> Figures:
     sim.segment_bytes = drawn.segment_bytes
     sim.sync_latency = drawn.disk.bind(sim.rng)
-    sim.weather.set(latency=drawn.network)
+    sim.weather.set(latency=drawn.network, fifo=drawn.fifo)
     top: Top = Ledgers(drawn.load, drawn.snapshots)
     if drawn.sessions:
-        top = Sessions(max(5, round(5 * drawn.seconds)))
+        top = Sessions(drawn.habits)
     campaign = Campaign(sim, nodes, top, drawn)
     storm = campaign.begin()
     storm.begin()

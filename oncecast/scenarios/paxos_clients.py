@@ -1,8 +1,8 @@
-"""Publishers and subscribers of the service on top of a replica group: exactly once, in any storm.
+"""Publishers and subscribers of the service: exactly once, in any storm.
 
-The layers are those of a node, the clients are real sessions: they look for the leader, follow it,
-send again, and crash now and then themselves. What they were promised is looked at as it happens
-and in the end (SVC-2, SVC-3, SVC-10).
+They are real sessions: they look for the leader, follow it, send again, and crash now and then
+themselves. What they were promised is looked at as it happens and in the end (SVC-2, SVC-3,
+SVC-10).
 """
 
 from __future__ import annotations
@@ -10,26 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.pubsub import batch
 from oncecast.pubsub import commands as do
-from oncecast.pubsub.service import Service
-from oncecast.replication.paxos import Paxos
-from oncecast.runtime.checkers import Checker, Violation
+from oncecast.runtime.checkers import Violation
 from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.draw import Habits
 from oncecast.scenarios.paxos_books import CLIENT
 from oncecast.session import local
 from oncecast.session.client import ClientSession
-from oncecast.session.gateway import Gateway
-from oncecast.session.governing import Governor
 from oncecast.session.inbox import Inbox
-from oncecast.session.scanning import Scanner
 
 TOPIC = "topic"
-PUTS = 60  # of each publisher
-SNAPSHOT_BYTES = 4096
-CRASHES = 2  # of each client that crashes
+HABITS = Habits()
+PUTS = HABITS.puts  # of each publisher
 AWAY = 0.4  # longer than anything is under way: a connection's bytes do not outlive it either
 
 
@@ -38,12 +33,23 @@ class Client:
 
     topic = TOPIC
     push = False  # on a ring
+    keeps = True  # if it crashes, an outbox on disk
+    producer: str | None = None  # the name under which it puts, if not its own; "": a new one
 
-    def __init__(self, sim: Simulation, name: str, nodes: list[NodeId], *, crashes: bool) -> None:
+    def __init__(
+        self,
+        sim: Simulation,
+        name: str,
+        nodes: list[NodeId],
+        *,
+        crashes: bool,
+        habits: Habits = HABITS,
+    ) -> None:
         self.sim, self.name, self.nodes, self.crashes = sim, name, nodes, crashes
+        self.habits, self.durable = habits, crashes and self.keeps
         self.me = NodeId(CLIENT + name)
         self.life = 0
-        sim.add(self.me, self._build, durable=crashes)
+        sim.add(self.me, self._build, durable=self.durable)
 
     def return_as_another(self, away: float) -> None:
         """Crash, and come back with the same disk under another id, as a new process does.
@@ -66,14 +72,19 @@ class Client:
             rng,
             node=self.nodes[0],
             others=tuple(self.nodes[1:]),
-            producer=self.name,
+            producer=self._producer(),
             life=f"{CLIENT}{self.name}#{self.life}",
-            durable=self.crashes,
-            read_ahead=8,
-            outbox_bytes=0,
+            durable=self.durable,
+            read_ahead=self.habits.read_ahead,
+            outbox_bytes=self.habits.outbox_bytes,
         )
         self.soon(0.0, self.begin)
         return Stack([session])
+
+    def _producer(self) -> str:
+        if self.producer is None:
+            return self.name
+        return self.producer or f"nameless-{self.name}-{self.life}"
 
     def soon(self, seconds: float, action: Callable[[], None]) -> None:
         """What this life wants to do later is void once it has crashed."""
@@ -104,14 +115,14 @@ class Publisher(Client):
         crashes: bool,
         readers: list[Subscriber],
         pause: float,
-        puts: int = PUTS,
+        habits: Habits = HABITS,
     ) -> None:
-        self.readers, self.pause, self.puts = readers, pause, puts
+        self.readers, self.pause, self.puts = readers, pause, habits.puts
         self.put = 0
         self.promised: list[int] = []
         self._tickets = 0
         self._batches: dict[int, range] = {}
-        super().__init__(sim, name, nodes, crashes=crashes)
+        super().__init__(sim, name, nodes, crashes=crashes, habits=habits)
 
     def begin(self) -> None:
         self._batches.clear()
@@ -156,12 +167,20 @@ class Publisher(Client):
 class Subscriber(Client):
     """Reads from the beginning, acknowledges as it goes, and is told what comes again."""
 
-    def __init__(self, sim: Simulation, name: str, nodes: list[NodeId], *, crashes: bool) -> None:
+    def __init__(
+        self,
+        sim: Simulation,
+        name: str,
+        nodes: list[NodeId],
+        *,
+        crashes: bool,
+        habits: Habits = HABITS,
+    ) -> None:
         self.seen: list[bytes] = []  # by offset
         self.subscribed = False
         self._inbox = Inbox(auto_ack=True)
         self._expected = -1
-        super().__init__(sim, name, nodes, crashes=crashes)
+        super().__init__(sim, name, nodes, crashes=crashes, habits=habits)
 
     def begin(self) -> None:
         self._inbox = Inbox(auto_ack=True)
@@ -206,74 +225,3 @@ class Subscriber(Client):
             raise Violation(f"{self.me} had {len(self.seen)}; {message} is not what comes there")
         elif not message.redelivered:
             raise Violation(f"{self.me}: {offset} comes again and is not marked")
-
-
-class Sessions(Checker):
-    """The Top of a campaign that is the service, with its clients."""
-
-    def __init__(self, puts: int = PUTS) -> None:
-        self.puts = puts
-        self.publishers: list[Publisher] = []
-        self.subscribers: list[Subscriber] = []
-        self._clients: dict[NodeId, Client] = {}
-
-    def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
-        group.learner = service = Service(me, rng, group=group, snapshot_bytes=SNAPSHOT_BYTES)
-        gateway, scanner = Gateway(me, rng, service=service), Scanner(me, rng, service=service)
-        return [service, gateway, scanner, Governor(me, rng, group=group)]
-
-    def checkers(self) -> list[Checker]:
-        return [self]
-
-    def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
-        nodes = list(sim.nodes)
-        pause = 0.8 * until / self.puts
-        for crashes in (False, True):
-            kind = "mortal" if crashes else "plain"
-            reader = Subscriber(sim, f"{kind}-reader", nodes, crashes=crashes)
-            writer = Publisher(
-                sim,
-                f"{kind}-writer",
-                nodes,
-                crashes=crashes,
-                readers=self.subscribers,
-                pause=pause,
-                puts=self.puts,
-            )
-            self.subscribers.append(reader)
-            self.publishers.append(writer)
-            for client in (reader, writer):
-                self._clients[client.me] = client
-                for _ in range(CRASHES if crashes else 0):
-                    self._crash(sim, client.me, sim.rng.uniform(0.0, until))
-
-    def stop(self) -> None:
-        """They stop by themselves."""
-
-    def _crash(self, sim: Simulation, client: NodeId, when: float) -> None:
-        def crash() -> None:
-            if sim.nodes[client].stack is not None:
-                sim.bounce(client, AWAY + sim.rng.uniform(0.0, 0.6))
-
-        sim.call(when, crash)
-
-    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
-        client = self._clients.get(node)
-        if client is not None:  # not now: the step that emits it is still under way
-            client.soon(0.0, lambda: client.hear(event))
-
-    def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
-        log = max((reader.seen for reader in self.subscribers), key=len)
-        if len(set(log)) != len(log):
-            raise Violation("something is in the topic twice")
-        for reader in self.subscribers:
-            if reader.seen != log:
-                raise Violation(f"{reader.me} read {len(reader.seen)} of {len(log)}, or others")
-        for publisher in self.publishers:
-            publisher.check(log)
-        sums: dict[int, NodeId] = {}
-        for node, (service, *_) in stacks.items():
-            assert isinstance(service, Service)
-            sums.setdefault(service.machine.checksum(), node)
-        if len(sums) != 1:
-            raise Violation(f"{', '.join(sums.values())} have different states")

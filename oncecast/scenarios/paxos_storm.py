@@ -62,6 +62,7 @@ class GroupStorm(Storm):
             self._hand_over,
             self._hand_over,
             self._cut_off_from_peers,
+            self._cut_off_from_peers,
         )
         self.leave_out(1 - draw.faults)
 
@@ -89,16 +90,19 @@ class GroupStorm(Storm):
         if slots is None:
             return False
         self.sim.note(node, "flip", slots)
-        soon = self.rng.choice((0.0, 0.0, self._some(self.lasting)))
-        self.sim.call(soon, lambda: self._bounce(node))
+        bounced = self.sim.now + self.rng.choice((0.0, 0.0, self._some(self.lasting)))
+        self.sim.call(bounced - self.sim.now, lambda: self._bounce(node))
         if self.rng.random() < 0.5:
             for leader in self.leaders():
                 self._cut_off(leader)
 
         def readable() -> bool:
             paxos = replica(self.sim, node)
-            return paxos is not None and not any(
-                slot >= paxos.kept and paxos.readable(slot) is None for slot in slots
+            # Until it restarts, it may still have in memory what its disk has lost.
+            return (
+                self.sim.now > bounced
+                and paxos is not None
+                and not any(slot >= paxos.kept and paxos.readable(slot) is None for slot in slots)
             )
 
         self._hurt(node, readable)
@@ -269,6 +273,7 @@ class GroupStorm(Storm):
 
     def _cut_off_from_peers(self, node: NodeId) -> bool:
         """Clients still reach it: a leader goes on serving them for as long as it may."""
+        node = next(iter(self.leaders()), node)
         others = [each for each in self.nodes if each != node]
         return self._front_away(node, lambda: self.sim.partition([node], others))
 

@@ -9,6 +9,7 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.pubsub import commands as do
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.draw import Habits
 from oncecast.scenarios.paxos_clients import Client, Publisher, Subscriber
 from oncecast.scenarios.ring_world import RingWorld
 from oncecast.session import local
@@ -57,7 +58,7 @@ class Clients(Checker):
             crashes=number % 2 == 1,
             readers=readers,
             pause=0.8 * (until - self._sim.now) / self._load.puts,
-            puts=self._load.puts,
+            habits=Habits(puts=self._load.puts),
         )
         self.publishers.append(writer)
         self._introduce(writer, topic, until)

@@ -1,0 +1,117 @@
+"""The service on top of a replica group, with all kinds of clients.
+
+The layers are those of a node. Publishers and subscribers keep books of one topic; roamers do
+anything at all to others. Everything together must be linearizable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.pubsub.service import Service
+from oncecast.replication.paxos import Paxos
+from oncecast.runtime.checkers import Checker, Violation
+from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.draw import Habits
+from oncecast.scenarios.histories import Histories
+from oncecast.scenarios.paxos_clients import Client, Publisher, Subscriber
+from oncecast.scenarios.roaming import Roamer
+from oncecast.session.gateway import Gateway
+from oncecast.session.governing import Governor
+from oncecast.session.scanning import Scanner
+
+STEPS_MAX = 20_000  # of the search for an order: a few histories of a thousand need many more
+
+
+class Sessions(Checker):
+    """The Top of a campaign that is the service, with its clients."""
+
+    def __init__(self, habits: Habits) -> None:
+        self.habits = habits
+        self.publishers: list[Publisher] = []
+        self.subscribers: list[Subscriber] = []
+        self.roamers: list[Roamer] = []
+        self._clients: dict[NodeId, Client] = {}
+
+    def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
+        habits = self.habits
+        service = Service(me, rng, group=group, snapshot_bytes=habits.snapshot_bytes)
+        group.learner = service
+        gateway = Gateway(
+            me,
+            rng,
+            service=service,
+            delivery_bytes=habits.delivery_bytes,
+            window_bytes=habits.window_bytes,
+        )
+        scanner = Scanner(me, rng, service=service)
+        return [service, gateway, scanner, Governor(me, rng, group=group)]
+
+    def checkers(self) -> list[Checker]:
+        return [self, Histories(STEPS_MAX)]
+
+    def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
+        nodes, habits = list(sim.nodes), self.habits
+        pause = 0.8 * until / habits.puts
+        for crashes in (False, True):
+            kind = "mortal" if crashes else "plain"
+            reader = Subscriber(sim, f"{kind}-reader", nodes, crashes=crashes, habits=habits)
+            writer = Publisher(
+                sim,
+                f"{kind}-writer",
+                nodes,
+                crashes=crashes,
+                readers=self.subscribers,
+                pause=pause,
+                habits=habits,
+            )
+            self.subscribers.append(reader)
+            self.publishers.append(writer)
+        for number in range(habits.roamers):
+            crashes = sim.rng.random() < 0.5
+            sim.rng.shuffle(nodes)
+            name = f"roamer-{number}"
+            self.roamers.append(Roamer(sim, name, nodes[:], crashes=crashes, habits=habits))
+        for client in (*self.publishers, *self.subscribers, *self.roamers):
+            self._clients[client.me] = client
+            for _ in range(habits.crashes if client.crashes else 0):
+                sim.call(sim.rng.uniform(0.0, until), partial(self._bounce, client))
+
+    def _bounce(self, client: Client) -> None:
+        if client.sim.nodes[client.me].stack is not None:
+            away = client.sim.rng.uniform(0.0, self.habits.away)
+            if self.habits.renamed:
+                client.return_as_another(away)
+            else:
+                client.sim.bounce(client.me, away)
+
+    def stop(self) -> None:
+        """Publishers stop by themselves."""
+        for roamer in self.roamers:
+            roamer.stop()
+
+    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
+        client = self._clients.get(NodeId(node.partition("#")[0]))
+        if client is not None:  # not now: the step that emits it is still under way
+            client.soon(0.0, lambda: client.hear(event))
+
+    def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
+        log = max((reader.seen for reader in self.subscribers), key=len)
+        if len(set(log)) != len(log):
+            raise Violation("something is in the topic twice")
+        for reader in self.subscribers:
+            if reader.seen != log:
+                raise Violation(f"{reader.me} read {len(reader.seen)} of {len(log)}, or others")
+        for publisher in self.publishers:
+            publisher.check(log)
+        for roamer in self.roamers:
+            roamer.check()
+        sums: dict[int, NodeId] = {}
+        for node, (service, *_) in stacks.items():
+            assert isinstance(service, Service)
+            sums.setdefault(service.machine.checksum(), node)
+        if len(sums) != 1:
+            raise Violation(f"{', '.join(sums.values())} have different states")

@@ -320,8 +320,8 @@ mutant(
     "a vote comes back after a restart",
     Core,
     "restore",
-    "if slot > self.applied:\n                self._voted(slot, ballot)",
-    "if slot > self.applied:\n                pass",
+    "self._found(slot, number, item)\n                self._voted(slot, ballot)",
+    "self._found(slot, number, item)",
 )
 mutant(
     "a vote given again comes back with its last ballot",
@@ -731,8 +731,8 @@ mutant(
     "what is lost reaches up to the highest slot accepted",
     Core,
     "_vouched",
-    "(low, min(high, top))",
-    "(low, low)",
+    "(low, top if high == FAR else high)",
+    "(low, low if high == FAR else high)",
 )
 mutant(
     "what may have been replaced is doubted",

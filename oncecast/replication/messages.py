@@ -175,6 +175,7 @@ class Ahead(Value):
     chain: int
     config: Config
     pieces: int
+    checksum: int = 0  # of the whole state; 0: of an older version, which tells none
 
 
 class WantPiece(Value):

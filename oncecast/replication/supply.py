@@ -8,8 +8,11 @@ stay.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 from typing import Any
+
+import google_crc32c
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.core import FORGOT
@@ -50,6 +53,11 @@ class Taking:
         self.parts: list[bytes] = []  # of the next chunk
         self.slot = ahead.needed  # the first entry that may lack
         self.tries = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether the chunks are those of one state."""
+        return self.ahead.checksum in (0, checksum(self.chunks))
 
 
 class Supplier(Learner):
@@ -140,7 +148,8 @@ class Supplier(Learner):
         place = compact.place
         pieces = in_pieces(compact.state, self.options.piece_bytes)
         config = self.memberships.of(place + 1)
-        ahead = Ahead(place, needed, self.chain_at(place), config, len(pieces))
+        total = checksum(compact.state)
+        ahead = Ahead(place, needed, self.chain_at(place), config, len(pieces), total)
         self.giving = Giving(ahead, pieces, self.now)
         for node in self.askers:
             self.send(node, ahead, after=0)
@@ -188,6 +197,11 @@ class Supplier(Learner):
         if message.last:
             taking.chunks.append(b"".join(taking.parts))
             taking.parts.clear()
+        if taking.index == taking.ahead.pieces and not taking.whole:
+            # A source that restarts may cut the same state into other pieces.
+            self.taking = None
+            self.later(self.options.resend, Behind())
+            return
         self._take_on(taking)
 
     def on_chosen(self, sender: NodeId, message: Chosen) -> None:
@@ -265,6 +279,15 @@ class Supplier(Learner):
             self.wanting[taking.source] = None
             self.taking = None
         super().on_behind()
+
+
+def checksum(state: Iterable[bytes]) -> int:
+    """Of all chunks with their lengths; never 0."""
+    total = 0
+    for chunk in state:
+        total = google_crc32c.extend(total, b"%d " % len(chunk))
+        total = google_crc32c.extend(total, chunk)
+    return total or 1
 
 
 def in_pieces(state: tuple[bytes, ...], size: int) -> list[tuple[bytes, bool]]:

@@ -23,6 +23,7 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
+from oncecast.replication.supply import checksum
 from tests.replication.replicas import (
     THREE,
     A,
@@ -41,7 +42,7 @@ from tests.replication.replicas import (
 
 SMALL = GroupOptions(piece_bytes=4, compare_every=0.0)
 FIVE = tuple(command(b"%d" % slot) for slot in range(1, 6))
-AHEAD = Ahead(5, 4, 999, THREE, 3)
+AHEAD = Ahead(5, 4, 999, THREE, 3, checksum((b"state", b"x")))
 PIECES = [Piece(5, 0, b"stat", False), Piece(5, 1, b"e", True), Piece(5, 2, b"x", True)]
 
 
@@ -212,6 +213,17 @@ def test_pieces_that_come_twice_or_from_elsewhere_change_nothing() -> None:
     assert hear(group, A, PIECES[1]) == []
     assert group.taking is not None
     assert group.taking.index == 1
+
+
+def test_pieces_of_two_states_are_not_mixed() -> None:
+    """REP-4: the source has restarted, and its state at the same place is laid out otherwise."""
+    group = awake(B, options=SMALL)
+    hear(group, C, AHEAD)
+    hear(group, C, PIECES[0])
+    hear(group, C, msgspec.structs.replace(PIECES[1], data=b"?"))
+    assert sends(hear(group, C, PIECES[2])) == []
+    assert group.taking is None
+    assert sends(hear(group, C, AHEAD)) == [(C, WantPiece(5, 0))]
 
 
 def test_a_source_that_is_silent_is_given_up() -> None:

@@ -85,6 +85,10 @@ def takes_a_state(seed: int) -> None:
     test_supply.test_a_state_becomes_ones_own_when_all_that_it_needs_is_here()
 
 
+def takes_two_states(seed: int) -> None:
+    test_supply.test_pieces_of_two_states_are_not_mixed()
+
+
 def meets_a_stranger(seed: int) -> None:
     test_promises.test_the_vote_of_a_stranger_does_not_count()
 
@@ -1012,6 +1016,14 @@ MUTANTS.append(
         takes_a_state,
         1,  # a disk must be full at just that moment: storms may need more than two hundred
     )
+)
+mutant(
+    "pieces of two states are not mixed",
+    Supplier,
+    "on_piece",
+    "and not taking.whole",
+    "and False",
+    takes_two_states,
 )
 mutant(
     "who dedups is in the state",

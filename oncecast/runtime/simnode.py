@@ -79,6 +79,7 @@ class SimulatedNode:
         "short",
         "sim",
         "stack",
+        "wall_ahead",
     )
 
     def __init__(self, sim: Simulation, me: NodeId, build: Build, *, durable: bool) -> None:
@@ -87,6 +88,7 @@ class SimulatedNode:
         self.short: Stack | None = None  # the same, while its messages take the short way
         self.life = 0
         self.clock = RIGHT
+        self.wall_ahead = 0.0  # seconds
         self.disk = SimulatedDisk(Random(f"{sim.seed}/disk/{me}")) if durable else None
         self.journal: Journal | None = None
         self.halted: StorageError | None = None  # why it stopped by itself

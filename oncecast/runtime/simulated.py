@@ -2,8 +2,8 @@
 
 The simulator drives a stack exactly as the network runtime does: step, write, sync, let go. Around
 it are a network with weather, disks that lose what was not synced, and clocks that drift. Faults
-are verbs: crash, restart, bounce, pause, resume, skew; partition, isolate, hold, slow, repair. A
-node's disk has its own: fill, fail_sync, flip, cut, wipe, mend.
+are verbs: crash, restart, bounce, pause, resume, skew, set_wall_clock; partition, isolate, hold,
+slow, repair. A node's disk has its own: fill, fail_sync, flip, cut, wipe, mend.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from oncecast.runtime.weather import LAN, Doors, Front, Kind, Weather
 Build = Callable[[NodeId, Random], Stack]
 Listener = Callable[[NodeId, Value], None]
 
+BEGIN = 1_735_689_600.0  # the time of day, in seconds since 1970, when a run begins
 SSD = Uniform(0.0002, 0.002)
 
 
@@ -248,6 +249,16 @@ class Simulation(Agenda):
         owner = self.nodes[node]
         owner.clock = owner.clock.skewed(self.now, rate, ahead)
         self.look(owner)
+
+    def set_wall_clock(self, node: NodeId, *, ahead: float) -> None:
+        """From now on the node takes the time of day to be so many seconds later, or earlier."""
+        self.note(node, "set_wall_clock", ahead)
+        self.nodes[node].wall_ahead = ahead
+
+    def wall_us(self, node: NodeId | None = None) -> int:
+        """Return the time of day in microseconds, as this node takes it to be, or as it is."""
+        ahead = 0.0 if node is None else self.nodes[node].wall_ahead
+        return int((BEGIN + self.now + ahead) * 1e6)
 
     # -- faults of the network --
 

@@ -93,6 +93,8 @@ class Habits(msgspec.Struct, frozen=True):
     snapshot_bytes: int = 4096  # of the service
     delivery_bytes: int = 1 << 20
     window_bytes: int = 8 << 20  # on their way to one client
+    clock_step: float = 600.0  # seconds by which one wrong wall clock may change the time
+    age: float = 0.0  # seconds that a topic keeps its messages; 0: there is no such topic
 
 
 class Draw(msgspec.Struct, frozen=True):
@@ -129,7 +131,8 @@ class Draw(msgspec.Struct, frozen=True):
     def patience(self) -> float:
         """Seconds of calm after which everything outstanding must be complete."""
         replace_after = max(options.replace_after for options in self.options)
-        return 15.0 + 12 * self.suspicion + 4 * replace_after
+        aging = self.habits.age + 10 * self.habits.clock_step if self.habits.age else 0.0
+        return 15.0 + 12 * self.suspicion + 4 * replace_after + aging
 
 
 def draw(seed: int, nodes: int) -> Draw:
@@ -224,6 +227,7 @@ def draw_load(rng: Random, shape: Shape, options: GroupOptions, seconds: float) 
 
 
 def draw_habits(rng: Random, seconds: float) -> Habits:
+    step = log_uniform(rng, 12.0, 30.0)  # longer than a leader remembers what others have told it
     return Habits(
         puts=min(150, max(3, round(seconds * log_uniform(rng, 1.0, 8.0)))),
         crashes=rng.randint(0, 4),
@@ -238,6 +242,8 @@ def draw_habits(rng: Random, seconds: float) -> Habits:
         snapshot_bytes=scaled(rng, 1 << 9, 1 << 16),
         delivery_bytes=scaled(rng, 1, 1 << 14),
         window_bytes=scaled(rng, 1, 1 << 16),
+        clock_step=step,
+        age=weighted(rng, {0.0: 6, log_uniform(rng, 0.5, 5.0): 1, step + 5.0: 3}),
     )
 
 

@@ -137,7 +137,7 @@ def play_drawn(sim: Simulation, nodes: int, drawn: Draw) -> Figures:
     sim.weather.set(latency=drawn.network, fifo=drawn.fifo)
     top: Top = Ledgers(drawn.load, drawn.snapshots)
     if drawn.sessions:
-        top = Sessions(drawn.habits)
+        top = Sessions(sim, drawn.habits)
     campaign = Campaign(sim, nodes, top, drawn)
     storm = campaign.begin()
     storm.begin()

@@ -26,6 +26,8 @@ from oncecast.storage.segment import Segment, serials
 from oncecast.storage.store import Block
 
 LOOK_EVERY = 0.3
+YEAR, HOUR = 365 * 86400.0, 3600.0
+WRONG_STEPS = 5.0  # for so long wall clocks are wrong, in steps of the decided time
 
 
 class GroupStorm(Storm):
@@ -44,6 +46,8 @@ class GroupStorm(Storm):
         self.size = books.configs[0][1].size
         self.hurt: dict[NodeId, None] = {}  # whose disk has lost something
         self.bitten: dict[int, dict[NodeId, None]] = {}  # slots, and where each was damaged
+        self._wrong_left = WRONG_STEPS * draw.habits.clock_step
+        self._wrong = NodeId("")  # whose wall clock is wrong
         self._kinds += (
             self._wipe,
             self._flip,
@@ -63,6 +67,8 @@ class GroupStorm(Storm):
             self._hand_over,
             self._cut_off_from_peers,
             self._cut_off_from_peers,
+            self._set_wall_clock,
+            self._set_wall_clock,
         )
         self.leave_out(1 - draw.faults)
 
@@ -328,6 +334,27 @@ class GroupStorm(Storm):
             extreme = slow if each == node else fast
             self.sim.skew(each, rate=self.rng.choice((extreme, self.rng.uniform(slow, fast))))
         return True
+
+    def _set_wall_clock(self, node: NodeId) -> bool:
+        """One wall clock is wrong for a while. All in all that is too short to be believed."""
+        if self._wrong or self._wrong_left <= 0:
+            return False
+        self._wrong, step = node, self.draw.habits.clock_step
+        few = self.rng.uniform(-10.0, 10.0) * step
+        self.sim.set_wall_clock(node, ahead=self.rng.choice((YEAR, -YEAR, HOUR, -HOUR, few)))
+        lasting = min(self._wrong_left, self._some(self.lasting))
+        self._wrong_left -= lasting
+        self.sim.call(lasting, self._right_wall_clock)
+        return True
+
+    def _right_wall_clock(self) -> None:
+        if self._wrong:
+            self.sim.set_wall_clock(self._wrong, ahead=0.0)
+            self._wrong = NodeId("")
+
+    def calm(self) -> None:
+        self._right_wall_clock()
+        super().calm()
 
     # -- the membership and the leader --
 

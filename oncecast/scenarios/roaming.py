@@ -204,7 +204,7 @@ class Roamer(Client):
 
     def _start(self) -> do.Start:
         offset = do.FromOffset(self.rng.randrange(30))
-        ago = do.FromTime(int(1e6 * max(0.0, self.sim.now - self.rng.uniform(0.0, 5.0))))
+        ago = do.FromTime(self.sim.wall_us() - self.rng.randrange(5_000_000))
         return self.rng.choice((do.FromNew(), do.FromEarliest(), offset, ago))
 
     def _look(self) -> None:

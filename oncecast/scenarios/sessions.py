@@ -10,11 +10,15 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from msgspec.structs import replace
+
 from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.pubsub.limits import LIMITS
 from oncecast.pubsub.service import Service
 from oncecast.replication.paxos import Paxos
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.aging import Ager
 from oncecast.scenarios.draw import Habits
 from oncecast.scenarios.histories import Histories
 from oncecast.scenarios.paxos_clients import Client, Publisher, Subscriber
@@ -29,16 +33,19 @@ STEPS_MAX = 20_000  # of the search for an order: a few histories of a thousand 
 class Sessions(Checker):
     """The Top of a campaign that is the service, with its clients."""
 
-    def __init__(self, habits: Habits) -> None:
-        self.habits = habits
+    def __init__(self, sim: Simulation, habits: Habits) -> None:
+        self.sim, self.habits = sim, habits
         self.publishers: list[Publisher] = []
         self.subscribers: list[Subscriber] = []
         self.roamers: list[Roamer] = []
+        self.ager: Ager | None = None
         self._clients: dict[NodeId, Client] = {}
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
         habits = self.habits
-        service = Service(me, rng, group=group, snapshot_bytes=habits.snapshot_bytes)
+        limits = replace(LIMITS, clock_step_us=int(habits.clock_step * 1e6))
+        service = Service(me, rng, group=group, limits=limits, snapshot_bytes=habits.snapshot_bytes)
+        service.wall = lambda: self.sim.wall_us(me)
         group.learner = service
         gateway = Gateway(
             me,
@@ -80,6 +87,10 @@ class Sessions(Checker):
             for _ in range(habits.crashes if client.crashes else 0):
                 sim.call(sim.rng.uniform(0.0, until), partial(self._bounce, client))
 
+        if habits.age:
+            self.ager = Ager(sim, "ager", nodes, habits)
+            self._clients[self.ager.me] = self.ager
+
     def _bounce(self, client: Client) -> None:
         if client.sim.nodes[client.me].stack is not None:
             away = client.sim.rng.uniform(0.0, self.habits.away)
@@ -92,6 +103,8 @@ class Sessions(Checker):
         """Publishers stop by themselves."""
         for roamer in self.roamers:
             roamer.stop()
+        if self.ager is not None:
+            self.ager.stopped = True
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         client = self._clients.get(NodeId(node.partition("#")[0]))
@@ -99,6 +112,8 @@ class Sessions(Checker):
             client.soon(0.0, lambda: client.hear(event))
 
     def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
+        if self.ager is not None:
+            self.ager.check()
         log = max((reader.seen for reader in self.subscribers), key=len)
         if len(set(log)) != len(log):
             raise Violation("something is in the topic twice")

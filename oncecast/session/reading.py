@@ -313,7 +313,9 @@ class Reader:
                 attempt(outcome.epoch)
                 return
             self._moving -= 1
-            if isinstance(outcome, Sought) and outcome.epoch != self.epoch:
+            if self.ended:
+                pass  # another reader may have begun, and it is not the one that was moved
+            elif isinstance(outcome, Sought) and outcome.epoch != self.epoch:
                 self._repositioned(outcome.epoch, outcome.cursor)
             elif isinstance(outcome, NoAnswer):
                 self._refetch()  # it tells whether we were moved

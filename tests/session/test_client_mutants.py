@@ -199,6 +199,10 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         exact(reads.test_own_seek_goes_on_in_the_new_epoch),
         Reader, "_repositioned", "self._moving or", "False or",
     ),
+    "seek of a reader that has left moves the next one": (
+        exact(reads.test_seek_that_is_answered_after_its_reader_left_moves_no_other_reader),
+        Reader, "_seek", "if self.ended:", "if False:",
+    ),
     "attached again after a lost link": (
         exact(reads.test_lost_link_goes_on_by_a_fetch_in_the_same_epoch),
         Reader, "link_lost", "self._fetch()",

@@ -71,6 +71,17 @@ def test_ack_that_waits_while_the_reader_leaves_is_told_that_it_was_refused() ->
     assert lone.answer(ack, moved).told == [Finished(9, moved)]
 
 
+def test_seek_that_is_answered_after_its_reader_left_moves_no_other_reader() -> None:
+    """SVC-11: the next reader of the same subscription is not attached yet."""
+    lone = attached()
+    seek = lone.ask(Move(9, "t", "s", do.FromEarliest())).call
+    lone.ask(Leave(10, "t", "s", 5, 5))
+    lone.ask(Read("t", "s"))
+    sought = results.Sought(4, 0, already=False)
+    assert lone.answer(seek, sought).told == [Finished(9, sought)]
+    assert lone.sent == []
+
+
 def test_stale_delivery_is_dropped() -> None:
     """SVC-3"""
     lone = attached()

@@ -37,6 +37,7 @@ COMMANDS = (
     "experiment",
     "demo",
     "log",
+    "history",
     "sim",
 )
 

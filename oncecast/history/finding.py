@@ -19,5 +19,6 @@ class Finding(NamedTuple):
         if self.operations:
             lines += [f"  {line}" for line in timeline(self.operations)]
         if self.left_out:
-            lines.append(f"  left out: {self.left_out} operations that make no difference")
+            more = f"{self.left_out} operation{'s' if self.left_out > 1 else ''}"
+            lines.append(f"  left out, because it makes no difference: {more}")
         return "\n".join(lines)

@@ -44,6 +44,7 @@ import msgspec
 from oncecast.pubsub import batch
 from oncecast.pubsub.batch import Message
 from oncecast.pubsub.commands import Start
+from oncecast.pubsub.errors import NoSuchTopic, NotSubscribed
 from oncecast.pubsub.retention import Policy
 
 Kind = Literal[
@@ -69,7 +70,7 @@ Kind = Literal[
 ]
 
 DIGEST_BYTES = 4
-NO_SUCH_TOPIC, NOT_SUBSCRIBED = "no-such-topic", "not-subscribed"
+NO_SUCH_TOPIC, NOT_SUBSCRIBED = NoSuchTopic.code, NotSubscribed.code
 
 
 class SubscriptionSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):

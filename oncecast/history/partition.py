@@ -102,13 +102,13 @@ def command_items(
     rank = RANKS.index(operation.kind)
     silent = told.silent()
     if loose:
-        return [Item(silent, -inf, must=False, often=True, rank=rank)]
+        return [Item(silent, -inf, must=False, often=True, rank=rank, guess=True)]
     call, due = operation.call, due_of(operation)
     items = [Item(told, call, due)] if operation.done else []
     # One that finds everything done may have done it, in an attempt whose answer was lost.
     maybe = not operation.done or operation.already
     if maybe or any(undoes(each, operation) for each in operations):
-        items.append(Item(silent, call, due, must=False, often=True, rank=rank))
+        items.append(Item(silent, call, due, must=False, often=True, rank=rank, guess=True))
     return items
 
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
 STEPS_MAX = 5_000_000
-FEW_STEPS = 20  # of each item, for each number of guesses, before all are tried with more
+FEW_STEPS = 50  # of each item, for each number of guesses, before all are tried with more
 ANY_NUMBER = -1
 GUESSES = (0, 1, 2, 4, 8, ANY_NUMBER)
 
@@ -58,6 +58,7 @@ class Item(NamedTuple):
     often: bool = False  # it may be taken any number of times
     reads: bool = False  # nothing that comes later needs it
     rank: int = 0  # those of a lower rank are tried first
+    guess: bool = False  # nothing ever speaks for it, whatever the state
     # It can only be taken at this stage. Of two stages with the same first number, the one with the
     # higher second number is later: this spares the model most questions.
     stage: Stage | None = None
@@ -185,6 +186,9 @@ class _Search:
                     continue
                 if item.stage[1] < stage[1]:
                     return iter(())
+            if item.guess and not self._guesses:
+                self._more = True
+                continue
             self._steps += 1
             new = model.step(state, item.what)
             if not new:
@@ -196,7 +200,7 @@ class _Search:
                     return iter(((lane, at, state, False),))
                 if not item.must:
                     continue
-            guess = not item.must and model.guess(state, item.what)
+            guess = item.guess or (not item.must and model.guess(state, item.what))
             if guess and not self._guesses:
                 self._more = True
                 continue

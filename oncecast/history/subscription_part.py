@@ -80,24 +80,24 @@ class SubscriptionPart(Part):
 
     def _attach_items(self, attach: Operation, move: Move, *, loose: bool) -> list[Item]:
         if loose and attach.done:
-            return [Item(move._replace(told=False), -inf, must=False, often=True)]
+            return [Item(move._replace(told=False), -inf, must=False, often=True, guess=True)]
         if not loose and (attach.done or absent(attach)):
             return [Item(move, attach.call, due_of(attach))]
         if attach.start is None:
             return []
         seek = Move(replaced(attach, kind="seek", error=""), told=False)
-        return [Item(seek, attach.call, must=False, often=True)]
+        return [Item(seek, attach.call, must=False, often=True, guess=True)]
 
     def _seek_items(self, seek: Operation, move: Move, *, loose: bool) -> list[Item]:
         silent = Move(replaced(seek, error=""), told=False)
         if loose:
-            return [Item(silent, -inf, must=False, often=True)]
+            return [Item(silent, -inf, must=False, often=True, guess=True)]
         due = due_of(seek)
         if self._drops > due and lands_first(seek):
             move = move._replace(first=seek.offset)
         items = [Item(move, seek.call, due)] if seek.done or absent(seek) else []
         if not seek.done or any(undoes(each, seek) for each in self._own):
-            items.append(Item(silent, seek.call, due, must=False, often=True))
+            items.append(Item(silent, seek.call, due, must=False, often=True, guess=True))
         return items
 
     def _look_items(self, look: Operation) -> list[Item]:

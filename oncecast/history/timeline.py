@@ -24,19 +24,18 @@ CLIENT_MAX = 24
 
 
 def timeline(operations: History) -> list[str]:
-    """Return the lines of a drawing, with the times of the first and the last event below it."""
+    """Return the lines of a drawing, and below it the times of the first and the last event."""
     names = Names(operations)
     times = sorted({time for each in operations for time in ends(each)})
     step = max(1, min(4, WIDTH_MAX // max(1, len(times))))
-    width = step * (len(times) - 1) + 3
+    width = step * (len(times) - 1) + 2  # what has no answer reaches beyond the last event
     margin = min(CLIENT_MAX, max(len(each.client) for each in operations))
     lines = [
         f"{each.client[-margin:]:<{margin}}  {bar(each, times, step, width)}  {names.told(each)}"
         for each in operations
     ]
-    first, last = f"{times[0]:.6g}", f"{times[-1]:.6g} s"
-    gap = max(1, width - len(first) - len(last))
-    return [*lines, f"{'':<{margin}}  {first}{' ' * gap}{last}"]
+    seconds = f"{times[0]:g} to {times[-1]:g} s"
+    return [*lines, f"{'':<{margin}}  {seconds}"]
 
 
 def ends(operation: Operation) -> Iterable[float]:

@@ -139,6 +139,10 @@ class Seen:
         begin = DIGEST_BYTES * offset
         return bool(known) and self._digests[begin : begin + 4] == digests[:DIGEST_BYTES]
 
+    def any(self, offset: int, digests: bytes) -> bool:
+        """Return whether anything was given there."""
+        return 1 in self._known[offset : offset + len(digests) // DIGEST_BYTES]
+
     def fits(self, offset: int, digests: bytes) -> bool:
         """Return whether nobody was given anything else there."""
         begin, end = DIGEST_BYTES * offset, DIGEST_BYTES * offset + len(digests)
@@ -297,7 +301,14 @@ class TopicModel:
             if effect.told and not kept_fits(now, effect.operation.kept):
                 continue
             doubled = now.doubled | {effect.double} if effect.double else now.doubled
-            yield now._replace(log=now.log.append(effect.digests), doubled=doubled)
+            yield now._replace(log=now.log.append(self._noted(now, effect)), doubled=doubled)
+
+    def _noted(self, state: TopicState, effect: Effect) -> bytes:
+        """Its digests, unless they make no difference: which put fills a place that nobody saw."""
+        shown = self._shown.get(state.life, NOT_SHOWN)
+        if effect.told or 0 in self._got or shown.seen.any(state.next, effect.digests):
+            return effect.digests
+        return UNKNOWN * (len(effect.digests) // DIGEST_BYTES)
 
     def _any_life(self, state: TopicState) -> Iterator[TopicState]:
         yield from self._alive(state, 0)

@@ -19,6 +19,9 @@ from oncecast.history.partition import (
 )
 from oncecast.history.search import Item
 from oncecast.history.topic_model import Effect, Shown, TopicModel
+from oncecast.pubsub.errors import Fenced, Forgotten
+
+PERHAPS_STORED = (Fenced.code, Forgotten.code)  # refusals that leave it open
 
 
 class TopicPart(Part):
@@ -65,7 +68,7 @@ class TopicPart(Part):
                 return []
 
     def _put_items(self, put: Operation, life: int, number: int) -> list[Item]:
-        if put.refused and put.error != "fenced":
+        if put.refused and put.error not in PERHAPS_STORED:
             return []  # nothing of it is in the topic
         due = due_of(put) if put.done else inf
         told = Effect(put, put.done, put.digests, put.offset if put.done else -1, life)
@@ -79,7 +82,8 @@ class TopicPart(Part):
         # If the topic was deleted before the answer came, it is put again into the next one.
         items = [Item(told._replace(double=number), put.call, due, chain=chain, stage=stage)]
         again = Effect(put, False, put.digests, double=number)
-        return [*items[: put.done], Item(again, put.call, due, must=False, often=True)]
+        twin = Item(again, put.call, due, must=False, often=True, guess=put.done)
+        return [*items[: put.done], twin]
 
 
 def with_publishes(operations: History) -> History:
@@ -92,7 +96,9 @@ def with_publishes(operations: History) -> History:
             staged.setdefault((each.source, each.number, each.parts[0]), each.digests)
         elif each.kind != "publish":
             rest.append(each)
-        elif not each.refused:
+        else:
+            # An earlier attempt of one that was refused may still be on its way.
+            each = replaced(each, returned=None, error="") if each.refused else each
             key = (each.source, each.number)
             published[key] = joined(published[key], each) if key in published else each
     for (source, number), each in published.items():

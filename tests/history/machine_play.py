@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from oncecast.history.operation import History
-from oncecast.history.recorder import Recorder
+from oncecast.history.recorder import Recorder, Sink
 from oncecast.history.session import SessionHistory
 from oncecast.kernel.protocol import Value
 from oncecast.pubsub import batch, errors
@@ -372,14 +372,16 @@ class Client:
 
 
 class Play:
-    def __init__(self, seed: int | str, *, topics: int = 2, clients: int = 3) -> None:
+    def __init__(
+        self, seed: int | str, *, topics: int = 2, clients: int = 3, sink: Sink | None = None
+    ) -> None:
         self.rng = Random(seed)
         self.time = 0.0
         self.node = Node()
-        self.recorder = Recorder(lambda: self.time)
+        self.recorder = Recorder(lambda: self.time, sink)
         self.ghosts: list[Callable[[], Any]] = []  # executed once, or never
         self._topics = TOPICS[:topics]
-        self._clients = [Client(self, name) for name in ("ann", "bob", "eve")[:clients]]
+        self.clients = [Client(self, name) for name in ("ann", "bob", "eve")[:clients]]
         self._numbers = 0
         self._parts: dict[tuple[str, int], list[str]] = {}
 
@@ -394,13 +396,13 @@ class Play:
         for _ in range(steps):
             self.time += 1
             self.rng.choice(acts)()
-        for client in self._clients:
+        for client in self.clients:
             client.history.settle()
         return self.recorder.history
 
     def _begin(self) -> None:
         rng = self.rng
-        client, topic = rng.choice(self._clients), rng.choice(self._topics)
+        client, topic = rng.choice(self.clients), rng.choice(self._topics)
         name = rng.choice(("one", "two"))
         do_ = client.command
         acts: list[tuple[int, Callable[[], None]]] = [
@@ -435,7 +437,7 @@ class Play:
             client.command(do.PublishStaged(source, number, tuple(parts), 0, topic))
 
     def _execute(self) -> None:
-        rng, client = self.rng, self.rng.choice(self._clients)
+        rng, client = self.rng, self.rng.choice(self.clients)
         flows = [flow for flow in client.flows.values() if flow.unsettled]
         execute: list[Callable[[], Any]] = [
             *(flow.execute for flow in flows),
@@ -450,7 +452,7 @@ class Play:
             rng.choice(execute)()
 
     def _answer(self) -> None:
-        rng, client = self.rng, self.rng.choice(self._clients)
+        rng, client = self.rng, self.rng.choice(self.clients)
         flows = [flow for flow in client.flows.values() if flow.unsettled]
         answers: list[Callable[[], None]] = [flow.answer for flow in flows]
         for reader in client.readers.values():

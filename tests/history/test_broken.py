@@ -258,6 +258,18 @@ BROKEN: dict[str, tuple[str, History]] = {
         "the cursor is at 0",
         [SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 1), look(6, 7, 3, ("sub", 2, 2))],
     ),
+    "an attach without an answer acknowledges something": (
+        "the cursor",
+        [
+            SUB,
+            ABC,
+            READ_ABC,
+            got(4, 0, "a", "b"),
+            ack(5, None, 1),
+            attached(6, None, -1, -1, reader="r2", epoch=0),
+            look(8, 9, 3, ("sub", 2, 3)),
+        ],
+    ),
     "an ack of a fenced reader takes effect": (
         "the cursor is at 0 in epoch 3",
         [

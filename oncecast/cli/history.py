@@ -1,0 +1,81 @@
+"""`oncecast history check FILE...`: is what clients recorded linearizable?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import complain
+
+if TYPE_CHECKING:
+    from oncecast.history.check import Verdict
+    from oncecast.history.finding import Finding
+    from oncecast.history.operation import History
+
+STEPS_MAX = 5_000_000
+
+
+def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    history = commands.add_parser("history", help="check what clients recorded")
+    verbs = history.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verb = verbs.add_parser(
+        "check", help="check that histories are linearizable; exit status 1 if they are not"
+    )
+    verb.add_argument("files", metavar="FILE", type=Path, nargs="+", help="one for each process")
+    verb.add_argument(
+        "--steps",
+        type=steps,
+        default=STEPS_MAX,
+        help=f"give up on a topic or subscription after so many (default: {STEPS_MAX})",
+    )
+    verb.add_argument("--json", action="store_true", help="print one JSON object")
+    verb.set_defaults(run=run_check)
+
+
+def steps(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
+    return int(text)
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    from oncecast.history.check import check
+    from oncecast.history.file import BadHistory, merged
+
+    try:
+        history = merged([read_file(path) for path in arguments.files])
+    except BadHistory as error:
+        return complain(error)
+    except OSError as error:
+        return complain(f"{error.filename}: {error.strerror}", exits.NOT_FOUND)
+    verdict = check(history, steps_max=arguments.steps)
+    if arguments.json:
+        import msgspec
+
+        print(msgspec.json.encode(as_dict(verdict)).decode())
+    else:
+        print(verdict)
+    if verdict.undecided and not arguments.json:
+        complain(f"{len(verdict.undecided)} undecided; raise --steps (now {arguments.steps})")
+    return exits.OK if verdict.ok else exits.FAILURE
+
+
+def read_file(path: Path) -> History:
+    from oncecast.history.file import read
+
+    with path.open("rb") as file:
+        return read(file, str(path))
+
+
+def as_dict(verdict: Verdict) -> dict[str, Any]:
+    def listed(findings: list[Finding]) -> list[dict[str, Any]]:
+        return [each._asdict() for each in findings]
+
+    return {
+        **verdict._asdict(),
+        "ok": verdict.ok,
+        "broken": listed(verdict.broken),
+        "undecided": listed(verdict.undecided),
+    }

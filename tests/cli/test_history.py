@@ -1,0 +1,73 @@
+"""`oncecast history check`: files in, verdict and status out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from oncecast.cli import exits
+from oncecast.cli.main import main
+from oncecast.history import History
+from oncecast.history.file import write
+from tests.history.making import look, put, subscribed
+
+FINE = [subscribed(0, 1), put(2, 3, 0, "a")]
+STALE = look(4, 5, 0, client="bob")
+
+
+def file_of(directory: Path, name: str, history: History) -> str:
+    path = directory / name
+    with path.open("wb") as file:
+        write(history, file)
+    return str(path)
+
+
+def test_files_of_all_clients_are_checked_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CLI-3"""
+    ann, bob = file_of(tmp_path, "ann", FINE), file_of(tmp_path, "bob", [STALE])
+    assert main(["history", "check", ann]) == exits.OK
+    assert "linearizable" in capsys.readouterr().out
+    assert main(["history", "check", ann, bob]) == exits.FAILURE
+    assert "look of bob: the topic ends at 1, not at 0" in capsys.readouterr().out
+
+
+def test_verdict_is_printed_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """CLI-3"""
+    both = file_of(tmp_path, "both", [*FINE, STALE])
+    assert main(["history", "check", both, "--json"]) == exits.FAILURE
+    verdict = msgspec.json.decode(capsys.readouterr().out)
+    assert (verdict["ok"], verdict["operations"], verdict["objects"]) == (False, 3, 2)
+    (broken,) = verdict["broken"]
+    assert [each["kind"] for each in broken["operations"]] == ["put", "look"]
+
+
+def test_search_that_gives_up_is_said_loudly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fine = file_of(tmp_path, "fine", FINE)
+    assert main(["history", "check", fine, "--steps", "1"]) == exits.FAILURE
+    captured = capsys.readouterr()
+    assert "UNDECIDED" in captured.out
+    assert "raise --steps (now 1)" in captured.err
+
+
+def test_file_that_cannot_be_read_is_complained_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.write_text("hello\n")
+    assert main(["history", "check", str(other)]) == exits.FAILURE
+    assert f"{other}, line 1: not a JSON object" in capsys.readouterr().err
+    assert main(["history", "check", str(tmp_path / "none")]) == exits.NOT_FOUND
+    assert "No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["check"], ["check", "file", "--steps", "0"]])
+def test_wrong_usage_is_said(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["history", *words])
+    assert end.value.code == exits.USAGE

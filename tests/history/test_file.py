@@ -1,0 +1,73 @@
+"""Histories as files: what a process wrote is read, whenever it was killed."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from oncecast.history import History, Recorder
+from oncecast.history.file import BadHistory, Writer, merged, read, write
+from oncecast.history.operation import digests_of_values
+from tests.history.machine_play import Play
+
+
+def lines_of(history: History) -> list[bytes]:
+    file = io.BytesIO()
+    write(history, file)
+    return file.getvalue().splitlines(keepends=True)
+
+
+def test_history_is_read_as_it_was_written() -> None:
+    history = [each for seed in range(5) for each in Play(seed).run(300)]
+    assert read(lines_of(history)) == history
+
+
+def test_recorder_writes_what_it_would_keep() -> None:
+    file = io.BytesIO()
+    Play(3, sink=Writer(file)).run(400)
+    written = read(file.getvalue().splitlines(keepends=True))
+    assert merged([written]) == merged([Play(3).run(400)])
+
+
+def test_killed_process_leaves_calls_without_answers() -> None:
+    """SVC-2: a put that was sent counts, whether or not its answer was written."""
+    file = io.BytesIO()
+    recorder = Recorder(lambda: 1.0, Writer(file))
+    put = recorder.call("ann", "put", "news", digests=digests_of_values([b"x"]))
+    before = len(file.getvalue())
+    recorder.returned(put, offset=7)
+    data = file.getvalue()
+    for end in range(before, len(data)):
+        (found,) = read(data[:end].splitlines(keepends=True))
+        assert found.returned is None
+        assert found.offset == -1
+    (found,) = read(data.splitlines(keepends=True))
+    assert (found.offset, found.done) == (7, True)
+
+
+def test_times_of_a_recorder_are_all_different() -> None:
+    recorder = Recorder(lambda: 1.0)
+    for _ in range(3):
+        recorder.returned(recorder.call("ann", "look", "news"))
+    times = [time for each in recorder.history for time in (each.call, each.returned)]
+    assert times == sorted(set(times))  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (b"{}\n", "not a history; its first line should have 'oncecast-history'"),
+        (b"hello\n", "line 1: not a JSON object"),
+        (b'{"oncecast-history":2}\n', "history format 2 (this version reads 1)"),
+        (b'{"oncecast-history":1}\n{"client":"ann"}\n', "operation 1: .*missing required field"),
+        (b'{"oncecast-history":1}\n[1]\n', "line 2: not a JSON object"),
+    ],
+)
+def test_what_is_no_history_is_refused(text: bytes, complaint: str) -> None:
+    with pytest.raises(BadHistory, match=complaint.replace("(", r"\(").replace(")", r"\)")):
+        read(text.splitlines(keepends=True), "file")
+
+
+def test_empty_file_has_no_operations() -> None:
+    assert read([]) == []

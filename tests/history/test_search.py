@@ -1,0 +1,182 @@
+"""The search against one that tries everything, on histories that are small enough for that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncecast.history.check import parts
+from oncecast.history.operation import History
+from oncecast.history.partition import Problem
+from oncecast.history.search import Item, Outcome, lanes, search
+from tests.history.machine_play import Play
+
+MUST_MAX, REST_MAX = 6, 4
+
+
+def brute_force(problem: Problem) -> bool:
+    """Try all orders. What may be taken often is taken at most once."""
+
+    def solvable(left: list[Item], taken: list[Item], state: Any) -> bool:
+        if not any(item.must for item in left):
+            return True
+        for item in left:
+            behind = any(other.must and other.due < item.call for other in left)
+            ahead = any(item.due < other.call for other in taken)
+            late = item.chain is not None and any(
+                other.chain == item.chain and other.call > item.call for other in taken
+            )
+            early = item.chain is not None and any(
+                other.must and other.chain == item.chain and other.call < item.call
+                for other in left
+            )
+            if behind or ahead or late or early:
+                continue
+            rest = [other for other in left if other is not item]
+            for new in problem.model.step(state, item.what):
+                if solvable(rest, [*taken, item], new):
+                    return True
+        return False
+
+    return solvable(problem.items, [], problem.initial)
+
+
+def is_an_order(problem: Problem, order: list[Item]) -> bool:
+    """Whether all that must be taken is there, in accord with time, and the model allows it."""
+    must = Counter(id(item) for item in problem.items if item.must)
+    states = [problem.initial]
+    for at, item in enumerate(order):
+        states = [new for state in states for new in problem.model.step(state, item.what)]
+        if any(later.due < item.call for later in order[at + 1 :]):
+            return False
+    return bool(states) and must == Counter(id(item) for item in order if item.must)
+
+
+def spoiled(history: History, rng: Random) -> History:
+    """The same with up to two answers that are not true."""
+    found = [msgspec.structs.replace(each) for each in history]
+    answered = [each for each in found if each.done]
+    for operation in rng.sample(answered, min(len(answered), rng.randrange(3))):
+        name = rng.choice(("offset", "next", "first", "epoch", "life", "upto"))
+        if getattr(operation, name) >= 0:
+            setattr(operation, name, max(0, getattr(operation, name) + rng.choice((-1, 1))))
+    return found
+
+
+def small_problems(seed: int) -> list[Problem]:
+    rng = Random(seed)
+    history = Play(seed, topics=1, clients=2).run(rng.choice((40, 80, 120)))
+    history = spoiled(history[: rng.randrange(4, 14)], rng)
+    problems = [part.problem() for part in parts("red", history)]
+    return [each for each in problems if is_small(each)]
+
+
+def is_small(problem: Problem) -> bool:
+    must = sum(item.must for item in problem.items)
+    return must <= MUST_MAX and len(problem.items) - must <= REST_MAX
+
+
+@given(st.integers(0, 1 << 32))
+def test_search_finds_what_trying_everything_finds(seed: int) -> None:
+    for problem in small_problems(seed):
+        found = search(problem.items, problem.initial, problem.model)
+        assert found.outcome is not Outcome.UNDECIDED
+        if found.outcome is Outcome.LINEARIZABLE:
+            assert is_an_order(problem, found.order)
+        else:
+            assert not brute_force(problem)
+
+
+@pytest.mark.long
+def test_small_histories_are_of_both_kinds() -> None:
+    """Otherwise the test above would prove little."""
+    outcomes: Counter[Outcome] = Counter()
+    for seed in range(200):
+        for problem in small_problems(seed):
+            found = search(problem.items, problem.initial, problem.model)
+            outcomes[found.outcome] += len(problem.items) > 3
+    assert min(outcomes[Outcome.LINEARIZABLE], outcomes[Outcome.IMPOSSIBLE]) > 20, outcomes
+
+
+class Register:
+    """Holds a number; reads must show it."""
+
+    def step(self, state: int, what: tuple[str, int]) -> tuple[int, ...]:
+        verb, number = what
+        if verb == "write":
+            return (number,)
+        return (state,) if state == number else ()
+
+    def late(self, state: int, what: tuple[str, int]) -> bool:
+        return False
+
+    def guess(self, state: int, what: tuple[str, int]) -> bool:
+        return True
+
+    def stage(self, state: int) -> None:
+        return None
+
+
+def outcome_of(*items: Item, steps_max: int = 10_000) -> Outcome:
+    return search(items, 0, Register(), steps_max=steps_max).outcome
+
+
+def test_operations_that_overlap_may_have_either_order() -> None:
+    write, read = Item(("write", 1), 0, 2), Item(("read", 1), 1, 3, reads=True)
+    assert outcome_of(write, read) is Outcome.LINEARIZABLE
+    assert outcome_of(write, Item(("read", 0), 1, 3, reads=True)) is Outcome.LINEARIZABLE
+
+
+def test_operation_that_returned_comes_before_one_that_was_called_later() -> None:
+    assert outcome_of(Item(("write", 1), 0, 1), Item(("read", 0), 2, 3)) is Outcome.IMPOSSIBLE
+
+
+def test_operation_without_an_answer_may_happen_late_or_never() -> None:
+    lost = Item(("write", 1), 0, must=False)
+    reads = [Item(("read", 0), 5, 6), Item(("read", 1), 7, 8), Item(("read", 1), 9, 10)]
+    assert outcome_of(lost, *reads) is Outcome.LINEARIZABLE
+    assert outcome_of(lost, Item(("read", 0), 11, 12), *reads) is Outcome.IMPOSSIBLE
+
+
+def test_items_of_a_chain_keep_their_order_though_they_overlap() -> None:
+    one = Item(("write", 1), 0, 10, chain="client")
+    two = Item(("write", 2), 1, 10, chain="client")
+    reads = [Item(("read", 2), 11, 12), Item(("read", 1), 13, 14)]
+    assert outcome_of(one, two, reads[0]) is Outcome.LINEARIZABLE
+    assert outcome_of(one, two, reads[1]) is Outcome.IMPOSSIBLE
+
+
+def test_item_that_may_be_taken_often_is_taken_as_often_as_it_takes() -> None:
+    again = Item(("write", 1), 0, 100, must=False, often=True)
+    reads = [
+        Item((verb, number), time, time + 0.5)
+        for time, verb, number in (
+            (1, "read", 1),
+            (2, "write", 2),
+            (3, "read", 1),
+            (4, "write", 3),
+            (5, "read", 1),
+        )
+    ]
+    assert outcome_of(again, *reads) is Outcome.LINEARIZABLE
+    assert outcome_of(again, *reads, Item(("read", 2), 6, 7)) is Outcome.IMPOSSIBLE
+    late = Item(("read", 2), 101, 102)
+    assert outcome_of(again, Item(("write", 2), 100.5, 100.6), late) is Outcome.LINEARIZABLE
+
+
+def test_search_that_gives_up_says_so() -> None:
+    writes = [Item(("write", number), 0, 100) for number in range(1, 9)]
+    read = Item(("read", 99), 0, 100)
+    assert outcome_of(*writes, read, steps_max=500) is Outcome.UNDECIDED
+
+
+def test_operations_that_never_overlap_share_a_lane() -> None:
+    items = [Item(("write", number), number, number + 0.5) for number in range(10)]
+    assert [len(lane) for lane in lanes(items)] == [10]
+    assert sorted(len(lane) for lane in lanes([*items, Item(("read", 1), 0, 20)])) == [1, 10]

@@ -72,10 +72,11 @@ class Strikes:
         node = self.cluster.nodes[victim]
         if self._may(victim):
             node.kill()
-            self._lasting("kill -9", victim, self._rng.uniform(0.2, 4.0), node.start)
+            kind = "power loss" if victim == FORGETFUL else "kill -9"
+            self._lasting(kind, victim, self._rng.uniform(0.2, 4.0), node.start)
 
     def _forget(self, victim: str) -> None:
-        """Kill the node whose disk forgets; under load it has unsynced bytes at any moment."""
+        """Kill the node whose disk forgets, in the middle of its writes."""
         self._kill(FORGETFUL)
 
     def _black_out(self, victim: str) -> None:

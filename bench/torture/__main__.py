@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.torture.client import lines
+from bench.torture.client import HISTORY, lines
 from bench.torture.cluster import CLIENTS, NODES, Cluster
 from bench.torture.hosts import Hosts, HostsUnavailable
 from bench.torture.strikes import Strikes
@@ -60,15 +60,16 @@ def start(cluster: Cluster, options: argparse.Namespace) -> None:
         cluster.nodes[name].start()
         until(f"{name} answers", START_SECONDS, lambda: cluster.status() is not None)
     until("three members", START_SECONDS, lambda: len(members(cluster)) == len(NODES))
-    make = [sys.executable, "-m", "oncecast", "topic", "create", "--keep-all"]
-    for topic in TOPICS:
-        command = [*make, topic, "--server", cluster.server]
-        subprocess.run(cluster.hosts.on(CLIENTS, command), check=True, stdout=sys.stderr)
+    topics = ["--topics", ",".join(TOPICS)]
+    creator = cluster.client("creator", ["creator", *topics])
+    creator.start()
+    if creator.wait(START_SECONDS):
+        raise Failed(f"the topics could not be made; see {creator.log}")
     rate = options.messages / (60 * options.minutes) / PUBLISHERS * PACE
     for role, count in ROLES.items():
         for number in range(count):
-            words = [role, "--topics", ",".join(TOPICS), "--seed", str(options.seed)]
-            cluster.add_client(f"{role}{number}", [*words, "--rate", str(rate)])
+            name, words = f"{role}{number}", [role, *topics, "--seed", str(options.seed)]
+            cluster.clients[name] = cluster.client(name, [*words, "--rate", str(rate)])
     for client in cluster.clients.values():
         client.start()
 
@@ -120,7 +121,7 @@ def settle(cluster: Cluster) -> dict[str, Any]:
     bad = {name: status for name, status in statuses.items() if status}
     if bad:
         raise Failed(f"clients ended with an error: {bad}; see their logs")
-    return audited(cluster)
+    return {**audited(cluster), **checked(cluster)}
 
 
 def read_on(cluster: Cluster) -> None:
@@ -140,6 +141,15 @@ def audited(cluster: Cluster) -> dict[str, Any]:
     found = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=600)
     result: dict[str, Any] = json.loads(found.stdout)
     return result
+
+
+def checked(cluster: Cluster) -> dict[str, Any]:
+    """Check the histories of all clients for linearizability."""
+    say("the histories of all clients are checked")
+    files = sorted(map(str, cluster.directory.glob(f"*.{HISTORY}")))
+    command = [sys.executable, "-m", "oncecast", "history", "check", "--json", *files]
+    found = subprocess.run(command, check=False, stdout=subprocess.PIPE, timeout=1800)
+    return {"linearizable": found.returncode == 0, "history": json.loads(found.stdout)}
 
 
 def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
@@ -171,6 +181,7 @@ def show(report: dict[str, Any]) -> None:
     print(f"  delivered      {report['delivered']:,} to {SUBSCRIBERS} subscribers")
     for kind in FAULTS:
         print(f"  {kind.replace('_', ' '):<14} {report[kind]}")
+    print(f"  linearizable   {'yes' if report['linearizable'] else 'NO'}")
     for example in report["examples"]:
         print(f"    {example}")
 
@@ -203,7 +214,8 @@ def main() -> int:
         print(json.dumps(report))
     else:
         show(report)
-    return 1 if any(report[kind] for kind in FAULTS) else 0
+    faults = [kind for kind in FAULTS if report[kind]]
+    return 1 if faults or not report["linearizable"] else 0
 
 
 if __name__ == "__main__":

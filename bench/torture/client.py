@@ -1,7 +1,8 @@
 """A client process under torture: it publishes, subscribes or observes until SIGTERM.
 
 Each life writes a book: one JSON line for each acknowledged put or received batch, written before
-the client does anything that depends on it. A killed client loses at most its last line.
+the client does anything that depends on it. A killed client loses at most its last line. Each life
+also records the history of all its calls, for `oncecast history check`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from typing import IO, Any
 
 import oncecast
 from oncecast import EARLIEST, Message, Policy
+from oncecast.client.recording import RecordedClient
+from oncecast.history import Recorder
+from oncecast.history.file import Writer
 
+HISTORY = "history.jsonl"
 VALUE_BYTES = 100
 PUTS_MOST = 60  # messages that a publisher puts at once
 ROUNDS_IN_FLIGHT = 8
@@ -70,13 +75,23 @@ class Life:
         return Book(self.directory / f"{self.name}-{self.life}.{kind}.jsonl")
 
     def connect(self, **more: Any) -> oncecast.Client:
-        return oncecast.connect(self.options.server, timeout=CALL_TIMEOUT, **more)
+        """Return a client that records its history, unbuffered, in a file of this life."""
+        file = (self.directory / f"{self.name}-{self.life}.{HISTORY}").open("wb", buffering=0)
+        recorder = Recorder(time.monotonic, Writer(file))
+        return RecordedClient(recorder, self.options.server, timeout=CALL_TIMEOUT, **more)
 
     async def sleep(self, seconds: float) -> None:
         try:
             await asyncio.wait_for(self.over.wait(), seconds)
         except TimeoutError:
             return
+
+
+async def create(life: Life) -> None:
+    """Make the topics and end."""
+    async with life.connect(name=life.name) as client:
+        for topic in life.topics:
+            await client.create_topic(topic, Policy(keep_all=True))
 
 
 async def publish(life: Life) -> None:
@@ -174,6 +189,7 @@ async def recreate(life: Life, client: oncecast.Client) -> None:
 
 
 ROLES: dict[str, Callable[[Life], Awaitable[None]]] = {
+    "creator": create,
     "publisher": publish,
     "subscriber": subscribe,
     "observer": observe,

@@ -55,8 +55,12 @@ class Process:
 
     def end(self, seconds: float) -> int:
         """Ask it to end; return its exit status. Kill it if it takes longer than this."""
-        assert self._process is not None
         self._signal(signal.SIGTERM)
+        return self.wait(seconds)
+
+    def wait(self, seconds: float) -> int:
+        """Wait until it ends; return its exit status. Kill it if it takes longer than this."""
+        assert self._process is not None
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -83,13 +87,13 @@ class Cluster:
     def server(self) -> str:
         return ",".join(self.addresses.values())
 
-    def add_client(self, name: str, words: list[str]) -> None:
+    def client(self, name: str, words: list[str]) -> Process:
         def command(life: int) -> list[str]:
             client = [sys.executable, "-m", "bench.torture.client", "--server", self.server]
             client += ["--name", name, "--life", str(life), "--directory", str(self.directory)]
             return self.hosts.on(CLIENTS, [*client, *words])
 
-        self.clients[name] = Process(name, command, self._log(name))
+        return Process(name, command, self._log(name))
 
     def status(self) -> dict[str, Any] | None:
         """Return what `oncecast cluster status` says, or None if no node answers in time."""

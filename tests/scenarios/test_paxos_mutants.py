@@ -265,8 +265,8 @@ mutant(
     "a promise waits for the disk",
     Acceptor,
     "on_prepare",
-    "self._promise(ballot, message.first))",
-    "self._promise(ballot, message.first), after=0)",
+    "self.options.promise_bytes))",
+    "self.options.promise_bytes), after=0)",
 )
 mutant(
     "a vote waits for the disk",

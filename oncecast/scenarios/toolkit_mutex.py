@@ -270,5 +270,5 @@ def play_lamport(sim: Simulation, nodes: int) -> Figures:
     return struggle.figures(storm.strikes)
 
 
-MUTEX = Scenario("mutex", "a lock with leases and tokens in a storm", 6, play_lease, nodes_min=3)
-MUTEX_LAMPORT = Scenario("mutex-lamport", "Lamport's mutual exclusion", 6, play_lamport)
+MUTEX = Scenario("mutex", "a lock with leases and tokens in a storm", 5, play_lease, nodes_min=3)
+MUTEX_LAMPORT = Scenario("mutex-lamport", "Lamport's mutual exclusion", 5, play_lamport)

@@ -10,6 +10,8 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pytest
@@ -55,6 +57,20 @@ def notice(mutant: Mutant) -> Notice | None:
 
 def must_be_noticed(mutant: Mutant) -> None:
     assert notice(mutant) is not None, f"{mutant.rule}: unnoticed in {mutant.seeds} runs"
+
+
+def exact(test: Callable[..., None]) -> Story:
+    """Return a story that is one test, which may want a directory of its own."""
+
+    def story(seed: int) -> None:
+        if "tmp_path" in inspect.signature(test).parameters:
+            with TemporaryDirectory() as path:
+                test(Path(path))
+        else:
+            test()
+
+    story.__name__ = test.__name__
+    return story
 
 
 def replaced(owner: Any, name: str, rule: str, replacement: str) -> Plant:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import signature
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -15,7 +12,7 @@ from oncecast.client.putting import Putting
 from oncecast.client.subscription import Subscription
 from tests.client import test_acknowledging as acknowledging
 from tests.client import test_unpackable as unpackable
-from tests.mutants import Mutant, must_be_noticed, replaced
+from tests.mutants import Mutant, exact, must_be_noticed, replaced
 
 pytestmark = pytest.mark.mutants
 
@@ -43,20 +40,8 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
 }  # fmt: skip
 
 
-def story(test: Callable[..., None]) -> Callable[[int], None]:
-    def told(seed: int) -> None:
-        if "tmp_path" in signature(test).parameters:
-            with TemporaryDirectory() as path:
-                test(Path(path))
-        else:
-            test()
-
-    told.__name__ = test.__name__
-    return told
-
-
 MUTANTS = [
-    Mutant(rule, replaced(*change), story(test), 1) for rule, (test, *change) in RULES.items()
+    Mutant(rule, replaced(*change), exact(test), 1) for rule, (test, *change) in RULES.items()
 ]
 
 

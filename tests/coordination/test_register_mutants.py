@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from oncecast.coordination.register import Members, Register
-from tests.client.test_library_mutants import story
 from tests.coordination import test_register as tests
-from tests.mutants import Mutant, must_be_noticed, replaced
+from tests.mutants import Mutant, exact, must_be_noticed, replaced
 
 pytestmark = pytest.mark.mutants
 
@@ -38,7 +37,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
 }  # fmt: skip
 
 MUTANTS = [
-    Mutant(rule, replaced(*change), story(test), 1) for rule, (test, *change) in RULES.items()
+    Mutant(rule, replaced(*change), exact(test), 1) for rule, (test, *change) in RULES.items()
 ]
 
 

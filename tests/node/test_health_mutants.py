@@ -11,8 +11,7 @@ from oncecast.node import process
 from oncecast.node.replica import Replica
 from oncecast.replication.paxos import Paxos
 from oncecast.session import governing
-from tests.client.test_library_mutants import story
-from tests.mutants import Mutant, must_be_noticed, replaced
+from tests.mutants import Mutant, exact, must_be_noticed, replaced
 from tests.node import test_health as pages
 from tests.session import test_governing as views
 
@@ -46,7 +45,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
 }  # fmt: skip
 
 MUTANTS = [
-    Mutant(rule, replaced(*change), story(test), 1) for rule, (test, *change) in RULES.items()
+    Mutant(rule, replaced(*change), exact(test), 1) for rule, (test, *change) in RULES.items()
 ]
 
 

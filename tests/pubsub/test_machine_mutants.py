@@ -24,7 +24,7 @@ from oncecast.pubsub.subscribing import Subscribing
 from oncecast.pubsub.subscription import Subscription
 from oncecast.pubsub.timekeeping import Timekeeper
 from oncecast.pubsub.topic import Topic
-from tests.mutants import Mutant, Story, must_be_noticed, replaced
+from tests.mutants import Mutant, exact, must_be_noticed, replaced
 from tests.pubsub import test_clock as clock
 from tests.pubsub import test_machine_puts as puts
 from tests.pubsub import test_timekeeping as leader
@@ -219,14 +219,6 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
 
 def random_commands(seed: int) -> None:
     random_run(seed, 150)
-
-
-def exact(test: Callable[[], None]) -> Story:
-    def story(seed: int) -> None:
-        test()
-
-    story.__name__ = test.__name__
-    return story
 
 
 MUTANTS = [

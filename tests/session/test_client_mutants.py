@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from oncecast.session.client import ClientSession
 from oncecast.session.inbox import Inbox
 from oncecast.session.producing import Flow
 from oncecast.session.reading import Reader
-from tests.mutants import Mutant, Story, must_be_noticed, replaced
+from tests.mutants import Mutant, Story, exact, must_be_noticed, replaced
 from tests.session import test_client_calls as calls
 from tests.session import test_client_producing as puts
 from tests.session import test_client_reading as reads
@@ -40,16 +39,6 @@ def two_lives(seed: int) -> None:
     world.finish()
     assert not newer.fenced
     assert older.fenced or len(older.promised) == 60
-
-
-def exact(test: Callable[[], None]) -> Story:
-    """A rule that saves time, or that no storm is likely to need: its test must notice."""
-
-    def story(seed: int) -> None:
-        test()
-
-    story.__name__ = test.__name__
-    return story
 
 
 def directories(seed: int) -> None:

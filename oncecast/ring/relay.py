@@ -85,8 +85,8 @@ class Relay(Protocol):
         super().__init__(me, rng)
         self._roster, self._scribe = roster, scribe
         self._origin, self._broadcasts = NodeId(f"{me}#{life}"), 0
-        self._flows_max, self._window_bytes = flows_max, window_bytes
-        self._channel_bytes = channel_bytes
+        self._flows_max, self.window_bytes = flows_max, window_bytes
+        self.channel_bytes = channel_bytes
         self.flows = Flows()
         self._windows: dict[NodeId, Window] = {}
         self._vouchers: dict[Flow, Voucher] = {}
@@ -197,7 +197,7 @@ class Relay(Protocol):
         flow = Flow(client, self._windows[client], fetch.topic, fetch.subscription, fetch.epoch)
         self.flows.add(flow)
         if fetch.topic not in self.channels:
-            self.channels[fetch.topic] = Channel(fetch.topic, self._channel_bytes, self.now)
+            self.channels[fetch.topic] = Channel(fetch.topic, self.channel_bytes, self.now)
             self.ask(JoinTree(fetch.topic))
         self._vouch(self._leader(fetch.topic), [reading_of(flow)])
         return flow
@@ -272,7 +272,7 @@ class Relay(Protocol):
         where = (flow.topic, flow.subscription, flow.epoch)
         while flow.next < channel.next and has_credit(flow) and self._may_read(flow, channel):
             voucher = self._vouchers[flow]
-            room = self._window_bytes - flow.window.outstanding
+            room = self.window_bytes - flow.window.outstanding
             if room <= 0:
                 flow.window.starved[flow] = None
                 return
@@ -332,7 +332,7 @@ class Relay(Protocol):
 
     def _could_take(self, flow: Flow) -> bool:
         """Who could not is not asked for: what comes may be gone before it can."""
-        return has_credit(flow) and flow.window.outstanding < self._window_bytes
+        return has_credit(flow) and flow.window.outstanding < self.window_bytes
 
     def _fill(self, filled: Filled) -> None:
         channel, scanned = self.channels.get(filled.topic), filled.scanned

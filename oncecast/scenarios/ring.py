@@ -31,11 +31,13 @@ def play(sim: Simulation, nodes: int) -> Figures:
 def play_drawn(sim: Simulation, drawn: RingDraw) -> Figures:
     sim.keepalive = drawn.keepalive
     sim.sync_latency = drawn.disk.bind(sim.rng)
-    sim.weather.set(latency=drawn.network)
+    sim.segment_bytes = drawn.segment_bytes
+    sim.weather.set(latency=drawn.network, fifo=drawn.fifo)
     world = RingWorld(sim, drawn)
     sim.listener = world.hear
     world.found(drawn.processes)
-    settle(sim, world, lambda: True)
+    if not drawn.early:
+        settle(sim, world, lambda: True)
     begun = sim.now
     clients = Clients(sim, world)
     owners = Owners(sim, world, clients.topics)
@@ -47,6 +49,9 @@ def play_drawn(sim: Simulation, drawn: RingDraw) -> Figures:
     sim.run(until=begun + drawn.seconds)
     trouble.calm()
     calm = sim.now
+    clients.look_at_all()
+    settle(sim, world, lambda: clients.done)
+    clients.look_at_all()
     settle(sim, world, lambda: clients.done)
     searches = [p.parts.usher for p in world.processes.values() if p.parts is not None]
     return {

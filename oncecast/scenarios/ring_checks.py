@@ -48,6 +48,17 @@ class Owners(Checker):
             self.moves += self._last.get(topic, group) != group
             self._last[topic] = group
 
+    def finish(self, sim: Simulation) -> None:
+        """Replicas of a group that have applied the same have the same state."""
+        sums: dict[tuple[str, int], int] = {}
+        for process in self._world.processes.values():
+            for group, parts in process.replicas.items():
+                if sim.nodes[process.replica(group)].stack is parts.stack:
+                    machine = parts.service.machine
+                    found = machine.checksum()
+                    if sums.setdefault((group, machine.registry.place), found) != found:
+                        raise Violation(f"replicas of {group} have different states")
+
     def _note(self, estate: Estate, place: int) -> None:
         if place >= self._arcs.get(estate.group, (-1,))[0]:
             low = estate.low if estate.frozen is None else estate.frozen.until

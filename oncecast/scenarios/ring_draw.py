@@ -11,10 +11,11 @@ from oncecast.node.assemble_ring import RingOptions
 from oncecast.pubsub.retention import Policy
 from oncecast.replication.options import GroupOptions
 from oncecast.runtime.latency import Latency
+from oncecast.runtime.simnode import SEGMENT_BYTES
 from oncecast.runtime.simulated import SSD
 from oncecast.runtime.weather import LAN
 from oncecast.scenarios import draw as drawing
-from oncecast.scenarios.draw import DISKS, NETWORKS, log_uniform, rounded, scaled, weighted
+from oncecast.scenarios.draw import DISKS, NETWORKS, Habits, log_uniform, rounded, scaled, weighted
 
 FAST = GroupOptions(
     heartbeat=0.1,
@@ -44,38 +45,36 @@ KEEPING = (
 )
 PROCESSES_MIN = 3
 SLOT_SECONDS = 0.3  # that a put may take where each waits for the one before
-STAYING = 2  # more processes than a group has replicas, before one may leave
-
-
-class RingLoad(msgspec.Struct, frozen=True):
-    """Topics that are written and read to their end."""
-
-    topics: int = 5
-    puts: int = 60  # of each writer
-    policies: tuple[Policy, ...] = (Policy(gossip=True, keep_all=True), Policy())  # in turn
-    away: float = 1.0  # seconds from the crash of a client to its next life, at most
+MANY = 25  # topics
+OPERATIONS_MAX = 60  # of a client that does anything: what it was told must be searched through
 
 
 class RingDraw(msgspec.Struct, frozen=True):
     """Everything that was drawn. The defaults are a ring that is the same for all seeds."""
 
     processes: int = 4  # in the beginning
+    early: bool = False  # clients begin while the ring is still forming
     joins: int = 1
     leaves: int = 0
     seconds: float = 12.0  # of the storm
-    load: RingLoad = RingLoad()
+    topics: int = 5  # that are written and read to their end
+    policies: tuple[Policy, ...] = (Policy(gossip=True, keep_all=True), Policy())  # in turn
+    habits: Habits = Habits()
     options: tuple[GroupOptions, ...] = (FAST,)  # of each process, in turn
     ring: RingOptions = RING
-    snapshot_bytes: int = 4096  # of the log, after which a replica replaces it by its state
     pull_bytes: int = 800  # small, so that a move takes several rounds, and answers to each
     little_bytes: int = 400
+    channel_bytes: int = 8 << 20  # that a process keeps of a topic which it pushes
     wall: float = 0.0  # seconds by which a process may take the time to be another
+    segment_bytes: int = SEGMENT_BYTES
     network: Latency = LAN
+    fifo: bool = False  # messages between two nodes keep their order, as those of a connection do
     disk: Latency = SSD
     keepalive: float = 3.0
     every: float = 0.9  # seconds between faults, on average
     lasting: float = 3.0  # seconds of a fault, at most
     at_once: int = 2  # faults
+    kinds: float = 1.0  # part of the kinds of faults that strike at all
 
     def options_of(self, index: int) -> GroupOptions:
         return self.options[index % len(self.options)]
@@ -94,8 +93,9 @@ class RingDraw(msgspec.Struct, frozen=True):
         suspicion = max(options.suspicion for options in self.options)
         replace_after = max(options.replace_after for options in self.options)
         ring = 4 * self.ring.gone_after + 10 * self.ring.stabilize_every
-        slots = SLOT_SECONDS * self.load.topics * self.load.puts
-        return 30.0 + 12 * suspicion + 4 * replace_after + ring + slots
+        habits = self.habits
+        slots = self.topics * habits.puts + habits.roamers * habits.rate * self.seconds
+        return 30.0 + 12 * suspicion + 4 * replace_after + ring + SLOT_SECONDS * slots
 
 
 def draw(seed: int, nodes: int) -> RingDraw:
@@ -104,24 +104,31 @@ def draw(seed: int, nodes: int) -> RingDraw:
     replicas = weighted(rng, {1: 1, 2: 1, 3: 7, 5: 1})
     options = draw_options(rng, processes, replicas)
     seconds = rounded(rng.uniform(*weighted(rng, SECONDS)))
+    topics = MANY if rng.random() < 0.05 else rng.randint(0, 3)
     return RingDraw(
         processes=processes,
-        joins=rng.choice((0, 1, 1, 2)),
-        leaves=rng.choice((0, 1)) if processes >= replicas + STAYING else 0,
+        early=rng.random() < 0.3,
+        joins=rng.choice((0, 1, 1, 2, 3)),
+        leaves=rng.choice((0, 0, 1, 1, 2)) if processes > replicas else 0,
         seconds=seconds,
-        load=draw_load(rng, seconds),
+        topics=topics,
+        policies=tuple(rng.sample(KEEPING, rng.randint(1, 3))),
+        habits=draw_habits(rng, seconds, topics),
         options=options,
         ring=draw_ring(rng, replicas),
-        snapshot_bytes=scaled(rng, 512, 1 << 15),
         pull_bytes=scaled(rng, 1, 4000),
         little_bytes=scaled(rng, 1, 4000),
+        channel_bytes=scaled(rng, 100, 1 << 20),
         wall=rng.choice((0.0, 0.5, 60.0, 86400.0)),
+        segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
         network=weighted(rng, NETWORKS),
+        fifo=rng.random() < 0.2,
         disk=weighted(rng, DISKS),
         keepalive=rounded(rng.uniform(1.0, 3.0)),
         every=log_uniform(rng, 0.3, 1.5),
         lasting=log_uniform(rng, 0.5, 3.0),
         at_once=rng.choice((0, 1, 2, 2, 2)),
+        kinds=rng.choice((1.0, 1.0, 0.5, 0.25)),
     )
 
 
@@ -134,12 +141,12 @@ def draw_processes(rng: Random, nodes: int) -> int:
     return rng.randint(PROCESSES_MIN, few if rng.random() < 0.8 else nodes)
 
 
-def draw_load(rng: Random, seconds: float) -> RingLoad:
-    return RingLoad(
-        topics=rng.randint(1, 4),
-        puts=scaled(rng, 3, round(3 + 6 * seconds)),
-        policies=tuple(rng.sample(KEEPING, rng.randint(1, 3))),
-        away=rng.choice((0.0, 0.02, 0.2, 1.0)),
+def draw_habits(rng: Random, seconds: float, topics: int) -> Habits:
+    habits = drawing.draw_habits(rng, seconds)
+    return msgspec.structs.replace(
+        habits,
+        puts=2 if topics == MANY else habits.puts,
+        rate=rounded(min(habits.rate, OPERATIONS_MAX / seconds)),
     )
 
 

@@ -25,16 +25,25 @@ class Trouble:
         self._mends: dict[NodeId, Mend] = {}  # by its victim
         self._wiped: dict[str, None] = {}  # groups of which a replica has lost its disk
         self._quiet_until, self._quiet_since = sim.now, sim.now - QUIET
-        self._kinds = (
+        self._kinds: tuple[Callable[[Process], Mend | None], ...] = (
             self._crash,
             self._crash,
             self._pause,
             self._cut_off,
+            self._cut_links,
+            self._hold_back,
             self._halve,
             self._lose,
             self._slow,
             self._wipe,
         )
+        self._leave_out(1 - world.draw.kinds)
+
+    def _leave_out(self, part: float) -> None:
+        """Let this part of the kinds never strike: some bugs show only where others do not."""
+        kinds = list(dict.fromkeys(self._kinds))
+        left_out = self.sim.rng.sample(kinds, round(part * len(kinds)))
+        self._kinds = tuple(kind for kind in self._kinds if kind not in left_out)
 
     def begin(self) -> None:
         self.sim.call(self.sim.rng.uniform(0.0, 2 * self.draw.every), self._strike)
@@ -114,6 +123,21 @@ class Trouble:
 
     def _cut_off(self, victim: Process) -> Mend:
         fronts = self.sim.partition(victim.nodes())
+        return lambda: self.sim.repair(fronts)
+
+    def _cut_links(self, victim: Process) -> Mend:
+        """Some processes cannot reach the victim, or it cannot reach them; by way of others all
+        reach each other."""
+        others = [each for each in self.world.processes.values() if each is not victim]
+        some = self.sim.rng.sample(others, self.sim.rng.randint(1, max(1, len(others) // 2)))
+        there = [node for each in some for node in each.nodes()]
+        sides = (victim.nodes(), there) if self.sim.rng.random() < 0.5 else (there, victim.nodes())
+        fronts = self.sim.partition(*sides, one_way=self.sim.rng.random() < 0.3)
+        return lambda: self.sim.repair(fronts)
+
+    def _hold_back(self, victim: Process) -> Mend:
+        """What the victim sends, or is sent, arrives only when this is over."""
+        fronts = self.sim.hold(victim.nodes(), one_way=self.sim.rng.random() < 0.5)
         return lambda: self.sim.repair(fronts)
 
     def _halve(self, victim: Process) -> Mend:

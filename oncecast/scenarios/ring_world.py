@@ -73,6 +73,8 @@ class Process:
             options=self.world.draw.ring,
         )
         self.parts.roster.seated(tuple(self.seats))
+        self.parts.relay.window_bytes = self.world.draw.habits.window_bytes
+        self.parts.relay.channel_bytes = self.world.draw.channel_bytes
         return self.parts.stack
 
     def _build_replica(self, me: NodeId, rng: Random) -> Stack:
@@ -81,7 +83,8 @@ class Process:
             me,
             rng,
             epoch_us=self.epoch_us,
-            snapshot_bytes=self.world.draw.snapshot_bytes,
+            snapshot_bytes=self.world.draw.habits.snapshot_bytes,
+            window_bytes=self.world.draw.habits.window_bytes,
             options=self.options,
             contacts=self.seats[group],
             chair=Chair(group, self.me, first=not self.contacts and group == self.group),

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from msgspec.structs import replace
+
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.pubsub import batch
 from oncecast.pubsub import commands as do
@@ -163,7 +165,7 @@ class Roamer(Client):
 
     def _drop_staged(self) -> None:
         if not self._publishing:
-            self._do(do.DropStaged(self._source, self._publication))
+            self._do(do.DropStaged(self._source, self._publication, self._published_to))
             self._next_publication()
 
     def _next_publication(self) -> None:
@@ -187,7 +189,8 @@ class Roamer(Client):
             Policy(age_us=age, drop_unread=True),
             Policy(bytes_max=size, drop_unread=True),
         )
-        return self.rng.choice(policies)
+        gossip = self.push and self.rng.random() < 0.3
+        return replace(self.rng.choice(policies), gossip=gossip)
 
     def _delete(self) -> None:
         self._do(do.DeleteTopic(self._topic(), 0))
@@ -239,7 +242,7 @@ class Roamer(Client):
         where = (self._topic(), self._subscription())
         if where not in self._asked_to_read:
             self._asked_to_read[where] = None
-            self.ask(local.Read(*where))
+            self.ask(local.Read(*where, push=self.push and self.rng.random() < 0.5))
 
     def _reading(self) -> tuple[tuple[str, str], Inbox] | None:
         return self.rng.choice(list(self._inboxes.items())) if self._inboxes else None

@@ -31,7 +31,7 @@ def test_run_prints_one_json_line_a_seed(capsys: pytest.CaptureFixture[str]) -> 
     assert status == exits.OK
     assert [line["seed"] for line in lines] == [3, 4, 5]
     assert all(line["ok"] and len(line["trace"]) == 32 for line in lines)
-    assert lines[0]["replay"] == "oncecast sim replay broadcast --nodes 5 --seed 3"
+    assert lines[0]["replay"] == "oncecast sim replay broadcast --nodes 6 --seed 3"
 
 
 @pytest.mark.long
@@ -50,7 +50,7 @@ def test_a_broken_promise_prints_its_seed_and_the_command_that_replays_it(
     assert status == exits.FAILURE
     assert "never got" in out
     command = next(line.split(": ", 1)[1] for line in out.splitlines() if "replay: " in line)
-    assert command.startswith("oncecast sim replay broadcast --nodes 5 --seed ")
+    assert command.startswith("oncecast sim replay broadcast --nodes 6 --seed ")
 
     status, out, _ = run(capsys, *command.split()[1:], "--last", "3")
     assert status == exits.FAILURE

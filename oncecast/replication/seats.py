@@ -99,7 +99,7 @@ class Seats(Leader):
             return
         if self.config.member(sender) is None:
             self.last_heard[sender] = self.now  # who is taken in now was not silent before
-        if sender in self.offers or len(self.offers) < OFFERS_MAX:
+        if self.config.member(sender) or sender in self.offers or len(self.offers) < OFFERS_MAX:
             self._note_offer(Member(sender, message.life), message.applied, self.applied)
         self.look_at_seats()
 
@@ -234,11 +234,22 @@ class Seats(Leader):
     def _lost_disk(self) -> NodeId:
         """A member that offers itself in another life; as long as the seated one is heard of, that
         is an old offer."""
-        for node, offered in self.offers.items():
-            seated = self.config.member(node)
-            if seated not in (None, offered.member) and node in self.silent:
-                return node
-        return NodeId("")
+        return next(
+            (node for node in self.offers if node in self.silent and self.reborn(node)), NodeId("")
+        )
+
+    def reborn(self, node: NodeId) -> bool:
+        """Return whether the node of a member offers itself in another life."""
+        offered, seated = self.offers.get(node), self.config.member(node)
+        return offered is not None and seated not in (None, offered.member)
+
+    def absent(self, node: NodeId) -> bool:
+        """Return whether a member may never vote again.
+
+        A node that offers itself in another life counts at once. It may take the suspicion time
+        until its seated life is silent, and no other member may go meanwhile.
+        """
+        return node in self.silent or self.reborn(node)
 
     def _without_one(self, reign: Reign) -> Config | None:
         """There is one too many: who is silent for longest goes, or else the last one to come."""
@@ -249,7 +260,7 @@ class Seats(Leader):
         longest = max(self.others(), key=lambda node: self._silence(reign, node))
         silent = self._silence(reign, longest) > patience
         left = config.removed(longest if silent else self.others()[-1])
-        return left if self._informed(left) else None
+        return left if self._viable(left) and self._informed(left) else None
 
     def _with_one(self, reign: Reign) -> Config | None:
         config, limit = self.config, self.options.replace_after
@@ -292,8 +303,8 @@ class Seats(Leader):
         return left.agreed([*told, self.self_as_member])
 
     def _viable(self, config: Config) -> bool:
-        """Whether a majority of it is there."""
-        return config.agreed([each for each in config.members if each.node not in self.silent])
+        """Return whether a majority of its members is present."""
+        return config.agreed([each for each in config.members if not self.absent(each.node)])
 
     def _caught_up(self, node: NodeId) -> bool:
         """Whether it had nearly all that it had been told of: under load no newcomer ever has all

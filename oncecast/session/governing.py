@@ -262,7 +262,7 @@ def refusal(group: Paxos, wish: Change | HandOver) -> str:
     if isinstance(wish, HandOver):
         if wish.heir not in members:
             return f"{wish.heir} is no replica of this group; choose one of {', '.join(members)}"
-        if wish.heir in group.silent:
+        if group.absent(wish.heir):
             return f"{wish.heir} is silent; choose another one to lead"
         return ""
     if wish.add and wish.add not in members and wish.add not in group.offers:
@@ -271,12 +271,17 @@ def refusal(group: Paxos, wish: Change | HandOver) -> str:
         return ""
     left = [node for node in members if node != wish.remove]
     left += [wish.add] if wish.add and wish.add not in left else []
-    there = [node for node in left if node not in group.silent]
+    absent = [node for node in left if group.absent(node)]
+    there = len(left) - len(absent)
     if not left:
         return f"{wish.remove} is the only replica; add another one first"
-    if len(there) < len(left) // 2 + 1:
+    if there < len(left) // 2 + 1:
+        reborn = [node for node in absent if group.reborn(node)]
+        remedy = f"bring back or remove {', '.join(absent)} first"
+        if reborn:
+            remedy = f"wait until {', '.join(reborn)}, which lost its disk, is a member again"
         return (
-            f"without {wish.remove} only {len(there)} of {len(left)} replicas would be there, "
-            "which is no majority; bring back or remove the silent ones first"
+            f"without {wish.remove} only {there} of {len(left)} replicas would be there, which is "
+            f"no majority; {remedy}"
         )
     return ""

@@ -20,6 +20,7 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import NOBODY, Config, Member
+from oncecast.replication.seats import OFFERS_MAX
 from tests.replication.replicas import (
     THREE,
     A,
@@ -75,6 +76,12 @@ def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
         if group.applied < slot:
             break  # they are not enough
     return found
+
+
+def queued(group: Paxos) -> list[Item]:
+    """Return what waits to be proposed."""
+    assert group.reign is not None
+    return [item for _, item in group.reign.queue]
 
 
 def taken_in(group: Paxos, node: NodeId, life: int = 9) -> None:
@@ -299,6 +306,51 @@ def test_nobody_is_sent_away_if_no_majority_would_be_left() -> None:
     group.request(Change(remove=B))
     assert decide(group) == []
     assert group.changes == []
+
+
+def test_no_member_is_removed_while_another_one_has_lost_its_disk() -> None:
+    """REP-2: the seated life of C will never vote again, so B must stay until C is replaced."""
+    group = leading()
+    alive(group, B, C)
+    offered(group, C, life=2)
+    group.drain()
+    group.request(Change(remove=B))
+    assert group.drain() == []
+    assert group.changes == []
+    assert (queued(group), group.config) == ([], THREE)
+
+
+def test_the_member_that_has_lost_its_disk_can_be_removed_at_once() -> None:
+    """REP-2"""
+    group = leading()
+    alive(group, B, C)
+    offered(group, C, life=2)
+    group.request(Change(remove=C))
+    assert decide(group)[:2] == [NOOP, THREE.removed(C)]
+
+
+def test_a_surplus_member_stays_while_another_one_has_lost_its_disk() -> None:
+    """REP-2: A and B could decide nothing, if C went before the lost life of B."""
+    group = leading(config=Config(1, THREE.members, 2))
+    passes(group, group.options.suspicion - 0.5, B, C)
+    offered(group, B, life=2)
+    passes(group, 1.5, C)
+    assert decide(group) == []
+    passes(group, 1, C)
+    assert list(group.silent) == [B]
+    assert decide(group, C) == [NOOP, Config(2, (Member(A, 1), Member(C, 1)), 2)]
+
+
+def test_the_offer_of_a_lost_disk_is_noted_however_many_nodes_offer_themselves() -> None:
+    """REP-2"""
+    group = leading()
+    alive(group, B, C)
+    for at in range(OFFERS_MAX):
+        offered(group, NodeId(f"n{at}"))
+    offered(group, C, life=2)
+    offered(group, D)
+    assert group.offers[C].member == Member(C, 2)
+    assert D not in group.offers
 
 
 def test_silence_is_told_and_its_end_too() -> None:

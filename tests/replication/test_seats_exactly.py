@@ -48,7 +48,7 @@ from tests.replication.replicas import (
     sends,
     sync,
 )
-from tests.replication.test_seats import FOUR, alive, decide, offered, outsider, replacing
+from tests.replication.test_seats import FOUR, alive, decide, offered, outsider, queued, replacing
 
 NO_NODE = NodeId("")
 TWO = Config(1, THREE.members[:2], 3)
@@ -59,11 +59,6 @@ X = command(b"x")
 def changing(group: Paxos) -> tuple[int, Config] | None:
     assert group.reign is not None
     return group.reign.changing
-
-
-def queued(group: Paxos) -> list[Item]:
-    assert group.reign is not None
-    return [item for _, item in group.reign.queue]
 
 
 def proven(group: Paxos) -> int:

@@ -27,7 +27,7 @@ from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.draw import draw
 from oncecast.scenarios.paxos import play_drawn
 from oncecast.scenarios.paxos_ledger import Ledger
-from tests.mutants import Mutant, Plant, must_be_noticed, replaced
+from tests.mutants import Mutant, Plant, exact, must_be_noticed, replaced
 from tests.replication import (
     test_damage_history,
     test_leader,
@@ -38,6 +38,7 @@ from tests.replication import (
     test_restart,
     test_retiring,
     test_seating,
+    test_seats,
     test_supply,
     test_two_groups,
 )
@@ -47,7 +48,7 @@ pytestmark = pytest.mark.mutants
 
 SEEDS = 200
 MUTANTS: list[Mutant] = []
-Story = Callable[[int], None]
+Story = Callable[[int], object]
 
 
 def storm(seed: int, *, sessions: bool = False) -> None:
@@ -659,6 +660,22 @@ mutant(
     "return left.agreed([*told, self.self_as_member])",
     "return True",
     has_nothing_yet,
+)
+mutant(
+    "a member whose node has lost its disk counts as absent",
+    Seats,
+    "absent",
+    "or self.reborn(node)",
+    "",
+    exact(test_seats.test_no_member_is_removed_while_another_one_has_lost_its_disk),
+)
+mutant(
+    "a surplus member stays if the others would be no majority",
+    Seats,
+    "_without_one",
+    "self._viable(left) and",
+    "",
+    exact(test_seats.test_a_surplus_member_stays_while_another_one_has_lost_its_disk),
 )
 mutant(
     "a replica reports what is on disk",

@@ -205,9 +205,25 @@ def test_what_would_do_harm_is_refused_with_the_remedy() -> None:
     """REP-4"""
     assert "has not offered itself; start it with --join a" in refused(governor(), Change(add=D))
     assert "is the only replica" in refused(governor(members="a"), Change(remove=A))
-    assert "only 1 of 2 replicas would be there" in refused(governor(silent="c"), Change(remove=B))
+    assert refused(governor(silent="c"), Change(remove=B)) == (
+        "without b only 1 of 2 replicas would be there, which is no majority; "
+        "bring back or remove c first"
+    )
     assert "is no replica of this group; choose one of a, b, c" in refused(governor(), HandOver(D))
     assert "is silent" in refused(governor(silent="b"), HandOver(B))
+
+
+def test_no_member_is_removed_while_another_one_offers_itself_without_its_disk() -> None:
+    """REP-4"""
+    made = governor()
+    made.group.offers[C] = Offered(Member(C, 9), 0, 0.0)
+    assert refused(made, Change(remove=B)) == (
+        "without b only 1 of 2 replicas would be there, which is no majority; "
+        "wait until c, which lost its disk, is a member again"
+    )
+    assert "is silent" in refused(made, HandOver(C))
+    made.receive(ANN, Govern(8, Change(remove=C)))
+    assert Ask(Change(remove=C, size=2)) in made.drain()
 
 
 def test_wishes_are_bounded_and_go_with_who_had_them() -> None:

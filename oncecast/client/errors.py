@@ -124,7 +124,8 @@ class BadBatch(OncecastError):
 
 
 class Forgotten(OncecastError):
-    """The topic gave back what it knew of this client, which was away for too long."""
+    """The topic has no record of this client: the client was idle for too long, or the topic was
+    deleted and created again. Whether the messages were stored is unknown."""
 
     code = refusals.Forgotten.code
     remedy = refusals.Forgotten.remedy

@@ -253,7 +253,7 @@ class NotHere(Refusal):
 
 
 class Forgotten(Refusal):
-    """The client's: the record by which its messages would be known is given back."""
+    """The client's: the topic no longer has the record by which it would know these messages."""
 
     topic: str
     producer: str
@@ -264,8 +264,9 @@ class Forgotten(Refusal):
     @property
     def text(self) -> str:
         return (
-            f"topic {self.topic!r} has forgotten producer {self.producer!r}, which was idle for "
-            "too long: whether these messages are stored is unknown"
+            f"topic {self.topic!r} no longer has a record of producer {self.producer!r} (it was "
+            "idle for too long, or the topic was deleted): whether these messages are stored is "
+            "unknown"
         )
 
 

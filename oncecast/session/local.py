@@ -105,7 +105,11 @@ class Stored(Value):
 
 
 class NotStored(Value):
-    """None of it is in the topic, unless `why` is Fenced: then nobody here can know."""
+    """Nothing of it is in the topic, unless `why` is Fenced or Forgotten: then it may be stored.
+
+    Do not put a batch again after Fenced or Forgotten without a look at the topic. A durable client
+    keeps a batch that was Fenced in its outbox, and its next process puts it if it is not stored.
+    """
 
     ticket: int
     why: AnyRefusal

@@ -13,9 +13,13 @@ comes late, when we are gone, changes nothing. A process that has held the name,
 a newer epoch, was taken over from and stops.
 
 The first open fixes the shift. It is written down before anything is sent under it, so that the
-next life of this client can tell what the node has from what it has not. Should the topic be
-another one by then, or the node know less than it had acknowledged, or somebody with other books
-have put under our name, what is unsettled is numbered anew.
+next life of this client can tell what the node has from what it has not. Should the node know less
+than it had acknowledged, or somebody with other books have put under our name, what is unsettled is
+numbered anew.
+
+A topic that was deleted and created again knows nothing of what was put before. A batch that may
+have been sent to the earlier topic may be stored and acknowledged there, and is never put again:
+its outcome is reported as unknown. The same holds when the topic has deleted the producer's record.
 """
 
 from __future__ import annotations
@@ -178,13 +182,15 @@ class Flow:
     def _rebase(self, opened: Opened) -> None:
         """Find out which sequence our next number has."""
         known, self._record = self._record, opened.record
-        if opened.topic_id == self.topic_id:
-            if known and opened.record not in (0, known):
+        if opened.topic_id != self.topic_id:
+            if self.topic_id:  # otherwise nothing was sent under these numbers
                 self._forgotten()
-            elif self._agrees(opened):
-                if known != opened.record and self._session.durable:
-                    self._base_record = self._session.append(self._based())
-                return
+        elif known and opened.record not in (0, known):
+            self._forgotten()
+        elif self._agrees(opened):
+            if known != opened.record and self._session.durable:
+                self._base_record = self._session.append(self._based())
+            return
         self.topic_id, self._base = opened.topic_id, opened.next_sequence
         self.shift = self._base - self.settled
         if self._session.durable:
@@ -194,8 +200,11 @@ class Flow:
         return Based(self.topic, self.topic_id, self._base - self.shift, self._base, self._record)
 
     def _forgotten(self) -> None:
-        """The topic has given back what it knew of us. What was sent may be stored or not: to put
-        it again could store it twice."""
+        """Report the outcome of every batch that was sent as unknown.
+
+        The topic has no record of this producer any more. A batch that is put again could be stored
+        twice.
+        """
         why = Forgotten(self.topic, self._session.producer)
         for outgoing in [each for each in self.unsettled.values() if each.sent]:
             self._session.emit(NotStored(outgoing.ticket, why), after=0)

@@ -18,6 +18,7 @@ from tests.session import test_client_producing as puts
 from tests.session import test_client_reading as reads
 from tests.session import test_idle_clients as idle
 from tests.session import test_late_messages as late
+from tests.session import test_replaced_topics as topics
 from tests.session import test_state_directories as shared
 from tests.session.test_client_storms import fencing, storm
 
@@ -83,7 +84,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "self.unsettled[number] = Outgoing(self, 0, number, count, batch)", "pass",
     ),
     "outbox put again whole": (
-        crashes, Flow, "_rebase", "if opened.topic_id == self.topic_id:", "if False:",
+        crashes, Flow, "_rebase", "elif self._agrees(opened):", "elif False:",
     ),
     "outbox never sent by the next life": (
         crashes, ClientSession, "start", "flow.go_on()", "pass",
@@ -120,7 +121,15 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         directories, Producing, "open", "forget=not registry.limits.books_max", "forget=True",
     ),
     "forgotten messages put again": (
-        idle.away_for_long, Flow, "_rebase", "self._forgotten()", "pass",
+        idle.away_for_long, Flow, "_rebase",
+        "elif known and opened.record not in (0, known):", "elif False:",
+    ),
+    "acknowledged messages put to a topic that was created again": (
+        topics.replaced, Flow, "_rebase", "if self.topic_id:", "if False:",
+    ),
+    "messages that were never sent taken for acknowledged": (
+        exact(puts.test_outbox_that_was_never_sent_is_put_to_any_topic),
+        Flow, "_rebase", "if self.topic_id:", "if True:",
     ),
     "idle client told that it cannot know": (
         exact(puts.test_client_that_was_idle_for_long_goes_on),

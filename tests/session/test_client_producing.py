@@ -319,13 +319,38 @@ def opens(lone: Lone) -> Call:
     return call
 
 
-def test_next_life_puts_its_outbox_to_a_topic_that_was_made_anew() -> None:
-    """SVC-2"""
+def test_next_life_puts_nothing_that_may_be_acknowledged_to_a_topic_that_was_created_again() -> (
+    None
+):
+    """SVC-2: a client writes down no acknowledgements, so any batch that was sent may have one."""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
     lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued)
-    lone.answer(lone.call, opening(8, 0, 4))
-    assert commands(lone) == [put(0, 2, B, epoch=8)]
-    assert lone.records == [Based("t", 4, 1, 0)]
+    first_open = lone.call
+    lone.ask(Produce(1, "t", 1, C))
+    lone.answer(first_open, opening(8, 0, 4))
+    assert lone.told == [NotStored(0, errors.Forgotten("t", "p"))]
+    assert commands(lone) == [put(0, 1, C, epoch=8)]
+    assert lone.records == [Based("t", 4, 3, 0)]
+
+
+def test_outbox_that_was_never_sent_is_put_to_any_topic() -> None:
+    """SVC-2: the client stopped before it knew the topic."""
+    for known in ([], [Based("t", 0, 0, 0)]):
+        lone = Lone(durable=True, life="next").start(
+            Named("p", "books"), *known, Queued("t", 0, 1, 0, A)
+        )
+        lone.answer(lone.call, opening(8, 5, 4))
+        assert lone.told == []
+        assert commands(lone) == [put(5, 1, A, epoch=8)]
+
+
+def test_put_that_was_sent_twice_is_not_put_to_a_topic_that_was_created_again() -> None:
+    """SVC-2: the first attempt may be stored in the deleted topic."""
+    lone = opened().down()
+    lone.answer(lone.call, errors.Unopened("t", "p"))
+    lone.answer(lone.call, opening(8, 0, 2))
+    assert lone.told == [NotStored(1, errors.Forgotten("t", "p"))]
+    assert commands(lone.ask(Produce(2, "t", 2, B))) == [put(0, 2, B, epoch=8)]
 
 
 def test_what_was_settled_before_a_rebase_is_not_put_by_the_next_life() -> None:

@@ -20,9 +20,17 @@ class GroupOptions:
     accept_bytes: int = 1 << 20  # in one Accept, unless one item is larger
     piece_bytes: int = 1 << 20  # of a state on its way
     unclaimed_after: float = 10.0  # a state nobody fetches any more is let go
+    ahead_min: int = 4096  # `ahead_slots` is never less
 
     def __post_init__(self) -> None:
-        for name in ("size", "window_slots", "window_bytes", "accept_bytes", "piece_bytes"):
+        for name in (
+            "size",
+            "window_slots",
+            "window_bytes",
+            "accept_bytes",
+            "piece_bytes",
+            "ahead_min",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         for name in ("heartbeat", "suspicion", "resend", "unclaimed_after"):
@@ -43,7 +51,7 @@ class GroupOptions:
     def ahead_slots(self) -> int:
         """How far ahead of what it has applied a replica accepts: so it stays with a group that
         decides many slots while it fetches one."""
-        return max(4096, 4 * self.window_slots)
+        return max(self.ahead_min, 4 * self.window_slots)
 
     @property
     def give_bytes(self) -> int:

@@ -51,10 +51,15 @@ class Shape(StrEnum):
     IDLE = "idle"  # hardly any
 
 
-SHAPES = {Shape.STEADY: 6, Shape.BURSTS: 3, Shape.FLOOD: 1, Shape.IDLE: 1}
+SHAPES = {Shape.STEADY: 6, Shape.BURSTS: 3, Shape.FLOOD: 2, Shape.IDLE: 1}
 # How long a storm lasts, in suspicion times: many short ones see more than few long ones, except
 # what takes long to build up.
 SECONDS_MAX = 40.0
+# What the clients of a slow group ask for, so that such runs cost no more than others.
+OPERATIONS_MAX = 40  # of a client that does anything
+PUTS_MAX = 30  # of a publisher
+AHEAD = (4, 32, 256, 4096)  # slots that a replica accepts ahead of what it has applied, at least
+FLOOD_AHEAD = (1024, 4096)  # with less, a newcomer never comes near enough to get a seat
 SHORT = {(3.0, 8.0): 1}
 SPANS = {(5.0, 15.0): 75, (15.0, 40.0): 23, (40.0, 80.0): 2}
 
@@ -141,31 +146,31 @@ def draw(seed: int, nodes: int) -> Draw:
     options = draw_options(rng)
     each = draw_apart(rng, options, nodes) if rng.random() < 0.4 else (options,)
     shape = weighted(rng, SHAPES)
-    if shape is Shape.FLOOD or sessions:
-        # Slots that are fetched one by one are never fetched faster than they are decided; and
-        # clients that are answered too late ask again and again.
-        each = tuple(map(widened, each))
     # The suspicion time is the beat of a group: a fault that is shorter hardly matters to it.
     spans = SHORT if shape is Shape.FLOOD else SPANS
     seconds = min(SECONDS_MAX, rounded(options.suspicion * rng.uniform(*weighted(rng, spans))))
-    return Draw(
+    narrow = any(map(is_narrow, each))
+    drawn = Draw(
         seconds=seconds,
         sessions=sessions,
         grows=rng.random() < 0.2,
         options=each,
         load=draw_load(rng, shape, options, seconds),
-        habits=draw_habits(rng, seconds),
+        habits=spared(draw_habits(rng, seconds), seconds) if narrow else draw_habits(rng, seconds),
         snapshots=Snapshots(
             every=scaled(rng, 5, 200), kept=scaled(rng, 1, 40), filling=scaled(rng, 1, 2000)
         ),
         segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
         network=weighted(rng, NETWORKS),
-        fifo=rng.random() < 0.5 or sessions,  # a client talks to a node over a connection
+        fifo=rng.random() < 0.5,
         disk=weighted(rng, DISKS),
         every=rounded(options.suspicion * log_uniform(rng, 0.3, 1.2)),
         lasting=rounded(options.suspicion * log_uniform(rng, 0.6, 3.0)),
         faults=rng.choice((1.0, 1.0, 0.5, 0.25)),
     )
+    ahead = rng.choice(FLOOD_AHEAD if shape is Shape.FLOOD else AHEAD)
+    each = tuple(replace(options, ahead_min=ahead) for options in each)
+    return msgspec.structs.replace(drawn, options=each)
 
 
 def draw_options(rng: Random) -> GroupOptions:
@@ -187,14 +192,17 @@ def draw_options(rng: Random) -> GroupOptions:
     )
 
 
-def widened(options: GroupOptions) -> GroupOptions:
-    """Options of a group that is not slower than its clients."""
-    return replace(
-        options,
-        window_slots=max(4, options.window_slots),
-        window_bytes=max(1 << 12, options.window_bytes),
-        accept_bytes=max(1 << 10, options.accept_bytes),
+def is_narrow(options: GroupOptions) -> bool:
+    """Return whether a group with these options decides only a few slots at a time."""
+    return (
+        options.window_slots < 4 or options.window_bytes < 1 << 10 or options.accept_bytes < 1 << 8
     )
+
+
+def spared(habits: Habits, seconds: float) -> Habits:
+    """Return habits of clients that ask for little, so that a slow group keeps up with them."""
+    rate = rounded(min(habits.rate, OPERATIONS_MAX / seconds))
+    return msgspec.structs.replace(habits, puts=min(PUTS_MAX, habits.puts), rate=rate)
 
 
 def draw_apart(rng: Random, options: GroupOptions, nodes: int) -> tuple[GroupOptions, ...]:

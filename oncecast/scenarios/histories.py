@@ -21,12 +21,12 @@ REQUESTS = get_args(local.Request)
 class Histories(Checker):
     """Every node with a client session is a client: nothing has to be told to it.
 
-    With `steps_max`, what cannot be decided within so many steps of the search is only counted.
+    A history that the search cannot decide within `steps_max` steps fails the run: it proves
+    nothing.
     """
 
-    def __init__(self, steps_max: int | None = None) -> None:
+    def __init__(self, steps_max: int = STEPS_MAX) -> None:
         self._steps_max = steps_max
-        self.undecided = 0
         self._now = 0.0
         self.recorder = Recorder(lambda: self._now)
         self._sessions: dict[NodeId, SessionHistory | None] = {}
@@ -65,7 +65,6 @@ class Histories(Checker):
         for session in self._sessions.values():
             if session is not None:
                 session.settle()
-        verdict = check(self.recorder.history, steps_max=self._steps_max or STEPS_MAX)
-        self.undecided = len(verdict.undecided)
-        if verdict.broken or (verdict.undecided and self._steps_max is None):
+        verdict = check(self.recorder.history, steps_max=self._steps_max)
+        if not verdict.ok:
             raise Violation(str(verdict))

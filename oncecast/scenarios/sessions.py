@@ -27,8 +27,6 @@ from oncecast.session.gateway import Gateway
 from oncecast.session.governing import Governor
 from oncecast.session.scanning import Scanner
 
-STEPS_MAX = 20_000  # of the search for an order: a few histories of a thousand need many more
-
 
 class Sessions(Checker):
     """The Top of a campaign that is the service, with its clients."""
@@ -58,7 +56,7 @@ class Sessions(Checker):
         return [service, gateway, scanner, Governor(me, rng, group=group)]
 
     def checkers(self) -> list[Checker]:
-        return [self, Histories(STEPS_MAX)]
+        return [self, Histories()]
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
         nodes, habits = list(sim.nodes), self.habits

@@ -15,6 +15,7 @@ from oncecast.replication.options import GroupOptions
         ({"window_bytes": -1}, "window_bytes is -1; it must be 1 or more"),
         ({"accept_bytes": 0}, "accept_bytes is 0; it must be 1 or more"),
         ({"piece_bytes": 0}, "piece_bytes is 0; it must be 1 or more"),
+        ({"ahead_min": 0}, "ahead_min is 0; it must be 1 or more"),
         ({"heartbeat": 0.0}, "heartbeat is 0.0 s; it must be more than 0"),
         ({"suspicion": float("nan")}, "suspicion is nan s; it must be more than 0"),
         ({"resend": -0.5}, "resend is -0.5 s; it must be more than 0"),
@@ -33,5 +34,6 @@ def test_an_option_that_cannot_work_is_refused(wrong: dict[str, float], told: st
 def test_the_smallest_options_are_allowed() -> None:
     tiny = GroupOptions(window_slots=1, window_bytes=1, accept_bytes=1, piece_bytes=1, drift=0.0)
     assert (tiny.ahead_slots, tiny.step_slots, tiny.give_bytes) == (4096, 64, 1 << 16)
+    assert GroupOptions(window_slots=2, ahead_min=1).ahead_slots == 8
     large = GroupOptions(window_slots=5000, accept_bytes=1 << 22)
     assert (large.ahead_slots, large.step_slots, large.give_bytes) == (20000, 5000, 1 << 22)

@@ -283,6 +283,13 @@ mutant(
     "Stored(self._records.last))",
     "Stored(self._records.last), after=0)",
 )
+mutant(
+    "a replica that is far behind says only that it has accepted what it has stored",
+    Acceptor,
+    "accept",
+    "return min(message.slot + len(message.items) - 1, reach)",
+    "return message.slot + len(message.items) - 1",
+)
 
 # -- ballots only grow --
 

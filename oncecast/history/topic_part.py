@@ -19,7 +19,7 @@ from oncecast.history.partition import (
 )
 from oncecast.history.search import Item
 from oncecast.history.topic_model import Effect, Shown, TopicModel
-from oncecast.pubsub.errors import Fenced, Forgotten
+from oncecast.pubsub.errors import Fenced, Forgotten, Overloaded
 
 PERHAPS_STORED = (Fenced.code, Forgotten.code)  # refusals that leave it open
 
@@ -97,8 +97,10 @@ def with_publishes(operations: History) -> History:
         elif each.kind != "publish":
             rest.append(each)
         else:
-            # An earlier attempt of one that was refused may still be on its way.
-            each = replaced(each, returned=None, error="") if each.refused else each
+            if each.error == Overloaded.code:  # an earlier attempt may still be on its way
+                each = replaced(each, returned=None, error="")
+            elif each.refused:
+                continue  # no copy of the command has any effect
             key = (each.source, each.number)
             published[key] = joined(published[key], each) if key in published else each
     for (source, number), each in published.items():

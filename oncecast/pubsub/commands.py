@@ -6,7 +6,8 @@
 `expected` makes a take-over conditional: it is the epoch that the client believes to be current, 0
 if it believes that no process holds the name. If another epoch is current, the command is refused
 as `Fenced` with that epoch and changes nothing. So a command of a dead process that arrives late
-takes nothing away from the process that holds the name by then.
+takes nothing away from the process that holds the name by then. `PublishStaged` has the same
+condition.
 """
 
 from __future__ import annotations
@@ -199,6 +200,9 @@ class PublishStaged(Value):
     """The parts are appended to their topics in this order, all or none, once a number.
 
     On a ring a source is one for each topic, which is then named; elsewhere that says nothing.
+
+    A refusal gives the source a new epoch. `expected` is the epoch that the client believes to be
+    current, so a copy of a refused command that arrives late changes nothing.
     """
 
     source: str
@@ -206,6 +210,7 @@ class PublishStaged(Value):
     parts: tuple[str, ...]
     at: int
     topic: str = ""
+    expected: int = ANY_EPOCH
 
 
 class DropStaged(Value):

@@ -107,6 +107,8 @@ class Moving:
             registry.pass_time(command.clock)
         registry.lives = max(registry.lives, command.lives)
         registry.epochs = max(registry.epochs, command.epochs)
+        # The giver may have refused what a source sent whose record it has deleted since.
+        registry.staging.floor = registry.epochs
         estate.low = command.low
         estate.claim = Claim(command.move, estate.claim.giver, adopted=True)
         return YES

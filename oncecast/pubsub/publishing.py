@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from oncecast.pubsub.clock import Clock
-from oncecast.pubsub.commands import CloseSource, DropStaged, PublishStaged, Stage
+from oncecast.pubsub.commands import ANY_EPOCH, CloseSource, DropStaged, PublishStaged, Stage
 from oncecast.pubsub.errors import (
+    Fenced,
     InvalidArgument,
     InvalidName,
     InvalidTopic,
     NameInUse,
     NotStaged,
+    Refusal,
     TooLarge,
     TooMany,
 )
@@ -55,7 +57,16 @@ class Publishing:
 
     def publish(
         self, place: int, command: PublishStaged
-    ) -> Published | InvalidName | InvalidArgument | InvalidTopic | NotStaged | NameInUse | TooMany:
+    ) -> (
+        Published
+        | InvalidName
+        | InvalidArgument
+        | InvalidTopic
+        | NotStaged
+        | NameInUse
+        | TooMany
+        | Fenced
+    ):
         registry, staging = self._registry, self._registry.staging
         clock = registry.pass_time(command.at)
         fault = self._name_fault(command.source, command.number)
@@ -66,20 +77,31 @@ class Publishing:
         if source is not None and command.number <= source.published:
             last = command.number == source.published
             return Published(source.ranges if last else (), already=True)
-        if source is None and len(staging.sources) >= registry.limits.sources_max:
-            return TooMany("sources", registry.limits.sources_max)
+        if command.expected not in (ANY_EPOCH, staging.epoch(key)):
+            return Fenced(staging.epoch(key))
+        parts = self._parts(key, command)
+        if isinstance(parts, Refusal):
+            if command.expected != ANY_EPOCH:
+                staging.refuse(key, registry.new_epoch())
+            return parts
+        ranges = self._append(command.source, parts, clock)
+        staging.publish(key, command.number, command.parts, ranges)
+        return Published(ranges, already=False)
+
+    def _parts(
+        self, key: str, command: PublishStaged
+    ) -> list[Part] | InvalidArgument | InvalidTopic | NotStaged | NameInUse | TooMany:
+        """Return the parts to publish, or why they cannot be published."""
+        staging, limits = self._registry.staging, self._registry.limits
+        if key not in staging.sources and len(staging.sources) >= limits.sources_max:
+            return TooMany("sources", limits.sources_max)
         parts: list[Part] = []
         for name in command.parts:
             part = staging.find(key, command.number, name)
             if part is None:
                 return NotStaged(command.source, command.number, name)
             parts.append(part)
-        refusal = self._publish_fault(command, parts)
-        if refusal is not None:
-            return refusal
-        ranges = self._append(command.source, parts, clock)
-        staging.publish(key, command.number, command.parts, ranges)
-        return Published(ranges, already=False)
+        return self._publish_fault(command, parts) or parts
 
     def drop(self, place: int, command: DropStaged) -> StagedDropped:
         key = self._registry.source_key(command.source, command.topic)

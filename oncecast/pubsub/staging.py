@@ -3,6 +3,10 @@
 A source numbers what it publishes upwards. Of each source the last published number is remembered
 with its result, and that is enough: whoever repeats it is told "already", and parts of this or a
 lower number are late and of no use.
+
+A refused publish is remembered, too: it gives the source a new epoch, and a copy of the command
+names the old one. `floor` is the epoch of sources without a record. It is at least the epoch of any
+record that was deleted.
 """
 
 from __future__ import annotations
@@ -36,9 +40,10 @@ class Part:
 
 
 class Source:
-    __slots__ = ("published", "ranges", "staged")
+    __slots__ = ("epoch", "published", "ranges", "staged")
 
-    def __init__(self) -> None:
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch = epoch  # the last refusal gave it this
         self.published = -1
         self.ranges: tuple[PublishedRange, ...] = ()
         self.staged: dict[int, dict[str, Part]] = {}  # by number and name of the part
@@ -53,20 +58,33 @@ class Source:
 
 
 class Staging:
-    __slots__ = ("_places", "bytes", "parts", "sources")
+    __slots__ = ("_places", "bytes", "floor", "parts", "sources")
 
     def __init__(self, places: Places) -> None:
         self._places = places
         self.sources: dict[str, Source] = {}
+        self.floor = 0
         self.parts = 0
         self.bytes = 0
+
+    def epoch(self, source: str) -> int:
+        known = self.sources.get(source)
+        return self.floor if known is None else known.epoch
+
+    def refuse(self, source: str, epoch: int) -> None:
+        """Give the source a new epoch: what was sent under an earlier one has no effect."""
+        known = self.sources.get(source)
+        if known is None:
+            self.floor = epoch
+        else:
+            known.epoch = epoch
 
     def find(self, source: str, number: int, part: str) -> Part | None:
         known = self.sources.get(source)
         return None if known is None else known.staged.get(number, {}).get(part)
 
     def add(self, source: str, number: int, name: str, part: Part) -> None:
-        self.add_to(self.sources.setdefault(source, Source()), number, name, part)
+        self.add_to(self._known(source), number, name, part)
 
     def add_to(self, source: Source, number: int, name: str, part: Part) -> None:
         source.staged.setdefault(number, {})[name] = part
@@ -77,7 +95,7 @@ class Staging:
         self, source: str, number: int, names: tuple[str, ...], ranges: tuple[PublishedRange, ...]
     ) -> None:
         """The named parts belong to topics now; all others up to `number` are of no more use."""
-        known = self.sources.setdefault(source, Source())
+        known = self._known(source)
         known.published, known.ranges = number, ranges
         for name in names:
             self._forget(known.staged[number].pop(name))
@@ -91,7 +109,7 @@ class Staging:
             self._places.drop(part.place)
             self._forget(part)
         if known is not None and known.idle:
-            del self.sources[source]
+            self._delete(source)
         return len(parts)
 
     def drop_up_to(self, source: str, number: int) -> None:
@@ -118,7 +136,7 @@ class Staging:
             return False
         for number in list(known.staged):
             self.drop(source, number)
-        self.sources.pop(source, None)
+        self._delete(source)
         return True
 
     def expire(self, time: int) -> None:
@@ -137,6 +155,17 @@ class Staging:
         for source in self.sources.values():
             for parts in source.staged.values():
                 yield from (part for part in parts.values() if part.place < place)
+
+    def _known(self, source: str) -> Source:
+        """Return the record of a source; make one if there is none."""
+        if source not in self.sources:
+            self.sources[source] = Source(self.floor)
+        return self.sources[source]
+
+    def _delete(self, source: str) -> None:
+        known = self.sources.pop(source, None)
+        if known is not None:
+            self.floor = max(self.floor, known.epoch)
 
     def _forget(self, part: Part) -> None:
         self.parts -= 1

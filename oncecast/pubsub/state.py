@@ -39,6 +39,7 @@ class HeadRow(Value):
     lives: int
     epochs: int
     clock_state: tuple[int, int, int, int, int] | None = None
+    sources_floor: int = 0
 
 
 class PlacesRow(Value):
@@ -95,6 +96,7 @@ class SourceRow(Value):
     published: int
     ranges: tuple[PublishedRange, ...]
     out: bool = False  # its topic is on its way to another group
+    epoch: int = 0
 
 
 class CopyRow(Value):
@@ -158,6 +160,7 @@ def restored(chunks: Iterable[bytes]) -> Registry:
     registry.place = head.place
     registry.clock.restore(head.clock, head.clock_state)
     registry.lives, registry.epochs = head.lives, head.epochs
+    registry.staging.floor = head.sources_floor
     _read(registry, rows, registry.places)
     for topic in registry.topics.values():
         topic.rebuild()
@@ -193,6 +196,7 @@ def _rows(registry: Registry) -> Iterator[Row]:
         registry.lives,
         registry.epochs,
         registry.clock.state(),
+        registry.staging.floor,
     )
     places = registry.places.column()
     for at in range(0, len(places), COLUMN_ROWS):
@@ -251,7 +255,7 @@ def _people_rows(topic: Topic) -> Iterator[Row]:
 
 def _source_rows(sources: dict[str, Source], *, out: bool = False) -> Iterator[Row]:
     for name, source in sources.items():
-        yield SourceRow(name, source.published, source.ranges, out)
+        yield SourceRow(name, source.published, source.ranges, out, source.epoch)
         for number, parts in source.staged.items():
             for label, part in parts.items():
                 yield PartRow(
@@ -283,7 +287,7 @@ def _read(registry: Registry, rows: Iterable[Row], places: Places) -> None:
             case SubscriptionRow():
                 topic.subscriptions[row.name] = _subscription(row)
             case SourceRow():
-                source, out = Source(), row.out
+                source, out = Source(row.epoch), row.out
                 source.published, source.ranges = row.published, row.ranges
                 _sources(registry, out)[row.name] = source
             case PartRow():

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub.commands import Stage
-from oncecast.pubsub.errors import NotHere, Overloaded
+from oncecast.pubsub.commands import PublishStaged, Stage
+from oncecast.pubsub.errors import Fenced, NotHere, Overloaded
 from oncecast.session.frames import (
     Answer,
     Call,
@@ -72,6 +74,26 @@ class Calls:
         id_ = self.new_id()
         self._begin(id_, Call(id_, command), then, timeout)
         return id_
+
+    def publish(self, command: PublishStaged, then: Then, timeout: float = NEVER) -> None:
+        """Publish staged parts, unless the source has another epoch than `command.expected`.
+
+        A client that is told another epoch asks again with that one. A copy of the command that
+        arrives after a refusal names an epoch of the past.
+        """
+        deadline = self._session.now + timeout
+
+        def answered(outcome: Outcome) -> None:
+            match outcome:
+                case Fenced(epoch):
+                    again = msgspec.structs.replace(command, expected=epoch)
+                    self.do(again, answered, deadline - self._session.now)
+                case NoAnswer(_, led):
+                    then(NoAnswer(timeout, led))
+                case _:
+                    then(outcome)
+
+        self.do(command, answered, timeout)
 
     def forget(self, id_: int) -> None:
         """Nobody waits for its answer any more, and it is not asked again."""

@@ -17,6 +17,7 @@ from random import Random
 import msgspec
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.pubsub.commands import PublishStaged
 from oncecast.pubsub.errors import NotSubscribed, Overloaded
 from oncecast.session import local
 from oncecast.session.calls import Calls
@@ -138,8 +139,8 @@ class ClientSession(Protocol):
         match request:
             case local.Produce(ticket, topic, count, batch):
                 self._flow(topic).produce(ticket, count, batch)
-            case local.Do(ticket, command, timeout):
-                self.calls.do(command, lambda outcome: self._finished(ticket, outcome), timeout)
+            case local.Do():
+                self._do(request)
             case local.Show():
                 self._show(request)
             case local.Survey():
@@ -278,6 +279,18 @@ class ClientSession(Protocol):
             self.due(self._tidy_due)
 
     # -- calls for the application --
+
+    def _do(self, request: local.Do) -> None:
+        command, ticket = request.command, request.ticket
+
+        def then(outcome: local.Outcome) -> None:
+            self._finished(ticket, outcome)
+
+        if isinstance(command, PublishStaged):
+            first = msgspec.structs.replace(command, expected=0)
+            self.calls.publish(first, then, request.timeout)
+        else:
+            self.calls.do(command, then, request.timeout)
 
     def _finished(self, ticket: int, outcome: local.Outcome) -> None:
         self.emit(local.Finished(ticket, outcome), after=0)

@@ -115,6 +115,10 @@ BROKEN: dict[str, tuple[str, History]] = {
             got(7, 0, "staged", "staged"),
         ],
     ),
+    "a refused publish takes effect later": (
+        "get",
+        [SUB, READ, *publish(3, 4, -1, error="not-staged"), got(7, 0, "staged")],
+    ),
     # -- deliveries --
     "a message is delivered before it is put": (
         "get",

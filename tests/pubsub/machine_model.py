@@ -147,6 +147,7 @@ class Model:
         self.clock = self.lives = self.epochs = 0
         self.topics: dict[str, ModelTopic] = {}
         self.sources: dict[str, ModelSource] = {}
+        self.refused = 0  # the epoch that the last refused publish gave, of the only source
 
     def apply(self, place: int, command: do.Command) -> done.Result:
         self.clock = max(self.clock, getattr(command, "at", 0))
@@ -422,6 +423,24 @@ class Model:
         if number <= source.last:
             ranges = source.published[number] if number == source.last else ()
             return done.Published(ranges, True)
+        if command.expected not in (do.ANY_EPOCH, self.refused):
+            return errors.Fenced(self.refused)
+        refusal = self._publish_refusal(command, source)
+        if refusal is not None:
+            if command.expected != do.ANY_EPOCH:
+                self.refused = self._epoch()
+            return refusal
+        parts = [source.staged[number, part] for part in command.parts]
+        ranges = self._append_parts(name, parts)
+        self.sources[name] = source
+        source.published[number] = ranges
+        source.staged = {key: part for key, part in source.staged.items() if key[0] > number}
+        return done.Published(ranges, False)
+
+    def _publish_refusal(
+        self, command: do.PublishStaged, source: ModelSource
+    ) -> errors.Refusal | None:
+        name, number = command.source, command.number
         for part in command.parts:
             if (number, part) not in source.staged:
                 return errors.NotStaged(name, number, part)
@@ -431,11 +450,7 @@ class Model:
             producer = topic.producers.get(name) if topic else None
             if producer is not None and producer.life:
                 return errors.NameInUse(each, name)
-        ranges = self._append_parts(name, parts)
-        self.sources[name] = source
-        source.published[number] = ranges
-        source.staged = {key: part for key, part in source.staged.items() if key[0] > number}
-        return done.Published(ranges, False)
+        return None
 
     def _append_parts(self, name: str, parts: list[ModelPart]) -> tuple[done.PublishedRange, ...]:
         starts: dict[str, int] = {}

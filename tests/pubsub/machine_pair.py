@@ -229,7 +229,9 @@ class Troublemaker:
         source = self.pair.model.sources.get("p")
         staged = [part for at, part in source.staged if at == number] if source else []
         parts = tuple(reversed(staged)) if self.choose([True, True, False]) else ("0", "2")
-        return do.PublishStaged("p", number, parts, self.at())
+        refused = self.pair.model.refused
+        expected = self.choose([do.ANY_EPOCH, refused, refused, 0])
+        return do.PublishStaged("p", number, parts, self.at(), expected=expected)
 
     def drop(self) -> do.Command:
         return do.DropStaged("p", self._number())

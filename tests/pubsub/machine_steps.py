@@ -64,8 +64,8 @@ class Steps:
     ) -> done.Result:
         return self.apply(do.Stage("query", number, part, topic, count, size, self.now, b"bytes"))
 
-    def publish(self, number: int, *parts: str) -> done.Result:
-        return self.apply(do.PublishStaged("query", number, parts, self.now))
+    def publish(self, number: int, *parts: str, expected: int = do.ANY_EPOCH) -> done.Result:
+        return self.apply(do.PublishStaged("query", number, parts, self.now, expected=expected))
 
     def tick(self, now: int) -> None:
         self.now = now

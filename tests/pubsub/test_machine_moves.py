@@ -10,7 +10,7 @@ import pytest
 from oncecast.dht.ring import key_of
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import moves, state
-from oncecast.pubsub.errors import NotHere
+from oncecast.pubsub.errors import Fenced, NotHere, NotStaged
 from oncecast.pubsub.estate import Estate, Party
 from oncecast.pubsub.machine import Machine
 from oncecast.pubsub.results import Already, Appended, MoveStep, Published
@@ -368,6 +368,25 @@ def test_staged_parts_move_and_are_published_once() -> None:
     move.giver.apply(moves.Release("m"))
     assert not move.giver.machine.registry.staging.sources
     assert move.giver.machine.needed() == move.giver.place + 1
+
+
+def test_refused_publish_has_no_effect_where_its_topic_has_moved() -> None:
+    """REP-6, PIPE-2: be there a record of the source or none."""
+    publish = do.PublishStaged("query", 0, ("a",), 0, "t", expected=0)
+    for number, parts in ((0, ()), (1, ("b",))):
+        move = Move()
+        for part in parts:
+            move.giver.stage(1, part)
+        assert move.giver.apply(publish) == NotStaged("query", 0, "a")
+        move.claim()
+        move.copy()
+        move.freeze()
+        for part in parts:
+            staged = do.Stage("query", number, part, "t", 1, 100, 0, b"bytes")
+            move.taker.apply(moves.Import("m", "t", 0, -1, 1, 100, 1000, 0, -1, staged))
+        assert move.adopt() == YES
+        move.taker.stage(0, "a")
+        assert isinstance(move.taker.apply(publish), Fenced)
 
 
 def test_a_source_of_two_topics_is_two_sources_on_a_ring() -> None:

@@ -14,6 +14,7 @@ from oncecast.pubsub import state
 from oncecast.pubsub.administering import Administering
 from oncecast.pubsub.clock import Clock
 from oncecast.pubsub.index import Index
+from oncecast.pubsub.moving import Moving
 from oncecast.pubsub.producer import Producer
 from oncecast.pubsub.producing import Producing
 from oncecast.pubsub.publishing import Publishing
@@ -26,6 +27,7 @@ from oncecast.pubsub.timekeeping import Timekeeper
 from oncecast.pubsub.topic import Topic
 from tests.mutants import Mutant, exact, must_be_noticed, replaced
 from tests.pubsub import test_clock as clock
+from tests.pubsub import test_machine_moves as moves
 from tests.pubsub import test_machine_puts as puts
 from tests.pubsub import test_timekeeping as leader
 from tests.pubsub.machine_pair import random_run
@@ -123,7 +125,19 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
         Publishing, "publish", "command.number <= source.published", "False",
     ),
     "publish leaves out what is not staged": (
-        Publishing, "publish", "return NotStaged(command.source, command.number, name)", "continue",
+        Publishing, "_parts", "return NotStaged(command.source, command.number, name)", "continue",
+    ),
+    "late copy of a refused publish takes effect": (
+        Publishing, "publish", "staging.refuse(key, registry.new_epoch())", "pass",
+    ),
+    "epoch of a publish ignored": (
+        Publishing, "publish", "command.expected not in (ANY_EPOCH, staging.epoch(key))", "False",
+    ),
+    "refusal forgotten with the record of its source": (
+        Staging, "_delete", "self.floor = max(self.floor, known.epoch)", "pass",
+    ),
+    "refusal of a source without a record forgotten": (
+        Staging, "_known", "Source(self.floor)", "Source()",
     ),
     "late parts are taken": (Publishing, "stage", "command.number <= source.published", "False"),
     "repeated part is staged again": (
@@ -139,6 +153,10 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "suspects not in the snapshot": (state, "_subscription", "row.suspect_below, ", "0, "),
     "epochs not in the snapshot": (state, "restored", "head.lives, head.epochs", "head.lives, 0"),
     "published not in the snapshot": (state, "_read", "row.published, row.ranges", "-1, ()"),
+    "refused publish not in the snapshot": (state, "_read", "Source(row.epoch)", "Source()"),
+    "refusals of no record not in the snapshot": (
+        state, "restored", "= head.sources_floor", "= 0",
+    ),
     "notes not in the snapshot": (state, "_read", "(row.index, row.notes)", "(row.index, ())"),
     "cursors not rebuilt": (
         Topic, "_gather_cursors", "heapify(self._cursors)", "self._cursors.clear()",
@@ -155,6 +173,10 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "more books taken than can be remembered": (
         puts.test_state_directory_too_many_is_refused_and_changes_nothing,
         Producing, "_take_over", "0 < books_max <= len(producer.earlier)", "False",
+    ),
+    "refused publish takes effect where its topic has moved": (
+        moves.test_refused_publish_has_no_effect_where_its_topic_has_moved,
+        Moving, "adopt", "registry.staging.floor = registry.epochs", "pass",
     ),
     # The time.
     "one stamp moves the clock anywhere": (

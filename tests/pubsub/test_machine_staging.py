@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors
+from oncecast.pubsub import results as done
 from oncecast.pubsub.index import Extent
 from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.machine import Machine
 from oncecast.pubsub.results import (
     Published,
     PublishedRange,
@@ -93,6 +95,72 @@ def test_part_that_was_never_staged_publishes_nothing() -> None:
     assert steps.publish(0, "a", "missing") == errors.NotStaged("query", 0, "missing")
     assert steps.kept() == []
     assert isinstance(steps.publish(0, "a", "b"), Published)
+
+
+def fenced(result: done.Result) -> int:
+    assert isinstance(result, errors.Fenced)
+    return result.epoch
+
+
+def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
+    """PIPE-2: the part that was missing is staged after the refusal."""
+    steps = Steps()
+    steps.subscribe()
+    steps.stage(0, "a")
+    assert steps.publish(0, "a", "b", expected=0) == errors.NotStaged("query", 0, "b")
+    steps.stage(0, "b")
+    epoch = fenced(steps.publish(0, "a", "b", expected=0))
+    assert steps.kept() == []
+    assert isinstance(steps.publish(0, "b", expected=epoch), Published)
+    assert steps.publish(0, "a", "b", expected=0) == steps.publish(0, "b", expected=epoch)
+    assert steps.kept() == [0]
+
+
+def test_refused_publish_of_a_source_without_a_record_has_no_effect_later() -> None:
+    """PIPE-2: no record is made by a refusal, and none is needed to remember it."""
+    steps = Steps()
+    steps.subscribe()
+    assert steps.publish(0, "a", expected=0) == errors.NotStaged("query", 0, "a")
+    assert not steps.machine.registry.staging.sources
+    steps.stage(0, "a")
+    epoch = fenced(steps.publish(0, "a", expected=0))
+    assert isinstance(steps.publish(0, "a", expected=epoch), Published)
+
+
+def test_refusal_is_remembered_after_the_record_of_its_source_is_deleted() -> None:
+    """PIPE-2: parts that are dropped, or a source that is closed, take the record with them."""
+    for end in (do.DropStaged("query", 0), do.CloseSource("query", 0)):
+        steps = Steps()
+        steps.stage(0, "a")
+        steps.publish(0, "b", expected=0)
+        steps.apply(end)
+        assert not steps.machine.registry.staging.sources
+        steps.stage(0, "b")
+        fenced(steps.publish(0, "b", expected=0))
+
+
+def test_refusals_survive_a_restart() -> None:
+    """PIPE-2 SVC-10"""
+    steps = Steps()
+    steps.publish(0, "b", expected=0)  # there is no record of the source yet
+    of_none = fenced(steps.publish(0, expected=0))
+    steps.stage(0, "a")
+    steps.publish(0, "b", expected=of_none)
+    of_one = fenced(steps.publish(0, "a", expected=of_none))
+    steps.machine = Machine.restore(list(steps.machine.state()))
+    assert fenced(steps.publish(0, "a", expected=of_none)) == of_one
+    steps.apply(do.CloseSource("query", 0))
+    steps.machine = Machine.restore(list(steps.machine.state()))
+    steps.stage(0, "a")
+    assert fenced(steps.publish(0, "a", expected=of_none)) == of_one
+
+
+def test_publish_of_an_older_client_leaves_no_trace_when_it_is_refused() -> None:
+    """PIPE-2: a log of an older version leads to the same state as before."""
+    steps = staged()
+    before = steps.machine.registry.epochs
+    assert steps.publish(0, "missing") == errors.NotStaged("query", 0, "missing")
+    assert (steps.machine.registry.epochs, steps.machine.registry.staging.floor) == (before, 0)
 
 
 def test_part_named_twice_publishes_nothing() -> None:

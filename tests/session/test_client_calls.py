@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from oncecast.pubsub import batch, errors, results
 from oncecast.pubsub import commands as do
@@ -51,6 +52,30 @@ def test_busy_node_is_asked_again_and_named_when_time_is_over() -> None:
     assert lone.answer(lone.call, busy).outputs == []
     assert lone.wait(0.6).call.command == CREATE
     assert lone.wait(2.0).told == [Finished(9, busy)]
+
+
+PUBLISH = do.PublishStaged("source", 0, ("a",), 0, expected=0)
+
+
+def test_publish_names_the_epoch_of_its_source() -> None:
+    """PIPE-2: a client that is told another epoch asks again with that one."""
+    asked = do.PublishStaged("source", 0, ("a",), 0)
+    lone = Lone().start().ask(Do(9, asked))
+    assert lone.call.command == PUBLISH
+    for epoch in (5, 8):
+        lone.answer(lone.call, errors.Fenced(epoch))
+        assert (lone.told, lone.call.command) == ([], replace(PUBLISH, expected=epoch))
+    why = errors.NotStaged("source", 0, "a")
+    assert lone.answer(lone.call, why).told == [Finished(9, why)]
+
+
+def test_publish_that_is_asked_again_has_no_more_time_than_before() -> None:
+    """SVC-7"""
+    lone = Lone().start().ask(Do(9, PUBLISH, timeout=2.0))
+    call = lone.call
+    lone.wait(1.5).answer(call, errors.Fenced(5))
+    assert lone.wait(0.4).told == []
+    assert lone.wait(0.2).told == [Finished(9, NoAnswer(2.0))]
 
 
 def test_who_looks_is_told_why_there_is_nothing_to_see() -> None:

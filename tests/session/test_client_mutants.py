@@ -156,6 +156,11 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         exact(puts.test_refused_batch_leaves_no_hole), Flow, "_drop_refused", "self._reopen()",
         "self.go_on()",
     ),
+    # Staged puts.
+    "published whatever the epoch of the source": (
+        exact(late.test_late_copy_of_a_refused_publish_has_no_effect),
+        ClientSession, "_do", "expected=0", "expected=-1",
+    ),
     # Reading.
     "ack of a reader that leaves is never answered": (
         exact(reads.test_ack_that_waits_while_the_reader_leaves_is_told_that_it_was_refused),

@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from oncecast.pubsub import commands as do
+from oncecast.pubsub.errors import NotStaged
 from oncecast.session import local
 from tests.session.client_world import NODE, App, Publisher, Subscriber, World
+from tests.session.desk import ANN, BOB, Desk, packed, reading
+from tests.session.lone import Lone
 
 TOTAL = 60
 
@@ -66,6 +70,26 @@ def late_attach(seed: int) -> None:
     Publisher(world, "publisher", TOTAL)
     world.run_until(lambda: len(living.seen) == TOTAL or living.ended is not None)
     assert living.ended is None
+
+
+def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
+    """PIPE-2: the client was told of the refusal, and has staged the missing part since."""
+    desk = Desk()
+    reading(desk)
+    desk.call(ANN, stage("a"))
+    lone = Lone().start().ask(local.Do(9, do.PublishStaged("source", 0, ("a", "b"), 0)))
+    call = lone.call
+    (refused,) = desk.send(BOB, call)
+    why = NotStaged("source", 0, "b")
+    assert lone.hear(refused).told == [local.Finished(9, why)]
+    desk.call(ANN, stage("b"))
+    desk.send(BOB, call)
+    assert desk.service.machine.bounds("topic") == (0, 0)
+
+
+def stage(part: str) -> do.Stage:
+    data = packed(part.encode())
+    return do.Stage("source", 0, part, "topic", 1, len(data), 0, data)
 
 
 @pytest.mark.parametrize("seed", range(2))

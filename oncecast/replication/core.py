@@ -110,6 +110,7 @@ class Core(Protocol):
         self.ballot = BOTTOM  # of the leader that was heard last
         self.leader = NodeId("")
         self.heard = 0.0
+        self.vain = 0  # ballots since then that have brought no leader
 
     @property
     def known_to_be_chosen(self) -> int:

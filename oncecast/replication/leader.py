@@ -156,10 +156,10 @@ class Leader(Supplier):
     def on_reject(self, sender: NodeId, message: Reject) -> None:
         self.seen = max(self.seen, message.ballot)
         if self.reign is not None and message.ballot > self.reign.ballot:
-            if self.leader == self.me:  # whom we have heard is ourselves, and it leads no more
+            if self.reign.elected:  # whom we have heard is ourselves, and it leads no more
                 self.heard = self.now - self.options.suspicion
             self.step_down()
-            self.later(self.options.resend * (1 + 3 * self.rng.random()), Silence())
+            self.later(self.recess() * (1 + 3 * self.rng.random()) / 4, Silence())
 
     def outrun(self, ballot: Ballot) -> None:
         self.seen = max(self.seen, ballot)
@@ -357,7 +357,7 @@ class Leader(Supplier):
             return
         if not reign.elected:
             reign.elected = True
-            reign.audible = self.now
+            reign.audible, self.vain = self.now, 0
             self.ballot = reign.ballot
             self.beat()
         if self.applied >= promises.horizon:

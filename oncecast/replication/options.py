@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
+
+PIECES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +72,14 @@ class GroupOptions:
     def step_slots(self) -> int:
         """How many slots a replica applies, or gives to another one, in one step."""
         return max(64, self.window_slots)
+
+    def piece_size(self, state_bytes: int) -> int:
+        """Return how many bytes of a state a replica gives at once.
+
+        Each piece takes a round trip. So a state that is small has at most `PIECES` of them: in
+        more it could arrive later than the group takes the next one.
+        """
+        return max(self.piece_bytes, min(ceil(state_bytes / PIECES), 1 << 16))
 
     def lease(self, bound: float) -> float:
         """How long a leader may rely on the answer of who is bound for so long: by its own slow

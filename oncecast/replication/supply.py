@@ -9,6 +9,7 @@ stay.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 from random import Random
 from typing import Any
 
@@ -32,7 +33,7 @@ from oncecast.replication.messages import (
     WantPiece,
 )
 
-TRIES = 20  # without an answer; then another replica is asked
+TRIES = 20  # at least, without an answer; then another replica is asked
 
 
 class Giving:
@@ -146,7 +147,8 @@ class Supplier(Learner):
 
     def _give(self, compact: Compact, needed: int) -> None:
         place = compact.place
-        pieces = in_pieces(compact.state, self.options.piece_bytes)
+        size = self.options.piece_size(sum(map(len, compact.state)))
+        pieces = in_pieces(compact.state, size)
         config = self.memberships.of(place + 1)
         total = checksum(compact.state)
         ahead = Ahead(place, needed, self.chain_at(place), config, len(pieces), total)
@@ -273,12 +275,17 @@ class Supplier(Learner):
         taking = self.taking
         if taking is not None:
             taking.tries += 1
-            if taking.tries < TRIES:
+            if taking.tries < self._tries:
                 self._take_on(taking)
                 return
             self.wanting[taking.source] = None
             self.taking = None
         super().on_behind()
+
+    @property
+    def _tries(self) -> int:
+        """Return how often to ask: `resend` may be shorter than a round trip."""
+        return max(TRIES, ceil(self.options.suspicion / self.options.resend))
 
 
 def checksum(state: Iterable[bytes]) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oncecast.kernel.protocol import Append, Later, Send
 from oncecast.replication.messages import (
     Accept,
@@ -55,6 +57,32 @@ def test_who_has_promised_lets_the_candidate_try_before_it_stands_itself() -> No
     group.now += 4 * OPTIONS.resend
     group.timeout(Silence())
     assert (A, Canvass(1)) in sends(group.drain())
+
+
+def test_each_ballot_without_a_leader_is_given_more_time_than_the_one_before() -> None:
+    """REP-5: an election takes a round trip and two writes, and `resend` may be shorter. Otherwise
+    two candidates could end each other's elections for ever."""
+    group = awake(options=replace(OPTIONS, resend=0.01))
+    waits = [0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.0, 2.0]
+    for round, wait in enumerate(waits, 1):
+        assert Later(wait, Silence()) in hear(group, A, Prepare(ballot(round), 1))
+    hear(group, A, Beat(ballot(len(waits)), 0, 1.0))
+    group.now += OPTIONS.suspicion
+    assert Later(0.04, Silence()) in hear(group, A, Prepare(ballot(50), 1))
+
+
+def test_a_rejected_candidate_waits_longer_each_time_until_a_leader_is_heard() -> None:
+    """REP-5"""
+    group = awake(options=replace(OPTIONS, resend=0.01))
+    waits: list[float] = []
+    for round in range(1, 10):
+        group.stand()
+        group.drain()
+        last = hear(group, A, Reject(ballot(10 * round, C)))[-1]
+        assert isinstance(last, Later)
+        waits.append(last.delay)
+    assert all(0.01 * 2**at <= wait <= 0.04 * 2**at for at, wait in enumerate(waits[:6]))
+    assert all(0.5 <= wait <= 2.0 for wait in waits[6:])
 
 
 def test_who_hears_of_no_leader_consents_and_writes_nothing() -> None:

@@ -328,6 +328,23 @@ def test_a_leader_that_was_rejected_may_stand_again_at_once() -> None:
     assert [message for _, message in sends(group.drain())] == [Canvass(1), Canvass(1)]
 
 
+def test_an_elected_candidate_that_was_rejected_promises_another_one_at_once() -> None:
+    """REP-5: it had heard of itself alone. If it made others wait for its own lease, both would
+    give up at the same time, again and again."""
+    group = awake(A)
+    group.stand()
+    group.drain()
+    promise(group, A)
+    assert group.reign is not None
+    vote = Vote(1, ballot(0), command(b"x"))
+    hear(group, B, Promise(group.reign.ballot, 1, 1, 0, (vote,), ()))
+    assert (group.reign.elected, group.reign.acting) == (True, False)
+    hear(group, C, Reject(ballot(9, C)))
+    assert any(
+        isinstance(each, Promise) for _, each in sends(hear(group, C, Prepare(ballot(9, C), 1)))
+    )
+
+
 def test_what_was_decided_by_another_is_not_called_our_own() -> None:
     group = leading()
     propose(group, 7, b"mine")

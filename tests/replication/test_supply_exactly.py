@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from oncecast.kernel.protocol import Append, Emit, Later, Send, Snapshot, Trim
 from oncecast.replication.core import encode_config
-from oncecast.replication.events import Added, Decided, Installed, Removed, StateWanted
+from oncecast.replication.events import Added, Compact, Decided, Installed, Removed, StateWanted
 from oncecast.replication.messages import (
     CONFIG,
     Accept,
     Accepted,
     Ahead,
+    Beat,
     Behind,
     Canvass,
     Checkpoint,
@@ -304,6 +307,33 @@ def test_a_taker_asks_again_until_its_source_has_been_silent_for_too_long() -> N
     group.timeout(Behind())
     assert group.taking is None
     assert sends(group.drain()) == [(A, Want(1, 5))]
+
+
+def test_a_taker_waits_for_its_source_for_the_suspicion_time_however_often_it_asks() -> None:
+    """REP-2: with a `resend` below the round trip it would give up before any answer can come."""
+    group = awake(B, options=replace(SMALL, resend=0.01, suspicion=2.0))
+    hear(group, C, AHEAD)
+    for _ in range(199):
+        group.timeout(Behind())
+        assert sends(group.drain()) == [(C, WantPiece(5, 0))]
+    group.timeout(Behind())
+    assert group.taking is None
+
+
+def test_a_state_arrives_within_a_bounded_number_of_round_trips_however_small_its_pieces() -> None:
+    """REP-2"""
+    tiny = GroupOptions(piece_bytes=1)
+    assert [tiny.piece_size(size) for size in (0, 1, 64, 65, 6400)] == [1, 1, 1, 2, 100]
+    assert tiny.piece_size(1 << 30) == 1 << 16
+    assert GroupOptions().piece_size(1 << 30) == 1 << 20
+    group = awake(B, options=tiny)
+    hear(group, A, Accept(ballot(1), 1, FIVE, 0))
+    sync(group)
+    hear(group, A, Beat(ballot(1), 5, 1.0))
+    group.askers[C] = None
+    group.request(Compact(5, 6, (bytes(1000), bytes(280))))
+    (ahead,) = [each for to, each in sends(group.drain()) if isinstance(each, Ahead)]
+    assert ahead.pieces == 64
 
 
 def test_entries_of_a_state_are_kept_as_they_come_and_others_are_not() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from oncecast.scenarios.paxos import PAXOS
+import pytest
+from msgspec import structs
+
+from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.draw import FAST, Draw, Load, Shape, draw
+from oncecast.scenarios.paxos import PAXOS, play_drawn
 from oncecast.scenarios.scenario import run
 from tests.seeds import seeds
 
@@ -24,6 +29,25 @@ def test_three_replicas_keep_every_rule_in_a_storm_and_complete_all_in_the_calm(
 def test_five_replicas_keep_every_rule_in_a_storm_and_complete_all_in_the_calm(first: int) -> None:
     """REP-1 REP-2 REP-4 REP-5"""
     storms(5, first)
+
+
+def test_newcomer_catches_up_under_load_in_a_group_whose_limits_are_all_one() -> None:
+    """REP-2 REP-5: a state of 757 bytes took 757 round trips."""
+    one = replace(FAST, window_slots=1, window_bytes=1, accept_bytes=1, piece_bytes=1)
+    storm(3, Draw(options=(one,), load=Load(Shape.FLOOD, puts=0, rate=60.0)))
+
+
+def test_group_elects_a_leader_though_a_round_trip_takes_longer_than_resend() -> None:
+    """REP-5: two candidates ended each other's elections for ever."""
+    drawn = draw(11, 3)
+    hasty = tuple(replace(each, resend=0.001) for each in drawn.options)
+    storm(11, structs.replace(drawn, options=hasty, sessions=False))
+
+
+def storm(seed: int, drawn: Draw) -> None:
+    sim = Simulation(seed)
+    play_drawn(sim, 3, drawn)
+    sim.finish()
 
 
 def storms(nodes: int, first: int) -> None:

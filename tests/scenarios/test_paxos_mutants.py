@@ -22,13 +22,14 @@ from oncecast.replication.promises import Promises
 from oncecast.replication.quorum import Config
 from oncecast.replication.retiring import Retirement
 from oncecast.replication.seats import Seats
-from oncecast.replication.supply import Supplier
+from oncecast.replication.supply import TRIES, Supplier
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.draw import draw
 from oncecast.scenarios.paxos import play_drawn
 from oncecast.scenarios.paxos_ledger import Ledger
 from tests.mutants import Mutant, Plant, exact, must_be_noticed, replaced
 from tests.replication import (
+    test_acceptor,
     test_damage_history,
     test_leader,
     test_learner,
@@ -40,6 +41,7 @@ from tests.replication import (
     test_seating,
     test_seats,
     test_supply,
+    test_supply_exactly,
     test_two_groups,
 )
 from tests.scenarios import test_paxos_rules
@@ -975,6 +977,25 @@ MUTANTS.append(
     )
 )
 
+# -- elections --
+
+mutant(
+    "each ballot without a leader is given more time",
+    Acceptor,
+    "recess",
+    "2.0 ** min(self.vain, 64)",
+    "2.0",
+    exact(test_acceptor.test_each_ballot_without_a_leader_is_given_more_time_than_the_one_before),
+)
+mutant(
+    "an elected candidate that was rejected is free to promise",
+    Leader,
+    "on_reject",
+    "if self.reign.elected:",
+    "if self.leader == self.me:",
+    exact(test_leader.test_an_elected_candidate_that_was_rejected_promises_another_one_at_once),
+)
+
 # -- stopping --
 
 mutant(
@@ -1048,6 +1069,26 @@ mutant(
     "and not taking.whole",
     "and False",
     takes_two_states,
+)
+mutant(
+    "a state is cut into a bounded number of pieces",
+    GroupOptions,
+    "piece_size",
+    "max(self.piece_bytes, min(ceil(state_bytes / PIECES), 1 << 16))",
+    "self.piece_bytes",
+    exact(
+        test_supply_exactly.test_a_state_arrives_within_a_bounded_number_of_round_trips_however_small_its_pieces
+    ),
+)
+MUTANTS.append(
+    Mutant(
+        "the source of a state has the suspicion time to answer",
+        lambda patch: patch.setattr(Supplier, "_tries", TRIES),
+        exact(
+            test_supply_exactly.test_a_taker_waits_for_its_source_for_the_suspicion_time_however_often_it_asks
+        ),
+        1,
+    )
 )
 mutant(
     "who dedups is in the state",

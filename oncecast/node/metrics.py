@@ -33,6 +33,7 @@ def replica_metrics(replica: Replica, group: str = "") -> Iterator[Metric]:
     parts, journal = replica.parts, replica.journal
     registry = parts.service.machine.registry
     topics = registry.topics.values()
+    correction = parts.service.time.correction(registry.clock, registry.limits.clock_step_us)
     gauges = {
         "topics": ("Topics.", len(topics)),
         "subscriptions": ("Subscriptions.", sum(len(each.subscriptions) for each in topics)),
@@ -43,7 +44,7 @@ def replica_metrics(replica: Replica, group: str = "") -> Iterator[Metric]:
         ),
         "clock_correction_seconds": (
             "What this leader adds to its wall clock, because its group outvotes it.",
-            parts.service.time.correction / 1e6,
+            correction / 1e6,
         ),
         "kept_bytes": ("Bytes of batches kept.", sum(each.index.size for each in topics)),
         "kept_batches": ("Batches kept.", len(registry.places)),

@@ -177,7 +177,9 @@ class Service(Protocol):
         self.ask(Propose(self._tokens, _encode(command)))
 
     def _stamped(self, command: AnyCommand) -> AnyCommand:
-        at, step = self.time.stamp(), self.machine.registry.limits.clock_step_us
+        registry = self.machine.registry
+        step = registry.limits.clock_step_us
+        at = self.time.stamp(registry.clock, step)
         if isinstance(command, do.Tick):
             elapsed = self.time.elapsed() if step else 0
             self.time.saw_stamp()
@@ -193,7 +195,7 @@ class Service(Protocol):
         if isinstance(message, ReadClock):
             self.time.answer(sender)
         else:
-            self.time.hear(sender, message, self.machine.registry.clock)
+            self.time.hear(sender, message)
 
     def observe(self, event: Decided | LeaderChanged | StateWanted | Installed | Compare) -> None:
         if isinstance(event, Decided):
@@ -300,7 +302,7 @@ class Service(Protocol):
         step, staged_age = registry.limits.clock_step_us, registry.limits.staged_age_us
         self.time.look(registry.clock, step)
         self._tell_outvoted(step)
-        at = self.time.stamp()
+        at = self.time.stamp(registry.clock, step)
         trusted = registry.clock.foreseen(at, step, self.time.elapsed())
         aged = (topic.floor(trusted) > topic.index.first for topic in registry.aging.values())
         abandoned = registry.staging.abandoned(trusted - staged_age)
@@ -321,10 +323,11 @@ class Service(Protocol):
         return bool(ages) and (idle == 0 or idle >= DISPUTE_TICK_US)
 
     def _tell_outvoted(self, step: int) -> None:
-        outvoted = abs(self.time.correction) > step
+        correction = self.time.correction(self.machine.registry.clock, step)
+        outvoted = abs(correction) > step
         if outvoted != self._outvoted:
             self._outvoted = outvoted
-            self.emit(ClockOutvoted(-self.time.correction if outvoted else 0))
+            self.emit(ClockOutvoted(-correction if outvoted else 0))
 
     def _look_after_log(self) -> None:
         self._grown = 0

@@ -35,8 +35,8 @@ class Timekeeper:
         self._protocol, self._group, self._wall = protocol, group, wall
         self._watched: float | None = None  # when the last stamp was seen; None: not by us
         self._asked = -FRESH
-        self._readings: dict[NodeId, tuple[float, int]] = {}  # when, and by how much it is ahead
-        self.correction = 0  # microseconds from the own clock to the group's
+        # When each other replica told its time, by the own monotonic clock, and that time.
+        self._readings: dict[NodeId, tuple[float, int]] = {}
 
     def saw_stamp(self) -> None:
         self._watched = self._protocol.now
@@ -50,8 +50,14 @@ class Timekeeper:
         """Microseconds since the last stamp was seen; 0 if none was."""
         return 0 if self._watched is None else int((self._protocol.now - self._watched) * 1e6)
 
-    def stamp(self) -> int:
-        return self._wall() + self.correction
+    def stamp(self, clock: Clock, step: int) -> int:
+        """Return the time of the group, in microseconds."""
+        wall = self._wall()
+        return wall if self._near(wall, clock, step) else self._median(wall, clock)
+
+    def correction(self, clock: Clock, step: int) -> int:
+        """Return by how much the other replicas correct the own wall clock, in microseconds."""
+        return self.stamp(clock, step) - self._wall()
 
     def elapsed(self) -> int:
         """As `idle_us`; but 0 if the other replicas do not confirm the time."""
@@ -62,39 +68,45 @@ class Timekeeper:
     def answer(self, asker: NodeId) -> None:
         self._protocol.send(asker, ClockRead(self._wall()), after=0)
 
-    def hear(self, sender: NodeId, read: ClockRead, clock: Clock) -> None:
-        if sender in self._others():
-            self._readings[sender] = (self._protocol.now, read.at - self._wall())
-            self._correct(clock)
+    def hear(self, sender: NodeId, read: ClockRead) -> None:
+        others = self._others()
+        if sender in others:
+            self._readings[sender] = (self._protocol.now, read.at)
+            for gone in [node for node in self._readings if node not in others]:
+                del self._readings[gone]
 
     def look(self, clock: Clock, step: int) -> None:
         """Ask the others if the own clock is not near the trusted time."""
         now = self._protocol.now
-        if not step or not self._others() or abs(self._wall() - clock.trusted) <= step // 2:
-            self.correction = 0
-        elif now >= self._asked + ASK_EVERY:
+        if not self._near(self._wall(), clock, step) and now >= self._asked + ASK_EVERY:
             self._asked = now
             for node in self._others():
                 self._protocol.send(node, ReadClock(), after=0)
-            self._correct(clock)
 
-    def _correct(self, clock: Clock) -> None:
-        offsets = sorted([0, *self._fresh()])
-        self.correction = 0
-        if self._confirmed():
-            high = len(offsets) // 2
-            middle = offsets[high - 1 + len(offsets) % 2 : high + 1]
-            wall = self._wall()
-            self.correction = min(middle, key=lambda each: abs(wall + each - clock.trusted))
+    def _near(self, wall: int, clock: Clock, step: int) -> bool:
+        return not step or abs(wall - clock.trusted) <= step // 2
+
+    def _median(self, wall: int, clock: Clock) -> int:
+        """Return the time that a majority of clocks agrees on, or the own one without a majority.
+
+        It is worked out for each stamp: a wall clock may be set at any moment.
+        """
+        if not self._confirmed():
+            return wall
+        times = sorted([wall, *self._fresh()])
+        high = len(times) // 2
+        middle = times[high - 1 + len(times) % 2 : high + 1]
+        return min(middle, key=lambda each: abs(each - clock.trusted))
 
     def _confirmed(self) -> bool:
         """Whether a majority, with this node, has told its time lately."""
         return 2 * (len(self._fresh()) + 1) > len(self._others()) + 1
 
     def _fresh(self) -> list[int]:
+        """Return what time it is now by the clock of each replica that has told it lately."""
         now, others = self._protocol.now, self._others()
         readings = [self._readings[node] for node in others if node in self._readings]
-        return [offset for at, offset in readings if 0 <= now - at <= FRESH]
+        return [time + int((now - at) * 1e6) for at, time in readings if 0 <= now - at <= FRESH]
 
     def _others(self) -> list[NodeId]:
         return [node for node in self._group.nodes() if node != self._protocol.me]

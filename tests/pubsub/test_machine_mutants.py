@@ -225,12 +225,21 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     ),
     "leader with a wrong clock is not outvoted": (
         leader.test_leader_with_a_wrong_clock_is_outvoted,
-        Timekeeper, "_correct", "if self._confirmed():", "if False:",
+        Timekeeper, "_median", "if not self._confirmed():", "if True:",
     ),
     "of two clocks the higher counts": (
         lambda: leader.test_of_two_clocks_the_one_near_the_trusted_time_counts(leader.YEAR),
-        Timekeeper, "_correct", "key=lambda each: abs(wall + each - clock.trusted)",
+        Timekeeper, "_median", "key=lambda each: abs(each - clock.trusted)",
         "key=lambda each: -each",
+    ),
+    "clock that is set right is still corrected": (
+        leader.test_wall_clock_that_is_set_right_is_corrected_no_more,
+        Timekeeper, "stamp", "wall if self._near(wall, clock, step) else self._median(wall, clock)",
+        "wall + self.__dict__.setdefault(str(self._readings), self._median(wall, clock) - wall)",
+    ),
+    "correction outlives the readings that it rests on": (
+        leader.test_correction_ends_with_the_readings_that_it_rests_on,
+        Timekeeper, "_fresh", "if 0 <= now - at <= FRESH", "",
     ),
     "clock that jumps has watched time pass": (
         leader.test_clock_that_jumps_has_watched_nothing,

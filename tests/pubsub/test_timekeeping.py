@@ -180,6 +180,53 @@ def test_leader_with_a_wrong_clock_is_outvoted() -> None:
     assert leader.told == [ClockOutvoted(YEAR), ClockOutvoted(0)]
 
 
+def outvoted() -> Leader:
+    """A leader whose wall clock is a year ahead, and that has heard the right time from both."""
+    leader = Leader(B, C)
+    leader.put()
+    leader.wrong = YEAR
+    leader.wait(1.0)
+    for node in (B, C):
+        leader.hear(node)
+    leader.put()
+    assert leader.trusted == 1.0
+    return leader
+
+
+def test_wall_clock_that_is_set_right_is_corrected_no_more() -> None:
+    """SVC-9: not even until the next upkeep."""
+    leader = outvoted()
+    leader.wrong = 0
+    leader.service.now += 0.5
+    leader.put()
+    assert (leader.trusted, leader.told) == (1.5, [])
+
+
+def test_wall_clock_that_jumps_again_is_corrected_by_what_it_is_wrong_now() -> None:
+    """SVC-9"""
+    leader = outvoted()
+    leader.wrong = -YEAR
+    leader.service.now += 0.5
+    leader.put()
+    assert (leader.trusted, leader.told) == (1.5, [])
+
+
+def test_correction_ends_with_the_readings_that_it_rests_on() -> None:
+    """SVC-9: the others are gone, so the leader has only its own clock."""
+    leader = outvoted()
+    leader.service.now += FRESH + 0.5
+    leader.put()
+    assert leader.told == [ClockDisputed(YEAR + int((FRESH + 0.5) * SECOND))]
+
+
+def test_readings_of_replicas_that_have_left_the_group_are_forgotten() -> None:
+    """SVC-9"""
+    leader = outvoted()
+    leader.service.group._nodes = (A, B)  # type: ignore[attr-defined]
+    leader.hear(B)
+    assert list(leader.service.time._readings) == [B]
+
+
 @pytest.mark.parametrize("wrong", [YEAR, -YEAR])
 def test_of_two_clocks_the_one_near_the_trusted_time_counts(wrong: int) -> None:
     """SVC-9: the third replica is away."""

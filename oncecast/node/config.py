@@ -59,7 +59,7 @@ class Settings:
     connections_max: int = setting(800, "clients at once; keep it below the limit of open files")
     batch_bytes_max: int = setting(64 << 20, "of one batch; the same on all nodes of a group")
     producer_idle: float = setting(
-        604_800.0, "seconds after which the record of an idle producer is deleted; inf: never"
+        604_800.0, "seconds until the record of an idle producer or source is deleted; inf: never"
     )
     window_bytes: int = setting(8 << 20, "under way to one client that has not said it has them")
     snapshot_bytes: int = setting(64 << 20, "of log between snapshots; a start replays as much")

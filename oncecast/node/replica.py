@@ -111,6 +111,7 @@ class Replica:
 
     def _restore(self, contacts: tuple[NodeId, ...]) -> None:
         settings = self.settings
+        idle = idle_us(settings.producer_idle)
         if contacts and recall(self.path) is None:
             # A group that was joined must never be founded, however soon this process is killed.
             note(self.path, Members(self.me, contacts))
@@ -121,7 +122,8 @@ class Replica:
             limits=msgspec.structs.replace(
                 LIMITS,
                 batch_bytes_max=settings.batch_bytes_max,
-                producer_idle_us=idle_us(settings.producer_idle),
+                producer_idle_us=idle,
+                source_idle_us=idle,
             ),
             snapshot_bytes=settings.snapshot_bytes,
             window_bytes=settings.window_bytes,

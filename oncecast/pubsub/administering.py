@@ -75,6 +75,8 @@ class Administering:
         registry.limits = command.limits
         if command.limits.producer_idle_us and not before.producer_idle_us:
             registry.follow_use()
+        if command.limits.source_idle_us and not before.source_idle_us:
+            registry.follow_sources()
         return LimitsSet()
 
     def tick(self, place: int, command: Tick) -> Ticked:
@@ -87,6 +89,8 @@ class Administering:
             for topic, name in list(registry.idle_producers(clock.trusted)):
                 del topic.producers[name]
                 registry.release(topic)
+            for source in list(registry.idle_sources(clock.trusted)):
+                registry.delete_source(source)
         return Ticked()
 
     def carry(self, place: int, command: Carry) -> Carried:

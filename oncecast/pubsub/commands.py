@@ -72,7 +72,7 @@ class Tick(Value):
     """Time passes: what is kept for an age is looked through.
 
     `elapsed` is how long the leader has itself watched time pass since the last stamp. With
-    `producers`, records of producers that were idle for too long are given back.
+    `producers`, records of producers and sources that were idle for too long are deleted.
     """
 
     at: int

@@ -28,12 +28,14 @@ class Limits(Value):
     books_max: int = 0  # state directories under one producer name; 0: only the last 4 are known
     clock_step_us: int = 0  # by which one stamp may move the trusted time; 0: by any
     producer_idle_us: int = 0  # until the record of a producer is given back; 0: never
+    source_idle_us: int = 0  # until the record of a source of staged puts is deleted; 0: never
 
 
 LIMITS = Limits(
     books_max=1000,
     clock_step_us=10 * 60 * 1_000_000,
     producer_idle_us=7 * 24 * 3600 * 1_000_000,
+    source_idle_us=7 * 24 * 3600 * 1_000_000,
 )
 
 

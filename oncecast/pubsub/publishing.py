@@ -43,6 +43,7 @@ class Publishing:
         if fault is not None:
             return fault
         key = registry.source_key(command.source, command.topic)
+        registry.use_source(key)
         source = staging.sources.get(key)
         late = source is not None and command.number <= source.published
         if late or staging.find(key, command.number, command.part) is not None:
@@ -52,6 +53,7 @@ class Publishing:
             return full
         part = Part(place, command.topic, command.count, command.size, clock.now)
         staging.add(key, command.number, command.part, part)
+        registry.use_source(key)
         registry.places.add(place)
         return Staged(already=False)
 
@@ -73,6 +75,7 @@ class Publishing:
         if fault is not None:
             return fault
         key = registry.source_key(command.source, command.topic)
+        registry.use_source(key)
         source = staging.sources.get(key)
         if source is not None and command.number <= source.published:
             last = command.number == source.published
@@ -86,6 +89,7 @@ class Publishing:
             return parts
         ranges = self._append(command.source, parts, clock)
         staging.publish(key, command.number, command.parts, ranges)
+        registry.use_source(key)
         return Published(ranges, already=False)
 
     def _parts(
@@ -110,21 +114,8 @@ class Publishing:
     def close(self, place: int, command: CloseSource) -> SourceClosed:
         registry = self._registry
         registry.pass_time(command.at)
-        if not registry.staging.close(registry.source_key(command.source, command.topic)):
-            return SourceClosed(already=True)
-        for topic in self._topics(command.topic):
-            producer = topic.producers.get(command.source)
-            if producer is not None and not producer.life:
-                del topic.producers[command.source]
-                registry.release(topic)
-        return SourceClosed(already=False)
-
-    def _topics(self, name: str) -> list[Topic]:
-        """Those of a source: one on a ring, and elsewhere any."""
-        topics = self._registry.topics
-        if self._registry.estate is None:
-            return list(topics.values())
-        return [topics[name]] if name in topics else []
+        key = registry.source_key(command.source, command.topic)
+        return SourceClosed(already=not registry.delete_source(key))
 
     def _name_fault(self, source: str, number: int) -> InvalidName | InvalidArgument | None:
         if not is_name(source):

@@ -11,7 +11,13 @@ from oncecast.pubsub.estate import Estate
 from oncecast.pubsub.limits import Limits, is_name
 from oncecast.pubsub.places import Places
 from oncecast.pubsub.retention import DEFAULT, Policy
-from oncecast.pubsub.staging import Part, Staging, key_of_source
+from oncecast.pubsub.staging import (
+    Part,
+    Staging,
+    key_of_source,
+    source_of_key,
+    topic_of_key,
+)
 from oncecast.pubsub.topic import Topic
 
 
@@ -45,17 +51,18 @@ class Registry:
         moving = (estate.incoming, estate.outgoing) if estate is not None else ()
         for topic in chain(self.topics.values(), *(each.values() for each in moving)):
             topic.retime(retiming)
-        for part in self._staged():
-            if part.time > retiming.above:
-                part.time = retiming.rule(part.time)
-
-    def _staged(self) -> Iterator[Part]:
-        sources, estate = list(self.staging.sources.values()), self.estate
+        sources = list(self.staging.sources.values())
+        parts: list[Part] = []
         if estate is not None:
-            yield from estate.parts.values()
+            parts += estate.parts.values()
             sources += estate.sources.values()
         for source in sources:
-            yield from source.parts()
+            parts += source.parts()
+            if source.used > retiming.above:
+                source.used = retiming.rule(source.used)
+        for part in parts:
+            if part.time > retiming.above:
+                part.time = retiming.rule(part.time)
 
     def new_epoch(self) -> int:
         self.epochs += 1
@@ -98,8 +105,37 @@ class Registry:
         if topic.idle:
             self.remove(topic)
 
+    def use_source(self, key: str) -> None:
+        if self.limits.source_idle_us:
+            self.staging.use(key, self.clock.now)
+
+    def follow_sources(self) -> None:
+        """From now on it counts how long sources of staged puts are idle."""
+        for key in self.staging.sources:
+            self.staging.use(key, self.clock.now)
+
+    def idle_sources(self, trusted: int) -> Iterator[str]:
+        """Return the sources whose records were not used for so long that they are deleted."""
+        idle = self.limits.source_idle_us
+        return self.staging.unused(trusted - idle) if idle else iter(())
+
+    def delete_source(self, key: str) -> bool:
+        """Delete the record of a source, with its parts, and its producers; False if unknown."""
+        if not self.staging.close(key):
+            return False
+        source, topics = key, list(self.topics.values())
+        if self.estate is not None:  # on a ring a source has one topic
+            source, name = source_of_key(key), topic_of_key(key)
+            topics = [self.topics[name]] if name in self.topics else []
+        for topic in topics:
+            producer = topic.producers.get(source)
+            if producer is not None and not producer.life:
+                del topic.producers[source]
+                self.release(topic)
+        return True
+
     def follow_use(self) -> None:
-        """From now on it counts how long producers are idle; sources of staged puts never are."""
+        """From now on it counts how long producers are idle; a source is followed as a whole."""
         for topic in self.topics.values():
             for producer in topic.producers.values():
                 if producer.life:

@@ -311,7 +311,7 @@ class Service(Protocol):
         if self.now >= self._producers_due:  # there may be many to look at
             idle = registry.limits.producer_idle_us / 1e6
             self._producers_due = self.now + min(PRODUCERS_EVERY, idle / 10)
-            if any(registry.idle_producers(trusted)):
+            if any(registry.idle_producers(trusted)) or any(registry.idle_sources(trusted)):
                 self._propose(do.Tick(0, producers=True))
 
     def _dispute_due(self, step: int, ahead_us: int) -> bool:

@@ -26,6 +26,11 @@ def topic_of_key(key: str) -> str:
     return rest[: int(length)] if length.isdigit() else ""
 
 
+def source_of_key(key: str) -> str:
+    length, _, rest = key.partition(":")
+    return rest[int(length) :] if length.isdigit() else ""
+
+
 class Part:
     """Messages for one topic, by one attempt to make them."""
 
@@ -40,10 +45,11 @@ class Part:
 
 
 class Source:
-    __slots__ = ("epoch", "published", "ranges", "staged")
+    __slots__ = ("epoch", "published", "ranges", "staged", "used")
 
     def __init__(self, epoch: int = 0) -> None:
         self.epoch = epoch  # the last refusal gave it this
+        self.used = 0  # when it staged or published last; 0: the record is kept until it closes
         self.published = -1
         self.ranges: tuple[PublishedRange, ...] = ()
         self.staged: dict[int, dict[str, Part]] = {}  # by number and name of the part
@@ -82,6 +88,12 @@ class Staging:
     def find(self, source: str, number: int, part: str) -> Part | None:
         known = self.sources.get(source)
         return None if known is None else known.staged.get(number, {}).get(part)
+
+    def use(self, source: str, time: int) -> None:
+        """Note when the source was used, if there is a record of it."""
+        known = self.sources.get(source)
+        if known is not None:
+            known.used = time
 
     def add(self, source: str, number: int, name: str, part: Part) -> None:
         self.add_to(self._known(source), number, name, part)
@@ -150,6 +162,12 @@ class Staging:
             for number, parts in known.staged.items():
                 if next(reversed(parts.values())).time < time:
                     yield source, number
+
+    def unused(self, time: int) -> Iterator[str]:
+        """Return the sources without parts that neither staged nor published after `time`."""
+        for source, known in self.sources.items():
+            if not known.staged and 0 < known.used <= time:
+                yield source
 
     def before(self, place: int) -> Iterator[Part]:
         for source in self.sources.values():

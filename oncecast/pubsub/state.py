@@ -97,6 +97,7 @@ class SourceRow(Value):
     ranges: tuple[PublishedRange, ...]
     out: bool = False  # its topic is on its way to another group
     epoch: int = 0
+    used: int = 0
 
 
 class CopyRow(Value):
@@ -255,7 +256,8 @@ def _people_rows(topic: Topic) -> Iterator[Row]:
 
 def _source_rows(sources: dict[str, Source], *, out: bool = False) -> Iterator[Row]:
     for name, source in sources.items():
-        yield SourceRow(name, source.published, source.ranges, out, source.epoch)
+        facts = (source.published, source.ranges, out, source.epoch, source.used)
+        yield SourceRow(name, *facts)
         for number, parts in source.staged.items():
             for label, part in parts.items():
                 yield PartRow(
@@ -289,6 +291,7 @@ def _read(registry: Registry, rows: Iterable[Row], places: Places) -> None:
             case SourceRow():
                 source, out = Source(row.epoch), row.out
                 source.published, source.ranges = row.published, row.ranges
+                source.used = row.used
                 _sources(registry, out)[row.name] = source
             case PartRow():
                 part = Part(row.place, row.topic, row.count, row.size, row.time)

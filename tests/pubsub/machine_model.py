@@ -135,6 +135,7 @@ class ModelPart:
 class ModelSource:
     published: dict[int, tuple[done.PublishedRange, ...]] = field(default_factory=dict)
     staged: dict[tuple[int, str], ModelPart] = field(default_factory=dict)
+    used: int = 0
 
     @property
     def last(self) -> int:
@@ -235,6 +236,8 @@ class Model:
                     topic.collect(self.clock)
                     if command.producers:
                         self._forget_idle(topic)
+                if command.producers:
+                    self._forget_idle_sources()
                 return done.Ticked()
             case do.Carry(old, offset, _):
                 for batch in self._all_batches(staged=offset < 0):
@@ -247,6 +250,20 @@ class Model:
         for label, each in list(topic.producers.items()):
             if each.record and self.clock - each.used >= self.limits.producer_idle_us:
                 del topic.producers[label]
+
+    def _forget_idle_sources(self) -> None:
+        idle = self.limits.source_idle_us
+        for name, source in list(self.sources.items()):
+            if idle and not source.staged and self.clock - source.used >= idle:
+                self._close(name)
+
+    def _close(self, name: str) -> bool:
+        known = self.sources.pop(name, None) is not None
+        for each in self.topics.values():
+            producer = each.producers.get(name)
+            if known and producer is not None and not producer.life:
+                del each.producers[name]
+        return known
 
     def _all_batches(self, *, staged: bool) -> list[Batch]:
         if staged:
@@ -396,27 +413,25 @@ class Model:
     ) -> done.Result:
         name = command.source
         source = self.sources.get(name)
+        if source is not None and isinstance(command, do.Stage | do.PublishStaged):
+            source.used = self.clock
         match command:
             case do.Stage(_, number, part, topic, count, size):
-                source = self.sources.setdefault(name, ModelSource())
+                source = self.sources.setdefault(name, ModelSource(used=self.clock))
                 if number <= source.last or (number, part) in source.staged:
                     return done.Staged(True)
                 batch = Batch(place, place, size, self.clock)
                 source.staged[number, part] = ModelPart(batch, topic, count)
                 return done.Staged(False)
             case do.PublishStaged():
-                return self._publish_number(command, source or ModelSource())
+                return self._publish_number(command, source or ModelSource(used=self.clock))
             case do.DropStaged(_, number):
                 gone = [key for key in source.staged if key[0] == number] if source else []
                 for key in gone:
                     del self.sources[name].staged[key]
                 return done.StagedDropped(len(gone))
             case do.CloseSource():
-                for each in self.topics.values():
-                    producer = each.producers.get(name)
-                    if source is not None and producer is not None and not producer.life:
-                        del each.producers[name]
-                return done.SourceClosed(self.sources.pop(name, None) is None)
+                return done.SourceClosed(not self._close(name))
 
     def _publish_number(self, command: do.PublishStaged, source: ModelSource) -> done.Result:
         name, number = command.source, command.number

@@ -20,7 +20,7 @@ Choose = Callable[[Sequence[Any]], Any]
 TOPICS = ["a", "b"]
 NAMES = ["p", "q"]
 LIVES = ["x", "y", "z"]
-SOON_IDLE = msgspec.structs.replace(LIMITS, producer_idle_us=30)
+SOON_IDLE = msgspec.structs.replace(LIMITS, producer_idle_us=30, source_idle_us=30)
 POLICIES = [
     DEFAULT,
     Policy(age_us=15),

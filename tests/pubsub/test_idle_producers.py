@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from oncecast.pubsub import commands as do
-from oncecast.pubsub import errors
+from oncecast.pubsub import errors, moves
 from oncecast.pubsub.limits import LIMITS, Limits
 from oncecast.pubsub.machine import Machine
-from oncecast.pubsub.results import Appended, Opened
+from oncecast.pubsub.results import Appended, Opened, Published, Staged
 from tests.pubsub.machine_steps import Steps
 from tests.pubsub.test_timekeeping import Leader
 
@@ -83,13 +85,84 @@ def test_client_can_tell_that_its_record_was_given_back() -> None:
     assert anew.topic_id == opened.topic_id
 
 
-def test_source_of_staged_puts_is_remembered() -> None:
-    """PIPE-2: the same number would be published again."""
+def test_record_of_an_idle_source_is_deleted_with_its_producers() -> None:
+    """PIPE-2 SVC-9"""
     steps = Days()
+    steps.stage(0, "part")
+    steps.stage(0, "other", topic="u")
+    steps.publish(0, "part", "other")
+    steps.subscribe(topic="u")
+    steps.wait(IDLE - 1)
+    assert steps.topics() == {"t": ["query"], "u": ["query"]}
+    steps.machine = Machine.restore(list(steps.machine.state()))
+    steps.wait(1)
+    assert steps.topics() == {"u": []}
+    assert not steps.machine.registry.staging.sources
+
+
+def test_source_that_stages_or_publishes_is_not_idle() -> None:
+    """PIPE-2: repeated commands count, too. None of its topics forgets it before the others do."""
+    steps = Days()
+    steps.stage(0, "a")
+    steps.stage(0, "b", topic="u")
+    steps.publish(0, "a", "b")
+    for number in range(1, 4):
+        steps.wait(IDLE - 1)
+        steps.publish(0, "a", "b")
+        steps.wait(IDLE - 1)
+        steps.stage(number, "a")
+        steps.wait(1)
+        steps.publish(number, "a")
+    assert steps.topics() == {"t": ["query"], "u": ["query"]}
+    assert steps.stage(3, "late") == Staged(already=True)
+
+
+def test_source_with_staged_parts_is_not_idle_before_they_expire() -> None:
+    """PIPE-2 SVC-9"""
+    steps = Days(replace(LIMITS, source_idle_us=DAY))
+    steps.stage(0, "a")
+    steps.wait(2 * DAY)
+    assert isinstance(steps.publish(0, "a"), Published)
+
+
+def test_idle_source_on_a_ring_is_deleted_with_its_only_topic() -> None:
+    """PIPE-2 SVC-9 REP-6"""
+    steps = Days()
+    steps.apply(moves.Found("g", True))
+    for topic in ("t", "u"):
+        steps.stage(0, topic, topic=topic)
+        steps.apply(do.PublishStaged("query", 0, (topic,), steps.now, topic))
+    steps.wait(IDLE - 1)
+    steps.stage(1, "part")
+    steps.wait(1)
+    assert steps.topics() == {"t": ["query"]}
+
+
+def test_sources_of_an_older_log_are_idle_from_when_the_limit_is_set() -> None:
+    """PIPE-2 SVC-9"""
+    steps = Days(replace(LIMITS, source_idle_us=0))
     steps.stage(0, "part")
     steps.publish(0, "part")
     steps.wait(IDLE)
     assert steps.topics() == {"t": ["query"]}
+    steps.apply(do.SetLimits(LIMITS))
+    steps.wait(IDLE - 1)
+    assert steps.topics() == {"t": ["query"]}
+    steps.wait(1)
+    assert steps.topics() == {}
+
+
+def test_clock_that_comes_back_makes_no_source_young_for_ever() -> None:
+    """SVC-9: it was used at a time in the future."""
+    steps = Days()
+    right = steps.now
+    steps.stage(0, "part")
+    steps.now += 365 * DAY
+    steps.publish(0, "part")
+    steps.now = right
+    steps.wait(0)
+    steps.wait(IDLE)
+    assert steps.topics() == {}
 
 
 def test_records_of_an_older_log_are_idle_from_when_the_limit_is_set() -> None:
@@ -139,3 +212,13 @@ def test_leader_looks_for_idle_producers_now_and_then() -> None:
     for _ in range(3):
         leader.wait(IDLE / 1e6)
     assert len(leader.decided) == before + 1
+
+
+def test_leader_looks_for_idle_sources_now_and_then() -> None:
+    """SVC-9 PIPE-2"""
+    leader = Leader()
+    leader.do(do.CloseProducer("t", "p", 1))
+    leader.do(do.Stage("query", 0, "part", "u", 1, 5, 0, b"bytes"))
+    leader.do(do.PublishStaged("query", 0, ("part",), 0))
+    leader.wait(2 * IDLE / 1e6)
+    assert not leader.service.machine.registry.staging.sources

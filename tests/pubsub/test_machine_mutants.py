@@ -112,6 +112,15 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "idle producers stay for ever": (
         Administering, "tick", "if command.producers:", "if False:",
     ),
+    "idle sources stay for ever": (
+        Administering, "tick", "registry.delete_source(source)", "pass",
+    ),
+    "source that is used is idle": (Registry, "use_source", "self.clock.now", "1"),
+    "source with staged parts is idle": (Staging, "unused", "not known.staged and", ""),
+    "producers of an idle source stay": (
+        Registry, "delete_source", "del topic.producers[source]", "pass",
+    ),
+    "use of sources not in the snapshot": (state, "_read", "source.used = row.used", "pass"),
     "producer that puts is idle": (Topic, "put", "producer.used = clock.now", "pass"),
     "producer that opens is idle": (
         Producing, "open", "producer.used = clock.now if producer.record else 0", "pass",

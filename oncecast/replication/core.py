@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 from random import Random
@@ -380,9 +381,9 @@ class Core(Protocol):
             raise Missing(place)
         return item.data
 
+    @abstractmethod
     def gone_everywhere(self, slot: int) -> bool:
-        """Whether all the others have lost this slot too, or there are none."""
-        return True
+        """Return whether all the others have lost this slot too, or there are none."""
 
     def missed(self, slot: int) -> None:
         """Somebody wants a slot that cannot be read."""

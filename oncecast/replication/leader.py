@@ -12,6 +12,7 @@ nobody else anything: its lease. It counts from when the Beat was sent.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from random import Random
 from typing import Any
@@ -400,13 +401,13 @@ class Leader(Supplier):
         """Whether a majority of those who vote now has promised."""
         return reign.promises.cover(reign.promises.horizon + 1, self.config)
 
+    @abstractmethod
     def audience(self) -> list[NodeId]:
-        """Who hears that we lead."""
-        return self.others()
+        """Return the nodes that hear that this one leads."""
 
+    @abstractmethod
     def followers(self) -> list[NodeId]:
         """Return the nodes that hear of each proposal."""
-        return self.others()
 
     def on_heard(self, sender: NodeId, message: Heard) -> None:
         reign = self.reign

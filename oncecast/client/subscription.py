@@ -291,7 +291,11 @@ class Subscription:
         self._took()
 
     def nack(self, message: Message) -> None:
-        """Hand out this message, and all behind it, once more; they are marked `redelivered`."""
+        """Hand out this message, and all behind it, once more; they are marked `redelivered`.
+
+        A `get` that waits meanwhile returns this message. Raise InvalidArgument if the message is
+        acknowledged: with `auto_ack`, asking for the next message acknowledges those before it.
+        """
         self._check(message)
         try:
             self._slow = NEVER

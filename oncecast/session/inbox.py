@@ -81,10 +81,17 @@ class Inbox:
     def back(self, offset: int) -> int:
         """Hand out again from `offset`; returns what was handed out so far."""
         handed, acked = self.handed, self.ack
-        if not acked <= offset < handed:
+        if not 0 <= offset < handed:
+            raise ValueError(f"offset {offset} was not handed out yet")
+        if offset < acked and self.auto_ack:
             raise ValueError(
-                f"offset {offset} is acknowledged already, or was not handed out: "
-                f"{acked} to {handed - 1} can be handed out again"
+                f"offset {offset} was acknowledged when the next message was asked for; "
+                "call nack() before that, or subscribe with auto_ack=False"
+            )
+        if offset < acked:
+            raise ValueError(
+                f"offset {offset} is acknowledged, only {acked} to {handed - 1} can be handed out "
+                "again; call nack() instead of ack(), or seek back"
             )
         self.position(offset)
         # What lies before it is no more acknowledged than it was: that takes a word, or a take.

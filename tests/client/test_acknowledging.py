@@ -98,8 +98,51 @@ def test_nack_hands_out_again_from_there(tmp_path: Path) -> None:
             told = [(each.value, each.redelivered) for each in again if each is not None]
             assert told == [(b"b", True), (b"c", True), (b"d", False)]
             topic.ack(messages[0])
-            with pytest.raises(errors.InvalidArgument):
+            with pytest.raises(errors.InvalidArgument, match="call nack"):
                 topic.nack(messages[0])
+
+    run(story())
+
+
+def test_nack_hands_the_message_to_a_get_that_waits(tmp_path: Path) -> None:
+    """SVC-3: the application has asked ahead, and acknowledges by itself."""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t", auto_ack=False)
+            await client.put_many("t", [b"a", b"b"])
+            messages = [await topic.get(timeout=10), await topic.get(timeout=10)]
+            for message in reversed(messages):
+                assert message is not None
+                waiting = asyncio.create_task(topic.get(timeout=10))
+                await client.ping()
+                topic.nack(message)
+                again = await waiting
+                assert again is not None
+                assert (again.offset, again.redelivered) == (message.offset, True)
+
+    run(story())
+
+
+def test_nack_after_the_next_message_was_asked_for_says_what_to_do(tmp_path: Path) -> None:
+    """SVC-3 SVC-7: asking acknowledges, whether or not a message comes."""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as client:
+            topic = await client.subscribe("t")
+            await client.put("t", b"a")
+            message = await topic.get(timeout=10)
+            assert message is not None
+            waiting = asyncio.create_task(topic.get(timeout=10))
+            await client.ping()
+            with pytest.raises(errors.InvalidArgument, match="subscribe with auto_ack=False"):
+                topic.nack(message)
+            await client.put("t", b"b")
+            after = await waiting
+            assert after is not None
+            topic.nack(after)  # it is the last that was asked for
+            with pytest.raises(errors.InvalidArgument, match="not handed out yet"):
+                topic.nack(after)
 
     run(story())
 

@@ -10,6 +10,7 @@ import pytest
 from oncecast.client.portal import Gathering
 from oncecast.client.putting import Putting
 from oncecast.client.subscription import Subscription
+from oncecast.session.inbox import Inbox
 from tests.client import test_acknowledging as acknowledging
 from tests.client import test_unpackable as unpackable
 from tests.mutants import Mutant, exact, must_be_noticed, replaced
@@ -28,6 +29,10 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
     "message in hand acknowledged": (
         acknowledging.test_message_in_hand_is_not_acknowledged,
         Subscription, "_ask", "self._slow = NEVER", "pass",
+    ),
+    "acknowledged message handed out again": (
+        acknowledging.test_nack_after_the_next_message_was_asked_for_says_what_to_do,
+        Inbox, "back", "if offset < acked and self.auto_ack:", "if False:",
     ),
     "idle consumer acknowledges nothing": (
         acknowledging.test_get_without_a_message_acknowledges_those_before,

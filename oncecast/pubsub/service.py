@@ -315,10 +315,12 @@ class Service(Protocol):
                 self._propose(do.Tick(0, producers=True))
 
     def _dispute_due(self, step: int, ahead_us: int) -> bool:
-        """Whether a stamp is due that is evidence for the time that it names."""
-        if not step or abs(ahead_us) <= step:
-            return False
+        """Return whether a stamp is due that is evidence for the time that it names, or that ends
+        a dispute: until then, what was stamped in the dispute does not age."""
         registry, idle = self.machine.registry, self.time.idle_us
+        disputed = registry.clock.dispute or abs(ahead_us) > step
+        if not step or not disputed:
+            return False
         ages = registry.staging.parts or any(each.index.batches for each in registry.aging.values())
         return bool(ages) and (idle == 0 or idle >= DISPUTE_TICK_US)
 

@@ -20,6 +20,7 @@ from oncecast.pubsub.producing import Producing
 from oncecast.pubsub.publishing import Publishing
 from oncecast.pubsub.registry import Registry
 from oncecast.pubsub.retention import Policy
+from oncecast.pubsub.service import Service
 from oncecast.pubsub.staging import Staging
 from oncecast.pubsub.subscribing import Subscribing
 from oncecast.pubsub.subscription import Subscription
@@ -249,6 +250,10 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "correction outlives the readings that it rests on": (
         leader.test_correction_ends_with_the_readings_that_it_rests_on,
         Timekeeper, "_fresh", "if 0 <= now - at <= FRESH", "",
+    ),
+    "idle leader does not end a dispute": (
+        leader.test_idle_leader_ends_a_dispute_when_its_clock_is_set_right,
+        Service, "_dispute_due", "registry.clock.dispute or", "",
     ),
     "clock that jumps has watched time pass": (
         leader.test_clock_that_jumps_has_watched_nothing,

@@ -152,6 +152,19 @@ def test_wall_clock_that_is_set_right_ends_the_dispute() -> None:
     assert leader.kept == 0
 
 
+def test_idle_leader_ends_a_dispute_when_its_clock_is_set_right() -> None:
+    """SVC-9: what was stamped in the dispute would be kept for a year."""
+    leader = Leader()
+    leader.put()
+    leader.wrong = YEAR
+    leader.put()
+    leader.wrong = 0
+    leader.wait(60.0)
+    assert leader.told == [ClockDisputed(YEAR), ClockDisputed(0)]
+    leader.wait(101.0)
+    assert leader.kept == 0
+
+
 def test_nothing_is_written_for_a_dispute_that_nothing_depends_on() -> None:
     """SVC-9: an idle node leaves its disk alone."""
     leader = Leader()

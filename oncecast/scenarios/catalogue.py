@@ -11,6 +11,7 @@ from oncecast.scenarios.paxos import PAXOS
 from oncecast.scenarios.ring import RING
 from oncecast.scenarios.scenario import Scenario
 from oncecast.scenarios.scribe import SCRIBE
+from oncecast.scenarios.service import SERVICE
 from oncecast.scenarios.shuffle import SHUFFLE
 from oncecast.scenarios.toolkit_election import ELECTION
 from oncecast.scenarios.toolkit_mutex import MUTEX, MUTEX_LAMPORT
@@ -33,6 +34,7 @@ SCENARIOS: dict[str, Scenario] = {
         QUEUE_PAXOS,
         RING,
         SCRIBE,
+        SERVICE,
         SHUFFLE,
     )
 }

@@ -90,6 +90,7 @@ class Habits(msgspec.Struct, frozen=True):
     away: float = 0.6  # seconds between two of its lives, at most
     renamed: bool = False  # each life has an address of its own, as a process that dials anew
     roamers: int = 0  # clients that do whatever a client can do
+    watchers: int = 0  # clients that only look, at any topic
     topics: int = 3  # of theirs
     deletes: bool = False  # they delete topics; then none has an outbox
     rate: float = 3.0  # of what each of them does a second
@@ -100,6 +101,9 @@ class Habits(msgspec.Struct, frozen=True):
     window_bytes: int = 8 << 20  # on their way to one client
     clock_step: float = 600.0  # seconds by which one wrong wall clock may change the time
     age: float = 0.0  # seconds that a topic keeps its messages; 0: there is no such topic
+    nacks: float = 0.0  # part of the messages taken after which a subscriber hands some back
+    books: bool = False  # there is a subscriber that stores its offset with its results
+    directories: int = 0  # state directories of publishers that follow each other under one name
 
 
 class Draw(msgspec.Struct, frozen=True):

@@ -34,10 +34,19 @@ LOOK_EVERY = 0.5  # seconds of calm between looks whether all is complete
 class Campaign(Checker):
     """The nodes of one run, and what must be so in its end."""
 
-    def __init__(self, sim: Simulation, nodes: int, top: Top, draw: Draw = FIXED) -> None:
+    def __init__(
+        self,
+        sim: Simulation,
+        nodes: int,
+        top: Top,
+        draw: Draw = FIXED,
+        *,
+        spares: int = SPARES,
+        rules: bool = True,  # check all rules of the group, not only what it has chosen
+    ) -> None:
         self.sim, self.top, self.size, self.draw = sim, top, nodes, draw
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
-        self.nodes = [*self.names, *[NodeId(f"s{index}") for index in range(SPARES)]]
+        self.nodes = [*self.names, *[NodeId(f"s{index}") for index in range(spares)]]
         founders = self.names[:1] if draw.grows else self.names
         # No two disks have the same life: who is alone knows by it that it has only moved.
         lives = enumerate(founders, 1)
@@ -45,6 +54,7 @@ class Campaign(Checker):
         self.founders = Config(1, members, nodes, group=1)
         self.wiped: dict[NodeId, None] = {}
         self.books = Books(self.founders)
+        self._watch: Checker = Rules(self.books) if rules else self.books
         self.due = 0  # what must be applied everywhere in the end
 
     def build(self, me: NodeId, rng: Random) -> Stack:
@@ -61,10 +71,10 @@ class Campaign(Checker):
         return Stack([paxos, *self.top.layers(me, rng, paxos)])
 
     def begin(self) -> GroupStorm:
-        self.sim.check(Rules(self.books), *self.top.checkers(), self)
+        self.sim.check(self._watch, *self.top.checkers(), self)
         for node in self.nodes:
             self.sim.add(node, self.build, durable=True)
-        away_max = (self.size - 1) // 2
+        away_max = max(1, (self.size - 1) // 2)  # a small group waits until all are back
         return GroupStorm(
             self.sim, self.nodes, self.books, self.draw, away_max=away_max, wiped=self.wiped
         )

@@ -75,6 +75,8 @@ class Books(Checker):
         return next(config for slot, config in reversed(self.configs) if slot <= applied)
 
     def after(self, sim: Simulation, step: Step) -> None:
+        if step.node.startswith(CLIENT):
+            return
         if step.kind == "synced":
             self._synced(self.disks[step.node], step.node, step.subject)
         elif step.kind == "wipe":

@@ -44,6 +44,7 @@ class GroupStorm(Storm):
         super().__init__(sim, nodes, away_max=away_max, every=draw.every, lasting=draw.lasting)
         self.books, self.draw, self.wiped = books, draw, wiped
         self.size = books.configs[0][1].size
+        self.hurt_max = (self.size - 1) // 2
         self.hurt: dict[NodeId, None] = {}  # whose disk has lost something
         self.bitten: dict[int, dict[NodeId, None]] = {}  # slots, and where each was damaged
         self._wrong_left = WRONG_STEPS * draw.habits.clock_step
@@ -177,7 +178,7 @@ class GroupStorm(Storm):
                 continue  # damaged before; or it says who this replica is
             records = [journal.read(block.first + at) for at in range(block.records)]
             slots = [each.slot for each in records if isinstance(each, Entry | Learned)]
-            if any(len(self.bitten.get(slot, ())) >= self.away_max for slot in slots):
+            if any(len(self.bitten.get(slot, ())) >= self.hurt_max for slot in slots):
                 continue
             for slot in slots:
                 self.bitten.setdefault(slot, {})[node] = None
@@ -230,7 +231,7 @@ class GroupStorm(Storm):
 
     def _may_hurt(self, node: NodeId) -> bool:
         """Whether its disk may lose something, perhaps even who it is."""
-        room = node not in self.hurt and len(self.hurt) < self.away_max
+        room = node not in self.hurt and len(self.hurt) < self.hurt_max
         return room and self.sim.nodes[node].stack is not None and self._whole(0)
 
     def _whole(self, last: int) -> bool:
@@ -272,7 +273,10 @@ class GroupStorm(Storm):
         return True
 
     def _cut_pair(self, node: NodeId) -> bool:
-        other = self.rng.choice([each for each in self.nodes if each != node])
+        others = [each for each in self.nodes if each != node]
+        if not others:
+            return False
+        other = self.rng.choice(others)
         fronts = self.sim.partition([node], [other], one_way=self.rng.random() < 0.5)
         self.sim.call(self._some(self.lasting), lambda: self.sim.repair(fronts))
         return True
@@ -281,6 +285,8 @@ class GroupStorm(Storm):
         """Clients still reach it: a leader goes on serving them for as long as it may."""
         node = next(iter(self.leaders()), node)
         others = [each for each in self.nodes if each != node]
+        if not others:
+            return False
         return self._front_away(node, lambda: self.sim.partition([node], others))
 
     def _tangle(self, node: NodeId) -> bool:
@@ -368,8 +374,8 @@ class GroupStorm(Storm):
         return [node for node in found if not self.sim.nodes[node].paused]
 
     def _change(self, change: Change) -> bool:
-        """Nobody changes a group on purpose that has just lost a disk."""
-        if self.hurt:
+        """Nobody changes a group on purpose that has just lost a disk, or is small."""
+        if self.hurt or not self.hurt_max:
             return False
         return self._ask(change)
 
@@ -394,6 +400,8 @@ class GroupStorm(Storm):
 
     def _resize(self, node: NodeId) -> bool:
         size = self.books.configs[-1][1].size
+        if len(self.nodes) == self.size:
+            return False  # there are no spares
         return self._change(Change(size=self.size + (size == self.size)))
 
     def _hand_over(self, node: NodeId) -> bool:

@@ -20,7 +20,7 @@ from oncecast.pubsub.retention import DEFAULT, Policy
 from oncecast.runtime.checkers import Violation
 from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.draw import Habits
-from oncecast.scenarios.paxos_clients import Client
+from oncecast.scenarios.paxos_clients import TOPIC, Client
 from oncecast.session import local
 from oncecast.session.frames import Scan
 from oncecast.session.inbox import Inbox
@@ -40,7 +40,7 @@ class Roamer(Client):
         self.rng = Random(f"{sim.seed}/{name}")
         # What is in an outbox is put again, once more if its topic was deleted meanwhile.
         self.deletes, self.keeps = habits.deletes, not habits.deletes
-        self.topics = [f"roaming-{number}" for number in range(habits.topics)]
+        self.topics = self._draw_topics(habits)
         self.stopped = False
         self.waiting: dict[int, Value] = {}  # what must be answered, by its ticket
         self._ticket = self._number = 0
@@ -55,6 +55,9 @@ class Roamer(Client):
         # Some share a name under which they put, and take it over from each other.
         self.producer = self.rng.choice((name, name, "", "shared-producer"))
         super().__init__(sim, name, nodes, crashes=crashes, habits=habits)
+
+    def _draw_topics(self, habits: Habits) -> list[str]:
+        return [f"roaming-{number}" for number in range(habits.topics)]
 
     def _draw_actions(self) -> tuple[list[Action], list[float]]:
         looking = {self._look: 4.0, self._scan: 4.0, self._list: 0.5, self._show_group: 0.3}
@@ -325,3 +328,16 @@ class Roamer(Client):
                 inbox.position(after)
             case local.Ended():
                 del self._inboxes[where]
+
+
+class Watcher(Roamer):
+    """Only looks, also at the topic of those that keep books.
+
+    It stays with a node that answers it, even one that was the leader once.
+    """
+
+    def _draw_topics(self, habits: Habits) -> list[str]:
+        return [TOPIC, *super()._draw_topics(habits)[:1]]
+
+    def _draw_actions(self) -> tuple[list[Action], list[float]]:
+        return [self._look, self._scan], [1.0, 1.0]

@@ -21,11 +21,21 @@ from oncecast.runtime.simulated import Simulation
 from oncecast.scenarios.aging import Ager
 from oncecast.scenarios.draw import Habits
 from oncecast.scenarios.histories import Histories
-from oncecast.scenarios.paxos_clients import Client, Publisher, Subscriber
-from oncecast.scenarios.roaming import Roamer
+from oncecast.scenarios.paxos_clients import (
+    TOPIC,
+    Client,
+    Outboxes,
+    Publisher,
+    Subscriber,
+    check_topic,
+)
+from oncecast.scenarios.relay import Relay
+from oncecast.scenarios.roaming import Roamer, Watcher
 from oncecast.session.gateway import Gateway
 from oncecast.session.governing import Governor
 from oncecast.session.scanning import Scanner
+
+WATCHER = "watcher"
 
 
 class Sessions(Checker):
@@ -33,10 +43,12 @@ class Sessions(Checker):
 
     def __init__(self, sim: Simulation, habits: Habits) -> None:
         self.sim, self.habits = sim, habits
+        self.histories, self.outboxes = Histories(), Outboxes()
         self.publishers: list[Publisher] = []
         self.subscribers: list[Subscriber] = []
         self.roamers: list[Roamer] = []
         self.ager: Ager | None = None
+        self.relay: Relay | None = None
         self._clients: dict[NodeId, Client] = {}
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
@@ -56,7 +68,7 @@ class Sessions(Checker):
         return [service, gateway, scanner, Governor(me, rng, group=group)]
 
     def checkers(self) -> list[Checker]:
-        return [self, Histories()]
+        return [self, self.outboxes, self.histories]
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
         nodes, habits = list(sim.nodes), self.habits
@@ -75,11 +87,18 @@ class Sessions(Checker):
             )
             self.subscribers.append(reader)
             self.publishers.append(writer)
+        if habits.books:
+            reader = Subscriber(sim, "bookkeeper", nodes, crashes=True, habits=habits, books=True)
+            self.subscribers.append(reader)
         for number in range(habits.roamers):
             crashes = sim.rng.random() < 0.5
             sim.rng.shuffle(nodes)
             name = f"roamer-{number}"
             self.roamers.append(Roamer(sim, name, nodes[:], crashes=crashes, habits=habits))
+        for number in range(habits.watchers):
+            sim.rng.shuffle(nodes)
+            name = f"{WATCHER}-{number}"
+            self.roamers.append(Watcher(sim, name, nodes[:], crashes=False, habits=habits))
         for client in (*self.publishers, *self.subscribers, *self.roamers):
             self._clients[client.me] = client
             for _ in range(habits.crashes if client.crashes else 0):
@@ -88,6 +107,10 @@ class Sessions(Checker):
         if habits.age:
             self.ager = Ager(sim, "ager", nodes, habits)
             self._clients[self.ager.me] = self.ager
+        if habits.directories:
+            self.relay = Relay(sim, nodes, self.subscribers, habits, until)
+            self.relay.begin(self._clients)
+            self.publishers += self.relay.publishers
 
     def _bounce(self, client: Client) -> None:
         if client.sim.nodes[client.me].stack is not None:
@@ -98,7 +121,9 @@ class Sessions(Checker):
                 client.sim.bounce(client.me, away)
 
     def stop(self) -> None:
-        """Publishers stop by themselves."""
+        """Let clients finish what they have begun. Publishers stop by themselves."""
+        if self.relay is not None:
+            self.relay.finish()
         for roamer in self.roamers:
             roamer.stop()
         if self.ager is not None:
@@ -112,14 +137,9 @@ class Sessions(Checker):
     def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
         if self.ager is not None:
             self.ager.check()
-        log = max((reader.seen for reader in self.subscribers), key=len)
-        if len(set(log)) != len(log):
-            raise Violation("something is in the topic twice")
-        for reader in self.subscribers:
-            if reader.seen != log:
-                raise Violation(f"{reader.me} read {len(reader.seen)} of {len(log)}, or others")
-        for publisher in self.publishers:
-            publisher.check(log)
+        if self.relay is not None and not self.relay.done:
+            raise Violation(f"{self.relay} has not stored all that is in its outboxes")
+        check_topic(self.publishers, self.subscribers, self.outboxes.safe.get(TOPIC, ()))
         for roamer in self.roamers:
             roamer.check()
         sums: dict[int, NodeId] = {}

@@ -1,0 +1,107 @@
+"""Publishers that follow each other under one name, each with a state directory of its own.
+
+One is killed, and the next one starts at once: with the name that the dead one held, while what the
+dead one has sent is still in the network. Now and then the older one is not killed, and both put
+until one of them is fenced. In the end each directory is used once more, and all that is in its
+outbox must be stored, once and in order (SVC-2, SVC-8).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+from msgspec.structs import replace
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.draw import Habits
+from oncecast.scenarios.paxos_clients import Client, Publisher, Subscriber
+from oncecast.session.client import ClientSession
+
+NAME = "shared-directories"
+LOOK_EVERY = 0.1
+
+
+class Relay:
+    def __init__(
+        self,
+        sim: Simulation,
+        nodes: list[NodeId],
+        readers: list[Subscriber],
+        habits: Habits,
+        until: float,
+    ) -> None:
+        self.sim, self.until, self.done = sim, until, False
+        self._rng = Random(f"{sim.seed}/relay")
+        self._turns = habits.directories * (1 + habits.crashes)
+        each = replace(habits, puts=max(2, habits.puts // habits.directories))
+        self.publishers = [
+            Publisher(
+                sim,
+                f"directory-{number}",
+                nodes,
+                crashes=True,
+                readers=readers,
+                pause=until / self._turns / each.puts,
+                habits=each,
+                shared_name=NAME,
+            )
+            for number in range(habits.directories)
+        ]
+
+    def __str__(self) -> str:
+        return f"{len(self.publishers)} directories of {NAME!r}"
+
+    def begin(self, clients: dict[NodeId, Client]) -> None:
+        for publisher in self.publishers:
+            clients[publisher.me] = publisher
+            self._kill(publisher)
+        for _ in range(self._turns):
+            publisher = self._rng.choice(self.publishers)
+            self.sim.call(self._rng.uniform(0.0, self.until), partial(self._take_over, publisher))
+
+    def _take_over(self, publisher: Publisher) -> None:
+        if self._rng.random() < 0.8:
+            for each in self.publishers:
+                self._kill(each)
+        self._start(publisher)
+
+    def _start(self, publisher: Publisher) -> None:
+        """Let a new process use this directory."""
+        self._kill(publisher)
+        publisher.come_back()
+
+    def _kill(self, publisher: Publisher) -> None:
+        if self.sim.nodes[publisher.me].stack is not None:
+            self.sim.crash(publisher.me)
+
+    def finish(self) -> None:
+        """Use each directory once more, one after the other, until its outbox is empty."""
+        for each in self.publishers:
+            self._kill(each)
+        self._finish_next(list(self.publishers))
+
+    def _finish_next(self, left: list[Publisher]) -> None:
+        if not left:
+            self.done = True
+            return
+        publisher = left.pop()
+        self._start(publisher)
+
+        def look() -> None:
+            if self._idle(publisher):
+                self._kill(publisher)
+                self._finish_next(left)
+            else:
+                self.sim.call(LOOK_EVERY, look)
+
+        self.sim.call(LOOK_EVERY, look)
+
+    def _idle(self, publisher: Publisher) -> bool:
+        stack = self.sim.nodes[publisher.me].stack
+        if stack is None or publisher.put < publisher.puts:
+            return False
+        session = stack.protocols[0]
+        assert isinstance(session, ClientSession)
+        return not session.unsettled

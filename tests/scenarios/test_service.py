@@ -1,0 +1,35 @@
+"""The whole service in storms whose options are drawn from the seed: see `scenarios.service`."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.scenarios.scenario import run
+from oncecast.scenarios.service import SERVICE
+from tests.seeds import seeds
+
+pytestmark = pytest.mark.long
+
+PER_TEST = 10
+# `oncecast sim run service` goes through as many as you like.
+
+
+def storm(seed: int) -> None:
+    outcome = run(SERVICE, seed)
+    assert outcome.ok, f"{outcome.violation}\nreplay: {outcome.replay}"
+
+
+@pytest.mark.parametrize("first", seeds(30, 600, PER_TEST))
+def test_service_in_a_storm_loses_repeats_and_disorders_nothing(first: int) -> None:
+    """SVC-2 SVC-3 SVC-8 SVC-9 SVC-10 SVC-11 SVC-13 REP-5: what all clients were told is
+    linearizable, too."""
+    for seed in range(first, first + PER_TEST):
+        storm(seed)
+
+
+def test_each_seed_draws_a_service_of_its_own() -> None:
+    """SVC-10: groups of one to five nodes, with and without what a client can do."""
+    assert SERVICE.draw is not None
+    draws = [SERVICE.draw(seed, SERVICE.nodes) for seed in range(100)]
+    assert {draw.nodes for draw in draws} == {1, 2, 3, 4, 5}  # type: ignore[attr-defined]
+    assert len({repr(draw) for draw in draws}) == 100

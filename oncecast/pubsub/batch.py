@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count as numbers_from
 from itertools import islice, repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -143,13 +144,13 @@ def messages(
         map(
             Message,
             repeat(topic),
-            range(offset, offset + end - begin),
+            numbers_from(offset),
             _keys(columns, begin, end),
             _values(columns, begin, end),
             _headers(columns, begin, end),
             _times(columns, begin, end),
             repeat(producer),
-            range(sequence, sequence + end - begin),
+            numbers_from(sequence),
             repeat(redelivered),
         )
     )

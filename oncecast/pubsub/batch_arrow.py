@@ -255,7 +255,7 @@ def _split(array: pa.Array) -> tuple[pa.Array, bytes]:
     """Lengths and bytes of a binary column without nulls, be it a slice or not."""
     count = len(array)
     _, starts, data = array.buffers()
-    if not count or data is None:
+    if not count:
         return pa.repeat(_ZERO, count), b""
     offsets = pa.Array.from_buffers(pa.int32(), count + 1, [None, starts], offset=array.offset)
     lengths = pc.subtract(offsets.slice(1), offsets.slice(0, count)).view(pa.uint32())

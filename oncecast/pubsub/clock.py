@@ -81,10 +81,10 @@ class Clock:
 
     def pass_time(self, at: int, step: int, elapsed: int = 0) -> Retiming | None:
         """A stamp has come. Return how times that were given before must change, if they must."""
+        at = min(max(at, 0), TIME_MAX)
         if self.trusted <= at <= self.trusted + step and self.dispute is Dispute.NONE:
             self.now = self.trusted = self.stamp = at  # nearly always, and quicker than the rest
             return None
-        at = min(max(at, 0), TIME_MAX)
         if not step or not self.trusted:  # the rule of older logs, or the first stamp of all
             self.now = self.trusted = self.stamp = max(self.now, at)
             return None

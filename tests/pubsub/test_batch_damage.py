@@ -63,6 +63,18 @@ def made(**parts: bytes) -> bytes:
     return seal_columns(Parts(**parts), 0, zstd=None, zstd_from=0)
 
 
+def headed(*, names: tuple[int, int], values: tuple[int, int]) -> bytes:
+    """A message with two headers of these sizes."""
+    return made(
+        value_lengths=lengths(0),
+        header_counts=lengths(2),
+        name_lengths=lengths(*names),
+        header_lengths=lengths(*values),
+        names=b"n" * sum(names),
+        headers=bytes(sum(values)),
+    )
+
+
 def read(data: bytes) -> None:
     """What check lets through can be read, or it is compressed and then BadBatch."""
     header = batch.check(data)
@@ -192,12 +204,78 @@ def test_lies_in_the_header_break_no_reader(data: st.DataObject) -> None:
             ),
             "header name: 0 to 0, but 1 to 255",
         ),
+        (
+            made(
+                value_lengths=lengths(0, 0),
+                key_lengths=lengths(0, 65_536),
+                keys=bytes(65_536),
+            ),
+            "key: 0 to 65,536, but 0 to 65,535",
+        ),
+        (headed(names=(0, 3), values=(0, 0)), "header name: 0 to 3, but 1 to 255"),
+        (headed(names=(1, 256), values=(0, 0)), "header name: 1 to 256, but 1 to 255"),
+        (headed(names=(1, 1), values=(0, 65_536)), "header value: 0 to 65,536, but 0 to 65,535"),
+        (
+            lying(headed(names=(1, 1), values=(2, 3)), header_bytes=4, name_bytes=3),
+            "(header name) do not add up",
+        ),
+        (
+            made(
+                value_lengths=lengths(0),
+                header_counts=lengths(3),
+                name_lengths=lengths(1, 1, 1),
+                header_lengths=lengths(0, 0, 0),
+                names="aé".encode(),
+            ),
+            "not UTF-8",
+        ),
+        (
+            made(
+                value_lengths=lengths(0),
+                header_counts=lengths(1),
+                name_lengths=lengths(1),
+                header_lengths=lengths(2),
+                names=b"n",
+                headers=b"x",
+            ),
+            "(header value) do not add up",
+        ),
+        (lying(PLAIN, flags=TIMES), "columns of 44 bytes"),
+        (made(value_lengths=lengths(0x01000003), values=b"abc"), "values do not add up"),
     ],
 )
 def test_lies_are_named(data: bytes, text: str) -> None:
     with pytest.raises(BadBatch) as raised:
         batch.check(data)
     assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_declared_size_of_the_values_must_be_their_size(count: int) -> None:
+    """SVC-10: the lengths of the values agree with every lie."""
+    for size in range(40):
+        numbers = lengths(size, *[0] * (count - 1))
+        data = lying(made(value_lengths=numbers, values=b"twelve bytes"), value_bytes=size)
+        if size == 12:
+            batch.check(data)
+        else:
+            with pytest.raises(BadBatch):
+                batch.check(data)
+
+
+def test_checksum_is_never_read_as_a_length() -> None:
+    """SVC-10: at some of these times the checksum begins as the rest of the length would."""
+    for time in range(2048):
+        data = seal(1, 0, 1, time, (1, 0, 0, 0, 0), [lengths(1)[:3]])
+        with pytest.raises(BadBatch, match="columns of 5 bytes"):
+            batch.check(data)
+
+
+def test_flag_of_headers_without_any_header_is_sound() -> None:
+    """SVC-1"""
+    data = made(value_lengths=lengths(1), header_counts=lengths(0), values=b"x")
+    batch.check(data)
+    assert [each.headers for each in batch.messages(data, **PLACE)] == [{}]
 
 
 @pytest.mark.long

@@ -28,6 +28,38 @@ def test_no_messages_are_read_if_none_are_asked_for() -> None:
     assert len(batch.messages(one, **PLACE, count=2)) == 1
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        batch.encode([b"a"], timestamps=9),
+        batch.encode([b"a", b"b"], timestamps=9),
+        batch.encode([b"a"], keys=[b""], timestamps=9),
+        batch.encode([b"a"], headers=[{"h": b""}], timestamps=9),
+        batch.encode([b"a"] * 9, timestamps=9, zstd=3, zstd_from=0),
+    ],
+    ids=["alone", "first", "key", "headers", "compressed"],
+)
+def test_first_message_read_alone_is_the_first_of_all(data: bytes) -> None:
+    """SVC-1"""
+    assert batch.messages(data, **PLACE, count=1) == batch.messages(data, **PLACE)[:1]
+
+
+def test_wrapped_batch_is_never_read_as_a_value() -> None:
+    """SVC-1: these bytes would be a sound column of one empty value."""
+    with pytest.raises(batch.BadBatch, match="not ours"):
+        batch.messages(batch.wrap(bytes(4), format=999, count=1, timestamp=0), **PLACE, count=1)
+
+
+def test_opened_size_of_a_compressed_batch_is_that_of_the_plain_one() -> None:
+    """SVC-1"""
+    columns: dict[str, Any] = {"keys": [b"k", None], "headers": [None, {"h": b"x"}]}
+    values = [b"x" * 500, b"y" * 500]
+    plain = batch.encode(values, **columns, timestamps=[1, 2])
+    packed = batch.encode(values, **columns, timestamps=[1, 2], zstd=3)
+    assert len(packed) < len(plain)
+    assert [batch.opened_bytes(each) for each in (plain, packed)] == [len(plain)] * 2
+
+
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_a_single_value_is_bytes_whatever_it_is_read_from(kind: type) -> None:
     data = kind(batch.encode([b"abc"], timestamps=9))
@@ -73,6 +105,11 @@ def test_a_builder_takes_just_as_many_bytes_as_it_may() -> None:
         Builder(room - 1).extend([bytes(10)], 0)
     with pytest.raises(Oversized, match="begin another"):
         Builder(room).add(b"", b"", {"name": bytes(10)}, 0)
+    full = Builder(room)
+    full.add(bytes(10), None, None, 0)
+    with pytest.raises(Oversized, match="begin another"):
+        full.add(b"", None, None, 0)
+    assert len(full) == 1
 
 
 def test_a_builder_takes_no_more_than_a_batch_may_have() -> None:
@@ -84,10 +121,13 @@ def test_a_builder_takes_as_many_messages_as_a_batch_may_have(
 ) -> None:
     monkeypatch.setattr(batch_builder, "MESSAGES_MAX", 3)
     builder = Builder()
-    builder.extend([b"a", b"b", b"c"], 0)
-    assert len(builder) == 3
+    builder.extend([b"a", b"b"], 0)
+    assert builder.add(b"c", None, None, 0) == 2
     with pytest.raises(Oversized):
         builder.extend([b"d"], 0)
+    with pytest.raises(Oversized):
+        builder.add(b"d", None, None, 0)
+    assert len(builder) == 3
 
 
 def test_times_are_stored_only_where_they_differ() -> None:
@@ -98,6 +138,12 @@ def test_times_are_stored_only_where_they_differ() -> None:
     builder.extend([], 6)
     assert builder.build() == batch.encode([b"a", b"b"], timestamps=5)
     assert batch.check(builder.build()).flags == 0
+
+
+def test_time_0_of_the_first_message_is_kept_beside_others() -> None:
+    """SVC-1"""
+    data = batch.encode([b"a", b"b"], timestamps=[0, 5])
+    assert [each.timestamp for each in batch.messages(data, **PLACE)] == [0, 5]
 
 
 def test_headers_must_be_a_mapping_with_text_for_names() -> None:
@@ -122,6 +168,50 @@ def test_columns_of_a_kibibyte_and_more_are_compressed(size: int, smaller: bool)
     value = b"x" * size
     assert (len(batch.encode([value], timestamps=0, zstd=3)) < size) == smaller
     assert (len(of_values([value], 0, zstd=3)) < size) == smaller
+
+
+class Zstandard:
+    """Stands in for the package: its frames are shorter than the columns by a fixed number."""
+
+    def __init__(self, shorter: int) -> None:
+        self.shorter = shorter
+        self.levels: list[int] = []
+
+    def ZstdCompressor(self, *, level: int = 3) -> Zstandard:  # noqa: N802
+        self.levels.append(level)
+        return self
+
+    def compress(self, data: bytes) -> bytes:
+        return bytes(len(data) - self.shorter)
+
+
+@pytest.mark.parametrize("shorter", [0, 1])
+def test_columns_that_compressing_makes_no_shorter_stay_plain(
+    monkeypatch: pytest.MonkeyPatch, shorter: int
+) -> None:
+    """SVC-1"""
+    zstandard = Zstandard(shorter)
+    monkeypatch.setattr(batch_layout, "_zstandard", lambda: zstandard)
+    data = batch.encode([b"abc"], timestamps=0, zstd=7, zstd_from=0)
+    assert batch.peek(data).flags == (batch_layout.ZSTD if shorter else 0)
+    assert zstandard.levels == [7]
+
+
+def test_limit_of_a_batch_is_the_last_size_that_is_packed_and_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SVC-7: compressed columns have the same limit, or a small batch could fill the memory."""
+    plain = FRAME_BYTES + 4 + 500
+    for most, zstd in ((plain, None), (plain - FRAME_BYTES, 3)):
+        monkeypatch.setattr(batch_layout, "BYTES_MAX", most)
+        data = batch.encode([bytes(500)], timestamps=0, zstd=zstd, zstd_from=0)
+        assert batch.check(data).count == 1
+        assert batch.values(data) == [bytes(500)]
+        monkeypatch.setattr(batch_layout, "BYTES_MAX", most - 1)
+        with pytest.raises(batch.BadBatch, match=f"at most {most - 1}"):
+            batch.check(data)
+        with pytest.raises(Oversized, match=f"at most {most - 1}"):
+            batch.encode([bytes(500)], timestamps=0, zstd=zstd, zstd_from=0)
 
 
 def test_values_alone_make_the_same_batch_as_a_builder() -> None:

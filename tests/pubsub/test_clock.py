@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from oncecast.pubsub import commands as do
-from oncecast.pubsub.clock import SUSTAINED, Clock
+from oncecast.pubsub.clock import SUSTAINED, TIME_MAX, Clock, Dispute, Retiming
 from oncecast.pubsub.limits import LIMITS, Limits
 from oncecast.pubsub.machine import Machine
 from oncecast.pubsub.results import Appended, Subscribed
@@ -188,6 +188,134 @@ def test_first_stamp_of_all_is_believed() -> None:
     steps.now = NOON
     steps.create()
     assert steps.machine.registry.clock.trusted == NOON
+
+
+# -- one stamp, exactly --
+
+AHEAD, BEHIND, AGREED = Dispute.AHEAD, Dispute.BEHIND, Dispute.NONE
+State = tuple[int, tuple[int, int, int, int, int]]  # now; trusted, stamp, dispute, sustained, back
+
+
+def moved(retiming: Retiming | None, *times: int) -> tuple[int, list[int]] | None:
+    """What a retiming does to these times."""
+    return None if retiming is None else (retiming.above, list(map(retiming.rule, times)))
+
+
+@pytest.mark.parametrize(
+    ("before", "stamp", "after"),
+    [
+        ((0, (0, 0, AGREED, 0, 0)), (-5, 0), (0, (0, 0, AGREED, 0, 0))),
+        ((0, (0, 0, AGREED, 0, 0)), (77, 0), (77, (77, 77, AGREED, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (1000, 0), (1000, (1000, 1000, AGREED, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (1010, 0), (1010, (1010, 1010, AGREED, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (1011, 0), (1011, (1000, 1011, AHEAD, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (1050, 40), (1050, (1050, 1050, AGREED, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (1051, 40), (1051, (1000, 1051, AHEAD, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (990, 0), (1000, (1000, 990, AGREED, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (989, 0), (1000, (1000, 989, BEHIND, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (-5, 0), (1000, (1000, 0, BEHIND, 0, 0))),
+        # ahead: what passes is counted, at most a step and what the leader has watched
+        ((5000, (1000, 5000, AHEAD, 30, 7)), (5011, 0), (5011, (1010, 5011, AHEAD, 40, 7))),
+        ((5000, (1000, 5000, AHEAD, 30, 7)), (5011, -5), (5011, (1010, 5011, AHEAD, 40, 7))),
+        ((5000, (1000, 5000, AHEAD, 0, 7)), (5049, 40), (5049, (1049, 5049, AHEAD, 49, 7))),
+        ((5000, (1000, 5000, AHEAD, 0, 7)), (5099, 40), (5099, (1050, 5099, AHEAD, 50, 7))),
+        ((5000, (1000, 5000, AHEAD, 30, 7)), (4990, 0), (5000, (1000, 4990, AHEAD, 30, 7))),
+        ((5000, (1000, 5000, AHEAD, 30, 7)), (4989, 0), (5000, (1000, 4989, AHEAD, 0, 7))),
+        ((1000, (1000, 1020, AHEAD, 30, 7)), (1010, -5), (1010, (1010, 1010, AGREED, 0, 7))),
+        # behind
+        ((1000, (1000, 500, BEHIND, 30, 7)), (505, 0), (1005, (1005, 505, BEHIND, 35, 7))),
+        ((1000, (1000, 500, BEHIND, 30, 7)), (995, 0), (1000, (1000, 995, AGREED, 0, 7))),
+        # the largest time
+        (
+            (TIME_MAX, (TIME_MAX, TIME_MAX, AGREED, 0, 0)),
+            (TIME_MAX + 5, 0),
+            (TIME_MAX, (TIME_MAX, TIME_MAX, AGREED, 0, 0)),
+        ),
+    ],
+)
+def test_stamp_moves_the_clock_just_so_far(
+    before: State, stamp: tuple[int, int], after: State
+) -> None:
+    """SVC-9: with a step of 10."""
+    clock = Clock()
+    clock.restore(*before)
+    trusted = clock.foreseen(stamp[0], 10, stamp[1])
+    assert (clock.now, clock.state()) == before
+    assert clock.pass_time(stamp[0], 10, stamp[1]) is None
+    assert (clock.now, clock.state()) == after
+    assert clock.trusted == trusted
+    assert clock.disputed_us == (clock.stamp - trusted if clock.dispute else 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "at", "after", "times"),
+    [
+        # sustained ahead: believed, and no time that was given is later
+        (
+            (6000, (1000, 5000, AHEAD, 55, 0)),
+            5005,
+            (5005, (5005, 5005, AGREED, 0, 0)),
+            (5005, [5005] * 6),
+        ),
+        # as far as times were moved back before, they are moved forward again
+        (
+            (6000, (1000, 5000, AHEAD, 55, 100)),
+            5005,
+            (5005, (5005, 5005, AGREED, 0, 0)),
+            (-1, [100, 600, 1105, 1105, 5000, 5005]),
+        ),
+        (
+            (6000, (1000, 5000, AHEAD, 55, 9000)),
+            5005,
+            (5005, (5005, 5005, AGREED, 0, 5000)),
+            (-1, [4000, 4500, 5005, 5005, 5005, 5005]),
+        ),
+        # ahead, then behind: what was stamped ahead is moved back at once
+        (
+            (6000, (1000, 6000, AHEAD, 55, 0)),
+            500,
+            (1000, (1000, 500, BEHIND, 0, 0)),
+            (1000, [1000] * 6),
+        ),
+        # sustained behind: everything is moved back, and that is remembered
+        (
+            (1000, (1000, 500, BEHIND, 55, 7)),
+            505,
+            (505, (505, 505, AGREED, 0, 507)),
+            (-1, [0, 0, 505, 506, 4500, 5500]),
+        ),
+        # it agrees again
+        (
+            (6000, (1000, 6000, AHEAD, 55, 7)),
+            1005,
+            (1005, (1005, 1005, AGREED, 0, 7)),
+            (1005, [1005] * 6),
+        ),
+    ],
+)
+def test_end_of_a_dispute_changes_the_times_that_were_given_in_it(
+    before: State, at: int, after: State, times: tuple[int, list[int]]
+) -> None:
+    """SVC-9: with a step of 10, of which 6 are enough."""
+    clock = Clock()
+    clock.restore(*before)
+    retiming = clock.pass_time(at, 10)
+    assert (clock.now, clock.state()) == after
+    assert moved(retiming, 0, 500, 1005, 1006, 5000, 6000) == times
+
+
+def test_dispute_lasts_until_stamps_have_kept_their_pace_for_six_steps() -> None:
+    """SVC-9"""
+    for state, at in (((1000, 5000, AHEAD, 54, 0), 5005), ((1000, 500, BEHIND, 54, 0), 505)):
+        clock = Clock()
+        clock.restore(max(at, 1000), state)
+        assert clock.pass_time(at, 10) is None
+        assert (clock.dispute, clock.sustained) == (state[2], 59)
+
+
+def test_new_clock_has_seen_nothing() -> None:
+    """SVC-9"""
+    assert (Clock().now, Clock().state()) == (0, (0, 0, AGREED, 0, 0))
 
 
 def random_stamps(seed: int) -> None:

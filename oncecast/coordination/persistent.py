@@ -7,6 +7,7 @@ readers that request less. Persistent readers read the topic, from its beginning
 from __future__ import annotations
 
 import asyncio
+import platform
 from typing import TYPE_CHECKING
 
 from oncecast.client.client import EARLIEST, Client
@@ -66,11 +67,13 @@ class PersistentReader(Reader):
         self._feeding = asyncio.create_task(self._feed())
 
     async def _feed(self) -> None:
-        name = f"{self._client.name} at {self._node.me}"  # several nodes may share a client
+        name = reader_name(self._client, self._node.me)
         try:
             await make_topic(self._client, self.name)
             subscription = await self._client.subscribe(self.name, name, start=EARLIEST)
             try:
+                # A process that was killed may have left it, with a cursor further on.
+                await subscription.seek(EARLIEST)
                 while True:
                     messages = await subscription.get_many(FED)
                     self._room.clear()
@@ -99,6 +102,16 @@ class PersistentReader(Reader):
 
     async def ended(self) -> None:
         await asyncio.wait([self._feeding])
+
+
+def reader_name(client: Client, node: NodeId) -> str:
+    """Return the name of the subscription of a node's persistent readers.
+
+    A process that is killed leaves its subscription behind. The next process at the same address
+    has the same name and takes the subscription over, so there is at most one for each address.
+    """
+    owner = client.name if client.durable_name else platform.node()
+    return f"{owner} at {node}"  # several nodes may share a client
 
 
 async def make_topic(client: Client, name: str) -> None:

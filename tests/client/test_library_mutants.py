@@ -10,9 +10,11 @@ import pytest
 from oncecast.client.portal import Gathering
 from oncecast.client.putting import Putting
 from oncecast.client.subscription import Subscription
+from oncecast.coordination import persistent
 from oncecast.session.inbox import Inbox
 from tests.client import test_acknowledging as acknowledging
 from tests.client import test_unpackable as unpackable
+from tests.live import test_streams as streams
 from tests.mutants import Mutant, exact, must_be_noticed, replaced
 
 pytestmark = pytest.mark.mutants
@@ -33,6 +35,14 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
     "acknowledged message handed out again": (
         acknowledging.test_nack_after_the_next_message_was_asked_for_says_what_to_do,
         Inbox, "back", "if offset < acked and self.auto_ack:", "if False:",
+    ),
+    "killed persistent reader leaves a subscription at each restart": (
+        streams.test_persistent_reader_takes_over_what_a_killed_one_has_left,
+        persistent, "reader_name", "if client.durable_name else platform.node()", "",
+    ),
+    "persistent reader goes on from the cursor of a killed one": (
+        streams.test_persistent_reader_takes_over_what_a_killed_one_has_left,
+        persistent.PersistentReader, "_feed", "await subscription.seek(EARLIEST)", "pass",
     ),
     "idle consumer acknowledges nothing": (
         acknowledging.test_get_without_a_message_acknowledges_those_before,

@@ -32,6 +32,7 @@ from oncecast.coordination import (
     join,
     register,
 )
+from oncecast.coordination.persistent import reader_name
 from oncecast.coordination.register import Members
 from oncecast.qos.events import DeadlineMissed, Liveliness, Matched, Mismatched, Unmatched
 from tests.live.test_coordination import FAST, within
@@ -284,6 +285,31 @@ def test_persistent_values_outlive_their_writer_in_a_topic_of_the_same_name(tmp_
                 await cluster.delete_topic("prices")
                 with pytest.raises(oncecast.errors.OncecastError):
                     await reader.wait(10.0)
+
+    within(30.0, story())
+
+
+def test_persistent_reader_takes_over_what_a_killed_one_has_left(tmp_path: Path) -> None:
+    """DDS-1 SVC-9: it reads from the beginning, and no subscription is left in the end."""
+
+    async def story() -> None:
+        async with oncecast.embedded(tmp_path) as cluster:
+            async with join("127.0.0.1:0", through=cluster, **CALM) as one:
+                writer = one.stream("prices", PERSISTENT).writer()
+                for price in (b"10", b"11"):
+                    await writer.write(price)
+                address = one.me
+            async with oncecast.connect(cluster.node_of("prices")) as killed:
+                left = await killed.subscribe("prices", reader_name(killed, address))
+                await left.seek(oncecast.NEW)
+            await cluster.put("prices", b"12")
+            assert len((await cluster.describe("prices")).subscriptions) == 1
+            async with join(address, through=cluster, **CALM) as again:
+                reader = again.stream("prices", PERSISTENT).reader()
+                for price in (b"10", b"11", b"12"):
+                    assert (await anext(aiter(reader))).value == price
+                assert len((await cluster.describe("prices")).subscriptions) == 1
+            assert (await cluster.describe("prices")).subscriptions == ()
 
     within(30.0, story())
 

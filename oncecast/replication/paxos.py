@@ -123,13 +123,22 @@ class Paxos(Seats):
             self.retirement.followed()
 
     def receive(self, sender: NodeId, message: m.Message) -> None:
-        if sender in self.last_message or len(self.last_message) < SENDERS_MAX:
-            self.last_message[sender] = self.now
+        self.last_message[sender] = self.now
+        if len(self.last_message) > SENDERS_MAX:
+            self._forget_sender()
         theirs = getattr(message, "group", 0)
         if theirs and self.group and theirs != self.group:
             self._hear_of_another_group(sender, message)
         else:
             HANDLERS[type(message)](self, sender, message)
+
+    def _forget_sender(self) -> None:
+        """Forget the node that was silent for longest, if possible one that is not a replica."""
+        replicas = self.nodes()
+        oldest = min(
+            self.last_message, key=lambda node: (node in replicas, self.last_message[node])
+        )
+        del self.last_message[oldest]
 
     def _hear_of_another_group(self, sender: NodeId, message: m.Message) -> None:
         """A first node that has lost its disk, and was not told to join, founds another group."""

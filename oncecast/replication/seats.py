@@ -164,6 +164,9 @@ class Seats(Leader):
         self._suspect(reign)
         for node in [node for node, each in self.offers.items() if self._is_old(each)]:
             del self.offers[node]
+        known = {*self.offers, *self.nodes(), *self.others()}
+        for node in [node for node in self.last_heard if node not in known]:
+            del self.last_heard[node]
         if self.courted and self.courted not in self.offers:
             self._court(NodeId(""))
         if reign.changing is not None or any(item.kind == CONFIG for _, item in reign.queue):

@@ -13,6 +13,7 @@ from oncecast.replication.paxos import Paxos
 from oncecast.session import governing
 from tests.mutants import Mutant, exact, must_be_noticed, replaced
 from tests.node import test_health as pages
+from tests.replication import test_seats_exactly as seats
 from tests.session import test_governing as views
 
 pytestmark = pytest.mark.mutants
@@ -41,6 +42,18 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
     "messages not noted": (
         views.test_member_is_heard_by_any_message_of_it,
         Paxos, "receive", "self.last_message[sender] = self.now", "pass",
+    ),
+    "members forgotten for strangers": (
+        views.test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears,
+        Paxos, "_forget_sender", "node in replicas, ", "",
+    ),
+    "strangers remembered for ever": (
+        views.test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears,
+        Paxos, "receive", "self._forget_sender()", "pass",
+    ),
+    "nodes that once offered remembered for ever": (
+        seats.test_nodes_that_neither_offer_nor_sit_are_forgotten,
+        Paxos, "look_at_seats", "del self.last_heard[node]", "pass",
     ),
 }  # fmt: skip
 

@@ -158,6 +158,18 @@ def test_a_leader_keeps_a_bounded_number_of_offers() -> None:
     assert group.offers[NodeId("n0")].applied == 5
 
 
+def test_nodes_that_neither_offer_nor_sit_are_forgotten() -> None:
+    """A leader remembers when it heard its members, and the nodes whose offers it keeps."""
+    group = leading()
+    alive(group, B, C)
+    for at in range(1000):
+        offered(group, NodeId(f"n{at}"))
+    assert set(group.last_heard) == {B, C, *group.offers}
+    group.now += 2 * SUSPICION + 0.1
+    group.look_at_seats()
+    assert list(group.last_heard) == [B, C]
+
+
 def test_an_offer_that_is_not_renewed_is_forgotten() -> None:
     group = leading()
     alive(group, B, C)

@@ -18,7 +18,7 @@ from oncecast.replication.events import (
     Suspected,
 )
 from oncecast.replication.messages import Canvass
-from oncecast.replication.paxos import Paxos
+from oncecast.replication.paxos import SENDERS_MAX, Paxos
 from oncecast.replication.quorum import Config, Member
 from oncecast.replication.seats import Offered
 from oncecast.session.frames import Answer, Elsewhere, Govern, GroupView, LookGroup, MemberView
@@ -131,6 +131,19 @@ def test_member_is_heard_by_any_message_of_it() -> None:
     group.now = 7.0
     group.receive(C, Canvass(1, 0))
     assert group.last_message == {C: 7.0}
+
+
+def test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears() -> None:
+    """REP-2: a member that comes after the strangers is heard, too."""
+    group = governor(leader=NodeId("")).group
+    group.receive(B, Canvass(1, 0))
+    for number in range(SENDERS_MAX + 10):
+        group.now += 1.0
+        group.receive(NodeId(f"stranger {number}"), Canvass(1, 0))
+    group.receive(C, Canvass(1, 0))
+    assert len(group.last_message) == SENDERS_MAX
+    assert (group.last_message[B], group.last_message[C]) == (0.0, group.now)
+    assert f"stranger {SENDERS_MAX + 9}" in group.last_message
 
 
 def test_there_is_a_quorum_as_long_as_a_leader_is_heard() -> None:

@@ -23,12 +23,15 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verb = verbs.add_parser(
         "check", help="check that histories are linearizable; exit status 1 if they are not"
     )
-    verb.add_argument("files", metavar="FILE", type=Path, nargs="+", help="one for each process")
+    verb.add_argument(
+        "files", metavar="FILE", type=Path, nargs="+", help="recordings of all clients"
+    )
     verb.add_argument(
         "--steps",
         type=steps,
         default=STEPS_MAX,
-        help=f"give up on a topic or subscription after so many (default: {STEPS_MAX})",
+        metavar="N",
+        help=f"search steps for each topic and subscription (default: {STEPS_MAX})",
     )
     verb.add_argument("--json", action="store_true", help="print one JSON object")
     verb.set_defaults(run=run_check)

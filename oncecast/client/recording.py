@@ -1,14 +1,15 @@
-"""A client that records all that its application asks and is told, to be checked afterwards.
+"""A client that records what its application asks and what it is told.
 
     with open("ann.jsonl", "ab", buffering=0) as file:
         recorder = Recorder(time.monotonic, Writer(file))
         async with RecordedClient(recorder, "127.0.0.1:7400", name="ann") as client:
             ...
 
-It is a Client in all other respects. Puts are recorded as the batches that the client makes of
-them, messages as the application gets them. `oncecast history check ann.jsonl bob.jsonl` checks the
-files of all clients of a run together. All of them must be on one machine, whose monotonic clock
-they share, and the topics must be new when the run begins.
+`oncecast history check ann.jsonl bob.jsonl` then checks the files of all clients together. See
+docs/history.md for what is checked and what the clients must have in common.
+
+Each put is recorded as part of the batch that the client sends. Each message is recorded when the
+application gets it. Calls about the group or the ring are not recorded.
 """
 
 # ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
@@ -30,7 +31,10 @@ SHORTLY = 0.05  # seconds that they may lie apart
 
 
 class RecordedClient(Client):
-    """`address` and `options` are those of Client."""
+    """A Client that gives its operations to `recorder`; `address` and `options` are Client's.
+
+    Clients of one process may share a recorder.
+    """
 
     def __init__(self, recorder: Recorder, address: str, **options: Any) -> None:
         super().__init__(address, **options)
@@ -55,7 +59,11 @@ class RecordedClient(Client):
             self._recorded().settle()
 
     def took(self, subscription: Subscription, messages: list[Message]) -> None:
-        """What is got one by one is recorded together, if nothing else happens in between."""
+        """Record what a subscription has handed out.
+
+        Messages that are got one by one share an operation, unless something else is recorded in
+        between.
+        """
         now = self.loop.time()
         if self._got_by is not subscription or now > self._got_since + SHORTLY:
             self._recorded()

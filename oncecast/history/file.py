@@ -2,7 +2,8 @@
 
 The first line is a header. Then an operation has a line with its `id` when it is called, and
 another one with what the answer has added when it has returned. An operation that returns at once,
-or never, has one line. A process that is killed may cut off its last line: that line is ignored.
+or never, has one line. A process that is killed may cut off its last line: that line is ignored. A
+process that starts again may append to its file: its part begins with a header of its own.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Writer:
         self._encode = msgspec.json.Encoder().encode
         self._last = 0
         self._ids: dict[int, tuple[int, Operation]] = {}  # of those without an answer so far
+        if stream.seekable() and stream.tell():
+            stream.write(b"\n")  # ends the line that a killed process has cut off
         self._put({HEADER: FORMAT})
 
     def whole(self, operation: Operation) -> None:
@@ -59,16 +62,24 @@ def read(lines: Iterable[bytes], name: str = "history") -> History:
     """Read the operations of one file. Raises BadHistory, with `name` and the line's number."""
     found: list[dict[str, Any]] = []
     pending: dict[int, dict[str, Any]] = {}
+    damage, headed = "", False
     for number, line in enumerate(lines, 1):
         if not line.endswith(b"\n"):
             break  # the process was killed while it wrote this
+        if line == b"\n":
+            continue
         try:
             fields = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise BadHistory(f"{name}, line {number}: not a JSON object: {error}") from None
-        if number == 1:
-            _check_header(fields, name)
+            damage = damage or f"{name}, line {number}: not a JSON object: {error}"
             continue
+        if HEADER in fields or not (headed or damage):
+            _check_header(fields, name)
+            pending.clear()
+            damage, headed = "", True  # the process before it was killed while it wrote the line
+            continue
+        if damage:
+            break
         id_ = fields.pop("id", None)
         if id_ in pending:
             pending.pop(id_).update(fields)
@@ -76,6 +87,8 @@ def read(lines: Iterable[bytes], name: str = "history") -> History:
         found.append(fields)
         if id_ is not None:
             pending[id_] = fields
+    if damage:
+        raise BadHistory(damage)
     return [_operation(fields, name, at) for at, fields in enumerate(found, 1)]
 
 

@@ -71,3 +71,28 @@ def test_what_is_no_history_is_refused(text: bytes, complaint: str) -> None:
 
 def test_empty_file_has_no_operations() -> None:
     assert read([]) == []
+
+
+def recorded(earlier: bytes, topic: str) -> bytes:
+    """Append the recording of a process that puts once to a file that has `earlier` in it."""
+    file = io.BytesIO(earlier)
+    file.seek(0, io.SEEK_END)
+    recorder = Recorder(lambda: 1.0, Writer(file))
+    recorder.returned(recorder.call("ann", "put", topic), offset=7)
+    return file.getvalue()
+
+
+def test_process_that_starts_again_appends_to_its_file() -> None:
+    """SVC-2: wherever the process before it was killed, nothing is mixed up."""
+    first = recorded(b"", "one")
+    for end in range(len(first) + 1):
+        both = read(recorded(first[:end], "two").splitlines(keepends=True))
+        whole = first[: end + 1] if first[end : end + 1] == b"\n" else first[:end]
+        assert both[:-1] == read(whole.splitlines(keepends=True))
+        assert (both[-1].topic, both[-1].done) == ("two", True)
+
+
+def test_damaged_line_that_no_process_was_killed_at_is_refused() -> None:
+    lines = [*recorded(b"", "one").splitlines(keepends=True), b"hello\n", b"{}\n"]
+    with pytest.raises(BadHistory, match="line 4: not a JSON object"):
+        read(lines)

@@ -14,6 +14,7 @@ A refused command has changed nothing (but the clock).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar, get_args
 
 from oncecast.kernel.protocol import Value
@@ -24,8 +25,9 @@ class Refusal(Value):
     remedy: ClassVar[str]
 
     @property
+    @abstractmethod
     def text(self) -> str:
-        raise NotImplementedError
+        """Say what is wrong."""
 
     def __str__(self) -> str:
         return f"{self.text}; {self.remedy}"

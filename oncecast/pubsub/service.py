@@ -216,7 +216,7 @@ class Service(Protocol):
         self._proposed.clear()
         self._acks.clear()
         self._carrying = 0
-        if self.leading and self.machine.registry.limits != self._limits:
+        if self.machine.registry.limits != self._limits:
             self._propose(do.SetLimits(self._limits))
 
     def _decided(self, event: Decided) -> None:

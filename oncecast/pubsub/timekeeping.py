@@ -66,7 +66,7 @@ class Timekeeper:
     # -- the clocks of the others --
 
     def answer(self, asker: NodeId) -> None:
-        self._protocol.send(asker, ClockRead(self._wall()), after=0)
+        self._protocol.send(asker, ClockRead(self._wall()))
 
     def hear(self, sender: NodeId, read: ClockRead) -> None:
         others = self._others()
@@ -81,7 +81,7 @@ class Timekeeper:
         if not self._near(self._wall(), clock, step) and now >= self._asked + ASK_EVERY:
             self._asked = now
             for node in self._others():
-                self._protocol.send(node, ReadClock(), after=0)
+                self._protocol.send(node, ReadClock())
 
     def _near(self, wall: int, clock: Clock, step: int) -> bool:
         return not step or abs(wall - clock.trusted) <= step // 2

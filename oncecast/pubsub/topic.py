@@ -207,7 +207,7 @@ class Topic:
             case FromOffset(offset):
                 return min(max(offset, index.first), index.next)
             case FromTime(at):
-                return index.since(max(at, 0))
+                return index.since(at)
             case _:
                 assert_never(start)
 

@@ -10,10 +10,13 @@ import pytest
 from oncecast.dht.ring import key_of
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import moves, state
+from oncecast.pubsub.clock import Dispute
 from oncecast.pubsub.errors import Fenced, NotHere, NotStaged
 from oncecast.pubsub.estate import Estate, Party
+from oncecast.pubsub.limits import LIMITS
 from oncecast.pubsub.machine import Machine
-from oncecast.pubsub.results import Already, Appended, MoveStep, Published
+from oncecast.pubsub.results import Already, Appended, MoveStep, Opened, Published
+from oncecast.pubsub.retention import Policy
 from oncecast.pubsub.topic import Topic
 from tests.pubsub.machine_steps import Steps
 
@@ -212,6 +215,161 @@ def test_a_topic_made_anew_during_the_copying_moves_in_its_new_life() -> None:
     assert move.adopt() == YES
     assert move.taker.kept() == [0]
     assert topic(move.taker).id == 2
+    assert move.taker.machine.needed() == move.taker.place - 1  # copies of the old life are gone
+
+
+def test_copies_of_an_earlier_life_are_not_adopted_for_a_like_one() -> None:
+    """REP-6: though they have the same offsets."""
+    move = Move()
+    move.claim()
+    move.copy()
+    move.giver.apply(do.DeleteTopic("t", 0))
+    epoch = move.giver.open()
+    move.giver.subscribe()
+    for sequence in range(0, 10, 2):
+        move.giver.put(epoch, sequence, 2)
+    move.giver.ack(move.giver.attach().epoch, 3)
+    move.freeze()
+    assert move.adopt() == NO
+
+
+@pytest.mark.parametrize("copied", [slice(0), slice(1), slice(1, None)])
+def test_copies_must_reach_from_the_first_message_to_the_last(copied: slice) -> None:
+    """REP-6"""
+    move = Move()
+    move.claim()
+    for each in list(topic(move.giver).index.entries(0))[copied]:
+        put = do.Put("t", "p", 1, 0, each.messages, each.size, 0, b"bytes")
+        facts = (each.offset, each.messages, each.size, each.time, each.skip, each.sequence)
+        assert move.taker.apply(moves.Import("m", "t", 1, *facts, put)) == YES
+    move.freeze()
+    assert move.adopt() == NO
+    assert not move.taker.machine.registry.topics
+
+
+def test_topic_that_was_read_to_its_end_moves_without_copies() -> None:
+    """REP-6"""
+    move = Move()
+    move.giver.ack(move.reading.epoch, 10)
+    move.claim()
+    move.freeze()
+    assert move.adopt() == YES
+    assert move.taker.put(move.epoch, 10) == Appended(10, 1, kept=True)
+
+
+def test_topic_is_looked_through_for_its_age_only_by_its_owner() -> None:
+    """REP-6 SVC-9"""
+    move = Move()
+    move.giver.apply(do.SetPolicy("t", 0, Policy(age_us=1000)))
+    giver, taker = move.giver.machine.registry, move.taker.machine.registry
+    move.claim()
+    move.copy()
+    move.freeze()
+    assert (list(giver.aging), list(taker.aging)) == ([], [])
+    move.giver.apply(moves.Thaw("m"))
+    assert list(giver.aging) == ["t"]
+    move.freeze()
+    assert move.adopt() == YES
+    assert taker.aging == {"t": topic(move.taker)}
+
+
+@pytest.mark.parametrize("ahead", [-500, 0, 500])
+def test_taker_counts_on_from_the_higher_of_both(ahead: int) -> None:
+    """REP-6: times, topics and epochs."""
+    move = Move()
+    taker, giver = move.taker.machine.registry, move.giver.machine.registry
+    taker.clock.restore(1000 + ahead, (1000 + ahead, 2000, Dispute.AHEAD, 0, 0))
+    taker.limits = LIMITS
+    taker.lives, taker.epochs = giver.lives + ahead, giver.epochs + ahead
+    move.claim()
+    move.copy()
+    move.freeze()
+    assert move.adopt() == YES
+    assert taker.clock.trusted == 1000 + max(ahead, 0)
+    assert taker.clock.dispute == (Dispute.NONE if ahead < 0 else Dispute.AHEAD)
+    assert (taker.lives, taker.epochs) == (
+        giver.lives + max(ahead, 0),
+        giver.epochs + max(ahead, 0),
+    )
+
+
+def test_commands_of_another_move_change_nothing() -> None:
+    """REP-6"""
+    move = Move()
+    move.claim()
+    move.copy()
+    move.freeze()
+    before = [group.machine.checksum() for group in (move.giver, move.taker)]
+    rows = state.moved_out(estate(move.giver))
+    low = estate(move.giver).low
+    assert low is not None
+    assert move.taker.apply(moves.Adopt("other", low, UNTIL, 0, 0, 0, rows)) == NO
+    put = do.Put("t", "p", 1, 0, 1, 1, 0, b"bytes")
+    assert move.taker.apply(moves.Import("other", "t", 1, 10, 1, 1, 0, 0, -1, put)) == NO
+    for group, command in (
+        (move.taker, moves.Abandon("other")),
+        (move.taker, moves.Finish("other")),
+        (move.giver, moves.Thaw("other")),
+        (move.giver, moves.Release("other")),
+    ):
+        assert group.apply(command) == YES
+    for group, checksum in zip((move.giver, move.taker), before, strict=True):
+        assert group.machine.registry.place == group.place
+        group.machine.registry.place -= 2 if group is move.giver else 4
+        assert group.machine.checksum() == checksum
+
+
+def test_nothing_is_imported_once_all_is_adopted() -> None:
+    """REP-6"""
+    move = Move()
+    move.claim()
+    move.copy()
+    move.freeze()
+    move.adopt()
+    put = do.Put("t", "p", 1, 0, 1, 1, 0, b"bytes")
+    assert move.taker.apply(moves.Import("m", "t", 1, 10, 1, 1, 0, 0, -1, put)) == NO
+
+
+def test_claim_can_be_made_anew_when_it_was_abandoned() -> None:
+    """REP-6"""
+    move = Move()
+    move.claim()
+    move.taker.apply(moves.Abandon("m"))
+    assert move.taker.apply(moves.Claim("other", GIVER)) == YES
+
+
+def test_giver_has_nothing_more_of_what_it_released() -> None:
+    """REP-6"""
+    move = Move()
+    move.giver.stage(0, "a")
+    move.freeze()
+    move.giver.apply(moves.Release("m"))
+    assert (estate(move.giver).outgoing, estate(move.giver).sources) == ({}, {})
+    assert move.giver.machine.needed() == move.giver.place + 1
+
+
+def test_new_topics_are_made_in_the_part_that_is_not_frozen() -> None:
+    """REP-6"""
+    move = Move()
+    move.freeze()
+    assert isinstance(move.giver.apply(do.OpenProducer("u", "p", "life", 0)), Opened)
+
+
+def test_group_without_an_arc_has_nothing_to_give() -> None:
+    """REP-6"""
+    nothing = Estate("g-a", None)
+    assert not nothing.in_part("t", UNTIL)
+    assert not nothing.may_give(nothing.position)
+    assert not nothing.owns("t")
+
+
+def test_topics_from_before_the_ring_are_served_on() -> None:
+    """REP-6"""
+    steps = Steps()
+    steps.create()
+    steps.apply(moves.Found("g-a", first=False))
+    assert steps.machine.registry.elsewhere("t") is None
+    assert steps.machine.registry.elsewhere("u") == NotHere("u")
 
 
 def test_a_claim_that_is_abandoned_leaves_no_trace() -> None:
@@ -357,7 +515,11 @@ def test_staged_parts_move_and_are_published_once() -> None:
     part = moves.Import("m", "t", 0, -1, 3, 100, 1000, 0, -1, staged)
     for _ in range(2):
         assert move.taker.apply(part) == YES
+    copied = move.taker.place - 1
+    giver, taker = (each.machine.registry.staging for each in (move.giver, move.taker))
+    assert [(each.parts, each.bytes) for each in (giver, taker)] == [(0, 0), (0, 0)]
     assert move.adopt() == YES
+    assert (taker.parts, taker.bytes, estate(move.taker).parts) == (1, 100, {})
     again = move.taker.apply(publish)
     assert isinstance(again, Published)
     assert again.already
@@ -365,6 +527,7 @@ def test_staged_parts_move_and_are_published_once() -> None:
     assert isinstance(done, Published)
     assert not done.already
     assert move.taker.kept() == list(range(3, 15))
+    assert [each.place for each in move.taker.machine.fetch("t", 12, 3, 1000)] == [copied]
     move.giver.apply(moves.Release("m"))
     assert not move.giver.machine.registry.staging.sources
     assert move.giver.machine.needed() == move.giver.place + 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import msgspec
 import pytest
 
@@ -10,11 +12,15 @@ from oncecast.pubsub import commands as do
 from oncecast.pubsub import moves
 from oncecast.pubsub.estate import Party
 from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.results import TopicDeleted
 from oncecast.pubsub.retention import Policy
 from oncecast.pubsub.service import (
     CARRY_BYTES,
+    DISPUTE_TICK_US,
+    PRODUCERS_EVERY,
     Changed,
     Execute,
+    Executed,
     FlushAcks,
     Recent,
     Service,
@@ -102,6 +108,65 @@ def test_what_is_not_stamped_keeps_its_fields() -> None:
     assert proposals(service) == [do.Attach("t", "s", "life"), do.Tick(2_000_007)]
 
 
+def test_service_has_these_limits_unless_it_is_told_others() -> None:
+    """SVC-10"""
+    service = Service(ME, Random(0), group=Shelf())
+    assert (service._epoch_us, service._ack_delay, service._acks_max) == (0, 0.005, 1000)
+    assert (service._upkeep.snapshot_bytes, service._recent._bytes_max) == (64 << 20, 32 << 20)
+    assert (CARRY_BYTES, PRODUCERS_EVERY, DISPUTE_TICK_US) == (2 << 20, 3600.0, 60_000_000)
+    assert MARK_EVERY == 1 << 20
+
+
+def test_asker_may_be_number_0() -> None:
+    """SVC-1"""
+    service = bare()
+    service.request(Execute(0, do.DeleteTopic("topic", 0)))
+    (ask,) = service.drain()
+    assert isinstance(ask, Ask)
+    assert isinstance(ask.request, Propose)
+    service.observe(Decided(1, ask.request.value, ask.request.token))
+    assert Emit(Executed(0, TopicDeleted(already=True))) in service.drain()
+
+
+def test_idle_leader_of_an_older_log_proposes_no_ticks() -> None:
+    """SVC-9: such a log has no trusted time."""
+    service = bare()
+    decide(service, do.CreateTopic("topic", 0))
+    service.now = 1e6
+    service.request(Execute(1, do.DeleteTopic("topic", 0)))
+    assert proposals(service) == [do.DeleteTopic("topic", 1_000_000_000_007)]
+
+
+def test_only_a_stamped_command_ends_the_time_that_was_watched() -> None:
+    """SVC-9"""
+    service = bare()
+    assert service.time.idle_us == 0
+    service.now = 1.0
+    decide(service, do.Subscribe("t", "s", do.FromNew(), 0))
+    service.now = 4.0
+    decide(service, do.Attach("t", "s", "life"))
+    assert service.time.idle_us == 3_000_000
+    decide(service, do.Unsubscribe("t", "s", 0))
+    assert service.time.idle_us == 0
+
+
+def test_second_tick_tells_no_time_that_the_first_has_told() -> None:
+    """SVC-9: though the first is not decided yet."""
+    service = bare()
+    decide(service, do.SetLimits(Limits(clock_step_us=10)), do.CreateTopic("topic", 0))
+    service.now = 5.0
+    for _ in range(2):
+        service.request(Execute(1, do.Tick(0)))
+    assert proposals(service) == [do.Tick(5_000_007, 5_000_000), do.Tick(5_000_007, 0)]
+
+
+def test_batch_that_was_just_put_is_at_hand() -> None:
+    """SVC-3: the log is not read for it."""
+    service = bare()
+    decide(service, do.OpenProducer("t", "p", "life", 0), do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes"))
+    assert service.source(2) == Source("p", 0, b"bytes")
+
+
 # -- what is told --
 
 
@@ -133,6 +198,8 @@ def test_topics_that_freeze_are_told() -> None:
     until = service.machine.registry.estate.position  # type: ignore[union-attr]
     freeze = moves.Freeze("m", until, Party("g-a", ()))
     assert decide(service, freeze) == [Emit(Changed("t"))]  # type: ignore[arg-type]
+    assert decide(service, do.Tick(0)) == []
+    assert decide(bare(), freeze) == []  # type: ignore[arg-type]
 
 
 # -- acks --
@@ -197,6 +264,41 @@ def test_a_tick_is_proposed_when_staged_parts_are_abandoned() -> None:
     assert proposals(service) == [do.Tick(1_100_007)]
 
 
+def test_idle_producers_are_looked_for_now_and_then() -> None:
+    """SVC-9: a tenth of the time that they may be idle, and an hour at most."""
+    for idle, every in ((1_000, 100.0), (36_000, 3600.0), (36_010, 3600.0)):
+        service = bare()
+        decide(service, do.SetLimits(Limits(producer_idle_us=idle * 1_000_000)))
+        decide(service, do.OpenProducer("t", "p", "life", 0))
+        looks = []
+        for now in (0.0, 50.0, every - 0.1, every, 1.5 * every, 2 * every):
+            service.now = now
+            service.timeout(Upkept())
+            looks.append(service._producers_due)
+        assert looks == [every, every, every, 2 * every, 2 * every, 3 * every]
+        service.drain()
+        service.now = idle + 1.0 + every
+        service.timeout(Upkept())
+        assert proposals(service) == [
+            do.Tick(int(service.now * 1e6) + 7, 0, producers=True),
+        ]
+
+
+def test_upkeep_lets_go_by_age_before_it_makes_a_snapshot() -> None:
+    """SVC-9"""
+    service = bare()
+    aged(service)
+    service._upkeep = Upkeep(1)
+    service._upkeep.add(1, 1)
+    service.now = 2.0
+    service.timeout(Upkept())
+    effects = service.drain()
+    kinds = [type(each.request) if isinstance(each, Ask) else type(each) for each in effects]
+    assert kinds == [Propose, Compact, Later]
+    service.timeout(Upkept())
+    assert Compact not in [type(each.request) for each in service.drain() if isinstance(each, Ask)]
+
+
 def test_a_service_looks_after_its_log_from_the_start_on() -> None:
     service = bare()
     service.drain()
@@ -218,8 +320,13 @@ def test_a_state_is_given_when_it_is_wanted_and_taken_when_it_comes() -> None:
     assert (compact.place, compact.needed) == (3, 3)
     other = bare()
     other._recent.add(1, Source("p", 0, b"old"))
+    other.time.saw_stamp()
+    other.now = 5.0
     other.observe(Installed(compact.place, compact.state))
     assert other.machine.checksum() == service.machine.checksum()
+    assert other._upkeep.state(3) == service._upkeep.state(3)
+    assert other._upkeep._state_bytes == sum(map(len, compact.state))
+    assert other.time.idle_us == 0
     assert other._recent.get(1) is None
     other.drain()
     other.observe(Compare(9))
@@ -237,6 +344,21 @@ def test_a_mebibyte_of_commands_is_a_reason_to_look_after_the_log() -> None:
     assert not any(isinstance(each, Ask) for each in effects)
     effects = decide(service, do.Put("t", "p", 1, 1, 1, len(half), 0, half))
     assert [type(each.request) for each in effects if isinstance(each, Ask)] == [Compact]
+
+
+def test_log_is_looked_after_at_just_a_mebibyte() -> None:
+    """SVC-9"""
+    service = bare()
+    service._upkeep = Upkeep(100)
+    command = do.CreateTopic("t", 0)
+    size = len(encode(command))
+    assert service._grown == 0
+    service._grown = (1 << 20) - size - 1
+    assert decide(service, command) == []
+    service._grown = (1 << 20) - size
+    effects = decide(service, command)
+    assert [type(each.request) for each in effects if isinstance(each, Ask)] == [Compact]
+    assert service._grown == 0
 
 
 # -- carrying --
@@ -314,6 +436,31 @@ def test_carrying_goes_on_when_what_was_carried_is_decided() -> None:
     assert carries(service) == []
 
 
+def test_new_leader_carries_what_the_one_before_did_not() -> None:
+    """SVC-9"""
+    service, _ = hoarding([10])
+    assert carries(service) == [(3, 0)]
+    service.observe(LeaderChanged(OTHER))
+    assert carries(service) == []
+    assert service._carrying == 0
+    service.observe(LeaderChanged(ME))
+    assert carries(service) == [(3, 0)]
+
+
+def test_staged_parts_count_as_needed() -> None:
+    """SVC-9: what lies around them is not worth carrying."""
+    service, _ = hoarding([10])
+    service.machine.registry.staging.bytes = 1 << 20
+    assert carries(service) == []
+
+
+@pytest.mark.parametrize(("snapshot_bytes", "carried"), [(4000, 6), (5000, 8), (8000, 12)])
+def test_about_half_a_snapshot_is_carried_at_once(snapshot_bytes: int, carried: int) -> None:
+    """SVC-9: up to the next mark."""
+    service, _ = hoarding([500] * 20, snapshot_bytes=snapshot_bytes)
+    assert len(carries(service)) == carried
+
+
 def test_carrying_stops_at_its_limit_and_at_what_is_being_fetched() -> None:
     service, _ = hoarding([CARRY_BYTES - 1, 1, 1], snapshot_bytes=4 * CARRY_BYTES)
     for place in (2000, 2001):
@@ -364,6 +511,18 @@ def test_the_least_recently_used_batches_go_first() -> None:
     assert all(recent.get(place) for place in (6, 7, 8))
 
 
+def test_batches_are_remembered_up_to_just_so_many_bytes() -> None:
+    """SVC-10: each with 256 bytes beside its own."""
+    for bytes_max, remembered in ((712, [1, 2]), (711, [2])):
+        recent = Recent(bytes_max)
+        for _ in range(2):
+            for place in (1, 2):
+                recent.add(place, Source("p", place, bytes(100)))
+            assert list(recent._sources) == remembered
+            assert recent._bytes == 356 * len(remembered)
+            recent.clear()
+
+
 # -- how much of the log is needed --
 
 
@@ -407,6 +566,14 @@ def test_a_snapshot_is_due_when_much_was_appended_or_much_can_be_given_back() ->
     assert not upkeep.snapshot_due(1)
     assert not upkeep.snapshot_due(31)
     assert upkeep.snapshot_due(41)
+
+
+def test_first_snapshot_is_due_at_just_so_many_bytes() -> None:
+    """SVC-9"""
+    assert written(10_000).snapshot_due(1)
+    assert not written(10_001).snapshot_due(1)
+    new = Upkeep(1)
+    assert (new._snapshot_total, new._state_bytes, new._trimmed) == (0, 0, 0)
 
 
 def test_a_large_state_is_saved_less_often() -> None:

@@ -21,7 +21,7 @@ from oncecast.pubsub.service import (
     Service,
     Upkept,
 )
-from oncecast.pubsub.timekeeping import FRESH, ClockRead, ReadClock
+from oncecast.pubsub.timekeeping import ASK_EVERY, FRESH, ClockRead, ReadClock
 from oncecast.replication.events import Decided, LeaderChanged, Propose
 from oncecast.runtime.simulated import Build
 from oncecast.session import local
@@ -290,6 +290,115 @@ def test_any_replica_tells_its_time() -> None:
     service.now = 2.0
     service.receive(B, ReadClock())
     assert service.drain() == [Send(B, ClockRead(NOON + 2 * SECOND), 0)]
+
+
+def told_by(*wrong: int, others: int, trusted: int = 0) -> int:
+    """Return what a leader stamps that is a year ahead, when these others have told their time.
+
+    Times are in seconds after noon."""
+    leader = Leader(*map(NodeId, "bcdefg"[:others]))
+    leader.wrong = YEAR
+    for node, each in zip("bcdefg", wrong, strict=False):
+        leader.hear(NodeId(node), each * SECOND)
+    clock = leader.service.machine.registry.clock
+    clock.trusted = NOON + trusted * SECOND
+    return (leader.service.time.stamp(clock, STEP) - NOON) // SECOND
+
+
+def test_median_of_a_majority_is_the_time() -> None:
+    """SVC-9: of an even number, the one of the two in the middle that is nearer to the trusted."""
+    year = YEAR // SECOND
+    assert told_by(others=1) == year  # nobody else has told
+    assert told_by(7, others=1) == 7
+    assert told_by(7, others=3) == year  # two of four are no majority
+    assert told_by(7, 9, others=3) == 9
+    assert told_by(9, 7, 8, others=3) == 8
+    assert told_by(7, 8, 3 * year, others=3, trusted=2 * year) == year
+    assert told_by(7, 8, others=4) == 8
+    assert told_by(7, others=4) == year
+
+
+def test_reading_counts_for_ten_seconds() -> None:
+    """SVC-9: on the clock that it was noted by, which may be set back."""
+    assert (FRESH, ASK_EVERY) == (10.0, 2.0)
+    leader = Leader(B, C)
+    leader.put()
+    leader.service.now = 100.0
+    leader.hear(B)
+    counts = []
+    for now in (99.5, 100.0, 110.0, 110.1):
+        leader.service.now = now
+        counts.append(leader.service.time.elapsed() > 0)
+    assert counts == [False, True, True, False]
+
+
+def test_leader_with_a_wrong_clock_asks_every_two_seconds() -> None:
+    """SVC-9: only if it is more than half a step from the trusted time."""
+    leader = Leader(B, C)
+    leader.wrong = STEP // 2
+    leader.wait(0.0)
+    assert leader.asked == []
+    leader.wrong += 1
+    asked = []
+    for seconds in (0.0, 1.5, 0.5, 0.5, 2.0):
+        leader.wait(seconds)
+        asked.append(len(leader.asked))
+    assert asked == [2, 2, 4, 4, 6]
+    leader = Leader(B, C)
+    leader.wrong = -STEP // 2
+    leader.wait(0.0)
+    assert leader.asked == []
+    leader.service.receive(C, ReadClock())
+    leader.wrong -= 1
+    leader.service.timeout(Upkept())
+    assert [each for each in leader.service.drain() if isinstance(each, Send)] == [
+        Send(C, ClockRead(NOON - STEP // 2)),
+        Send(B, ReadClock()),
+        Send(C, ReadClock()),
+    ]
+
+
+def test_leader_that_was_idle_for_half_a_step_tells_so_first() -> None:
+    """SVC-9"""
+    for extra, ticks in ((0, 0), (1, 1)):
+        leader = Leader()
+        leader.put()
+        before = len(leader.decided)
+        leader.service.now += (STEP // 2 + extra) / SECOND
+        leader.put()
+        assert len(leader.decided) == before + 1 + ticks
+
+
+def test_tick_is_due_for_a_dispute_at_once_and_then_every_minute() -> None:
+    """SVC-9: not as long as the time agrees within a step."""
+    leader = Leader()
+    leader.put()
+    before = len(leader.decided)
+    for wrong, seconds, ticks in (
+        (0, 61.0, 0),
+        (-STEP - 61 * SECOND, 0.0, 0),
+        (-STEP - 61 * SECOND - 1, 0.0, 1),
+        (-STEP - 61 * SECOND - 1, 59.5, 1),
+        (-STEP - 61 * SECOND - 1, 0.5, 2),
+    ):
+        leader.wrong = wrong
+        leader.wait(seconds)
+        assert len(leader.decided) == before + ticks, (wrong, seconds)
+
+
+def test_tick_is_due_for_a_dispute_if_anything_at_all_ages() -> None:
+    """SVC-9: a staged part, or a message of one topic of several."""
+    for command in (
+        do.Stage("query", 0, "part", "t", 1, 5, 0, b"bytes"),
+        do.Put("t", "p", 1, 0, 1, 1, 0, b"x"),
+    ):
+        leader = Leader()
+        leader.do(do.CreateTopic("empty", 0, Policy(age_us=100 * SECOND)))
+        leader.do(command)
+        before = len(leader.decided)
+        leader.wrong = YEAR
+        leader.wait(60.0)
+        assert len(leader.decided) == before + 1
 
 
 # -- three replicas --

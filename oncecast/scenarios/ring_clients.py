@@ -1,4 +1,5 @@
-"""The clients of a ring: writers and readers that miss nothing, and others that do anything."""
+"""The clients of a ring: writers and readers that miss nothing, others that do anything, and one
+that watches the age of what it puts."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.pubsub import commands as do
 from oncecast.runtime.checkers import Checker
 from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.aging import Ager
 from oncecast.scenarios.paxos_clients import Client, Publisher, Subscriber, check_topic
 from oncecast.scenarios.ring_world import RingWorld
 from oncecast.scenarios.roaming import Roamer
@@ -37,6 +39,7 @@ class Clients(Checker):
         self.publishers: list[Publisher] = []
         self.subscribers: dict[str, list[Subscriber]] = {}
         self.visitors: list[Visitor] = []
+        self.ager: Ager | None = None
         self._clients: dict[str, Client] = {}  # by the part of their ids that stays
 
     @property
@@ -57,6 +60,9 @@ class Clients(Checker):
             visitor = Visitor(*facts, crashes=crashes, habits=self._habits)
             self.visitors.append(visitor)
             self._introduce(visitor, "", until)
+        if self._habits.age:
+            self.ager = Ager(self._sim, "ager", self._homes(), self._habits)
+            self._introduce(self.ager, Ager.topic, until)
 
     def _readers(self, number: int) -> Iterator[Subscriber]:
         for crashes in (False, True):
@@ -127,6 +133,8 @@ class Clients(Checker):
         """Let visitors ask for nothing more, but for a last look at everything."""
         for visitor in self.visitors:
             visitor.stop()
+        if self.ager is not None:
+            self.ager.stopped = True
 
     def finish(self, sim: Simulation) -> None:
         for visitor in self.visitors:

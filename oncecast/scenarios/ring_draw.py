@@ -105,6 +105,7 @@ def draw(seed: int, nodes: int) -> RingDraw:
     options = draw_options(rng, processes, replicas)
     seconds = rounded(rng.uniform(*weighted(rng, SECONDS)))
     topics = MANY if rng.random() < 0.05 else rng.randint(0, 3)
+    habits = draw_habits(rng, seconds, topics)
     return RingDraw(
         processes=processes,
         early=rng.random() < 0.3,
@@ -113,13 +114,14 @@ def draw(seed: int, nodes: int) -> RingDraw:
         seconds=seconds,
         topics=topics,
         policies=tuple(rng.sample(KEEPING, rng.randint(1, 3))),
-        habits=draw_habits(rng, seconds, topics),
+        habits=habits,
         options=options,
         ring=draw_ring(rng, replicas),
         pull_bytes=scaled(rng, 1, 4000),
         little_bytes=scaled(rng, 1, 4000),
         channel_bytes=scaled(rng, 100, 1 << 20),
-        wall=rng.choice((0.0, 0.5, 60.0, 86400.0)),
+        # No clock can be told to be wrong where all of them are.
+        wall=rng.choice((0.0, 0.5) if habits.age else (0.0, 0.5, 60.0, 86400.0)),
         segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
         network=weighted(rng, NETWORKS),
         fifo=rng.random() < 0.2,
@@ -147,6 +149,8 @@ def draw_habits(rng: Random, seconds: float, topics: int) -> Habits:
         habits,
         puts=2 if topics == MANY else habits.puts,
         rate=rounded(min(habits.rate, OPERATIONS_MAX / seconds)),
+        # Longer than most storms: what is gone before was let go by a wrong clock.
+        age=rng.choice((0.0, 0.0, habits.clock_step + 5.0)),
     )
 
 
@@ -154,7 +158,8 @@ def draw_options(rng: Random, processes: int, replicas: int) -> tuple[GroupOptio
     options = drawing.draw_options(rng)
     differ = rng.random() < 0.4
     found = drawing.draw_apart(rng, options, processes) if differ else (options,)
-    return tuple(replace(each, size=replicas) for each in found)
+    ahead = rng.choice(drawing.AHEAD)
+    return tuple(replace(each, size=replicas, ahead_min=ahead) for each in found)
 
 
 def draw_ring(rng: Random, replicas: int) -> RingOptions:

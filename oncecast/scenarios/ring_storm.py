@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.paxos_storm import HOUR, YEAR
 from oncecast.scenarios.ring_world import Process, RingWorld
 
 QUIET = 1.0  # before a disk is lost, and after that
@@ -24,6 +25,7 @@ class Trouble:
         self.strikes: dict[str, int] = {}
         self._mends: dict[NodeId, Mend] = {}  # by its victim
         self._wiped: dict[str, None] = {}  # groups of which a replica has lost its disk
+        self._wrong: Process | None = None  # its wall clock is wrong
         self._quiet_until, self._quiet_since = sim.now, sim.now - QUIET
         self._kinds: tuple[Callable[[Process], Mend | None], ...] = (
             self._crash,
@@ -36,6 +38,8 @@ class Trouble:
             self._lose,
             self._slow,
             self._wipe,
+            self._set_wall_clock,
+            self._set_wall_clock,
         )
         self._leave_out(1 - world.draw.kinds)
 
@@ -118,6 +122,25 @@ class Trouble:
                 running = [each for each in nodes if self.sim.nodes[each].stack is not None]
                 return len(running) == len(nodes) >= self.draw.replicas
         return False
+
+    def _set_wall_clock(self, victim: Process) -> Mend | None:
+        """Let one wall clock at a time be wrong, and not that of a process without any time yet: a
+        new group believes the first stamp."""
+        if self._wrong is not None or not self._has_the_time(victim):
+            return None
+        self._wrong, usual = victim, victim.wall_ahead
+        few = self.sim.rng.uniform(-10.0, 10.0) * self.draw.habits.clock_step
+        victim.set_wall_clock(usual + self.sim.rng.choice((YEAR, -YEAR, HOUR, -HOUR, few)))
+
+        def right() -> None:
+            self._wrong = None
+            victim.set_wall_clock(usual)
+
+        return right
+
+    def _has_the_time(self, victim: Process) -> bool:
+        own = victim.replicas.get(victim.group)
+        return own is not None and own.service.machine.registry.clock.trusted > 0
 
     # -- the network --
 

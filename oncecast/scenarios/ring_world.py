@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from random import Random
 
+from msgspec.structs import replace
+
 from oncecast.dht.ring import distance, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.node.assemble import Chair, Parts, assemble
 from oncecast.node.assemble_ring import RingParts, assemble_ring
 from oncecast.pubsub.estate import Estate
+from oncecast.pubsub.limits import LIMITS
 from oncecast.ring.events import Leave, Left, Seat, Unseat
 from oncecast.runtime.simnode import SimulatedNode
-from oncecast.runtime.simulated import Simulation
+from oncecast.runtime.simulated import BEGIN, Simulation
 from oncecast.scenarios.ring_draw import RingDraw
 
 TRIES = 50
-YEAR_2025_US = 1_735_689_600_000_000
 FIXED = RingDraw()
 
 
@@ -34,7 +36,9 @@ class Process:
         rng, drift = world.sim.rng, world.draw.drift / 2  # two of them drift apart by both
         self.clock = (rng.uniform(1 - drift, 1 + drift), rng.uniform(0.0, 3.0))  # rate, and start
         self.options = world.draw.options_of(len(world.processes))
-        self.epoch_us = self._look_at_wall_clock()
+        step = world.draw.habits.clock_step
+        self.limits = replace(LIMITS, clock_step_us=int(step * 1e6))
+        self.wall_ahead = self._drawn_wall_clock()  # seconds
 
     @property
     def alive(self) -> bool:
@@ -46,10 +50,15 @@ class Process:
     def replica(self, group: str) -> NodeId:
         return NodeId(f"{self.me}/{group}")
 
-    def _look_at_wall_clock(self) -> int:
-        """Return what the process takes the time to be when it starts."""
+    def _drawn_wall_clock(self) -> float:
         wall = self.world.draw.wall
-        return YEAR_2025_US + int(self.world.sim.rng.uniform(-wall, wall) * 1e6)
+        return self.world.sim.rng.uniform(-wall, wall)
+
+    def set_wall_clock(self, ahead: float) -> None:
+        """From now on all that runs in this process takes the time to be so many seconds later."""
+        self.wall_ahead = ahead
+        for node in self.nodes():
+            self.world.sim.set_wall_clock(node, ahead=ahead)
 
     def begin(self) -> None:
         self._skew(self.world.sim.add(self.me, self._build_ring))
@@ -62,6 +71,7 @@ class Process:
         """All that runs in one process has one clock."""
         rate, ahead = self.clock
         self.world.sim.skew(node.me, rate=rate, ahead=ahead)
+        node.wall_ahead = self.wall_ahead
 
     def _build_ring(self, me: NodeId, rng: Random) -> Stack:
         self.parts = assemble_ring(
@@ -69,7 +79,7 @@ class Process:
             rng,
             group=self.group,
             contacts=self.contacts,
-            epoch_us=self.epoch_us,
+            epoch_us=int((BEGIN + self.wall_ahead) * 1e6),
             options=self.world.draw.ring,
         )
         self.parts.roster.seated(tuple(self.seats))
@@ -82,13 +92,14 @@ class Process:
         parts = self.replicas[group] = assemble(
             me,
             rng,
-            epoch_us=self.epoch_us,
+            limits=self.limits,
             snapshot_bytes=self.world.draw.habits.snapshot_bytes,
             window_bytes=self.world.draw.habits.window_bytes,
             options=self.options,
             contacts=self.seats[group],
             chair=Chair(group, self.me, first=not self.contacts and group == self.group),
         )
+        parts.service.wall = lambda: self.world.sim.wall_us(me)
         if parts.mover is not None:
             parts.mover.pull_bytes = self.world.draw.pull_bytes
             parts.mover.little_bytes = self.world.draw.little_bytes
@@ -133,7 +144,7 @@ class Process:
         node.disk.wipe()
 
     def restart(self) -> None:
-        self.epoch_us = self._look_at_wall_clock()
+        self.set_wall_clock(self._drawn_wall_clock())
         for node in self.nodes():
             if self.world.sim.nodes[node].stack is None:
                 self.world.sim.restart(node)

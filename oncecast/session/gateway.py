@@ -2,7 +2,8 @@
 
 Rules
 - A call is answered when its command is decided, in whatever order that happens. The same id again
-  while it is on its way is the same call; later it is executed again, which changes nothing.
+  is the same call: it is not executed again, and gets the same answer. A late repetition could
+  undo what another client has done since. A put may be repeated for ever, by its sequence.
 - Limits come before everything: what is too much is answered Overloaded and has cost nothing.
 - A flow sends what is decided, in order, without a gap, within its credit, some of each flow in
   turn. What a client does not take costs the window of its flows and nobody else anything.
@@ -14,6 +15,7 @@ Rules
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
@@ -44,6 +46,7 @@ from oncecast.session.held import Held
 from oncecast.storage.errors import Corrupt
 
 LOOK_MAX = 1000
+ANSWERED_MAX = 1000  # answers to one client that are remembered, for calls that come again
 WITH_BATCH = (do.Put, do.Stage)
 
 
@@ -58,12 +61,18 @@ class LeaseDue(Value):
 class Guest:
     """What a client has under way: calls, the bytes that they hold, and what is sent to it."""
 
-    __slots__ = ("bytes", "calls", "window")
+    __slots__ = ("answered", "bytes", "calls", "window")
 
     def __init__(self) -> None:
         self.calls: dict[int, int] = {}  # tokens by id
+        self.answered: OrderedDict[int, Answer] = OrderedDict()
         self.bytes = 0
         self.window = Window()
+
+    def remember(self, answer: Answer) -> None:
+        self.answered[answer.id] = answer
+        if len(self.answered) > ANSWERED_MAX:
+            self.answered.popitem(last=False)
 
 
 class Waiting(NamedTuple):
@@ -72,6 +81,7 @@ class Waiting(NamedTuple):
     client: NodeId
     id: int
     bytes: int
+    once: bool  # to repeat it later would change something
 
 
 class Gateway(Protocol):
@@ -172,6 +182,9 @@ class Gateway(Protocol):
     def _call(self, client: NodeId, guest: Guest, id: int, command: do.Command) -> None:
         if id in guest.calls:
             return
+        if id in guest.answered:
+            self.send(client, guest.answered[id])
+            return
         refusal = self._refusal(guest, command)
         if refusal is not None:
             self.refused += 1
@@ -179,7 +192,8 @@ class Gateway(Protocol):
             return
         size = len(command.batch) if isinstance(command, WITH_BATCH) else 0
         self._tokens += 1
-        self._calls[self._tokens] = Waiting(client, id, size)
+        once = not isinstance(command, WITH_BATCH)
+        self._calls[self._tokens] = Waiting(client, id, size, once)
         guest.calls[id] = self._tokens
         guest.bytes += size
         self.ask(Execute(self._tokens, command))
@@ -242,13 +256,15 @@ class Gateway(Protocol):
         waiting = self._calls.pop(event.token, None)
         if waiting is None:
             return  # another layer asked
-        client, id, size = waiting
+        client, id, size, once = waiting
         guest = self._guests.get(client)
         # It may be gone, or back in a new life with a call of the same id and another token.
         if guest is not None and guest.calls.get(id) == event.token:
             del guest.calls[id]
             guest.bytes -= size
             answer = Answer(id, event.result)
+            if once and not isinstance(event.result, errors.NotHere):
+                guest.remember(answer)
             if self._pumping:
                 self._answers.append((client, answer))
             else:

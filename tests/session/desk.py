@@ -56,6 +56,7 @@ class Desk:
         self.disk = SimulatedDisk(Random(0))
         self._options = service or {}, gateway or {}
         self.now = 0.0
+        self._ids = 1_000_000  # of calls, far above those that tests choose
         self.begin()
 
     def begin(self) -> None:
@@ -92,8 +93,11 @@ class Desk:
         self.sent = [each for each in self.sent if each[0] != client]
         return mine
 
-    def call(self, client: NodeId, command: Any, id: int = 1) -> Any:
-        """The result of a command; what else the client gets meanwhile stays."""
+    def call(self, client: NodeId, command: Any, id: int = 0) -> Any:
+        """Return the result of a command; what else the client gets meanwhile stays. Without an
+        `id` the call is a new one."""
+        self._ids += 1
+        id = id or self._ids
         self._do(self.stack.receive(self.now, client, Call(id, command)))
         for to, message in self.sent:
             if to == client and isinstance(message, Answer) and message.id == id:

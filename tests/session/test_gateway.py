@@ -12,7 +12,7 @@ from oncecast.pubsub import commands as do
 from oncecast.pubsub import errors, moves
 from oncecast.pubsub.estate import Party
 from oncecast.pubsub.limits import Limits
-from oncecast.pubsub.results import Acked, Already, Appended, Opened, Subscribed
+from oncecast.pubsub.results import Acked, Already, Appended, Opened, PolicySet, Subscribed
 from oncecast.pubsub.retention import DEFAULT
 from oncecast.pubsub.service import Execute, Executed, Service
 from oncecast.replication.events import LeaderChanged
@@ -25,7 +25,7 @@ from oncecast.session.frames import (
     TopicView,
     View,
 )
-from oncecast.session.gateway import Gateway, Pump
+from oncecast.session.gateway import ANSWERED_MAX, Gateway, Pump
 from tests.session.desk import ANN, BOB, ME, Alone, Desk, fetch, packed, producing, put, reading
 
 
@@ -55,6 +55,39 @@ def test_the_same_call_again_is_not_executed_while_it_is_under_way() -> None:
         Ask(Execute(1, do.DeleteTopic("topic", 0))),
         Ask(Execute(2, do.DeleteTopic("topic", 0))),
     ]
+
+
+def test_a_late_repetition_of_a_call_gets_the_same_answer_and_is_not_executed() -> None:
+    """SVC-2: by then another client may have set another policy."""
+    gateway = bare()
+    command = do.SetPolicy("topic", 0, DEFAULT)
+    gateway.receive(ANN, Call(5, command))
+    gateway.observe(Executed(1, PolicySet(already=False)))
+    gateway.drain()
+    gateway.receive(ANN, Call(5, command))
+    assert gateway.drain() == [Send(ANN, Answer(5, PolicySet(already=False)))]
+
+
+def test_only_the_last_answers_to_a_client_are_remembered() -> None:
+    gateway = bare()
+    for id in range(1, ANSWERED_MAX + 2):
+        gateway.receive(ANN, Call(id, do.DeleteTopic("topic", 0)))
+        gateway.observe(Executed(id, errors.NoSuchTopic("topic")))
+    gateway.drain()
+    gateway.receive(ANN, Call(2, do.DeleteTopic("topic", 0)))
+    assert gateway.drain() == [Send(ANN, Answer(2, errors.NoSuchTopic("topic")))]
+    gateway.receive(ANN, Call(1, do.DeleteTopic("topic", 0)))
+    assert gateway.drain() == [Ask(Execute(ANSWERED_MAX + 2, do.DeleteTopic("topic", 0)))]
+
+
+def test_a_call_about_a_topic_that_is_elsewhere_is_executed_when_it_comes_again() -> None:
+    """REP-6: the topic may have come back."""
+    gateway = bare()
+    for token in (1, 2):
+        gateway.receive(ANN, Call(5, do.DeleteTopic("topic", 0)))
+        assert gateway.drain()[-1] == Ask(Execute(token, do.DeleteTopic("topic", 0)))
+        gateway.observe(Executed(token, errors.NotHere("group")))
+        gateway.drain()
 
 
 def test_answers_come_in_the_order_of_what_is_decided() -> None:

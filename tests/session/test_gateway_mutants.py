@@ -11,7 +11,8 @@ from oncecast.session.gateway import Gateway
 from oncecast.session.governing import Governor
 from oncecast.session.held import Held
 from oncecast.session.scanning import Scanner
-from tests.mutants import Mutant, Story, must_be_noticed, replaced
+from tests.mutants import Mutant, Story, exact, must_be_noticed, replaced
+from tests.session import test_gateway as calls
 from tests.session import test_lease_reads as reads
 
 pytestmark = pytest.mark.mutants
@@ -53,6 +54,10 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     "read waits at a deposed leader": (
         of_each(reads.test_deposed_leader_sends_waiting_reads_to_the_new_one),
         Scanner, "timeout", "self.receive(client, scan)", "self._held.add(client, scan)",
+    ),
+    "late repetition of a call is executed again": (
+        exact(calls.test_a_late_repetition_of_a_call_gets_the_same_answer_and_is_not_executed),
+        Gateway, "_call", "if id in guest.answered:", "if False:",
     ),
 }  # fmt: skip
 

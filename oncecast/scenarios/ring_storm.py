@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.aging import Ager
 from oncecast.scenarios.paxos_storm import HOUR, YEAR
 from oncecast.scenarios.ring_world import Process, RingWorld
 
@@ -39,7 +40,6 @@ class Trouble:
             self._slow,
             self._wipe,
             self._set_wall_clock,
-            self._set_wall_clock,
         )
         self._leave_out(1 - world.draw.kinds)
 
@@ -60,6 +60,8 @@ class Trouble:
         strike, victim = rng.choice(self._kinds), rng.choice(victims)
         if not self.strikes and rng.random() < 0.5:
             strike = self._wipe  # later there is rarely the time
+        elif self.draw.habits.age and rng.random() < 0.4:
+            strike, victim = self._set_wall_clock, self._leader(Ager.topic) or victim
         if len(self._mends) >= self.draw.at_once or victim.me in self._mends or not victim.alive:
             return
         if self.sim.now < self._quiet_until:
@@ -71,6 +73,15 @@ class Trouble:
             self._mends[victim.me] = mend
             lasting = QUIET if strike == self._wipe else self.draw.lasting
             self.sim.call(rng.uniform(0.2, lasting), lambda: self._mend(victim.me))
+
+    def _leader(self, topic: str) -> Process | None:
+        """Return the process that leads the group which should own a topic, if there is one."""
+        owner = self.world.nearest(topic)
+        for process in self.world.processes.values():
+            parts = process.replicas.get(owner)
+            if process.alive and parts is not None and parts.service.leading:
+                return process
+        return None
 
     def _mend(self, victim: NodeId) -> None:
         if victim in self._mends:

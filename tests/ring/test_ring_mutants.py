@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from oncecast.pubsub.clock import Clock
 from oncecast.pubsub.estate import Estate
 from oncecast.pubsub.moving import Moving
 from oncecast.pubsub.topic import Topic
@@ -179,6 +180,15 @@ mutant(
     "may_give",
     "return self.low is not None and up_to(self.low, until, self.position)",
     "return self.low is not None",
+)
+
+mutant(
+    "one wall clock moves the time of a group by a step at most",
+    Clock,
+    "pass_time",
+    "if not step or not self.trusted:",
+    "if True:",
+    storm,
 )
 
 # -- what leaders do --

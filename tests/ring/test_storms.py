@@ -27,6 +27,9 @@ def test_seeds_draw_different_storms_and_each_seed_always_the_same() -> None:
     assert {each.replicas for each in drawn} == {1, 2, 3, 5}
     assert {each.processes for each in drawn} == set(range(3, 9))
     assert {each.wall for each in drawn} >= {0.0, 86400.0}
+    watched = [each for each in drawn if each.habits.age]
+    assert len(watched) > 60
+    assert max(each.wall for each in watched) < 1.0  # only a clock that jumps is wrong
     windows = {each.window_slots for some in drawn for each in some.options}
     assert (min(windows), max(windows)) == (1, 1024)
     suspicions = [{each.suspicion for each in some.options} for some in drawn]

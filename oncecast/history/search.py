@@ -6,15 +6,21 @@ apply it to the model, go on; where nothing can be taken, go back. A configurati
 operations that were taken, and the model's state. These things keep it short:
 
 - Operations that are ordered anyway share a lane, and only the first of a lane can be taken.
-- What only reads, and can be taken, is taken at once with no way back: to wait could not help.
+- What only reads, and can be taken, is taken at once with no way back: to wait could not help. The
+  same is true of what changes nothing now, if another item can do later what it could have done.
+  But it waits for items that may be left out, and would have to come before it.
 - Otherwise the operation that has to be taken soonest is tried first.
 - Where the model says of an operation that it comes too late, the search goes back at once.
 - A guess is an item that may be left out and that nothing speaks for. The search first makes none,
   then one, then two, and so on.
+- A configuration that has spent no less than a failed one, and is otherwise equal, fails too: what
+  it could still take, the failed one could have taken.
+- Of items that are alike only the one that was called first is tried.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum
 from heapq import heappop, heappush
@@ -46,6 +52,13 @@ class Model(Interface):
     def stage(self, state: Any) -> Stage | None:
         """Return how far the state has come, if it can be told. See `Item.stage`."""
 
+    def spent(self, state: Any) -> tuple[Any, frozenset[int]]:
+        """Return the state apart from what it has spent, and that.
+
+        Of two states that differ only in what they have spent, the one that has spent less allows
+        all that the other one allows.
+        """
+
 
 class Item(NamedTuple):
     """What a search takes, between its `call` and when it is `due`."""
@@ -57,8 +70,12 @@ class Item(NamedTuple):
     chain: Hashable = None  # items of one chain are taken in the order of their calls
     often: bool = False  # it may be taken any number of times
     reads: bool = False  # nothing that comes later needs it
+    twin: bool = False  # whatever it could change later, another item can change in its stead
     rank: int = 0  # those of a lower rank are tried first
     guess: bool = False  # nothing ever speaks for it, whatever the state
+    # Not None: items with the same value differ in nothing but their calls. They may be left out,
+    # are never due, and each can be taken whenever one of them can, unless it is spent.
+    like: Hashable = None
     # It can only be taken at this stage. Of two stages with the same first number, the one with the
     # higher second number is later: this spares the model most questions.
     stage: Stage | None = None
@@ -104,6 +121,24 @@ Choice = tuple[int, int, Any, bool]  # lane, position in it, new state, and whet
 first = itemgetter(0)
 
 
+class _Spent(NamedTuple):
+    """What a configuration has spent of that which it need not take."""
+
+    extra: int
+    doubled: frozenset[int]
+    guesses: int  # that are left
+    latest: float
+
+    def covers(self, other: _Spent) -> bool:
+        """Return whether the other configuration has spent no less."""
+        return (
+            self.latest <= other.latest
+            and self.guesses >= other.guesses
+            and not self.extra & ~other.extra
+            and self.doubled <= other.doubled
+        )
+
+
 class _Frame(NamedTuple):
     """What it takes to go back: the choices that are left, and all as it was."""
 
@@ -132,6 +167,7 @@ class _Search:
         self._rank = {item: rank for rank, (_, item) in enumerate(must)}
         rest = (id(item) for item in items if not item.must)
         self._bit = {item: 1 << n for n, item in enumerate(rest)}
+        self._optional_dues = sorted(item.due for item in items if not item.must)
         self._state = initial
         self._low = 0  # all that must be taken, and is due before this rank, is taken
         self._taken = 0  # a bit for each rank from `low` on
@@ -139,7 +175,7 @@ class _Search:
         self._latest = -inf  # the last call of what is taken
         self._order: list[Item] = []
         self._steps = 0
-        self._failed: set[Any] = set()
+        self._failed: dict[Any, list[_Spent]] = {}
         self._farthest = -1
         self._until = -inf
         self._stuck: list[Item] = []
@@ -155,19 +191,18 @@ class _Search:
             choice = next(choices, None)
             if choice is not None:
                 frame = self._take(choice, choices)
-                often = self._order[-1].often
-                if (self._failed or often) and self._key() in self._failed:
+                if self._failed and self._has_failed():
                     self._back(frame)
                     continue
-                if often:  # lest it be taken in circles
-                    self._failed.add(self._key())
+                if self._order[-1].often:  # lest it be taken in circles
+                    self._fail()
                 frames.append(frame)
                 choices = self._choices()
                 continue
             self._note_stuck()
             if not frames:
                 return self._found(Outcome.IMPOSSIBLE)
-            self._failed.add(self._key())
+            self._fail()
             frame = frames.pop()
             self._back(frame)
             choices = frame.choices
@@ -180,6 +215,7 @@ class _Search:
         model, state = self._model, self._state
         stage = model.stage(state)
         possible: list[tuple[Any, Choice]] = []
+        tried: dict[Hashable, None] = {}
         for lane, at, item in self._open():
             if stage is not None and item.stage is not None and item.stage[0] == stage[0]:
                 if item.stage[1] > stage[1]:
@@ -189,6 +225,8 @@ class _Search:
             if item.guess and not self._guesses:
                 self._more = True
                 continue
+            if item.like is not None and item.like in tried:
+                continue
             self._steps += 1
             new = model.step(state, item.what)
             if not new:
@@ -196,7 +234,7 @@ class _Search:
                     return iter(())
                 continue
             if new[0] is state and len(new) == 1:
-                if item.reads:
+                if (item.reads or item.twin) and self._shuts_out_nothing(item):
                     return iter(((lane, at, state, False),))
                 if not item.must:
                     continue
@@ -204,11 +242,18 @@ class _Search:
             if guess and not self._guesses:
                 self._more = True
                 continue
+            if item.like is not None:
+                tried[item.like] = None
             order = (not item.must, guess, item.rank, item.due, lane, at)
             possible += [(order, (lane, at, each, guess)) for each in new]
         if len(possible) > 1:
             possible.sort(key=first)
         return iter([choice for _, choice in possible])
+
+    def _shuts_out_nothing(self, item: Item) -> bool:
+        """Return whether nothing that may be left out has to come before this item, if at all."""
+        dues, before = self._optional_dues, bisect_left(self._optional_dues, self._latest)
+        return before == len(dues) or item.call <= dues[before]
 
     def _open(self) -> Iterator[tuple[int, int, Item]]:
         """What was called before anything that is left has returned."""
@@ -270,8 +315,23 @@ class _Search:
         self._latest, self._guesses = frame.latest, frame.guesses
         self._order.pop()
 
-    def _key(self) -> Any:
-        return self._low, self._taken, self._extra, self._guesses, self._state
+    # -- configurations that have failed --
+
+    def _has_failed(self) -> bool:
+        key, spent = self._configuration()
+        return any(each.covers(spent) for each in self._failed.get(key, ()))
+
+    def _fail(self) -> None:
+        key, spent = self._configuration()
+        failed = self._failed.setdefault(key, [])
+        if failed:
+            failed[:] = [each for each in failed if not spent.covers(each)]
+        failed.append(spent)
+
+    def _configuration(self) -> tuple[Any, _Spent]:
+        state, doubled = self._model.spent(self._state)
+        spent = _Spent(self._extra, doubled, self._guesses, self._latest)
+        return (self._low, self._taken, state), spent
 
     # -- the end --
 

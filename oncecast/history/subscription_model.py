@@ -28,6 +28,7 @@ class SubscriptionState(NamedTuple):
 States: TypeAlias = tuple[SubscriptionState, ...]
 
 ABSENT = SubscriptionState(False)
+NOTHING: frozenset[int] = frozenset()
 
 
 class Move(NamedTuple):
@@ -100,6 +101,9 @@ class SubscriptionModel:
 
     def stage(self, state: SubscriptionState) -> None:
         return None
+
+    def spent(self, state: SubscriptionState) -> tuple[SubscriptionState, frozenset[int]]:
+        return state, NOTHING
 
     def _subscribe(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
         operation = move.operation

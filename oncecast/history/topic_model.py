@@ -230,6 +230,11 @@ class TopicModel:
         """The life and the end of the log, unless puts that may have happened could lengthen it."""
         return (state.life, state.log.next) if state.exists and not self._wild else None
 
+    def spent(self, state: TopicState) -> tuple[TopicState, frozenset[int]]:
+        """A put that has not happened in this life may still do so."""
+        doubled = state.doubled
+        return (state._replace(doubled=NOTHING) if doubled else state), doubled
+
     # -- lives --
 
     def _alive(self, state: TopicState, life: int) -> Iterator[TopicState]:

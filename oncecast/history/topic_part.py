@@ -8,7 +8,7 @@ from math import inf
 from msgspec.structs import replace as replaced
 
 from oncecast.history import topic_model
-from oncecast.history.operation import History, Operation
+from oncecast.history.operation import History, Operation, cut
 from oncecast.history.partition import (
     NOBODY,
     Part,
@@ -30,6 +30,8 @@ class TopicPart(Part):
         puts = [each.call for each in self.operations if each.kind in ("put", "publish")]
         self._born = min(puts, default=inf)  # from then on a producer may have made the topic
         self._enders = [each for each in self.operations if each.kind in ("delete", "unsubscribe")]
+        seen = (each for each in self.operations if each.kind not in ("put", "publish"))
+        self._seen = {digest for each in seen for digest in cut(each.digests)}
         lives = {each.life for each in self.operations if each.life}
         # Without an end there is one life, and what was not told its life was in that one.
         self._only = min(lives) if not self._enders and len(lives) == 1 else 0
@@ -63,7 +65,9 @@ class TopicPart(Part):
                 return [Item(seen, operation.call, due, reads=True, stage=stage)]
             case "subscribe" | "unsubscribe" | "create" | "delete" | "policy":
                 effect = Effect(operation, life=life, put_before=self._born <= due)
-                return command_items(operation, effect, self.operations, loose=loose)
+                items = command_items(operation, effect, self.operations, loose=loose)
+                # What it does not do as it was told, it may do once more.
+                return [item._replace(twin=item.must and len(items) > 1) for item in items]
             case _:
                 return []
 
@@ -82,7 +86,11 @@ class TopicPart(Part):
         # If the topic was deleted before the answer came, it is put again into the next one.
         items = [Item(told._replace(double=number), put.call, due, chain=chain, stage=stage)]
         again = Effect(put, False, put.digests, double=number)
-        twin = Item(again, put.call, due, must=False, often=True, guess=put.done)
+        # Of puts that may or may not have happened, and whose messages nobody saw, one will do for
+        # another.
+        unseen = not put.done and self._seen.isdisjoint(cut(put.digests))
+        like = put.messages if unseen else None
+        twin = Item(again, put.call, due, must=False, often=True, guess=put.done, like=like)
         return [*items[: put.done], twin]
 
 

@@ -122,6 +122,9 @@ class Register:
     def stage(self, state: int) -> None:
         return None
 
+    def spent(self, state: int) -> tuple[int, frozenset[int]]:
+        return state, frozenset()
+
 
 def outcome_of(*items: Item, steps_max: int = 10_000) -> Outcome:
     return search(items, 0, Register(), steps_max=steps_max).outcome
@@ -180,3 +183,62 @@ def test_operations_that_never_overlap_share_a_lane() -> None:
     items = [Item(("write", number), number, number + 0.5) for number in range(10)]
     assert [len(lane) for lane in lanes(items)] == [10]
     assert sorted(len(lane) for lane in lanes([*items, Item(("read", 1), 0, 20)])) == [1, 10]
+
+
+class Bag:
+    """Holds numbers: "add" puts one in, "need" and "lack" look whether it is there."""
+
+    def step(self, state: frozenset[int], what: tuple[str, int]) -> tuple[frozenset[int], ...]:
+        verb, number = what
+        if verb == "add":
+            return () if number in state else (state | {number},)
+        if verb == "full":
+            return (state,) if len(state) >= number else ()
+        return (state,) if (number in state) == (verb == "need") else ()
+
+    def late(self, state: frozenset[int], what: tuple[str, int]) -> bool:
+        return False
+
+    def guess(self, state: frozenset[int], what: tuple[str, int]) -> bool:
+        return True
+
+    def stage(self, state: frozenset[int]) -> None:
+        return None
+
+    def spent(self, state: frozenset[int]) -> tuple[int, frozenset[int]]:
+        """Only the size of the bag can be seen, if numbers are above 100."""
+        small = {number for number in state if number < 100}
+        return hash((len(state), frozenset(small))), state - small
+
+
+def test_read_waits_for_what_may_have_happened_before_it_was_called() -> None:
+    """The add had its answer before the read was called: afterwards it could not happen."""
+    add = Item(("add", 1), 0.0, 2.0, must=False)
+    read, need = Item(("lack", 9), 3.0, 10.0, reads=True), Item(("need", 1), 0.0, 10.0)
+    assert search([read, add, need], frozenset(), Bag()).outcome is Outcome.LINEARIZABLE
+
+
+def test_of_items_that_are_alike_only_one_is_tried() -> None:
+    adds = [
+        Item(("add", 100 + number), float(number), must=False, often=True, guess=True, like="any")
+        for number in range(20)
+    ]
+    full, never = Item(("full", 5), 30.0, 90.0), Item(("need", 99), 30.0, 90.0)
+    found = search([*adds, full, never], frozenset(), Bag())
+    assert (found.outcome, found.steps < 2000) == (Outcome.IMPOSSIBLE, True)
+    assert search([*adds, full], frozenset(), Bag()).outcome is Outcome.LINEARIZABLE
+
+
+def test_configuration_that_has_spent_more_than_a_failed_one_is_not_looked_at() -> None:
+    """Which of the adds were taken makes no difference, only how many."""
+    adds = [Item(("add", 100 + number), 0.0, must=False) for number in range(7)]
+    never = Item(("need", 99), 0.0, 90.0)
+    found = search([*adds, never], frozenset(), Bag())
+    assert (found.outcome, found.steps < 2000) == (Outcome.IMPOSSIBLE, True)
+
+
+def test_what_changes_nothing_is_taken_at_once_if_another_item_can_do_it_later() -> None:
+    idle = [Item(("lack", 9), float(number), 90.0, twin=True) for number in range(20)]
+    never = Item(("need", 99), 0.0, 90.0)
+    found = search([*idle, never], frozenset(), Bag())
+    assert (found.outcome, found.steps < 2000) == (Outcome.IMPOSSIBLE, True)

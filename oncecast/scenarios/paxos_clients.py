@@ -182,7 +182,7 @@ class Subscriber(Client):
     """Reads from the beginning, acknowledges as it goes, and is told what comes again.
 
     With `books` it stores its offset with its results, acknowledges what is stored, and reads on
-    from there (E3). If other clients read under its name, they may fence it.
+    from there (E3). If other clients use its subscription, they may end its reading.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class Subscriber(Client):
         self.effects: list[bytes] = []  # by offset, with books
         self.seen: list[bytes] = []  # by offset
         self.subscribed = self.positioned = False
-        self.ended: Value | None = None  # why another client reads on
+        self.ended: Value | None = None  # why, if another client ended its reading
         self.inbox = Inbox(auto_ack=not books)
         self._expected = self._handed_back = -1
         super().__init__(sim, name, nodes, crashes=crashes, habits=habits)
@@ -226,7 +226,7 @@ class Subscriber(Client):
             case local.Arrived(_, _, messages):
                 self.inbox.arrive(messages)  # or drop them, if we have gone back meanwhile
                 self._take_soon()
-            case local.Ended(_, _, Fenced() as why) if self.shares:
+            case local.Ended(_, _, why) if self.shares:
                 self.ended = why
             case local.Skipped() | local.Ended():
                 raise Violation(f"{self.me}: {event}")

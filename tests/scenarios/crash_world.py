@@ -22,10 +22,11 @@ from oncecast.runtime import simnode
 from oncecast.runtime.agenda import Action
 from oncecast.runtime.checkers import Violation
 from oncecast.runtime.simulated import Simulation
+from oncecast.scenarios.paxos_clients import Client
 from oncecast.session import local
 from tests.crashpoints import Point, all_planted
 from tests.session import client_world
-from tests.session.client_world import NODE, App, Publisher, Subscriber, World
+from tests.session.client_world import NODE, Publisher, Subscriber, World
 
 PATIENCE = 90.0  # virtual seconds until all points must have been hit
 CALM = 20.0  # longer than anybody waits before asking again
@@ -82,7 +83,7 @@ def running() -> NodeId:
     frame = sys._getframe(1)
     while True:
         found = frame.f_locals.get("self")
-        if isinstance(found, simnode.SimulatedNode | App):
+        if isinstance(found, simnode.SimulatedNode | Client):
             return found.me
         assert frame.f_back is not None, "nobody runs"
         frame = frame.f_back
@@ -126,15 +127,16 @@ class Bookkeeper(Subscriber):
 
     def _learn(self, offset: int) -> None:
         """What another life of this subscription was handed, we were."""
-        lives = [each for each in self.world.apps.values() if each.name == self.name]
-        longest = max((each.seen for each in lives if isinstance(each, Subscriber)), key=len)
+        apps = [each for each in self.world.apps.values() if isinstance(each, Subscriber)]
+        lives = [each.seen for each in apps if each.subscription == self.subscription]
+        longest = max(lives, key=len)
         self.seen += longest[len(self.seen) : offset]
 
-    def _take(self) -> None:
+    def take(self) -> None:
         message = None if self._busy else self.inbox.take()
         if message is not None:
             self._busy = True
-            self._check(message)
+            self.check(message)
             self.handle(message)
 
     def handle(self, message: Message) -> None:
@@ -153,10 +155,8 @@ class Bookkeeper(Subscriber):
         self._busy = False
         if message.offset < inbox.handed:  # or we were moved meanwhile
             inbox.acknowledge(message.offset)
-        if len(inbox.queue) <= inbox.mark:
-            inbox.mark //= 2
-            self.ask(local.Want("topic", self.name, inbox.handed, inbox.ack))
-        self._take()
+        self.want_more()
+        self.take()
 
 
 def build_node(me: NodeId, rng: Random) -> Stack:
@@ -239,16 +239,16 @@ class CrashWorld(World):
             self.sim.call(delay, lambda: Simulation.carry(self.sim, who, NODE, message))
         raise Died(who, point)
 
-    def _twin(self, app: App) -> None:
+    def _twin(self, app: Client) -> None:
         name = f"twin {len(self.hit)} of {app.me.removeprefix('client/')}"
 
         def begin() -> None:
             if isinstance(app, Bookkeeper):
-                twin = Bookkeeper(self, name, name=app.name)
+                twin = Bookkeeper(self, name, name=app.subscription)
                 twin.effects, twin.seen = app.effects, list(app.seen)
             else:
                 assert isinstance(app, Publisher)
-                Publisher(self, name, app.total, durable=True, name=app.name)
+                Publisher(self, name, app.puts, durable=True, name=app.producer or "")
 
         self.sim.call(0.0, begin)
 
@@ -280,9 +280,9 @@ class CrashWorld(World):
         self.finish()
 
     def _live(self) -> None:
-        subscribers = [Subscriber(self, "auto"), Bookkeeper(self, "books")]
+        subscribers = [Subscriber(self, "auto"), Bookkeeper(self, "books", name="books")]
         self.run_until(lambda: all(each.positioned for each in subscribers))
-        Publisher(self, "durable", 4, durable=True)
+        Publisher(self, "durable", 4, durable=True, name="durable")
         while self.due:
             self.more(4)
             self.sim.run(until=self.sim.now + 0.5)
@@ -297,12 +297,12 @@ class CrashWorld(World):
 
     def more(self, count: int) -> None:
         for publisher in self._working():
-            if publisher.put >= publisher.total:
-                publisher.total += count
-                publisher.soon(0.0, publisher._more)
+            if publisher.put >= publisher.puts:
+                publisher.puts += count
+                publisher.soon(0.0, publisher.go_on)
 
     def _all_put(self) -> bool:
-        return all(each.put >= each.total for each in self._working())
+        return all(each.put >= each.puts for each in self._working())
 
 
 def ordeal(points: Sequence[Point], seed: int, reply: str = "") -> CrashWorld:

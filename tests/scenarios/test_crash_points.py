@@ -64,7 +64,7 @@ def test_each_process_dies_at_each_of_its_points_in_another_moment_by_each_seed(
 def test_node_with_an_empty_disk_says_so_and_takes_nothing_twice(seed: int) -> None:
     """SVC-7 SVC-10: all it knew is gone; readers are told, and what is put from now on is once"""
     world = CrashWorld(seed)
-    reader = Subscriber(world, "reader")
+    reader = Subscriber(world, "reader", name="reader")
     world.run_until(lambda: reader.positioned)
     publisher = Publisher(world, "durable", 10, durable=True)
     world.run_until(lambda: len(publisher.promised) == len(reader.seen) == 10)

@@ -38,6 +38,7 @@ from tests.session.promises import service_of
 pytestmark = pytest.mark.long
 
 SEEDS = 8
+FICKLE = "fickle"  # a subscription that goes
 seeds = pytest.mark.parametrize("seed", range(SEEDS))
 
 
@@ -82,13 +83,13 @@ def test_subscriber_that_crashes_after_subscribe_is_subscribed_once(seed: int) -
 
 
 class Leaver(App):
-    """Unsubscribes for the reader of that name, in as many lives as it takes."""
+    """Unsubscribes for another reader, in as many lives as it takes."""
 
     heard: list[bool]
 
     def begin(self) -> None:
         self.heard = []
-        self.ask(local.Do(1, do.Unsubscribe(TOPIC, self.name, 0)))
+        self.ask(local.Do(1, do.Unsubscribe(TOPIC, FICKLE, 0)))
 
     def hear(self, event: Value) -> None:
         if isinstance(event, local.Finished):
@@ -99,14 +100,15 @@ class Leaver(App):
 def unsubscribing(seed: int, point: Point) -> Leaver:
     """One of three subscriptions goes while messages are put, and somebody crashes."""
     world = CrashWorld(seed, [point])
+    world.away = (0.4, 1.0)  # what a dead life has sent arrives before the next one begins
     world.passes = 1
-    reader = Subscriber(world, "fickle")
+    reader = Subscriber(world, "reader", name=FICKLE)
     world.run_until(lambda: reader.positioned)
-    leaver = Leaver(world, "leaver", name="fickle")
+    leaver = Leaver(world, "leaver")
     world.live()
     assert reader.ended is not None
     topic = machine(world).registry.topics[TOPIC]
-    assert "fickle" not in topic.subscriptions
+    assert FICKLE not in topic.subscriptions
     assert topic.index.first == min(each.cursor for each in topic.subscriptions.values())
     return leaver
 
@@ -258,7 +260,7 @@ def synchronising(seed: int, *, waiting: bool) -> None:
     if waiting:
         assert len(reader.seen) == 3
         world.more(4)
-    world.run_until(lambda: len(reader.seen) == publisher.total == 7)
+    world.run_until(lambda: len(reader.seen) == publisher.puts == 7)
     world.sim.run(until=world.sim.now + 10.0)
     assert len(world.finish()) == 7
 

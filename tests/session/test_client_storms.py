@@ -82,11 +82,11 @@ def test_of_two_readers_of_one_subscription_the_newer_goes_on(seed: int) -> None
     world = World(seed, loss=0.1, duplication=0.1)
     older = Subscriber(world, "older", name="same")
     world.run_until(lambda: older.positioned)
-    Publisher(world, "publisher", 60)
+    publisher = Publisher(world, "publisher", 60)
     world.run_until(lambda: len(older.seen) > 5)
     newer = Subscriber(world, "newer", name="same")
     newer.seen = older.seen  # they are one: what either was handed comes again marked, or not
     world.run_until(lambda: older.ended is not None)
     assert isinstance(older.ended, Fenced)
-    world.run_until(lambda: len(newer.seen) == 60)
+    world.run_until(lambda: len(newer.seen) == len(publisher.promised) == 60)
     world.finish()

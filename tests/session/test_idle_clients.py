@@ -74,9 +74,9 @@ def idle_for_long(seed: int) -> None:
     publisher = Publisher(world, "publisher", 30)
     world.run_until(lambda: len(publisher.promised) == 30)
     world.sim.run(until=world.sim.now + 2 * IDLE)
-    publisher.total = 60
-    publisher.soon(0.0, publisher._more)
-    world.run_until(lambda: len(publisher.promised) == 60)
+    publisher.puts = 60
+    publisher.soon(0.0, publisher.go_on)
+    world.run_until(lambda: len(publisher.promised) == len(subscriber.seen) == 60)
     assert len(world.finish()) == 60
 
 

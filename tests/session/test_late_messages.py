@@ -10,7 +10,7 @@ import pytest
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.errors import NotStaged
 from oncecast.session import local
-from tests.session.client_world import NODE, App, Publisher, Subscriber, World
+from tests.session.client_world import NODE, Publisher, Subscriber, World
 from tests.session.desk import ANN, BOB, Desk, packed, reading
 from tests.session.lone import Lone
 
@@ -26,7 +26,7 @@ def soon(world: World, reached: Callable[[], bool]) -> None:
     raise AssertionError("what should have happened did not, in 20 seconds")
 
 
-def die(world: World, app: App) -> list[Any]:
+def die(world: World, app: Publisher | Subscriber) -> list[Any]:
     """What the process sends from now on stays in the network; then it is killed for good."""
     fronts = world.sim.hold([app.me], [NODE], one_way=True)
     world.sim.run(until=world.sim.now + 1.0)
@@ -54,7 +54,7 @@ class Resumed(Subscriber):
     """Reads on for a subscription that exists."""
 
     def begin(self) -> None:
-        self.ask(local.Read(self.topic, self.name))
+        self.ask(local.Read(self.topic, self.subscription))
 
 
 def late_attach(seed: int) -> None:

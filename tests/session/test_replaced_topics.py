@@ -43,13 +43,13 @@ def replaced(seed: int) -> None:
     sim.crash(publisher.me)
     replacer = Replacer(world, "replacer")
     world.run_until(lambda: replacer.done)
-    publisher.total = TOTAL
+    publisher.puts = TOTAL
     sim.restart(publisher.me)
     world.run_until(lambda: publisher.put == TOTAL)
     sim.run(until=sim.now + 5.0)
     subscriber = Subscriber(world, "subscriber")
     sim.run(until=sim.now + 5.0)
-    expected = [f"{publisher.me}/{number}".encode() for number in range(BEFORE, TOTAL)]
+    expected = [publisher.value(number) for number in range(BEFORE, TOTAL)]
     assert subscriber.seen == expected
     assert publisher.forgotten
 

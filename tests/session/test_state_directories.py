@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.session.client_world import AWAY, Publisher, Subscriber, World
+from tests.session.client_world import Publisher, Subscriber, World
 
 DIRECTORIES = 7
 PUT_BY_EACH = 12
@@ -41,7 +41,6 @@ def finished(world: World, user: Publisher) -> None:
 def killed(world: World, user: Publisher, after: float) -> None:
     world.sim.run(until=world.sim.now + after)
     world.sim.crash(user.me)
-    world.sim.run(until=world.sim.now + AWAY)  # no bytes of it are in the network any more
 
 
 def idle(world: World, user: Publisher) -> bool:

@@ -88,6 +88,7 @@ class Habits(msgspec.Struct, frozen=True):
     puts: int = 60  # of each publisher
     crashes: int = 2  # of each client that crashes
     away: float = 0.6  # seconds between two of its lives, at most
+    hasty: float = 0.0  # part of its crashes after which the next life crashes soon
     renamed: bool = False  # each life has an address of its own, as a process that dials anew
     roamers: int = 0  # clients that do whatever a client can do
     watchers: int = 0  # clients that only look, at any topic

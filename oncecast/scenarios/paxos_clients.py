@@ -124,6 +124,7 @@ class Publisher(Client):
     ) -> None:
         self.readers, self.pause, self.puts = readers, pause, habits.puts
         self.producer = shared_name or None
+        self.contested = bool(shared_name)  # other processes that run put under its name
         self.put = 0
         self.promised: list[int] = []
         self.fenced = False  # in any of its lives
@@ -159,7 +160,7 @@ class Publisher(Client):
         match event:
             case local.Stored(ticket) if ticket:
                 self.promised += self._batches.pop(ticket)
-            case local.NotStored(_, Fenced()) if self.producer:
+            case local.NotStored(_, Fenced()) if self.contested:
                 self.fenced, self._fenced_life = True, self.life
             case local.NotStored():
                 raise Violation(f"{self.me}: {event}")

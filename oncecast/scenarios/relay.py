@@ -8,7 +8,6 @@ outbox must be stored, once and in order (SVC-2, SVC-8).
 
 from __future__ import annotations
 
-from functools import partial
 from random import Random
 
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from oncecast.session.client import ClientSession
 
 NAME = "shared-directories"
 LOOK_EVERY = 0.1
+SOON = 0.03  # seconds: before a process is answered, or little later
 
 
 class Relay:
@@ -33,6 +33,7 @@ class Relay:
         until: float,
     ) -> None:
         self.sim, self.until, self.done = sim, until, False
+        self._over, self._hasty = False, habits.hasty
         self._rng = Random(f"{sim.seed}/relay")
         self._turns = habits.directories * (1 + habits.crashes)
         each = replace(habits, puts=max(2, habits.puts // habits.directories))
@@ -58,28 +59,43 @@ class Relay:
             clients[publisher.me] = publisher
             self._kill(publisher)
         for _ in range(self._turns):
-            publisher = self._rng.choice(self.publishers)
-            self.sim.call(self._rng.uniform(0.0, self.until), partial(self._take_over, publisher))
+            when = self._rng.uniform(0.0, self.until)
+            self.sim.call(when, self._take_over)
+            if self._rng.random() < self._hasty:
+                self.sim.call(when + self._rng.uniform(0.0, SOON), self._take_over)
 
-    def _take_over(self, publisher: Publisher) -> None:
+    def _take_over(self) -> None:
+        if self._over:
+            return
+        publisher = self._rng.choice(self.publishers)
         if self._rng.random() < 0.8:
-            for each in self.publishers:
-                self._kill(each)
+            self._kill_all()
         self._start(publisher)
+        running = [each for each in self.publishers if self._runs(each)]
+        for each in running:
+            # A process that runs alone is never fenced, whatever dead ones have sent.
+            each.contested = len(running) > 1
 
     def _start(self, publisher: Publisher) -> None:
         """Let a new process use this directory."""
         self._kill(publisher)
         publisher.come_back()
 
+    def _runs(self, publisher: Publisher) -> bool:
+        return self.sim.nodes[publisher.me].stack is not None
+
     def _kill(self, publisher: Publisher) -> None:
-        if self.sim.nodes[publisher.me].stack is not None:
+        if self._runs(publisher):
             self.sim.crash(publisher.me)
+
+    def _kill_all(self) -> None:
+        for each in self.publishers:
+            self._kill(each)
 
     def finish(self) -> None:
         """Use each directory once more, one after the other, until its outbox is empty."""
-        for each in self.publishers:
-            self._kill(each)
+        self._over = True
+        self._kill_all()
         self._finish_next(list(self.publishers))
 
     def _finish_next(self, left: list[Publisher]) -> None:
@@ -88,6 +104,7 @@ class Relay:
             return
         publisher = left.pop()
         self._start(publisher)
+        publisher.contested = False
 
         def look() -> None:
             if self._idle(publisher):

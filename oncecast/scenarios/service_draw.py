@@ -80,6 +80,7 @@ def draw_habits(rng: Random, seconds: float) -> Habits:
         habits,
         puts=rng.randint(3, 20),
         away=rng.choice((0.0, 0.0, 0.1, 1.0)),
+        hasty=rng.choice((0.0, 0.5, 0.8)),
         roamers=roamers,
         topics=rng.choice((1, 2, 3, 8)),
         rate=rounded(min(habits.rate, OPERATIONS_MAX / seconds)),

@@ -29,7 +29,7 @@ from oncecast.scenarios.paxos_clients import (
     Subscriber,
     check_topic,
 )
-from oncecast.scenarios.relay import Relay
+from oncecast.scenarios.relay import SOON, Relay
 from oncecast.scenarios.roaming import Roamer, Watcher
 from oncecast.session.gateway import Gateway
 from oncecast.session.governing import Governor
@@ -115,6 +115,9 @@ class Sessions(Checker):
     def _bounce(self, client: Client) -> None:
         if client.sim.nodes[client.me].stack is not None:
             away = client.sim.rng.uniform(0.0, self.habits.away)
+            if self.habits.hasty and self.sim.rng.random() < self.habits.hasty:
+                again = away + self.sim.rng.uniform(0.0, SOON)
+                self.sim.call(again, partial(self._bounce, client))
             if self.habits.renamed:
                 client.return_as_another(away)
             else:

@@ -6,6 +6,12 @@ import pytest
 
 from oncecast.scenarios.scenario import run
 from oncecast.scenarios.service import SERVICE
+from tests.mutants import Mutant, Plant, must_be_noticed
+from tests.scenarios.test_service_mutants import (
+    cursor_moves_at_send,
+    half_a_batch_is_new,
+    no_dedup,
+)
 from tests.seeds import seeds
 
 pytestmark = pytest.mark.long
@@ -33,3 +39,9 @@ def test_each_seed_draws_a_service_of_its_own() -> None:
     draws = [SERVICE.draw(seed, SERVICE.nodes) for seed in range(100)]
     assert {draw.nodes for draw in draws} == {1, 2, 3, 4, 5}  # type: ignore[attr-defined]
     assert len({repr(draw) for draw in draws}) == 100
+
+
+@pytest.mark.parametrize("plant", [no_dedup, cursor_moves_at_send, half_a_batch_is_new])
+def test_service_without_this_rule_is_found_out_within_50_seeds(plant: Plant) -> None:
+    """SVC-2 SVC-3: these mutants were written for other storms."""
+    must_be_noticed(Mutant(plant.__name__, plant, storm, 50))

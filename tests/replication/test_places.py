@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncecast.replication.places import Places
+from oncecast.replication.places import Places, Run
 
 Step = tuple[str, int]
 
@@ -82,3 +83,62 @@ def test_slots_and_records_side_by_side_are_one_run() -> None:
     assert places.state() == ((1, 8, 1000),)
     places.trim(400)
     assert places.state() == ((400, 407, 601),)
+
+
+def apart() -> Places:
+    """Three runs: slots 1 to 3, 6 to 9, and 10."""
+    places = Places()
+    places.restore(((1, 11, 3), (6, 26, 4), (10, 40, 1)))
+    return places
+
+
+@pytest.mark.parametrize(
+    ("slot", "left"),
+    [
+        (0, ((1, 11, 3), (6, 26, 4), (10, 40, 1))),
+        (1, ((1, 11, 3), (6, 26, 4), (10, 40, 1))),
+        (3, ((3, 13, 1), (6, 26, 4), (10, 40, 1))),
+        (4, ((6, 26, 4), (10, 40, 1))),
+        (5, ((6, 26, 4), (10, 40, 1))),
+        (6, ((6, 26, 4), (10, 40, 1))),
+        (9, ((9, 29, 1), (10, 40, 1))),
+        (10, ((10, 40, 1),)),
+        (11, ()),
+        (12, ()),
+    ],
+)
+def test_trimming_leaves_the_slots_from_there_on(slot: int, left: tuple[Run, ...]) -> None:
+    """REP-1"""
+    places = apart()
+    places.trim(slot)
+    assert places.state() == left
+
+
+@pytest.mark.parametrize(
+    ("slot", "left"),
+    [
+        (1, ()),
+        (2, ((1, 11, 1),)),
+        (4, ((1, 11, 3),)),
+        (6, ((1, 11, 3),)),
+        (7, ((1, 11, 3), (6, 26, 1))),
+        (10, ((1, 11, 3), (6, 26, 4))),
+        (11, ((1, 11, 3), (6, 26, 4), (10, 40, 1))),
+    ],
+)
+def test_cutting_leaves_the_slots_before_there(slot: int, left: tuple[Run, ...]) -> None:
+    """REP-1"""
+    places = apart()
+    places.cut(slot)
+    assert places.state() == left
+
+
+def test_lowest_record_of_the_slots_from_there_on_is_found() -> None:
+    """REP-1"""
+    places = apart()
+    assert [places.lowest(slot) for slot in range(13)] == [
+        *(11, 11, 12, 13, 26, 26, 26, 27, 28, 29, 40, None, None),
+    ]
+    places.put(8, 7)
+    assert (places.end, [places.lowest(slot) for slot in (1, 8, 9)]) == (11, [7, 7, 29])
+    assert (Places().end, Places().lowest(0)) == (0, None)

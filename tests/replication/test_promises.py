@@ -14,6 +14,12 @@ def said(*votes: Vote, known: int = 0, lost: tuple[tuple[int, int], ...] = ()) -
     return Promise(ballot(9), 1, 1, known, votes, lost)
 
 
+def test_without_promises_nothing_is_known() -> None:
+    """REP-1"""
+    promises = Promises()
+    assert (promises.known, promises.horizon, promises.cover(1, THREE)) == (0, 0, False)
+
+
 def test_the_value_of_the_highest_ballot_is_kept() -> None:
     promises = Promises()
     promises.add(ME, said(Vote(1, ballot(2), command(b"old"))))

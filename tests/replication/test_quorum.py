@@ -71,6 +71,26 @@ def test_a_membership_is_in_force_behind_the_slot_that_decided_it() -> None:
     assert chain.last.version == 3
 
 
+def test_slots_behind_the_first_known_membership_are_known() -> None:
+    """REP-2"""
+    chain = Memberships()
+    chain.start(2, config(1))
+    chain.decided(5, config(2, 2))
+    assert [chain.knows(slot) for slot in (2, 3, 5, 6)] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(("slot", "first"), [(0, 2), (4, 2), (5, 5), (8, 5), (9, 9), (99, 9)])
+def test_memberships_of_slots_that_are_not_asked_for_are_forgotten(slot: int, first: int) -> None:
+    """REP-2"""
+    chain = Memberships()
+    chain.start(2, config(1))
+    chain.decided(5, config(2, 2))
+    chain.decided(9, config(3, 3))
+    chain.forget(slot)
+    assert chain._slots == [each for each in (2, 5, 9) if each >= first]
+    assert len(chain._configs) == len(chain._slots)
+
+
 def test_a_ballot_is_above_whatever_its_node_has_seen() -> None:
     assert above(BOTTOM, A) > BOTTOM
     assert above(Ballot(3, B), A) > Ballot(3, B)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncecast.kernel.protocol import Emit, Later, NodeId, Watch
+from oncecast.kernel.protocol import Emit, Later, NodeId, Send, Watch
 from oncecast.replication.events import LeaderChanged, Retire, Retired
 from oncecast.replication.messages import (
     Accept,
@@ -74,13 +74,29 @@ def test_it_may_stop_when_it_hears_of_the_next_leader() -> None:
 
 def test_it_asks_the_next_follower_if_the_link_to_the_first_breaks() -> None:
     group = led(5, 7)
+    assert group.reign is not None
+    won = group.reign.ballot
     group.request(Retire())
     group.drain()
     group.down(C)
     effects = group.drain()
-    assert [m.heir for _, m in sends(effects) if isinstance(m, Release)] == [B, B]
+    assert effects == [
+        Watch(B),
+        Send(B, Release(won, B), after=0),
+        Send(C, Release(won, B), after=0),
+    ]
+    group.down(NodeId("stranger"))
+    assert group.drain() == []
     group.down(B)
     assert group.drain() == [Emit(Retired(NOBODY), after=0)]
+
+
+def test_link_that_breaks_when_another_one_leads_matters_no_more() -> None:
+    group = led(5, 7)
+    group.request(Retire())
+    hear(group, B, Beat(ballot(9, B), 0, 1.0))
+    group.down(C)
+    assert group.drain() == []
 
 
 def test_it_never_stands_again() -> None:

@@ -660,3 +660,13 @@ def test_what_was_begun_by_others_is_forgotten_once_it_is_decided() -> None:
     hear(group, B, Accepted(group.reign.ballot, 1, 1, 1))
     assert group.applied == 1
     assert group.reign.promises.value(1, THREE) == Item(NOOP, b"")
+
+
+def test_last_eight_beats_are_remembered() -> None:
+    """REP-2: an answer to an older one says nothing of what its sender lacks."""
+    group = leading()
+    group.beats.clear()
+    for number in range(9):
+        group.beats.append((float(number), number))
+    group.applied = 77
+    assert [group._told_at(stamp) for stamp in (0.0, 1.0, 8.0, 9.0)] == [77, 1, 8, 77]

@@ -243,3 +243,9 @@ def test_a_newer_state_of_the_same_source_is_taken_instead() -> None:
 
 def test_a_state_that_is_not_ahead_is_not_taken() -> None:
     assert hear(replica(), C, AHEAD) == []
+
+
+def test_checksum_of_a_state_is_never_0() -> None:
+    """REP-1: 0 says that there is none, as from an older version."""
+    assert checksum(()) == 1
+    assert checksum((b"ab", b"c")) != checksum((b"a", b"bc"))

@@ -287,7 +287,7 @@ class Synod(Protocol):
         key = petition.series, petition.number
         if self.is_settled(*key):
             self._tell(sender, *key)
-        elif self.leader == self.me and self.me in self.acceptors:
+        elif self.leader == self.me:
             if self.reign.ballot == BOTTOM or self.reign.ballot < self.highest:
                 self._begin_reign()
             if len(self.reign.promises) < self.majority:

@@ -35,6 +35,13 @@ def test_of_two_at_the_same_time_the_lower_name_is_first() -> None:
     assert Stamp(2, A) < Stamp(2, B)
 
 
+@pytest.mark.parametrize(
+    ("time", "possible"), [(0, False), (1, True), (2**62, True), (2**62 + 1, False)]
+)
+def test_stamps_begin_with_one_and_leave_room_to_count_on(time: int, possible: bool) -> None:
+    assert Stamp(time, A).possible == possible
+
+
 @pytest.mark.long
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
 def test_stamps_follow_causality(talk: list[tuple[int, int]]) -> None:

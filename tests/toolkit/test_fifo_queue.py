@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from oncecast.kernel.protocol import NodeId, Send
+from oncecast.kernel.protocol import Emit, NodeId, Send
 from oncecast.toolkit.clock import Stamp
-from oncecast.toolkit.events import Dequeue, Dequeued, Enqueue
+from oncecast.toolkit.events import Dequeue, Dequeued, Enqueue, Withdraw
 from oncecast.toolkit.fifo_queue import Ack, Deq, Element, FifoQueue, Pop
 from tests.toolkit.wires import Wires, names
 
@@ -55,9 +55,38 @@ def test_older_request_is_acknowledged_at_once_and_a_younger_one_after_the_pop()
     assert queue.drain() == []
     queue.receive(B, Ack(Stamp(10, B)))
     queue.receive(C, Ack(Stamp(10, C)))
-    sent = [(effect.to, effect.message) for effect in queue.drain() if isinstance(effect, Send)]
     pop = Pop(JOBS, Stamp(1, A), Stamp(11, A))
-    assert sent == [(B, pop), (C, pop), (C, Ack(Stamp(12, A)))]
+    assert queue.drain() == [
+        Send(B, pop),
+        Send(C, pop),
+        Emit(Dequeued(JOBS, 1, b"job")),
+        Send(C, Ack(Stamp(12, A))),
+    ]
+
+
+def test_each_turn_takes_the_oldest_element_of_one_queue() -> None:
+    """DDS-5"""
+    queue = FifoQueue(A, Random(0), members=[A, B])
+    for name, time in ((JOBS, 5), (JOBS, 4), ("other", 3)):
+        queue.receive(B, Element(name, Stamp(time, B), b"%d" % time))
+    queue.request(Dequeue(JOBS, 1))
+    queue.request(Dequeue("other", 2))
+    assert queue.drain() == [Send(B, Deq(Stamp(6, A)))]
+    queue.receive(B, Ack(Stamp(7, B)))
+    assert queue.drain() == [
+        Send(B, Pop(JOBS, Stamp(4, B), Stamp(8, A))),
+        Emit(Dequeued(JOBS, 1, b"4")),
+        Send(B, Deq(Stamp(9, A))),  # the next turn, for the other queue
+    ]
+
+
+def test_withdrawn_ticket_asks_for_no_turn() -> None:
+    """DDS-5"""
+    queue = FifoQueue(A, Random(0), members=[A, B])
+    queue.request(Dequeue(JOBS, 1, wait=True))
+    queue.request(Withdraw(JOBS, 1))
+    queue.receive(B, Element(JOBS, Stamp(1, B), b"job"))
+    assert (queue.drain(), queue.length(JOBS)) == ([], 1)
 
 
 def test_element_whose_pop_was_faster_is_not_added() -> None:

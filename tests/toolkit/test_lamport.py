@@ -102,6 +102,16 @@ def test_who_holds_or_waits_already_asks_nobody_again() -> None:
     assert len(wires.sent) == 2
 
 
+def test_member_that_has_released_the_lock_can_acquire_it_again() -> None:
+    """DDS-4"""
+    wires = group(2)
+    me = names(2)[0]
+    for request in (Acquire(LOCK), Release(LOCK), Release(LOCK), Acquire(LOCK)):
+        wires.ask(me, request)
+        wires.run()
+    assert wires.events == [(me, Acquired(LOCK, 1)), (me, Acquired(LOCK, 2))]
+
+
 def test_different_locks_are_held_at_the_same_time() -> None:
     wires = group(2)
     one, other = names(2)

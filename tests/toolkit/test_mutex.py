@@ -22,8 +22,9 @@ from oncecast.toolkit.events import (
 )
 from oncecast.toolkit.fence import Fence, Stale
 from oncecast.toolkit.group import Group
-from oncecast.toolkit.mutex import Ending, Freed, LeaseMutex, Query, Renewal, Vacant
+from oncecast.toolkit.mutex import Ending, Freed, LeaseMutex, Query, Renewal, Vacant, stated_lease
 from oncecast.toolkit.synod import Synod
+from oncecast.toolkit.synod_messages import NUMBER_MAX
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 SERIES = "lock/door"
@@ -43,6 +44,15 @@ def holding() -> LeaseMutex:
     made.observe(Settled(SERIES, 1, made.myself))
     made.drain()
     return made
+
+
+def ended(token: int) -> list[Effect]:
+    """Return the effects of a lease that ends for its holder."""
+    return [Cancel(Ending("door")), Cancel(Renewal("door")), Emit(Lapsed("door", token))]
+
+
+def freed(token: int) -> list[Effect]:
+    return [Send(node, Freed("door", token)) for node in (B, C)]
 
 
 def queries(token: int) -> list[Send]:
@@ -92,7 +102,11 @@ def test_holder_is_given_its_grace_after_its_lease() -> None:
     assert Later(10.0, Ending("door")) in holder.drain()
 
 
-@pytest.mark.parametrize("holder", ["b", "b~0123456789ab", "late 7~0123456789ab", "b inf", "b -1"])
+def test_stated_lease_may_be_shorter_than_a_second() -> None:
+    assert stated_lease("b~0123456789ab 0.5", 10.0) == 0.5
+
+
+@pytest.mark.parametrize("holder", ["b", "b~0123456789ab", "late 7~0123456789ab", "b inf", "b 0", "b -0.5"])
 def test_holder_that_states_no_lease_is_given_our_own(holder: str) -> None:
     """DDS-4: earlier versions stored the name alone, and every process had the same lease."""
     made = mutex()
@@ -126,6 +140,94 @@ def test_who_comes_after_a_release_hears_of_it_from_whoever_was_there() -> None:
     ):
         made.receive(C, Query("door", token))
         assert made.drain() == answers
+
+
+def test_lease_is_ten_seconds_and_a_clock_may_drift_by_one_in_a_hundred() -> None:
+    made = LeaseMutex(A, Random(0))
+    assert made.myself.split()[-1] == repr(10.0 / 0.99)
+
+
+def test_waiting_or_holding_process_asks_for_no_second_token() -> None:
+    made = mutex()
+    for _ in range(2):
+        made.request(Acquire("door"))
+    assert made.drain() == [Ask(Decide(SERIES, 1, made.myself))]
+    made.observe(Settled(SERIES, 1, made.myself))
+    made.drain()
+    made.request(Acquire("door"))
+    assert made.drain() == []
+
+
+@pytest.mark.parametrize("token", [0, NUMBER_MAX])
+@pytest.mark.parametrize("message", [Freed, Query])
+def test_impossible_token_is_dropped_and_counted(message: type[Freed | Query], token: int) -> None:
+    made = mutex()
+    made.request(Acquire("door"))
+    made.drain()
+    for possible in (1, NUMBER_MAX - 1):
+        made.receive(B, message("door", possible))
+    assert made.dropped == 0
+    lock = {name: getattr(made.locks["door"], name) for name in made.locks["door"].__slots__}
+    made.drain()
+    made.receive(B, message("door", token))
+    assert (made.drain(), made.dropped) == ([], 1)
+    assert lock == {name: getattr(made.locks["door"], name) for name in lock}
+
+
+def test_release_of_an_older_token_changes_nothing() -> None:
+    made = mutex()
+    made.observe(Settled(SERIES, 5, "b"))
+    made.request(Acquire("door"))
+    made.drain()
+    made.receive(B, Freed("door", 4))
+    assert made.drain() == []
+    assert (made.locks["door"].token, made.locks["door"].vacant_at) == (5, 115.0)
+
+
+def test_nobody_else_can_release_the_token_of_a_holder() -> None:
+    made = holding()
+    made.receive(B, Freed("door", 1))
+    assert made.drain() == []
+    made.receive(B, Query("door", 1))
+    assert made.drain() == []
+
+
+def test_holder_that_hears_of_the_release_of_a_later_token_holds_no_longer() -> None:
+    made = holding()
+    made.receive(B, Freed("door", 2))
+    assert made.drain() == ended(1)
+
+
+def test_process_whose_token_was_won_and_released_by_another_asks_for_the_next() -> None:
+    made = mutex()
+    made.request(Acquire("door"))
+    made.drain()
+    made.receive(B, Freed("door", 1))
+    asked = [Ask(Decide(SERIES, 2, made.myself))]
+    assert made.drain() == asked
+    made.receive(B, Freed("door", 1))  # again: token 2 is still asked for
+    assert made.drain() == []
+
+
+def test_token_that_is_settled_twice_prolongs_no_lease() -> None:
+    made = mutex()
+    made.observe(Settled(SERIES, 2, "b"))
+    made.request(Acquire("door"))
+    made.drain()
+    made.now = 107.0
+    for token in (1, 2):
+        made.observe(Settled(SERIES, token, "b"))
+    assert made.drain() == []
+    assert (made.locks["door"].token, made.locks["door"].vacant_at) == (2, 115.0)
+
+
+def test_token_that_was_not_asked_for_is_not_held() -> None:
+    """DDS-4: nobody knows when its lease began."""
+    made = mutex()
+    made.request(Acquire("door"))
+    made.drain()
+    made.observe(Settled(SERIES, 5, made.myself))
+    assert made.drain() == [*freed(5), Ask(Decide(SERIES, 6, made.myself))]
 
 
 def test_lock_that_is_released_is_asked_for_at_once() -> None:
@@ -173,14 +275,16 @@ def test_lease_that_ends_is_told_to_the_holder() -> None:
     made = holding()
     made.now = 110.0
     made.timeout(Ending("door"))
-    assert Emit(Lapsed("door", 1)) in made.drain()
+    assert made.drain() == ended(1)
     assert not made.locks["door"].held
+    made.request(Acquire("door"))
+    assert made.drain() == [Ask(Decide(SERIES, 2, made.myself))]
 
 
 def test_holder_that_hears_of_a_later_token_holds_no_longer() -> None:
     made = holding()
     made.observe(Settled(SERIES, 2, "b"))
-    assert Emit(Lapsed("door", 1)) in made.drain()
+    assert made.drain() == ended(1)  # and it does not wait for the lock again by itself
 
 
 def test_token_that_comes_when_nobody_waits_any_more_is_freed() -> None:
@@ -192,15 +296,51 @@ def test_token_that_comes_when_nobody_waits_any_more_is_freed() -> None:
     assert made.drain() == [Send(B, Freed("door", 1)), Send(C, Freed("door", 1))]
 
 
-def test_token_that_comes_after_its_lease_is_freed_and_the_next_asked_for() -> None:
-    made = mutex()
+@pytest.mark.parametrize(("late", "held"), [(0.49, True), (0.5, False), (1.0, False)])
+def test_token_that_comes_after_half_its_lease_is_freed_and_the_next_asked_for(
+    late: float, held: bool
+) -> None:
+    """DDS-4: the rest is too short to renew the lease."""
+    made = LeaseMutex(A, Random(0), lease=1.0)
+    made.observe(ViewChanged((A, B, C)))
     made.request(Acquire("door"))
     made.drain()
-    made.now = 110.0
+    made.now = late
     made.observe(Settled(SERIES, 1, made.myself))
-    effects = made.drain()
-    assert Send(B, Freed("door", 1)) in effects
-    assert asks(effects) == [Decide(SERIES, 2, made.myself)]
+    if held:
+        assert made.drain()[0] == Emit(Acquired("door", 1))
+    else:
+        assert made.drain() == [*freed(1), Ask(Decide(SERIES, 2, made.myself))]
+
+
+@pytest.mark.parametrize(("late", "renewed"), [(5.0, True), (9.9, True), (10.0, False)])
+def test_holder_may_renew_until_the_end_of_the_next_lease(late: float, renewed: bool) -> None:
+    made = holding()
+    made.timeout(Renewal("door"))
+    made.drain()
+    made.now = 100.0 + late
+    made.observe(Settled(SERIES, 2, made.myself))
+    assert (Emit(Renewed("door", 2)) in made.drain()) == renewed
+
+
+@pytest.mark.parametrize(("now", "effects"), [(114.9, []), (115.0, freed(2))])
+def test_late_token_of_a_former_holder_is_freed_when_its_grace_is_over(
+    now: float, effects: list[Effect]
+) -> None:
+    """DDS-4: what ran under the lock may not have stopped yet."""
+    made = LeaseMutex(A, Random(0), lease=10.0, grace=5.0, drift=0.0)
+    made.observe(ViewChanged((A, B, C)))
+    made.now = 100.0
+    made.request(Acquire("door"))
+    made.observe(Settled(SERIES, 1, made.myself))
+    made.now = 109.0
+    made.timeout(Renewal("door"))
+    made.now = 110.0
+    made.timeout(Ending("door"))
+    made.drain()
+    made.now = now
+    made.observe(Settled(SERIES, 2, made.myself))
+    assert made.drain() == effects
 
 
 def test_restarted_process_does_not_hold_what_its_forerunner_held() -> None:
@@ -213,6 +353,7 @@ def test_restarted_process_does_not_hold_what_its_forerunner_held() -> None:
 def test_late_token_is_refused_by_who_has_seen_a_later_one() -> None:
     """DDS-4"""
     fence = Fence()
+    assert fence.highest == 0
     for token in (1, 1, 3):
         fence.admit(token)
     with pytest.raises(Stale, match="token 2 is stale: 3 was here since; acquire the lock anew"):

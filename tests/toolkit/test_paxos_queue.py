@@ -25,9 +25,9 @@ from oncecast.toolkit.events import (
     Enqueue,
     Settled,
     ViewChanged,
+    Withdraw,
 )
 from oncecast.toolkit.paxos_queue import (
-    ENTRUSTED_MAX,
     WINDOW,
     DepositNoted,
     DepositsNoted,
@@ -42,6 +42,7 @@ from oncecast.toolkit.synod_messages import Column, Minuted
 A, B = NodeId("a"), NodeId("b")
 JOBS = "jobs"
 ID = MessageId(B, 1)
+PAYLOAD = msgspec.msgpack.encode(Item(JOBS, b""))
 
 
 def layers(me: NodeId) -> dict[str, Any]:
@@ -97,18 +98,66 @@ def test_what_others_took_before_is_dropped_and_what_is_asked_for_is_kept() -> N
 def test_element_that_comes_after_it_was_settled_is_discarded() -> None:
     made = queue()
     made.takers.receive(A, Minuted((Column("queue/b", 1, ()),)))
-    made.observe(Delivered(ID, b"whatever it is"))
+    made.observe(Delivered(ID, PAYLOAD))
+    assert (made.drain(), made.length(JOBS), made.dropped) == ([Ask(Discard(ID))], 0, 0)
+
+
+def test_element_that_is_settled_before_it_comes_is_discarded_at_once() -> None:
+    made = queue()
+    made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))  # its record is not waited for
+    made.drain()
+    made.observe(Settled("queue/b", 1, "somebody"))
     assert made.drain() == [Ask(Discard(ID))]
+
+
+def test_old_elements_are_discarded_without_waiting_for_the_disk() -> None:
+    made = with_job()
+    made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))
+    made.takers.receive(A, Minuted((Column("queue/b", 1, ()),)))
+    made.drain()
+    made.observe(CaughtUp())
+    assert made.drain() == [Ask(Discard(ID)), Ask(Disregard(B, 1, ()))]
+
+
+def test_withdrawn_ticket_takes_nothing() -> None:
+    """DDS-5"""
+    made = queue()
+    made.request(Dequeue(JOBS, 1, wait=True))
+    made.request(Withdraw(JOBS, 1))
+    made.observe(Delivered(ID, PAYLOAD))
+    assert (made.drain(), made.length(JOBS)) == ([], 1)
+
+
+def test_withdrawn_deposit_is_not_confirmed() -> None:
+    made = queue()
+    made.takers.observe(ViewChanged((A,)))
+    made.request(Deposit(JOBS, 7, b"job"))
+    made.request(Withdraw(JOBS, 7))
+    made.drain()
+    made.receive(B, Kept(7))
+    assert made.drain() == []
+
+
+class LastDice(Random):
+    def randrange(self, *bounds: int) -> int:  # type: ignore[override]
+        return bounds[0] - 1
+
+
+def test_choice_is_among_the_sixty_four_oldest_elements() -> None:
+    made = PaxosQueue(A, LastDice(0), **layers(A))
+    for number in range(1, 100):
+        made.observe(Delivered(MessageId(B, number), PAYLOAD))
+    made.request(Dequeue(JOBS, 1))
+    assert made.drain() == [Ask(Decide("queue/b", 64, made.myself))]
 
 
 def test_any_of_the_oldest_elements_is_asked_for() -> None:
     """All would ask for the same one otherwise; and what is settled stays almost without gaps."""
-    payload = msgspec.msgpack.encode(Item(JOBS, b""))
     asked = set()
     for seed in range(200):
         made = queue(seed)
         for number in range(1, 2 * WINDOW):
-            made.observe(Delivered(MessageId(B, number), payload))
+            made.observe(Delivered(MessageId(B, number), PAYLOAD))
         made.request(Dequeue(JOBS, 1))
         [effect] = made.drain()
         assert isinstance(effect, Ask)
@@ -172,9 +221,27 @@ def test_deposit_that_comes_twice_is_put_in_once_and_memory_of_that_is_bounded()
     for _ in range(2):
         made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))
     assert len([each for each in made.drain() if isinstance(each, Ask)]) == 1
-    for ticket in range(ENTRUSTED_MAX):
+    for ticket in range(10_000):
         made.receive(B, Entrusted("b~2", ticket, JOBS, b"job"))
-    assert len(made.entrusted) == ENTRUSTED_MAX
+    assert list(made.entrusted) == [DepositNoted("b~2", ticket) for ticket in range(10_000)]
+
+
+def test_deposits_are_saved_every_ten_thousand_records() -> None:
+    """DDS-5: the log is cut off behind the snapshot."""
+    made = queue()
+    for ticket in range(9_999):
+        made.receive(B, Entrusted("b~1", ticket, JOBS, b"job"))
+    made.drain()
+    made.observe(CaughtUp())
+    assert made.drain() == []
+    made.receive(B, Entrusted("b~1", 9_999, JOBS, b"job"))
+    made.drain()
+    made.observe(CaughtUp())
+    noted = tuple(DepositNoted("b~1", ticket) for ticket in range(10_000))
+    saved = [Snapshot(DepositsNoted(noted), 10_000), Trim("paxos_queue", 10_001)]
+    assert made.drain() == saved
+    made.observe(CaughtUp())
+    assert made.drain() == []
 
 
 @pytest.mark.parametrize("saved", [False, True])

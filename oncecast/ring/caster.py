@@ -164,7 +164,7 @@ class Caster(Protocol):
                 wish.root, wish.asked = self._home, self.now
             if wish.life != topic.id:
                 wish.life, wish.next = topic.id, topic.index.first
-            while wish.next < topic.index.next and self._cast(topic, wish):
+            while self._cast(topic, wish):
                 pass
 
     def _cast(self, topic: Topic, wish: Wish) -> bool:
@@ -193,7 +193,7 @@ class Caster(Protocol):
                 found = scanned(self._service, topic, fill.scan)
                 self.send(sender, Filled(topic.name, found, topic.fenced))
             except (Missing, Corrupt):
-                return  # it is being fetched; or lost, which who reads from the owner is told
+                pass  # it is being fetched; or lost, which the owner tells its readers
 
     def _voucher(self, reading: Reading) -> Voucher:
         machine = self._service.machine

@@ -236,9 +236,9 @@ class Relay(Protocol):
         return voucher.epochs == UNSAID or voucher.epochs >= channel.fenced
 
     def _vouched(self, voucher: Voucher) -> None:
-        reading, channel = voucher.reading, self.channels.get(voucher.reading.topic)
+        reading = voucher.reading
         flow = self.flows.find(reading.topic, reading.subscription)
-        if channel is None or flow is None or flow.epoch != reading.epoch:
+        if flow is None or flow.epoch != reading.epoch:
             return
         if isinstance(voucher.why, NotHere):
             return  # its new owner will be known soon
@@ -247,7 +247,7 @@ class Relay(Protocol):
             self.send(flow.client, FlowEnded(*where, voucher.why))
             self._drop(flow)
             return
-        known = self._vouchers.get(flow)
+        known, channel = self._vouchers.get(flow), self.channels[flow.topic]
         if known is None or voucher.epochs == UNSAID or voucher.epochs >= known.epochs:
             self._vouchers[flow] = voucher
         if known is None or voucher.epochs > known.epochs or self._may_read(flow, channel):
@@ -266,9 +266,7 @@ class Relay(Protocol):
 
     def _serve(self, flow: Flow) -> None:
         """All that is here and that the reader can take."""
-        channel = self.channels.get(flow.topic)
-        if channel is None:
-            return
+        channel = self.channels[flow.topic]
         where = (flow.topic, flow.subscription, flow.epoch)
         while flow.next < channel.next and has_credit(flow) and self._may_read(flow, channel):
             voucher = self._vouchers[flow]
@@ -316,7 +314,6 @@ class Relay(Protocol):
         """The first that any reader waits for and that is not here."""
         if self.now < channel.asked + ANSWER_WITHIN and channel.asking:
             return
-        channel.asking = False
         wanted = [
             flow.next
             for flow in self.flows.of_topic(channel.topic)

@@ -14,7 +14,7 @@ from oncecast.pubsub.moves import AnyCommand
 from oncecast.pubsub.retention import Policy
 from oncecast.pubsub.service import Changed, Service
 from oncecast.replication.events import Decided, LeaderChanged, Missing
-from oncecast.ring.caster import ASKED_FOR, REMIND_EVERY, CastDue, Caster, Remind
+from oncecast.ring.caster import CastDue, Caster, Remind
 from oncecast.ring.casts import (
     AcksUp,
     Cast,
@@ -44,8 +44,7 @@ class Leader:
         self.service = Service(ME, Random(1), group=self)
         self.caster = Caster(ME, Random(1), service=self.service, home=HOME)
         self.lead(ME)
-        self.apply(do.Subscribe("t", "s", do.FromEarliest(), 0))
-        self.apply(do.OpenProducer("t", "p", "life", 0))
+        self.add("t")
         self.caster.drain()
 
     @property
@@ -74,10 +73,14 @@ class Leader:
             if isinstance(each, Emit) and isinstance(each.event, Changed):
                 self.caster.observe(each.event)
 
-    def put(self, topic: str = "t") -> None:
+    def put(self, topic: str = "t", packed: bytes = PACKED, count: int = 1) -> None:
         producer = self.service.machine.registry.topics[topic].producers["p"]
-        facts = (producer.epoch, producer.next, 1, 1, 0, PACKED)
+        facts = (producer.epoch, producer.next, count, 1, 0, packed)
         self.apply(do.Put(topic, "p", *facts))
+
+    def add(self, topic: str) -> None:
+        self.apply(do.Subscribe(topic, "s", do.FromEarliest(), 0))
+        self.apply(do.OpenProducer(topic, "p", "life", 0))
 
     def hear(self, message: Casting | Fill | Vouch | AcksUp | CastDue) -> list[Effect]:
         self.caster.receive(ME if isinstance(message, CastDue) else ROOT, message)
@@ -144,10 +147,94 @@ def test_what_could_not_be_sent_when_it_was_not_sure_to_lead_comes_later() -> No
 def test_an_idle_topic_says_how_far_it_reaches_until_nobody_asks_any_more() -> None:
     """NET-6: so the last message cannot be lost in silence."""
     leader = Leader()
+    leader.caster.start()
+    assert leader.caster.drain() == [Later(0.5, Remind())]
     leader.hear(Casting(("t",)))
-    assert leader.remind(REMIND_EVERY) == [Send(ROOT, cast(0))]
-    assert leader.remind(ASKED_FOR) == []
+    for seconds, said in (
+        (0.375, []),
+        (0.125, [Send(ROOT, cast(0))]),
+        (0.375, []),  # it was said lately
+        (3.125, [Send(ROOT, cast(0))]),
+        (0.5, []),
+    ):
+        assert leader.remind(seconds) == said
     assert leader.caster.wishes == {}
+    leader.caster.timeout(Remind())
+    assert leader.caster.drain() == [Later(0.5, Remind())]
+
+
+def test_root_that_asks_again_is_reminded_for_four_more_seconds() -> None:
+    leader = Leader()
+    leader.hear(Casting(("t",)))
+    leader.caster.now = 3.0
+    assert leader.hear(Casting(("t",))) == []
+    assert leader.remind(4.0) == [Send(ROOT, cast(0))]
+    assert leader.remind(0.5) == []
+
+
+def test_topic_that_was_cast_lately_is_not_reminded_of() -> None:
+    leader = Leader()
+    leader.hear(Casting(("t",)))
+    leader.put()
+    leader.caster.now = 0.25
+    leader.hear(CastDue())
+    assert leader.remind(0.375) == []
+    assert leader.remind(0.125) == [Send(ROOT, cast(1))]
+
+
+def test_node_that_is_not_sure_to_lead_reminds_nobody() -> None:
+    leader = Leader()
+    leader.hear(Casting(("t",)))
+    leader.sure = False
+    assert leader.remind(1.0) == []
+
+
+def test_deleted_topic_is_neither_cast_nor_reminded_of() -> None:
+    leader = Leader()
+    leader.add("u")
+    leader.hear(Casting(("t", "u")))
+    for name in ("t", "u"):
+        leader.put(name)
+    leader.apply(do.DeleteTopic("t", 0))
+    leader.caster.drain()
+    assert leader.hear(CastDue()) == [Send(ROOT, Cast("u", 2, 1, (chunk(0),), fenced=3))]
+    assert leader.remind(0.1) == []
+    assert list(leader.caster.wishes) == ["u"]
+    leader.apply(do.DeleteTopic("u", 0))
+    leader.caster.wishes.clear()
+    leader.add("v")  # which nobody wants
+    leader.apply(do.DeleteTopic("v", 0))
+    leader.caster.drain()
+    assert leader.hear(CastDue()) == []
+
+
+def test_another_root_gets_what_comes_from_then_on() -> None:
+    """NET-6: the tree has another root now."""
+    leader = Leader()
+    leader.hear(Casting(("t",)))
+    leader.put()
+    leader.caster.receive(OTHER, Casting(("unknown", "t")))
+    assert leader.caster.drain()[1:] == [Send(OTHER, cast(1))]
+    leader.put()
+    assert leader.hear(CastDue()) == [Send(OTHER, cast(2, chunk(1)))]
+
+
+def test_cast_holds_a_mebibyte_and_the_rest_follows_at_once() -> None:
+    """NET-6: a batch is not cut."""
+    leader = Leader()
+    leader.hear(Casting(("t",)))
+    large = batch.encode([b"x" * (1 << 17)] * 3, timestamps=1)
+    for _ in range(9):
+        leader.put(packed=large, count=3)
+    leader.caster.drain()
+    casts = [each.message for each in leader.hear(CastDue()) if isinstance(each, Send)]
+    offsets = [[each.offset for each in cast.chunks] for cast in casts if isinstance(cast, Cast)]
+    assert offsets == [[0, 3, 6], [9, 12, 15], [18, 21, 24]]
+    leader.put(packed=large, count=3)
+    leader.put()
+    assert leader.hear(CastDue())
+    leader.put()
+    assert leader.hear(CastDue())[1:] == [Send(ROOT, cast(32, Chunk(31, 0, 1, "p", 31, PACKED)))]
 
 
 def test_a_topic_made_anew_is_cast_from_its_beginning() -> None:
@@ -157,8 +244,7 @@ def test_a_topic_made_anew_is_cast_from_its_beginning() -> None:
         leader.put()
     leader.hear(Casting(("t",)))
     leader.apply(do.DeleteTopic("t", 0))
-    leader.apply(do.Subscribe("t", "s", do.FromEarliest(), 0))
-    leader.apply(do.OpenProducer("t", "p", "life", 0))
+    leader.add("t")
     leader.put()
     leader.caster.drain()
     assert leader.hear(CastDue()) == [Send(ROOT, Cast("t", 2, 1, (chunk(0),), fenced=3))]
@@ -171,6 +257,61 @@ def test_a_topic_that_chose_gossip_is_cast_unasked_by_its_own_process() -> None:
     leader.put()
     assert leader.caster.drain() == [Send(ME, CastDue())]
     assert leader.hear(CastDue()) == [Send(HOME, cast(1, chunk(0), gossip=True))]
+
+
+def test_topic_that_changes_to_gossip_is_cast_from_its_newest_batch() -> None:
+    """NET-5: readers that miss older ones ask for them."""
+    leader = Leader()
+    leader.put()
+    leader.put()
+    leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
+    leader.put()
+    leader.caster.drain()
+    assert leader.hear(CastDue()) == [Send(HOME, cast(3, chunk(2), gossip=True))]
+
+
+def test_topic_with_a_tree_that_changes_to_gossip_is_cast_by_its_own_process() -> None:
+    """NET-5"""
+    leader = Leader()
+    leader.hear(Casting(("t",)))
+    leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
+    leader.put()
+    leader.caster.drain()
+    leader.caster.now = 3.0
+    assert leader.hear(CastDue()) == [Send(HOME, cast(1, chunk(0), gossip=True))]
+    assert leader.remind(4.0) == [Send(HOME, cast(1))]
+
+
+def test_topic_that_nobody_wants_any_more_stops_no_other_one() -> None:
+    """NET-5"""
+    leader = Leader()
+    leader.add("u")
+    leader.apply(do.SetPolicy("u", 0, Policy(gossip=True)))
+    leader.hear(CastDue())
+    leader.hear(Casting(("t",)))
+    leader.put("t")
+    leader.put("u")
+    leader.lead(ME)
+    leader.caster.drain()
+    cast_of_u = Cast("u", 2, 1, (chunk(0),), gossip=True, fenced=3)
+    assert leader.hear(CastDue()) == [Send(HOME, cast_of_u)]
+
+
+def test_follower_casts_no_gossip() -> None:
+    leader = Leader()
+    leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
+    leader.hear(CastDue())
+    leader.lead(OTHER)
+    leader.put()
+    assert leader.caster.drain() == []
+
+
+def test_one_message_vouches_for_a_thousand_readings() -> None:
+    readings = (Reading("u", "s", 1),) * 1001
+    (answer,) = Leader().hear(Vouch(readings))
+    assert isinstance(answer, Send)
+    assert isinstance(answer.message, Vouched)
+    assert len(answer.message.vouchers) == 1000
 
 
 def test_what_cannot_be_read_is_left_to_who_misses_it() -> None:

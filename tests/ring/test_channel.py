@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from oncecast.pubsub import batch
 from oncecast.ring.channel import Channel
 from oncecast.session.frames import Chunk
@@ -26,6 +28,13 @@ def offsets(channel: Channel, start: int, messages: int = ALL, size: int = ALL) 
     return [offset for each in found for offset in range(each.offset, each.offset + each.count)]
 
 
+def test_new_channel_knows_nothing_of_its_topic() -> None:
+    channel = Channel("t", 10, 5.0)
+    assert (channel.life, channel.first, channel.next, channel.fenced) == (0, 0, 0, 0)
+    assert (channel.heard, channel.vouched) == (5.0, 5.0)
+    assert (channel.vouching, channel.asking) == (False, False)
+
+
 def test_what_lies_there_comes_in_order_up_to_the_gap() -> None:
     """NET-6"""
     channel = make(chunk(4, 2), chunk(0, 2), chunk(2, 1))
@@ -39,11 +48,13 @@ def test_a_batch_is_cut_at_both_ends() -> None:
     (found,) = channel.chunks(3, 4, ALL)
     assert (found.offset, found.skip, found.count, found.sequence) == (3, 3, 4, 3)
     assert offsets(channel, 3, messages=4) == [3, 4, 5, 6]
+    assert offsets(channel, 7) == [7, 8, 9]
 
 
 def test_the_first_comes_whatever_its_size_and_sizes_are_those_of_opened_batches() -> None:
     small = batch.opened_bytes(chunk(0).batch)
     channel = make(chunk(0), chunk(1), chunk(2))
+    assert offsets(channel, 0, size=0) == [0]
     assert offsets(channel, 0, size=1) == [0]
     assert offsets(channel, 0, size=small) == [0]
     assert offsets(channel, 0, size=small + 1) == [0, 1]
@@ -66,15 +77,15 @@ def test_what_the_owner_has_let_go_is_not_lacking() -> None:
 def test_more_of_a_batch_takes_the_place_of_less() -> None:
     channel = make(chunk(0, 2))
     channel.add(1, (chunk(0, 5),))
-    channel.add(1, (chunk(0, 1),))
-    assert offsets(channel, 0) == [0, 1, 2, 3, 4]
+    channel.add(1, (chunk(0, 1), chunk(5)))
+    assert offsets(channel, 0) == [0, 1, 2, 3, 4, 5]
 
 
 def test_of_another_life_nothing_is_of_use() -> None:
     """NET-6: a topic was deleted, and made anew."""
     channel = make(chunk(0, 5))
     channel.reaches(2, 3)
-    assert (channel.life, channel.first, channel.next) == (2, 0, 3)
+    assert (channel.life, channel.first, channel.next, channel.fenced) == (2, 0, 3, 0)
     assert offsets(channel, 0) == []
     channel.add(1, (chunk(0, 5),))
     channel.reaches(1, 99)
@@ -89,6 +100,25 @@ def test_the_oldest_go_when_there_is_too_much_but_the_last() -> None:
     channel.trim()
     assert offsets(channel, 7) == [7, 8, 9]
     assert channel.lacks(6)
+    channel = make(chunk(0), chunk(1), bytes_max=1)
+    channel.trim()
+    assert (offsets(channel, 0), offsets(channel, 1)) == ([], [1])
     channel = make(chunk(0, 50), bytes_max=10)
     channel.trim()
     assert offsets(channel, 0) == list(range(50))
+
+
+@pytest.mark.parametrize("spare", [0, -1])
+def test_bytes_are_counted_exactly(spare: int) -> None:
+    """NET-6: also when a batch is replaced, and when a topic is made anew."""
+    kept = (chunk(0, 5), chunk(5))
+    size = sum(len(each.batch) for each in kept)
+    channels = [make(*kept, bytes_max=size + spare) for _ in range(3)]
+    channels[1] = make(chunk(0, 2), bytes_max=size + spare)
+    channels[1].add(1, kept)
+    channels[2].reaches(2, 100)
+    channels[2].add(2, kept)
+    for channel in channels:
+        channel.trim()
+        assert offsets(channel, 0) == ([0, 1, 2, 3, 4, 5] if spare == 0 else [])
+        assert offsets(channel, 5) == [5]

@@ -29,7 +29,7 @@ from oncecast.ring.casts import (
     Voucher,
 )
 from oncecast.ring.events import GroupFacts
-from oncecast.ring.relay import ACKS_AFTER, ANSWER_WITHIN, FILL_BYTES, FlushAcks, Relay, Turn
+from oncecast.ring.relay import FlushAcks, Relay, Turn
 from oncecast.session.frames import Chunk, Delivery, Fetch, FlowEnded, Scan, Scanned, Tune
 
 ME, LEADER, PARENT = NodeId("me:1"), NodeId("a:1/g"), NodeId("parent:1")
@@ -98,7 +98,7 @@ def heard(*chunks: Chunk, **more: Any) -> Multicasted:
 
 
 def fill(offset: int, until: int = -1, life: int = LIFE) -> Send:
-    return Send(LEADER, Fill(Scan(0, T, FromOffset(offset), until, FILL_BYTES, life)))
+    return Send(LEADER, Fill(Scan(0, T, FromOffset(offset), until, 1 << 20, life)))
 
 
 def delivery(*chunks: Chunk, next_: int, name: str = "s", epoch: int = 7) -> Delivery:
@@ -164,13 +164,43 @@ def test_a_gap_is_asked_for_once_for_all_readers() -> None:
     relay.observe(heard(chunk(7)))
     assert relay.drain() == []
     assert turn(relay) == []
-    assert fill(0, 5) in turn(relay, ANSWER_WITHIN)
+    assert turn(relay) == [fill(0, 5)]
+    assert relay.filled == 0
     relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 0, 8, 0, (chunk(0, 5),))))
     whole = (chunk(0, 5), chunk(5, 2), chunk(7))
     assert relay.drain() == [
         Send(ANN, delivery(*whole, next_=8)),
         Send(BOB, delivery(*whole, next_=8, name="r")),
     ]
+    assert relay.filled == 1
+
+
+def test_gap_of_the_reader_that_is_farthest_behind_is_asked_for() -> None:
+    """NET-6"""
+    relay, _ = make()
+    relay.receive(BOB, tune(3, name="r"))
+    relay.receive(LEADER, vouched(0, name="r"))
+    reading(relay)
+    relay.observe(heard(chunk(5)))
+    assert relay.drain() == [fill(0, 5)]
+
+
+def test_nothing_is_asked_for_on_behalf_of_a_reader_without_a_voucher() -> None:
+    """SVC-3"""
+    relay, _ = make()
+    relay.receive(ANN, tune())
+    relay.drain()
+    relay.observe(heard(chunk(5)))
+    assert relay.drain() == []
+
+
+def test_repair_of_an_unknown_topic_or_an_earlier_life_is_dropped() -> None:
+    relay, _ = make()
+    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 0, 1, 0, (chunk(0),))))
+    reading(relay)
+    relay.receive(LEADER, Filled(T, Scanned(0, LIFE - 1, 0, 1, 0, (chunk(0),))))
+    relay.receive(LEADER, Filled(T, Scanned(0, LIFE + 1, 0, 1, 0, (chunk(0),))))
+    assert (relay.drain(), relay.filled, relay.channels[T].life) == ([], 0, LIFE)
 
 
 def test_what_an_idle_owner_says_of_its_end_shows_what_was_lost() -> None:
@@ -181,12 +211,56 @@ def test_what_an_idle_owner_says_of_its_end_shows_what_was_lost() -> None:
     assert relay.drain() == [fill(0)]
 
 
-def test_who_is_silent_is_asked() -> None:
+def test_relay_takes_a_turn_four_times_a_second() -> None:
+    relay, world = make()
+    world.trees[T] = Tree(T, None, root=True)
+    relay.start()
+    assert relay.drain() == [Later(0.25, Turn())]
+    relay.timeout(Turn())
+    assert relay.drain() == [Later(0.25, Turn()), Send(LEADER, Casting((T,)))]
+
+
+def test_owner_that_is_silent_for_more_than_a_second_and_a_half_is_asked() -> None:
     """NET-6: the tree may be broken."""
     relay, _ = make()
     reading(relay)
-    assert turn(relay, 1.0) == []
-    assert turn(relay, 1.0) == [Send(LEADER, Vouch((Reading(T, "s", 7),)))]
+    reading(relay, BOB, "r")
+    assert turn(relay, 1.5) == []
+    both = Vouch((Reading(T, "s", 7), Reading(T, "r", 7)))
+    assert turn(relay) == [Send(LEADER, both)]
+    assert turn(relay) == []
+
+
+def test_owner_that_is_heard_is_asked_every_two_seconds() -> None:
+    """NET-6: the right of a reader may have ended."""
+    relay, _ = make()
+    reading(relay)
+    asked = []
+    for _ in range(16):
+        asked += [relay.now] * (turn(relay) == [vouch()])
+        relay.observe(heard())
+    assert asked == [1.75, 3.75]
+
+
+def test_topic_without_readers_does_not_end_the_turn_of_the_others() -> None:
+    relay, _ = make()
+    relay.receive(ANN, Tune(Fetch("u", "s", 7, 0, 0, 1, 1)))
+    reading(relay, BOB)
+    relay.down(ANN)
+    assert turn(relay, 2.0) == [Ask(LeaveTree("u")), vouch()]
+
+
+def test_gaps_are_asked_for_before_vouchers() -> None:
+    """NET-6: one reader waits for a message, the other one for the owner's word."""
+    relay, _ = make()
+    for client, name, epochs in ((ANN, "s", 8), (BOB, "r", 7)):
+        relay.receive(client, tune(name=name))
+        relay.receive(LEADER, vouched(0, name=name, epochs=epochs))
+    relay.drain()
+    relay.observe(heard(chunk(1), fenced=8))
+    both = [fill(0, 1), vouch("r")]
+    assert relay.drain() == both
+    assert turn(relay, 0.5) == both
 
 
 def test_credit_is_kept() -> None:
@@ -205,6 +279,61 @@ def test_credit_is_kept() -> None:
     relay.receive(ANN, tune(1, size=one + 1))
     (only,) = sent(relay.drain(), Delivery)
     assert [each.offset for each in only.chunks] == [2]
+
+
+@pytest.mark.parametrize(
+    ("messages", "size", "count"), [(0, 9, 0), (1, 9, 1), (9, 0, 0), (9, 1, 1), (-1, 9, 0)]
+)
+def test_reader_gets_no_more_than_it_has_credit_for(messages: int, size: int, count: int) -> None:
+    """NET-6: but the first message comes whatever its size."""
+    relay, _ = make()
+    reading(relay, messages=messages, size=size)
+    relay.observe(heard(chunk(0), chunk(1)))
+    assert [len(each.chunks) for each in sent(relay.drain(), Delivery)] == [1] * count
+
+
+def test_one_delivery_holds_a_mebibyte() -> None:
+    relay, _ = make()
+    reading(relay, size=1 << 23)
+    half = batch.opened_bytes(chunk(0, size=1 << 19).batch)
+    assert half > 1 << 19
+    relay.observe(heard(*(chunk(offset, size=1 << 19) for offset in range(4))))
+    found = [[each.offset for each in one.chunks] for one in sent(relay.drain(), Delivery)]
+    assert found == [[0, 1], [2, 3]]
+
+
+def test_clients_and_topics_take_eight_mebibytes_and_the_relay_ten_thousand_readers() -> None:
+    relay, _ = make()
+    assert (relay.window_bytes, relay.channel_bytes) == (8 << 20, 8 << 20)
+    for number in range(10_001):
+        relay.receive(ANN, tune(name=str(number)))
+    assert len(relay.flows) == 10_000
+
+
+def test_client_with_a_full_window_gets_the_rest_when_something_has_arrived() -> None:
+    """NET-6: whichever of its readers took the space."""
+    one = batch.opened_bytes(chunk(0).batch)
+    relay, _ = make(window_bytes=one)
+    for name in ("s", "r"):
+        reading(relay, name=name)
+    relay.observe(heard(chunk(0), next_=2))
+    assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=2))]  # and asks for no gap
+    relay.receive(ANN, tune(1))
+    assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=2, name="r"))]
+    relay.receive(ANN, tune(1, name="r"))
+    assert relay.drain() == []
+    assert turn(relay) == [fill(1)]
+
+
+def test_window_takes_one_more_message_while_there_is_any_space() -> None:
+    one = batch.opened_bytes(chunk(0).batch)
+    for window, offsets in ((one - 1, [0]), (one, [0]), (one + 1, [0, 1])):
+        relay, _ = make(window_bytes=window)
+        reading(relay)
+        for offset in range(3):
+            relay.observe(heard(chunk(offset)))
+        found = [each.offset for one in sent(relay.drain(), Delivery) for each in one.chunks]
+        assert found == offsets
 
 
 def test_who_has_no_credit_is_asked_nothing_for() -> None:
@@ -228,6 +357,8 @@ def test_a_reader_far_behind_gets_on_though_newer_messages_fill_the_channel() ->
         (only,) = sent(relay.drain(), Delivery)
         assert only.chunks[0] == chunk(offset)
     assert relay.flows.of_topic(T)[0].next == 51
+    channel = relay.channels[T]
+    assert [offset for offset in range(51) if not channel.lacks(offset)] == [50]
 
 
 def test_what_the_owner_has_let_go_is_told_and_not_skipped_in_silence() -> None:
@@ -264,6 +395,54 @@ def test_reader_is_told_of_a_loss_only_as_far_as_the_owner_has_vouched() -> None
     assert relay.drain() == [Send(ANN, delivery(next_=5)), vouch()]
     relay.receive(LEADER, vouched(9, first=8))
     assert relay.drain() == [Send(ANN, delivery(next_=8)), Send(ANN, delivery(chunk(8), next_=9))]
+
+
+def test_message_that_the_owner_has_let_go_is_not_sent_though_it_is_here() -> None:
+    """SVC-9"""
+    relay, _ = make()
+    reading(relay)
+    relay.observe(heard(chunk(5), chunk(8)))
+    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 8, 9, 8, ())))
+    relay.drain()
+    relay.receive(LEADER, vouched(9, first=5))
+    assert relay.drain() == [Send(ANN, delivery(next_=5)), vouch()]
+
+
+def test_word_of_a_loss_costs_no_credit() -> None:
+    relay, _ = make()
+    one = batch.opened_bytes(chunk(0).batch)
+    reading(relay, size=one + 1)
+    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 8, 10, 8, (chunk(8), chunk(9)))))
+    relay.drain()
+    relay.receive(LEADER, vouched(10, first=8))
+    both = delivery(chunk(8), chunk(9), next_=10)
+    assert relay.drain() == [Send(ANN, delivery(next_=8)), Send(ANN, both)]
+    assert relay.flows.of_topic(T)[0].bytes_left == 1 - one
+
+
+def test_newer_word_of_the_owner_counts_though_no_epoch_was_given_since() -> None:
+    """SVC-9"""
+    relay, _ = make()
+    reading(relay)
+    relay.receive(LEADER, vouched(0, epochs=7))
+    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 8, 9, 8, (chunk(8),))))
+    relay.drain()
+    relay.receive(LEADER, vouched(9, first=8, epochs=7))
+    assert relay.drain() == [Send(ANN, delivery(next_=8)), Send(ANN, delivery(chunk(8), next_=9))]
+
+
+@pytest.mark.parametrize("why", [None, NotSubscribed(T, "s")])
+@pytest.mark.parametrize("asked", [{"name": "r"}, {"epoch": 6}, {"epoch": 8}])
+def test_word_about_another_reader_changes_nothing(why: Any, asked: dict[str, Any]) -> None:
+    """SVC-8"""
+    relay, _ = make()
+    relay.receive(LEADER, vouched(1, why=why))  # nobody reads here
+    relay.receive(ANN, tune())
+    relay.drain()
+    relay.receive(LEADER, vouched(1, why=why, **asked))
+    relay.observe(heard(chunk(0)))
+    assert relay.drain() == []
+    assert relay.channels[T].first == 0
 
 
 def test_a_new_life_of_a_topic_is_not_taken_for_the_old_one() -> None:
@@ -307,9 +486,49 @@ def test_of_two_that_read_a_subscription_the_later_epoch_does() -> None:
     relay, _ = make()
     reading(relay)
     relay.receive(BOB, tune(epoch=8))
-    assert relay.drain()[0] == Send(ANN, FlowEnded(T, "s", 7, Fenced(8)))
+    assert relay.drain() == [
+        Send(ANN, FlowEnded(T, "s", 7, Fenced(8))),
+        Watch(BOB),
+        vouch(epoch=8),
+    ]
     relay.receive(ANN, tune(epoch=7))
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, Fenced(8)))]
+    assert relay.flows.of_client(ANN) == []
+
+
+def test_of_two_clients_with_the_same_epoch_the_later_one_reads() -> None:
+    """SVC-3: the client has connected anew."""
+    relay, _ = make()
+    reading(relay)
+    relay.receive(BOB, tune())
+    assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, Fenced(7))), Watch(BOB), vouch()]
+    relay.receive(LEADER, vouched(0))
+    relay.observe(heard(chunk(0)))
+    assert relay.drain() == [Send(BOB, delivery(chunk(0), next_=1))]
+
+
+def test_nothing_is_kept_of_readers_that_are_gone() -> None:
+    relay, _ = make()
+    for client, name in ((ANN, "s"), (BOB, "r")):
+        reading(relay, client, name, ack=1)
+    relay.down(ANN)
+    relay.receive(LEADER, vouched(0, name="r", why=Fenced(8)))
+    assert (len(relay.flows), relay._vouchers, relay._acks) == (0, {}, {})
+    relay.drain()
+    del relay.watched[ANN]  # as the stack does
+    relay.receive(ANN, tune())
+    assert relay.drain() == [Watch(ANN), vouch()]
+
+
+def test_owner_with_an_earlier_version_is_believed_after_one_that_names_epochs() -> None:
+    """NET-6: another replica leads now."""
+    relay, _ = make()
+    reading(relay)
+    relay.receive(LEADER, vouched(0, epochs=7))
+    relay.observe(heard(chunk(0), fenced=8))
+    relay.drain()
+    relay.receive(LEADER, vouched(1))
+    assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=1))]
 
 
 def test_fenced_reader_is_sent_nothing_that_was_put_since() -> None:
@@ -336,7 +555,7 @@ def test_reader_that_nobody_fenced_goes_on_when_the_owner_has_vouched_again() ->
     relay.receive(LEADER, vouched(0, epochs=7))
     relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 0, 1, 0, (chunk(0),)), fenced=8))
     assert relay.drain() == [vouch()]
-    assert vouch() in turn(relay, ANSWER_WITHIN)  # the first may be lost
+    assert vouch() in turn(relay, 0.5)  # the first may be lost
     relay.observe(heard(chunk(1), fenced=10))
     relay.receive(LEADER, vouched(1, epochs=9))
     assert relay.drain() == [vouch()]  # that was too early
@@ -364,7 +583,7 @@ def test_owner_that_knows_less_than_was_cast_is_not_asked_in_a_loop() -> None:
     for answer in (vouched(1, epochs=7), vouched(1, why=NotHere(T))):
         relay.receive(LEADER, answer)
         assert relay.drain() == []
-    assert vouch() in turn(relay, ANSWER_WITHIN)
+    assert vouch() in turn(relay, 0.5)
 
 
 def test_who_is_gone_is_forgotten_and_the_tree_is_left() -> None:
@@ -404,7 +623,7 @@ def test_acks_of_all_readers_here_go_up_the_tree_as_one_message() -> None:
         for number in range(20):
             name = f"s{number}"
             relay.receive(NodeId(f"client/{number}"), tune(name=name, ack=upto))
-    assert Later(ACKS_AFTER, FlushAcks()) in relay.drain()
+    assert [each for each in relay.drain() if isinstance(each, Later)] == [Later(0.02, FlushAcks())]
     relay.timeout(FlushAcks())
     acks = tuple(Ack(T, f"s{number}", 7, 5) for number in range(20))
     assert relay.drain() == [Send(PARENT, AcksUp(T, acks))]
@@ -419,6 +638,48 @@ def test_acks_are_joined_by_their_maximum_on_the_way() -> None:
     relay.drain()
     relay.timeout(FlushAcks())
     assert relay.drain() == [Send(LEADER, AcksUp(T, (Ack(T, "s", 7, 9),)))]
+
+
+def test_ack_of_one_message_goes_up_once() -> None:
+    """NET-6"""
+    relay, _ = make()
+    reading(relay, next_=9)
+    relay.receive(ANN, tune(1, ack=1))
+    relay.timeout(FlushAcks())
+    assert sent(relay.drain(), AcksUp) == [AcksUp(T, (Ack(T, "s", 7, 1),))]
+    relay.receive(ANN, tune(1, ack=1))
+    relay.timeout(FlushAcks())
+    assert sent(relay.drain(), AcksUp) == []
+
+
+def test_root_sends_acks_to_the_owner_though_it_had_a_parent() -> None:
+    relay, world = make()
+    world.trees[T] = Tree(T, root=True)
+    relay.receive(NodeId("b:1"), AcksUp(T, (Ack(T, "s", 7, 5),)))
+    relay.timeout(FlushAcks())
+    assert sent(relay.drain(), AcksUp) == [AcksUp(T, (Ack(T, "s", 7, 5),))]
+    relay.receive(NodeId("b:1"), AcksUp(T, (Ack(T, "s", 7, 6),)))
+    relay.drain()
+    relay.timeout(FlushAcks())
+    assert relay.drain() == [Send(LEADER, AcksUp(T, (Ack(T, "s", 7, 6),)))]
+
+
+def test_one_message_holds_a_thousand_acks_or_topics() -> None:
+    relay, world = make()
+    acks = [Ack(T, str(number), 7, 5) for number in range(1001)]
+    for ack in acks:
+        relay.receive(NodeId("b:1"), AcksUp(T, (ack,)))
+    relay.timeout(FlushAcks())
+    assert [each.acks for each in sent(relay.drain(), AcksUp)] == [
+        tuple(acks[:1000]),
+        tuple(acks[1000:]),
+    ]
+    names = [f"t{number}" for number in range(1001)]
+    world.trees.update({name: Tree(name, None, root=True) for name in names})
+    assert [each.topics for each in sent(turn(relay), Casting)] == [
+        tuple(names[:1000]),
+        tuple(names[1000:]),
+    ]
 
 
 def test_acks_of_who_has_no_tree_go_to_the_owner() -> None:
@@ -480,8 +741,12 @@ def test_a_cast_goes_into_the_tree_or_is_broadcast() -> None:
 def test_who_broadcasts_hears_it_itself() -> None:
     relay, _ = make()
     reading(relay)
-    relay.receive(LEADER, cast_(chunk(0), gossip=True))
-    assert sent(relay.drain(), Delivery) == [delivery(chunk(0), next_=1)]
+    spread = cast_(chunk(0), gossip=True)
+    relay.receive(LEADER, spread)
+    assert relay.drain() == [
+        Ask(Broadcast(MessageId(NodeId("me:1#x"), 1), msgspec.msgpack.encode(spread))),
+        Send(ANN, delivery(chunk(0), next_=1)),
+    ]
     payload = msgspec.msgpack.encode(cast_(chunk(1), gossip=True))
     relay.observe(Received(MessageId(NodeId("b:1#y"), 1), payload))
     assert sent(relay.drain(), Delivery) == [delivery(chunk(1), next_=2)]

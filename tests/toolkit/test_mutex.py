@@ -106,7 +106,9 @@ def test_stated_lease_may_be_shorter_than_a_second() -> None:
     assert stated_lease("b~0123456789ab 0.5", 10.0) == 0.5
 
 
-@pytest.mark.parametrize("holder", ["b", "b~0123456789ab", "late 7~0123456789ab", "b inf", "b 0", "b -0.5"])
+@pytest.mark.parametrize(
+    "holder", ["b", "b~0123456789ab", "late 7~0123456789ab", "b inf", "b 0", "b -0.5"]
+)
 def test_holder_that_states_no_lease_is_given_our_own(holder: str) -> None:
     """DDS-4: earlier versions stored the name alone, and every process had the same lease."""
     made = mutex()

@@ -43,7 +43,11 @@ class Import(Value):
 
 class Adopt(Value):
     """What was claimed is here: `low` is its low end and `until` its high one; `rows` are topics,
-    producers and subscriptions as the giver had them at its Freeze, and its counters."""
+    producers and subscriptions as the giver had them at its Freeze, and its counters.
+
+    `clock` is the trusted time of the giver, and `newest` its last stamp, which may be disputed.
+    A command of an older version has the last stamp as its `clock`, and no `newest`.
+    """
 
     move: str
     low: Key
@@ -52,6 +56,7 @@ class Adopt(Value):
     lives: int
     epochs: int
     rows: bytes
+    newest: int = 0
 
 
 class Abandon(Value):

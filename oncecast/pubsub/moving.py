@@ -105,6 +105,9 @@ class Moving:
         self._forget_copies(estate)  # of what was deleted since, or read to its end
         if command.clock > registry.clock.trusted:
             registry.pass_time(command.clock)
+        if command.newest > registry.clock.now:
+            # In dispute, if it was: then the next stamp moves back what came with it.
+            registry.pass_time(command.newest)
         registry.lives = max(registry.lives, command.lives)
         registry.epochs = max(registry.epochs, command.epochs)
         # The giver may have refused what a source sent whose record it has deleted since.

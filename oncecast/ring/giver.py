@@ -147,9 +147,10 @@ class Giver:
     def _given(self, estate: Estate, frozen: Frozen) -> Given:
         registry = self._service.machine.registry
         assert estate.low is not None
-        counters = (registry.clock.now, registry.lives, registry.epochs)
+        clock = registry.clock
+        counters = (clock.trusted, registry.lives, registry.epochs)
         rows = state.moved_out(estate)
-        return Given(frozen.move, estate.low, frozen.until, *counters, rows)
+        return Given(frozen.move, estate.low, frozen.until, *counters, rows, clock.now)
 
     def _release(self, sender: NodeId, estate: Estate, move: str) -> None:
         if estate.frozen is None or estate.frozen.move != move:

@@ -90,6 +90,7 @@ class Given(Value):
     lives: int
     epochs: int
     rows: bytes
+    newest: int = 0  # the last stamp of the giver; `clock` is its trusted time
 
 
 class NotGiven(Value):

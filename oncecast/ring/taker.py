@@ -233,4 +233,4 @@ class Taker:
 
         taking.deciding = True
         facts = (given.low, given.until, given.clock, given.lives, given.epochs, given.rows)
-        self._mover.execute(do.Adopt(given.move, *facts), adopted)
+        self._mover.execute(do.Adopt(given.move, *facts, given.newest), adopted)

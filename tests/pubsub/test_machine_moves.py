@@ -67,8 +67,8 @@ class Move:
         giver, low = self.giver.machine.registry, estate(self.giver).low
         assert low is not None
         rows = state.moved_out(estate(self.giver))
-        counters = (giver.clock.now, giver.lives, giver.epochs)
-        done = self.taker.apply(moves.Adopt("m", low, UNTIL, *counters, rows))
+        counters = (giver.clock.trusted, giver.lives, giver.epochs)
+        done = self.taker.apply(moves.Adopt("m", low, UNTIL, *counters, rows, giver.clock.now))
         assert isinstance(done, MoveStep)
         return done
 
@@ -92,6 +92,24 @@ def test_a_topic_moves_with_messages_cursors_and_producers() -> None:
     assert topic(move.taker).subscriptions["s"].cursor == 3
     assert topic(move.taker).subscriptions["s"].epoch == move.reading.epoch
     assert move.taker.ack(move.reading.epoch, 5) != NotHere("t")
+
+
+def test_disputed_time_of_a_giver_is_disputed_in_a_new_group_too() -> None:
+    """REP-6 SVC-9: a new group has no time of its own yet, and believes the first it hears."""
+    move = Move()
+    giver, taker = move.giver.machine.registry, move.taker.machine.registry
+    giver.limits = taker.limits = LIMITS
+    trusted = giver.clock.trusted = giver.clock.stamp = giver.clock.now = 1000
+    ahead = trusted + 100 * LIMITS.clock_step_us
+    giver.pass_time(ahead)
+    assert (giver.clock.trusted, giver.clock.now) == (trusted, ahead)
+    taker.clock.restore(0, None)
+    move.claim()
+    move.copy()
+    move.freeze()
+    move.adopt()
+    assert (taker.clock.trusted, taker.clock.now) == (trusted, ahead)
+    assert taker.clock.dispute is Dispute.AHEAD
 
 
 def test_only_the_owner_serves() -> None:

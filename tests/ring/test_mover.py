@@ -10,6 +10,7 @@ from oncecast.dht.ring import after, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.pubsub import moves as do
 from oncecast.pubsub import state
+from oncecast.pubsub.clock import Dispute
 from oncecast.pubsub.commands import (
     Ack,
     Acks,
@@ -494,3 +495,14 @@ def test_nothing_is_adopted_while_something_else_is_frozen() -> None:
     giver.apply(do.Thaw("n"))
     world.run(lambda: world.settled)
     assert world.kept(MINE) == world.kept(THEIRS) == ALL
+
+
+def test_a_giver_tells_its_trusted_time_and_its_last_stamp() -> None:
+    """REP-6 SVC-9: the last stamp may be in dispute."""
+    world = begin()
+    registry = world.groups[GIVER].leader.service.machine.registry
+    until(world, Give)
+    registry.clock.restore(9000, (1000, 9000, Dispute.AHEAD, 0, 0))
+    until(world, Given)
+    (given,) = [each[2] for each in world.sent if isinstance(each[2], Given)]
+    assert (given.clock, given.newest) == (1000, 9000)

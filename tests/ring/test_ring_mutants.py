@@ -191,6 +191,23 @@ mutant(
     storm,
 )
 
+mutant(
+    "a time that was in dispute at the giver is not believed",
+    Giver,
+    "_given",
+    "(clock.trusted, registry.lives",
+    "(clock.now, registry.lives",
+    of(test_mover.test_a_giver_tells_its_trusted_time_and_its_last_stamp),
+)
+mutant(
+    "a time that was in dispute at the giver stays in dispute",
+    Moving,
+    "adopt",
+    "if command.newest > registry.clock.now:",
+    "if False:",
+    of(test_machine_moves.test_disputed_time_of_a_giver_is_disputed_in_a_new_group_too),
+)
+
 # -- what leaders do --
 
 mutant(

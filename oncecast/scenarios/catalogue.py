@@ -7,7 +7,7 @@ from oncecast.scenarios.chord import CHORD
 from oncecast.scenarios.chord_cut import CHORD_CUT
 from oncecast.scenarios.chord_steps import CHORD_STEPS
 from oncecast.scenarios.hyparview import GOSSIP, HYPARVIEW
-from oncecast.scenarios.paxos import PAXOS
+from oncecast.scenarios.paxos import PAXOS, PAXOS_LONG
 from oncecast.scenarios.ring import RING
 from oncecast.scenarios.scenario import Scenario
 from oncecast.scenarios.scribe import SCRIBE
@@ -30,6 +30,7 @@ SCENARIOS: dict[str, Scenario] = {
         MUTEX,
         MUTEX_LAMPORT,
         PAXOS,
+        PAXOS_LONG,
         QUEUE_FIFO,
         QUEUE_PAXOS,
         RING,

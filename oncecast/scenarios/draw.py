@@ -55,6 +55,7 @@ SHAPES = {Shape.STEADY: 6, Shape.BURSTS: 3, Shape.FLOOD: 2, Shape.IDLE: 1}
 # How long a storm lasts, in suspicion times: many short ones see more than few long ones, except
 # what takes long to build up.
 SECONDS_MAX = 40.0
+LONG_SLOTS = 100_000
 # What the clients of a slow group ask for, so that such runs cost no more than others.
 OPERATIONS_MAX = 40  # of a client that does anything
 PUTS_MAX = 30  # of a publisher
@@ -111,6 +112,7 @@ class Draw(msgspec.Struct, frozen=True):
     """Everything that was drawn. The defaults are a storm that is the same for all seeds."""
 
     seconds: float = 12.0
+    slots: int = 0  # the storm lasts until so many are decided; 0: for `seconds`
     sessions: bool = False  # the service with its clients runs on top; otherwise a ledger
     grows: bool = False  # the group is founded by one node, and the others join it
     options: tuple[GroupOptions, ...] = (FAST,)  # of each node, in turn
@@ -176,6 +178,39 @@ def draw(seed: int, nodes: int) -> Draw:
     ahead = rng.choice(FLOOD_AHEAD if shape is Shape.FLOOD else AHEAD)
     each = tuple(replace(options, ahead_min=ahead) for options in each)
     return msgspec.structs.replace(drawn, options=each)
+
+
+def draw_long(seed: int, nodes: int, slots: int = LONG_SLOTS) -> Draw:
+    """Draw a storm that lasts until many slots are decided, in a group that is fast enough."""
+    drawn = draw(seed, nodes)
+    rng = Random(f"{seed}/{nodes}/long")
+    return msgspec.structs.replace(
+        drawn,
+        slots=slots,
+        sessions=False,
+        options=tuple(map(widened, drawn.options)),
+        load=Load(
+            shape=Shape.FLOOD,
+            puts=0,
+            rate=rounded(log_uniform(rng, 100.0, 400.0)),
+            bytes_max=drawn.load.bytes_max,
+            ahead=rng.choice((20, 60)),
+            patience=drawn.load.patience,
+        ),
+        snapshots=msgspec.structs.replace(drawn.snapshots, every=scaled(rng, 100, 2000)),
+        segment_bytes=1 << 16,
+        every=3 * drawn.every,
+    )
+
+
+def widened(options: GroupOptions) -> GroupOptions:
+    return replace(
+        options,
+        window_slots=max(64, options.window_slots),
+        window_bytes=1 << 16,
+        accept_bytes=max(1 << 12, options.accept_bytes),
+        ahead_min=4096,
+    )
 
 
 def draw_options(rng: Random) -> GroupOptions:

@@ -15,7 +15,7 @@ from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import NOBODY, Config, Member
 from oncecast.runtime.checkers import Checker, Violation
 from oncecast.runtime.simulated import Simulation
-from oncecast.scenarios.draw import Draw, Shape, draw
+from oncecast.scenarios.draw import Draw, Shape, draw, draw_long
 from oncecast.scenarios.paxos_books import Books
 from oncecast.scenarios.paxos_checks import Rules, replica
 from oncecast.scenarios.paxos_ledger import Ledgers, Top
@@ -27,6 +27,7 @@ FIXED = Draw()
 CALM_SECONDS = 10.0
 SPARES = 2
 SLOT_SECONDS = 0.2  # that a slot may take where each waits for the one before
+LONG_SLOT_SECONDS = 0.1  # that a slot of a long storm may take on average
 CALM_MAX = 400.0
 LOOK_EVERY = 0.5  # seconds of calm between looks whether all is complete
 
@@ -78,6 +79,16 @@ class Campaign(Checker):
         return GroupStorm(
             self.sim, self.nodes, self.books, self.draw, away_max=away_max, wiped=self.wiped
         )
+
+    def run_storm(self) -> None:
+        sim, slots = self.sim, self.draw.slots
+        if not slots:
+            sim.run(until=self.draw.seconds)
+        limit = slots * LONG_SLOT_SECONDS
+        while self.books.last < slots:
+            if sim.now > limit:
+                raise Violation(f"only {self.books.last} of {slots} slots after {limit:.0f} s")
+            sim.run(until=sim.now + LOOK_EVERY)
 
     # -- the calm --
 
@@ -141,6 +152,10 @@ def play(sim: Simulation, nodes: int) -> Figures:
     return play_drawn(sim, nodes, draw(sim.seed, nodes))
 
 
+def play_long(sim: Simulation, nodes: int) -> Figures:
+    return play_drawn(sim, nodes, draw_long(sim.seed, nodes))
+
+
 def play_drawn(sim: Simulation, nodes: int, drawn: Draw) -> Figures:
     sim.segment_bytes = drawn.segment_bytes
     sim.sync_latency = drawn.disk.bind(sim.rng)
@@ -152,7 +167,7 @@ def play_drawn(sim: Simulation, nodes: int, drawn: Draw) -> Figures:
     storm = campaign.begin()
     storm.begin()
     top.begin(sim, storm.leaders, drawn.seconds)
-    sim.run(until=drawn.seconds)
+    campaign.run_storm()
     storm.calm()
     campaign.settle()
     books = campaign.books
@@ -160,7 +175,7 @@ def play_drawn(sim: Simulation, nodes: int, drawn: Draw) -> Figures:
         "strikes": storm.strikes,
         "slots": books.last,
         "memberships": len(books.configs),
-        "ballots": len({choice.ballot for choice in books.chosen}),
+        "ballots": len(books.ballots),
     }
 
 
@@ -171,4 +186,13 @@ PAXOS = Scenario(
     play,
     nodes_min=3,
     draw=draw,
+)
+
+PAXOS_LONG = Scenario(
+    "paxos-long",
+    "a replica group in a storm that lasts for 100,000 slots",
+    3,
+    play_long,
+    nodes_min=3,
+    draw=draw_long,
 )

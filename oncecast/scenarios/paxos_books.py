@@ -31,6 +31,9 @@ from oncecast.runtime.trace import Step
 
 CLIENT = "client/"  # so begins the name of who is no replica
 
+KEPT_SLOTS = 20_000  # behind the last chosen one; older slots are forgotten
+FORGET_EVERY = 1_000  # slots
+
 decode_config = msgspec.msgpack.Decoder(Config).decode
 
 
@@ -40,6 +43,9 @@ class Choice(NamedTuple):
     item: Item
     ballot: Ballot
     chain: int
+
+
+FORGOTTEN = Choice(Item(-1, b""), BOTTOM, -1)  # equal to nothing that a replica can have
 
 
 class Disk:
@@ -52,6 +58,10 @@ class Disk:
         self.values: dict[int, Item] = {}  # what stands at a slot, accepted or learned
         self.waiting: list[Append] = []  # not synced
 
+    def forget_below(self, slot: int) -> None:
+        self.votes = {each: vote for each, vote in self.votes.items() if each >= slot}
+        self.values = {each: value for each, value in self.values.items() if each >= slot}
+
 
 class Books(Checker):
     """Must be the first of the checkers: the others look things up here."""
@@ -63,6 +73,8 @@ class Books(Checker):
         self.promises: dict[Member, Ballot] = {}
         self.lives: dict[Member, None] = {}
         self.chosen: list[Choice] = [Choice(Item(0, b""), BOTTOM, 0)]
+        self.ballots: dict[Ballot, None] = {}  # with which something was chosen
+        self._forgotten = 0  # all slots below this one
         self.configs: list[tuple[int, Config]] = [(0, founders)]  # in force behind the slot
 
     @property
@@ -177,10 +189,24 @@ class Books(Checker):
             item = self.proposed[slot][ballot]
             chain = google_crc32c.extend(self.chosen[-1].chain, b"%d %d " % (slot, item.kind))
             self.chosen.append(Choice(item, ballot, google_crc32c.extend(chain, item.data)))
+            self.ballots[ballot] = None
             for other, proposed in self.proposed[slot].items():
                 self._keeps(slot, other, proposed)
             if item.kind == CONFIG:
                 self._reconfigure(slot, decode_config(item.data))
+            if slot % FORGET_EVERY == 0:
+                self._forget_below(slot - KEPT_SLOTS)
+
+    def _forget_below(self, floor: int) -> None:
+        """Bound the memory of a long run. A replica that still speaks of such a slot is noticed."""
+        for slot in range(self._forgotten, floor):
+            self.chosen[slot] = FORGOTTEN
+            self.proposed.pop(slot, None)
+            self.accepted.pop(slot, None)
+        if floor > self._forgotten:
+            self._forgotten = floor
+            for disk in self.disks.values():
+                disk.forget_below(floor)
 
     def _majority(self, slot: int) -> Ballot | None:
         """The lowest ballot with which a majority has accepted something for this slot."""

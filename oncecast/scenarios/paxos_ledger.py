@@ -87,6 +87,50 @@ class State(NamedTuple):
     fold: int  # checksum of all puts, in order
 
 
+Key = tuple[int, int]  # producer and sequence
+
+
+class Order:
+    """Checks that puts are linearizable, as they happen: a put that is made after another one was
+    acknowledged has a later place, and it has the same place at every replica.
+
+    It remembers only puts that are not settled.
+    """
+
+    def __init__(self) -> None:
+        self._latest = 0  # the last place of all puts that are acknowledged
+        self._behind: dict[Key, int] = {}  # the place behind which each unsettled put must stand
+        self._places: dict[Key, int] = {}
+
+    def made(self, key: Key) -> None:
+        self._behind[key] = self._latest
+
+    def placed(self, key: Key, place: int) -> None:
+        """A replica applies a put for the first time since it started."""
+        if key not in self._behind:
+            return
+        known = self._places.setdefault(key, place)
+        if known != place:
+            raise Violation(f"put {key} stands at place {known} and at place {place}")
+        if place <= self._behind[key]:
+            raise Violation(
+                f"put {key} stands at place {place}; a put at {self._behind[key]} was acknowledged "
+                "before it was made"
+            )
+
+    def acknowledged(self, key: Key) -> bool:
+        """Note that the producer is told; return whether it still waits for that."""
+        if key not in self._behind:
+            return False
+        if key not in self._places:
+            raise Violation(f"put {key} is acknowledged, and no replica has applied it")
+        self._latest = max(self._latest, self._places[key])
+        return True
+
+    def settled(self, key: Key) -> None:
+        del self._behind[key], self._places[key]
+
+
 class Ledger(Protocol):
     name = "ledger"
     Request = Put
@@ -99,9 +143,10 @@ class Ledger(Protocol):
         rng: Random,
         group: Paxos,
         snapshots: Snapshots = Snapshots(),  # noqa: B008  # frozen
+        order: Order | None = None,
     ) -> None:
         super().__init__(me, rng)
-        self.group, self.snapshots = group, snapshots
+        self.group, self.snapshots, self.order = group, snapshots, order or Order()
         self._filling = bytes(snapshots.filling)
         self.place, self.fold = 0, 0
         self.next: dict[int, int] = {}
@@ -126,6 +171,7 @@ class Ledger(Protocol):
         producer, sequence, _ = decode(value)
         if sequence == self.next.get(producer, 0):
             self.next[producer] = sequence + 1
+            self.order.placed((producer, sequence), place)
             self.kept.append((place, google_crc32c.value(value)))
             self.fold = google_crc32c.extend(self.fold, value)
 
@@ -185,51 +231,59 @@ class Ledger(Protocol):
 
 
 class Promises(Checker):
-    """A put that was acknowledged is in every later state, at the same place."""
+    """Notes which puts are acknowledged, until their producers have seen it."""
 
-    def __init__(self, acked: dict[tuple[int, int], int]) -> None:
-        self.acked = acked
-        self.digests: dict[int, tuple[bytes, NodeId]] = {}
+    def __init__(self, acked: dict[Key, None], order: Order) -> None:
+        self.acked, self.order = acked, order
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         if isinstance(event, Acked):
-            self.acked.setdefault((event.producer, event.sequence), event.place)
+            key = (event.producer, event.sequence)
+            if self.order.acknowledged(key):
+                self.acked[key] = None
 
 
 class Producer:
     """One client: it puts what is due, and puts it again until it is acknowledged."""
 
-    def __init__(self, number: int, load: Load, rng: Random, until: float) -> None:
+    def __init__(self, number: int, load: Load, rng: Random, until: float, order: Order) -> None:
         self.number, self.load, self.rng, self.until = number, load, rng, until
+        self.order = order
         self.made = 0
         self.stopped = False
         self.waiting: deque[Put] = deque()
-        self._due_again: dict[tuple[int, NodeId], tuple[float, float]] = {}
+        self._due_again: dict[int, dict[NodeId, tuple[float, float]]] = {}  # by sequence
         times = sorted(rng.uniform(0.0, until) for _ in range(BURSTS))
         self._bursts = [until * 0.1, *times]
 
     def step(
-        self, now: float, leaders: list[NodeId], acked: dict[tuple[int, int], int]
+        self, now: float, leaders: list[NodeId], acked: dict[Key, None]
     ) -> list[tuple[NodeId, Put]]:
         """What to ask whoever thinks that it leads."""
         while self.waiting and (self.number, self.waiting[0].sequence) in acked:
-            self.waiting.popleft()
+            self._settle(self.waiting.popleft().sequence, acked)
         due = self._due(now)
         while self.made < due and len(self.waiting) < self.load.ahead and not self.stopped:
             payload = self.rng.randbytes(self.rng.randrange(self.load.bytes_max))
             self.waiting.append(Put(self.number, self.made, payload))
+            self.order.made((self.number, self.made))
             self.made += 1
         puts = [(node, put) for node in leaders for put in self.waiting]
         return [(node, put) for node, put in puts if self._ask(now, node, put)]
 
+    def _settle(self, sequence: int, acked: dict[Key, None]) -> None:
+        del acked[self.number, sequence]
+        self.order.settled((self.number, sequence))
+        self._due_again.pop(sequence, None)
+
     def _ask(self, now: float, node: NodeId, put: Put) -> bool:
         """Whether it is time; a put that waits for long is repeated less and less often, lest the
         repetitions take the place of everything else."""
-        key = put.sequence, node
-        due, pause = self._due_again.get(key, (now, self.load.patience))
+        again = self._due_again.setdefault(put.sequence, {})
+        due, pause = again.get(node, (now, self.load.patience))
         if now < due:
             return False
-        self._due_again[key] = now + pause, 2 * pause
+        again[node] = now + pause, 2 * pause
         return True
 
     def _due(self, now: float) -> int:
@@ -265,20 +319,21 @@ class Ledgers:
         snapshots: Snapshots = Snapshots(),  # noqa: B008
     ) -> None:
         self.load, self.snapshots = load, snapshots
-        self.acked: dict[tuple[int, int], int] = {}
+        self.acked: dict[Key, None] = {}
+        self.order = Order()
         self.producers: list[Producer] = []
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
-        ledger = Ledger(me, rng, group, self.snapshots)
+        ledger = Ledger(me, rng, group, self.snapshots, self.order)
         group.learner = ledger
         return [ledger]
 
     def checkers(self) -> list[Checker]:
-        return [Promises(self.acked)]
+        return [Promises(self.acked, self.order)]
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
         for number in range(self.load.producers):
-            producer = Producer(number, self.load, sim.rng, until)
+            producer = Producer(number, self.load, sim.rng, until, self.order)
             self.producers.append(producer)
             self._put(sim, leaders, producer)
 

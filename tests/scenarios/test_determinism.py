@@ -14,6 +14,8 @@ from oncecast.scenarios.scenario import run
 
 SMALL = {"broadcast", "hyparview", "mutex", "shuffle"}  # what `make quick` has time for
 
+MARKS = {"paxos-long": pytest.mark.soak}
+
 
 def hashes(scenario: str, seeds: str, hash_seed: str) -> dict[int, str]:
     done = subprocess.run(
@@ -40,7 +42,7 @@ def test_each_seed_gives_equal_hashes_under_different_hash_seeds(count: int) -> 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name in SMALL else pytest.mark.long)
+        pytest.param(name, marks=MARKS.get(name, [] if name in SMALL else pytest.mark.long))
         for name in sorted(SCENARIOS)
     ],
 )

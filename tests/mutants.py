@@ -28,16 +28,18 @@ class Mutant(NamedTuple):
     rule: str  # that is taken away
     plant: Plant
     story: Story
-    seeds: int
+    seeds: int  # tried from 0 on
+    known: tuple[int, ...] = ()  # seeds that notice it, tried first
 
     def __str__(self) -> str:
         return self.rule
 
 
 class Notice(NamedTuple):
-    """The first seed that noticed, and how."""
+    """The first seed that noticed, how many were tried by then, and how it noticed."""
 
     seed: int
+    runs: int
     error: BaseException
 
 
@@ -45,13 +47,13 @@ def notice(mutant: Mutant) -> Notice | None:
     """None if it went unnoticed."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
-        for seed in range(mutant.seeds):
+        for runs, seed in enumerate((*mutant.known, *range(mutant.seeds)), 1):
             try:
                 mutant.story(seed)
             except UNFIT:
                 raise
             except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  # any failure counts
-                return Notice(seed, error)
+                return Notice(seed, runs, error)
     return None
 
 

@@ -55,7 +55,7 @@ def try_one(module: str, at: int) -> Row:
     if found is None:
         return Row(suite, mutant.rule, story, 0, "SURVIVED")
     how = (str(found.error) or type(found.error).__name__).splitlines()[0]
-    return Row(suite, mutant.rule, story, found.seed + 1, how[:70])
+    return Row(suite, mutant.rule, story, found.runs, how[:70])
 
 
 def rows(modules: list[str]) -> Iterator[Row]:

@@ -92,16 +92,14 @@ class Campaign(Checker):
 
     # -- the calm --
 
-    def settle(self) -> None:
-        """Run until all is complete. A flood goes on until all seats are taken: a group that is
-        under load for ever must still admit newcomers."""
+    def settle(self, storm: GroupStorm) -> None:
+        """Run until all is complete. A flood goes on until all seats are taken, also after one more
+        disk is lost: a group that is under load for ever must still admit newcomers."""
         sim, patience = self.sim, self.draw.patience
         if self.draw.load.shape is Shape.FLOOD:
-            limit = sim.now + patience
-            while (fault := self._seats()) and sim.now < limit:
-                sim.run(until=sim.now + LOOK_EVERY)
-            if fault:
-                raise Violation(f"{fault}, after {patience:.0f} s of calm under load")
+            self._fill_seats()
+            if storm.wipe_one_more(patience):
+                self._fill_seats()
         self.top.stop()
         calm = sim.now
         while self._incomplete():
@@ -109,6 +107,13 @@ class Campaign(Checker):
             if sim.now > calm + min(CALM_MAX, patience + SLOT_SECONDS * self.books.last):
                 return
             sim.run(until=sim.now + LOOK_EVERY)
+
+    def _fill_seats(self) -> None:
+        limit = self.sim.now + self.draw.patience
+        while (fault := self._seats()) and self.sim.now < limit:
+            self.sim.run(until=self.sim.now + LOOK_EVERY)
+        if fault:
+            raise Violation(f"{fault}, after {self.draw.patience:.0f} s of calm under load")
 
     def _seats(self) -> str:
         """What is wrong with the membership, if anything is."""
@@ -169,7 +174,7 @@ def play_drawn(sim: Simulation, nodes: int, drawn: Draw) -> Figures:
     top.begin(sim, storm.leaders, drawn.seconds)
     campaign.run_storm()
     storm.calm()
-    campaign.settle()
+    campaign.settle(storm)
     books = campaign.books
     return {
         "strikes": storm.strikes,

@@ -68,6 +68,8 @@ class GroupStorm(Storm):
             self._hand_over,
             self._cut_off_from_peers,
             self._cut_off_from_peers,
+            self._strand,
+            self._strand,
             self._set_wall_clock,
             self._set_wall_clock,
         )
@@ -88,6 +90,15 @@ class GroupStorm(Storm):
         self.sim.call(self._some(self.lasting), lambda: self._restart(node))
         self._hurt(node, lambda: True)
         return True
+
+    def wipe_one_more(self, within: float) -> bool:
+        """After the storm, wipe the disk of a member as soon as the others are whole."""
+        limit = self.sim.now + within
+        while self.sim.now < limit:
+            if self._wipe(self.rng.choice(self._members())):
+                return True
+            self.sim.run(until=self.sim.now + LOOK_EVERY)
+        return False
 
     def _flip(self, node: NodeId) -> bool:
         """A bit of its log flips; it may read that, or restart, and then all look for a leader."""
@@ -285,9 +296,43 @@ class GroupStorm(Storm):
         """Clients still reach it: a leader goes on serving them for as long as it may."""
         node = next(iter(self.leaders()), node)
         others = [each for each in self.nodes if each != node]
-        if not others:
+        if not others or not self._front_away(node, lambda: self.sim.partition([node], others)):
             return False
-        return self._front_away(node, lambda: self.sim.partition([node], others))
+        if self.rng.random() < 0.5:
+            self._skew(node)  # its clock is slow: it steps down as late as possible
+        return True
+
+    def _strand(self, node: NodeId) -> bool:
+        """Cut off a leader with less than a majority: they vote for values that are not chosen. One
+        of them is connected again, hears other values for the same slots, and restarts."""
+        leader = next(iter(self.leaders()), None)
+        followers = [each for each in self._members() if each != leader and self._spare(each)]
+        if leader is None or not self._spare(leader) or len(self.away) + 1 > self.away_max:
+            return False
+        stranded = [leader, *self.rng.sample(followers, min(len(followers), self.away_max - 1))]
+        stranded = stranded[: self.away_max - len(self.away)]
+        others = [each for each in self.nodes if each not in stranded]
+        fronts = self.sim.partition(stranded, others)
+        back = stranded[-1]
+        paxos = replica(self.sim, back)
+        before = paxos.replaced if paxos is not None else 0
+
+        def rejoin() -> None:
+            self.sim.repair(fronts)
+            self._bounce_when(back, lambda now: now.replaced > before, tries=500)
+
+        for each in stranded:
+            self.away[each] = rejoin
+        wait = self.draw.suspicion * self.rng.uniform(1.5, 3.0)
+        self.sim.call(wait, lambda: self._return(rejoin))
+        return True
+
+    def _bounce_when(self, node: NodeId, due: Callable[[Paxos], bool], tries: int) -> None:
+        paxos = replica(self.sim, node)
+        if paxos is not None and due(paxos):
+            self._bounce(node)
+        elif tries:
+            self.sim.call(0.002, lambda: self._bounce_when(node, due, tries - 1))
 
     def _tangle(self, node: NodeId) -> bool:
         """Who hears whom is drawn for each pair, and each way."""
@@ -345,6 +390,8 @@ class GroupStorm(Storm):
         """One wall clock is wrong for a while. All in all that is too short to be believed."""
         if self._wrong or self._wrong_left <= 0:
             return False
+        if self.rng.random() < 0.5:
+            node = next(iter(self.leaders()), node)  # only a leader's clock is asked
         self._wrong, step = node, self.draw.habits.clock_step
         few = self.rng.uniform(-10.0, 10.0) * step
         self.sim.set_wall_clock(node, ahead=self.rng.choice((YEAR, -YEAR, HOUR, -HOUR, few)))

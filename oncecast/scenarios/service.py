@@ -43,7 +43,7 @@ def play_drawn(sim: Simulation, drawn: ServiceDraw) -> Figures:
         sim.call(when, lambda: depose(sim, storm, drawn.deposed))
     sim.run(until=drawn.seconds)
     storm.calm()
-    campaign.settle()
+    campaign.settle(storm)
     return {
         "nodes": drawn.nodes,
         "strikes": storm.strikes,

@@ -48,15 +48,16 @@ def test_it_is_killed_if_it_does_not_end(
 
 def test_who_is_told_twice_to_end_leaves_nothing_running(tmp_path: Path) -> None:
     """Ctrl-C and once more: the lock is given back then, and another one may enter."""
-    deaf = tmp_path / "deaf"
-    script = f"trap '' TERM; echo $$ > {deaf}.new; mv {deaf}.new {deaf}; sleep 60"
+    deaf, told = tmp_path / "deaf", tmp_path / "told"
+    ignore = f"trap ': > {told}' TERM; echo $$ > {deaf}.new; mv {deaf}.new {deaf}"
+    script = f"{ignore}; while :; do sleep 0.01; done"
 
     async def story() -> None:
         running = asyncio.create_task(run_until(never(), ("sh", "-c", script), 60.0))
         await written(deaf)
-        for _ in range(2):
-            running.cancel()
-            await asyncio.sleep(0.02)
+        running.cancel()
+        await written(told)
+        running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
 

@@ -131,3 +131,10 @@ def created(call: float, returned: float | None, life: int = 1, **fields: Any) -
 
 def deleted(call: float, returned: float | None, **fields: Any) -> Operation:
     return op("delete", call, returned, **fields)
+
+
+# Histories begin with these: a subscription, its reader, and three messages that are put and read.
+SUB = subscribed(0, 1)
+READ = attached(1.5, 1.6, 0, 0)
+ABC = put(2, 3, 0, "a", "b", "c")
+READ_ABC = attached(3.1, 3.2, 0, 3)

@@ -12,6 +12,10 @@ from oncecast.history.operation import SubscriptionSeen
 from oncecast.pubsub.commands import FromNew, FromOffset
 from oncecast.pubsub.retention import Policy
 from tests.history.making import (
+    ABC,
+    READ,
+    READ_ABC,
+    SUB,
     ack,
     again,
     attached,
@@ -33,10 +37,6 @@ from tests.history.making import (
 )
 
 KEEP_ALL = Policy(keep_all=True)
-SUB = subscribed(0, 1)
-READ = attached(1.5, 1.6, 0, 0)
-ABC = put(2, 3, 0, "a", "b", "c")
-READ_ABC = attached(3.1, 3.2, 0, 3)
 
 BROKEN: dict[str, tuple[str, History]] = {
     # -- puts --

@@ -8,6 +8,10 @@ from oncecast.history import History, check
 from oncecast.pubsub.commands import FromNew, FromOffset
 from oncecast.pubsub.retention import Policy
 from tests.history.making import (
+    ABC,
+    READ,
+    READ_ABC,
+    SUB,
     ack,
     again,
     attached,
@@ -29,10 +33,6 @@ from tests.history.making import (
 )
 
 DROPPING = Policy(bytes_max=100, drop_unread=True)
-SUB = subscribed(0, 1)
-READ = attached(1.5, 1.6, 0, 0)
-ABC = put(2, 3, 0, "a", "b", "c")
-READ_ABC = attached(3.1, 3.2, 0, 3)
 
 FINE: dict[str, History] = {
     "nothing at all": [],

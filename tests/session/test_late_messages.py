@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from oncecast.kernel.protocol import NodeId
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.errors import NotStaged
 from oncecast.session import local
@@ -83,7 +84,8 @@ def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
     why = NotStaged("source", 0, "b")
     assert lone.hear(refused).told == [local.Finished(9, why)]
     desk.call(ANN, stage("b"))
-    desk.send(BOB, call)
+    earlier_connection = NodeId("client/earlier-bob")
+    desk.send(earlier_connection, call)
     assert desk.service.machine.bounds("topic") == (0, 0)
 
 

@@ -58,6 +58,8 @@ def test_opened_size_of_a_compressed_batch_is_that_of_the_plain_one() -> None:
     packed = batch.encode(values, **columns, timestamps=[1, 2], zstd=3)
     assert len(packed) < len(plain)
     assert [batch.opened_bytes(each) for each in (plain, packed)] == [len(plain)] * 2
+    foreign = batch.wrap(b"payload", format=999, count=9, timestamp=0)
+    assert batch.opened_bytes(foreign) == len(foreign)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])

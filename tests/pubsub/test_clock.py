@@ -313,6 +313,14 @@ def test_dispute_lasts_until_stamps_have_kept_their_pace_for_six_steps() -> None
         assert (clock.dispute, clock.sustained) == (state[2], 59)
 
 
+def test_stamp_without_a_word_of_watched_time_is_believed_within_a_step() -> None:
+    """SVC-9"""
+    clock = Clock()
+    clock.restore(1000, None)
+    clock.pass_time(1011, 10)
+    assert clock.dispute is AHEAD
+
+
 def test_new_clock_has_seen_nothing() -> None:
     """SVC-9"""
     assert (Clock().now, Clock().state()) == (0, (0, 0, AGREED, 0, 0))

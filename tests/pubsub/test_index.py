@@ -142,7 +142,8 @@ def test_batch_goes_when_its_last_message_does() -> None:
 @pytest.mark.parametrize(
     ("entries", "dropped", "left"),
     [
-        (8, 4, 8),  # just a half
+        (10, 5, 10),  # just a half
+        (8, 4, 8),
         (8, 5, 3),
         (7, 4, 7),  # of few, only when all are gone
         (5, 5, 0),
@@ -219,12 +220,12 @@ def test_index_that_begins_later_forgets_what_it_had() -> None:
 
 def test_times_never_fall_from_entry_to_entry() -> None:
     """SVC-9"""
-    index = Index(places(1, 2, 3))
-    for place, time in ((1, 50), (2, 40), (3, 60)):
+    index = Index(places(1, 2, 3, 4))
+    for place, time in ((1, 50), (2, 40), (3, 60), (4, 55)):
         index.append(place, 1, 10, time)
-    assert [each.time for each in index.entries(0)] == [50, 50, 60]
-    assert [index.since(time) for time in (50, 51, 60, 61)] == [0, 2, 2, 3]
+    assert [each.time for each in index.entries(0)] == [50, 50, 60, 60]
+    assert [index.since(time) for time in (50, 51, 60, 61)] == [0, 2, 2, 4]
     index.retime(Retiming(50, lambda time: 55))
-    assert [each.time for each in index.entries(0)] == [50, 50, 55]
+    assert [each.time for each in index.entries(0)] == [50, 50, 55, 55]
     index.retime(Retiming(49, lambda time: time - 10))
-    assert [each.time for each in index.entries(0)] == [40, 40, 45]
+    assert [each.time for each in index.entries(0)] == [40, 40, 45, 45]

@@ -284,7 +284,7 @@ def test_end_of_a_dispute_moves_every_time_that_was_given() -> None:
     registry.staging.sources["s"], estate.sources["s"] = sources
     estate.parts.update({("s", 0, "a"): parts[4], ("s", 0, "b"): parts[5]})
     registry.clock.restore(6000, (1000, 6000, Dispute.AHEAD, 0, 0))
-    assert registry.pass_time(1016).dispute is Dispute.AHEAD  # a step of 10 is not enough
+    assert registry.pass_time(1011).dispute is Dispute.AHEAD  # a step of 10 is not enough
     assert registry.pass_time(1005).dispute is Dispute.NONE
     for topic in topics:
         assert [each.time for each in topic.index.entries(0)] == [1005]

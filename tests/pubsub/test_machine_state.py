@@ -251,3 +251,16 @@ def test_state_and_log_of_the_first_version_are_read() -> None:
         assert len(first(data)) <= len(data)
         replayed.apply(msgspec.msgpack.decode(first(data), type=AnyCommand))
     assert replayed.machine.checksum() == steps.machine.checksum()
+
+
+def test_columns_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVC-10: a replica on another machine may read them."""
+    column = array("Q", [1, 0x0102030405060708])
+    little = state._packed(column)
+    assert state._unpacked(little) == column
+    swapped = column[:]
+    swapped.byteswap()
+    monkeypatch.setattr("sys.byteorder", "big")
+    assert state._packed(column) == swapped.tobytes()
+    assert column[0] == 1  # it is not changed itself
+    assert state._unpacked(little) == swapped

@@ -6,7 +6,7 @@ import pytest
 
 from oncecast.kernel.protocol import Append
 from oncecast.replication.core import FAR, FORGOT, behind, within, without
-from oncecast.replication.messages import Accept, Entry, Learned, Promised, Vote
+from oncecast.replication.messages import Accept, Entry, Learned, Promised, Skipped, Vote
 from tests.replication.replicas import (
     A,
     awake,
@@ -21,7 +21,11 @@ from tests.replication.replicas import (
 
 def test_numbers_that_are_written_to_disk_stay_as_they_are() -> None:
     """REP-1: a later version reads them in snapshots and records of this one."""
-    assert (FAR, FORGOT) == (1 << 62, 2)
+    group = restored()
+    group.damaged(2, 3)
+    assert group.lost == [(1, FAR)] == [(1, 1 << 62)]
+    group._doubt(1)
+    assert group.replaced == FORGOT == 2
 
 
 def test_value_that_replaces_another_in_memory_is_counted_once() -> None:
@@ -89,6 +93,12 @@ def test_promise_reports_votes_until_its_room_is_used() -> None:
     for room, told, lost in ((5, 2, ()), (4, 1, ((2, 2),))):
         promise = group._promise(ballot(2), 1, room)
         assert (promise.votes, promise.lost) == (votes[:told], lost)
+
+
+def test_value_of_a_skipped_slot_is_not_taken_for_what_was_chosen() -> None:
+    """REP-1"""
+    group = restored(Entry(1, ballot(1), 0, b"voted", 0, vouch(1)), Skipped(1))
+    assert (group.applied, group.skipped, group.certain) == (0, 1, 1)
 
 
 def test_leader_is_not_outrun_by_its_own_ballot() -> None:

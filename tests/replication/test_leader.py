@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from oncecast.kernel.protocol import Append, Emit, Later, NodeId, Send
@@ -43,6 +45,7 @@ from tests.replication.replicas import (
     B,
     C,
     D,
+    E,
     asleep,
     awake,
     ballot,
@@ -60,6 +63,94 @@ from tests.replication.replicas import (
 def propose(group: Paxos, token: int, value: bytes) -> list[Accept]:
     group.request(Propose(token, value))
     return [message for _, message in sends(group.drain()) if isinstance(message, Accept)]
+
+
+def candidate(*votes: Vote, lost: tuple[tuple[int, int], ...] = (), **options: int) -> Paxos:
+    """A has been promised by itself, and by B with these votes."""
+    group = awake(A, options=replace(OPTIONS, **options))
+    group.stand()
+    promise(group, A)
+    group.drain()
+    group.receive(B, Promise(ballot(1), 1, 1, 0, votes, lost))
+    return group
+
+
+def test_nothing_is_proposed_behind_a_membership_that_others_began() -> None:
+    """REP-2: it is not known who votes there until that is decided."""
+    config = THREE.added(Member(D, 1))
+    change = Item(CONFIG, encode_config(config))
+    votes = [Vote(slot, ballot(0, C), command(b"x")) for slot in (1, 2, 3)]
+    group = candidate(votes[0], Vote(2, ballot(0, C), change), votes[2])
+    (accept,) = [each for to, each in sends(group.drain()) if isinstance(each, Accept) and to == B]
+    assert (accept.slot, accept.items) == (1, (command(b"x"), change))
+    assert group.reign is not None
+    assert group.reign.changing == (2, config)
+
+
+def test_proposal_has_as_many_items_as_its_bytes_allow() -> None:
+    """REP-1: one that begins within the limit goes whole."""
+    for sizes, together in (((1, 9, 5), 2), ((1, 8, 5), 3), ((10, 1), 1), ((11, 1), 1)):
+        votes = [Vote(at, ballot(0, C), command(bytes(size))) for at, size in enumerate(sizes, 1)]
+        group = candidate(*votes, accept_bytes=10)
+        accepts = [each for to, each in sends(group.drain()) if isinstance(each, Accept)]
+        assert len(accepts[0].items) == together
+
+
+def test_one_byte_of_the_window_is_enough_for_a_proposal() -> None:
+    """REP-1"""
+    group = leading(options=replace(OPTIONS, window_bytes=5, accept_bytes=5))
+    assert [each.slot for each in propose(group, 1, b"four")] == [1, 1]
+    group.request(Propose(2, b"more"))
+    group.timeout(Flush())
+    accepts = [each for _, each in sends(group.drain()) if isinstance(each, Accept)]
+    assert [each.slot for each in accepts] == [2, 2]
+    group.request(Propose(3, b"x"))
+    group.timeout(Flush())
+    assert [each for _, each in sends(group.drain()) if isinstance(each, Accept)] == []
+
+
+def test_leader_that_was_beaten_waits_for_no_answers() -> None:
+    """REP-1"""
+    group = leading()
+    group.certain = 1
+    group.request(Propose(1, b"mine"))
+    assert group.reign is None
+    assert [type(each.timer) for each in group.drain() if isinstance(each, Later)] == [Silence]
+
+
+def test_candidate_asks_again_while_a_slot_is_lost_to_who_promised() -> None:
+    """REP-1: though a majority has promised."""
+    group = candidate(lost=((1, 2),))
+    group.drain()
+    group.timeout(Unanswered())
+    effects = group.drain()
+    assert [to for to, each in sends(effects) if isinstance(each, Prepare)] == [B, C]
+    assert Later(OPTIONS.resend, Unanswered()) in effects
+    group = candidate()
+    group.drain()
+    group.timeout(Unanswered())
+    effects = group.drain()
+    assert [to for to, each in sends(effects) if isinstance(each, Prepare)] == [C]
+    assert Later(OPTIONS.resend, Unanswered()) not in effects
+
+
+def test_promise_that_has_lost_only_what_is_applied_is_whole() -> None:
+    """REP-1"""
+    group = leading()
+    assert group.reign is not None
+    hear(group, C, Promise(group.reign.ballot, 1, 1, 0, (), ((1, 3),)))
+    for applied, asked in ((2, [C]), (3, [])):
+        group.applied = applied
+        group._prepare_again(group.reign)
+        assert [to for to, _ in sends(group.drain())] == asked
+
+
+def test_leader_asks_new_members_again_until_they_have_promised() -> None:
+    """REP-2"""
+    group = leading()
+    group.memberships.decided(1, Config(2, (Member(A, 1), Member(D, 1), Member(E, 1)), 3))
+    group.timeout(Unanswered())
+    assert Later(OPTIONS.resend, Unanswered()) in group.drain()
 
 
 # -- standing --

@@ -105,8 +105,12 @@ def test_it_never_stands_again() -> None:
     group.drain()
     group.now += 100.0
     group.timeout(Silence())
-    hear(group, B, Release(ballot(9, B), A))
-    assert not [m for _, m in sends(group.drain()) if isinstance(m, Canvass | Prepare)]
+    assert group.drain() == []
+    assert not [
+        message
+        for _, message in sends(hear(group, B, Release(ballot(9, B), A)))
+        if isinstance(message, Canvass | Prepare)
+    ]
     assert group.reign is None
 
 

@@ -59,6 +59,7 @@ LONG_SLOTS = 100_000
 # What the clients of a slow group ask for, so that such runs cost no more than others.
 OPERATIONS_MAX = 40  # of a client that does anything
 PUTS_MAX = 30  # of a publisher
+TINY_SHARE = 0.02  # of the storms without sessions: they cost ten times as much as others
 AHEAD = (4, 32, 256, 4096)  # slots that a replica accepts ahead of what it has applied, at least
 FLOOD_AHEAD = (1024, 4096)  # with less, a newcomer never comes near enough to get a seat
 SHORT = {(3.0, 8.0): 1}
@@ -177,6 +178,8 @@ def draw(seed: int, nodes: int) -> Draw:
     )
     ahead = rng.choice(FLOOD_AHEAD if shape is Shape.FLOOD else AHEAD)
     each = tuple(replace(options, ahead_min=ahead) for options in each)
+    if not sessions and rng.random() < TINY_SHARE:
+        each = tuple(map(tiny, each))
     return msgspec.structs.replace(drawn, options=each)
 
 
@@ -203,6 +206,13 @@ def draw_long(seed: int, nodes: int, slots: int = LONG_SLOTS) -> Draw:
     )
 
 
+def tiny(options: GroupOptions) -> GroupOptions:
+    """Return options of a group that does one thing at a time, and repeats it before any answer."""
+    return replace(
+        options, window_slots=1, window_bytes=1, accept_bytes=1, piece_bytes=1, resend=0.001
+    )
+
+
 def widened(options: GroupOptions) -> GroupOptions:
     return replace(
         options,
@@ -210,6 +220,8 @@ def widened(options: GroupOptions) -> GroupOptions:
         window_bytes=1 << 16,
         accept_bytes=max(1 << 12, options.accept_bytes),
         ahead_min=4096,
+        piece_bytes=max(32, options.piece_bytes),
+        resend=max(0.03, options.resend),
     )
 
 

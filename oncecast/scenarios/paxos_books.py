@@ -45,7 +45,7 @@ class Choice(NamedTuple):
     chain: int
 
 
-FORGOTTEN = Choice(Item(-1, b""), BOTTOM, -1)  # equal to nothing that a replica can have
+FORGOTTEN = Item(-1, b"")  # stands for an item that was chosen long ago
 
 
 class Disk:
@@ -82,6 +82,10 @@ class Books(Checker):
         """All slots up to this one are chosen."""
         return len(self.chosen) - 1
 
+    def is_chosen(self, slot: int, item: Item) -> bool:
+        """Return whether this item is chosen. Of a forgotten slot any item may be."""
+        return slot <= self.last and self.chosen[slot].item in (item, FORGOTTEN)
+
     def config(self, applied: int) -> Config:
         """Who votes on the slot behind `applied`."""
         return next(config for slot, config in reversed(self.configs) if slot <= applied)
@@ -111,14 +115,14 @@ class Books(Checker):
             self.propose(node, record.slot, record.ballot, Item(record.kind, record.data))
         elif isinstance(record, Learned):
             item = Item(record.kind, record.data)
-            if record.slot > self.last or self.chosen[record.slot].item != item:
+            if not self.is_chosen(record.slot, item):
                 raise Violation(f"{node} learned {item} for slot {record.slot}: it is not chosen")
 
     def propose(self, node: NodeId, slot: int, ballot: Ballot, item: Item) -> None:
         before = self.proposed.setdefault(slot, {}).setdefault(ballot, item)
         if before != item:
             raise Violation(f"{node} has {item} for slot {slot} at {ballot}: it is {before}")
-        if slot <= self.last:
+        if self._forgotten <= slot <= self.last:
             self._keeps(slot, ballot, item)
 
     def _crashed(self, disk: Disk, node: NodeId) -> None:
@@ -198,9 +202,10 @@ class Books(Checker):
                 self._forget_below(slot - KEPT_SLOTS)
 
     def _forget_below(self, floor: int) -> None:
-        """Bound the memory of a long run. A replica that still speaks of such a slot is noticed."""
+        """Bound the memory of a long run. Of such a slot only the checksum is known: a replica
+        that was away for long is still measured by it."""
         for slot in range(self._forgotten, floor):
-            self.chosen[slot] = FORGOTTEN
+            self.chosen[slot] = Choice(FORGOTTEN, BOTTOM, self.chosen[slot].chain)
             self.proposed.pop(slot, None)
             self.accepted.pop(slot, None)
         if floor > self._forgotten:

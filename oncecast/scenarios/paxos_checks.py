@@ -141,8 +141,7 @@ class Honesty(Rule):
         be reported with any ballot."""
         slot, books = vote.slot, self.books
         proposed = books.proposed.get(slot, {}).get(vote.ballot)
-        chosen = books.chosen[slot].item if slot <= books.last else None
-        if vote.item not in (proposed, chosen):
+        if vote.item != proposed and not books.is_chosen(slot, vote.item):
             raise Violation(f"{node} reports {vote}: what was proposed is {proposed}")
 
     def _promise(self, send: Send, paxos: Paxos) -> None:
@@ -229,7 +228,7 @@ class Applied(Rule):
     def _decided(self, emit: Emit, paxos: Paxos) -> None:
         decided, node, books = cast("Decided", emit.event), paxos.me, self.books
         place = decided.place
-        if place > books.last or books.chosen[place].item != (COMMAND, decided.value):
+        if not books.is_chosen(place, Item(COMMAND, decided.value)):
             raise Violation(f"{node} says that {decided} is decided: it is not chosen")
         before = self.told.get(node, place - 1)
         between = [slot for slot in range(before + 1, place) if self._is_command(slot)]

@@ -221,7 +221,7 @@ class GroupStorm(Storm):
             self.sim.repair(fronts)
             disk.fill()
             self.sim.call(0.5, lambda: self._bounce(node))
-            self.sim.call(0.6, disk.mend)
+            self.sim.call(0.6, lambda: self._restart(node))  # it may have stopped by itself
 
         self.away[node] = back
         self.sim.call(2.0, lambda: self._return(back))

@@ -45,3 +45,12 @@ def test_an_undecided_history_fails_the_run() -> None:
     ]
     with pytest.raises(Violation, match="UNDECIDED: the search gave up after"):
         histories.finish(Simulation(0))
+
+
+def test_some_storms_have_every_limit_at_its_least() -> None:
+    """REP-1 REP-3"""
+    least = [each for each in DRAWN for options in each.options if options.resend == 0.001]
+    assert least
+    for options in least[0].options:
+        limits = (options.window_slots, options.window_bytes, options.accept_bytes)
+        assert (*limits, options.piece_bytes) == (1, 1, 1, 1)

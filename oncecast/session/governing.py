@@ -96,9 +96,9 @@ class Governor(Protocol):
 
     def receive(self, sender: NodeId, message: LookGroup | Govern | LookRing) -> None:
         if isinstance(message, LookRing):
-            self.send(sender, RingView(message.id, self.me, (), (), None), after=0)
+            self.send(sender, RingView(message.id, self.me, (), (), None))
         elif isinstance(message, LookGroup):
-            self.send(sender, view_of(self.group, self.now, message.id), after=0)
+            self.send(sender, view_of(self.group, self.now, message.id))
         elif not self._leading:
             self._send_elsewhere(sender)
         elif not self.group.leads(self.now):
@@ -111,7 +111,7 @@ class Governor(Protocol):
         return self.group.leader == self.me
 
     def _send_elsewhere(self, client: NodeId) -> None:
-        self.send(client, Elsewhere(self.group.leader, self.group.nodes()), after=0)
+        self.send(client, Elsewhere(self.group.leader, self.group.nodes()))
 
     def _govern(self, client: NodeId, id: int, wish: Change | HandOver) -> None:
         why = refusal(self.group, wish)

@@ -44,7 +44,7 @@ class Scanner(Protocol):
         service = self._service
         if not service.leading:
             elsewhere = Elsewhere(service.leader, service.group.nodes())
-            self.send(sender, elsewhere, after=0)
+            self.send(sender, elsewhere)
             return
         if not service.group.leads(self.now):
             self._held.add(sender, scan)
@@ -53,15 +53,15 @@ class Scanner(Protocol):
         topic = registry.topics.get(scan.topic)
         if topic is None:
             why = registry.elsewhere(scan.topic) or registry.missing(scan.topic)
-            self.send(sender, Answer(scan.id, why), after=0)
+            self.send(sender, Answer(scan.id, why))
             return
         try:
-            self.send(sender, scanned(service, topic, scan), after=0)
+            self.send(sender, scanned(service, topic, scan))
         except Missing:
-            return  # it is being fetched from another replica
+            pass  # it is being fetched from another replica
         except Corrupt as damage:
             where = topic.landing(scan.start)
-            self.send(sender, Answer(scan.id, lost(scan.topic, where, damage)), after=0)
+            self.send(sender, Answer(scan.id, lost(scan.topic, where, damage)))
 
 
 def scanned(service: Service, topic: Topic, scan: Scan) -> Scanned:
@@ -71,7 +71,7 @@ def scanned(service: Service, topic: Topic, scan: Scan) -> Scanned:
     until = index.next if scan.until < 0 else min(scan.until, index.next)
     found = Scanned(scan.id, topic.id, index.first, index.next, offset, ())
     lost = isinstance(scan.start, FromOffset) and scan.start.offset != offset
-    if lost or scan.life not in (0, topic.id) or scan.bytes <= 0 or offset >= until:
+    if lost or scan.life not in (0, topic.id):
         return found
     room = min(scan.bytes, SCAN_BYTES_MAX)
     extents = tuple(index.extents(offset, until - offset, room))

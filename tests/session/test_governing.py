@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from oncecast.kernel.protocol import Ask, Emit, NodeId, Send, Value, Watch
+from oncecast.kernel.protocol import Ask, Emit, Later, NodeId, Send, Value, Watch
 from oncecast.pubsub.errors import InvalidArgument, Overloaded
 from oncecast.replication.events import (
     Added,
     Change,
     HandOver,
+    Installed,
     LeaderChanged,
     Mended,
     Removed,
@@ -21,8 +24,28 @@ from oncecast.replication.messages import Canvass
 from oncecast.replication.paxos import SENDERS_MAX, Paxos
 from oncecast.replication.quorum import Config, Member
 from oncecast.replication.seats import Offered
-from oncecast.session.frames import Answer, Elsewhere, Govern, GroupView, LookGroup, MemberView
-from oncecast.session.governing import PENDING_MAX, Governor, News, has_quorum, role_of
+from oncecast.session.frames import (
+    Answer,
+    Elsewhere,
+    Govern,
+    GroupView,
+    LookGroup,
+    LookRing,
+    MemberView,
+    RingView,
+)
+from oncecast.session.governing import (
+    PENDING_MAX,
+    GovernDue,
+    Governor,
+    Healing,
+    News,
+    has_quorum,
+    refusal,
+    role_of,
+    sized,
+    view_of,
+)
 
 A, B, C, D = map(NodeId, "abcd")
 ANN = NodeId("client/ann")
@@ -243,7 +266,9 @@ def test_wishes_are_bounded_and_go_with_who_had_them() -> None:
     made = governor()
     for number in range(PENDING_MAX):
         made.receive(ANN, Govern(number, HandOver(B)))
+    assert len(made._pending) == PENDING_MAX == 64
     answer = answered(made, Govern(PENDING_MAX, HandOver(B)))
+    assert len(made._pending) == PENDING_MAX
     assert answer == Answer(PENDING_MAX, Overloaded("changes of the group"))
     made.down(ANN)
     made.receive(ANN, Govern(PENDING_MAX, HandOver(B)))
@@ -256,6 +281,8 @@ def test_what_happens_to_the_group_is_news() -> None:
     for event in (LeaderChanged(B), Added(D), Removed(C), Suspected(B, True), Suspected(B, False)):
         made.observe(event)
     made.observe(Mended(3))
+    made.observe(Installed(3, ()))
+    made.observe(LeaderChanged(NodeId("")))
     assert [each.event for each in made.drain() if isinstance(each, Emit)] == [
         News("leader", "b"),
         News("added", "d"),
@@ -263,5 +290,125 @@ def test_what_happens_to_the_group_is_news() -> None:
         News("suspected", "b"),
         News("heard_again", "b"),
         News("refilled"),
+        News("installed"),
+        News("leader", ""),
     ]
     assert made.elections == 1
+
+
+def test_group_of_its_own_is_shown_as_no_ring() -> None:
+    """REP-3"""
+    made = governor()
+    made.receive(ANN, LookRing(3))
+    assert made.drain() == [Send(ANN, RingView(3, A, (), (), None))]
+
+
+def test_replica_with_a_damaged_disk_tells_when_all_is_there_again() -> None:
+    """REP-1"""
+    made = governor()
+    made.start()
+    assert made.drain() == []
+    made.group.damage = "records 1 to 2 of its log cannot be read"
+    made.start()
+    again = Later(made.group.options.heartbeat, Healing())
+    assert made.drain() == [again]
+    whole = {"leader": B, "applied": 40, "known": 40, "holes": {}}
+    lacks: list[dict[str, Any]] = [{"leader": NodeId("")}, {"known": 41}, {"holes": {3: {}}}]
+    for lack in lacks:
+        for name, value in {**whole, **lack}.items():
+            setattr(made.group, name, value)
+        made.timeout(Healing())
+        assert made.drain() == [again]
+    for name, value in whole.items():
+        setattr(made.group, name, value)
+    outside = governor(leader=B, members="bc")
+    outside.timeout(Healing())
+    assert outside.drain() == [again]
+    made.timeout(Healing())
+    assert made.drain() == [Emit(News("refilled"))]
+
+
+def test_news_come_before_the_answer_to_who_waited_for_them() -> None:
+    """REP-4: each wish by itself."""
+    made = governor()
+    made.group.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    made.receive(ANN, Govern(7, HandOver(B)))
+    made.receive(ANN, Govern(8, Change(size=5)))
+    made.drain()
+    made.group.memberships.decided(41, Config(6, made.group.config.members, 5))
+    made.observe(Suspected(C, True))
+    assert made.drain() == [
+        Emit(News("suspected", "c")),
+        Send(ANN, view_of(made.group, 0.0, 8)),
+    ]
+    assert list(made._pending) == [(ANN, 7)]
+
+
+def test_wish_that_has_come_true_is_answered_when_the_lease_is_renewed() -> None:
+    """REP-4"""
+    made = governor()
+    leased = True
+    made.group.leads = lambda now: leased  # type: ignore[method-assign]
+    made.receive(ANN, Govern(8, Change(size=5)))
+    made.drain()
+    leased = False
+    made.group.memberships.decided(41, Config(6, made.group.config.members, 5))
+    made.observe(Mended(3))
+    assert made.drain() == [Emit(News("refilled")), Later(0.02, GovernDue())]
+    leased = True
+    made.timeout(GovernDue())
+    assert made.drain() == [Send(ANN, view_of(made.group, 0.0, 8))]
+
+
+def test_times_without_a_word_have_exact_limits() -> None:
+    """REP-2: 2.5 and 3 seconds, with a suspicion time of 2."""
+    made = governor(leader=B)
+    made.group.heard = made.group.last_message[C] = 10.0
+    assert [has_quorum(made.group, now) for now in (12.5, 12.6)] == [True, False]
+    made.group.silent[C] = None
+    assert [reached(made, now)[2][1] for now in (13.0, 13.1)] == [True, None]
+    made.group.leader = NodeId("")
+    del made.group.silent[C], made.group.last_message[C]
+    assert [reached(made, now)[2][1] for now in (13.0, 13.1)] == [None, False]
+    assert view_of(made.group, 0.0).id == 0
+
+
+@pytest.mark.parametrize(
+    ("members", "silent", "wish", "size"),
+    [
+        ("abc", "", Change(add=D), 4),
+        ("ab", "", Change(add=D), 3),
+        ("abcd", "", Change(add=NodeId("e")), 4),
+        ("abc", "", Change(add=D, size=7), 7),
+        ("abc", "", Change(remove=C), 2),
+        ("abcd", "", Change(remove=C), 2),
+        ("abc", "c", Change(remove=C), 3),
+        ("abc", "", Change(remove=C, size=7), 7),
+        ("abc", "", Change(add=D, remove=C), 3),
+        ("abc", "", Change(size=5), 5),
+        ("ab", "", Change(), 3),
+        ("abc", "", Change(), 3),
+    ],
+)
+def test_change_comes_with_the_size_that_goes_with_it(
+    members: str, silent: str, wish: Change, size: int
+) -> None:
+    """REP-4"""
+    assert sized(governor(members=members, silent=silent).group, wish) == replace(wish, size=size)
+
+
+def test_wish_that_can_be_has_no_fault() -> None:
+    """REP-4"""
+    group = governor().group
+    group.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    for wish in (
+        HandOver(B),
+        Change(add=D),
+        Change(remove=C),
+        Change(remove=D),
+        Change(add=D, remove=C),
+        Change(size=5),
+    ):
+        assert refusal(group, wish) == ""
+    group.silent[B] = None
+    assert refusal(group, Change(add=B, remove=C)).startswith("without c only 1 of 2 replicas")

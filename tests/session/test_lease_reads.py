@@ -16,7 +16,7 @@ from oncecast.replication.events import HandOver, LeaderChanged
 from oncecast.session import local
 from oncecast.session.frames import Answer, Call, Elsewhere, Govern, Look, Scan, View
 from oncecast.session.gateway import Gateway
-from oncecast.session.held import HELD_MAX
+from oncecast.session.held import HELD_MAX, LEASE_PAUSE
 from oncecast.session.scanning import Scanner
 from tests.scenarios.test_cluster_storms import paxos
 from tests.session.client_world import App, World
@@ -108,9 +108,11 @@ def test_deposed_leader_sends_waiting_reads_to_the_new_one(read: Value) -> None:
 
 
 def test_waiting_reads_are_bounded_and_go_with_their_client() -> None:
+    assert (HELD_MAX, LEASE_PAUSE) == (1000, 0.02)
     node = Node(Look(0))
     for number in range(HELD_MAX + 5):
         node.ask(Look(number))
+    assert len(node._timers) == 1
     node.leased = True
     assert len(node.wake()) == HELD_MAX
     node.leased = False

@@ -9,12 +9,17 @@ import pytest
 from oncecast.kernel.protocol import Later, NodeId, Send
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.commands import FromEarliest, FromOffset
-from oncecast.pubsub.errors import NoSuchTopic
+from oncecast.pubsub.errors import NoSuchTopic, NotHere
+from oncecast.pubsub.index import Extent
+from oncecast.pubsub.moves import Found
+from oncecast.pubsub.service import Source
 from oncecast.replication.events import LeaderChanged, Missing
-from oncecast.session.frames import Answer, Elsewhere, Scan, Scanned
+from oncecast.session import scanning
+from oncecast.session.chunks import chunk_of, chunks_of
+from oncecast.session.frames import Answer, Chunk, Elsewhere, Scan, Scanned
 from oncecast.session.scanning import Scanner
 from oncecast.storage.errors import Corrupt
-from tests.session.desk import ANN, BOB, ME, Desk, producing, put
+from tests.session.desk import ANN, BOB, ME, Desk, packed, producing, put
 
 ALL = 1 << 20
 
@@ -117,3 +122,86 @@ def test_what_cannot_be_read_here_is_not_answered_until_it_is_refilled(
 
     monkeypatch.setattr(desk.service, "source", lost)
     assert answer(scanner(desk), Scan(1, "topic", FromEarliest(), bytes=ALL)) is None
+
+
+@pytest.mark.parametrize(
+    ("offset", "until", "size", "offsets"),
+    [
+        (0, -1, ALL, [0, 1, 2]),
+        (0, 0, ALL, []),
+        (0, 1, ALL, [0]),
+        (1, 2, ALL, [1]),
+        (1, 9, ALL, [1, 2]),
+        (2, 1, ALL, []),
+        (3, -1, ALL, []),
+        (0, -1, 0, []),
+        (0, -1, -1, []),
+        (0, -1, 1, [0]),
+    ],
+)
+def test_just_what_was_asked_for_is_shown(
+    offset: int, until: int, size: int, offsets: list[int]
+) -> None:
+    """PIPE-3"""
+    found = answer(scanner(filled()), Scan(1, "topic", FromOffset(offset), until, size))
+    assert isinstance(found, Scanned)
+    assert [chunk.offset for chunk in found.chunks] == offsets
+
+
+def test_one_answer_has_so_many_bytes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PIPE-3"""
+    node = scanner(filled())
+    scan = Scan(1, "topic", FromEarliest(), -1, 1 << 40)
+    assert scanning.SCAN_BYTES_MAX == 8 << 20
+    for most, shown in ((2 * len(packed(b"0")), 2), (2 * len(packed(b"0")) - 1, 1)):
+        monkeypatch.setattr(scanning, "SCAN_BYTES_MAX", most)
+        found = answer(node, scan)
+        assert isinstance(found, Scanned)
+        assert len(found.chunks) == shown
+
+
+def test_topic_of_another_group_is_looked_for_there() -> None:
+    """REP-6"""
+    desk = Desk()
+    desk.service.machine.apply(100, Found("g", first=False))
+    assert answer(scanner(desk), Scan(7, "topic", FromEarliest())) == Answer(7, NotHere("topic"))
+
+
+# -- chunks --
+
+
+def test_sequence_is_that_of_the_first_message_that_is_meant() -> None:
+    """SVC-3: the index knows it of what was staged, the command of the rest."""
+    service = filled().service
+    place = service.machine.fetch("topic", 0, 1, ALL)[0].place
+    service._recent.add(place, Source("p", 10, b"batch"))
+    assert chunk_of(service, Extent(place, 2, 3, 7)) == Chunk(7, 2, 3, "p", 12, b"batch")
+    assert chunk_of(service, Extent(place, 2, 3, 7, 50)) == Chunk(7, 2, 3, "p", 50, b"batch")
+    assert chunk_of(service, Extent(place, 2, 3, 7, 0)) == Chunk(7, 2, 3, "p", 0, b"batch")
+
+
+def test_chunks_end_where_there_is_no_room_or_nothing_to_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SVC-3"""
+    batches = [packed(bytes(size)) for size in (10, 20, 30)]
+    sizes = [len(each) for each in batches]
+    extents = tuple(Extent(place, 0, 1, place) for place in range(3))
+    service = filled().service
+    readable = 3
+
+    def source(place: int) -> Source:
+        if place >= readable:
+            raise Missing(place)
+        return Source("p", place, batches[place])
+
+    monkeypatch.setattr(service, "source", source)
+    rooms = (0, 1, sizes[0], sizes[0] + 1, sum(sizes[:2]), sum(sizes[:2]) + 1)
+    for room, count in zip(rooms, (0, 1, 1, 2, 2, 3), strict=True):
+        chunks, found = chunks_of(service, extents, room)
+        assert ([each.batch for each in chunks], found) == (batches[:count], sizes[:count])
+    readable = 1
+    assert chunks_of(service, extents, ALL)[1] == sizes[:1]
+    readable = 0
+    with pytest.raises(Missing):
+        chunks_of(service, extents, ALL)

@@ -37,3 +37,18 @@ def test_the_smallest_options_are_allowed() -> None:
     assert GroupOptions(window_slots=2, ahead_min=1).ahead_slots == 8
     large = GroupOptions(window_slots=5000, accept_bytes=1 << 22)
     assert (large.ahead_slots, large.step_slots, large.give_bytes) == (20000, 5000, 1 << 22)
+
+
+def test_promise_tells_as_much_as_four_windows_and_no_less_than_64_kibibytes() -> None:
+    """REP-1"""
+    sizes = {1: 65_536, 16_384: 65_536, 16_385: 65_540, 1 << 20: 4 << 20}
+    found = {size: GroupOptions(window_bytes=size).promise_bytes for size in sizes}
+    assert found == sizes
+
+
+@pytest.mark.parametrize("name", ["replace_after", "compare_every"])
+def test_times_that_may_be_0_are_not_negative(name: str) -> None:
+    """REP-1"""
+    assert getattr(GroupOptions(**{name: 0.0}), name) == 0.0  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"{name} is -0.5 s; it must not be negative"):
+        GroupOptions(**{name: -0.5})  # type: ignore[arg-type]

@@ -142,3 +142,21 @@ def test_lowest_record_of_the_slots_from_there_on_is_found() -> None:
     places.put(8, 7)
     assert (places.end, [places.lowest(slot) for slot in (1, 8, 9)]) == (11, [7, 7, 29])
     assert (Places().end, Places().lowest(0)) == (0, None)
+
+
+def test_slot_that_is_put_again_stands_apart() -> None:
+    """REP-1"""
+    places = Places()
+    for slot, record in ((1, 11), (2, 12), (3, 20), (4, 21), (1, 30), (4, 31), (2, 12)):
+        places.put(slot, record)
+    state = ((1, 11, 2), (3, 20, 2), (1, 30, 1), (4, 31, 1))
+    assert places.state() == state
+    again = apart()
+    again.restore(state)
+    assert again.state() == state
+    assert [again.get(slot) for slot in range(6)] == [None, 30, 12, 20, 31, None]
+    assert [again.lowest(slot) for slot in (1, 2, 4, 5)] == [11, 12, 21, None]
+    places.trim(2)
+    assert places.state() == ((2, 12, 1), (3, 20, 2), (4, 31, 1))
+    places.cut(4)
+    assert places.state() == ((2, 12, 1), (3, 20, 1))

@@ -57,6 +57,7 @@ def test_majorities_of_a_membership_and_its_successor_always_meet(count: int) ->
 def test_a_successor_has_the_next_version_and_keeps_the_size_unless_told() -> None:
     assert THREE.added(Member(D, 4)) == Config(2, (*THREE.members, Member(D, 4)), 3)
     assert THREE.removed(B, 2) == Config(2, (Member(A, 1), THREE.members[2]), 2)
+    assert THREE.successor(*THREE.members) == Config(2, THREE.members, 3)
     assert THREE.successor(*THREE.members, size=5) == Config(2, THREE.members, 5)
 
 
@@ -69,6 +70,11 @@ def test_a_membership_is_in_force_behind_the_slot_that_decided_it() -> None:
     chain.forget(6)
     assert [chain.of(slot).version for slot in (7, 9, 10)] == [2, 2, 3]
     assert chain.last.version == 3
+
+
+def test_without_a_membership_nobody_votes() -> None:
+    """REP-2"""
+    assert (Memberships().since, Memberships().of(1), Memberships().last) == (0, NOBODY, NOBODY)
 
 
 def test_slots_behind_the_first_known_membership_are_known() -> None:

@@ -1,0 +1,129 @@
+"""REP-1: a replica as a whole: its life, comparisons, and what it never does by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from oncecast.replication.messages import (
+    CHECK,
+    Accept,
+    Chosen,
+    Item,
+    Lacking,
+    Prepare,
+    Promised,
+    Reborn,
+    Recall,
+    Sum,
+    Unanswered,
+    Want,
+)
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Config, Member
+from tests.replication.replicas import (
+    OPTIONS,
+    THREE,
+    A,
+    B,
+    Book,
+    C,
+    awake,
+    ballot,
+    command,
+    hear,
+    leading,
+    records,
+    restored,
+    sends,
+    vouch,
+)
+
+
+class Zeros(Random):
+    """The least likely dice."""
+
+    def getrandbits(self, k: int, /) -> int:
+        return 0
+
+
+def test_life_is_never_0() -> None:
+    """REP-2: 0 stands for a life that is not known."""
+    group = Paxos(A, Zeros(), options=OPTIONS)
+    group.learner = Book()
+    group.start()
+    assert group.life > 0
+    assert group.config == Config(1, (Member(A, group.life),), 3, group.life)
+    damaged = restored(Promised(ballot(1), vouch(0)))
+    damaged.rng = Zeros()
+    damaged.damaged(3, 4)
+    damaged.start()
+    assert damaged.life > 0
+
+
+def test_replica_that_may_have_lost_a_promise_counts_its_lives() -> None:
+    """REP-1"""
+    group = restored(Promised(ballot(1), vouch(0)))
+    group.damaged(3, 4)
+    group.start()
+    assert Reborn(group.life, 1) in records(group.drain())
+    again = restored(Promised(ballot(1), vouch(0)), Reborn(7, 4))
+    again.damaged(4, 5)
+    again.start()
+    assert Reborn(again.life, 5) in records(again.drain())
+
+
+def checks(group: Paxos, now: float) -> int:
+    """How many comparisons it proposes to B at this time."""
+    group.now = now
+    group.beat()
+    accepts = [each for to, each in sends(group.drain()) if isinstance(each, Accept) and to == B]
+    return sum(item == Item(CHECK, b"") for each in accepts for item in each.items)
+
+
+def test_states_are_compared_now_and_then() -> None:
+    """REP-1"""
+    group = leading(options=replace(OPTIONS, compare_every=0.5))
+    found = [checks(group, now) for now in (100.0, 100.25, 100.5, 100.75, 101.0)]
+    assert found == [1, 0, 1, 0, 1]
+    alone = leading(config=Config(1, THREE.members[:1], 1), options=group.options)
+    alone.beat()
+    assert alone.compared == 0.0
+    assert checks(leading(), 101.0) == 0
+
+
+def test_comparisons_of_the_last_four_checks_are_kept() -> None:
+    """REP-1"""
+    group = awake()
+    for slot in range(1, 7):
+        hear(group, C, Sum(slot, 0, b"digest"))
+    assert list(group.sums) == [3, 4, 5, 6]
+
+
+def test_candidate_asks_itself_only_once() -> None:
+    """REP-1: its own promise waits for its own disk."""
+    group = awake(A)
+    group.stand()
+    group.drain()
+    group.timeout(Unanswered())
+    effects = group.drain()
+    assert [to for to, each in sends(effects) if isinstance(each, Prepare)] == [B, C]
+
+
+def test_follower_does_not_lead() -> None:
+    """REP-5"""
+    group = awake()
+    assert not group.leads(group.now)
+    assert group.lease_ends() == 0.0
+
+
+def test_what_is_lost_here_is_asked_for_at_once() -> None:
+    """REP-1: whatever is still on its way to the disk."""
+    group = awake()
+    hear(group, A, Chosen(1, (command(b"one"),), 1))
+    group.holes[1] = {}
+    group.want_from(A)
+    (want,) = group.drain()
+    assert (want.message, want.after) == (Want(1, 1), 0)  # type: ignore[union-attr]
+    (recall,) = hear(group, A, Lacking(1, False))
+    assert (recall.message, recall.after) == (Recall(1), 0)  # type: ignore[union-attr]

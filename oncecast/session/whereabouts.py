@@ -101,8 +101,9 @@ class Whereabouts:
                 self._move_to(NodeId(leader))
 
     def _wait_here(self) -> None:
-        self.astray = self._waiting = True
-        self._session.later(self._session.rng.uniform(0.5, 1.0) * WAIT_HERE, Redial(self.group))
+        if not self._waiting:  # each call is answered so, and must not begin the wait anew
+            self.astray = self._waiting = True
+            self._session.later(self._session.rng.uniform(0.5, 1.0) * WAIT_HERE, Redial(self.group))
 
     def _next_node(self) -> NodeId:
         """The one that was left longest ago: whom others name, and in which order, changes."""

@@ -16,6 +16,7 @@ from oncecast.session.whereabouts import Whereabouts
 from tests.mutants import Mutant, must_be_noticed, replaced
 from tests.session import test_ways as ways
 from tests.session import test_ways_moving as moving
+from tests.session import test_whereabouts as whereabouts
 
 pytestmark = pytest.mark.mutants
 
@@ -51,6 +52,10 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "unreachable group never given up": (
         ways.test_a_group_that_cannot_be_reached_is_asked_home_for,
         Whereabouts, "gone", "self._failures > ROUNDS * len(self.nodes)", "False",
+    ),
+    "wait at a node without a leader begun anew by every answer": (
+        whereabouts.test_a_busy_client_leaves_a_node_that_knows_no_leader,
+        Whereabouts, "_wait_here", "if not self._waiting:", "if True:",
     ),
     "shared link dropped": (
         ways.test_home_and_a_group_may_be_at_the_same_node,

@@ -121,6 +121,16 @@ def test_where_no_news_come_it_goes_on_after_a_while() -> None:
     assert seeker.session.home.node == B
 
 
+def test_a_busy_client_leaves_a_node_that_knows_no_leader() -> None:
+    """REP-3: every call that it repeats there is answered with the same news."""
+    seeker = Seeker()
+    for _ in range(10):
+        if seeker.session.home.node == A:
+            seeker.told("")
+        seeker.wait(WAIT_HERE / 5)
+    assert seeker.session.home.node == B
+
+
 def test_two_that_name_each_other_first_do_not_keep_it_from_the_rest() -> None:
     """REP-3: replicas without a seat know old members, and lead nowhere."""
     seeker = Seeker()

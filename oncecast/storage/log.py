@@ -241,8 +241,15 @@ class Log:
         self.synced = max(self.synced, done.number)
         if self._spare and not self._spare_ready and self._spare.file not in self._dirty:
             self._publish_spare()
-        while self._unsealed and self._unsealed[0].file not in self._dirty:
+        while self._unsealed and self._is_complete(self._unsealed[0]):
             self._seal(self._unsealed.pop(0))
+
+    def _is_complete(self, segment: Segment) -> bool:
+        """Return whether all records of a full segment are written and synced.
+
+        Its last records may still wait to be written while an earlier sync of it is reported.
+        """
+        return segment not in self._unwritten and segment.file not in self._dirty
 
     def _seal(self, segment: Segment) -> None:
         segment.save_index()

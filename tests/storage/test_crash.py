@@ -175,5 +175,5 @@ def test_some_power_cut_catches_a_log_whose(
     """Take one rule away, and a seed fails."""
     mutate(monkeypatch)
     with pytest.raises((AssertionError, StorageError)):
-        for seed in range(300):
+        for seed in range(1000):
             live_through(seed, lives=8)

@@ -134,6 +134,29 @@ def test_the_owner_appends_while_another_thread_syncs() -> None:
     assert log.write() is None
 
 
+def test_file_stays_open_while_another_thread_syncs_it() -> None:
+    """SVC-1: the last records of a segment are written after an earlier sync of the same file."""
+    disk = a_disk()
+    log = a_log_with(40 * SEGMENT_BYTES // 32, disk)
+    log.append(a_record(log.last + 1))
+    unsynced = log.write()
+    assert unsynced is not None
+    before, names = log.last, disk.names()
+    while len(disk.names()) == len(names):
+        log.append(a_record(log.last + 1))  # until the log has gone on to the next segment
+    unsynced.sync()
+    log.synced_to(unsynced)
+    unsynced = log.write()
+    assert unsynced is not None
+    for number in range(1, before, 20):
+        assert log.read(number) == a_record(number)  # reading opens and closes other segments
+    unsynced.sync()
+    log.synced_to(unsynced)
+    last = log.last
+    disk.crash()
+    assert dict(open_log(disk).scan()) == {n: a_record(n) for n in range(1, last + 1)}
+
+
 def test_a_scan_goes_on_over_what_is_written_meanwhile() -> None:
     log = a_log_with(100, a_disk())
     scan = log.scan(99)

@@ -65,9 +65,8 @@ class Usher(Protocol):
                 if owner is not None:
                     self.send(sender, Owner(number, owner))
             case Owner(number, owner):
-                key = self._keys.get(number, Key(b""))
-                if key in self._searches and self._searches[key].number == number:
-                    self._found(key, owner)
+                if number in self._keys:
+                    self._found(self._keys[number], owner)
             case Call() | Fetch() | Look() | Scan():
                 self._show(sender, message)
             case _:

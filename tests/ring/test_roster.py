@@ -12,7 +12,7 @@ from oncecast.kernel.protocol import Effect, Emit, Later, NodeId, Send
 from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.ring import roster as module
 from oncecast.ring.events import GiveUp, GroupFacts, Leave, Left, Seat, Unseat, WhereIs
-from oncecast.ring.roster import GONE, STAMP_MAX, Card, Gossip, News, Roster, Stamps
+from oncecast.ring.roster import GONE, Card, Gossip, News, Roster, Stamps
 
 ME, A, B = NodeId("me:1"), NodeId("a:1"), NodeId("b:1")
 MINE = "g-me"
@@ -110,17 +110,47 @@ def test_a_neighbour_that_is_gone_hears_nothing_more() -> None:
 
 def test_a_card_that_is_not_renewed_is_dropped_and_cannot_be_brought_back() -> None:
     """REP-5: others drop it a little later, and would give it back for ever."""
-    roster = make(gone_after=10.0)
+    roster = make()
     old = News((card(A, 5),))
     roster.receive(B, old)
     tick(roster, 10.0)
     assert A in roster.cards
     tick(roster, 0.5)
     assert A not in roster.cards
+    tick(roster, 29.75)
     roster.receive(B, old)
     assert A not in roster.cards
     roster.receive(B, News((card(A, 6),)))
     assert roster.cards[A].stamp == 6
+
+
+def test_dropped_card_is_forgotten_when_nobody_can_have_it_any_more() -> None:
+    roster = make()
+    roster.receive(B, News((card(A, 5),)))
+    tick(roster, 10.5)
+    tick(roster, 30.0)
+    roster.receive(B, News((card(A, 5),)))
+    assert A in roster.cards
+
+
+def test_each_second_one_neighbour_is_asked_what_it_has() -> None:
+    """REP-5"""
+    roster = Roster(ME, Random(1), group=MINE)
+    roster.observe(NeighborUp(A))
+    assert roster.drain() == [Send(A, Stamps((), True))]
+    roster.start()
+    assert roster.drain() == [Send(A, News((roster.cards[ME],))), Later(1.0, Gossip())]
+    roster.now = 1.0
+    roster.timeout(Gossip())
+    assert roster.drain() == [Later(1.0, Gossip()), Send(A, Stamps(((ME, 1),), True))]
+    roster.now = 3.0  # its card is due
+    roster.timeout(Gossip())
+    assert roster.cards[ME].stamp == 3_000_000
+    assert roster.drain() == [
+        Later(1.0, Gossip()),
+        Send(A, News((roster.cards[ME],))),
+        Send(A, Stamps(((ME, 3_000_000),), True)),
+    ]
 
 
 def test_a_process_that_comes_back_has_a_newer_card_than_before() -> None:
@@ -184,8 +214,41 @@ def is_news(effect: Effect) -> bool:
 
 def test_a_stamp_that_nothing_could_follow_is_not_taken() -> None:
     roster = make()
-    roster.receive(A, News((card(A, STAMP_MAX),)))
-    assert A not in roster.cards
+    for stamp, kept in ((-1, []), (1 << 62, []), (0, [0]), ((1 << 62) - 1, [(1 << 62) - 1])):
+        roster.receive(A, News((card(A, stamp),)))
+        assert [each.stamp for each in roster.cards.values() if each.process == A] == kept
+    roster.receive(A, News((card(A, 1 << 62),)))
+    assert roster.cards[A].stamp == (1 << 62) - 1
+
+
+def test_first_card_of_a_process_is_told_to_those_who_lack_it() -> None:
+    roster = make()
+    roster.receive(B, News((card(B, 0),)))
+    roster.receive(A, Stamps(((ME, 1),), False))
+    assert roster.drain() == [Send(A, News((card(B, 0),)))]
+
+
+def test_one_message_holds_two_hundred_cards_and_a_roster_ten_thousand() -> None:
+    """REP-5"""
+    roster = make()
+    cards = [card(NodeId(name)) for name in names(10_001)]
+    roster.receive(A, News(tuple(cards[:199])))
+    neighbors(roster, A)
+    roster.receive(A, Stamps((), True))
+    everything = tuple(roster.cards.values())
+    stamps = tuple((each.process, each.stamp) for each in everything)
+    assert roster.drain() == [Send(A, News(everything)), Send(A, Stamps(stamps, False))]
+    roster.receive(A, News(tuple(cards[199:400])))
+    assert len(roster.cards) == 400
+    roster.receive(A, Stamps((), True))
+    news, mine = [each.message for each in roster.drain() if isinstance(each, Send)]
+    assert isinstance(news, News)
+    assert isinstance(mine, Stamps)
+    assert len(news.cards) == len(mine.stamps) == 200
+    for at in range(399, 10_001, 200):
+        roster.receive(A, News(tuple(cards[at : at + 200])))
+    assert len(roster.cards) == 10_000
+    assert len(roster.backups(MINE)) == 3
 
 
 def test_there_is_no_room_for_more_processes_than_it_may_have() -> None:
@@ -231,6 +294,19 @@ def test_of_a_group_the_facts_with_the_most_applied_are_kept() -> None:
     newer, older = facts("g", A, applied=9), facts("g", B, applied=8)
     roster.receive(A, News((card(A, 1, newer), card(B, 1, older))))
     assert roster.groups["g"] == newer
+    latest = facts("g", B, applied=9)
+    roster.receive(A, News((card(B, 2, latest),)))
+    assert roster.groups["g"] == latest
+
+
+def test_key_belongs_to_the_group_in_whose_arc_it_lies() -> None:
+    """REP-4"""
+    roster = make()
+    assert roster.owner(key_of("g")) is None
+    owner = facts("g", A)
+    roster.receive(A, News((card(A, 1, owner),)))
+    assert roster.owner(key_of("g")) == owner
+    assert roster.owner(key_of("somewhere")) is None  # there the arc begins
 
 
 def test_of_two_groups_that_say_they_own_a_key_the_nearer_was_given_it_later() -> None:
@@ -295,7 +371,7 @@ def test_who_leads_is_told_at_once_and_who_follows_says_nothing() -> None:
     roster = make()
     neighbors(roster, A)
     roster.receive(NodeId("me:1/g"), facts("g", A, ME))
-    assert roster.drain() == []
+    assert (roster.drain(), roster.groups["g"]) == ([], facts("g", A, ME))
     leads = facts("g", ME, A, applied=2)
     roster.receive(NodeId("me:1/g"), leads)
     assert roster.drain() == [Send(A, News((roster.cards[ME],)))]
@@ -327,6 +403,16 @@ def test_a_replica_that_lost_sight_of_a_group_is_told_where_it_is() -> None:
     roster.receive(A, News((card(A, 1, known),)))
     roster.receive(NodeId("me:1/h"), WhereIs("g"))
     assert roster.drain() == [Send(NodeId("me:1/h"), known)]
+    tick(roster)
+    assert roster.cards[ME].asks == ("g",)  # it may be gone
+
+
+def test_at_most_a_thousand_groups_are_asked_for() -> None:
+    roster = make()
+    for number in range(1001):
+        roster.receive(NodeId("me:1/h"), WhereIs(f"g{number}"))
+    tick(roster)
+    assert len(roster.cards[ME].asks) == 1000
 
 
 def test_what_it_does_not_know_to_be_gone_it_asks_others_by_its_card() -> None:
@@ -390,6 +476,28 @@ def following(ring: list[NodeId], first: NodeId, count: int) -> list[NodeId]:
     return (ring[at:] + ring[:at])[:count]
 
 
+def test_group_without_known_replicas_is_left_alone_and_keeps_no_other_one_waiting() -> None:
+    """REP-5"""
+    roster = make()
+    roster.seated(("empty",))
+    told = (facts("empty"), facts("g-a:1", A))
+    roster.receive(A, News((card(A, 1, *told),)))
+    assert events(tick(roster)) == [Seat("g-a:1", (NodeId("a:1/g-a:1"),))]
+    assert "empty" in roster._seated
+
+
+def test_process_takes_no_seat_in_a_group_that_others_back_up() -> None:
+    """REP-5"""
+    others = [NodeId(each) for each in names(8)]
+    ring = ring_of(ME, *others)
+    roster = Roster(ME, Random(1), group=f"g-{ME}", replicas=2)
+    roster.start()
+    far = next(each for each in others if ME not in following(ring, each, 2))
+    cards = [card(each) for each in others if each != far]
+    roster.receive(A, News((card(far, 1, facts(f"g-{far}", far)), *cards)))
+    assert events(tick(roster)) == []
+
+
 def test_backups_are_those_at_the_position_and_after_it_all_round() -> None:
     """REP-5"""
     others = [NodeId(each) for each in names(8)]
@@ -410,6 +518,8 @@ def test_of_a_group_that_is_gone_nobody_keeps_a_seat() -> None:
     tick(roster)
     tick(roster)
     assert roster.cards[ME].gone == ("g",)  # A still sits there
+    assert roster.groups["g"].applied == 1 << 62  # more than any group can have
+    assert MINE in roster.groups  # though nobody sits there
     roster.receive(A, News((card(A, 2, facts("g", A, applied=GONE - 1), seats=("g",)),)))
     assert roster.groups["g"].gone
     assert events(tick(roster)) == []
@@ -421,6 +531,8 @@ def test_of_a_group_that_is_gone_nobody_keeps_a_seat() -> None:
 def test_who_leaves_has_its_group_give_up_all_and_says_when_that_is_done() -> None:
     """REP-6"""
     roster = make()
+    roster.request(Leave())
+    assert roster.drain() == []  # it does not know its group yet
     roster.receive(NodeId(f"me:1/{MINE}"), facts(MINE, ME, A))
     roster.drain()
     roster.request(Leave())

@@ -12,9 +12,8 @@ from oncecast.dht.ring import Key, key_of
 from oncecast.kernel.protocol import Ask, Cancel, Effect, Later, NodeId, Send
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.errors import InvalidArgument
-from oncecast.ring import usher as module
 from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
-from oncecast.ring.usher import ANSWER_WITHIN, Overdue, Usher
+from oncecast.ring.usher import Overdue, Usher
 from oncecast.session.frames import Answer, Call, Fetch, Look, Owned, Scan
 
 ME, ROOT, ANN, BOB = NodeId("me:1"), NodeId("root:1"), NodeId("client/ann"), NodeId("client/bob")
@@ -42,7 +41,7 @@ def make(owner: GroupFacts | None = None) -> Usher:
 
 
 def asked(number: int, key: Key = KEY) -> list[Effect]:
-    return [Later(ANSWER_WITHIN, Overdue(key, number)), Ask(FindRoot(key))]
+    return [Later(1.0, Overdue(key, number)), Ask(FindRoot(key))]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +116,7 @@ def test_an_answer_to_an_earlier_search_is_no_answer() -> None:
     usher.receive(ROOT, Owner(1, OWNER))
     usher.receive(ROOT, Owner(9, OWNER))
     usher.timeout(Overdue(KEY, 1))
+    usher.timeout(Overdue(key_of("other"), 1))
     usher.observe(RootFound(key_of("other"), ROOT, 1, 0))
     assert usher.drain() == []
 
@@ -135,13 +135,13 @@ def test_who_names_no_topic_is_told_so_and_does_not_ask_for_ever(question: Any) 
     assert usher.drain() == []
 
 
-def test_askers_and_searches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ASKERS_MAX", 2)
-    monkeypatch.setattr(module, "SEARCHES_MAX", 1)
+def test_askers_and_searches_are_bounded() -> None:
     usher = make()
-    for number in range(5):
+    for number in range(1001):
         usher.receive(NodeId(f"client/{number}"), PUT)
-    usher.receive(ANN, Look(1, "another"))
     assert usher.drain() == asked(1)
     usher.receive(ROOT, Owner(1, OWNER))
-    assert len(usher.drain()) == 3
+    assert len(usher.drain()) == 1 + 1000
+    for number in range(10_001):
+        usher.receive(ANN, Look(1, f"t{number}"))
+    assert len([each for each in usher.drain() if isinstance(each, Ask)]) == 10_000

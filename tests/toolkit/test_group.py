@@ -9,7 +9,7 @@ import pytest
 from oncecast.kernel.protocol import Effect, Emit, Later, NodeId, Send, Unwatch, Watch
 from oncecast.toolkit.events import Join, Leave, ViewChanged
 from oncecast.toolkit.group import Alive, Beat, Group, Silent
-from tests.toolkit.dice import HighDice, LowDice, MiddleDice
+from tests.dice import HighDice, LowDice, MiddleDice
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 HERE = Alive(True, ())

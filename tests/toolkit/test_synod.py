@@ -40,7 +40,7 @@ from oncecast.toolkit.synod_messages import (
     Vote,
     possible,
 )
-from tests.toolkit.dice import HighDice, LowDice
+from tests.dice import HighDice, LowDice
 
 A, B, C, GUEST = NodeId("a"), NodeId("b"), NodeId("c"), NodeId("guest")
 KEY = "series", 1

@@ -158,7 +158,6 @@ class Gateway(Protocol):
                 self.send(client, self._elsewhere())
             return
         self._calls.clear()
-        self._ready.clear()
         self._held.take()
         for client, guest in self._guests.items():
             guest.calls.clear()

@@ -80,10 +80,10 @@ class Governor(Protocol):
     def timeout(self, timer: Healing | GovernDue) -> None:
         if isinstance(timer, Healing):
             self._look_for_healing(timer)
-            return
-        for client, question in self._held.take():
-            self.receive(client, question)
-        self._answer_pending()
+        else:
+            for client, question in self._held.take():
+                self.receive(client, question)
+            self._answer_pending()
 
     def _look_for_healing(self, timer: Healing) -> None:
         group = self.group
@@ -248,9 +248,9 @@ def sized(group: Paxos, change: Change) -> Change:
     away, lest it come back at once. The seat of who is silent stays, for somebody else."""
     size = group.config.size
     count = min(len(group.config.members), size)  # there may be one more for a moment
-    if not change.size and change.add and not change.remove:
+    if change.add and not change.remove:
         size = max(size, count + 1)
-    elif not change.size and change.remove and not change.add and change.remove not in group.silent:
+    elif change.remove and not change.add and change.remove not in group.silent:
         size = count - 1
     return msgspec.structs.replace(change, size=change.size or size)
 

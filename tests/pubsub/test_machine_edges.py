@@ -100,6 +100,7 @@ def test_machine_that_has_applied_nothing_needs_nothing() -> None:
 
 def test_checksum_is_that_of_the_whole_state() -> None:
     """SVC-10: replicas of different versions compare it."""
+    assert state.VERSION == 2
     steps = Steps()
     steps.open()
     assert steps.machine.checksum() == google_crc32c.value(b"".join(steps.machine.state()))

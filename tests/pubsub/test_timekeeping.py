@@ -314,6 +314,7 @@ def test_median_of_a_majority_is_the_time() -> None:
     assert told_by(7, others=3) == year  # two of four are no majority
     assert told_by(7, 9, others=3) == 9
     assert told_by(9, 7, 8, others=3) == 8
+    assert told_by(7, 9, others=3, trusted=2 * year) == 9
     assert told_by(7, 8, 3 * year, others=3, trusted=2 * year) == year
     assert told_by(7, 8, others=4) == 8
     assert told_by(7, others=4) == year

@@ -22,6 +22,7 @@ from oncecast.replication.options import GroupOptions
         ({"unclaimed_after": 0.0}, "unclaimed_after is 0.0 s; it must be more than 0"),
         ({"replace_after": -1.0}, "replace_after is -1.0 s; it must not be negative"),
         ({"compare_every": -1.0}, "compare_every is -1.0 s; it must not be negative"),
+        ({"drift": -0.5}, "drift is -0.5; it must be 0 or more, and less than 1"),
         ({"drift": 1.0}, "drift is 1.0; it must be 0 or more, and less than 1"),
         ({"heartbeat": 2.0}, "suspicion is 2.0 s, and the heartbeat 2.0 s"),
     ],

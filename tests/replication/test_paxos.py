@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from oncecast.kernel.protocol import Later
 from oncecast.replication.messages import (
     CHECK,
     Accept,
     Chosen,
+    Entry,
     Item,
     Lacking,
+    OfferDue,
     Prepare,
     Promised,
     Reborn,
@@ -28,6 +31,9 @@ from tests.replication.replicas import (
     B,
     Book,
     C,
+    D,
+    E,
+    asleep,
     awake,
     ballot,
     command,
@@ -98,6 +104,43 @@ def test_comparisons_of_the_last_four_checks_are_kept() -> None:
     for slot in range(1, 7):
         hear(group, C, Sum(slot, 0, b"digest"))
     assert list(group.sums) == [3, 4, 5, 6]
+    assert group.last_message == {C: 100.0}
+
+
+def test_replica_that_restarts_keeps_the_lease_of_whom_it_may_have_heard() -> None:
+    """REP-5"""
+    group = asleep(A)
+    group.now = 50.0
+    group.start()
+    assert (group.heard, group.memberships.since) == (50.0, 0)
+
+
+def test_replica_without_a_seat_offers_itself_at_once() -> None:
+    """REP-2"""
+    group = asleep(D)
+    group.start()
+    assert Later(0.0, OfferDue()) in group.drain()
+
+
+def test_lone_replica_at_its_own_address_keeps_its_membership() -> None:
+    """REP-2"""
+    one = Config(1, THREE.members[:1], 1)
+    entries = [Entry(slot, ballot(1), 0, b"x", slot - 1, vouch(slot)) for slot in (1, 2)]
+    group = restored(*entries, me=A, config=one)
+    assert group.applied == 1
+    group.start()
+    assert (group.applied, group.memberships.since) == (2, 0)
+
+
+def test_members_ask_each_other_and_others_ask_whom_they_know() -> None:
+    """REP-1"""
+    group = awake()
+    group.contacts = (D,)
+    assert group._all_of({A: None, C: None})
+    outside = awake(E)
+    outside.contacts = (D,)
+    nodes = {A: None, B: None, C: None}
+    assert [outside._all_of(each) for each in (nodes, {**nodes, D: None})] == [False, True]
 
 
 def test_candidate_asks_itself_only_once() -> None:

@@ -272,6 +272,21 @@ def test_offset_of_who_may_not_read_does_not_matter() -> None:
     assert gateway.drain() == [Send(ANN, FlowEnded("topic", "sub", epoch + 1, fenced))]
 
 
+def test_flow_of_a_fenced_reader_ends_though_there_is_more() -> None:
+    """SVC-8"""
+    gateway, epoch = flowing()
+    gateway.receive(ANN, fetch(epoch, 3))
+    flow = gateway.flows.find("topic", "sub")
+    assert flow is not None
+    flow.renew(0, 10, 1000)
+    machine = gateway._service.machine
+    machine.apply(machine.registry.place + 1, do.Attach("topic", "sub", "another life"))
+    gateway.drain()
+    gateway._serve(flow)
+    fenced = errors.Fenced(machine.registry.epochs)
+    assert gateway.drain() == [Send(ANN, FlowEnded("topic", "sub", epoch, fenced))]
+
+
 def unreadable(error: Exception) -> Callable[[int], None]:
     def source(place: int) -> None:
         raise error

@@ -92,6 +92,19 @@ def test_use_of_producers_is_followed_from_the_command_that_says_so() -> None:
         assert (producer.record, producer.used) == (producer.epoch, 2000)
 
 
+def test_use_of_sources_is_followed_from_the_command_that_says_so() -> None:
+    """SVC-9"""
+    steps = Steps()
+    steps.stage(0, "a")
+    source = steps.machine.registry.staging.sources["query"]
+    steps.apply(do.SetLimits(Limits(producers_max=5)))
+    assert source.used == 0
+    for now, idle in ((2000, 50), (3000, 60), (4000, 0)):
+        steps.tick(now)
+        steps.apply(do.SetLimits(Limits(source_idle_us=idle)))
+        assert source.used == 2000
+
+
 def test_machine_that_has_applied_nothing_needs_nothing() -> None:
     """SVC-9"""
     machine = Machine()

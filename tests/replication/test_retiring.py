@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from oncecast.kernel.protocol import Emit, Later, NodeId, Send, Watch
+import pytest
+
+from oncecast.kernel.protocol import Emit, Later, NodeId, Send, Unwatch, Watch
 from oncecast.replication.events import LeaderChanged, Retire, Retired
 from oncecast.replication.messages import (
     Accept,
@@ -16,7 +18,7 @@ from oncecast.replication.messages import (
     Silence,
 )
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import Config
+from oncecast.replication.quorum import Config, Member
 from tests.replication.replicas import (
     THREE,
     A,
@@ -59,6 +61,31 @@ def test_a_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
     assert Watch(C) in effects
     assert events(effects) == [LeaderChanged(NOBODY)]
     assert group.reign is None
+
+
+@pytest.mark.parametrize(
+    ("reported", "heir"),
+    [({B: 7, C: 5}, B), ({B: 5, C: 7}, C), ({B: 0}, B), ({C: 0}, B), ({C: 1}, C)],
+)
+def test_follower_that_has_told_nothing_comes_last(
+    reported: dict[NodeId, int], heir: NodeId
+) -> None:
+    group = led(0, 0)
+    group.reported = {Member(node, 1): applied for node, applied in reported.items()}
+    group.request(Retire())
+    releases = [m for _, m in sends(group.drain()) if isinstance(m, Release)]
+    assert [each.heir for each in releases] == [heir, heir]
+
+
+def test_it_tells_at_once_that_it_may_stop_and_watches_nobody_any_more() -> None:
+    """Whatever is on its way to the disk."""
+    group = led(5, 7)
+    group.request(Retire())
+    group.drain()
+    effects = hear(group, C, Beat(ballot(9, C), 0, 1.0))
+    assert [each for each in effects if isinstance(each, Unwatch)] == [Unwatch(C)]
+    assert group.after > 0
+    assert Emit(Retired(C), after=0) in effects
 
 
 def test_it_may_stop_when_it_hears_of_the_next_leader() -> None:

@@ -670,3 +670,27 @@ def test_last_eight_beats_are_remembered() -> None:
         group.beats.append((float(number), number))
     group.applied = 77
     assert [group._told_at(stamp) for stamp in (0.0, 1.0, 8.0, 9.0)] == [77, 1, 8, 77]
+
+
+def test_newcomer_that_is_courted_hears_so_at_once() -> None:
+    """REP-2: not only with the next heartbeat."""
+    group = leading()
+    group.beats.clear()
+    assert group.reign is not None
+    group._court(D)
+    assert group.drain() == [Send(D, Beat(group.reign.ballot, 0, group.now, 0), after=0)]
+    assert list(group.beats) == [(group.now, 0)]
+    group._court(NodeId(""))
+    assert (group.drain(), group.courted) == ([], "")
+    follower = awake()
+    follower._court(D)
+    assert (follower.drain(), follower.courted, len(follower.beats)) == ([], D, 0)
+
+
+def test_newcomers_have_their_turns_in_order() -> None:
+    """REP-2"""
+    group = leading()
+    group.courted, group.courted_at = D, group.now - group.options.replace_after
+    assert group._next_to_court([D, E, A]) == E
+    group.courted = A
+    assert group._next_to_court([D, E, A]) == D

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from oncecast.kernel.protocol import Effect, Snapshot, Trim, Value
@@ -249,3 +251,24 @@ def test_checksum_of_a_state_is_never_0() -> None:
     """REP-1: 0 says that there is none, as from an older version."""
     assert checksum(()) == 1
     assert checksum((b"ab", b"c")) != checksum((b"a", b"bc"))
+
+
+def test_entries_are_given_until_their_bytes_are_used_up() -> None:
+    """REP-1: 64 kibibytes at least."""
+    for size, given in ((65_535, 2), (65_536, 1)):
+        group = awake()
+        items = (command(bytes(size)), command(b"x"), command(b"y"))
+        hear(group, A, Accept(ballot(1), 1, items, 3))
+        group.options = replace(group.options, accept_bytes=1)
+        (chosen,) = [m for _, m in sends(hear(group, C, Want(1, 3))) if isinstance(m, Chosen)]
+        assert chosen.items == items[:given]
+
+
+def test_first_slot_that_is_kept_is_lacking_and_no_state_is_offered_for_it() -> None:
+    """REP-1: it is known here, and cannot be read."""
+    group = awake()
+    group.kept, group.certain = 4, 4
+    assert sends(hear(group, C, Want(4, 4))) == [(C, Lacking(4, True))]
+    assert sends(hear(group, C, Want(5, 5))) == [(C, Lacking(5, False))]
+    hear(group, C, Want(3, 3))
+    assert list(group.askers) == [C]

@@ -184,9 +184,9 @@ class Taker:
         self._go_on(estate, claim, taking)
 
     def abandon(self, claim: Claim) -> None:
-        taking = self._taking
-        known = taking is not None and taking.move == claim.move
-        contact = taking.contact if taking is not None and known else claim.giver.nodes[0]
+        taking, contact = self._taking, claim.giver.nodes[0]
+        if taking is not None and taking.move == claim.move:
+            contact = taking.contact
 
         def abandoned(so: bool) -> None:
             now = self._mover.estate.claim if self._mover.estate is not None else None

@@ -1,0 +1,522 @@
+"""The mover of one replica, rule by rule: these inputs, exactly these effects. REP-6"""
+
+from __future__ import annotations
+
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from oncecast.dht.ring import after, key_of
+from oncecast.kernel.protocol import Ask, Effect, Later, NodeId, Send
+from oncecast.pubsub import commands
+from oncecast.pubsub import moves as do
+from oncecast.pubsub.estate import Claim, Estate, Frozen, Party
+from oncecast.pubsub.results import MoveStep
+from oncecast.pubsub.service import Execute, Executed
+from oncecast.replication.events import LeaderChanged, Missing
+from oncecast.ring import giver
+from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhereIs, WhoseKey
+from oncecast.ring.mover import Mover, Pace
+from oncecast.ring.moves import (
+    Dropped,
+    Follow,
+    Give,
+    Given,
+    Gone,
+    NotGiven,
+    Pull,
+    PulledParts,
+    PullParts,
+    Survey,
+    Surveyed,
+    TakeAll,
+    Taken,
+    TopicEnds,
+    Waiting,
+)
+
+ME, PEER, HOME = NodeId("a:1/g"), NodeId("b:1/g"), NodeId("a:1")
+X, Y = NodeId("x:1/h"), NodeId("y:1/h")
+OTHER = Party("h", (X, Y))
+AT, LOW = key_of("g"), key_of("low")
+CLAIM = Claim("m", OTHER)
+FROZEN = Frozen("m", key_of("until"), OTHER)
+FIRST = (1 << 48) + 1  # the first token of a mover
+
+
+class Replica:
+    """A mover, and what it reads of its group."""
+
+    def __init__(self, estate: Estate | None, **options: Any) -> None:
+        self.registry = SimpleNamespace(estate=estate, topics={})
+        self.sure = True
+        self.service = SimpleNamespace(
+            machine=SimpleNamespace(registry=self.registry),
+            leading=True,
+            leader=ME,
+            group=SimpleNamespace(leads=lambda now: self.sure, nodes=lambda: (ME, PEER), applied=7),
+            batch_at=self.batch_at,
+        )
+        self.missing: list[int] = []
+        self.mover = Mover(
+            ME, Random(1), service=cast("Any", self.service), home=HOME, group="g", **options
+        )
+        self.mover.after = 5
+
+    def batch_at(self, place: int) -> Any:
+        if place in self.missing:
+            raise Missing(place)
+        return commands.Stage("source", 1, "part", "t", 1, 10, 0, b"%d" % place)
+
+    def pace(self, seconds: float = 0.0) -> list[Effect]:
+        """Return the effects of a turn, but for its timer and its report."""
+        self.mover.now += seconds
+        self.mover.timeout(Pace())
+        timer, *effects = self.mover.drain()
+        assert timer == Later(0.25, Pace())
+        return [each for each in effects if not (isinstance(each, Send) and facts(each))]
+
+    def hear(self, message: Any, sender: NodeId = X) -> list[Effect]:
+        self.mover.receive(sender, message)
+        return self.mover.drain()
+
+    def done(self, token: int, so: bool = True) -> list[Effect]:
+        self.mover.observe(Executed(token, MoveStep(so)))
+        return self.mover.drain()
+
+
+def facts(send: Send) -> bool:
+    return isinstance(send.message, GroupFacts)
+
+
+def estate(**fields: Any) -> Estate:
+    made = Estate("g", fields.pop("low", LOW))
+    for name, value in fields.items():
+        assert hasattr(made, name)
+        setattr(made, name, value)
+    return made
+
+
+def execute(command: do.Move, token: int = FIRST) -> Ask:
+    return Ask(Execute(token, command), 5)
+
+
+def sent(to: NodeId, message: Any) -> Send:
+    return Send(to, message, 5)
+
+
+# -- in time --
+
+
+def test_replica_reports_what_it_knows_once_a_second() -> None:
+    """REP-4: at once, whatever is to be written to disk."""
+    replica = Replica(estate())
+    replica.mover.start()
+    assert replica.mover.drain() == [Later(0.25, Pace())]
+    report = Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))
+    for seconds, reported in ((0.0, [report]), (0.75, []), (0.25, [report])):
+        replica.mover.now += seconds
+        replica.mover.timeout(Pace())
+        assert replica.mover.drain() == [Later(0.25, Pace()), *reported]
+
+
+@pytest.mark.parametrize(
+    ("fields", "retired"),
+    [({}, False), ({"retired": True}, True), ({"retired": True, "claim": CLAIM}, False)],
+)
+def test_group_that_may_still_take_something_over_is_not_reported_as_retired(
+    fields: dict[str, Any], retired: bool
+) -> None:
+    """REP-6"""
+    replica = Replica(estate(**fields))
+    replica.mover.report()
+    (report,) = replica.mover.drain()
+    assert report == Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, retired))
+
+
+def test_sizes_of_a_move_are_bounded() -> None:
+    mover = Replica(None).mover
+    assert (mover.pull_bytes, mover.little_bytes) == (1 << 20, 1 << 18)
+    assert giver.ROWS_BYTES_MAX == 16 << 20
+
+
+def test_new_group_is_founded_once() -> None:
+    """REP-6: tokens are counted from where nobody else's are."""
+    replica = Replica(None)
+    assert replica.pace() == [execute(do.Found("g", False))]
+    assert replica.pace() == []
+    replica.mover.observe(Executed(FIRST + 1, MoveStep(True)))
+    assert replica.pace() == []
+    replica.done(FIRST)
+    assert replica.pace() == [execute(do.Found("g", False), FIRST + 1)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "effects"),
+    [
+        ({}, []),
+        ({"low": None}, [sent(HOME, WhoseKey(AT))]),
+        ({"retired": True}, [sent(HOME, WhoseKey(after(AT)))]),
+        ({"retired": True, "low": None}, []),
+        ({"claim": CLAIM, "retired": True}, [execute(do.Abandon("m"))]),
+        ({"claim": CLAIM}, [sent(X, Survey("m", LOW))]),
+        ({"claim": CLAIM, "low": None}, [sent(X, Survey("m", AT))]),
+        ({"claim": Claim("m", OTHER, True)}, [sent(X, Taken("m"))]),
+        ({"claim": Claim("m", OTHER, True), "retired": True}, [sent(X, Taken("m"))]),
+    ],
+)
+def test_leader_does_what_its_group_needs_next(
+    fields: dict[str, Any], effects: list[Effect]
+) -> None:
+    """REP-6"""
+    replica = Replica(estate(**fields))
+    assert replica.pace() == effects
+    for leading, sure in ((False, True), (True, False)):
+        replica = Replica(estate(**fields))
+        replica.service.leading, replica.sure = leading, sure
+        assert replica.pace() == []
+
+
+def test_new_leader_begins_from_what_is_decided() -> None:
+    """REP-6"""
+    replica = Replica(estate(claim=CLAIM, retired=True))
+    assert replica.pace() == [execute(do.Abandon("m"))]
+    replica.mover.observe(LeaderChanged(PEER))
+    assert replica.mover.drain() == [Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))]
+    assert replica.done(FIRST) == []  # it was asked for before
+    assert replica.pace() == [execute(do.Abandon("m"), FIRST + 1)]
+
+
+# -- messages --
+
+
+@pytest.mark.parametrize("leading", [False, True])
+def test_replica_that_is_not_sure_to_lead_names_the_leader(leading: bool) -> None:
+    """REP-6"""
+    replica = Replica(estate())
+    replica.service.leading, replica.sure = leading, not leading
+    assert replica.hear(Survey("m", AT)) == [Send(X, Follow("m", ME, (ME, PEER)))]
+    for message in (GiveUp(), TakeAll(OTHER), KeyOwner(AT, GroupFacts("h", LOW, X, (X,), 1), 3)):
+        assert replica.hear(message, HOME) == []
+
+
+def test_group_that_is_not_founded_yet_answers_nothing() -> None:
+    replica = Replica(None)
+    assert replica.hear(Survey("m", AT)) == []
+    assert replica.hear(GiveUp(), HOME) == []
+
+
+@pytest.mark.parametrize(
+    ("sender", "retired", "effects"),
+    [
+        ("a:1", False, [execute(do.Retire())]),
+        ("b:1", False, [execute(do.Retire())]),
+        ("c:1", False, []),
+        ("a:1", True, []),
+    ],
+)
+def test_group_retires_when_a_process_of_one_of_its_replicas_leaves(
+    sender: str, retired: bool, effects: list[Effect]
+) -> None:
+    """REP-6"""
+    assert Replica(estate(retired=retired)).hear(GiveUp(), NodeId(sender)) == effects
+
+
+@pytest.mark.parametrize(
+    ("group", "leader", "effects"),
+    [
+        ("h", X, [sent(X, TakeAll(Party("g", (ME, PEER))))]),
+        ("h", "", []),
+        ("g", ME, []),
+    ],
+)
+def test_retired_group_asks_the_next_one_to_take_all(
+    group: str, leader: str, effects: list[Effect]
+) -> None:
+    """REP-6"""
+    owner = GroupFacts(group, LOW, NodeId(leader), (X,), 1)
+    replica = Replica(estate(retired=True))
+    assert replica.hear(KeyOwner(after(AT), owner, 3), HOME) == effects
+
+
+@pytest.mark.parametrize(
+    ("fields", "owner", "processes", "claims"),
+    [
+        ({}, {}, 2, True),
+        ({}, {}, 3, False),  # a group has three replicas, if there are so many processes
+        ({}, {}, 9, False),
+        ({"claim": CLAIM}, {}, 2, False),
+        ({"low": LOW}, {}, 2, False),
+        ({}, {"nodes": ()}, 2, False),
+        ({}, {"group": "g"}, 2, False),
+        ({}, {"key": LOW}, 2, False),
+    ],
+)
+def test_whole_group_that_owns_nothing_claims_its_part(
+    fields: dict[str, Any], owner: dict[str, Any], processes: int, claims: bool
+) -> None:
+    """REP-6: the leader of the owner is asked first."""
+    replica = Replica(estate(**{"low": None, **fields}))
+    found = GroupFacts(owner.get("group", "h"), LOW, Y, owner.get("nodes", (X, Y)), 1)
+    effects = replica.hear(KeyOwner(owner.get("key", AT), found, processes), HOME)
+    commands_ = [each.request.command for each in effects if isinstance(each, Ask)]  # type: ignore[attr-defined]
+    assert [each.giver for each in commands_] == ([Party("h", (Y, X))] if claims else [])
+
+
+def test_group_with_three_replicas_is_whole() -> None:
+    """REP-5"""
+    replica = Replica(estate(low=None))
+    replica.service.group.nodes = lambda: (ME, PEER, NodeId("c:1/g"))
+    assert replica.hear(KeyOwner(AT, GroupFacts("h", LOW, X, (X,), 1), 9), HOME)
+
+
+@pytest.mark.parametrize(
+    ("fields", "claims"),
+    [({}, True), ({"claim": CLAIM}, False), ({"retired": True}, False), ({"low": AT}, False)],
+)
+def test_idle_neighbour_takes_all_of_a_group_that_goes(
+    fields: dict[str, Any], claims: bool
+) -> None:
+    """REP-6"""
+    replica = Replica(estate(**{"low": key_of("h"), **fields}))
+    assert bool(replica.hear(TakeAll(OTHER))) == claims
+
+
+@pytest.mark.parametrize(
+    ("claim", "answer"),
+    [
+        (None, [Dropped("m")]),
+        (Claim("n", OTHER), [Dropped("m")]),
+        (Claim("m", OTHER), []),
+        (Claim("m", OTHER, True), [Taken("m")]),
+    ],
+)
+def test_giver_that_waits_is_told_what_became_of_the_move(
+    claim: Claim | None, answer: list[Any]
+) -> None:
+    """REP-6"""
+    replica = Replica(estate(claim=claim))
+    assert replica.hear(Waiting("m")) == [sent(X, each) for each in answer]
+
+
+# -- the giver --
+
+
+def waiting(to: NodeId) -> list[Send]:
+    return [sent(to, Waiting("m")), sent(HOME, WhereIs("h"))]
+
+
+def test_replicas_of_a_silent_taker_are_reminded_in_turn_every_two_seconds() -> None:
+    """REP-6"""
+    z = NodeId("z:1/h")
+    replica = Replica(estate(frozen=Frozen("m", LOW, Party("h", (X, Y, z)))))
+    for seconds, effects in (
+        (1.75, []),
+        (0.25, waiting(Y)),
+        (1.75, []),
+        (0.25, waiting(z)),
+        (2.0, waiting(X)),
+    ):
+        assert replica.pace(seconds) == effects
+
+
+def test_taker_that_has_moved_is_reminded_where_it_is() -> None:
+    """REP-6"""
+    z = NodeId("z:1/h")
+    found = GroupFacts("h", None, z, (z,), 1)
+    replica = Replica(estate(frozen=FROZEN))
+    for message, sender in (
+        (found, X),  # only home says so
+        (GroupFacts("i", None, z, (z,), 1), HOME),
+        (GroupFacts("h", None, z, (), 1), HOME),
+    ):
+        assert replica.hear(message, sender) == []
+    assert replica.pace(2.0) == waiting(Y)
+    assert replica.hear(found, HOME) == []
+    assert replica.pace(2.0) == waiting(z)
+
+
+def test_part_is_thawed_when_its_taker_is_gone() -> None:
+    """REP-6"""
+    replica = Replica(estate(frozen=FROZEN))
+    gone = GroupFacts("h", None, NodeId(""), (), 9, retired=True)
+    assert replica.hear(gone, HOME) == [execute(do.Thaw("m"))]
+
+
+def test_reminder_follows_to_the_leader_once() -> None:
+    """REP-6: two may take each other for the leader."""
+    replica = Replica(estate(frozen=FROZEN))
+    assert replica.hear(Follow("n", X, (X,))) == []
+    assert replica.hear(Follow("m", NodeId(""), (X,))) == []
+    for _ in range(2):
+        assert replica.hear(Follow("m", X, (X,))) == [sent(X, Waiting("m"))]
+        assert replica.hear(Follow("m", Y, (Y,))) == []
+        replica.pace(2.0)
+    assert Replica(estate()).hear(Follow("m", X, (X,))) == []
+    assert Replica(None).hear(Follow("m", X, (X,))) == []
+
+
+def given(monkeypatch: pytest.MonkeyPatch, frozen: Frozen | None, rows_max: int = 10) -> Replica:
+    """Return a giver whose part takes ten bytes to tell."""
+    monkeypatch.setattr(giver, "ROWS_BYTES_MAX", rows_max)
+    monkeypatch.setattr("oncecast.pubsub.state.moved_out", lambda estate: b"x" * 10)
+    replica = Replica(estate(frozen=frozen))
+    replica.registry.clock = SimpleNamespace(trusted=1, now=2)
+    replica.registry.lives, replica.registry.epochs = 3, 4
+    return replica
+
+
+GIVE = Give("m", FROZEN.until, OTHER)
+GIVEN = Given("m", LOW, FROZEN.until, 1, 3, 4, b"x" * 10, 2)
+
+
+@pytest.mark.parametrize(
+    ("rows_max", "effects"),
+    [(10, [sent(X, GIVEN)]), (9, [execute(do.Thaw("m")), sent(X, NotGiven("m"))])],
+)
+def test_frozen_part_is_told_or_thawed_if_it_is_too_large(
+    rows_max: int, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REP-6"""
+    assert given(monkeypatch, FROZEN, rows_max).hear(GIVE) == effects
+
+
+@pytest.mark.parametrize(
+    ("now", "effects"),
+    [
+        (estate(frozen=FROZEN), [sent(X, GIVEN)]),
+        (estate(frozen=Frozen("n", LOW, OTHER)), []),
+        (estate(), []),
+        (None, []),
+    ],
+)
+def test_part_is_told_when_it_is_frozen_for_this_move(
+    now: Estate | None, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REP-6"""
+    replica = given(monkeypatch, None)
+    monkeypatch.setattr(Estate, "may_give", lambda *_: True)
+    assert replica.hear(GIVE) == [execute(do.Freeze("m", FROZEN.until, OTHER))]
+    replica.registry.estate = now
+    assert replica.done(FIRST) == effects
+
+
+@pytest.mark.parametrize("frozen", [None, Frozen("n", LOW, OTHER), FROZEN])
+def test_part_is_released_if_it_is_frozen_for_this_move(frozen: Frozen | None) -> None:
+    """REP-6"""
+    replica = Replica(estate(frozen=frozen))
+    gone = [sent(X, Gone("m"))]
+    if frozen is FROZEN:
+        assert replica.hear(Taken("m")) == [execute(do.Release("m"))]
+        assert replica.done(FIRST) == gone
+    else:
+        assert replica.hear(Taken("m")) == gone
+
+
+def test_staged_parts_are_pulled_as_far_as_they_are_here_and_fit() -> None:
+    """REP-6"""
+    parts = {
+        name: SimpleNamespace(place=at, topic="t", count=at, size=100, time=50 + at)
+        for at, name in enumerate("abcd", 1)
+    }
+    source = SimpleNamespace(staged={1: parts})
+    replica = Replica(estate(), pull_bytes=200)
+    replica.mover.estate.sources["s"] = cast("Any", source)  # type: ignore[union-attr]
+
+    def pulled(names: str, key: str = "s", number: int = 1) -> list[str]:
+        pull = PullParts("m", tuple((key, number, name) for name in names))
+        effects = replica.hear(pull)
+        if not effects:
+            return []
+        batches = tuple(
+            do.Import("m", "t", 0, -1, at, 100, 50 + at, 0, -1, replica.batch_at(at))
+            for at in (1 + "abcd".index(name) for name in names[:2])
+            if at not in replica.missing
+        )
+        (only,) = effects
+        assert isinstance(only, Send)
+        assert isinstance(only.message, PulledParts)
+        batches = batches[: len(only.message.batches)]
+        assert effects == [sent(X, PulledParts("m", batches))]
+        return list(names[: len(batches)])
+
+    assert pulled("a") == ["a"]
+    assert pulled("abcd") == ["a", "b"]
+    assert pulled("xa") == pulled("a", key="r") == pulled("a", number=2) == []
+    replica.mover.pull_bytes = 101
+    assert pulled("abc") == ["a", "b"]
+    replica.missing.append(2)
+    assert pulled("ba") == []
+    assert pulled("abd") == ["a"]
+
+
+# -- the taker --
+
+
+def test_silent_giver_is_asked_again_at_its_next_replica_after_a_second() -> None:
+    """REP-6"""
+    replica = Replica(estate(claim=CLAIM))
+    survey = Survey("m", LOW)
+    assert replica.pace() == [sent(X, survey)]
+    for seconds, to in ((0.75, None), (0.25, Y), (0.75, None), (0.25, X)):
+        asked = [] if to is None else [sent(to, survey), sent(HOME, WhereIs("h"))]
+        assert replica.pace(seconds) == asked
+
+
+def test_taker_follows_to_the_leader_and_remembers_the_replicas() -> None:
+    """REP-6"""
+    replica = Replica(estate(claim=CLAIM))
+    survey, z = Survey("m", LOW), NodeId("z:1/h")
+    replica.pace()
+    assert replica.hear(Follow("n", Y, (Y,))) == []
+    assert replica.hear(Follow("m", NodeId(""), (z, X))) == []
+    assert replica.hear(Follow("m", X, (z, X))) == []  # it was asked already
+    assert replica.hear(Follow("m", Y, (z, X))) == [sent(Y, survey)]
+    asked = [replica.pace(1.0)[0] for _ in range(3)]
+    assert asked == [sent(z, survey), sent(X, survey), sent(Y, survey)]
+
+
+def test_replica_that_is_not_known_is_followed_by_the_first_that_is() -> None:
+    replica = Replica(estate(claim=CLAIM))
+    replica.pace()
+    replica.hear(Follow("m", NodeId("stranger"), ()))
+    assert replica.pace(1.0)[0] == sent(X, Survey("m", LOW))
+
+
+def test_survey_goes_on_behind_the_last_topic_and_then_batches_are_pulled() -> None:
+    """REP-6"""
+    replica = Replica(estate(claim=CLAIM))
+    replica.pace()
+    topics = (TopicEnds("a", 1, 0, 0), TopicEnds("b", 2, 3, 9))
+    assert replica.hear(Surveyed("n", "", topics, True)) == []  # of another move
+    assert replica.hear(Surveyed("m", "x", topics, True)) == []  # of another question
+    assert replica.hear(Surveyed("m", "", topics, True)) == [sent(X, Survey("m", LOW, "b"))]
+    assert replica.hear(Surveyed("m", "b", (), True)) == [sent(X, Pull("m", "b", 2, 3))]
+    assert replica.hear(Surveyed("m", "b", (), False)) == []
+    assert Replica(estate()).hear(Surveyed("m", "", topics, True)) == []
+    assert Replica(estate(claim=CLAIM)).hear(Surveyed("m", "", topics, True)) == []
+
+
+def test_abandoned_giver_is_told_at_the_replica_that_was_asked_last() -> None:
+    """REP-6"""
+    replica = Replica(estate(claim=CLAIM))
+    replica.pace()
+    replica.pace(1.0)
+    gone = GroupFacts("h", None, NodeId(""), (), 9, retired=True)
+    assert replica.hear(GroupFacts("i", None, NodeId(""), (), 9, retired=True), HOME) == []
+    assert replica.hear(gone, HOME) == [execute(do.Abandon("m"))]
+    replica.registry.estate.claim = None
+    assert replica.done(FIRST) == [sent(Y, Dropped("m"))]
+
+
+@pytest.mark.parametrize(("now", "told"), [(None, True), (Claim("n", OTHER), True), (CLAIM, False)])
+def test_giver_is_told_of_an_abandoned_move_only_if_it_is_abandoned(
+    now: Claim | None, told: bool
+) -> None:
+    """REP-6"""
+    replica = Replica(estate(claim=CLAIM, retired=True))
+    assert replica.pace() == [execute(do.Abandon("m"))]
+    replica.registry.estate.claim = now
+    assert replica.done(FIRST) == ([sent(X, Dropped("m"))] if told else [])

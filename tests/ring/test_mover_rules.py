@@ -160,6 +160,7 @@ def test_new_group_is_founded_once() -> None:
         ({"low": None}, [sent(HOME, WhoseKey(AT))]),
         ({"retired": True}, [sent(HOME, WhoseKey(after(AT)))]),
         ({"retired": True, "low": None}, []),
+        ({"retired": True, "frozen": FROZEN}, []),
         ({"claim": CLAIM, "retired": True}, [execute(do.Abandon("m"))]),
         ({"claim": CLAIM}, [sent(X, Survey("m", LOW))]),
         ({"claim": CLAIM, "low": None}, [sent(X, Survey("m", AT))]),
@@ -179,13 +180,26 @@ def test_leader_does_what_its_group_needs_next(
         assert replica.pace() == []
 
 
+def test_new_leader_asks_the_giver_from_the_beginning() -> None:
+    """REP-6"""
+    replica = Replica(estate(claim=CLAIM))
+    survey = [sent(X, Survey("m", LOW))]
+    assert replica.pace() == survey
+    assert replica.pace() == []
+    replica.mover.observe(LeaderChanged(ME))
+    replica.mover.drain()
+    assert replica.pace() == survey
+
+
 def test_new_leader_begins_from_what_is_decided() -> None:
     """REP-6"""
     replica = Replica(estate(claim=CLAIM, retired=True))
     assert replica.pace() == [execute(do.Abandon("m"))]
     replica.mover.observe(LeaderChanged(PEER))
     assert replica.mover.drain() == [Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))]
+    replica.registry.estate.claim = None
     assert replica.done(FIRST) == []  # it was asked for before
+    replica.registry.estate.claim = CLAIM
     assert replica.pace() == [execute(do.Abandon("m"), FIRST + 1)]
 
 

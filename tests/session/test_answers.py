@@ -1,0 +1,54 @@
+"""A client session tells each answer once: these inputs, exactly these effects."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from oncecast.kernel.protocol import Emit, NodeId, Send
+from oncecast.pubsub.commands import CreateTopic
+from oncecast.pubsub.results import TopicCreated
+from oncecast.session.client import ClientSession
+from oncecast.session.frames import Answer, Call, LeaveRing, Look, LookRing, RingView, View
+from oncecast.session.local import Do, Finished, Ring, Show, Shown
+
+NODE = NodeId("node")
+CREATE, CREATED = CreateTopic("t", 0), TopicCreated(1, False)
+
+
+def view(id_: int) -> View:
+    return View(id_, (), False, "node", "1.0")
+
+
+def ring(id_: int) -> RingView:
+    return RingView(id_, "node", (), (), None)
+
+
+@pytest.mark.parametrize(
+    ("request_", "question", "answer", "event"),
+    [
+        (Do(3, CREATE), lambda id_: Call(id_, CREATE), lambda id_: Answer(id_, CREATED), Finished),
+        (Show(3, "t"), lambda id_: Look(id_, "t"), view, Shown),
+        (Ring(3, tree="t"), lambda id_: LookRing(id_, "t"), ring, Shown),
+        (Ring(3, leave=True), LeaveRing, ring, Shown),
+    ],
+)
+def test_answer_is_told_once_and_waits_for_no_record(
+    request_: Any, question: Any, answer: Any, event: Any
+) -> None:
+    """SVC-3: the node has stored what it answers for."""
+    session = ClientSession(
+        NodeId("client/me"), Random(1), node=NODE, producer="p", life="life", durable=True
+    )
+    session.start()
+    session.drain()
+    session.request(request_)
+    (asked,) = [each for each in session.drain() if isinstance(each, Send)]
+    id_ = session.calls.new_id() - 1
+    assert asked == Send(NODE, question(id_))
+    told = CREATED if event is Finished else answer(id_)
+    for expected in ([Emit(event(3, told))], []):
+        session.receive(NODE, answer(id_))
+        assert session.drain() == expected

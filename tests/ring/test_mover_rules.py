@@ -139,7 +139,6 @@ def test_group_that_may_still_take_something_over_is_not_reported_as_retired(
 def test_sizes_of_a_move_are_bounded() -> None:
     mover = Replica(None).mover
     assert (mover.pull_bytes, mover.little_bytes) == (1 << 20, 1 << 18)
-    assert giver.ROWS_BYTES_MAX == 16 << 20
 
 
 def test_new_group_is_founded_once() -> None:
@@ -374,6 +373,7 @@ def test_reminder_follows_to_the_leader_once() -> None:
 
 def given(monkeypatch: pytest.MonkeyPatch, frozen: Frozen | None, rows_max: int = 10) -> Replica:
     """Return a giver whose part takes ten bytes to tell."""
+    assert giver.ROWS_BYTES_MAX == 16 << 20
     monkeypatch.setattr(giver, "ROWS_BYTES_MAX", rows_max)
     monkeypatch.setattr("oncecast.pubsub.state.moved_out", lambda estate: b"x" * 10)
     replica = Replica(estate(frozen=frozen))

@@ -11,8 +11,18 @@ from oncecast.kernel.protocol import Emit, NodeId, Send
 from oncecast.pubsub.commands import CreateTopic
 from oncecast.pubsub.results import TopicCreated
 from oncecast.session.client import ClientSession
-from oncecast.session.frames import Answer, Call, LeaveRing, Look, LookRing, RingView, View
-from oncecast.session.local import Do, Finished, Ring, Show, Shown
+from oncecast.session.frames import (
+    Answer,
+    Call,
+    GroupView,
+    LeaveRing,
+    Look,
+    LookGroup,
+    LookRing,
+    RingView,
+    View,
+)
+from oncecast.session.local import Do, Finished, Group, Ring, Show, Shown
 
 NODE = NodeId("node")
 CREATE, CREATED = CreateTopic("t", 0), TopicCreated(1, False)
@@ -26,6 +36,10 @@ def ring(id_: int) -> RingView:
     return RingView(id_, "node", (), (), None)
 
 
+def group(id_: int) -> GroupView:
+    return GroupView(id_, "node", "node", True, 1, 1, 9, (), ())
+
+
 @pytest.mark.parametrize(
     ("request_", "question", "answer", "event"),
     [
@@ -33,6 +47,7 @@ def ring(id_: int) -> RingView:
         (Show(3, "t"), lambda id_: Look(id_, "t"), view, Shown),
         (Ring(3, tree="t"), lambda id_: LookRing(id_, "t"), ring, Shown),
         (Ring(3, leave=True), LeaveRing, ring, Shown),
+        (Group(3), LookGroup, group, Shown),
     ],
 )
 def test_answer_is_told_once_and_waits_for_no_record(

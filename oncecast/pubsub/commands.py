@@ -8,9 +8,15 @@ if it believes that no process holds the name. If another epoch is current, the 
 as `Fenced` with that epoch and changes nothing. So a command of a dead process that arrives late
 takes nothing away from the process that holds the name by then. `PublishStaged` has the same
 condition.
+
+`token` is text that no other call will ever have, and the same in all copies of a call. The machine
+remembers the results of the last calls that have one (`answered`). A copy that is decided later
+gets that result, marked `already`, and changes nothing. Older clients send no token.
 """
 
 from __future__ import annotations
+
+from typing import get_args
 
 from oncecast.kernel.protocol import Value
 from oncecast.pubsub.limits import Limits
@@ -49,17 +55,20 @@ class CreateTopic(Value):
     topic: str
     at: int
     policy: Policy = DEFAULT
+    token: str = ""
 
 
 class SetPolicy(Value):
     topic: str
     at: int
     policy: Policy
+    token: str = ""
 
 
 class DeleteTopic(Value):
     topic: str
     at: int
+    token: str = ""
 
 
 class SetLimits(Value):
@@ -127,12 +136,14 @@ class Subscribe(Value):
     subscription: str
     start: Start
     at: int
+    token: str = ""
 
 
 class Unsubscribe(Value):
     topic: str
     subscription: str
     at: int
+    token: str = ""
 
 
 class Attach(Value):
@@ -263,3 +274,6 @@ Command = (
     | CloseSource
     | Carry
 )
+
+Once = CreateTopic | SetPolicy | DeleteTopic | Subscribe | Unsubscribe  # by their tokens
+ONCE: frozenset[type] = frozenset(get_args(Once))

@@ -9,16 +9,16 @@ places, and no batch is kept, copied or decoded here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import google_crc32c
 
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import moves, state
 from oncecast.pubsub.administering import Administering
-from oncecast.pubsub.errors import NotHere
+from oncecast.pubsub.errors import InvalidName, NotHere
 from oncecast.pubsub.index import Extent
-from oncecast.pubsub.limits import Limits
+from oncecast.pubsub.limits import Limits, is_name
 from oncecast.pubsub.moves import AnyCommand
 from oncecast.pubsub.moving import Moving
 from oncecast.pubsub.producing import Producing
@@ -49,7 +49,23 @@ class Machine:
             elsewhere = self._elsewhere(command)
             if elsewhere is not None:
                 return elsewhere
+        if type(command) in do.ONCE:
+            return self._once(place, cast("do.Once", command))
         return self._handlers[type(command)](place, command)
+
+    def _once(self, place: int, command: do.Once) -> Result:
+        """Apply a command, unless a copy of it was applied before: then return its result."""
+        registry, token = self.registry, command.token
+        known = registry.answered.get(token)
+        if known is None and token and not is_name(token):
+            known = InvalidName("token")
+        if known is not None:
+            registry.pass_time(command.at)
+            return known
+        result = self._handlers[type(command)](place, command)
+        if token:
+            registry.answered.add(token, command.topic, result)
+        return result
 
     def _elsewhere(self, command: AnyCommand) -> NotHere | None:
         """A group of a ring does nothing to a topic that is not its own."""

@@ -86,7 +86,7 @@ class Moving:
             return NO
         if estate.claim.adopted:
             return YES
-        topics, sources = state.moved_in(command.rows, registry.places)
+        topics, sources, answers = state.moved_in(command.rows, registry.places)
         whole = all(self._has_all(estate, topic) for topic in topics)
         staged = all(name in estate.parts for name in names_of_parts(sources))
         if estate.frozen is not None or not estate.may_take(command.until):
@@ -102,6 +102,8 @@ class Moving:
             topic.rebuild()
             registry.follow_age(topic)
         self._adopt_sources(estate, sources)
+        for token, answer in answers:
+            registry.answered.add(token, *answer)
         self._forget_copies(estate)  # of what was deleted since, or read to its end
         if command.clock > registry.clock.trusted:
             registry.pass_time(command.clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
+from oncecast.pubsub.answered import Answered
 from oncecast.pubsub.clock import Clock, Retiming
 from oncecast.pubsub.errors import InvalidTopic, NoSuchTopic, NotHere, TooMany
 from oncecast.pubsub.estate import Estate
@@ -36,6 +37,7 @@ class Registry:
         self.topics: dict[str, Topic] = {}
         self.aging: dict[str, Topic] = {}  # those that keep for an age
         self.staging = Staging(self.places)
+        self.answered = Answered()
         self.estate: Estate | None = None  # of a group that is alone: it owns all
 
     def pass_time(self, at: int, elapsed: int = 0) -> Clock:

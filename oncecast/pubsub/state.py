@@ -9,18 +9,20 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Literal, assert_never
+from typing import Literal, assert_never, cast
 
 import msgspec
 
 from oncecast.dht.ring import Key
 from oncecast.kernel.protocol import Value
+from oncecast.pubsub.answered import Answer
+from oncecast.pubsub.errors import MachineRefusal
 from oncecast.pubsub.estate import Claim, Estate, Frozen
 from oncecast.pubsub.limits import Limits
 from oncecast.pubsub.places import Places
 from oncecast.pubsub.producer import Producer
 from oncecast.pubsub.registry import Registry
-from oncecast.pubsub.results import PublishedRange
+from oncecast.pubsub.results import Done, PublishedRange
 from oncecast.pubsub.retention import DEFAULT, Policy
 from oncecast.pubsub.staging import Part, Source
 from oncecast.pubsub.subscription import Subscription
@@ -29,6 +31,8 @@ from oncecast.pubsub.topic import Topic
 VERSION = 2
 CHUNK_ROWS = 1000
 COLUMN_ROWS = 16384
+
+Answers = Iterable[tuple[str, Answer]]  # by token
 
 
 class HeadRow(Value):
@@ -113,6 +117,14 @@ class CopyRow(Value):
     time: int
 
 
+class AnsweredRow(Value):
+    """The result of a call that has a token."""
+
+    token: str
+    topic: str
+    result: Done | MachineRefusal
+
+
 class PartRow(Value):
     number: int
     name: str
@@ -134,6 +146,7 @@ Row = (
     | SourceRow
     | CopyRow
     | PartRow
+    | AnsweredRow
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -171,21 +184,25 @@ def restored(chunks: Iterable[bytes]) -> Registry:
     return registry
 
 
-def moved_out(estate: Estate) -> bytes:
-    """What another group must know of what is frozen, beside the messages."""
+def moved_out(estate: Estate, answers: Answers = ()) -> bytes:
+    """Return what another group must know of what is frozen, beside the messages.
+
+    `answers` are those about topics that lie in the frozen part, or did before they were deleted.
+    """
     rows: list[Row] = []
     for topic in estate.outgoing.values():
         facts = (topic.id, topic.name, topic.policy, topic.declared)
         rows += (TopicRow(*facts, topic.index.summary(), ()), *_people_rows(topic))
     rows += _source_rows(estate.sources)
+    rows += _answered_rows(answers)
     return _encoder.encode(rows)
 
 
-def moved_in(rows: bytes, places: Places) -> tuple[list[Topic], dict[str, Source]]:
-    """What `moved_out` has told; the messages have to be found."""
+def moved_in(rows: bytes, places: Places) -> tuple[list[Topic], dict[str, Source], Answers]:
+    """Return what `moved_out` has told; the messages have to be found."""
     registry = Registry(Limits())
     _read(registry, _decoder.decode(rows), places)
-    return list(registry.topics.values()), registry.staging.sources
+    return list(registry.topics.values()), registry.staging.sources, registry.answered.items()
 
 
 def _rows(registry: Registry) -> Iterator[Row]:
@@ -217,6 +234,7 @@ def _rows(registry: Registry) -> Iterator[Row]:
             yield CopyRow(source, number, name, *facts)
         yield from _source_rows(estate.sources, out=True)
     yield from _source_rows(registry.staging.sources)
+    yield from _answered_rows(registry.answered.items())
 
 
 def _topic_rows(topic: Topic, move: Literal["", "in", "out"] = "") -> Iterator[Row]:
@@ -265,6 +283,11 @@ def _source_rows(sources: dict[str, Source], *, out: bool = False) -> Iterator[R
                 )
 
 
+def _answered_rows(answers: Answers) -> Iterator[Row]:
+    for token, (topic, result) in answers:
+        yield AnsweredRow(token, topic, cast("Done | MachineRefusal", result))
+
+
 def _read(registry: Registry, rows: Iterable[Row], places: Places) -> None:
     """Rows say more of the topic or the source that was named last."""
     topic = Topic(0, "", DEFAULT, False, places)
@@ -302,6 +325,8 @@ def _read(registry: Registry, rows: Iterable[Row], places: Places) -> None:
             case CopyRow():
                 part = Part(row.place, row.topic, row.count, row.size, row.time)
                 _estate(registry).parts[row.source, row.number, row.name] = part
+            case AnsweredRow():
+                registry.answered.add(row.token, row.topic, row.result)
             case _:
                 assert_never(row)
 

@@ -149,7 +149,8 @@ class Giver:
         assert estate.low is not None
         clock = registry.clock
         counters = (clock.trusted, registry.lives, registry.epochs)
-        rows = state.moved_out(estate)
+        answers = registry.answered.about(lambda topic: estate.in_part(topic, frozen.until))
+        rows = state.moved_out(estate, answers)
         return Given(frozen.move, estate.low, frozen.until, *counters, rows, clock.now)
 
     def _release(self, sender: NodeId, estate: Estate, move: str) -> None:

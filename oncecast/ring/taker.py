@@ -170,7 +170,7 @@ class Taker:
                 self._import(taking, told.batches)
             case Given(), Give():
                 taking.given = told
-                topics, sources = state.moved_in(told.rows, Places())
+                topics, sources, _ = state.moved_in(told.rows, Places())
                 taking.parts = list(names_of_parts(sources))
                 ends = (TopicEnds(t.name, t.id, t.index.first, t.index.next) for t in topics)
                 taking.topics = {each.topic: each for each in ends}

@@ -1,7 +1,7 @@
 """Calls: asked again until they are answered or their time is over (the Lazy Pirate pattern).
 
-Commands are idempotent, so a call may be sent as often as it takes. The answer that comes first
-counts; of any other nobody knows the number any more, and it is dropped.
+A call may be sent as often as it takes. Its copies carry the same sequence, expected epoch or
+token, so only one of them changes anything. The first answer counts; later answers are dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub.commands import PublishStaged, Stage
+from oncecast.pubsub.commands import ONCE, PublishStaged, Stage
 from oncecast.pubsub.errors import Fenced, NotHere, Overloaded
 from oncecast.session.frames import (
     Answer,
@@ -72,6 +72,9 @@ class Calls:
     def do(self, command: ClientCommand, then: Then, timeout: float = NEVER) -> int:
         """Returns the id by which it can be forgotten."""
         id_ = self.new_id()
+        if type(command) in ONCE:
+            token = f"{self._session.life}.{id_}"
+            command = msgspec.structs.replace(command, token=token)
         self._begin(id_, Call(id_, command), then, timeout)
         return id_
 

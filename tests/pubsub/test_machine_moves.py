@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.dht.ring import key_of
+from oncecast.dht.ring import key_of, up_to
 from oncecast.pubsub import commands as do
 from oncecast.pubsub import moves, state
 from oncecast.pubsub.clock import Dispute
@@ -15,7 +15,15 @@ from oncecast.pubsub.errors import Fenced, NotHere, NotStaged
 from oncecast.pubsub.estate import Estate, Party
 from oncecast.pubsub.limits import LIMITS
 from oncecast.pubsub.machine import Machine
-from oncecast.pubsub.results import Already, Appended, MoveStep, Opened, Published
+from oncecast.pubsub.results import (
+    Already,
+    Appended,
+    MoveStep,
+    Opened,
+    Published,
+    TopicDeleted,
+    Unsubscribed,
+)
 from oncecast.pubsub.retention import Policy
 from oncecast.pubsub.topic import Topic
 from tests.pubsub.machine_steps import Steps
@@ -66,7 +74,9 @@ class Move:
     def adopt(self) -> MoveStep:
         giver, low = self.giver.machine.registry, estate(self.giver).low
         assert low is not None
-        rows = state.moved_out(estate(self.giver))
+        arc = estate(self.giver)
+        answers = giver.answered.about(lambda name: arc.in_part(name, UNTIL))
+        rows = state.moved_out(arc, answers)
         counters = (giver.clock.trusted, giver.lives, giver.epochs)
         done = self.taker.apply(moves.Adopt("m", low, UNTIL, *counters, rows, giver.clock.now))
         assert isinstance(done, MoveStep)
@@ -588,3 +598,24 @@ def test_a_group_without_a_ring_owns_all() -> None:
     """SVC-1"""
     steps = Steps()
     assert isinstance(steps.put(steps.open(), 0), Appended)
+
+
+def test_answered_calls_move_with_their_topics_also_with_those_that_were_deleted() -> None:
+    """REP-6: the next copy of a call may reach the new owner."""
+    move = Move()
+    removed, kept = do.DeleteTopic("removed", 0, "x"), do.DeleteTopic("u", 0, "y")
+    unsubscribe = do.Unsubscribe("t", "s", 0, "z")
+    assert up_to(key_of("g-2"), key_of("removed"), UNTIL)
+    for name in ("removed", "u"):
+        move.giver.create(name)
+    for call in (removed, kept, unsubscribe):
+        move.giver.apply(call)
+    move.giver.subscribe()
+    move.whole()
+    assert [token for token, _ in move.taker.machine.registry.answered.items()] == ["x", "z"]
+    move.taker.create("removed")
+    assert move.taker.apply(removed) == TopicDeleted(already=True)
+    assert move.taker.apply(unsubscribe) == Unsubscribed(already=True)
+    assert [*topic(move.taker).subscriptions] == ["s"]
+    assert "removed" in move.taker.machine.registry.topics
+    assert move.giver.apply(removed) == NotHere("removed")

@@ -12,6 +12,7 @@ import pytest
 
 from oncecast.pubsub import state
 from oncecast.pubsub.administering import Administering
+from oncecast.pubsub.answered import Answered
 from oncecast.pubsub.clock import Clock
 from oncecast.pubsub.index import Index
 from oncecast.pubsub.moving import Moving
@@ -28,6 +29,7 @@ from oncecast.pubsub.timekeeping import Timekeeper
 from oncecast.pubsub.topic import Topic
 from tests.mutants import Mutant, exact, must_be_noticed, replaced
 from tests.pubsub import test_clock as clock
+from tests.pubsub import test_machine_answered as answered
 from tests.pubsub import test_machine_moves as moves
 from tests.pubsub import test_machine_puts as puts
 from tests.pubsub import test_timekeeping as leader
@@ -250,6 +252,18 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "correction outlives the readings that it rests on": (
         leader.test_correction_ends_with_the_readings_that_it_rests_on,
         Timekeeper, "_fresh", "if 0 <= now - at <= FRESH", "",
+    ),
+    "answered calls not in the snapshot": (
+        lambda: answered.late_copy(answered.LATE["delete"], restored=True),
+        state, "_rows", "yield from _answered_rows(registry.answered.items())", "pass",
+    ),
+    "answered calls stay at the former owner": (
+        moves.test_answered_calls_move_with_their_topics_also_with_those_that_were_deleted,
+        state, "moved_out", "rows += _answered_rows(answers)", "pass",
+    ),
+    "answered calls kept for ever": (
+        answered.test_oldest_of_1001_calls_is_forgotten,
+        Answered, "add", "len(self._answers) > ANSWERED_MAX", "False",
     ),
     "idle leader does not end a dispute": (
         leader.test_idle_leader_ends_a_dispute_when_its_clock_is_set_right,

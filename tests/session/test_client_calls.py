@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from oncecast.pubsub import batch, errors, results
 from oncecast.pubsub import commands as do
+from oncecast.pubsub.retention import DEFAULT
 from oncecast.session.frames import Answer, Call, Look, View
 from oncecast.session.inbox import Inbox
 from oncecast.session.local import Do, Finished, NoAnswer, Show, Shown
@@ -20,11 +21,34 @@ def test_call_is_asked_again_with_the_same_id_until_it_is_answered() -> None:
     """SVC-3 SVC-13"""
     lone = Lone().start().ask(Do(9, CREATE))
     call = lone.call
-    assert call.command == CREATE
+    assert call.command == replace(CREATE, token=f"life.{call.id}")
     assert lone.wait(5.0).sent == [call] * len(lone.sent)
     assert 2 <= len(lone.sent) <= 5
     assert lone.answer(call, DONE).told == [Finished(9, DONE)]
     assert lone.wait(30.0).sent == []
+
+
+ONCE = [
+    CREATE,
+    do.SetPolicy("t", 0, DEFAULT),
+    do.DeleteTopic("t", 0),
+    do.Subscribe("t", "s", do.FromNew(), 0),
+    do.Unsubscribe("t", "s", 0),
+]
+
+
+@pytest.mark.parametrize("command", ONCE, ids=lambda each: type(each).__name__)
+def test_each_call_has_a_token_of_its_own_and_its_copies_share_it(command: do.Once) -> None:
+    """SVC-13: also where the application asks for the same twice, or in its next life."""
+    calls: list[Call] = []
+    for life in ("first", "second"):
+        lone = Lone(life=life).start()
+        for ticket in (1, 2):
+            calls.append(lone.ask(Do(ticket, command)).call)
+            assert calls[-1] in lone.down().sent
+    tokens = [call.command.token for call in calls if isinstance(call.command, do.Once)]
+    assert [replace(command, token=token) for token in tokens] == [each.command for each in calls]
+    assert len({*tokens}) == 4
 
 
 def test_late_and_repeated_answers_are_dropped() -> None:
@@ -49,8 +73,9 @@ def test_busy_node_is_asked_again_and_named_when_time_is_over() -> None:
     """SVC-7"""
     lone = Lone().start().ask(Do(9, CREATE, timeout=2.0))
     busy = errors.Overloaded("calls")
-    assert lone.answer(lone.call, busy).outputs == []
-    assert lone.wait(0.6).call.command == CREATE
+    call = lone.call
+    assert lone.answer(call, busy).outputs == []
+    assert lone.wait(0.6).call == call
     assert lone.wait(2.0).told == [Finished(9, busy)]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from oncecast.pubsub.machine import Machine
 from oncecast.pubsub.producing import Producing
 from oncecast.session.calls import Calls
 from oncecast.session.client import ClientSession
@@ -238,6 +239,12 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     # Calls.
     "calls asked once": (
         weather, Calls, "tick", "self._send(waiting)", "pass",
+    ),
+    "copies of a call have no token": (
+        exact(late.late_delete), Calls, "do", "token=token", "token=''",
+    ),
+    "late copy of a call is done again": (
+        late.late_unsubscribe, Machine, "_once", "if token:", "if False:",
     ),
     "late answer believed": (
         exact(calls.test_late_and_repeated_answers_are_dropped),

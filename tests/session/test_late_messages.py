@@ -10,9 +10,12 @@ import pytest
 from oncecast.kernel.protocol import NodeId
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.errors import NotStaged
+from oncecast.pubsub.results import Appended, TopicDeleted
+from oncecast.pubsub.service import Service
 from oncecast.session import local
-from tests.session.client_world import NODE, Publisher, Subscriber, World
-from tests.session.desk import ANN, BOB, Desk, packed, reading
+from oncecast.session.frames import Answer
+from tests.session.client_world import NODE, App, Publisher, Subscriber, World
+from tests.session.desk import ANN, BOB, Desk, packed, producing, put, reading
 from tests.session.lone import Lone
 
 TOTAL = 60
@@ -87,6 +90,93 @@ def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
     earlier_connection = NodeId("client/earlier-bob")
     desk.send(earlier_connection, call)
     assert desk.service.machine.bounds("topic") == (0, 0)
+
+
+def late_delete() -> None:
+    """A client repeats DeleteTopic over another connection, and the first copy arrives last."""
+    desk = Desk()
+    desk.call(ANN, do.CreateTopic("topic", 0))
+    lone = Lone().start().ask(local.Do(9, do.DeleteTopic("topic", 0)))
+    call = lone.call
+    assert desk.send(BOB, call) == [Answer(call.id, TopicDeleted(already=False))]
+    reading(desk)
+    assert desk.call(ANN, put(producing(desk, ANN), 0, b"x")) == Appended(0, 1, kept=True)
+    earlier_connection = NodeId("client/earlier-bob")
+    already = Answer(call.id, TopicDeleted(already=True))
+    assert desk.send(earlier_connection, call) == [already]
+    desk.restart()
+    assert desk.send(BOB, call) == [already]
+    assert desk.service.machine.bounds("topic") == (0, 1)
+
+
+def test_late_copy_of_an_answered_delete_loses_no_message() -> None:
+    """SVC-10 SVC-13: another client has created the topic again, and has put a message there."""
+    late_delete()
+
+
+class Caller(App):
+    """Makes calls, and keeps what came of them."""
+
+    def __init__(self, world: World, me: str) -> None:
+        self.outcomes: dict[int, Any] = {}
+        super().__init__(world, me)
+
+    def hear(self, event: Any) -> None:
+        if isinstance(event, local.Finished):
+            self.outcomes[event.ticket] = event.outcome
+
+    def done(self, ticket: int, command: Any) -> Any:
+        self.ask(local.Do(ticket, command))
+        soon(self.world, lambda: ticket in self.outcomes)
+        return self.outcomes[ticket]
+
+
+def leader_of(world: World) -> NodeId | None:
+    for node in world.nodes:
+        state = world.sim.nodes[node]
+        if state.stack is not None and not state.paused:
+            service = next(each for each in state.stack.protocols if isinstance(each, Service))
+            if service.leading:
+                return node
+    return None
+
+
+def late_unsubscribe(seed: int) -> None:
+    """The first copy waits in the network until its node leads again, long after the answer."""
+    world = World(seed, replicas=3)
+    sim = world.sim
+    ann, bob = Caller(world, "ann"), Caller(world, "bob")
+    subscribe = do.Subscribe("topic", "sub", do.FromNew(), 0)
+    assert not ann.done(1, subscribe).already
+    soon(world, lambda: leader_of(world) is not None)
+    first = leader_of(world)
+    assert first is not None
+    fronts = sim.hold([ann.me], [first], one_way=True)
+    ann.ask(local.Do(2, do.Unsubscribe("topic", "sub", 0)))
+    sim.run(until=sim.now + 0.5)
+    sim.pause(first)
+    soon(world, lambda: 2 in ann.outcomes)
+    assert not ann.outcomes[2].already
+    again = bob.done(1, subscribe)
+    assert not again.already
+    sim.resume(first)
+    while leader_of(world) != first:
+        other = leader_of(world)
+        if other is None:
+            sim.run(until=sim.now + 0.1)
+            continue
+        sim.pause(other)
+        sim.run(until=sim.now + 3.0)
+        sim.resume(other)
+    sim.repair(fronts)
+    sim.run(until=sim.now + 5.0)
+    assert bob.done(2, subscribe).already
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_late_copy_of_an_answered_unsubscribe_ends_no_new_subscription(seed: int) -> None:
+    """SVC-6 SVC-13: the leader has changed between the copies."""
+    late_unsubscribe(seed)
 
 
 def stage(part: str) -> do.Stage:

@@ -53,6 +53,7 @@ class Paxos(Seats):
         if not self.born:
             self._begin_life()
         self.finish_restore()
+        bound = self._bound()
         self._move_house()
         if not self.damage:
             self.finish_alone()
@@ -61,6 +62,7 @@ class Paxos(Seats):
         alone = self.config.nodes() == [self.me]
         if self.damage:
             alone = self._outlive_damage(alone)
+        alone = alone and not bound
         # What was answered to a leader before a restart still binds.
         self.heard = self.now - self.options.suspicion if alone else self.now
         if not self.seated:
@@ -91,6 +93,16 @@ class Paxos(Seats):
             config = Config(1, (self.self_as_member,), self.options.size, self.life)
         self.memberships.start(0, config)
         self.append(Born(self.life, config))
+
+    def _bound(self) -> bool:
+        """Return whether another node may still hold a lease from this one.
+
+        A leader that removes itself from a group of two leaves the other one alone, and may not
+        know yet that it is removed.
+        """
+        alone = len(self.config.members) == 1
+        own = ("", self.me, *(self.config.nodes() if alone else ()))
+        return self.promised.node not in own
 
     def _move_house(self) -> None:
         """Who is alone may go by another address from now on: nobody else knows the old one."""

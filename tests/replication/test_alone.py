@@ -8,12 +8,25 @@ import pytest
 
 from oncecast.kernel.protocol import Append, Emit, NodeId, Send, Snapshot, Trim, Value
 from oncecast.kernel.stack import Output, Stack
+from oncecast.replication.core import encode_config
 from oncecast.replication.events import Compact, Decided, Propose
-from oncecast.replication.messages import Entry, Stored
+from oncecast.replication.messages import CONFIG, Entry, Learned, Promised, Silence, Stored
 from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Config, Member
 from oncecast.runtime.disk import SimulatedDisk
 from oncecast.runtime.journal import Journal
-from tests.replication.replicas import OPTIONS, Book, hear
+from tests.replication.replicas import (
+    OPTIONS,
+    A,
+    B,
+    Book,
+    ballot,
+    hear,
+    promise,
+    records,
+    restored,
+    vouch,
+)
 
 ME = NodeId("me")
 
@@ -146,3 +159,45 @@ def test_a_trim_of_a_later_snapshot_does_not_reach_behind_an_earlier_one(synced:
     place = 20 if synced else 10
     assert world.book.state == (place, (b"second",) if synced else (b"first",))
     assert [each for each, _ in world.book.told[:10]] == list(range(place + 1, place + 11))
+
+
+def last_of_two() -> Paxos:
+    """A replica that restarts just after the leader of its group of two has removed itself."""
+    two = Config(1, (Member(A, 1), Member(B, 1)), 2)
+    left = two.removed(A)
+    data = encode_config(left)
+    records = (
+        Promised(ballot(1), vouch(0)),
+        Entry(1, ballot(1), CONFIG, data, 0, vouch(1)),
+        Learned(1, CONFIG, data),
+    )
+    group = restored(*records, me=B, config=two)
+    group.now = 100.0
+    group.start()
+    group.drain()
+    assert group.config == left
+    return group
+
+
+def test_the_last_replica_waits_for_the_lease_of_the_leader_that_left() -> None:
+    """REP-2: the leader may not know yet that it is removed, and still answers reads."""
+    group = last_of_two()
+    assert group.reign is None
+    assert not group.leads(group.now)
+    group.now += group.options.suspicion
+    group.timeout(Silence())
+    group.drain()
+    promise(group, B)
+    assert group.leads(group.now)
+
+
+def test_the_last_replica_waits_only_once() -> None:
+    """REP-2: when it has led itself, no other node can hold a lease from it."""
+    group = last_of_two()
+    group.now += group.options.suspicion
+    group.timeout(Silence())
+    promised = records(group.drain())
+    data = encode_config(group.config)
+    again = restored(Learned(1, CONFIG, data), *promised, me=B, config=group.config)
+    again.start()
+    assert again.leads(again.now)

@@ -773,7 +773,7 @@ ALONE = Config(1, (Member(A, 1),), 1)
 
 
 def test_a_lone_replica_leads_with_a_ballot_above_all_it_has_promised() -> None:
-    group = restored(Promised(ballot(5, C), vouch(0)), me=A, config=ALONE)
+    group = restored(Promised(ballot(5), vouch(0)), me=A, config=ALONE)
     group.start()
     assert group.promised == group.seen == ballot(6)
     assert group.leads(0.0)

@@ -30,6 +30,7 @@ from oncecast.scenarios.paxos_ledger import Ledger
 from tests.mutants import Mutant, Plant, exact, must_be_noticed, replaced
 from tests.replication import (
     test_acceptor,
+    test_alone,
     test_damage_history,
     test_leader,
     test_learner,
@@ -155,6 +156,10 @@ def promises_what_it_learned(seed: int) -> None:
 
 def is_alone_no_more(seed: int) -> None:
     test_lost_records.test_a_founder_takes_no_vote_for_chosen_once_another_replica_has_joined()
+
+
+def restarts_last(seed: int) -> None:
+    test_alone.test_the_last_replica_waits_for_the_lease_of_the_leader_that_left()
 
 
 def is_told_of_much(seed: int) -> None:
@@ -940,6 +945,14 @@ mutant(
     "start",
     "if alone else self.now",
     "",
+)
+mutant(
+    "a lease binds the last replica after a restart",
+    Paxos,
+    "start",
+    "alone and not bound",
+    "alone",
+    restarts_last,
 )
 mutant(
     "a lease counts from when the Beat was sent",

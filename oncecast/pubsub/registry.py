@@ -125,6 +125,8 @@ class Registry:
         """Delete the record of a source, with its parts, and its producers; False if unknown."""
         if not self.staging.close(key):
             return False
+        # Late copies of a stage and its publish expect an older epoch, and publish nothing again.
+        self.staging.floor = self.epochs
         source, topics = key, list(self.topics.values())
         if self.estate is not None:  # on a ring a source has one topic
             source, name = source_of_key(key), topic_of_key(key)

@@ -148,7 +148,7 @@ class Model:
         self.clock = self.lives = self.epochs = 0
         self.topics: dict[str, ModelTopic] = {}
         self.sources: dict[str, ModelSource] = {}
-        self.refused = 0  # the epoch that the last refused publish gave, of the only source
+        self.refused = 0  # the epoch that the last refusal, or its end, gave the only source
 
     def apply(self, place: int, command: do.Command) -> done.Result:
         self.clock = max(self.clock, getattr(command, "at", 0))
@@ -259,6 +259,8 @@ class Model:
 
     def _close(self, name: str) -> bool:
         known = self.sources.pop(name, None) is not None
+        if known:
+            self.refused = self.epochs
         for each in self.topics.values():
             producer = each.producers.get(name)
             if known and producer is not None and not producer.life:

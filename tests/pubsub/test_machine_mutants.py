@@ -148,6 +148,9 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "refusal forgotten with the record of its source": (
         Staging, "_delete", "self.floor = max(self.floor, known.epoch)", "pass",
     ),
+    "late copies of a closed source publish again": (
+        Registry, "delete_source", "self.staging.floor = self.epochs", "pass",
+    ),
     "refusal of a source without a record forgotten": (
         Staging, "_known", "Source(self.floor)", "Source()",
     ),

@@ -155,6 +155,20 @@ def test_refusals_survive_a_restart() -> None:
     assert fenced(steps.publish(0, "a", expected=of_none)) == of_one
 
 
+def test_late_copies_after_a_source_is_closed_publish_nothing_again() -> None:
+    """PIPE-2: nor after the source was used and closed once more."""
+    steps = Steps()
+    steps.apply(do.CreateTopic("t", 0))
+    epoch = 0
+    for published in (1, 2):
+        steps.stage(0, "a")
+        assert isinstance(steps.publish(0, "a", expected=epoch), Published)
+        steps.apply(do.CloseSource("query", 0))
+        steps.stage(0, "a")
+        epoch = fenced(steps.publish(0, "a", expected=epoch))
+        assert steps.machine.bounds("t") == (published, published)
+
+
 def test_publish_of_an_older_client_leaves_no_trace_when_it_is_refused() -> None:
     """PIPE-2: a log of an older version leads to the same state as before."""
     steps = staged()

@@ -92,6 +92,25 @@ def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
     assert desk.service.machine.bounds("topic") == (0, 0)
 
 
+def late_publish() -> None:
+    """A client stages, publishes and closes its source; then copies of its first calls arrive."""
+    desk = Desk()
+    reading(desk)
+    call = Lone().start().ask(local.Do(9, do.PublishStaged("source", 0, ("a",), 0))).call
+    desk.call(ANN, stage("a"))
+    desk.send(BOB, call)
+    desk.call(ANN, do.CloseSource("source", 0))
+    earlier_connection = NodeId("client/earlier-bob")
+    desk.call(earlier_connection, stage("a"))
+    desk.send(earlier_connection, call)
+    assert desk.service.machine.bounds("topic") == (0, 1)
+
+
+def test_late_copies_of_a_closed_source_publish_nothing() -> None:
+    """PIPE-2: the record that tells a copy from a new publish is deleted with the source."""
+    late_publish()
+
+
 def late_delete() -> None:
     """A client repeats DeleteTopic over another connection, and the first copy arrives last."""
     desk = Desk()

@@ -3,16 +3,15 @@
 A topic and each of its subscriptions are objects of their own. An operation may be about several:
 a look shows the end of the topic to the one, and a cursor to each of the others.
 
-Commands are sent again until they are answered. So some things may have happened though the answer
-says otherwise: a call that was refused, or found everything done already, may have done it itself
-in an earlier attempt; and one that has no identity (create, delete, subscribe, unsubscribe, set a
-policy, seek) may have been done once more, if others undid it while it was under way.
+Commands are sent again until they are answered. All copies of a call have one token, so at most one
+of them changes anything. A call whose answer is "already" may have been done by an earlier copy of
+itself. A seek has an effect once more if another seek, or a new subscription, came between two
+copies.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from copy import copy
 from math import inf
 from typing import Any, NamedTuple, Self
@@ -20,6 +19,7 @@ from typing import Protocol as Interface
 
 from oncecast.history.operation import NO_SUCH_TOPIC, NOT_SUBSCRIBED, History, Operation
 from oncecast.history.search import Item, Model
+from oncecast.pubsub.errors import Overloaded
 
 NOBODY: frozenset[int] = frozenset()
 
@@ -78,14 +78,6 @@ def by_topic(history: History) -> dict[str, History]:
 # -- commands --
 
 RANKS = ("subscribe", "create", "policy", "unsubscribe", "delete")  # what ends most is tried last
-UNDONE_BY = {
-    "create": ("delete", "unsubscribe"),
-    "subscribe": ("delete", "unsubscribe"),
-    "delete": ("create", "subscribe", "put", "publish"),
-    "unsubscribe": ("subscribe", "create"),
-    "policy": ("policy", "delete", "unsubscribe"),
-    "seek": ("seek", "subscribe"),
-}
 
 
 class Told(Interface):
@@ -93,30 +85,20 @@ class Told(Interface):
         """Return the same without an answer."""
 
 
-def command_items(
-    operation: Operation, told: Told, operations: Iterable[Operation], *, loose: bool
-) -> list[Item]:
-    """A command that may be done twice: as it was told, or once more while it is under way."""
-    if operation.refused and operation.kind not in ("create", "policy"):
+def command_items(operation: Operation, told: Told, *, loose: bool) -> list[Item]:
+    """Return the items of a command that is done once, or not at all if it is refused."""
+    if operation.refused and operation.error != Overloaded.code:
         return []
-    rank = RANKS.index(operation.kind)
     silent = told.silent()
+    maybe = Item(silent, operation.call, must=False, rank=RANKS.index(operation.kind), guess=True)
     if loose:
-        return [Item(silent, -inf, must=False, often=True, rank=rank, guess=True)]
-    call, due = operation.call, due_of(operation)
-    items = [Item(told, call, due)] if operation.done else []
-    # One that finds everything done may have done it, in an attempt whose answer was lost.
-    maybe = not operation.done or operation.already
-    if maybe or any(undoes(each, operation) for each in operations):
-        items.append(Item(silent, call, due, must=False, often=True, rank=rank, guess=True))
-    return items
-
-
-def undoes(other: Operation, operation: Operation) -> bool:
-    """Return whether `other` may have been done while `operation` was under way."""
-    if other is operation or other.kind not in UNDONE_BY[operation.kind]:
-        return False
-    return other.call <= due_of(operation) and operation.call <= due_of(other)
+        return [maybe._replace(call=-inf, often=True)]
+    if not operation.done:  # a copy may still be in the network, also if the node was overloaded
+        return [maybe]
+    due = due_of(operation)
+    as_told = Item(told, operation.call, due)
+    # If all was done already, an earlier copy may have done it.
+    return [as_told, maybe._replace(due=due)] if operation.already else [as_told]
 
 
 # -- times and answers --

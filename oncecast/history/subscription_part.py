@@ -15,7 +15,6 @@ from oncecast.history.partition import (
     absent,
     command_items,
     due_of,
-    undoes,
 )
 from oncecast.history.search import Item
 from oncecast.history.subscription_model import Move, SubscriptionModel
@@ -35,7 +34,6 @@ class SubscriptionPart(Part):
         super().__init__(f"subscription {name!r} of topic {topic!r}", about)
         self._subscription = name
         self._own = [each for each in about if each.subscription == name]
-        self._commands = [*self._own, *(each for each in about if each.kind == "delete")]
         self._drops = drops
         self._beginners = [each for each in self._own if each.kind in ("attach", "seek")]
         silent = [each.call for each in self._beginners if unsure(each)]
@@ -72,7 +70,7 @@ class SubscriptionPart(Part):
                     return []
                 return [Item(move, self._acks[id(operation)], due, reads=True)]
             case "subscribe" | "unsubscribe" | "delete":
-                return command_items(operation, move, self._commands, loose=loose)
+                return command_items(operation, move, loose=loose)
             case "look" | "scan":
                 return [] if loose else self._look_items(operation)
             case _:
@@ -121,6 +119,13 @@ class SubscriptionPart(Part):
             each.call <= due_of(look) and (unsure(each) or look.call <= due_of(each))
             for each in self._beginners
         )
+
+
+def undoes(other: Operation, seek: Operation) -> bool:
+    """Return whether `other` may have come between two copies of a seek."""
+    if other is seek or other.kind not in ("seek", "subscribe"):
+        return False
+    return other.call <= due_of(seek) and seek.call <= due_of(other)
 
 
 def acks_since(own: History) -> dict[int, float]:

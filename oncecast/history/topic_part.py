@@ -65,8 +65,8 @@ class TopicPart(Part):
                 return [Item(seen, operation.call, due, reads=True, stage=stage)]
             case "subscribe" | "unsubscribe" | "create" | "delete" | "policy":
                 effect = Effect(operation, life=life, put_before=self._born <= due)
-                items = command_items(operation, effect, self.operations, loose=loose)
-                # What it does not do as it was told, it may do once more.
+                items = command_items(operation, effect, loose=loose)
+                # What it does not do as it was told, an earlier copy may have done.
                 return [item._replace(twin=item.must and len(items) > 1) for item in items]
             case _:
                 return []

@@ -10,6 +10,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from oncecast.history.operation import History
 from oncecast.history.recorder import Recorder, Sink
 from oncecast.history.session import SessionHistory
@@ -296,6 +298,8 @@ class Client:
 
     def command(self, command: Any) -> None:
         self.tickets += 1
+        if isinstance(command, do.Once):
+            command = replace(command, token=f"{self.life}.{self.tickets}")
         self.ask(local.Do(self.tickets, command))
         self.calls.append(Call(self, self.tickets, lambda: self.node.apply(command)))
 

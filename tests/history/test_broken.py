@@ -184,6 +184,18 @@ BROKEN: dict[str, tuple[str, History]] = {
         "the topic does not exist",
         [look(2, 3, 0)],
     ),
+    "a delete in flight is done twice": (
+        "the topic exists",
+        [created(0, 1), deleted(2, 20), no_topic(3, 4), created(5, 6, life=2), no_topic(7, 8)],
+    ),
+    "a delete without an answer is done twice": (
+        "the topic exists",
+        [created(0, 1), op("delete", 2), no_topic(3, 4), created(5, 6, life=2), no_topic(7, 8)],
+    ),
+    "a create that was refused has been done": (
+        "the topic does not exist",
+        [op("create", 0, 1, error="too-many"), look(2, 3, 0)],
+    ),
     "a new topic has an older life": (
         "create",
         [created(0, 1, life=2), deleted(2, 3), created(4, 5, life=1)],

@@ -188,13 +188,19 @@ class SessionHistory:
             case local.Settle(ticket, _, _, handed, ack):
                 reading.want(handed, ack)
                 upto = min(ack, reading.acked)
-                self._settle(ticket, self._of(reading, "ack", request, upto=upto))
+                if not self._is_confirmed(request, upto):
+                    self._settle(ticket, self._of(reading, "ack", request, upto=upto))
             case local.Leave(ticket, _, _, handed, ack):
                 reading.want(handed, ack)
                 told = {"upto": reading.acked, "next": handed}
                 asked = self._of(reading, "leave", request, **told)
                 self._wait(ticket, asked, told_nothing)
                 del self._readings[request.topic, request.subscription]
+
+    def _is_confirmed(self, settle: local.Settle, upto: int) -> bool:
+        """Return whether the session answers without asking the node, which has confirmed it."""
+        reader = self._session.readers.get((settle.topic, settle.subscription))
+        return reader is not None and upto <= reader.confirmed
 
     def _settle(self, ticket: int, asked: Operation) -> None:
         def finish(outcome: Any) -> None:

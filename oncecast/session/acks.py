@@ -35,7 +35,8 @@ class Acks:
         self._session, self._refused = session, refused
         self._topic, self._subscription, self._epoch = topic, subscription, epoch
         self.upto = offset  # acknowledged by the application: all before it
-        self._told = self._confirmed = offset  # of that: sent to the node, and answered for
+        self._told = offset  # of that: sent to the node
+        self.confirmed = offset  # of that: the node has answered that it knows
         self._calling = False
         self._waiting: list[tuple[int, int]] = []  # tickets, and the ack that each waits for
         self.due = NEVER
@@ -70,14 +71,14 @@ class Acks:
     def _answered(self, outcome: Outcome) -> None:
         self._calling = False
         if isinstance(outcome, Acked):
-            self._confirmed = max(self._confirmed, outcome.cursor)
+            self.confirmed = max(self.confirmed, outcome.cursor)
             self._tell()
             self.soon()
         else:
             self._refused(self, outcome)
 
     def _tell(self) -> None:
-        waiting, confirmed = self._waiting, self._confirmed
+        waiting, confirmed = self._waiting, self.confirmed
         self._waiting = [each for each in waiting if each[1] > confirmed]
         for ticket, upto in waiting:
             if upto <= confirmed:

@@ -80,6 +80,11 @@ class Reader:
         self._patience = Patience(session, topic)
         self._attach(0)
 
+    @property
+    def confirmed(self) -> int:
+        """Return the offset before which the node has confirmed all acknowledgements."""
+        return self._acks.confirmed
+
     # -- beginning --
 
     def _attach(self, expected: int) -> None:

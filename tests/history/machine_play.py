@@ -167,6 +167,8 @@ class Flow:
 class Reader:
     """One reading. What is sent to it arrives later, unless it is moved meanwhile."""
 
+    confirmed = -1  # each ack is answered by the node
+
     def __init__(self, client: Client, topic: str, name: str, life: str, start_at: int) -> None:
         self.client, self.topic, self.name, self.life = client, topic, name, life
         self.start_at = start_at

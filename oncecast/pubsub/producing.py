@@ -83,12 +83,16 @@ class Producing:
     ) -> Appended | Already | Unopened | Fenced | Gap | InvalidArgument | TooLarge | InvalidTopic:
         registry = self._registry
         clock = registry.pass_time(command.at)
+        topic = registry.topics.get(command.topic)
+        fault: InvalidArgument | TooLarge | Already | None
         fault = batch_fault(command.count, command.size, registry.limits)
+        if isinstance(fault, TooLarge) and topic is not None:
+            # The limit may have been higher when an earlier copy of this put was stored.
+            fault = topic.already(command) or fault
         if fault is not None:
             return fault
         if command.sequence < 0:
             return InvalidArgument("sequences count from 0")
-        topic = registry.topics.get(command.topic)
         if topic is None:
             if not is_name(command.topic):
                 return InvalidTopic()

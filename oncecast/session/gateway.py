@@ -207,7 +207,7 @@ class Gateway(Protocol):
             return None
         size, limit = len(command.batch), self._service.machine.registry.limits.batch_bytes_max
         if size > limit:
-            return errors.TooLarge("bytes", limit)
+            return self._answer_to_large(command, limit)
         if self.disk_is_full:
             return (self._leased and self._known(command)) or errors.Overloaded(errors.DISK)
         if guest.bytes and guest.bytes + size > self._calls_bytes_max:
@@ -222,6 +222,17 @@ class Gateway(Protocol):
                 f"the batch has {header.count} in {size}"
             )
         return None
+
+    def _answer_to_large(
+        self, command: do.Put | do.Stage, limit: int
+    ) -> errors.Overloaded | errors.TooLarge | Already | Staged:
+        """Refuse a batch above the limit, unless it was stored while the limit was higher.
+
+        Without a lease this node cannot tell, and the client asks again.
+        """
+        if not self._leased:
+            return errors.Overloaded("bytes of one client's calls")
+        return self._known(command) or errors.TooLarge("bytes", limit)
 
     @property
     def disk_is_full(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from oncecast.pubsub.producing import Producing
 from oncecast.session.gateway import Gateway
 from oncecast.session.governing import Governor
 from oncecast.session.held import Held
@@ -14,6 +15,7 @@ from oncecast.session.scanning import Scanner
 from tests.mutants import Mutant, Story, exact, must_be_noticed, replaced
 from tests.session import test_gateway as calls
 from tests.session import test_lease_reads as reads
+from tests.session import test_lowered_limits as lowered_limits
 
 pytestmark = pytest.mark.mutants
 
@@ -23,6 +25,10 @@ SEEDS = 5
 def cut_off(seed: int) -> None:
     looker, _ = reads.cut_off(seed)
     assert looker.stale == []
+
+
+def lowers_a_limit(seed: int) -> None:
+    lowered_limits.lowered(lowered_limits.LOWERED[seed % 2])
 
 
 def of_each(test: Callable[[Any], None]) -> Story:
@@ -58,6 +64,16 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     "late repetition of a call is executed again": (
         exact(calls.test_a_late_repetition_of_a_call_gets_the_same_answer_and_is_not_executed),
         Gateway, "_call", "if id in guest.answered:", "if False:",
+    ),
+    "lower limit of bytes refuses what is stored": (
+        lowers_a_limit, Gateway, "_answer_to_large", "self._known(command) or ", "",
+    ),
+    "lower limit of messages refuses what is stored": (
+        lowers_a_limit, Producing, "put", "topic.already(command) or fault", "fault",
+    ),
+    "deposed leader refuses what another one has stored": (
+        exact(lowered_limits.test_node_without_a_lease_does_not_refuse_a_large_put),
+        Gateway, "_answer_to_large", "not self._leased", "False",
     ),
 }  # fmt: skip
 

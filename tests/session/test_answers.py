@@ -28,6 +28,10 @@ NODE = NodeId("node")
 CREATE, CREATED = CreateTopic("t", 0), TopicCreated(1, False)
 
 
+def create(id_: int) -> Call:
+    return Call(id_, CreateTopic("t", 0, token=f"life.{id_}"))
+
+
 def view(id_: int) -> View:
     return View(id_, (), False, "node", "1.0")
 
@@ -43,7 +47,7 @@ def group(id_: int) -> GroupView:
 @pytest.mark.parametrize(
     ("request_", "question", "answer", "event"),
     [
-        (Do(3, CREATE), lambda id_: Call(id_, CREATE), lambda id_: Answer(id_, CREATED), Finished),
+        (Do(3, CREATE), create, lambda id_: Answer(id_, CREATED), Finished),
         (Show(3, "t"), lambda id_: Look(id_, "t"), view, Shown),
         (Ring(3, tree="t"), lambda id_: LookRing(id_, "t"), ring, Shown),
         (Ring(3, leave=True), LeaveRing, ring, Shown),

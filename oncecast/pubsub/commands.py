@@ -228,6 +228,7 @@ class DropStaged(Value):
     source: str
     number: int
     topic: str = ""
+    token: str = ""
 
 
 class CloseSource(Value):
@@ -236,6 +237,7 @@ class CloseSource(Value):
     source: str
     at: int
     topic: str = ""
+    token: str = ""
 
 
 # The log.
@@ -275,5 +277,6 @@ Command = (
     | Carry
 )
 
-Once = CreateTopic | SetPolicy | DeleteTopic | Subscribe | Unsubscribe  # by their tokens
+# Commands that are done once by their tokens.
+Once = CreateTopic | SetPolicy | DeleteTopic | Subscribe | Unsubscribe | DropStaged | CloseSource
 ONCE: frozenset[type] = frozenset(get_args(Once))

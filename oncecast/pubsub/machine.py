@@ -60,7 +60,8 @@ class Machine:
         if known is None and token and not is_name(token):
             known = InvalidName("token")
         if known is not None:
-            registry.pass_time(command.at)
+            if not isinstance(command, do.DropStaged):  # which has no stamp
+                registry.pass_time(command.at)
             return known
         result = self._handlers[type(command)](place, command)
         if token:

@@ -3,8 +3,8 @@
 Rules
 - A call is answered when its command is decided, in whatever order that happens. The same id again
   is the same call: it is not executed again, and gets the same answer. Most commands are safe to
-  repeat by themselves (sequence, epoch, token). `DropStaged`, `CloseSource` and a `Seek` without a
-  reader are not, so the gateway remembers answers as long as the connection lasts.
+  repeat by themselves (sequence, epoch, token). A `Seek` without a reader is not if another seek
+  came in between, so the gateway remembers answers as long as the connection lasts.
 - Limits come before everything: what is too much is answered Overloaded and has cost nothing.
 - A flow sends what is decided, in order, without a gap, within its credit, some of each flow in
   turn. What a client does not take costs the window of its flows and nobody else anything.
@@ -47,7 +47,7 @@ from oncecast.session.held import Held
 from oncecast.storage.errors import Corrupt
 
 LOOK_MAX = 1000
-ANSWERED_MAX = 1000  # answers to one client that are remembered, as not all commands have tokens
+ANSWERED_MAX = 1000  # answers to one client that are remembered, see the rules above
 WITH_BATCH = (do.Put, do.Stage)
 
 

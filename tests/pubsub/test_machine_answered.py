@@ -34,26 +34,35 @@ class Late:
 CREATE, DELETE = do.CreateTopic("t", 0), do.DeleteTopic("t", 0)
 SUBSCRIBE, UNSUBSCRIBE = do.Subscribe("t", "s", NEW, 0), do.Unsubscribe("t", "s", 0)
 
+STAGE = do.Stage("query", 0, "a", "t", 1, 100, 0, b"bytes")
+PUBLISH = do.PublishStaged("query", 0, ("a",), 0)
+
 LATE = {
     "delete": Late([CREATE], replace(DELETE, token="x"), [CREATE, SUBSCRIBE]),
     "create": Late([], replace(CREATE, token="x"), [DELETE]),
     "policy": Late([CREATE], do.SetPolicy("t", 0, KEEP, "x"), [do.SetPolicy("t", 0, DEFAULT)]),
     "unsubscribe": Late([CREATE, SUBSCRIBE], replace(UNSUBSCRIBE, token="x"), [SUBSCRIBE]),
     "subscribe": Late([CREATE], replace(SUBSCRIBE, token="x"), [UNSUBSCRIBE]),
+    "drop staged": Late([STAGE], do.DropStaged("query", 0, token="x"), [STAGE]),
+    "close source": Late([STAGE], do.CloseSource("query", 0, token="x"), [STAGE, PUBLISH]),
 }
 
 
 def contents(machine: Machine) -> Any:
-    """Return what clients can see of the topics."""
-    return [
+    """Return what clients can see of the topics, and of the sources of staged puts."""
+    registry = machine.registry
+    topics = [
         (topic.name, topic.id, topic.policy, topic.index.summary(), [*topic.subscriptions])
-        for topic in machine.registry.topics.values()
+        for topic in registry.topics.values()
     ]
+    sources = registry.staging.sources.items()
+    return topics, [(name, each.published, [*each.staged]) for name, each in sources]
 
 
 def again(result: Result) -> Result:
     """Return what a copy of a call is told."""
-    return result if isinstance(result, Refusal) else replace(result, already=True)
+    has_mark = "already" in result.__struct_fields__
+    return replace(result, already=True) if has_mark else result
 
 
 def late_copy(late: Late, *, restored: bool = False) -> None:
@@ -132,7 +141,7 @@ def test_oldest_of_1001_calls_is_forgotten() -> None:
     steps.apply(do.CreateTopic("t", 0, token="the 1,001st"))
     steps.apply(DELETE)
     assert steps.apply(second) == TopicCreated(1, already=True)
-    assert contents(steps.machine) == []
+    assert contents(steps.machine) == ([], [])
     assert steps.apply(first) == TopicCreated(2, already=False)
     assert len([*steps.machine.registry.answered.items()]) == ANSWERED_MAX
 

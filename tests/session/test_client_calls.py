@@ -34,6 +34,8 @@ ONCE = [
     do.DeleteTopic("t", 0),
     do.Subscribe("t", "s", do.FromNew(), 0),
     do.Unsubscribe("t", "s", 0),
+    do.DropStaged("source", 0),
+    do.CloseSource("source", 0),
 ]
 
 

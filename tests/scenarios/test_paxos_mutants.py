@@ -981,6 +981,7 @@ mutant(
     "on_release",
     "or message.ballot < self.promised",
     "",
+    exact(test_acceptor.test_an_old_release_frees_nobody_from_a_newer_leader),
 )
 
 mutant(

@@ -25,7 +25,7 @@ from tests.session.promises import storm
 
 pytestmark = pytest.mark.mutants
 
-SEEDS = 40
+SEEDS = 100
 MUTANTS: list[Mutant] = []
 
 learn, install = Service.learn, Service.install

@@ -54,7 +54,7 @@ class Reader:
         life: str,  # no other reading has it: what is still to come of an earlier one is not ours
         start_at: int,
         window: int,
-        push: bool = False,
+        push: bool,
     ) -> None:
         self.topic, self.subscription, self._life = topic, subscription, life
         self.push = push
@@ -67,17 +67,12 @@ class Reader:
         self._seeks = 0  # so far
         self._moving = 0  # seeks of our own under way
         self._end_of_topic = 0
-        self._expected = 0  # the offset that must come next
-        self._handed = 0  # taken by the application: all before it
-        self._acks = self._new_acks(0)
         self._suspect_below = 0
         self._fetched = -1  # the offset of the last Fetch
         self._credit = Credit(window)
-        self._gap = -1  # the offset that was found missing last
-        self._skip = 0  # the first that is kept, if that is not what must come next
         self._damaged = 0
-        self._bad: errors.BadBatch | None = None  # why what must come next cannot be read
         self._patience = Patience(session, topic)
+        self._go_to(0)
         self._attach(0)
 
     @property
@@ -125,6 +120,8 @@ class Reader:
             self._session.emit(Finished(leave.ticket, Detached(0)), after=0)
 
     def _went_back(self, outcome: Outcome) -> None:
+        if self.ended:
+            return
         if isinstance(outcome, Sought):
             landed, start = self._expected, self._start_at
             self._expected = self._handed = start
@@ -133,19 +130,20 @@ class Reader:
             self._end(outcome)
 
     def _position(self, offset: int) -> None:
-        self._expected = self._handed = offset
         self._acks.void(Acked(offset))
-        self._acks = self._new_acks(offset)
-        self._fetched = self._gap = -1
-        self._skip = 0
-        self._bad = None
+        self._go_to(offset)
         self._credit.forget()
         end = self._end_of_topic = max(self._end_of_topic, offset)
         self._session.emit(Positioned(self.topic, self.subscription, offset, end), after=0)
 
-    def _new_acks(self, offset: int) -> Acks:
+    def _go_to(self, offset: int) -> None:
+        self._expected = offset  # the offset that must come next
+        self._handed = offset  # taken by the application: all before it
+        self._gap = -1  # the offset that was found missing last
+        self._skip = 0  # the first that is kept, if that is not what must come next
+        self._bad: errors.BadBatch | None = None  # why what must come next cannot be read
         where = (self.topic, self.subscription, self.epoch, offset)
-        return Acks(self._session, *where, self._ack_refused)
+        self._acks = Acks(self._session, *where, self._ack_refused)
 
     # -- fetching --
 
@@ -169,7 +167,7 @@ class Reader:
         self._fetch()
 
     def delivered(self, delivery: Delivery) -> None:
-        if delivery.epoch != self.epoch or self._leaving is not None:
+        if delivery.epoch != self.epoch:
             return
         self._suspect_below = max(self._suspect_below, delivery.suspect_below)
         self._end_of_topic = delivery.next
@@ -270,7 +268,8 @@ class Reader:
 
     def settle(self, settle: Settle) -> None:
         self.want(settle)
-        if self._bad is not None and self.ended:
+        if self.ended:
+            assert self._bad is not None
             self._session.emit(Finished(settle.ticket, self._bad), after=0)
         else:
             self._acks.settle(settle.ticket, settle.ack)
@@ -289,7 +288,7 @@ class Reader:
                 raise AssertionError(f"{outcome} is no answer to an ack")
 
     def again(self, again: Again) -> None:
-        if self.epoch and self._acks.upto <= again.offset < self._expected:
+        if self._acks.upto <= again.offset < self._expected:
             self._suspect_below = max(self._suspect_below, again.handed)
             self._expected = self._handed = again.offset
             self._credit.forget()
@@ -320,7 +319,7 @@ class Reader:
             self._moving -= 1
             if self.ended:
                 pass  # another reader may have begun, and it is not the one that was moved
-            elif isinstance(outcome, Sought) and outcome.epoch != self.epoch:
+            elif isinstance(outcome, Sought):
                 self._repositioned(outcome.epoch, outcome.cursor)
             elif isinstance(outcome, NoAnswer):
                 self._refetch()  # it tells whether we were moved
@@ -389,11 +388,11 @@ class Reader:
     # -- time, and the end --
 
     def link_lost(self) -> None:
-        if self.epoch and self._leaving is None:
+        if self.epoch:
             self._fetch()
 
     def tick(self, now: float) -> None:
-        if not self.epoch or self._leaving is not None:
+        if not self.epoch:
             self._wait_to_leave(now)
             return
         if now >= self._acks.due:

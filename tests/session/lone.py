@@ -8,10 +8,13 @@ from typing import Any, TypeVar
 from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Unwatch, Value, Watch
 from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.pubsub import batch
+from oncecast.pubsub.commands import Put
 from oncecast.session.client import ClientSession
 from oncecast.session.frames import Answer, Call, Chunk, Delivery, Fetch
+from oncecast.session.local import AllDone
 
 ME, NODE = NodeId("client/me"), NodeId("node")
+UNSAVED = 10**6  # a record that is not on disk yet; only effects that need it may wait for it
 T = TypeVar("T", bound=Value)
 
 
@@ -23,6 +26,19 @@ def chunk(offset: int, *values: bytes) -> Chunk:
     return Chunk(offset, 0, len(values), "p", offset, packed(*values))
 
 
+def waits_for_disk(output: Output) -> bool:
+    """Only a batch waits, for its own record; and the end of the session, for all records."""
+    match output:
+        case Send(_, Call(_, Put()), after):
+            return after >= UNSAVED
+        case Emit(AllDone()):
+            return False
+        case Send(_, _, after) | Emit(_, after):
+            return after > 0
+        case _:
+            return False
+
+
 class Lone:
     """Drives one session by hand; `sent` and `told` are what came of the last input."""
 
@@ -32,10 +48,11 @@ class Lone:
         durable: bool = False,
         life: str = "life",
         read_ahead: int = 100,
+        rng: Random | None = None,
     ) -> None:
         self.session = ClientSession(
             ME,
-            Random(1),
+            rng or Random(1),
             node=NODE,
             others=others,
             producer="p",
@@ -44,6 +61,7 @@ class Lone:
             read_ahead=read_ahead,
             outbox_bytes=200,
         )
+        self.session.after = UNSAVED
         self.stack = Stack([self.session])
         self.now = 0.0
         self.outputs: list[Output] = []
@@ -90,6 +108,7 @@ class Lone:
         return self
 
     def _did(self, outputs: list[Output]) -> None:
+        assert [each for each in outputs if waits_for_disk(each)] == []
         self.outputs = [each for each in outputs if not isinstance(each, Wake)]
         self.wakes += [each for each in outputs if isinstance(each, Wake)]
 

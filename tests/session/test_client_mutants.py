@@ -19,6 +19,7 @@ from tests.session import test_client_producing as puts
 from tests.session import test_client_reading as reads
 from tests.session import test_idle_clients as idle
 from tests.session import test_late_messages as late
+from tests.session import test_reading_exactly as rules
 from tests.session import test_replaced_topics as topics
 from tests.session import test_state_directories as shared
 from tests.session.test_client_storms import fencing, storm
@@ -169,7 +170,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     "epoch of deliveries not checked": (
         exact(reads.test_stale_delivery_is_dropped),
-        Reader, "delivered", "delivery.epoch != self.epoch or", "False or",
+        Reader, "delivered", "delivery.epoch != self.epoch", "False",
     ),
     "end of an older flow believed": (
         exact(reads.test_fenced_reader_is_told_and_stops),
@@ -206,6 +207,10 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     "seek of a reader that has left moves the next one": (
         exact(reads.test_seek_that_is_answered_after_its_reader_left_moves_no_other_reader),
         Reader, "_seek", "if self.ended:", "if False:",
+    ),
+    "reader that has left goes back": (
+        exact(rules.test_reader_that_left_while_it_went_back_is_silent),
+        Reader, "_went_back", "if self.ended:", "if False:",
     ),
     "attached again after a lost link": (
         exact(reads.test_lost_link_goes_on_by_a_fetch_in_the_same_epoch),

@@ -146,7 +146,8 @@ class SubscriptionModel:
             ahead = next(self._ahead(state, state.cursor + 1, operation), asked + 1) <= asked
             cursor = ANYWHERE if ahead else state.cursor
             yield state._replace(epoch=epoch, loose=False, cursor=cursor)
-        if offset >= asked:  # the cursor lay beyond, and was moved back
+        # The cursor lay beyond, and was moved back; perhaps not all the way, as much was gone.
+        if offset == asked or (offset > asked and any(self._keeps(state, move))):
             yield state._replace(epoch=epoch, loose=False, cursor=offset)
 
     def _moved(self, state: SubscriptionState, move: Move) -> States:

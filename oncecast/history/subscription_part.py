@@ -80,7 +80,10 @@ class SubscriptionPart(Part):
         if loose and attach.done:
             return [Item(move._replace(told=False), -inf, must=False, often=True, guess=True)]
         if not loose and (attach.done or absent(attach)):
-            return [Item(move, attach.call, due_of(attach))]
+            due = due_of(attach)
+            if self._drops > due and lands_first(attach):
+                move = move._replace(first=attach.offset)
+            return [Item(move, attach.call, due)]
         if attach.start is None:
             return []
         seek = Move(replaced(attach, kind="seek", error=""), told=False)
@@ -146,12 +149,12 @@ def acks_since(own: History) -> dict[int, float]:
     return found
 
 
-def lands_first(seek: Operation) -> bool:
-    """Return whether a seek shows where what is kept begins."""
-    if not seek.done or seek.already:
+def lands_first(move: Operation) -> bool:
+    """Return whether a seek, or an attach, shows where what is kept begins."""
+    if not move.done or move.already:
         return False
-    start = seek.start
-    before = isinstance(start, FromOffset) and start.offset < seek.offset
+    start = move.start
+    before = isinstance(start, FromOffset) and start.offset < move.offset
     return before or isinstance(start, FromEarliest)
 
 

@@ -153,6 +153,10 @@ FINE: dict[str, History] = {
         attached(7, 8, 1, 3, epoch=4, reader="r2", start=FromOffset(1)),
         got(9, 1, "b", marked=1, reader="r2", epoch=4),
     ],
+    "what a consumer goes back to was let go": [
+        *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 2)),
+        attached(7, 8, 2, 3, epoch=4, reader="r2", start=FromOffset(1)),
+    ],
     "a consumer is further than its cursor": [
         *(SUB, ABC, attached(4, 5, 2, 3, start=FromOffset(2)), got(6, 2, "c")),
         attached(7, 8, 2, 3, epoch=4, reader="r2"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -204,3 +205,15 @@ def test_results_of_all_kinds_are_restored() -> None:
     assert answers[5] == PolicySet(already=False)
     steps.machine = Machine.restore(list(steps.machine.state()))
     assert [steps.apply(call) for call in calls] == [again(each) for each in answers]
+
+
+@pytest.mark.parametrize("late", LATE.values(), ids=LATE)
+def test_log_and_snapshot_of_an_older_version_are_read(late: Late) -> None:
+    """SVC-10: their commands end before the token, and no results are remembered."""
+    command = replace(late.call, token="")
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(msgspec.msgpack.encode(command))[:-1])
+    assert msgspec.msgpack.decode(older, type=type(command)) == command
+    steps = Steps()
+    for each in [*late.before, command]:
+        steps.apply(each)
+    assert b"AnsweredRow" not in b"".join(steps.machine.state())

@@ -19,9 +19,10 @@ from oncecast.pubsub.commands import (
     FromEarliest,
     OpenProducer,
     Subscribe,
+    Unsubscribe,
 )
 from oncecast.pubsub.estate import Party
-from oncecast.pubsub.results import Attached, MoveStep
+from oncecast.pubsub.results import Attached, MoveStep, Unsubscribed
 from oncecast.ring.events import GroupFacts, KeyOwner, WhereIs, WhoseKey
 from oncecast.ring.moves import (
     Dropped,
@@ -506,3 +507,14 @@ def test_a_giver_tells_its_trusted_time_and_its_last_stamp() -> None:
     until(world, Given)
     (given,) = [each[2] for each in world.sent if isinstance(each[2], Given)]
     assert (given.clock, given.newest) == (1000, 9000)
+
+
+def test_new_owner_knows_the_calls_that_the_former_owner_answered() -> None:
+    """REP-6: a copy of such a call may come after the move."""
+    world = begin()
+    giver, taker = world.groups[GIVER], world.groups[TAKER]
+    giver.apply(Unsubscribe(MINE, "nobody", 0, "token"))
+    world.run(lambda: world.settled)
+    assert world.owners(MINE) == [TAKER]
+    registry = taker.leader.service.machine.registry
+    assert registry.answered.get("token") == Unsubscribed(already=True)

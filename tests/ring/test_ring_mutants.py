@@ -271,6 +271,14 @@ mutant(
     of(test_mover.test_who_is_not_answered_asks_the_next_replica_and_its_home_where_they_are),
 )
 mutant(
+    "answered calls move with their topics",
+    Giver,
+    "_given",
+    "state.moved_out(estate, answers)",
+    "state.moved_out(estate)",
+    of(test_mover.test_new_owner_knows_the_calls_that_the_former_owner_answered),
+)
+mutant(
     "what is frozen for nobody is thawed",
     Giver,
     "remind",

@@ -174,6 +174,7 @@ class Flow:
         kept, with all that is behind it, and tried again."""
         first = next(iter(self.unsettled.values()))
         if first.ticket:
+            self._forgotten()  # A batch that was sent under an earlier epoch may be stored.
             self._fail_all(why)
         else:
             self._patience.pause()
@@ -202,8 +203,8 @@ class Flow:
     def _forgotten(self) -> None:
         """Report the outcome of every batch that was sent as unknown.
 
-        The topic has no record of this producer any more. A batch that is put again could be stored
-        twice.
+        The topic has no record of this producer any more, or does not let it in again. A batch that
+        is put again could be stored twice.
         """
         why = Forgotten(self.topic, self._session.producer)
         for outgoing in [each for each in self.unsettled.values() if each.sent]:

@@ -241,6 +241,10 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         exact(calls.test_going_back_voids_what_is_here),
         Inbox, "arrive", "if messages[0].offset != self._end:", "if False:",
     ),
+    "put that may be stored is reported as refused": (
+        exact(puts.test_put_that_may_be_stored_is_not_reported_as_refused_when_opening_again_is),
+        Flow, "_not_opened", "self._forgotten()", "pass",
+    ),
     # Calls.
     "calls asked once": (
         weather, Calls, "tick", "self._send(waiting)", "pass",

@@ -397,6 +397,16 @@ def test_client_that_was_cut_off_for_long_is_told_that_it_cannot_know() -> None:
     assert commands(lone) == [put(0, 2, B, epoch=8)]
 
 
+def test_put_that_may_be_stored_is_not_reported_as_refused_when_opening_again_is() -> None:
+    """SVC-2: the first attempt may be stored in a topic that was deleted since."""
+    lone = opened().down()
+    reopen = lone.answer(lone.call, errors.Unopened("t", "p")).call
+    lone.ask(Produce(2, "t", 2, B))
+    why = errors.TooMany("topics", 1)
+    lone.answer(reopen, why)
+    assert lone.told == [NotStored(1, errors.Forgotten("t", "p")), NotStored(2, why)]
+
+
 def opened_under(record: int) -> Lone:
     lone = Lone().start().ask(Produce(1, "t", 1, A))
     return lone.answer(lone.call, opening(7, 0, 1, record=record))

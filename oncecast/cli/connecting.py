@@ -33,7 +33,7 @@ PLACES = "new, earliest, an offset, or a time as 2030-01-31T12:00"
 NO_NODE = "start one with `oncecast serve`, or name another with --server or ONCECAST_SERVER"
 
 NEXT_PUTS_IT = "the next put with this --state stores it, once: do not put it again"
-NOBODY_KNOWS = "it may be stored yet, or never: look before you put it again, or use --state"
+NOBODY_KNOWS = "outcome unknown: check the topic before resending, or use --state"
 
 REMEDIES = {
     "no-such-topic": "`oncecast topic create` or `oncecast sub` makes it",
@@ -177,7 +177,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
     import logging
 
     from oncecast.cli.signals import ended_by_signals
-    from oncecast.client.errors import NoQuorum, OncecastError, Overloaded, TimedOut
+    from oncecast.client.errors import OncecastError, Overloaded, TimedOut
     from oncecast.runtime.network import run
 
     async def connected() -> int:
@@ -196,7 +196,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
         except TimedOut as late:
             if client.led:
                 raise
-            raise NoQuorum("no answer in time, and no node leads the group") from late
+            raise leaderless(late) from late
 
     logging.getLogger("oncecast").addHandler(logging.NullHandler())  # the complaint says it all
     try:
@@ -213,6 +213,15 @@ def parted(late: OncecastError, arguments: argparse.Namespace) -> OncecastError:
         return late
     kept = getattr(arguments, "state", None) is not None
     return type(late)(late.fact, NEXT_PUTS_IT if kept else NOBODY_KNOWS)
+
+
+def leaderless(late: OncecastError) -> OncecastError:
+    """Return the error of a call that timed out without a leader; that of a put has its outcome."""
+    from oncecast.client.errors import NoQuorum
+
+    outcome = f"; {late.remedy}" if late.remedy in (NEXT_PUTS_IT, NOBODY_KNOWS) else ""
+    fact = "no answer in time, and no node leads the group"
+    return NoQuorum(fact, f"{NoQuorum.remedy}{outcome}")
 
 
 def client_of(arguments: argparse.Namespace, **options: Any) -> Client:

@@ -47,19 +47,27 @@ def run_check(arguments: argparse.Namespace) -> int:
     from oncecast.history.check import check
     from oncecast.history.file import BadHistory, merged
 
+    files = [path.resolve() for path in arguments.files]
+    for path, file in zip(arguments.files, files, strict=True):
+        if files.count(file) > 1:
+            return complain(f"{path}: given twice; give each file once", exits.USAGE)
     try:
         history = merged([read_file(path) for path in arguments.files])
     except BadHistory as error:
         return complain(error)
-    except OSError as error:
+    except FileNotFoundError as error:
         return complain(f"{error.filename}: {error.strerror}", exits.NOT_FOUND)
+    except OSError as error:
+        return complain(f"{error.filename}: {error.strerror}; give a file that can be read")
     verdict = check(history, steps_max=arguments.steps)
     if arguments.json:
         import msgspec
 
         print(msgspec.json.encode(as_dict(verdict)).decode())
-    else:
+    elif history:
         print(verdict)
+    if not history:
+        return complain("no operations are recorded, so nothing was checked", exits.EMPTY)
     if verdict.undecided and not arguments.json:
         complain(f"{len(verdict.undecided)} undecided; raise --steps (now {arguments.steps})")
     return exits.OK if verdict.ok else exits.FAILURE
@@ -78,7 +86,7 @@ def as_dict(verdict: Verdict) -> dict[str, Any]:
 
     return {
         **verdict._asdict(),
-        "ok": verdict.ok,
+        "ok": verdict.ok and verdict.operations > 0,
         "broken": listed(verdict.broken),
         "undecided": listed(verdict.undecided),
     }

@@ -29,7 +29,11 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     verb = verbs.add_parser("run", help="run a scenario, once a seed")
     add_scenario(verb)
     verb.add_argument(
-        "--seeds", type=seeds, default=range(10), metavar="A..B", help="from A to B, or just one"
+        "--seeds",
+        type=seeds,
+        default=range(10),
+        metavar="A..B",
+        help="from A to B, or just one (0..9)",
     )
     verb.add_argument("--jobs", type=positive, default=1, help="processes to use (1)")
     verb.add_argument("--json", action="store_true", help="print one JSON line a seed")
@@ -66,7 +70,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 def add_scenario(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("scenario", metavar="SCENARIO", help="its name; `sim list` knows them")
-    verb.add_argument("--nodes", type=positive, help="how many; each scenario has its default")
+    verb.add_argument(
+        "--nodes", type=positive, help="how many, or at most how many if the seed draws the number"
+    )
 
 
 def positive(text: str) -> int:
@@ -85,8 +91,12 @@ def seeds(text: str) -> range:
         span = range(int(first), int(last if dots else first) + 1)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: give one seed, or a span as 0..99") from None
-    if not 1 <= len(span) <= SEEDS_MAX:
-        raise argparse.ArgumentTypeError(f"{text}: that is no span of 1 to {SEEDS_MAX} seeds")
+    if not span:
+        raise argparse.ArgumentTypeError(
+            f"{text}: the last seed is lower than the first; swap them"
+        )
+    if span.stop - span.start > SEEDS_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: more than {SEEDS_MAX:,} seeds; give fewer")
     return span
 
 
@@ -115,7 +125,7 @@ def list_scenarios(args: argparse.Namespace) -> int:
         if args.json:
             write({"name": scenario.name, "nodes": scenario.nodes, "about": scenario.about})
         else:
-            print(f"{scenario.name:<12} {scenario.nodes:>6} nodes   {scenario.about}")
+            print(f"{scenario.name:<14} {scenario.nodes:>4} nodes   {scenario.about}")
     return exits.OK
 
 

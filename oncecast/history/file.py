@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from oncecast.history.operation import History, Operation
+from oncecast.history.operation import DIGEST_BYTES, History, Operation
 
 FORMAT = 1
 HEADER = "oncecast-history"
@@ -60,7 +60,7 @@ def write(history: Iterable[Operation], stream: BinaryIO) -> None:
 
 def read(lines: Iterable[bytes], name: str = "history") -> History:
     """Read the operations of one file. Raises BadHistory, with `name` and the line's number."""
-    found: list[dict[str, Any]] = []
+    found: list[tuple[int, dict[str, Any]]] = []  # with the number of the line of its call
     pending: dict[int, dict[str, Any]] = {}
     damage, headed = "", False
     for number, line in enumerate(lines, 1):
@@ -84,12 +84,15 @@ def read(lines: Iterable[bytes], name: str = "history") -> History:
         if id_ in pending:
             pending.pop(id_).update(fields)
             continue
-        found.append(fields)
+        if id_ is not None and "call" not in fields:
+            damage = f"{name}, line {number}: an answer to call {id_}, which the file does not have"
+            break
+        found.append((number, fields))
         if id_ is not None:
             pending[id_] = fields
     if damage:
         raise BadHistory(damage)
-    return [_operation(fields, name, at) for at, fields in enumerate(found, 1)]
+    return [_operation(fields, f"{name}, line {number}") for number, fields in found]
 
 
 def merged(histories: Iterable[History]) -> History:
@@ -118,8 +121,16 @@ def _fields(operation: Operation) -> dict[str, Any]:
     }
 
 
-def _operation(fields: dict[str, Any], name: str, at: int) -> Operation:
+def _operation(fields: dict[str, Any], where: str) -> Operation:
     try:
-        return msgspec.convert(fields, Operation)
+        operation = msgspec.convert(fields, Operation)
     except msgspec.ValidationError as error:
-        raise BadHistory(f"{name}, operation {at}: {error}") from None
+        raise BadHistory(f"{where}: {error}") from None
+    call, returned, digests = operation.call, operation.returned, len(operation.digests)
+    if returned is not None and returned < call:
+        raise BadHistory(f"{where}: returned at {returned} s, before its call at {call} s")
+    if digests % DIGEST_BYTES:
+        raise BadHistory(
+            f"{where}: digests are {digests} bytes long, not a multiple of {DIGEST_BYTES}"
+        )
+    return operation

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from math import floor, log10
 from string import ascii_lowercase
 
 from oncecast.history.operation import History, Operation, cut
@@ -34,8 +35,13 @@ def timeline(operations: History) -> list[str]:
         f"{each.client[-margin:]:<{margin}}  {bar(each, times, step, width)}  {names.told(each)}"
         for each in operations
     ]
-    seconds = f"{times[0]:g} to {times[-1]:g} s"
-    return [*lines, f"{'':<{margin}}  {seconds}"]
+    return [*lines, f"{'':<{margin}}  {span_of(times[0], times[-1])}"]
+
+
+def span_of(first: float, last: float) -> str:
+    """Return both times, with three digits of the time between them."""
+    digits = 2 - floor(log10(last - first)) if last > first else 6
+    return " to ".join(f"{round(time, digits):.15g}" for time in (first, last)) + " s"
 
 
 def ends(operation: Operation) -> Iterable[float]:

@@ -95,6 +95,9 @@ def read_file(path: str) -> dict[str, Any]:
         raise BadSetting(f"{path}: {error}; give a readable TOML file") from None
 
 
+KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+
+
 def typed(name: str, value: Any, where: str) -> Any:
     """The value as the type of its setting, which is that of its default."""
     known = TABLE.get(name)
@@ -106,11 +109,11 @@ def typed(name: str, value: Any, where: str) -> Any:
     try:
         value = parsed(value, kind) if isinstance(value, str) else value
     except ValueError:
-        raise BadSetting(f"{where}: {value!r} is no {kind.__name__}; write one") from None
+        raise BadSetting(f"{where}: {value!r} is not {KINDS[kind]}") from None
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
-        raise BadSetting(f"{where}: {value!r} is no {kind.__name__}; write one")
+        raise BadSetting(f"{where}: {value!r} is not {KINDS[kind]}")
     choices = known.metadata["choices"]
     if choices and value not in choices:
         raise BadSetting(f"{where}: {value!r} is none of {', '.join(choices)}; choose one")
@@ -135,7 +138,8 @@ def checked(settings: Settings) -> Settings:
     if settings.suspicion < 2 * settings.heartbeat:
         raise BadSetting(
             f"suspicion: {settings.suspicion:g} s is less than two heartbeats of "
-            f"{settings.heartbeat:g} s; one that is late would end a reign: write a larger number"
+            f"{settings.heartbeat:g} s, so that a single late heartbeat would trigger an election; "
+            "raise it"
         )
     if settings.join and not settings.advertise and is_anywhere(settings.listen):
         raise BadSetting(

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from oncecast.cli import connecting, exits
-from oncecast.cli.connecting import ANSWER_TIMEOUT, client_of, parted, table
+from oncecast.cli.connecting import ANSWER_TIMEOUT, client_of, leaderless, parted, table
 from oncecast.cli.main import build_parser, main
 from oncecast.client.errors import Overloaded, TimedOut
 from oncecast.client.putting import UNDER_WAY
@@ -40,11 +40,23 @@ def test_put_that_is_late_is_not_called_under_way_by_a_command_that_has_ended() 
     parse = build_parser().parse_args
     late = Overloaded("not stored: the disk is full", UNDER_WAY)
     told = parted(late, parse(["put", "t", "x"]))
-    assert str(told).startswith("not stored: the disk is full; it may be stored yet, or never")
+    assert str(told).startswith("not stored: the disk is full; outcome unknown: check the topic")
     assert isinstance(told, Overloaded)
     told = parted(late, parse(["put", "t", "x", "--state", "s"]))
     assert "the next put with this --state" in str(told)
     assert parted(other := TimedOut("no answer"), parse(["status"])) is other
+
+
+def test_put_without_a_leader_says_that_its_outcome_is_unknown() -> None:
+    """SVC-7: a user who is told only to start more nodes would put the message twice."""
+    parse = build_parser().parse_args
+    late = parted(TimedOut("not stored within 3 s", UNDER_WAY), parse(["put", "t", "x"]))
+    told = str(leaderless(late))
+    assert "no node leads the group; start more nodes" in told
+    assert told.endswith("; outcome unknown: check the topic before resending, or use --state")
+    late = parted(TimedOut("late", UNDER_WAY), parse(["put", "t", "x", "--state", "s"]))
+    assert "the next put with this --state stores it" in str(leaderless(late))
+    assert "outcome" not in str(leaderless(TimedOut("no answer")))
 
 
 def test_name_on_the_screen_is_no_command_to_the_terminal(

@@ -66,6 +66,38 @@ def test_file_that_cannot_be_read_is_complained_about(
     assert "No such file" in capsys.readouterr().err
 
 
+def test_history_without_operations_is_no_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CLI-3: a run that recorded nothing must not look like one that was checked."""
+    empty = tmp_path / "empty"
+    empty.touch()
+    assert main(["history", "check", str(empty)]) == exits.EMPTY
+    captured = capsys.readouterr()
+    assert (captured.out, "no operations are recorded" in captured.err) == ("", True)
+    assert main(["history", "check", str(empty), "--json"]) == exits.EMPTY
+    verdict = msgspec.json.decode(capsys.readouterr().out)
+    assert (verdict["ok"], verdict["operations"]) == (False, 0)
+    assert main(["history", "check", str(empty), file_of(tmp_path, "fine", FINE)]) == exits.OK
+
+
+def test_file_that_is_given_twice_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CLI-3: its operations would contradict themselves."""
+    fine = file_of(tmp_path, "fine", FINE)
+    again = f"{tmp_path}/./fine"
+    assert main(["history", "check", fine, again]) == exits.USAGE
+    assert "fine: given twice; give each file once" in capsys.readouterr().err
+
+
+def test_directory_is_not_called_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "check", str(tmp_path)]) == exits.FAILURE
+    assert "Is a directory" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [[], ["check"], ["check", "file", "--steps", "0"]])
 def test_wrong_usage_is_said(words: list[str]) -> None:
     with pytest.raises(SystemExit) as end:

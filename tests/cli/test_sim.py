@@ -23,6 +23,7 @@ def test_list_names_the_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "sim", "list")
     assert status == exits.OK
     assert [line.split()[0] for line in out.splitlines()] == list(SCENARIOS)
+    assert len({line.index(" nodes ") for line in out.splitlines()}) == 1  # columns
 
 
 def test_run_prints_one_json_line_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,6 +105,7 @@ def test_a_node_that_is_not_there_is_not_found(capsys: pytest.CaptureFixture[str
     "words",
     [
         ("run", "broadcast", "--seeds", "5..1"),
+        ("run", "broadcast", "--seeds", f"0..{10**30}"),
         ("run", "broadcast", "--seeds", "some"),
         ("run", "broadcast", "--nodes", "0"),
         ("run", "shuffle", "--nodes", "1"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from oncecast.history import History, Operation, check
+from oncecast.history.timeline import span_of
 from tests.history.making import (
     ack,
     attached,
@@ -64,6 +67,20 @@ def test_lost_ack_is_shown_with_its_confirmation() -> None:
     assert {each.kind for each in found} == {"ack", "attach"}
     assert late in found
     assert confirmed in found
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "told"),
+    [
+        (0.2, 0.5, "0.2 to 0.5 s"),
+        (16597.048087, 16597.052701, "16597.04809 to 16597.0527 s"),
+        (1036800.25, 1036801.5, "1036800.25 to 1036801.5 s"),
+        (7.0, 7.0, "7 to 7 s"),
+    ],
+)
+def test_times_of_a_timeline_can_be_told_apart(first: float, last: float, told: str) -> None:
+    """The monotonic clock of a machine that has run for days has many digits."""
+    assert span_of(first, last) == told
 
 
 def test_finding_is_a_timeline() -> None:

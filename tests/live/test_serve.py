@@ -168,7 +168,7 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
         (["--listen", "0.0.0.0:0"], 5, "can be reached from other machines and TLS is off"),
         (["--http", "0.0.0.0:0"], 5, "can be reached from other machines and TLS is off"),
         (["--listen", "nowhere"], 2, "no address"),
-        (["--snapshot-bytes", "many"], 2, "no int"),
+        (["--snapshot-bytes", "many"], 2, "is not an integer"),
         (["--tls-key", "k.pem"], 2, "give all three, or none"),
         (["--tls-key", "k", "--tls-certificate", "c", "--tls-ca", "a"], 2, "give PEM files"),
         (["--config", "missing.toml"], 2, "missing.toml"),

@@ -148,7 +148,7 @@ OLD_BUGS: dict[str, tuple[Plant, Story, tuple[int, ...]]] = {
         (152, 50),
     ),
     "group under load admits no newcomer": (seat_by_what_was_heard_last, storm_under_load, (112,)),
-    "deposed leader answers reads": (read_without_a_lease, storm_with_readers, (5,)),
+    "deposed leader answers reads": (read_without_a_lease, storm_with_readers, (118,)),
     "one wall clock far ahead empties a topic": (
         replaced(Clock, "pass_time", "if not step or", "if True or"),
         storm,

@@ -106,7 +106,7 @@ class Flow:
             self._open()
             return
         while self._next < self.number and self._flying < self._window:
-            if self._flying and self._flying_bytes >= WINDOW_BYTES:
+            if self._flying_bytes >= WINDOW_BYTES:
                 return
             outgoing = self.unsettled.get(self._next)
             if outgoing is None:
@@ -242,7 +242,6 @@ class Flow:
     def _unknow(self, outgoing: Outgoing) -> None:
         for id_ in outgoing.ids:
             self._session.flying.pop(id_, None)
-        outgoing.ids.clear()
 
     # -- answers --
 
@@ -254,9 +253,12 @@ class Flow:
                 self._stored(outgoing, offset, kept)
             case Already(offset):
                 self._stored(outgoing, offset, None)
+            case Gap() | NotHere() if id_ < self._mark:
+                pass  # the batch was sent before the last rewind
+            case Gap() if id_ == outgoing.led:
+                self._reopen()  # the node misses what it had acknowledged
             case Gap(expected):
-                if id_ >= self._mark:
-                    self._resend_from(expected, misses_all=id_ == outgoing.led)
+                self._resend_from(expected)
             case Unopened():
                 self._current = 0
                 if outgoing.number == self.settled and outgoing.sends == 1:
@@ -269,9 +271,8 @@ class Flow:
                 if id_ >= self._mark:
                     self._hold()
             case NotHere():
-                if id_ >= self._mark:
-                    self._session.ways.not_here(self.topic, way)
-                    self._hold()
+                self._session.ways.not_here(self.topic, way)
+                self._hold()
             case Refusal():
                 outgoing.refused = result
                 self._drop_refused()
@@ -296,10 +297,7 @@ class Flow:
             self._flying_bytes -= len(outgoing.batch)
         self._session.settled(len(outgoing.batch))
 
-    def _resend_from(self, expected: int, *, misses_all: bool) -> None:
-        if misses_all:  # what it had acknowledged, too
-            self._reopen()
-            return
+    def _resend_from(self, expected: int) -> None:
         for each in self.unsettled.values():
             if each.number + self.shift + each.count > expected:
                 self._rewind(each.number)

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,9 @@ def show(report: dict[str, Any]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.torture",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--minutes", type=float, default=10.0, help="how long (default: 10)")
     parser.add_argument(
@@ -198,10 +201,15 @@ def main() -> int:
     parser.add_argument("--directory", help="where all files stay (default: they are removed)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args()
+    if not 0 < options.minutes < inf:
+        parser.error(f"--minutes is {options.minutes:g}; give a number above 0")
     with ExitStack() as stack:
         made = options.directory or stack.enter_context(tempfile.TemporaryDirectory())
         directory = Path(made)
-        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            parser.error(f"{directory}: {error.strerror}; give a directory that can be written")
         if any(directory.iterdir()):
             parser.error(f"{directory} is not empty; give a new directory")
         try:

@@ -139,7 +139,10 @@ def seconds(word: str) -> float:
 
 
 def positive(word: str) -> int:
-    value = int(word)
+    try:
+        value = int(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is not an integer") from None
     if value < 1:
         raise argparse.ArgumentTypeError(f"{word} is less than 1")
     return value

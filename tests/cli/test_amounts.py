@@ -7,12 +7,22 @@ from collections.abc import Callable
 
 import pytest
 
+from oncecast.cli.connecting import positive
 from oncecast.cli.topics import age, size
 
 
 def test_ages_are_microseconds_and_sizes_bytes() -> None:
     assert [age(word) for word in ("90s", "0.5", "7d")] == [90_000_000, 500_000, 604_800_000_000]
     assert [size(word) for word in ("500k", "1", "1G")] == [512_000, 1, 2**30]
+
+
+@pytest.mark.parametrize(
+    ("word", "complaint"), [("x", "'x' is not an integer"), ("0", "0 is less than 1")]
+)
+def test_count_that_cannot_be_used_is_named(word: str, complaint: str) -> None:
+    """CLI-3"""
+    with pytest.raises(argparse.ArgumentTypeError, match=complaint):
+        positive(word)
 
 
 def test_a_topic_may_keep_more_bytes_than_any_disk_has() -> None:

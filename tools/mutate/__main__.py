@@ -75,7 +75,11 @@ def main(words: list[str], project: Project = ONCECAST) -> int:
             f"{project.equivalents.name}: no mutant has the id {each}; remove it", file=sys.stderr
         )
     if arguments.show:
-        return show([each for each in mutants if each.id == arguments.show], reasons)
+        found = [each for each in mutants if each.id == arguments.show]
+        if not found:
+            print(f"no mutant has the id {arguments.show}; --list prints them", file=sys.stderr)
+            return 2
+        return show(found, reasons)
     chosen = choose(mutants, arguments)
     if not chosen:
         print("no mutant fits these arguments", file=sys.stderr)
@@ -196,7 +200,7 @@ def show(found: list[Mutant], reasons: dict[str, str]) -> int:
         print(mutant.diff())
         if mutant.id in reasons:
             print(f"equivalent: {reasons[mutant.id]}")
-    return 0 if found else 2
+    return 0
 
 
 def title(mutant: Mutant) -> str:

@@ -121,7 +121,7 @@ class Calls:
         if type(answer.result) is NotHere:  # quicker than isinstance, where it is another
             self._session.ways.not_here(waiting.topic, way)
         elif isinstance(waiting.message, LookRing | LeaveRing):
-            return
+            pass  # only a view answers it
         elif isinstance(answer.result, Overloaded):
             waiting.refusal = answer.result
             waiting.patience.pause()  # it is asked again when its time has come

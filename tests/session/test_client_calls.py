@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from msgspec.structs import replace
 
+from oncecast.kernel.protocol import Send
+from oncecast.kernel.stack import Wake
 from oncecast.pubsub import batch, errors, results
 from oncecast.pubsub import commands as do
 from oncecast.pubsub.retention import DEFAULT
-from oncecast.session.frames import Answer, Call, Look, View
+from oncecast.session.client import Tick
+from oncecast.session.frames import Answer, Call, Look, LookRing, RingView, View
 from oncecast.session.inbox import Inbox
-from oncecast.session.local import Do, Finished, NoAnswer, Show, Shown
-from tests.session.lone import Lone
+from oncecast.session.local import Do, Finished, NoAnswer, Ring, Show, Shown
+from tests.dice import HighDice
+from tests.session.lone import NODE, Lone
 
 CREATE = do.CreateTopic("t", 0)
 DONE = results.TopicCreated(1, False)
@@ -79,6 +85,36 @@ def test_busy_node_is_asked_again_and_named_when_time_is_over() -> None:
     assert lone.answer(call, busy).outputs == []
     assert lone.wait(0.6).call == call
     assert lone.wait(2.0).told == [Finished(9, busy)]
+
+
+def test_call_is_repeated_less_and_less_often_and_later_if_the_node_is_busy() -> None:
+    """SVC-7"""
+    lone = Lone(rng=HighDice(1)).start().ask(Do(9, CREATE))
+    call = lone.call
+    assert lone.wakes == [Wake(0.5, Tick())]
+    for silence in (0.5, 1.0, 2.0):
+        assert lone.wait(silence - 0.01).outputs == []
+        assert lone.wait(0.01).outputs == [Send(NODE, call)]
+    lone = Lone(rng=HighDice(1)).start().ask(Do(9, CREATE))
+    call = lone.call
+    assert lone.wait(0.4).answer(call, errors.Overloaded("calls")).outputs == []
+    assert lone.wait(0.49).outputs == []
+    assert lone.wait(0.01).outputs == [Send(NODE, call)]
+
+
+def test_ids_of_calls_begin_at_a_random_number() -> None:
+    """SVC-3: late answers to an earlier process of this name are not taken for its own."""
+    assert Lone().session.calls.new_id() == Random(1).getrandbits(48) + 1
+
+
+def test_question_about_the_ring_is_answered_by_a_view_only() -> None:
+    """SVC-3"""
+    lone = Lone().start().ask(Ring(9))
+    (look,) = lone.sent
+    assert isinstance(look, LookRing)
+    assert lone.hear(Answer(look.id, errors.InvalidArgument("no ring"))).outputs == []
+    view = RingView(look.id, "node", (), (), None)
+    assert lone.hear(view).told == [Shown(9, view)]
 
 
 PUBLISH = do.PublishStaged("source", 0, ("a",), 0, expected=0)

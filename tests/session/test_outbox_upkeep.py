@@ -15,16 +15,27 @@ from oncecast.session.client import (
     Named,
     Tick,
 )
+from oncecast.session.outbox import Queued
 
 ME, NODE = NodeId("client/me"), NodeId("node")
 NAMED = Append(Named("p", "life"), 1)
 TIDIED = [Snapshot(ClientState("p", "life", ()), 1), Trim("client", 2)]
 
 
-def started(*, durable: bool = True) -> ClientSession:
-    made = ClientSession(
-        ME, Random(1), node=NODE, producer="p", life="life", durable=durable, outbox_bytes=100
+def made_with(*, durable: bool = True, outbox_bytes: int = OUTBOX_BYTES) -> ClientSession:
+    return ClientSession(
+        ME,
+        Random(1),
+        node=NODE,
+        producer="p",
+        life="life",
+        durable=durable,
+        outbox_bytes=outbox_bytes,
     )
+
+
+def started(*, durable: bool = True) -> ClientSession:
+    made = made_with(durable=durable, outbox_bytes=100)
     made.start()
     assert made.drain() == [*([NAMED] if durable else []), Watch(NODE)]
     return made
@@ -36,15 +47,18 @@ def kept(effects: list[Effect]) -> list[Effect]:
 
 def test_restarted_client_goes_by_the_name_in_its_state_directory() -> None:
     """SVC-8"""
-    made = ClientSession(ME, Random(1), node=NODE, producer="p", life="new", durable=True)
-    made.restore(Named("q", "first life"))
-    made.start()
-    assert made.drain() == [Watch(NODE)]
-    assert (made.producer, made.books) == ("q", "first life")
+    for record in (Named("q", "first life"), ClientState("q", "first life", ())):
+        made = made_with()
+        made.restore(record)
+        made.start()
+        assert made.drain() == [Watch(NODE)]
+        assert (made.producer, made.books) == ("q", "first life")
 
 
 def test_limits_of_a_session() -> None:
     assert (READ_AHEAD, OUTBOX_BYTES) == (16_384, 4 << 20)
+    made = ClientSession(ME, Random(1), node=NODE, producer="p", life="life")
+    assert not made.durable
 
 
 @pytest.mark.parametrize(("settled", "tidied"), [(130, []), (131, TIDIED)])
@@ -62,6 +76,20 @@ def test_outbox_is_tidied_when_much_more_is_settled_than_not(
         made.settled(10)
         made.tidy()
         made.drain()
+
+
+@pytest.mark.parametrize(("settled", "tidied"), [(530, False), (531, True)])
+def test_restored_batches_count_as_unsettled(settled: int, tidied: bool) -> None:
+    """SVC-12: of 110 bytes, 100 are left by an earlier process."""
+    made = made_with(outbox_bytes=100)
+    made.restore(Named("p", "life"))
+    made.restore(Queued("t", 0, 1, 0, bytes(100)))
+    made.start()
+    made.wrote(settled)
+    made.settled(settled)
+    made.drain()
+    made.wrote(10)
+    assert bool(made.drain()) == tidied
 
 
 def test_idle_outbox_is_tidied_after_half_a_second() -> None:

@@ -294,6 +294,7 @@ def test_numbers_are_kept_where_the_node_has_all_and_no_more() -> None:
         assert lone.told == [Stored(0, -1, None)] * stored
         assert lone.records == []
         assert commands(lone) == [put(40, 1, A, 8), put(41, 2, B, 8)][stored:]
+        assert all(each.after == 0 for each in lone.outputs if isinstance(each, Send))
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ class Taker:
             self._ask_giver(taking, Taken(move))
             return
         until = estate.position if estate.low is None else estate.low
-        if taking.given is None and taking.behind is not None:
+        if taking.behind is not None:
             self._ask_giver(taking, Survey(move, until, taking.behind))
             return
         pull = self._pull(estate, taking)
@@ -155,7 +155,7 @@ class Taker:
         told: Surveyed | Pulled | PulledParts | Given | NotGiven | Gone,
     ) -> None:
         taking, claim = self._taking, estate.claim
-        if taking is None or claim is None or told.move != claim.move or not taking.question:
+        if taking is None or claim is None or told.move != claim.move:
             return
         question = taking.question
         match told, question:

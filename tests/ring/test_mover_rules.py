@@ -10,8 +10,9 @@ import pytest
 
 from oncecast.dht.ring import after, key_of
 from oncecast.kernel.protocol import Ask, Effect, Later, NodeId, Send
-from oncecast.pubsub import commands
+from oncecast.pubsub import commands, errors
 from oncecast.pubsub import moves as do
+from oncecast.pubsub.answered import Answered
 from oncecast.pubsub.estate import Claim, Estate, Frozen, Party
 from oncecast.pubsub.results import MoveStep
 from oncecast.pubsub.service import Execute, Executed
@@ -27,6 +28,7 @@ from oncecast.ring.moves import (
     Gone,
     NotGiven,
     Pull,
+    Pulled,
     PulledParts,
     PullParts,
     Survey,
@@ -375,10 +377,11 @@ def given(monkeypatch: pytest.MonkeyPatch, frozen: Frozen | None, rows_max: int 
     """Return a giver whose part takes ten bytes to tell."""
     assert giver.ROWS_BYTES_MAX == 16 << 20
     monkeypatch.setattr(giver, "ROWS_BYTES_MAX", rows_max)
-    monkeypatch.setattr("oncecast.pubsub.state.moved_out", lambda estate: b"x" * 10)
+    monkeypatch.setattr("oncecast.pubsub.state.moved_out", lambda *_: b"x" * 10)
     replica = Replica(estate(frozen=frozen))
     replica.registry.clock = SimpleNamespace(trusted=1, now=2)
     replica.registry.lives, replica.registry.epochs = 3, 4
+    replica.registry.answered = Answered()
     return replica
 
 
@@ -534,3 +537,131 @@ def test_giver_is_told_of_an_abandoned_move_only_if_it_is_abandoned(
     assert replica.pace() == [execute(do.Abandon("m"))]
     replica.registry.estate.claim = now
     assert replica.done(FIRST) == ([sent(X, Dropped("m"))] if told else [])
+
+
+def imported(size: int, topic: str = "a") -> do.Import:
+    stage = commands.Stage("source", 1, "part", topic, 1, size, 0, b"")
+    return do.Import("m", topic, 1, 0, 1, size, 50, 0, -1, stage)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rounds"), [([10], 0), ([11, 10], 1), ([11, 11, 0], 2), ([11] * 9, 8)]
+)
+def test_taker_copies_in_rounds_until_little_was_new(sizes: list[int], rounds: int) -> None:
+    """REP-6: eight times at most, while others put."""
+    replica = Replica(estate(claim=CLAIM), little_bytes=10)
+    survey, pull = sent(X, Survey("m", LOW)), sent(X, Pull("m", "a", 1, 0))
+    effects = replica.pace()
+    for number, size in enumerate(sizes):
+        assert effects == [survey]
+        assert replica.hear(Surveyed("m", "", (TopicEnds("a", 1, 0, 1),), False)) == [pull]
+        batch, token = imported(size), FIRST + number
+        assert replica.hear(Pulled("m", "a", 0, (batch,))) == [execute(batch, token)]
+        assert replica.hear(Pulled("m", "a", 0, (batch,))) == []  # it was answered
+        assert replica.hear(Follow("m", Y, (Y,))) == []
+        assert replica.done(token) == [pull]
+        effects = replica.hear(Pulled("m", "a", 0, ()))
+    assert effects == [sent(X, Give("m", LOW, Party("g", (ME, PEER))))]
+    assert len(sizes) == rounds + 1
+
+
+@pytest.mark.parametrize(("life", "offset"), [(2, 5), (9, 3)])
+def test_copies_of_an_earlier_life_of_a_topic_do_not_count(life: int, offset: int) -> None:
+    """REP-6"""
+    replica = Replica(estate(claim=CLAIM))
+    replica.registry.estate.incoming["b"] = SimpleNamespace(id=life, index=SimpleNamespace(next=5))
+    replica.pace()
+    surveyed = Surveyed("m", "", (TopicEnds("b", 2, 3, 9),), False)
+    assert replica.hear(surveyed) == [sent(X, Pull("m", "b", 2, offset))]
+
+
+def test_staged_parts_are_asked_for_by_64_and_then_all_is_adopted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """REP-6: not before the taker has given away what it is giving away itself."""
+    names = [("s", 1, f"{each:02}") for each in range(66)]
+    monkeypatch.setattr("oncecast.pubsub.state.moved_in", lambda *_: ([], {}, ()))
+    monkeypatch.setattr("oncecast.ring.taker.names_of_parts", lambda _: names)
+    monkeypatch.setattr(Estate, "may_give", lambda *_: True)
+    replica = Replica(estate(claim=CLAIM))
+    own = replica.registry.estate
+    own.parts = {names[0]: None}
+    replica.pace()
+    replica.hear(Surveyed("m", "", (), False))
+    assert replica.hear(GIVEN) == [sent(X, PullParts("m", tuple(names[1:65])))]
+    batch = imported(10)
+    assert replica.hear(PulledParts("m", (batch,))) == [execute(batch)]
+    own.parts = dict.fromkeys(names)
+    assert replica.hear(Give("n", LOW, OTHER))[0] == execute(do.Freeze("n", LOW, OTHER), FIRST + 1)
+    assert replica.done(FIRST) == []
+    replica.done(FIRST + 1)
+    own.frozen = Frozen("n", LOW, OTHER)
+    assert replica.pace() == []
+    own.frozen = None
+    adopt = do.Adopt("m", LOW, FROZEN.until, 1, 3, 4, b"x" * 10, 2)
+    assert replica.pace() == [execute(adopt, FIRST + 2)]
+
+
+def test_answers_for_a_claim_that_is_gone_are_dropped() -> None:
+    """REP-6"""
+    replica = Replica(estate(claim=CLAIM))
+    replica.pace()
+    replica.hear(Surveyed("m", "", (TopicEnds("a", 1, 0, 1),), False))
+    replica.hear(Pulled("m", "a", 0, (imported(1),)))
+    replica.registry.estate.claim = None
+    assert replica.hear(Surveyed("m", "", (), False)) == []
+    assert replica.done(FIRST) == []
+
+
+def test_import_that_is_decided_without_an_estate_asks_for_nothing() -> None:
+    replica = Replica(estate(claim=CLAIM))
+    replica.pace()
+    replica.hear(Surveyed("m", "", (TopicEnds("a", 1, 0, 1),), False))
+    replica.hear(Pulled("m", "a", 0, (imported(1),)))
+    replica.registry.estate = None
+    assert replica.done(FIRST) == []
+
+
+def test_next_move_is_abandoned_at_the_first_replica_of_its_giver() -> None:
+    """REP-6: which replica was asked for an earlier move says nothing."""
+    replica = Replica(estate(claim=CLAIM))
+    replica.pace()
+    replica.pace(1.0)
+    replica.registry.estate.claim = Claim("n", OTHER)
+    gone = GroupFacts("h", None, NodeId(""), (), 9, retired=True)
+    assert replica.hear(gone, HOME) == [execute(do.Abandon("n"))]
+    replica.registry.estate.claim = None
+    assert replica.done(FIRST) == [sent(X, Dropped("n"))]
+
+
+def test_refused_command_of_a_move_is_asked_for_again() -> None:
+    """REP-6"""
+    replica = Replica(None)
+    assert replica.pace() == [execute(do.Found("g", False))]
+    replica.mover.observe(Executed(FIRST, errors.NotHere("t")))
+    replica.mover.drain()
+    assert replica.pace() == [execute(do.Found("g", False), FIRST + 1)]
+
+
+def test_news_of_its_own_claim_are_for_the_taker_alone() -> None:
+    """REP-6"""
+    replica = Replica(estate(claim=CLAIM, frozen=FROZEN))
+    replica.pace()
+    assert replica.hear(Follow("m", X, (X,))) == []  # it is asked already, and not reminded
+
+
+@pytest.mark.parametrize(("room", "pulled"), [(100, 1), (101, 2), (200, 2), (201, 3)])
+def test_batches_are_pulled_until_there_is_no_room(room: int, pulled: int) -> None:
+    """REP-6: the last one may reach over it."""
+    entries = [
+        SimpleNamespace(place=at, offset=at, messages=1, size=100, time=50, skip=0, sequence=at)
+        for at in range(4)
+    ]
+    replica = Replica(estate(), pull_bytes=room)
+    index = SimpleNamespace(entries=lambda offset: entries[offset:])
+    replica.registry.topics["t"] = SimpleNamespace(id=2, index=index)
+    batches = tuple(
+        do.Import("m", "t", 2, at, 1, 100, 50, 0, at, replica.batch_at(at)) for at in range(pulled)
+    )
+    assert replica.hear(Pull("m", "t", 2, 0)) == [sent(X, Pulled("m", "t", 0, batches))]
+    assert replica.hear(Pull("m", "t", 3, 0)) == [sent(X, Pulled("m", "t", 0, ()))]

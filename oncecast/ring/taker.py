@@ -195,16 +195,16 @@ class Taker:
                     contact, Dropped(claim.move)
                 )  # else the giver finds out only later
 
-        self._decide(claim)
+        self._decide()
         self._mover.execute_once(do.Abandon(claim.move), abandoned)
 
     def _finish(self, claim: Claim) -> None:
-        self._decide(claim)
+        self._decide()
         self._mover.execute_once(do.Finish(claim.move), lambda _: self._mover.report())
 
-    def _decide(self, claim: Claim) -> None:
-        """From now on nothing more is asked for this claim."""
-        if self._taking is not None and self._taking.move == claim.move:
+    def _decide(self) -> None:
+        """Ask for nothing more; a later claim begins anew."""
+        if self._taking is not None:
             self._taking.deciding = True
 
     def _import(self, taking: Taking, batches: tuple[do.Import, ...]) -> None:

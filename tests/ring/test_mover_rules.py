@@ -387,6 +387,8 @@ def given(monkeypatch: pytest.MonkeyPatch, frozen: Frozen | None, rows_max: int 
 
 GIVE = Give("m", FROZEN.until, OTHER)
 GIVEN = Given("m", LOW, FROZEN.until, 1, 3, 4, b"x" * 10, 2)
+ADOPT = do.Adopt("m", LOW, FROZEN.until, 1, 3, 4, b"x" * 10, 2)
+REPORT = Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))
 
 
 @pytest.mark.parametrize(
@@ -598,8 +600,7 @@ def test_staged_parts_are_asked_for_by_64_and_then_all_is_adopted(
     own.frozen = Frozen("n", LOW, OTHER)
     assert replica.pace() == []
     own.frozen = None
-    adopt = do.Adopt("m", LOW, FROZEN.until, 1, 3, 4, b"x" * 10, 2)
-    assert replica.pace() == [execute(adopt, FIRST + 2)]
+    assert replica.pace() == [execute(ADOPT, FIRST + 2)]
 
 
 def test_answers_for_a_claim_that_is_gone_are_dropped() -> None:
@@ -665,3 +666,37 @@ def test_batches_are_pulled_until_there_is_no_room(room: int, pulled: int) -> No
     )
     assert replica.hear(Pull("m", "t", 2, 0)) == [sent(X, Pulled("m", "t", 0, batches))]
     assert replica.hear(Pull("m", "t", 3, 0)) == [sent(X, Pulled("m", "t", 0, ()))]
+
+
+@pytest.mark.parametrize(
+    ("now", "so", "effects"),
+    [
+        (CLAIM, True, [REPORT]),
+        (CLAIM, False, [execute(do.Abandon("m"), FIRST + 1), REPORT]),
+        (Claim("n", OTHER), False, [REPORT]),
+        (None, False, [REPORT]),
+    ],
+)
+def test_part_that_cannot_be_adopted_is_abandoned(
+    now: Claim | None, so: bool, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """REP-6: the copies have a hole."""
+    monkeypatch.setattr("oncecast.pubsub.state.moved_in", lambda *_: ([], {}, ()))
+    replica = Replica(estate(claim=CLAIM))
+    replica.pace()
+    replica.hear(Surveyed("m", "", (), False))
+    assert replica.hear(GIVEN) == [execute(ADOPT)]
+    assert replica.pace() == []
+    replica.registry.estate.claim = now
+    assert replica.done(FIRST, so) == effects
+
+
+def test_import_of_an_earlier_move_asks_for_nothing() -> None:
+    """REP-6"""
+    replica = Replica(estate(claim=CLAIM))
+    replica.pace()
+    replica.hear(Surveyed("m", "", (TopicEnds("a", 1, 0, 1),), False))
+    replica.hear(Pulled("m", "a", 0, (imported(1),)))
+    replica.registry.estate.claim = Claim("n", OTHER)
+    assert replica.pace() == [sent(X, Survey("n", LOW))]
+    assert replica.done(FIRST) == []

@@ -100,6 +100,8 @@ class Paxos(Seats):
         A leader that removes itself from a group of two leaves the other one alone, and may not
         know yet that it is removed.
         """
+        if self.config.version == 1:
+            return False  # no other node was ever a member; this one may have changed its address
         alone = len(self.config.members) == 1
         own = ("", self.me, *(self.config.nodes() if alone else ()))
         return self.promised.node not in own

@@ -7,9 +7,20 @@ from random import Random
 import msgspec
 
 from oncecast.kernel.protocol import Append, Emit, NodeId
+from oncecast.replication.ballot import Ballot
 from oncecast.replication.core import decode_config, encode_config
 from oncecast.replication.events import Change, Decided, LeaderChanged, Propose
-from oncecast.replication.messages import CONFIG, Born, Entry, Heard, Learned, Offer, Stored
+from oncecast.replication.messages import (
+    CONFIG,
+    Born,
+    Entry,
+    Heard,
+    Learned,
+    Offer,
+    Promised,
+    Stored,
+    Vouch,
+)
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import NOBODY, Config, Member
@@ -55,6 +66,15 @@ def test_who_is_alone_goes_by_another_address_after_a_restart() -> None:
     moved.drain()
     moved.receive(OTHER, Stored(10))
     assert Emit(Decided(1, b"value", 1), after=0) in moved.drain()
+
+
+def test_lone_node_leads_at_once_at_its_third_address() -> None:
+    """SVC-10: its last promise names its second address, and its membership the first."""
+    moved = replica(THIRD)
+    moved.restore(Born(7, Config(1, (Member(ME, 7),), 3)))
+    moved.restore(Promised(Ballot(2, OTHER), Vouch(0, 0, 0)))
+    moved.start()
+    assert Emit(LeaderChanged(THIRD), after=0) in moved.drain()
 
 
 def test_who_has_others_keeps_its_address_or_is_a_stranger() -> None:

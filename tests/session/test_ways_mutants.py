@@ -108,8 +108,7 @@ RULES: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     "each put that is not here begins anew": (
         moving.test_each_batch_that_is_turned_away_does_not_begin_anew,
         Flow, "answered",
-        "case NotHere():\n            if id_ >= self._mark:",
-        "case NotHere():\n            if True:",
+        "case Gap() | NotHere() if id_ < self._mark:", "case Gap() if id_ < self._mark:",
     ),
     "reading that is not here ended": (
         moving.test_a_reading_goes_on_at_the_new_group_where_it_was,

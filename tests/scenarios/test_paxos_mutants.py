@@ -450,7 +450,7 @@ mutant(
     "first, 0, tuple(votes)",
 )
 mutant(
-    "who has cut its log does not cover what it does not report",
+    "a replica that has cut its log does not cover slots that it does not report",
     Promises,
     "cover",
     "promise.known < slot and",
@@ -517,7 +517,7 @@ mutant(
 )
 MUTANTS.append(
     Mutant(
-        "who hears of another value leads no more",
+        "a leader that hears of another chosen value steps down",
         lambda patch: patch.delattr(Leader, "keep_learned"),
         hears_of_another_value,
         1,  # no storm brings it about: docs/protocols/multipaxos.md says why
@@ -532,7 +532,7 @@ MUTANTS.append(
     )
 )
 mutant(
-    "who does not lead owns no proposal",
+    "a replica that does not lead owns no proposal",
     Leader,
     "step_down",
     "self.tokens.clear()",
@@ -592,7 +592,7 @@ mutant(
 )
 MUTANTS.append(
     Mutant(
-        "who is silent goes when another one has come, not before",
+        "a silent member is removed after its replacement has joined, not before",
         replaced(
             Seats,
             "_with_one",
@@ -627,7 +627,7 @@ mutant(
     comes_near,
 )
 mutant(
-    "nobody hears of the proposals of a leader that is alone",
+    "a leader that is alone sends its proposals to no other node",
     Seats,
     "followers",
     "and not alone",
@@ -643,7 +643,7 @@ mutant(
     falls_behind,
 )
 mutant(
-    "a newcomer for whom there is no seat is not told of anything",
+    "a newcomer is sent nothing while the group has no free seat",
     Seats,
     "_with_one",
     'self._court(NodeId(""))  # there is no seat to be had',
@@ -675,7 +675,7 @@ mutant(
     lacks_a_slot,
 )
 mutant(
-    "nobody goes before a majority of the others has all",
+    "no member is removed before a majority of the remaining ones has all slots",
     Seats,
     "_informed",
     "return left.agreed([*told, self.self_as_member])",
@@ -746,7 +746,7 @@ mutant(
     "if member.node in [voter.node for voter in voters]:",
 )
 mutant(
-    "who may have lost a promise begins another life",
+    "a replica that may have lost a promise begins a new incarnation",
     Paxos,
     "_outlive_damage",
     "if self.forgetful:",
@@ -763,7 +763,7 @@ mutant(
     "tuple(votes), ())",
 )
 mutant(
-    "who has lost a vote does not cover its slot",
+    "a replica that has lost a vote does not cover its slot",
     Promises,
     "cover",
     "and not within(promise.lost, slot)",
@@ -878,7 +878,7 @@ mutant(
     is_beaten,
 )
 mutant(
-    "who is alone no more takes no open vote for chosen",
+    "a replica that is no longer alone does not take an open vote for chosen",
     Leader,
     "finish_alone",
     "and self.config.nodes() == [self.me]",
@@ -886,7 +886,7 @@ mutant(
     is_alone_no_more,
 )
 mutant(
-    "who is alone applies what it has before it starts",
+    "a replica that is alone applies its log before it starts",
     Paxos,
     "start",
     "if not self.damage:\n        self.finish_alone()\n    self.started = True",
@@ -902,7 +902,7 @@ mutant(
     has_too_many_votes,
 )
 mutant(
-    "who could not report all votes at once is asked again",
+    "a replica that could not report all votes at once is asked again",
     Leader,
     "_prepare_again",
     "if not whole and",
@@ -929,7 +929,7 @@ mutant(
 # -- the lease --
 
 mutant(
-    "who has heard of a leader promises nobody else",
+    "a replica that has heard of a leader makes no promise to another node",
     Acceptor,
     "leased",
     "return candidate",
@@ -976,7 +976,7 @@ mutant(
     "ends[-1]",
 )
 mutant(
-    "an old release frees nobody from a newer leader",
+    "an old release does not end the lease of a newer leader",
     Acceptor,
     "on_release",
     "or message.ballot < self.promised",
@@ -985,7 +985,7 @@ mutant(
 )
 
 mutant(
-    "whom one follows is on disk before it is answered",
+    "the ballot that a replica follows is on disk before it answers",
     Acceptor,
     "on_beat",
     "self.store_promise(message.ballot)",
@@ -993,7 +993,7 @@ mutant(
 )
 MUTANTS.append(
     Mutant(
-        "who does not lead releases nobody",
+        "a replica that does not lead sends no release",
         replaced(Leader, "resign", "if reign.acting:", "if True:"),
         loses_its_seat_as_a_candidate,
         1,  # storms may need more than a hundred
@@ -1114,7 +1114,7 @@ MUTANTS.append(
     )
 )
 mutant(
-    "who dedups is in the state",
+    "the records for deduplication are in the state",
     Ledger,
     "install",
     "self.place, self.kept",
@@ -1130,7 +1130,7 @@ def service_mutant(rule: str, name: str, text: str, instead: str) -> None:
 
 
 service_mutant(
-    "who has put what is in the service's state",
+    "the producers of messages are in the service's state",
     "install",
     "self._upkeep.restore",
     "[each.producers.clear() for each in self.machine.registry.topics.values()]\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from abc import abstractmethod
 from types import TracebackType
 from typing import Self
 
@@ -46,12 +47,13 @@ class Process:
     def settle(self) -> None:
         """The runtime has begun."""
 
+    @abstractmethod
     def metrics(self) -> Page:
-        raise NotImplementedError
+        """Return the page of /metrics."""
 
+    @abstractmethod
     def facts(self) -> dict[str, object]:
         """Return `status` and `reason` as in `Health`, and what else /health shows."""
-        raise NotImplementedError
 
     def health(self) -> Page:
         """Whether this process can accept puts, or knows a node that can."""

@@ -14,6 +14,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -221,7 +222,7 @@ def recalled(plan: Plan) -> list[Row]:
 # -- a node --
 
 
-class Actor:
+class Actor(ABC):
     """A stack on the network, that begins when all are up."""
 
     def __init__(self, plan: Plan, rng: Random, note: Callable[..., None]) -> None:
@@ -240,8 +241,9 @@ class Actor:
     async def until(self, second: float) -> None:
         await asyncio.sleep(max(0.0, self.began + second - time()))
 
+    @abstractmethod
     async def run(self) -> None:
-        raise NotImplementedError
+        """Play its part from the first second of the plan to the last."""
 
 
 class Peer(Actor):

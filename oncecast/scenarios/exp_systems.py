@@ -9,6 +9,7 @@ In the unstructured ones a node drops what it has not subscribed to, as there is
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
 from types import MethodType
@@ -84,7 +85,7 @@ class Tally:
             note(time, "sent", node, layer, count)
 
 
-class System:
+class System(ABC):
     """Nodes that subscribe and publish. `deliver` hears of what a subscriber gets."""
 
     sim: Simulation
@@ -112,11 +113,13 @@ class System:
         self.publish(node, topic, payload)
         return payload, topic
 
+    @abstractmethod
     def subscribe(self, node: NodeId, topic: str) -> None:
-        raise NotImplementedError
+        """Subscribe this node to the topic."""
 
+    @abstractmethod
     def publish(self, node: NodeId, topic: str, payload: bytes) -> None:
-        raise NotImplementedError
+        """Publish a message from this node."""
 
     def crash(self, victims: list[NodeId]) -> None:
         for node in victims:

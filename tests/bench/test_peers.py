@@ -49,16 +49,16 @@ class Fake(Peer):
         return self.asked
 
     async def get(self, values: list[bytes]) -> float:
-        raise NotImplementedError
+        raise AssertionError("only puts are measured here")
 
     async def fan_out(self, values: list[bytes], subscribers: int) -> float:
-        raise NotImplementedError
+        raise AssertionError("only puts are measured here")
 
     async def trips(self, values: list[bytes]) -> list[float]:
-        raise NotImplementedError
+        raise AssertionError("only puts are measured here")
 
     async def publish(self, values: list[bytes], publishers: int) -> float:
-        raise NotImplementedError
+        raise AssertionError("only puts are measured here")
 
 
 def fakes(*names: str) -> tuple[list[Peer], list[str]]:

@@ -46,18 +46,18 @@ EXPIRE = 3600.0  # seconds after which a process that cannot be reached is remov
 KEEPER = "register"  # the subscription that keeps the entries
 
 
-class Here(Value):
+class Here(Value, tag="Here"):
     member: NodeId
     life: str = ""  # random: tells a process from an earlier one with the same address
     place: str = ""  # where a refused connection proves that the process has ended
 
 
-class Gone(Value):
+class Gone(Value, tag="Gone"):
     member: NodeId
     life: str = ""  # empty: any
 
 
-class Present(Value):
+class Present(Value, tag="Present"):
     """A process that has signed in, and when: in microseconds since 1970."""
 
     member: NodeId
@@ -66,7 +66,7 @@ class Present(Value):
     time: int
 
 
-class Roll(Value):
+class Roll(Value, tag="Roll"):
     """The effect of all entries up to offset `upto`."""
 
     upto: int

@@ -72,33 +72,33 @@ class RangeChanged(Value):
 # -- messages of Chord --
 
 
-class Probe(Value):
+class Probe(Value, tag="Probe"):
     """What do you, at this position, know of the ring?"""
 
     at: Key
     number: int
 
 
-class Report(Value):
+class Report(Value, tag="Report"):
     number: int
     predecessor: Place | None
     successors: tuple[Place, ...]
 
 
-class Notify(Value):
+class Notify(Value, tag="Notify"):
     """This one may come before you: I do, or it came before me until now."""
 
     at: Key
     place: Place
 
 
-class Hurry(Value):
+class Hurry(Value, tag="Hurry"):
     """Look after your successors now: somebody has come right after you."""
 
     at: Key
 
 
-class Locate(Value):
+class Locate(Value, tag="Locate"):
     """Who comes before this key? Those to avoid have not answered.
 
     `itself`: only the one before the key may answer that, not one that has it in its list; and it
@@ -111,14 +111,14 @@ class Locate(Value):
     itself: bool
 
 
-class Nearer(Value):
+class Nearer(Value, tag="Nearer"):
     """I do not know, and these are nearer; the nearest first."""
 
     number: int
     places: tuple[Place, ...]
 
 
-class Near(Value):
+class Near(Value, tag="Near"):
     """I do: this one, and these come after it."""
 
     number: int
@@ -126,7 +126,7 @@ class Near(Value):
     successors: tuple[Place, ...]
 
 
-class Confirm(Value):
+class Confirm(Value, tag="Confirm"):
     """Do you own this key? The one before it, at `via`, says that you come next."""
 
     key: Key
@@ -136,20 +136,20 @@ class Confirm(Value):
     via: Key
 
 
-class Found(Value):
+class Found(Value, tag="Found"):
     """I do; or, if not `certain`, I know of nobody who would rather."""
 
     number: int
     certain: bool = True
 
 
-class Unsure(Value):
+class Unsure(Value, tag="Unsure"):
     """My successor does not know of me yet, or I not who comes before me: ask me again."""
 
     number: int
 
 
-class Hop(Value):
+class Hop(Value, tag="Hop"):
     """A payload on its way to the owner of `key`; that is you, if nobody lies after `via`."""
 
     key: Key
@@ -158,7 +158,7 @@ class Hop(Value):
     via: Key
 
 
-class Hopped(Value):
+class Hopped(Value, tag="Hopped"):
     number: int
 
 

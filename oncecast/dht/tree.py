@@ -53,25 +53,25 @@ class Publication(Value):
     payload: bytes
 
 
-class Adopted(Value):
+class Adopted(Value, tag="Adopted"):
     """You are a child of mine."""
 
     topic: str
 
 
-class Orphaned(Value):
+class Orphaned(Value, tag="Orphaned"):
     """You are none any more: find another parent."""
 
     topic: str
 
 
-class Quit(Value):
+class Quit(Value, tag="Quit"):
     """I am no child of yours."""
 
     topic: str
 
 
-class Copy(Value):
+class Copy(Value, tag="Copy"):
     """What comes down the tree."""
 
     topic: str
@@ -80,7 +80,7 @@ class Copy(Value):
     payload: bytes
 
 
-class Pulse(Value):
+class Pulse(Value, tag="Pulse"):
     """I am alive; `feeds`: topics on which you are my child, `fed`: on which I am yours."""
 
     feeds: tuple[str, ...]

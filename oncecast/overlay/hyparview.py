@@ -34,41 +34,41 @@ WALK_MAX = 64  # steps that a peer may want a walk to go
 SAMPLE_MAX = 256  # names that a peer may send at once
 
 
-class Join(Value):
+class Join(Value, tag="Join"):
     """I am new, or have lost everybody: be my neighbour, and find me others."""
 
     life: int
 
 
-class ForwardJoin(Value):
+class ForwardJoin(Value, tag="ForwardJoin"):
     """A walk, at whose end somebody becomes the newcomer's neighbour."""
 
     newcomer: NodeId
     steps: int
 
 
-class Neighbor(Value):
+class Neighbor(Value, tag="Neighbor"):
     """Be my neighbour; urgent: whatever it costs you, for I have none or am at a walk's end."""
 
     life: int
     urgent: bool
 
 
-class Accepted(Value):
+class Accepted(Value, tag="Accepted"):
     """You are in my active view: take me into yours."""
 
     life: int
 
 
-class Refused(Value):
+class Refused(Value, tag="Refused"):
     """My active view is full."""
 
 
-class Disconnect(Value):
+class Disconnect(Value, tag="Disconnect"):
     """You are not in my active view: take me out of yours."""
 
 
-class Shuffle(Value):
+class Shuffle(Value, tag="Shuffle"):
     """A walk, at whose end a part of the passive view is given in exchange for this sample."""
 
     origin: NodeId
@@ -76,7 +76,7 @@ class Shuffle(Value):
     sample: tuple[NodeId, ...]
 
 
-class ShuffleReply(Value):
+class ShuffleReply(Value, tag="ShuffleReply"):
     sample: tuple[NodeId, ...]
 
 

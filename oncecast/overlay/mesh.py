@@ -16,11 +16,11 @@ from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import NeighborDown, NeighborUp
 
 
-class Hello(Value):
+class Hello(Value, tag="Hello"):
     """I am here; are you?"""
 
 
-class Welcome(Value):
+class Welcome(Value, tag="Welcome"):
     """I am, and I count you as a neighbour."""
 
 

@@ -23,7 +23,7 @@ from oncecast.overlay.memory import Numbers, Payloads
 ROUND_MAX = 2**31
 
 
-class Gossip(Value):
+class Gossip(Value, tag="Gossip"):
     id: MessageId
     round: int  # hops from the origin
     payload: bytes
@@ -34,18 +34,18 @@ class Announcement(Value, tag=False):
     round: int
 
 
-class IHave(Value):
+class IHave(Value, tag="IHave"):
     announcements: tuple[Announcement, ...]
 
 
-class Graft(Value):
+class Graft(Value, tag="Graft"):
     """Keep me on your tree, and send me this payload, unless it is None."""
 
     id: MessageId | None
     round: int
 
 
-class Prune(Value):
+class Prune(Value, tag="Prune"):
     """I had it already: take me off your tree."""
 
 

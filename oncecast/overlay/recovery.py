@@ -46,26 +46,26 @@ from oncecast.overlay.ledger import ANY, Holding, Inventory, Ledger, Stock
 from oncecast.overlay.memory import Numbers, Payloads
 
 
-class Stored(Value):
+class Stored(Value, tag="Stored"):
     """A message: as a record on disk, and as a part of repairs and snapshots."""
 
     id: MessageId
     payload: bytes
 
 
-class Compare(Value):
+class Compare(Value, tag="Compare"):
     """This is what I have. Send me what I lack, and tell me what you lack."""
 
     ledger: Ledger
 
 
-class Compared(Value):
+class Compared(Value, tag="Compared"):
     """The answer of one that lacks something, or can no longer help: this is what I have."""
 
     ledger: Ledger
 
 
-class Repair(Value):
+class Repair(Value, tag="Repair"):
     """Some of what you lack, lowest numbers first; `more` says that there is more to ask for."""
 
     messages: tuple[Stored, ...]
@@ -82,14 +82,14 @@ class GiveUp(Value):
     origin: NodeId
 
 
-class GivenUp(Value):
+class GivenUp(Value, tag="GivenUp"):
     """Record: what was lacking up to this number is lost."""
 
     origin: NodeId
     last: int
 
 
-class Archive(Value):
+class Archive(Value, tag="Archive"):
     """Snapshot: everything this node has."""
 
     holdings: tuple[Holding, ...]

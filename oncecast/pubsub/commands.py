@@ -27,19 +27,19 @@ ANY_EPOCH = -1  # a take-over without a condition, as older clients ask for it
 # Where reading begins. All but an offset that is kept are moved to the nearest one that is.
 
 
-class FromNew(Value):
+class FromNew(Value, tag="FromNew"):
     """What is put from now on."""
 
 
-class FromEarliest(Value):
+class FromEarliest(Value, tag="FromEarliest"):
     """The first that is kept."""
 
 
-class FromOffset(Value):
+class FromOffset(Value, tag="FromOffset"):
     offset: int
 
 
-class FromTime(Value):
+class FromTime(Value, tag="FromTime"):
     """The first batch that came at `at` or later, whatever its messages say of themselves."""
 
     at: int
@@ -51,21 +51,21 @@ Start = FromNew | FromEarliest | FromOffset | FromTime
 # Topics.
 
 
-class CreateTopic(Value):
+class CreateTopic(Value, tag="CreateTopic"):
     topic: str
     at: int
     policy: Policy = DEFAULT
     token: str = ""
 
 
-class SetPolicy(Value):
+class SetPolicy(Value, tag="SetPolicy"):
     topic: str
     at: int
     policy: Policy
     token: str = ""
 
 
-class DeleteTopic(Value):
+class DeleteTopic(Value, tag="DeleteTopic"):
     topic: str
     at: int
     token: str = ""
@@ -92,7 +92,7 @@ class Tick(Value):
 # Producers.
 
 
-class OpenProducer(Value):
+class OpenProducer(Value, tag="OpenProducer"):
     """`producer` lives as `life` from now on; an older life of the same name is fenced.
 
     `books` names who counts its sequences, over all its lives: another one counts for itself.
@@ -107,7 +107,7 @@ class OpenProducer(Value):
     expected: int = ANY_EPOCH
 
 
-class Put(Value):
+class Put(Value, tag="Put"):
     """`count` messages of which the first has number `sequence`, in `size` bytes of `batch`."""
 
     topic: str
@@ -120,7 +120,7 @@ class Put(Value):
     batch: bytes
 
 
-class CloseProducer(Value):
+class CloseProducer(Value, tag="CloseProducer"):
     """The producer will never come back: what is known of it can go."""
 
     topic: str
@@ -131,7 +131,7 @@ class CloseProducer(Value):
 # Subscriptions.
 
 
-class Subscribe(Value):
+class Subscribe(Value, tag="Subscribe"):
     topic: str
     subscription: str
     start: Start
@@ -139,14 +139,14 @@ class Subscribe(Value):
     token: str = ""
 
 
-class Unsubscribe(Value):
+class Unsubscribe(Value, tag="Unsubscribe"):
     topic: str
     subscription: str
     at: int
     token: str = ""
 
 
-class Attach(Value):
+class Attach(Value, tag="Attach"):
     """`life` reads for the subscription from now on; an older life is fenced."""
 
     topic: str
@@ -155,7 +155,7 @@ class Attach(Value):
     expected: int = ANY_EPOCH
 
 
-class Detach(Value):
+class Detach(Value, tag="Detach"):
     """A life ends in order: it has handed out what is before `handed`, and no more."""
 
     topic: str
@@ -164,7 +164,7 @@ class Detach(Value):
     handed: int
 
 
-class Ack(Value):
+class Ack(Value, tag="Ack"):
     """All before `upto` is acknowledged."""
 
     topic: str
@@ -180,7 +180,7 @@ class Acks(Value):
     at: int
 
 
-class Seek(Value):
+class Seek(Value, tag="Seek"):
     """Read on from `start`. With an `epoch` only its holder may; `token` tells a repetition."""
 
     topic: str
@@ -194,7 +194,7 @@ class Seek(Value):
 # Staged puts.
 
 
-class Stage(Value):
+class Stage(Value, tag="Stage"):
     """Messages that nobody sees before `source` publishes its `number` with this `part`."""
 
     source: str
@@ -207,7 +207,7 @@ class Stage(Value):
     batch: bytes
 
 
-class PublishStaged(Value):
+class PublishStaged(Value, tag="PublishStaged"):
     """The parts are appended to their topics in this order, all or none, once a number.
 
     On a ring a source is one for each topic, which is then named; elsewhere that says nothing.
@@ -224,14 +224,14 @@ class PublishStaged(Value):
     expected: int = ANY_EPOCH
 
 
-class DropStaged(Value):
+class DropStaged(Value, tag="DropStaged"):
     source: str
     number: int
     topic: str = ""
     token: str = ""
 
 
-class CloseSource(Value):
+class CloseSource(Value, tag="CloseSource"):
     """The source will never come back: its parts and what is known of it can go."""
 
     source: str

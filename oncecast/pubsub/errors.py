@@ -33,7 +33,7 @@ class Refusal(Value):
         return f"{self.text}; {self.remedy}"
 
 
-class InvalidTopic(Refusal):
+class InvalidTopic(Refusal, tag="InvalidTopic"):
     code = "invalid-topic"
     remedy = "name it with 1 to 255 bytes of UTF-8"
 
@@ -42,7 +42,7 @@ class InvalidTopic(Refusal):
         return "the topic's name is empty, too long or no Unicode"
 
 
-class InvalidName(Refusal):
+class InvalidName(Refusal, tag="InvalidName"):
     what: str
 
     code = "invalid-name"
@@ -53,7 +53,7 @@ class InvalidName(Refusal):
         return f"the {self.what} is empty, too long or no Unicode"
 
 
-class InvalidArgument(Refusal):
+class InvalidArgument(Refusal, tag="InvalidArgument"):
     fact: str
 
     code = "invalid-argument"
@@ -64,7 +64,7 @@ class InvalidArgument(Refusal):
         return self.fact
 
 
-class TooLarge(Refusal):
+class TooLarge(Refusal, tag="TooLarge"):
     what: str
     max: int
 
@@ -76,7 +76,7 @@ class TooLarge(Refusal):
         return f"more than {self.max} {self.what} in one batch"
 
 
-class TooMany(Refusal):
+class TooMany(Refusal, tag="TooMany"):
     what: str
     max: int
 
@@ -88,7 +88,7 @@ class TooMany(Refusal):
         return f"there are {self.max} {self.what} already"
 
 
-class NoSuchTopic(Refusal):
+class NoSuchTopic(Refusal, tag="NoSuchTopic"):
     topic: str
 
     code = "no-such-topic"
@@ -99,7 +99,7 @@ class NoSuchTopic(Refusal):
         return f"topic {self.topic!r} does not exist"
 
 
-class TopicExists(Refusal):
+class TopicExists(Refusal, tag="TopicExists"):
     topic: str
 
     code = "topic-exists"
@@ -110,7 +110,7 @@ class TopicExists(Refusal):
         return f"topic {self.topic!r} exists with another policy"
 
 
-class NameInUse(Refusal):
+class NameInUse(Refusal, tag="NameInUse"):
     topic: str
     name: str
 
@@ -122,7 +122,7 @@ class NameInUse(Refusal):
         return f"in topic {self.topic!r} a producer and a source are both called {self.name!r}"
 
 
-class Unopened(Refusal):
+class Unopened(Refusal, tag="Unopened"):
     topic: str
     producer: str
 
@@ -134,7 +134,7 @@ class Unopened(Refusal):
         return f"topic {self.topic!r} does not know the producer {self.producer!r}"
 
 
-class Gap(Refusal):
+class Gap(Refusal, tag="Gap"):
     """A request to resend from `expected` on."""
 
     expected: int
@@ -147,7 +147,7 @@ class Gap(Refusal):
         return f"messages before this one are missing, from {self.expected} on"
 
 
-class NotSubscribed(Refusal):
+class NotSubscribed(Refusal, tag="NotSubscribed"):
     topic: str
     subscription: str
 
@@ -159,7 +159,7 @@ class NotSubscribed(Refusal):
         return f"topic {self.topic!r} has no subscription {self.subscription!r}"
 
 
-class OutOfRange(Refusal):
+class OutOfRange(Refusal, tag="OutOfRange"):
     next: int
 
     code = "out-of-range"
@@ -170,7 +170,7 @@ class OutOfRange(Refusal):
         return f"the topic ends before offset {self.next}"
 
 
-class Fenced(Refusal):
+class Fenced(Refusal, tag="Fenced"):
     """`epoch` is the one that holds."""
 
     epoch: int
@@ -183,7 +183,7 @@ class Fenced(Refusal):
         return "a newer process goes by this name"
 
 
-class Repositioned(Refusal):
+class Repositioned(Refusal, tag="Repositioned"):
     """Still the same life, but somebody sought in between: go on from `cursor`, in `epoch`."""
 
     epoch: int
@@ -197,7 +197,7 @@ class Repositioned(Refusal):
         return f"the subscription was moved to offset {self.cursor}"
 
 
-class NotStaged(Refusal):
+class NotStaged(Refusal, tag="NotStaged"):
     source: str
     number: int
     part: str
@@ -213,7 +213,7 @@ class NotStaged(Refusal):
 DISK = "data on the node's disk"
 
 
-class Overloaded(Refusal):
+class Overloaded(Refusal, tag="Overloaded"):
     """The node's, not the machine's: it takes nothing more until some of it is done."""
 
     what: str
@@ -228,7 +228,7 @@ class Overloaded(Refusal):
         return f"there is too much of {self.what} at once"
 
 
-class BadBatch(Refusal):
+class BadBatch(Refusal, tag="BadBatch"):
     """The node's, not the machine's: what was put is damaged, or not what it is said to be."""
 
     fact: str
@@ -241,7 +241,7 @@ class BadBatch(Refusal):
         return self.fact
 
 
-class NotHere(Refusal):
+class NotHere(Refusal, tag="NotHere"):
     """The group's: others own the topic. A session finds them; no application ever sees this."""
 
     topic: str
@@ -254,7 +254,7 @@ class NotHere(Refusal):
         return f"topic {self.topic!r} is not of this group"
 
 
-class Forgotten(Refusal):
+class Forgotten(Refusal, tag="Forgotten"):
     """The client's: the topic no longer has the record by which it would know these messages."""
 
     topic: str

@@ -8,25 +8,25 @@ from oncecast.pubsub.commands import Command, Put, Stage
 from oncecast.pubsub.estate import Party
 
 
-class Found(Value):
+class Found(Value, tag="Found"):
     """This group is `group`: the first of a ring, which owns all, or one that has to claim."""
 
     group: str
     first: bool
 
 
-class Retire(Value):
+class Retire(Value, tag="Retire"):
     """This group takes nothing more, and gives all it has to the one after it."""
 
 
-class Claim(Value):
+class Claim(Value, tag="Claim"):
     """Take from `giver` what it may give to this group."""
 
     move: str
     giver: Party
 
 
-class Import(Value):
+class Import(Value, tag="Import"):
     """A batch of the giver's: an entry of its index, and the command that has the messages."""
 
     move: str
@@ -41,7 +41,7 @@ class Import(Value):
     command: Put | Stage
 
 
-class Adopt(Value):
+class Adopt(Value, tag="Adopt"):
     """What was claimed is here: `low` is its low end and `until` its high one; `rows` are topics,
     producers and subscriptions as the giver had them at its Freeze, and its counters.
 
@@ -59,17 +59,17 @@ class Adopt(Value):
     newest: int = 0
 
 
-class Abandon(Value):
+class Abandon(Value, tag="Abandon"):
     move: str
 
 
-class Finish(Value):
+class Finish(Value, tag="Finish"):
     """The giver has released what was adopted."""
 
     move: str
 
 
-class Freeze(Value):
+class Freeze(Value, tag="Freeze"):
     """Serve no more what lies up to `until`: `taker` will."""
 
     move: str
@@ -77,13 +77,13 @@ class Freeze(Value):
     taker: Party
 
 
-class Thaw(Value):
+class Thaw(Value, tag="Thaw"):
     """The taker has abandoned its claim."""
 
     move: str
 
 
-class Release(Value):
+class Release(Value, tag="Release"):
     """The taker has adopted what was frozen."""
 
     move: str

@@ -6,28 +6,28 @@ from oncecast.kernel.protocol import Value
 from oncecast.pubsub import errors
 
 
-class TopicCreated(Value):
+class TopicCreated(Value, tag="TopicCreated"):
     topic_id: int  # of this life of the topic: another one has another
     already: bool
 
 
-class PolicySet(Value):
+class PolicySet(Value, tag="PolicySet"):
     already: bool
 
 
-class TopicDeleted(Value):
+class TopicDeleted(Value, tag="TopicDeleted"):
     already: bool
 
 
-class LimitsSet(Value):
+class LimitsSet(Value, tag="LimitsSet"):
     pass
 
 
-class Ticked(Value):
+class Ticked(Value, tag="Ticked"):
     pass
 
 
-class Opened(Value):
+class Opened(Value, tag="Opened"):
     """The books that it was opened with have put `mine` last: the first sequence, and the end.
 
     Another `record` than before: what the topic knew of the producer was given back meanwhile.
@@ -40,7 +40,7 @@ class Opened(Value):
     record: int = 0
 
 
-class Appended(Value):
+class Appended(Value, tag="Appended"):
     """`count` is less than was put if the beginning was here already."""
 
     offset: int
@@ -48,28 +48,28 @@ class Appended(Value):
     kept: bool  # can anybody ever get it?
 
 
-class Already(Value):
+class Already(Value, tag="Already"):
     """All of it was appended before, at `offset`; -1 if that is no longer known."""
 
     offset: int
     count: int
 
 
-class ProducerClosed(Value):
+class ProducerClosed(Value, tag="ProducerClosed"):
     already: bool
 
 
-class Subscribed(Value):
+class Subscribed(Value, tag="Subscribed"):
     cursor: int
     topic_id: int
     already: bool
 
 
-class Unsubscribed(Value):
+class Unsubscribed(Value, tag="Unsubscribed"):
     already: bool
 
 
-class Attached(Value):
+class Attached(Value, tag="Attached"):
     """Read from `cursor`. What is before `first` is gone, before `suspect_below` maybe seen."""
 
     epoch: int
@@ -80,11 +80,11 @@ class Attached(Value):
     topic_id: int
 
 
-class Detached(Value):
+class Detached(Value, tag="Detached"):
     suspect_below: int
 
 
-class Acked(Value):
+class Acked(Value, tag="Acked"):
     cursor: int
 
 
@@ -99,25 +99,25 @@ AckResult = (
 )
 
 
-class AcksDone(Value):
+class AcksDone(Value, tag="AcksDone"):
     """One result an ack, in their order."""
 
     results: tuple[AckResult, ...]
 
 
-class Sought(Value):
+class Sought(Value, tag="Sought"):
     epoch: int
     cursor: int
     already: bool
 
 
-class Staged(Value):
+class Staged(Value, tag="Staged"):
     """`already`: staged before, or its number is published and the part is not taken."""
 
     already: bool
 
 
-class Published(Value):
+class Published(Value, tag="Published"):
     """Where the messages of one number went. Of older numbers this is forgotten: no ranges."""
 
     ranges: tuple[PublishedRange, ...]
@@ -131,21 +131,21 @@ class PublishedRange(Value, tag=False):
     kept: bool
 
 
-class StagedDropped(Value):
+class StagedDropped(Value, tag="StagedDropped"):
     parts: int
 
 
-class SourceClosed(Value):
+class SourceClosed(Value, tag="SourceClosed"):
     already: bool
 
 
-class Carried(Value):
+class Carried(Value, tag="Carried"):
     """Not `moved`: nobody needs the old place any more, or for something else."""
 
     moved: bool
 
 
-class MoveStep(Value):
+class MoveStep(Value, tag="MoveStep"):
     """Whether it is `so` now, by this command or an earlier one like it."""
 
     so: bool

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from oncecast.pubsub.index import Index
 
 
-class Policy(Value):
+class Policy(Value, tag="Policy"):
     """By default a message is kept until all subscriptions have acknowledged it, and no longer.
 
     `age_us` and `bytes_max` keep longer: what is younger, or among the newest so many bytes (both

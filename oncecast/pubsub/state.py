@@ -35,7 +35,7 @@ COLUMN_ROWS = 16384
 Answers = Iterable[tuple[str, Answer]]  # by token
 
 
-class HeadRow(Value):
+class HeadRow(Value, tag="HeadRow"):
     version: int
     limits: Limits
     place: int
@@ -46,11 +46,11 @@ class HeadRow(Value):
     sources_floor: int = 0
 
 
-class PlacesRow(Value):
+class PlacesRow(Value, tag="PlacesRow"):
     places: bytes
 
 
-class TopicRow(Value):
+class TopicRow(Value, tag="TopicRow"):
     id: int
     name: str
     policy: Policy
@@ -60,7 +60,7 @@ class TopicRow(Value):
     move: Literal["", "in", "out"] = ""  # it is on its way, and not served
 
 
-class EstateRow(Value):
+class EstateRow(Value, tag="EstateRow"):
     group: str
     low: Key | None
     claim: Claim | None
@@ -68,11 +68,11 @@ class EstateRow(Value):
     retired: bool
 
 
-class IndexRow(Value):
+class IndexRow(Value, tag="IndexRow"):
     columns: tuple[bytes, ...]
 
 
-class ProducerRow(Value):
+class ProducerRow(Value, tag="ProducerRow"):
     name: str
     epoch: int
     life: str
@@ -85,7 +85,7 @@ class ProducerRow(Value):
     used: int = 0
 
 
-class SubscriptionRow(Value):
+class SubscriptionRow(Value, tag="SubscriptionRow"):
     name: str
     epoch: int
     attached: int
@@ -95,7 +95,7 @@ class SubscriptionRow(Value):
     sought: str
 
 
-class SourceRow(Value):
+class SourceRow(Value, tag="SourceRow"):
     name: str
     published: int
     ranges: tuple[PublishedRange, ...]
@@ -104,7 +104,7 @@ class SourceRow(Value):
     used: int = 0
 
 
-class CopyRow(Value):
+class CopyRow(Value, tag="CopyRow"):
     """A staged part that is on its way here."""
 
     source: str
@@ -117,7 +117,7 @@ class CopyRow(Value):
     time: int
 
 
-class AnsweredRow(Value):
+class AnsweredRow(Value, tag="AnsweredRow"):
     """The result of a call that has a token."""
 
     token: str
@@ -125,7 +125,7 @@ class AnsweredRow(Value):
     result: Done | MachineRefusal
 
 
-class PartRow(Value):
+class PartRow(Value, tag="PartRow"):
     number: int
     name: str
     place: int

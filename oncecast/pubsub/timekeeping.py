@@ -22,11 +22,11 @@ FRESH = 10.0  # seconds that a reading of another replica counts
 ASK_EVERY = 2.0
 
 
-class ReadClock(Value):
+class ReadClock(Value, tag="ReadClock"):
     """Message: what time is it at yours?"""
 
 
-class ClockRead(Value):
+class ClockRead(Value, tag="ClockRead"):
     at: int
 
 

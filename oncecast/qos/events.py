@@ -171,7 +171,7 @@ class Endpoint(Value, tag=False):
     qos: QoS
 
 
-class Endpoints(Value):
+class Endpoints(Value, tag="Endpoints"):
     """All that I have opened."""
 
     writers: tuple[Endpoint, ...]
@@ -179,7 +179,7 @@ class Endpoints(Value):
     answer: bool = False  # is wanted: what have you opened?
 
 
-class Data(Value):
+class Data(Value, tag="Data"):
     """All that is of use of the numbers from `since` to `last`; others came after the rest."""
 
     stream: str
@@ -219,7 +219,7 @@ class Data(Value):
         return list(map(Sample, repeat(self.writer), numbers, every_key, values))
 
 
-class Beat(Value):
+class Beat(Value, tag="Beat"):
     """I am alive; your first number is `start`, the last one sent to you is `last`. All readers
     have what comes before `stable`."""
 
@@ -235,7 +235,7 @@ class Beat(Value):
         return 1 <= self.start <= NUMBER_MAX and 0 <= self.last < NUMBER_MAX
 
 
-class Acks(Value):
+class Acks(Value, tag="Acks"):
     """I have all before `next`; send again what comes from there to `until`, if that is more."""
 
     stream: str
@@ -244,7 +244,7 @@ class Acks(Value):
     until: int
 
 
-class Known(Value):
+class Known(Value, tag="Known"):
     """Of a writer that somebody suspects I have all before `next`. 0: I have heard nothing of it;
     NOT_MINE: nor would I have to."""
 

@@ -54,7 +54,7 @@ class Durability(IntEnum):
     PERSISTENT = 2
 
 
-class QoS(Value):
+class QoS(Value, tag="QoS"):
     """Of a writer or a reader. Times are in seconds; `inf` promises, or requests, nothing."""
 
     reliability: Reliability = Reliability.BEST_EFFORT

@@ -41,7 +41,7 @@ class Digest(Value):
     digest: bytes
 
 
-class Change(Value):
+class Change(Value, tag="Change"):
     """Request to the leader: take a node that has offered itself, or let one go, or both.
 
     `size` is how many replicas there should be from then on; 0 leaves that as it is.
@@ -52,7 +52,7 @@ class Change(Value):
     size: int = 0
 
 
-class HandOver(Value):
+class HandOver(Value, tag="HandOver"):
     """Request to the leader: let another one lead."""
 
     heir: NodeId

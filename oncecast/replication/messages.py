@@ -42,20 +42,20 @@ def highest(votes: Iterable[Vote]) -> Vote | None:
 # -- messages --
 
 
-class Canvass(Value):
+class Canvass(Value, tag="Canvass"):
     """I hear of no leader. If I stood, would you hear me?"""
 
     first: int  # slot that it lacks
     group: int = 0
 
 
-class Consent(Value):
+class Consent(Value, tag="Consent"):
     """I hear of none either."""
 
     life: int
 
 
-class Prepare(Value):
+class Prepare(Value, tag="Prepare"):
     """May I lead? What have you accepted from slot `first` on?"""
 
     ballot: Ballot
@@ -63,7 +63,7 @@ class Prepare(Value):
     group: int = 0
 
 
-class Promise(Value):
+class Promise(Value, tag="Promise"):
     """No lower ballot gets anything from me any more.
 
     All slots up to `known` are chosen, and not reported: a log that was cut is not an empty one.
@@ -78,13 +78,13 @@ class Promise(Value):
     lost: tuple[tuple[int, int], ...]
 
 
-class Reject(Value):
+class Reject(Value, tag="Reject"):
     """I have promised this one."""
 
     ballot: Ballot
 
 
-class Accept(Value):
+class Accept(Value, tag="Accept"):
     """Items for the slots from `slot` on. All up to `known` is chosen."""
 
     ballot: Ballot
@@ -94,7 +94,7 @@ class Accept(Value):
     group: int = 0
 
 
-class Accepted(Value):
+class Accepted(Value, tag="Accepted"):
     """The items of these slots are on my disk, with this ballot."""
 
     ballot: Ballot
@@ -103,7 +103,7 @@ class Accepted(Value):
     life: int
 
 
-class Beat(Value):
+class Beat(Value, tag="Beat"):
     """I lead, and said so at `stamp` of my clock. All up to `known` is chosen."""
 
     ballot: Ballot
@@ -112,7 +112,7 @@ class Beat(Value):
     group: int = 0
 
 
-class Heard(Value):
+class Heard(Value, tag="Heard"):
     """For `bound` seconds of my clock, I promise nobody else anything."""
 
     ballot: Ballot
@@ -122,14 +122,14 @@ class Heard(Value):
     bound: float
 
 
-class Release(Value):
+class Release(Value, tag="Release"):
     """I have ceased to lead: nobody needs to wait for my lease. `heir` should stand."""
 
     ballot: Ballot
     heir: NodeId
 
 
-class Want(Value):
+class Want(Value, tag="Want"):
     """Send me what was chosen for the slots from `first` to `last`."""
 
     first: int
@@ -137,7 +137,7 @@ class Want(Value):
     group: int = 0
 
 
-class Chosen(Value):
+class Chosen(Value, tag="Chosen"):
     """These were chosen for the slots from `first` on. All up to `known` is chosen."""
 
     first: int
@@ -145,21 +145,21 @@ class Chosen(Value):
     known: int = 0
 
 
-class Lacking(Value):
+class Lacking(Value, tag="Lacking"):
     """I cannot give you this slot; `lost`: because my disk has lost it."""
 
     slot: int
     lost: bool
 
 
-class Recall(Value):
+class Recall(Value, tag="Recall"):
     """This slot was chosen, and I have lost it. What did you vote for?"""
 
     slot: int
     group: int = 0
 
 
-class Recalled(Value):
+class Recalled(Value, tag="Recalled"):
     """My vote for this slot, whatever was chosen; None: I gave none."""
 
     slot: int
@@ -167,7 +167,7 @@ class Recalled(Value):
     vote: Vote | None
 
 
-class Ahead(Value):
+class Ahead(Value, tag="Ahead"):
     """What you want is gone: take my state at `place`, and what it needs from `needed` on."""
 
     place: int
@@ -178,13 +178,13 @@ class Ahead(Value):
     checksum: int = 0  # of the whole state; 0: of an older version, which tells none
 
 
-class WantPiece(Value):
+class WantPiece(Value, tag="WantPiece"):
     place: int
     index: int
     group: int = 0
 
 
-class Piece(Value):
+class Piece(Value, tag="Piece"):
     """`last` says that the piece ends a chunk of the state."""
 
     place: int
@@ -193,21 +193,21 @@ class Piece(Value):
     last: bool
 
 
-class Offer(Value):
+class Offer(Value, tag="Offer"):
     """I would be a replica, and have all up to `applied`."""
 
     life: int
     applied: int
 
 
-class Guide(Value):
+class Guide(Value, tag="Guide"):
     """Ask this one; these are the replicas that I know of."""
 
     leader: NodeId
     config: Config
 
 
-class Sum(Value):
+class Sum(Value, tag="Sum"):
     """What all up to `slot` has led to at my place."""
 
     slot: int
@@ -215,7 +215,7 @@ class Sum(Value):
     digest: bytes
 
 
-class Stored(Value):
+class Stored(Value, tag="Stored"):
     """To itself: the records up to `record` are on disk."""
 
     record: int
@@ -249,14 +249,14 @@ Message = (
 # -- records --
 
 
-class Born(Value):
+class Born(Value, tag="Born"):
     """The life of this disk begins; who founds a group is its first member."""
 
     life: int
     config: Config
 
 
-class Reborn(Value):
+class Reborn(Value, tag="Reborn"):
     """The disk has lost what may have been a promise: whoever made it is no more.
 
     `rebirths` counts how often that has happened; 0: written by a version that did not say."""
@@ -275,12 +275,12 @@ class Vouch(NamedTuple):
     replaced: int
 
 
-class Promised(Value):
+class Promised(Value, tag="Promised"):
     ballot: Ballot
     vouch: Vouch
 
 
-class Entry(Value):
+class Entry(Value, tag="Entry"):
     """Accepted. All up to `applied` was chosen then, and is what this log last said of it."""
 
     slot: int
@@ -291,7 +291,7 @@ class Entry(Value):
     vouch: Vouch
 
 
-class Again(Value):
+class Again(Value, tag="Again"):
     """What stands at this slot was accepted again, with a higher ballot."""
 
     slot: int
@@ -299,14 +299,14 @@ class Again(Value):
     vouch: Vouch
 
 
-class Skipped(Value):
+class Skipped(Value, tag="Skipped"):
     """A state was taken for all up to `place`: what this log says of slots before that may never
     have been chosen, unless it was learned."""
 
     place: int
 
 
-class Learned(Value):
+class Learned(Value, tag="Learned"):
     """Chosen, as another replica said."""
 
     slot: int
@@ -317,7 +317,7 @@ class Learned(Value):
 Record = Born | Reborn | Promised | Entry | Again | Skipped | Learned
 
 
-class Checkpoint(Chunked):
+class Checkpoint(Chunked, tag="Checkpoint"):
     """State: what all up to `place` has led to, and what a replica must not forget."""
 
     place: int

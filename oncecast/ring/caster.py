@@ -41,7 +41,7 @@ REMIND_EVERY = 0.5  # an idle topic says how far it reaches
 ALL = 1 << 40
 
 
-class CastDue(Value):
+class CastDue(Value, tag="CastDue"):
     """Message, to itself: what was decided meanwhile goes out together."""
 
 

@@ -18,13 +18,13 @@ READINGS_MAX = 1000
 UNSAID = -1  # by a leader with an earlier version
 
 
-class Casting(Value):
+class Casting(Value, tag="Casting"):
     """These topics have readers by a tree whose root is here: send what comes."""
 
     topics: tuple[str, ...]
 
 
-class Cast(Value):
+class Cast(Value, tag="Cast"):
     """What comes next in `life` of `topic`; without chunks only how far it reaches by now."""
 
     topic: str
@@ -35,11 +35,11 @@ class Cast(Value):
     fenced: int = 0  # the last epoch that may have ended the right of a reader
 
 
-class Fill(Value):
+class Fill(Value, tag="Fill"):
     scan: Scan
 
 
-class Filled(Value):
+class Filled(Value, tag="Filled"):
     topic: str
     scanned: Scanned
     fenced: int = 0  # as in Cast
@@ -53,7 +53,7 @@ class Reading(Value, tag=False):
     epoch: int
 
 
-class Vouch(Value):
+class Vouch(Value, tag="Vouch"):
     readings: tuple[Reading, ...]
 
 
@@ -70,11 +70,11 @@ class Voucher(Value, tag=False):
     epochs: int = UNSAID  # the last one that was given; later ones may end the right to read
 
 
-class Vouched(Value):
+class Vouched(Value, tag="Vouched"):
     vouchers: tuple[Voucher, ...]
 
 
-class AcksUp(Value):
+class AcksUp(Value, tag="AcksUp"):
     """Acks on their way up a tree, the newest of each subscription."""
 
     topic: str

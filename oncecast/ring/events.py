@@ -10,7 +10,7 @@ from oncecast.dht.ring import Key, key_of
 from oncecast.kernel.protocol import NodeId, Value
 
 
-class GroupFacts(Value):
+class GroupFacts(Value, tag="GroupFacts"):
     """A group as one of its replicas knows it. Of two that differ, the one with more `applied`."""
 
     group: str
@@ -29,13 +29,13 @@ class GroupFacts(Value):
         return self.low == key_of(self.group)
 
 
-class WhoseKey(Value):
+class WhoseKey(Value, tag="WhoseKey"):
     """Who owns this?"""
 
     key: Key
 
 
-class KeyOwner(Value):
+class KeyOwner(Value, tag="KeyOwner"):
     """This group does; and so many processes make up the ring."""
 
     key: Key
@@ -43,22 +43,22 @@ class KeyOwner(Value):
     processes: int
 
 
-class WhereIs(Value):
+class WhereIs(Value, tag="WhereIs"):
     """What is known of this group? It may be elsewhere by now, or gone."""
 
     group: str
 
 
-class GiveUp(Value):
+class GiveUp(Value, tag="GiveUp"):
     """To a leader: this process leaves the ring, and what its group owns shall be others'."""
 
 
-class WhoOwns(Value):
+class WhoOwns(Value, tag="WhoOwns"):
     number: int
     key: Key
 
 
-class Owner(Value):
+class Owner(Value, tag="Owner"):
     number: int
     owner: GroupFacts
 

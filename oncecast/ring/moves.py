@@ -18,7 +18,7 @@ from oncecast.pubsub.moves import Import
 TOPICS_MAX = 1000  # in one answer
 
 
-class Survey(Value):
+class Survey(Value, tag="Survey"):
     """Which topics behind this one would be mine, up to `until`?"""
 
     move: str
@@ -33,7 +33,7 @@ class TopicEnds(Value, tag=False):
     next: int
 
 
-class Surveyed(Value):
+class Surveyed(Value, tag="Surveyed"):
     """In the order of their names; `more` come behind the last of them."""
 
     move: str
@@ -42,7 +42,7 @@ class Surveyed(Value):
     more: bool
 
 
-class Pull(Value):
+class Pull(Value, tag="Pull"):
     """What lies there from `offset` on?"""
 
     move: str
@@ -51,7 +51,7 @@ class Pull(Value):
     offset: int
 
 
-class Pulled(Value):
+class Pulled(Value, tag="Pulled"):
     """Nothing: it ends there, or is another topic by now."""
 
     move: str
@@ -60,19 +60,19 @@ class Pulled(Value):
     batches: tuple[Import, ...]
 
 
-class PullParts(Value):
+class PullParts(Value, tag="PullParts"):
     """The staged parts of these names, with their sources and numbers."""
 
     move: str
     names: tuple[tuple[str, int, str], ...]
 
 
-class PulledParts(Value):
+class PulledParts(Value, tag="PulledParts"):
     move: str
     batches: tuple[Import, ...]
 
 
-class Give(Value):
+class Give(Value, tag="Give"):
     """Freeze what lies up to `until`, and tell me all about it."""
 
     move: str
@@ -80,7 +80,7 @@ class Give(Value):
     taker: Party
 
 
-class Given(Value):
+class Given(Value, tag="Given"):
     """It is frozen: so it was, beside its messages."""
 
     move: str
@@ -93,43 +93,43 @@ class Given(Value):
     newest: int = 0  # the last stamp of the giver; `clock` is its trusted time
 
 
-class NotGiven(Value):
+class NotGiven(Value, tag="NotGiven"):
     """It is not mine to give, or somebody else is being given something."""
 
     move: str
 
 
-class Taken(Value):
+class Taken(Value, tag="Taken"):
     """It is adopted: release it."""
 
     move: str
 
 
-class Gone(Value):
+class Gone(Value, tag="Gone"):
     """It is released."""
 
     move: str
 
 
-class Waiting(Value):
+class Waiting(Value, tag="Waiting"):
     """It is frozen for you; do you still want it?"""
 
     move: str
 
 
-class Dropped(Value):
+class Dropped(Value, tag="Dropped"):
     """I do not, and never will."""
 
     move: str
 
 
-class TakeAll(Value):
+class TakeAll(Value, tag="TakeAll"):
     """All that I have ends where yours begins: claim it."""
 
     giver: Party
 
 
-class Follow(Value):
+class Follow(Value, tag="Follow"):
     """I do not lead: these are the replicas, and this one may."""
 
     move: str

@@ -46,11 +46,11 @@ class Card(Value, tag=False):
     asks: tuple[str, ...] = ()  # groups that it has lost sight of
 
 
-class News(Value):
+class News(Value, tag="News"):
     cards: tuple[Card, ...]
 
 
-class Stamps(Value):
+class Stamps(Value, tag="Stamps"):
     """What I have of these; send me what is newer, and what you lack I will send you."""
 
     stamps: tuple[tuple[NodeId, int], ...]

@@ -22,7 +22,7 @@ PEER = "peer"  # the role of a node among nodes
 CLIENT = "client"  # the role of who only uses them
 
 
-class Hello(Value):
+class Hello(Value, tag="Hello"):
     version: int
     cluster: str
     role: str
@@ -31,14 +31,14 @@ class Hello(Value):
     life: int  # drawn at random at each start: tells two processes with one id apart
 
 
-class Welcome(Value):
+class Welcome(Value, tag="Welcome"):
     sender: str
     life: int
     you: str = ""  # the name by which a client goes from now on
     batch_bytes_max: int = 0  # that it may send; 0: nothing is said
 
 
-class Refusal(Value):
+class Refusal(Value, tag="Refusal"):
     reason: str
     passing: bool = False  # it may be worth to come again
 

@@ -150,7 +150,7 @@ class Structured(System):
         self.sim.ask(node, Multicast(topic, payload))
 
 
-class Flooded(Value):
+class Flooded(Value, tag="Flooded"):
     id: MessageId
     payload: bytes
 

@@ -24,13 +24,13 @@ EVERY = 1.0
 DICE = 30  # bits: a digit of Python's numbers
 
 
-class Walk(Value):
+class Walk(Value, tag="Walk"):
     origin: NodeId
     steps: int
     sample: tuple[NodeId, ...]
 
 
-class Return(Value):
+class Return(Value, tag="Return"):
     sample: tuple[NodeId, ...]
 
 

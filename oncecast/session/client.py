@@ -58,14 +58,14 @@ class Tick(Value):
     """Something is due."""
 
 
-class Named(Value):
+class Named(Value, tag="Named"):
     """Whose outbox this is, and what no other outbox is called."""
 
     producer: str
     books: str
 
 
-class ClientState(Value):
+class ClientState(Value, tag="ClientState"):
     producer: str
     books: str
     records: tuple[Queued | Based | Settled, ...]

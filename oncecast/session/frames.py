@@ -38,19 +38,19 @@ ClientCommand = (
 )
 
 
-class Call(Value):
+class Call(Value, tag="Call"):
     """Do this. The node puts its own time in the place of the command's `at`."""
 
     id: int
     command: ClientCommand
 
 
-class Answer(Value):
+class Answer(Value, tag="Answer"):
     id: int
     result: Done | errors.AnyRefusal
 
 
-class Fetch(Value):
+class Fetch(Value, tag="Fetch"):
     """Send on from `offset`, as it comes, up to the credit; all before `ack` is acknowledged.
 
     A later Fetch replaces an earlier one. One whose `offset` lies between that of the last Fetch of
@@ -70,7 +70,7 @@ class Fetch(Value):
     bytes: int
 
 
-class Tune(Value):
+class Tune(Value, tag="Tune"):
     """The same, asked of any process of a ring: it has what comes pushed to itself."""
 
     fetch: Fetch
@@ -87,7 +87,7 @@ class Chunk(Value, tag=False):
     batch: bytes
 
 
-class Delivery(Value):
+class Delivery(Value, tag="Delivery"):
     """What lies from `chunks[0].offset` on. What is before `suspect_below` may have been seen.
 
     Without chunks: all before `next` was let go.
@@ -101,7 +101,7 @@ class Delivery(Value):
     next: int  # of the topic: what is between is the lag
 
 
-class FlowEnded(Value):
+class FlowEnded(Value, tag="FlowEnded"):
     """There will be no more for this epoch, and why: fenced, repositioned, unsubscribed, gone."""
 
     topic: str
@@ -110,7 +110,7 @@ class FlowEnded(Value):
     why: errors.AnyRefusal
 
 
-class Elsewhere(Value):
+class Elsewhere(Value, tag="Elsewhere"):
     """This node does not lead: what it was asked for is forgotten. Ask `leader`, if there is one,
     or else these nodes, until one does."""
 
@@ -118,7 +118,7 @@ class Elsewhere(Value):
     nodes: tuple[str, ...]
 
 
-class Owned(Value):
+class Owned(Value, tag="Owned"):
     """This process is one of a ring, and the topic belongs to this group of it: what was asked
     about the topic is forgotten. Ask `leader`, if it is known, or else these nodes of the group."""
 
@@ -128,7 +128,7 @@ class Owned(Value):
     nodes: tuple[str, ...]
 
 
-class Look(Value):
+class Look(Value, tag="Look"):
     """Show topics and subscriptions: one topic, those that begin with `prefix`, in pages."""
 
     id: int
@@ -158,7 +158,7 @@ class TopicView(Value, tag=False):
     producers: int
 
 
-class View(Value):
+class View(Value, tag="View"):
     """`more` says that there are topics behind the last one: ask again `after` it."""
 
     id: int
@@ -168,7 +168,7 @@ class View(Value):
     version: str
 
 
-class Scan(Value):
+class Scan(Value, tag="Scan"):
     """Show what lies from `start` on, whoever has subscribed to it; no cursor moves.
 
     Messages before `until`, and about `bytes` of batches, as large as they are when opened; without
@@ -183,7 +183,7 @@ class Scan(Value):
     life: int = 0
 
 
-class Scanned(Value):
+class Scanned(Value, tag="Scanned"):
     """The life of the topic, its first offset and its next one, and what lies from `offset` on.
 
     An `offset` that was not asked for is the nearest: what was asked for is gone, or to come.
@@ -197,13 +197,13 @@ class Scanned(Value):
     chunks: tuple[Chunk, ...]
 
 
-class LookGroup(Value):
+class LookGroup(Value, tag="LookGroup"):
     """Show the replica group, as this node sees it, whether it leads or not."""
 
     id: int
 
 
-class Govern(Value):
+class Govern(Value, tag="Govern"):
     """Change the group, or let another one lead. Answered with a GroupView when it is so, with an
     Answer that says why not, or with Elsewhere. A change of size 0 leaves the choice to the leader.
     """
@@ -226,7 +226,7 @@ class MemberView(Value, tag=False):
     heard: float = -1.0  # seconds ago
 
 
-class GroupView(Value):
+class GroupView(Value, tag="GroupView"):
     """What `node` knows; of the others only a leader knows more than their names."""
 
     id: int
@@ -240,7 +240,7 @@ class GroupView(Value):
     offers: tuple[str, ...]  # who waits for a seat, as far as a leader knows
 
 
-class LookRing(Value):
+class LookRing(Value, tag="LookRing"):
     """Show the ring as this process knows it; and its own part in the tree of the topic `tree`.
 
     A node that is in no ring shows an empty one.
@@ -250,7 +250,7 @@ class LookRing(Value):
     tree: str = ""
 
 
-class LeaveRing(Value):
+class LeaveRing(Value, tag="LeaveRing"):
     """Give what the group of this process owns to others, and stop then. Answered with a RingView:
     the process has begun to."""
 
@@ -288,7 +288,7 @@ class TreeView(Value, tag=False):
     readers: int
 
 
-class RingView(Value):
+class RingView(Value, tag="RingView"):
     id: int
     node: str
     processes: tuple[ProcessView, ...]  # round the ring

@@ -51,7 +51,7 @@ ANSWERED_MAX = 1000  # answers to one client that are remembered, see the rules 
 WITH_BATCH = (do.Put, do.Stage)
 
 
-class Pump(Value):
+class Pump(Value, tag="Pump"):
     """Message, to itself: what was decided meanwhile goes out together."""
 
 

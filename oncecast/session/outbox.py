@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from oncecast.session.producing import Flow
 
 
-class Queued(Value):
+class Queued(Value, tag="Queued"):
     """A batch in the outbox. All before `settled` needs no care any more."""
 
     topic: str
@@ -25,7 +25,7 @@ class Queued(Value):
     batch: bytes
 
 
-class Based(Value):
+class Based(Value, tag="Based"):
     """In topic life `topic_id`, message `number` has this sequence, and so on from there.
 
     `record` names what the topic knows of the producer; 0: the node does not tell.
@@ -38,7 +38,7 @@ class Based(Value):
     record: int = 0
 
 
-class Settled(Value):
+class Settled(Value, tag="Settled"):
     topic: str
     number: int
 

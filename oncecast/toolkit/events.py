@@ -45,7 +45,7 @@ class Decide(Value):
     value: str
 
 
-class Settled(Value):
+class Settled(Value, tag="Settled"):
     """For ever: all who hear of this number of this series hear of the same value.
 
     Also a record of who has heard of it.

@@ -26,7 +26,7 @@ from oncecast.toolkit.waiting import Waiting
 NOT_ASKING = Stamp(0, NodeId(""))
 
 
-class Element(Value):
+class Element(Value, tag="Element"):
     """Its stamp is its name."""
 
     queue: str
@@ -34,19 +34,19 @@ class Element(Value):
     data: bytes
 
 
-class Deq(Value):
+class Deq(Value, tag="Deq"):
     """I want to take an element."""
 
     stamp: Stamp
 
 
-class Ack(Value):
+class Ack(Value, tag="Ack"):
     """Go ahead, as far as I am concerned."""
 
     stamp: Stamp
 
 
-class Pop(Value):
+class Pop(Value, tag="Pop"):
     """I have taken this element: remove it."""
 
     queue: str

@@ -20,7 +20,7 @@ from oncecast.toolkit.events import Join, Leave, ViewChanged
 KNOWN_MAX = 1000  # nodes; who comes beyond is not heard
 
 
-class Alive(Value):
+class Alive(Value, tag="Alive"):
     """I am here; these I have heard of lately."""
 
     member: bool

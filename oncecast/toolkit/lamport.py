@@ -18,20 +18,20 @@ from oncecast.toolkit.clock import LamportClock, Stamp
 from oncecast.toolkit.events import Acquire, Acquired, Release
 
 
-class Wanted(Value):
+class Wanted(Value, tag="Wanted"):
     """The paper's request."""
 
     lock: str
     stamp: Stamp
 
 
-class Noted(Value):
+class Noted(Value, tag="Noted"):
     """The paper's acknowledgement."""
 
     stamp: Stamp
 
 
-class Given(Value):
+class Given(Value, tag="Given"):
     """The paper's release."""
 
     lock: str

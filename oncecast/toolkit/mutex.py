@@ -37,14 +37,14 @@ from oncecast.toolkit.synod_messages import NUMBER_MAX
 SERIES = "lock/"  # others may have the Synod settle other things
 
 
-class Freed(Value):
+class Freed(Value, tag="Freed"):
     """I had this token, and hold it no longer; if it gets lost, the end of the lease will do."""
 
     lock: str
     token: int
 
 
-class Query(Value):
+class Query(Value, tag="Query"):
     """Is this token still held? I have heard of it, and may have come after it was released."""
 
     lock: str

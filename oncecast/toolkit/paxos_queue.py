@@ -54,7 +54,7 @@ class Item(Value):
     data: bytes
 
 
-class Entrusted(Value):
+class Entrusted(Value, tag="Entrusted"):
     """Put this in for me. A process that restarts counts its tickets anew."""
 
     depositor: str
@@ -63,21 +63,21 @@ class Entrusted(Value):
     data: bytes
 
 
-class Kept(Value):
+class Kept(Value, tag="Kept"):
     """I have, and it is on my disk."""
 
     ticket: int
     depositor: str = ""  # earlier versions do not say
 
 
-class DepositNoted(Value):
+class DepositNoted(Value, tag="DepositNoted"):
     """Record: this deposit is put in, and not again if its message comes a second time."""
 
     depositor: str
     ticket: int
 
 
-class DepositsNoted(Value):
+class DepositsNoted(Value, tag="DepositsNoted"):
     """Snapshot: the last deposits that were put in, oldest first."""
 
     deposits: tuple[DepositNoted, ...]

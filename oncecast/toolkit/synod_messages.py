@@ -10,7 +10,7 @@ from oncecast.toolkit.events import Settled
 NUMBER_MAX = 2**62  # leaves room to count on from it in 64 bits
 
 
-class Petition(Value):
+class Petition(Value, tag="Petition"):
     """I want this value; the leader may have it settled, or tell me what is."""
 
     series: str
@@ -18,13 +18,13 @@ class Petition(Value):
     value: str
 
 
-class Prepare(Value):
+class Prepare(Value, tag="Prepare"):
     """I lead with this ballot: obey no lower one, and tell me what may have been settled before."""
 
     ballot: Ballot
 
 
-class Vote(Value):
+class Vote(Value, tag="Vote"):
     """A record, and part of a promise: this value was accepted with this ballot."""
 
     series: str
@@ -41,42 +41,42 @@ class Column(Value, tag=False):
     gaps: tuple[Range, ...]
 
 
-class Promised(Value):
+class Promised(Value, tag="Promised"):
     ballot: Ballot
     votes: tuple[Vote, ...]
     settled: tuple[Column, ...]
 
 
-class Accept(Value):
+class Accept(Value, tag="Accept"):
     ballot: Ballot
     series: str
     number: int
     value: str
 
 
-class Accepted(Value):
+class Accepted(Value, tag="Accepted"):
     ballot: Ballot
     series: str
     number: int
 
 
-class Refused(Value):
+class Refused(Value, tag="Refused"):
     """I have promised to obey this higher ballot."""
 
     ballot: Ballot
 
 
-class Chosen(Value):
+class Chosen(Value, tag="Chosen"):
     series: str
     number: int
     value: str
 
 
-class Inquire(Value):
+class Inquire(Value, tag="Inquire"):
     """What is settled? I may have come late, or missed something."""
 
 
-class Minuted(Value):
+class Minuted(Value, tag="Minuted"):
     """That is; for whom, a petition will tell."""
 
     settled: tuple[Column, ...]
@@ -93,13 +93,13 @@ class Unanswered(Value):
     number: int
 
 
-class Promise(Value):
+class Promise(Value, tag="Promise"):
     """Record: no lower ballot is obeyed."""
 
     ballot: Ballot
 
 
-class Minutes(Value):
+class Minutes(Value, tag="Minutes"):
     """Snapshot: all that an acceptor must not forget."""
 
     promised: Ballot

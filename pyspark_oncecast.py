@@ -1,5 +1,5 @@
 """Spark looks for a module of this name when it is asked for `format("oncecast")`."""
 
-from oncecast.pipeline.spark import OncecastSource as DefaultSource
+from oncecast.spark.register import OncecastSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -19,8 +19,8 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from oncecast.pubsub import batch
-from oncecast.pubsub.batch_arrow import from_arrow, to_arrow
+from oncecast.wire import batch
+from oncecast.wire.batch_arrow import from_arrow, to_arrow
 
 PLACE: dict[str, Any] = {"topic": "bench", "offset": 10**6, "producer": "p", "sequence": 10**6}
 AT_LEAST = 0.002  # seconds a sample, so that the clock's own price disappears

@@ -25,7 +25,7 @@ from typing import Any
 
 from oncecast import blocking
 from oncecast.client.errors import OncecastError
-from oncecast.session.frames import RingView
+from oncecast.wire.frames import RingView
 
 CLIENTS = 3
 TOPICS = 10  # of each client

@@ -31,7 +31,7 @@ from typing import Any
 
 from oncecast import blocking
 from oncecast.client.errors import OncecastError
-from oncecast.session.frames import GroupView
+from oncecast.wire.frames import GroupView
 
 TIMERS = {  # heartbeat, suspicion, and the longest gap in acks that is allowed
     "default": (1.0, 2.0, 3.0),

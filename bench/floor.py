@@ -20,7 +20,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
 
-from oncecast.runtime.network import run
+from oncecast.network.network import run
 
 MESSAGE, ANSWER = bytes(200), bytes(40)
 PAUSE = 0.001  # seconds between two trips, as in bench/peers

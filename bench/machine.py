@@ -14,9 +14,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from time import perf_counter
 
-from oncecast.pubsub.commands import Ack, Attach, FromNew, OpenProducer, Put, Subscribe
-from oncecast.pubsub.machine import Machine
-from oncecast.pubsub.results import Attached, Opened
+from oncecast.broker.machine import Machine
+from oncecast.wire.commands import Ack, Attach, FromNew, OpenProducer, Put, Subscribe
+from oncecast.wire.results import Attached, Opened
 
 ROUNDS = 5
 

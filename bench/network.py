@@ -28,15 +28,15 @@ from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
 
+from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
-from oncecast.runtime.codec import Codec
-from oncecast.runtime.framing import MESSAGE, PREAMBLE, Buffers, Framer, frame
-from oncecast.runtime.journal import Journal
-from oncecast.runtime.network import Runtime, run
-from oncecast.runtime.options import Options, Stats
-from oncecast.runtime.transport import Transport
+from oncecast.network.framing import MESSAGE, PREAMBLE, Buffers, Framer, frame
+from oncecast.network.network import Runtime, run
+from oncecast.network.options import Options, Stats
+from oncecast.network.transport import Transport
 from oncecast.storage.disk import OsDisk
+from oncecast.storage.journal import Journal
 
 SMALL, LARGE = 100, 1_000_000
 MESSAGES = {SMALL: 200_000, LARGE: 1_000}

@@ -31,7 +31,7 @@ from typing import Any
 
 from oncecast.client.client import EARLIEST, Client
 from oncecast.client.subscription import Subscription
-from oncecast.runtime.network import run
+from oncecast.network.network import run
 
 HERE = Path(__file__).resolve().parent.parent
 SMALL, LARGE = b"x" * 100, b"x" * 1024

@@ -29,7 +29,7 @@ import oncecast
 from bench.failover import PATIENCE, Group, Node, say, until
 from oncecast import blocking
 from oncecast.client.errors import OncecastError
-from oncecast.session.frames import GroupView
+from oncecast.wire.frames import GroupView
 
 TICKS = 250  # calls of `put_many` a second and client
 BEHIND_MAX = 1.0  # seconds that the acks may lag before the client waits for them

@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from oncecast.client.scanning import Slice
     from oncecast.client.subscription import Subscription
     from oncecast.coordination.node import join
-    from oncecast.pubsub.batch import Message
-    from oncecast.pubsub.retention import Policy
-    from oncecast.qos.policies import KEEP_ALL, Durability, QoS, Reliability
+    from oncecast.streams.protocols.policies import KEEP_ALL, Durability, QoS, Reliability
+    from oncecast.wire.batch import Message
+    from oncecast.wire.retention import Policy
 
 # Loaded when first used: `import oncecast` and `oncecast --help` stay quick.
 _HOMES = {
-    "Durability": "oncecast.qos.policies",
+    "Durability": "oncecast.streams.protocols.policies",
     "EARLIEST": "oncecast.client.client",
-    "KEEP_ALL": "oncecast.qos.policies",
+    "KEEP_ALL": "oncecast.streams.protocols.policies",
     "NEW": "oncecast.client.client",
     "Client": "oncecast.client.client",
-    "Message": "oncecast.pubsub.batch",
-    "Policy": "oncecast.pubsub.retention",
-    "QoS": "oncecast.qos.policies",
+    "Message": "oncecast.wire.batch",
+    "Policy": "oncecast.wire.retention",
+    "QoS": "oncecast.streams.protocols.policies",
     "Receipt": "oncecast.client.parcel",
-    "Reliability": "oncecast.qos.policies",
+    "Reliability": "oncecast.streams.protocols.policies",
     "Slice": "oncecast.client.scanning",
     "Subscription": "oncecast.client.subscription",
     "connect": "oncecast.client.client",

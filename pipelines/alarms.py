@@ -13,7 +13,7 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from oncecast.pipeline.session import spark
+from oncecast.spark.session import spark
 
 READING = "sensor string, celsius double"
 HOT = 80.0

@@ -28,9 +28,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A file is one worker's, and so are all that share a session of Spark, which takes long to start.
 # What takes long begins first, lest one worker is alone with it at the end.
 LONGEST = (
-    "pipeline/test_live.py",
-    "pipeline",
-    "scenarios",
+    "spark/test_live.py",
+    "spark",
+    "lab",
     "live",
     "ring",
     "cli",
@@ -38,7 +38,7 @@ LONGEST = (
 )
 
 
-SPARK = "tests/pipeline/"
+SPARK = "tests/spark/"
 
 
 class Files(LoadFileScheduling):  # type: ignore[misc]

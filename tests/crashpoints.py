@@ -14,13 +14,13 @@ from importlib import import_module
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from oncecast.client.session.local import Produce, Stored
 from oncecast.kernel.protocol import Emit, Send, Value
-from oncecast.pubsub import commands as do
-from oncecast.pubsub.results import Appended
 from oncecast.replication.events import Decided, Propose
-from oncecast.session.frames import Answer, Call, Delivery, Fetch
-from oncecast.session.local import Produce, Stored
 from oncecast.storage import store
+from oncecast.wire import commands as do
+from oncecast.wire.frames import Answer, Call, Delivery, Fetch
+from oncecast.wire.results import Appended
 
 When = Callable[..., bool]
 Strike = Callable[[Any], None]  # is given the arguments of the call
@@ -123,12 +123,12 @@ def cuts(log: Any, before: int) -> bool:
     return len(log._segments) > 1 and log._segments[1].first <= min(before, log.synced)
 
 
-CLIENT = "oncecast.session.client:ClientSession"
-LETS_GO = "oncecast.runtime.simnode:SimulatedNode._let_go"
-SENDS = "oncecast.runtime.transport:Transport.send"
-DECIDED = "oncecast.pubsub.service:Service.observe"
-SYNC = "oncecast.runtime.journal:Flush.run"
-BOOKS = "tests.scenarios.crash_world:Bookkeeper"
+CLIENT = "oncecast.client.session.client:ClientSession"
+LETS_GO = "oncecast.simulator.simnode:SimulatedNode._let_go"
+SENDS = "oncecast.network.transport:Transport.send"
+DECIDED = "oncecast.broker.service:Service.observe"
+SYNC = "oncecast.storage.journal:Flush.run"
+BOOKS = "tests.lab.scenarios.crash_world:Bookkeeper"
 SQLITE = "tests.live.books:Books"
 
 
@@ -158,7 +158,7 @@ POINTS = [
     Point("publisher", "sequence assigned", NOT_PUT,
           after(CLIENT + ".request", lambda session, request: isinstance(request, Produce))),
     Point("publisher", "stored", FROM_OUTBOX,
-          before("oncecast.runtime.gate:Gate.release", frees_put)),
+          before("oncecast.storage.gate:Gate.release", frees_put)),
     Point("publisher", "sent", ASKS, *sent(is_put)),
     Point("publisher", "ack lost", ASKS, before(CLIENT + ".receive", hears(is_receipt))),
     Point("publisher", "ack received, not recorded", ASKS,
@@ -173,7 +173,7 @@ POINTS = [
           after(LETS_GO, lets_go(is_put)), after(SENDS, sends(is_put)), deed="meet a twin"),
     # -- node --
     Point("node", "received", ASKED_AGAIN,
-          before("oncecast.session.gateway:Gateway.receive", hears(is_put))),
+          before("oncecast.broker.gateway:Gateway.receive", hears(is_put))),
     Point("node", "proposed", ASKED_AGAIN,
           after("oncecast.replication.paxos:Paxos.request", proposes_put)),
     Point("node", "accepted by the only one", ALREADY, after(SYNC, writes_records)),
@@ -183,14 +183,14 @@ POINTS = [
     Point("node", "snapshot half written", NO_HARM,
           before("oncecast.storage.snapshot:_put", lambda *written: store.END in written[3:4])),
     Point("node", "snapshot not renamed", NO_HARM,
-          before("oncecast.runtime.disk:SimulatedDisk.rename", is_snapshot),
+          before("oncecast.simulator.disk:SimulatedDisk.rename", is_snapshot),
           before("oncecast.storage.disk:OsDisk.rename", is_snapshot)),
     Point("node", "log not trimmed", "the snapshot says from where on the log counts",
           before("oncecast.storage.log:Log.truncate", cuts)),
     Point("node", "collection decided", "the ack is on disk, so what it frees is freed later",
           before(DECIDED, decides(do.Acks))),
     Point("node", "collection applied", "only what every subscription has acknowledged is gone",
-          after("oncecast.pubsub.index:Index.drop_below")),
+          after("oncecast.broker.index:Index.drop_below")),
     Point("node", "restart with a stale disk", "unsynced writes are gone; " + ASKED_AGAIN,
           before(SYNC, writes_records),
           before("oncecast.storage.log:Log.write", lambda log: log.pending_bytes > 0),

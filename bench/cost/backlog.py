@@ -14,7 +14,7 @@ import oncecast
 from bench.cost.node import ROUNDS, VALUE, Figure, Found, Node, most, node
 from bench.peers.ours import get_all, put_all
 from bench.peers.peer import say
-from oncecast.runtime.network import run
+from oncecast.network.network import run
 
 WINDOWS = 20  # a backlog is put in so many parts, the last ROUNDS in turn with an empty node
 CLIENTS = 50

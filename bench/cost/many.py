@@ -12,7 +12,7 @@ import oncecast
 from bench.cost.node import Figure, Found, most, node
 from bench.peers.ours import keep
 from bench.peers.peer import say
-from oncecast.runtime.network import run
+from oncecast.network.network import run
 
 
 async def subscribe_all(address: str, count: int) -> None:

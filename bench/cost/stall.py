@@ -16,7 +16,7 @@ import oncecast
 from bench.cost.node import Figure, Found, most, node
 from bench.peers.ours import get_all, put_all
 from bench.peers.peer import say
-from oncecast.runtime.network import run
+from oncecast.network.network import run
 
 SUBSCRIBERS = 100
 VALUE = bytes(1000)  # so that there is soon more under way than a stalled one may have

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.peers.nats_jetstream import Nats
 from bench.peers.peer import answers, free_port, program
-from oncecast.runtime.network import run
+from oncecast.network.network import run
 
 NODES = 3
 

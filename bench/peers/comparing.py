@@ -23,7 +23,7 @@ from typing import Any
 from bench.peers.measures import Measure
 from bench.peers.peer import Failed, System, mind_signals, say
 from bench.peers.results import Figures, table
-from oncecast.runtime.network import run
+from oncecast.network.network import run
 
 WARM_UP = 0.2  # of the messages, before the first round
 

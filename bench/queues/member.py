@@ -12,8 +12,8 @@ import sys
 
 from bench.queues.trace import Born, Line, Put, Settled, Taken, encode
 from oncecast.coordination import Node, join
-from oncecast.runtime.network import run
-from oncecast.toolkit.paxos_queue import SERIES
+from oncecast.coordination.protocols.paxos_queue import SERIES
+from oncecast.network.network import run
 
 JOBS = "jobs"
 BACKLOG = 2000  # elements that may wait; beyond, who puts in waits too

@@ -10,8 +10,8 @@ from bench.cost.node import Figure, most
 from bench.peers.peer import Failed, say
 from bench.spark.measures import QUIET
 from bench.spark.planted import FAULTS, planted
-from oncecast.pipeline.jobs import audit_traces
-from oncecast.pipeline.session import spark
+from oncecast.spark.jobs import audit_traces
+from oncecast.spark.session import spark
 
 MEMORY_MB = 2048
 

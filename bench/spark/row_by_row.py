@@ -16,11 +16,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from oncecast.pipeline.options import SinkOptions, SourceOptions
-from oncecast.pipeline.sink import Parts, publish
-from oncecast.pipeline.source import BatchReader, Piece, slices
-from oncecast.pipeline.spark import OncecastSource
-from oncecast.pubsub import batch
+from oncecast.spark.options import SinkOptions, SourceOptions
+from oncecast.spark.register import OncecastSource
+from oncecast.spark.sink import Parts, publish
+from oncecast.spark.source import BatchReader, Piece, slices
+from oncecast.wire import batch
 
 PART = 10_000  # rows
 

@@ -9,7 +9,7 @@ import oncecast
 from bench.streams.side import Counter, say, stamped
 from bench.streams.stream_system import StreamSystem
 from oncecast.coordination import KEEP_ALL, QoS, Reliability, join
-from oncecast.runtime.network import run
+from oncecast.network.network import run
 
 STREAM = "bench"
 PATIENCE = 30.0

@@ -21,9 +21,9 @@ from typing import IO, Any
 
 import oncecast
 from oncecast import EARLIEST, Message, Policy
-from oncecast.client.recording import RecordedClient
 from oncecast.history import Recorder
 from oncecast.history.file import Writer
+from oncecast.lab.recording import RecordedClient
 
 HISTORY = "history.jsonl"
 VALUE_BYTES = 100

@@ -16,7 +16,7 @@ from oncecast.cli import exits
 if TYPE_CHECKING:
     from oncecast.client.client import Client
     from oncecast.client.errors import OncecastError
-    from oncecast.pubsub.commands import Start
+    from oncecast.wire.commands import Start
 
     Work = Callable[[Client, argparse.Namespace], Awaitable[int]]
 
@@ -124,7 +124,7 @@ def unicode(word: str) -> str:
 
 def called(word: str) -> str:
     """Of a lock, a queue, a stream or an election."""
-    from oncecast.pubsub.limits import is_name
+    from oncecast.wire.limits import is_name
 
     if not is_name(unicode(word)):
         raise argparse.ArgumentTypeError("a name has 1 to 255 bytes in UTF-8; choose another one")
@@ -164,7 +164,7 @@ def start(word: str) -> Start:
 
 def moved(asked: Start, cursor: int) -> str:
     """What to say if a subscription is not at the offset that was asked for."""
-    from oncecast.pubsub.commands import FromOffset
+    from oncecast.wire.commands import FromOffset
 
     if not isinstance(asked, FromOffset) or asked.offset == cursor:
         return ""
@@ -181,7 +181,7 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
 
     from oncecast.cli.signals import ended_by_signals
     from oncecast.client.errors import OncecastError, Overloaded, TimedOut
-    from oncecast.runtime.network import run
+    from oncecast.network.network import run
 
     async def connected() -> int:
         client = client_of(arguments)
@@ -229,8 +229,8 @@ def leaderless(late: OncecastError) -> OncecastError:
 
 def client_of(arguments: argparse.Namespace, **options: Any) -> Client:
     from oncecast.client.client import Client
-    from oncecast.runtime.addresses import split
-    from oncecast.runtime.tls import Tls
+    from oncecast.network.addresses import split
+    from oncecast.network.tls import Tls
 
     server = arguments.server or os.environ.get("ONCECAST_SERVER") or SERVER
     for each in server.split(","):
@@ -258,7 +258,7 @@ def client_of(arguments: argparse.Namespace, **options: Any) -> Client:
 def foreseen() -> tuple[type[Exception], ...]:
     """What `told` can tell."""
     from oncecast.client.errors import OncecastError
-    from oncecast.runtime.errors import NetworkError
+    from oncecast.kernel.errors import NetworkError
 
     return OncecastError, NetworkError
 

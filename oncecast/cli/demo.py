@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits
 from oncecast.cli.connecting import complain, positive
-from oncecast.cli.pipeline import needs_spark
+from oncecast.cli.spark.pipeline import needs_spark
 
 if TYPE_CHECKING:
+    from oncecast.cli.cluster.local import Node
     from oncecast.cli.commands import Command
-    from oncecast.cli.local_cluster import Node
 
 PUBLISHES, RATE = 20_000, 2_000
 KILL, START = 1 / 3, 2 / 3  # of the messages are stored by then
@@ -49,7 +49,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from oncecast.cli.local_cluster import Ended, signals
+    from oncecast.cli.cluster.local import Ended, signals
 
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(signals())
@@ -71,7 +71,7 @@ class Interrupted(Exception):
 class Story:
     def __init__(self, scratch: Path, out: Path, publishes: int, stop: threading.Event) -> None:
         from oncecast.cli.commands import Commands
-        from oncecast.cli.trace_view import Growing
+        from oncecast.cli.sim.trace_view import Growing
 
         self._scratch, self._out, self._publishes, self._stop = scratch, out, publishes, stop
         self._nodes: list[Node] = []
@@ -82,7 +82,7 @@ class Story:
 
     def end(self) -> None:
         """Whatever it has started, and nothing else."""
-        from oncecast.cli.local_cluster import end
+        from oncecast.cli.cluster.local import end
 
         self._commands.end()
         end(self._nodes)
@@ -102,7 +102,7 @@ class Story:
     # -- the cluster --
 
     def _start_nodes(self) -> None:
-        from oncecast.cli.local_cluster import NODES, come_together, free_ports, start
+        from oncecast.cli.cluster.local import NODES, come_together, free_ports, start
 
         ports = free_ports(NODES, 0)
         for number, port in enumerate(ports):
@@ -139,7 +139,7 @@ class Story:
         self._say(f"{self._leader()} leads, {took:.1f} s later. The clients go on with it.", "✓")
 
     def _restart(self) -> None:
-        from oncecast.cli.local_cluster import NODES, start
+        from oncecast.cli.cluster.local import NODES, start
 
         at = next(at for at, node in enumerate(self._nodes) if node.process.poll() is not None)
         ports = [int(node.address.rpartition(":")[2]) for node in self._nodes]
@@ -154,7 +154,7 @@ class Story:
 
     def _load(self) -> dict[str, Any]:
         """What the clients' own books say."""
-        from oncecast.cli.local_cluster import Ended
+        from oncecast.cli.cluster.local import Ended
 
         self._trace.path.write_text("")
         server = ",".join(node.address for node in self._nodes)
@@ -191,7 +191,7 @@ class Story:
                 act()
 
     def _chart(self) -> None:
-        from oncecast.cli.trace_view import chart
+        from oncecast.cli.sim.trace_view import chart
 
         marks = [(when, SIGNS[kind]) for when, kind, _ in self._marks]
         print("", *(f"          {line}" for line in chart(self._trace.times, marks)), "", sep="\n")
@@ -226,7 +226,7 @@ class Story:
     # -- time, and words --
 
     def _wait(self, until: Callable[[], bool], otherwise: str) -> None:
-        from oncecast.cli.local_cluster import Ended
+        from oncecast.cli.cluster.local import Ended
 
         give_up = monotonic() + PATIENCE
         while not until():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -21,24 +20,24 @@ from oncecast.cli.connecting import complain, is_of_output
 STDIN, STDOUT, STDERR = range(3)
 
 COMMANDS = (
-    "serve",
-    "cluster",
-    "messages",
-    "topics",
-    "subs",
-    "shell",
-    "load",
-    "keep",
-    "lock",
-    "elect",
-    "queue",
-    "stream",
-    "pipeline",
-    "experiment",
+    "serve.command",
+    "cluster.command",
+    "messages.command",
+    "messages.topics",
+    "messages.subs",
+    "shell.command",
+    "load.command",
+    "coordination.keep",
+    "coordination.lock",
+    "coordination.elect",
+    "coordination.queue",
+    "coordination.stream",
+    "spark.pipeline",
+    "spark.experiment",
     "demo",
     "log",
     "history",
-    "sim",
+    "sim.command",
 )
 
 
@@ -47,8 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"oncecast {oncecast.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in COMMANDS:
-        if importlib.util.find_spec(f"oncecast.cli.{name}"):
-            importlib.import_module(f"oncecast.cli.{name}").configure(commands)
+        importlib.import_module(f"oncecast.cli.{name}").configure(commands)
     return parser
 
 

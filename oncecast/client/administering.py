@@ -10,18 +10,18 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from oncecast.client.errors import InvalidArgument, NotConnected, TimedOut, raised
+from oncecast.client.session import local
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.pubsub import commands as do
-from oncecast.pubsub import errors as refusals
-from oncecast.pubsub.limits import is_name
-from oncecast.pubsub.retention import DEFAULT, Policy
 from oncecast.replication.events import Change, HandOver
-from oncecast.session import local
-from oncecast.session.frames import ArcView, ClientCommand, GroupView, RingView, TopicView, View
+from oncecast.wire import commands as do
+from oncecast.wire import errors as refusals
+from oncecast.wire.frames import ArcView, ClientCommand, GroupView, RingView, TopicView, View
+from oncecast.wire.limits import is_name
+from oncecast.wire.retention import DEFAULT, Policy
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
-    from oncecast.runtime.tls import Tls
+    from oncecast.network.tls import Tls
 
 LOOK = 1000
 TOGETHER = 16  # groups of a ring that are asked at once

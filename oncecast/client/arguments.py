@@ -6,11 +6,11 @@ import msgspec
 
 from oncecast.client.errors import InvalidArgument, raised
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub import commands as do
-from oncecast.pubsub import errors as refusals
-from oncecast.pubsub.batch_layout import check_level
-from oncecast.pubsub.limits import is_name
-from oncecast.session.frames import ClientCommand
+from oncecast.wire import commands as do
+from oncecast.wire import errors as refusals
+from oncecast.wire.batch_layout import check_level
+from oncecast.wire.frames import ClientCommand
+from oncecast.wire.limits import is_name
 
 OF_SOURCES = do.PublishStaged | do.DropStaged | do.CloseSource  # which name a topic, or none
 

@@ -27,11 +27,11 @@ from oncecast.client.portal import Gathering, Portal, call, check_open
 from oncecast.client.scanning import SCAN_BYTES, Located, Slice
 from oncecast.client.starts import EARLIEST
 from oncecast.client.subscription import Subscription as AsyncSubscription
-from oncecast.pubsub.batch import Message
-from oncecast.pubsub.commands import Start
-from oncecast.pubsub.results import PublishedRange
-from oncecast.pubsub.retention import DEFAULT, Policy
-from oncecast.session.frames import GroupView, RingView, TopicView, View
+from oncecast.wire.batch import Message
+from oncecast.wire.commands import Start
+from oncecast.wire.frames import GroupView, RingView, TopicView, View
+from oncecast.wire.results import PublishedRange
+from oncecast.wire.retention import DEFAULT, Policy
 
 T = TypeVar("T")
 NEW = asynchronous.NEW

@@ -32,23 +32,23 @@ from oncecast.client.errors import (
 from oncecast.client.parcel import Receipt
 from oncecast.client.putting import Putting
 from oncecast.client.readings import Readings
+from oncecast.client.session import local
+from oncecast.client.session.client import ClientSession
 from oncecast.client.staging import Staging
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.client.state import StateDirectory
 from oncecast.client.subscription import Subscription
 from oncecast.client.tickets import Tickets
+from oncecast.kernel.errors import BadAddress
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
-from oncecast.pubsub import commands as do
-from oncecast.pubsub import errors as refusals
-from oncecast.pubsub.batch import Message
-from oncecast.pubsub.limits import is_name
-from oncecast.runtime.addresses import split
-from oncecast.runtime.errors import BadAddress
-from oncecast.runtime.tls import Tls
-from oncecast.session import local
-from oncecast.session.client import ClientSession
-from oncecast.session.frames import ClientCommand
+from oncecast.network.addresses import split
+from oncecast.network.tls import Tls
+from oncecast.wire import commands as do
+from oncecast.wire import errors as refusals
+from oncecast.wire.batch import Message
+from oncecast.wire.frames import ClientCommand
+from oncecast.wire.limits import is_name
 
 __all__ = ["EARLIEST", "NEW", "Client", "connect", "from_offset", "from_time"]
 

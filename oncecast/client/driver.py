@@ -14,14 +14,15 @@ from functools import partial
 from typing import Self
 
 from oncecast.client.errors import Fenced, NotConnected, OncecastError, StateUnusable
+from oncecast.client.session.client import ClientSession
+from oncecast.kernel.codec import Codec
+from oncecast.kernel.errors import Malformed, OutOfPlace, Refused
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
-from oncecast.runtime.addresses import split
-from oncecast.runtime.codec import Codec
-from oncecast.runtime.connection import Connection, Greeting, Wires
-from oncecast.runtime.errors import Malformed, OutOfPlace, Refused
-from oncecast.runtime.framing import BYE, GREETING, HEADER_BYTES, MESSAGE, PONG
-from oncecast.runtime.handshake import (
+from oncecast.network.addresses import split
+from oncecast.network.connection import Connection, Greeting, Wires
+from oncecast.network.framing import BYE, GREETING, HEADER_BYTES, MESSAGE, PONG
+from oncecast.network.handshake import (
     CLIENT,
     GREETINGS,
     VERSION,
@@ -31,14 +32,13 @@ from oncecast.runtime.handshake import (
     Welcome,
     turned_down,
 )
-from oncecast.runtime.journal import Journal
-from oncecast.runtime.links import Deliver, Down, Link
-from oncecast.runtime.network import Runtime
-from oncecast.runtime.options import MiB, Options, Stats
-from oncecast.runtime.tls import Tls
-from oncecast.runtime.transport import Transport
-from oncecast.session.client import ClientSession
+from oncecast.network.links import Deliver, Down, Link
+from oncecast.network.network import Runtime
+from oncecast.network.options import MiB, Options, Stats
+from oncecast.network.tls import Tls
+from oncecast.network.transport import Transport
 from oncecast.storage.errors import StorageError
+from oncecast.storage.journal import Journal
 
 NOWHERE = NodeId("localhost:0")  # nobody dials a client
 

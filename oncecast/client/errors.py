@@ -18,8 +18,8 @@ What a node refuses becomes one of these in `raised`, and nowhere else.
 
 from __future__ import annotations
 
-from oncecast.pubsub import errors as refusals
-from oncecast.session.local import NoAnswer
+from oncecast.client.session.local import NoAnswer
+from oncecast.wire import errors as refusals
 
 
 class OncecastError(Exception):

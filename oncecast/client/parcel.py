@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from oncecast.pubsub.batch import Builder
-from oncecast.pubsub.batch_builder import of_values
-from oncecast.pubsub.batch_layout import FRAME_BYTES
+from oncecast.wire.batch import Builder
+from oncecast.wire.batch_builder import of_values
+from oncecast.wire.batch_layout import FRAME_BYTES
 
 MESSAGE_BYTES = 20  # counted for each message beside its value
 CHUNK = 1024  # values of `put_many` that are looked at together

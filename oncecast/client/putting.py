@@ -22,14 +22,14 @@ from oncecast.client.errors import (
     raised,
 )
 from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt, slices
+from oncecast.client.session.local import NotStored, Produce, Stored
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub.batch import Oversized
-from oncecast.pubsub.batch_builder import to_bytes
-from oncecast.pubsub.batch_layout import FRAME_BYTES
-from oncecast.pubsub.errors import InvalidTopic as InvalidTopicRefusal
-from oncecast.pubsub.errors import Refusal
-from oncecast.pubsub.limits import Limits, is_name
-from oncecast.session.local import NotStored, Produce, Stored
+from oncecast.wire.batch import Oversized
+from oncecast.wire.batch_builder import to_bytes
+from oncecast.wire.batch_layout import FRAME_BYTES
+from oncecast.wire.errors import InvalidTopic as InvalidTopicRefusal
+from oncecast.wire.errors import Refusal
+from oncecast.wire.limits import Limits, is_name
 
 CUT_BYTES = 256 * 1024  # a batch that has grown so large leaves at once
 BUFFER_BYTES = 64 * 1024 * 1024  # put and not stored: beyond, nothing more is taken

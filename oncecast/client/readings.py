@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from oncecast.client.arguments import check_names, check_sendable
 from oncecast.client.errors import InvalidArgument, OncecastError, raised
+from oncecast.client.session import local
 from oncecast.client.subscription import Subscription
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub import commands as do
-from oncecast.session import local
+from oncecast.wire import commands as do
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client

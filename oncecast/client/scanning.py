@@ -17,12 +17,12 @@ from oncecast.client.errors import (
     OutOfRange,
     TopicReplaced,
 )
+from oncecast.client.session.local import Survey
 from oncecast.client.starts import EARLIEST, from_offset
-from oncecast.pubsub import batch
-from oncecast.pubsub.batch import Message
-from oncecast.pubsub.commands import FromOffset, Seek, Start, Subscribe
-from oncecast.session.frames import Chunk, Scan, Scanned
-from oncecast.session.local import Survey
+from oncecast.wire import batch
+from oncecast.wire.batch import Message
+from oncecast.wire.commands import FromOffset, Seek, Start, Subscribe
+from oncecast.wire.frames import Chunk, Scan, Scanned
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -51,7 +51,7 @@ class Slice(NamedTuple):
             return batch.messages(self.chunk.batch, **self._meant)
 
     def to_arrow(self) -> pa.RecordBatch:
-        from oncecast.pubsub.batch_arrow import to_arrow  # only who wants Arrow needs it
+        from oncecast.wire.batch_arrow import to_arrow  # only who wants Arrow needs it
 
         with self._readable():
             return to_arrow(self.chunk.batch, **self._meant)

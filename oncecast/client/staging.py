@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oncecast.client.scanning import Scanning
-from oncecast.pubsub import commands as do
-from oncecast.pubsub.results import PublishedRange
+from oncecast.wire import commands as do
+from oncecast.wire.results import PublishedRange
 
 
 class Staging(Scanning):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncecast.client.errors import InvalidArgument
-from oncecast.pubsub.commands import FromEarliest, FromNew, FromOffset, FromTime, Start
+from oncecast.wire.commands import FromEarliest, FromNew, FromOffset, FromTime, Start
 
 NEW: Start = FromNew()
 EARLIEST: Start = FromEarliest()

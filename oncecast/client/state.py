@@ -9,11 +9,11 @@ import os
 from pathlib import Path
 
 from oncecast.client.errors import StateUnusable
+from oncecast.client.session.client import ClientSession
 from oncecast.kernel.stack import Stack
-from oncecast.runtime.journal import Journal
-from oncecast.session.client import ClientSession
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.errors import Corrupt, InUse, StorageError
+from oncecast.storage.journal import Journal
 
 SEGMENT_BYTES = 4 * 1024 * 1024  # an outbox is mostly empty, and a segment is reserved as a whole
 

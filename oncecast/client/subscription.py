@@ -18,10 +18,8 @@ from oncecast.client.errors import (
     TimedOut,
     raised,
 )
-from oncecast.pubsub.batch import Message
-from oncecast.pubsub.errors import NoSuchTopic
-from oncecast.session.inbox import Inbox
-from oncecast.session.local import (
+from oncecast.client.session.inbox import Inbox
+from oncecast.client.session.local import (
     NEVER,
     Again,
     Arrived,
@@ -35,10 +33,12 @@ from oncecast.session.local import (
     Skipped,
     Want,
 )
+from oncecast.wire.batch import Message
+from oncecast.wire.errors import NoSuchTopic
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
-    from oncecast.pubsub.commands import Start
+    from oncecast.wire.commands import Start
 
 TELL_AFTER = 0.05  # seconds after which the session hears what was taken
 NOT_BY_COUNT = -1  # a mark that no count of messages falls to

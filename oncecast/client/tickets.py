@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from oncecast.client.errors import OncecastError, TimedOut, raised
+from oncecast.client.session.local import NoAnswer
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub.errors import Refusal
-from oncecast.session.local import NoAnswer
+from oncecast.wire.errors import Refusal
 
 
 class Tickets:

@@ -1,6 +1,8 @@
 """Processes on one network act together, without a server: `async with join(...) as node`."""
 
-from oncecast.coordination.errors import (
+from oncecast.coordination.node import Node, join
+from oncecast.coordination.protocols.fence import Fence, Stale
+from oncecast.streams.errors import (
     BadName,
     CoordinationError,
     Lapse,
@@ -14,10 +16,8 @@ from oncecast.coordination.errors import (
     Stopped,
     StreamError,
 )
-from oncecast.coordination.node import Node, join
-from oncecast.qos.cache import Sample
-from oncecast.qos.policies import KEEP_ALL, BadQoS, Durability, QoS, Reliability
-from oncecast.toolkit.fence import Fence, Stale
+from oncecast.streams.protocols.cache import Sample
+from oncecast.streams.protocols.policies import KEEP_ALL, BadQoS, Durability, QoS, Reliability
 
 __all__ = [
     "KEEP_ALL",

@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from random import Random
 from typing import NamedTuple
 
+from oncecast.coordination.protocols.election import LeaderElection
+from oncecast.coordination.protocols.events import LeaderElected, ViewChanged
+from oncecast.coordination.protocols.group import Group
+from oncecast.coordination.protocols.mutex import LeaseMutex
+from oncecast.coordination.protocols.neighborhood import Neighborhood
+from oncecast.coordination.protocols.paxos_queue import PaxosQueue
+from oncecast.coordination.protocols.synod import Synod
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.overlay.plumtree import Plumtree
 from oncecast.overlay.recovery import Recovery
-from oncecast.qos.streams import Streams
-from oncecast.toolkit.election import LeaderElection
-from oncecast.toolkit.events import LeaderElected, ViewChanged
-from oncecast.toolkit.group import Group
-from oncecast.toolkit.mutex import LeaseMutex
-from oncecast.toolkit.neighborhood import Neighborhood
-from oncecast.toolkit.paxos_queue import PaxosQueue
-from oncecast.toolkit.synod import Synod
+from oncecast.streams.protocols.streams import Streams
 
 ELEMENTS_MAX = 100_000  # of queues, that a process keeps for others
 ELEMENTS_BYTES_MAX = 1 << 28

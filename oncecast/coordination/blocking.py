@@ -10,10 +10,10 @@ from typing import Any, Self, TypeVar
 
 from oncecast.client.portal import Portal
 from oncecast.coordination import faces, node
-from oncecast.coordination.blocking_streams import Stream
 from oncecast.coordination.faces import View
 from oncecast.kernel.protocol import NodeId
-from oncecast.qos.policies import QoS
+from oncecast.streams.blocking import Stream
+from oncecast.streams.protocols.policies import QoS
 
 T = TypeVar("T")
 

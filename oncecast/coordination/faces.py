@@ -9,10 +9,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from oncecast.coordination.errors import Lapse, NotDeposited, NotReached
-from oncecast.coordination.feed import Feed
-from oncecast.kernel.protocol import NodeId
-from oncecast.toolkit.events import (
+from oncecast.coordination.protocols.events import (
     NOBODY,
     Acquire,
     Acquired,
@@ -25,6 +22,9 @@ from oncecast.toolkit.events import (
     Renewed,
     Withdraw,
 )
+from oncecast.kernel.protocol import NodeId
+from oncecast.streams.errors import Lapse, NotDeposited, NotReached
+from oncecast.streams.feed import Feed
 
 if TYPE_CHECKING:
     from oncecast.coordination.node import Node

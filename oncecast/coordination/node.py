@@ -17,24 +17,8 @@ from typing import Any, Self, TypeVar
 from oncecast.client.client import Client
 from oncecast.client.errors import OncecastError
 from oncecast.coordination.assemble import News, assemble
-from oncecast.coordination.errors import BadName, NoCluster, Stopped
 from oncecast.coordination.faces import Group, LeaderElection, Lock, Queue
-from oncecast.coordination.register import PEERS_MAX, Register
-from oncecast.coordination.streams import Stream, Streams
-from oncecast.coordination.writer import LINGER
-from oncecast.kernel.protocol import NodeId, Value
-from oncecast.node.config import Settings
-from oncecast.node.directory import open_directory
-from oncecast.node.following import door
-from oncecast.pubsub.limits import is_name
-from oncecast.qos.events import Arrived
-from oncecast.qos.policies import QoS
-from oncecast.runtime.addresses import split_home
-from oncecast.runtime.journal import Journal
-from oncecast.runtime.listener import Listen, bind
-from oncecast.runtime.network import Runtime
-from oncecast.runtime.options import Options
-from oncecast.toolkit.events import (
+from oncecast.coordination.protocols.events import (
     NOBODY,
     Acquired,
     Deposited,
@@ -44,6 +28,22 @@ from oncecast.toolkit.events import (
     Renewed,
     ViewChanged,
 )
+from oncecast.coordination.register import PEERS_MAX, Register
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.network.addresses import split_home
+from oncecast.network.listener import Listen, bind
+from oncecast.network.network import Runtime
+from oncecast.network.options import Options
+from oncecast.node.config import Settings
+from oncecast.node.directory import open_directory
+from oncecast.node.following import door
+from oncecast.storage.journal import Journal
+from oncecast.streams.errors import BadName, NoCluster, Stopped
+from oncecast.streams.protocols.events import Arrived
+from oncecast.streams.protocols.policies import QoS
+from oncecast.streams.streams import Stream, Streams
+from oncecast.streams.writer import LINGER
+from oncecast.wire.limits import is_name
 
 T = TypeVar("T")
 BEST_EFFORT = QoS()

@@ -27,12 +27,12 @@ import msgspec
 
 from oncecast.client.client import EARLIEST, Client, from_offset
 from oncecast.client.errors import MessagesLost, OncecastError
-from oncecast.coordination.errors import NotReached
+from oncecast.kernel.errors import BadAddress
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.pubsub.commands import Subscribe
-from oncecast.pubsub.retention import Policy
-from oncecast.runtime.addresses import split
-from oncecast.runtime.errors import BadAddress
+from oncecast.network.addresses import split
+from oncecast.streams.errors import NotReached
+from oncecast.wire.commands import Subscribe
+from oncecast.wire.retention import Policy
 
 PEERS_MAX = 16  # of those who signed in, the last: who is up among them knows the rest
 FOUNDERS_MAX = 64

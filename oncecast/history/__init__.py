@@ -6,10 +6,10 @@
     file        histories as JSON lines, one file for each process: `Writer`, `read`, `merged`
     check       `check(history)` returns a `Verdict`
 
-A simulated run needs one line: `sim.check(Histories())`, from `oncecast.scenarios.histories`. It
-records every client session of the simulation, checks the history at the end, and raises a
-Violation with the operations that cannot be. A live client is recorded by
-`oncecast.client.recording`.
+A simulated run needs one line: `sim.check(Histories())`, from `oncecast.lab.scenarios.histories`.
+It records every client session of the simulation, checks the history at the end, and raises a
+Violation with the operations that contradict each other. `oncecast.lab.recording` records a live
+client.
 """
 
 from oncecast.history.check import Verdict, check

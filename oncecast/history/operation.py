@@ -41,11 +41,11 @@ from typing import Literal
 import google_crc32c
 import msgspec
 
-from oncecast.pubsub import batch
-from oncecast.pubsub.batch import Message
-from oncecast.pubsub.commands import Start
-from oncecast.pubsub.errors import NoSuchTopic, NotSubscribed
-from oncecast.pubsub.retention import Policy
+from oncecast.wire import batch
+from oncecast.wire.batch import Message
+from oncecast.wire.commands import Start
+from oncecast.wire.errors import NoSuchTopic, NotSubscribed
+from oncecast.wire.retention import Policy
 
 Kind = Literal[
     "put",

@@ -19,7 +19,7 @@ from typing import Protocol as Interface
 
 from oncecast.history.operation import NO_SUCH_TOPIC, NOT_SUBSCRIBED, History, Operation
 from oncecast.history.search import Item, Model
-from oncecast.pubsub.errors import Overloaded
+from oncecast.wire.errors import Overloaded
 
 NOBODY: frozenset[int] = frozenset()
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from oncecast.client.session import local
+from oncecast.client.session.client import ClientSession
 from oncecast.history.operation import (
     NO_SUCH_TOPIC,
     Operation,
@@ -21,13 +23,11 @@ from oncecast.history.operation import (
 )
 from oncecast.history.recorder import Recorder
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub import commands as do
-from oncecast.pubsub import results
-from oncecast.pubsub.batch import Message
-from oncecast.pubsub.errors import Refusal
-from oncecast.session import local
-from oncecast.session.client import ClientSession
-from oncecast.session.frames import Scanned, View
+from oncecast.wire import commands as do
+from oncecast.wire import results
+from oncecast.wire.batch import Message
+from oncecast.wire.errors import Refusal
+from oncecast.wire.frames import Scanned, View
 
 Finish = Callable[[Any], None]  # given the outcome of a call
 

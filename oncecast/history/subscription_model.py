@@ -12,7 +12,7 @@ from math import inf
 from typing import NamedTuple, TypeAlias
 
 from oncecast.history.operation import NO_SUCH_TOPIC, NOT_SUBSCRIBED, Operation
-from oncecast.pubsub.commands import FromOffset
+from oncecast.wire.commands import FromOffset
 
 ANYWHERE = -1  # a cursor of which nothing is known
 

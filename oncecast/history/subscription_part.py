@@ -18,7 +18,7 @@ from oncecast.history.partition import (
 )
 from oncecast.history.search import Item
 from oncecast.history.subscription_model import Move, SubscriptionModel
-from oncecast.pubsub.commands import FromEarliest, FromOffset
+from oncecast.wire.commands import FromEarliest, FromOffset
 
 ABOUT_ALL = ("delete", "look", "scan")
 

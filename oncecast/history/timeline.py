@@ -17,7 +17,7 @@ from math import floor, log10
 from string import ascii_lowercase
 
 from oncecast.history.operation import History, Operation, cut
-from oncecast.pubsub.commands import FromEarliest, FromNew, FromOffset, FromTime, Start
+from oncecast.wire.commands import FromEarliest, FromNew, FromOffset, FromTime, Start
 
 WIDTH_MAX = 48  # columns of the bars
 SHOWN_MAX = 4  # messages of an operation

@@ -20,8 +20,8 @@ from oncecast.history.operation import (
     cut,
 )
 from oncecast.history.search import Stage
-from oncecast.pubsub.commands import FromEarliest, FromNew, FromOffset
-from oncecast.pubsub.retention import DEFAULT, Policy
+from oncecast.wire.commands import FromEarliest, FromNew, FromOffset
+from oncecast.wire.retention import DEFAULT, Policy
 
 UNKNOWN = bytes(DIGEST_BYTES)  # the digest of a message that may be any
 

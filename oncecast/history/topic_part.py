@@ -19,7 +19,7 @@ from oncecast.history.partition import (
 )
 from oncecast.history.search import Item
 from oncecast.history.topic_model import Effect, Shown, TopicModel
-from oncecast.pubsub.errors import Fenced, Forgotten, Overloaded
+from oncecast.wire.errors import Fenced, Forgotten, Overloaded
 
 PERHAPS_STORED = (Fenced.code, Forgotten.code)  # refusals that leave it open
 

@@ -6,17 +6,17 @@ from importlib import metadata
 from random import Random
 from typing import NamedTuple
 
+from oncecast.broker.gateway import Gateway
+from oncecast.broker.governing import Governor
+from oncecast.broker.scanning import Scanner
+from oncecast.broker.service import Service
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.kernel.stack import Stack
-from oncecast.pubsub.limits import LIMITS, Limits
-from oncecast.pubsub.service import Service
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.ring.caster import Caster
 from oncecast.ring.mover import Mover
-from oncecast.session.gateway import Gateway
-from oncecast.session.governing import Governor
-from oncecast.session.scanning import Scanner
+from oncecast.wire.limits import LIMITS, Limits
 
 # From the installation: the root package imports clients, which are above a node.
 VERSION = metadata.version("oncecast")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from oncecast.runtime.addresses import split_home
+from oncecast.network.addresses import split_home
 
 PREFIX = "ONCECAST_SERVE_"
 LEVELS = ("debug", "info", "warning", "error")

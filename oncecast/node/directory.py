@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from oncecast.kernel.protocol import NodeId
-from oncecast.runtime.addresses import is_name
+from oncecast.network.addresses import is_name
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.errors import WrongFormat
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import socket
 
+from oncecast.kernel.errors import CannotListen
 from oncecast.kernel.protocol import NodeId
+from oncecast.network.addresses import is_loopback, split_home
+from oncecast.network.incidents import line
+from oncecast.network.options import Options
+from oncecast.network.tls import Tls
 from oncecast.node.assemble_ring import RingOptions
 from oncecast.node.config import Settings
 from oncecast.replication.options import GroupOptions
-from oncecast.runtime.addresses import is_loopback, split_home
-from oncecast.runtime.errors import CannotListen
-from oncecast.runtime.incidents import line
-from oncecast.runtime.options import Options
-from oncecast.runtime.tls import Tls
 
 logger = logging.getLogger("oncecast.node")
 

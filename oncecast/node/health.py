@@ -16,9 +16,9 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from oncecast.network.network import Runtime
 from oncecast.node.assemble import VERSION
 from oncecast.node.http import Page
-from oncecast.runtime.network import Runtime
 
 
 class Health(NamedTuple):

@@ -6,8 +6,8 @@ import json
 import logging
 import sys
 
+from oncecast.network.incidents import Line, line
 from oncecast.node.config import Settings
-from oncecast.runtime.incidents import Line, line
 
 
 class JsonLines(logging.Formatter):

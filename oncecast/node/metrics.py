@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import NamedTuple
 
+from oncecast.network.options import Stats
 from oncecast.node.assemble import VERSION
 from oncecast.node.assemble_ring import RingParts
 from oncecast.node.http import Page
 from oncecast.node.replica import Replica
-from oncecast.runtime.options import Stats
 
 COUNTER, GAUGE = "counter", "gauge"
 

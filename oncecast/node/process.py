@@ -8,16 +8,16 @@ from abc import abstractmethod
 from types import TracebackType
 from typing import Self
 
+from oncecast.kernel.errors import CannotListen
 from oncecast.kernel.protocol import NodeId
+from oncecast.network.addresses import split_home
+from oncecast.network.incidents import line
+from oncecast.network.network import Runtime
 from oncecast.node.config import BadSetting, Settings, addresses
 from oncecast.node.following import check_doors, door, tls_of
 from oncecast.node.health import ending, page_of
 from oncecast.node.http import HttpDoor, Page
 from oncecast.node.replica import without
-from oncecast.runtime.addresses import split_home
-from oncecast.runtime.errors import CannotListen
-from oncecast.runtime.incidents import line
-from oncecast.runtime.network import Runtime
 
 logger = logging.getLogger("oncecast.node")
 

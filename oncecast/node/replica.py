@@ -11,19 +11,20 @@ from typing import Any
 
 import msgspec
 
+from oncecast.broker.governing import News, has_quorum, role_of
+from oncecast.broker.service import ClockDisputed, ClockOutvoted
 from oncecast.kernel.protocol import NodeId, Value
+from oncecast.network.incidents import line
+from oncecast.network.network import Runtime
 from oncecast.node.assemble import VERSION, Chair, assemble
 from oncecast.node.config import Settings
 from oncecast.node.directory import Members, note, open_directory, recall, set_aside
 from oncecast.node.following import group_options_of
 from oncecast.node.health import Health
-from oncecast.pubsub.limits import LIMITS
-from oncecast.pubsub.service import ClockDisputed, ClockOutvoted
 from oncecast.replication.events import Crippled, Retire, Retired
-from oncecast.runtime.incidents import line
-from oncecast.runtime.journal import Journal
-from oncecast.runtime.network import Runtime
-from oncecast.session.frames import (
+from oncecast.storage.errors import Corrupt
+from oncecast.storage.journal import Journal
+from oncecast.wire.frames import (
     Call,
     Fetch,
     Govern,
@@ -34,8 +35,7 @@ from oncecast.session.frames import (
     Scan,
     Tune,
 )
-from oncecast.session.governing import News, has_quorum, role_of
-from oncecast.storage.errors import Corrupt
+from oncecast.wire.limits import LIMITS
 
 logger = logging.getLogger("oncecast.node")
 

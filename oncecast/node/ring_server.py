@@ -17,6 +17,9 @@ from random import SystemRandom
 
 from oncecast.dht.chord import GONE_MAX
 from oncecast.kernel.protocol import NodeId, Value
+from oncecast.network.addresses import home, is_name
+from oncecast.network.incidents import line
+from oncecast.network.network import Runtime
 from oncecast.node.assemble import Chair
 from oncecast.node.assemble_ring import assemble_ring
 from oncecast.node.config import Settings
@@ -38,9 +41,6 @@ from oncecast.node.process import Process
 from oncecast.node.replica import CLIENTS, Replica, epoch_us, without
 from oncecast.replication.events import Crippled, Diverged
 from oncecast.ring.events import Leave, Left, Seat, Unseat
-from oncecast.runtime.addresses import home, is_name
-from oncecast.runtime.incidents import line
-from oncecast.runtime.network import Runtime
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.errors import Corrupt
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from oncecast.network.incidents import line
 from oncecast.node.assemble import Parts
 from oncecast.node.config import Settings
 from oncecast.node.following import options_of, warn_of_batches, warn_of_join
@@ -12,7 +13,6 @@ from oncecast.node.metrics import counters, page, replica_metrics
 from oncecast.node.process import Process
 from oncecast.node.replica import Replica
 from oncecast.replication.events import Diverged
-from oncecast.runtime.incidents import line
 
 logger = logging.getLogger("oncecast.node")
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 from random import Random
 from typing import assert_never
 
+from oncecast.broker.chunks import chunks_of
+from oncecast.broker.delivery import standing
+from oncecast.broker.scanning import scanned
+from oncecast.broker.service import Changed, Service
+from oncecast.broker.subscription import Subscription
+from oncecast.broker.topic import Topic
 from oncecast.kernel.protocol import NodeId, Protocol, Value
-from oncecast.pubsub.delivery import standing
-from oncecast.pubsub.service import Changed, Service
-from oncecast.pubsub.subscription import Subscription
-from oncecast.pubsub.topic import Topic
 from oncecast.replication.events import LeaderChanged, Missing
 from oncecast.ring.casts import (
     READINGS_MAX,
@@ -31,8 +33,6 @@ from oncecast.ring.casts import (
     Vouched,
     Voucher,
 )
-from oncecast.session.chunks import chunks_of
-from oncecast.session.scanning import scanned
 from oncecast.storage.errors import Corrupt
 
 CAST_BYTES = 1 << 20  # at once, unless one batch is larger

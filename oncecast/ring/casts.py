@@ -9,9 +9,9 @@ process → parent → … → leader Acked
 from __future__ import annotations
 
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub.commands import Ack
-from oncecast.pubsub.errors import AnyRefusal
-from oncecast.session.frames import Chunk, Scan, Scanned
+from oncecast.wire.commands import Ack
+from oncecast.wire.errors import AnyRefusal
+from oncecast.wire.frames import Chunk, Scan, Scanned
 
 TOPICS_MAX = 1000  # in one message
 READINGS_MAX = 1000

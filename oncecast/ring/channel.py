@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 
-from oncecast.pubsub import batch
-from oncecast.session.frames import Chunk
+from oncecast.wire import batch
+from oncecast.wire.frames import Chunk
 
 
 class Channel:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from oncecast.broker import moves as do
+from oncecast.broker import state
+from oncecast.broker.estate import Estate, Frozen
+from oncecast.broker.service import Service
+from oncecast.broker.topic import Topic
 from oncecast.kernel.protocol import NodeId
-from oncecast.pubsub import moves as do
-from oncecast.pubsub import state
-from oncecast.pubsub.estate import Estate, Frozen
-from oncecast.pubsub.service import Service
-from oncecast.pubsub.topic import Topic
 from oncecast.replication.events import Missing
 from oncecast.ring.events import GroupFacts, WhereIs
 from oncecast.ring.moves import (

@@ -16,12 +16,11 @@ from collections.abc import Callable
 from random import Random
 from typing import assert_never
 
+from oncecast.broker import moves as do
+from oncecast.broker.estate import Estate, Party
+from oncecast.broker.service import Execute, Executed, Service
 from oncecast.dht.ring import after, key_of
 from oncecast.kernel.protocol import NodeId, Protocol, Value
-from oncecast.pubsub import moves as do
-from oncecast.pubsub.estate import Estate, Party
-from oncecast.pubsub.results import MoveStep
-from oncecast.pubsub.service import Execute, Executed, Service
 from oncecast.replication.events import LeaderChanged
 from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhoseKey
 from oncecast.ring.giver import Giver
@@ -44,6 +43,7 @@ from oncecast.ring.moves import (
     Waiting,
 )
 from oncecast.ring.taker import Taker
+from oncecast.wire.results import MoveStep
 
 TOKENS = 1 << 48  # from here on, so that they are nobody else's
 

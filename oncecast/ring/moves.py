@@ -10,10 +10,10 @@ what it has decided, so a question may come as often as it likes, from any leade
 
 from __future__ import annotations
 
+from oncecast.broker.estate import Party
+from oncecast.broker.moves import Import
 from oncecast.dht.ring import Key
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.pubsub.estate import Party
-from oncecast.pubsub.moves import Import
 
 TOPICS_MAX = 1000  # in one answer
 

@@ -17,15 +17,12 @@ from typing import assert_never
 
 import msgspec
 
+from oncecast.broker.delivery import Flow, Flows, Window
 from oncecast.dht.ring import key_of
 from oncecast.dht.scribe import Scribe
 from oncecast.dht.tree import JoinTree, LeaveTree, Multicast, Multicasted
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import Broadcast, MessageId, Received
-from oncecast.pubsub import batch
-from oncecast.pubsub.commands import Ack, FromOffset
-from oncecast.pubsub.delivery import Flow, Flows, Window
-from oncecast.pubsub.errors import Fenced, NotHere
 from oncecast.ring.casts import (
     READINGS_MAX,
     TOPICS_MAX,
@@ -42,7 +39,10 @@ from oncecast.ring.casts import (
 )
 from oncecast.ring.channel import Channel
 from oncecast.ring.roster import Roster
-from oncecast.session.frames import Delivery, FlowEnded, Scan, Tune
+from oncecast.wire import batch
+from oncecast.wire.commands import Ack, FromOffset
+from oncecast.wire.errors import Fenced, NotHere
+from oncecast.wire.frames import Delivery, FlowEnded, Scan, Tune
 
 TURN = 0.25
 ACKS_AFTER = 0.02  # others of the same topic may come meanwhile

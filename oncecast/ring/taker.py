@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oncecast.broker import moves as do
+from oncecast.broker import state
+from oncecast.broker.estate import Claim, Estate, PartName, Party
+from oncecast.broker.moving import names_of_parts
+from oncecast.broker.places import Places
+from oncecast.broker.service import Service
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub import moves as do
-from oncecast.pubsub import state
-from oncecast.pubsub.estate import Claim, Estate, PartName, Party
-from oncecast.pubsub.moving import names_of_parts
-from oncecast.pubsub.places import Places
-from oncecast.pubsub.service import Service
 from oncecast.ring.events import GroupFacts, WhereIs
 from oncecast.ring.moves import (
     Dropped,

@@ -15,10 +15,10 @@ from typing import NamedTuple, assert_never
 from oncecast.dht.events import FIRST_NUMBER_BITS, FindRoot, RootFound
 from oncecast.dht.ring import Key, key_of
 from oncecast.kernel.protocol import NodeId, Protocol, Value
-from oncecast.pubsub.errors import InvalidArgument
 from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
 from oncecast.ring.roster import Roster
-from oncecast.session.frames import Answer, Call, Fetch, Look, Owned, Scan
+from oncecast.wire.errors import InvalidArgument
+from oncecast.wire.frames import Answer, Call, Fetch, Look, Owned, Scan
 
 ASKERS_MAX = 1000  # of one key
 SEARCHES_MAX = 10_000

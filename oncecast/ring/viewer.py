@@ -7,11 +7,11 @@ from random import Random
 from oncecast.dht.ring import key_of
 from oncecast.dht.scribe import Scribe
 from oncecast.kernel.protocol import NodeId, Protocol
-from oncecast.pubsub.errors import InvalidArgument
 from oncecast.ring.events import Leave
 from oncecast.ring.relay import Relay
 from oncecast.ring.roster import Roster
-from oncecast.session.frames import (
+from oncecast.wire.errors import InvalidArgument
+from oncecast.wire.frames import (
     Answer,
     ArcView,
     Govern,

@@ -195,7 +195,7 @@ def test_terminated_bench_leaves_its_loop_in_order() -> None:
     program = """if True:
         import asyncio, signal
         from bench.peers.peer import mind_signals
-        from oncecast.runtime.network import run
+        from oncecast.network.network import run
 
         async def main():
             try:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from oncecast.cli.connecting import positive
-from oncecast.cli.topics import age, size
+from oncecast.cli.messages.topics import age, size
 
 
 def test_ages_are_microseconds_and_sizes_bytes() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oncecast.cli.audit import Reading, id_of, value_of
-from oncecast.pubsub.batch import Message
+from oncecast.cli.load.audit import Reading, id_of, value_of
+from oncecast.wire.batch import Message
 
 
 def message(

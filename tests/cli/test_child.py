@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oncecast.cli.child import CannotRun, Child, run_until
-from oncecast.runtime.network import run
+from oncecast.cli.coordination.child import CannotRun, Child, run_until
+from oncecast.network.network import run
 
 
 async def never() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oncecast.cli import joining
+from oncecast.cli.serve import joining
 from oncecast.client.errors import NotConnected
 from oncecast.node.config import BadSetting, Settings
 from oncecast.node.directory import MEMBERS, RING

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from oncecast.cli.loader import UNDER_WAY_BYTES, Load
+from oncecast.cli.load.loader import UNDER_WAY_BYTES, Load
 from oncecast.cli.main import build_parser
 from oncecast.cli.progress import Progress
 from oncecast.client.client import Client

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from oncecast.cli import exits
-from oncecast.cli.connecting import table
-from oncecast.cli.main import main
-from oncecast.cli.ring import asked, chosen, grown, in_group, root_of
-from oncecast.cli.ring_words import (
+from oncecast.cli.cluster.ring import asked, chosen, grown, in_group, root_of
+from oncecast.cli.cluster.ring_words import (
     HEAD,
     PLAIN_ANGLES,
     WHOLE,
@@ -25,8 +23,10 @@ from oncecast.cli.ring_words import (
     status_words,
     tree_fields,
 )
+from oncecast.cli.connecting import table
+from oncecast.cli.main import main
 from oncecast.dht.ring import key_of
-from oncecast.session.frames import ArcView, ProcessView, RingView, TreeView
+from oncecast.wire.frames import ArcView, ProcessView, RingView, TreeView
 
 GROUPS = {"g-a": "2", "g-b": "4", "g-c": "c"}  # and the first digits of their positions
 PROCESSES = dict(zip(GROUPS, ("h:1", "h:2", "h:3"), strict=True))

@@ -9,8 +9,8 @@ import pytest
 from oncecast.cli import exits
 from oncecast.cli.main import main
 from oncecast.kernel.protocol import NodeId
+from oncecast.lab.scenarios.catalogue import SCENARIOS
 from oncecast.overlay.recovery import Recovery
-from oncecast.scenarios.catalogue import SCENARIOS
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from oncecast.cli.trace_view import Growing, chart
+from oncecast.cli.sim.trace_view import Growing, chart
 
 
 def line(kind: str, time: float) -> str:

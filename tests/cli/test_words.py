@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.cli.conversation import Conversation
 from oncecast.cli.main import build_parser
-from oncecast.cli.words import Completion, divide, unfinished
+from oncecast.cli.shell.conversation import Conversation
+from oncecast.cli.shell.words import Completion, divide, unfinished
 
 TOPICS = ["my data", "my diary", "news", "new\nline", 'say "hi"', "it's"]
 

@@ -12,9 +12,9 @@ import pytest
 import oncecast
 from oncecast import blocking, errors
 from oncecast.client.client import Client
+from oncecast.client.session.local import NEVER
 from oncecast.client.subscription import Subscription
-from oncecast.pubsub.commands import Subscribe
-from oncecast.session.local import NEVER
+from oncecast.wire.commands import Subscribe
 from tests.client.rooms import run, serving
 from tests.live.replicas import until
 

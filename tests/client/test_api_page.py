@@ -11,7 +11,7 @@ import oncecast
 from oncecast.client import errors
 from oncecast.client.client import Client
 from oncecast.client.subscription import Subscription
-from oncecast.pubsub.errors import AnyRefusal
+from oncecast.wire.errors import AnyRefusal
 from tests.client.test_blocking import ONLY_ASYNC
 from tools.check_docs import ROOT
 

@@ -14,7 +14,7 @@ import oncecast
 from oncecast import errors
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
-from oncecast.runtime.journal import Journal
+from oncecast.storage.journal import Journal
 from tests.client.rooms import run
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from oncecast.client.portal import Gathering
 from oncecast.client.putting import Putting
+from oncecast.client.session.inbox import Inbox
 from oncecast.client.subscription import Subscription
-from oncecast.coordination import persistent
-from oncecast.session.inbox import Inbox
+from oncecast.streams import persistent
 from tests.client import test_acknowledging as acknowledging
 from tests.client import test_unpackable as unpackable
 from tests.live import test_streams as streams

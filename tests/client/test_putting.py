@@ -12,11 +12,11 @@ import oncecast
 from oncecast import errors
 from oncecast.client import parcel, putting
 from oncecast.client.putting import Putting
+from oncecast.client.session.local import NotStored, Produce, Stored
 from oncecast.kernel.protocol import Value
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
-from oncecast.pubsub.errors import InvalidTopic
-from oncecast.session.local import NotStored, Produce, Stored
+from oncecast.wire.errors import InvalidTopic
 from tests.client.rooms import run
 
 

@@ -11,14 +11,14 @@ import pytest
 from oncecast.client.client import connect
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
+from oncecast.network.network import Runtime
 from oncecast.node.assemble import Chair, assemble
-from oncecast.runtime.journal import Journal
-from oncecast.runtime.network import Runtime
-from oncecast.session.frames import Call, Fetch, Look, Scan
 from oncecast.storage.disk import OsDisk
+from oncecast.storage.journal import Journal
+from oncecast.wire.frames import Call, Fetch, Look, Scan
 from tests.client.rooms import run
-from tests.session.client_world import TOPIC
-from tests.session.ring_world import NEW, OLD, STAYS, Door
+from tests.client.session.client_world import TOPIC
+from tests.client.session.ring_world import NEW, OLD, STAYS, Door
 
 FRAMES = (Call, Fetch, Look, Scan)
 

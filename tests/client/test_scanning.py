@@ -14,7 +14,7 @@ import oncecast
 from oncecast import EARLIEST, blocking, errors, from_offset, from_time
 from oncecast.client.portal import check_open
 from oncecast.client.scanning import Slice
-from oncecast.pubsub.retention import Policy
+from oncecast.wire.retention import Policy
 from tests.client.rooms import PATIENCE, run
 
 KEEP = Policy(age_us=3_600_000_000)

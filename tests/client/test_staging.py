@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from oncecast import EARLIEST, blocking, errors, from_offset
-from oncecast.pubsub.batch import encode
-from oncecast.pubsub.retention import Policy
+from oncecast.wire.batch import encode
+from oncecast.wire.retention import Policy
 
 
 def packed(*values: bytes) -> bytes:

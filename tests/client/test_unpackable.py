@@ -18,7 +18,7 @@ from oncecast.client import putting
 from oncecast.client.parcel import Parcel
 from oncecast.client.portal import Gathering, Portal
 from oncecast.client.putting import Putting
-from oncecast.session.local import Produce
+from oncecast.client.session.local import Produce
 from oncecast.storage.errors import SyncFailed
 from tests.client.rooms import run, serving
 from tests.client.test_putting import Desk

@@ -12,9 +12,9 @@ from oncecast.dht.events import Report
 from oncecast.dht.keeping import Stabilizing
 from oncecast.dht.member import Member
 from oncecast.dht.ring import Key, Place, between
-from oncecast.scenarios.chord_cut import CHORD_CUT
-from oncecast.scenarios.chord_steps import CHORD_STEPS
-from oncecast.scenarios.scenario import run
+from oncecast.lab.scenarios.chord_cut import CHORD_CUT
+from oncecast.lab.scenarios.chord_steps import CHORD_STEPS
+from oncecast.lab.scenarios.scenario import run
 from tests.dht import test_chord
 from tests.mutants import Mutant, Plant, Story, must_be_noticed, replaced
 

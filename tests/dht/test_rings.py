@@ -7,22 +7,22 @@ from random import Random
 import pytest
 
 from oncecast.dht.chord import Chord
-from oncecast.dht.invariant import View, blind, broken, out_of_shape, principals
 from oncecast.dht.ring import between, distance, finger_start, key_of, positions, up_to
 from oncecast.dht.scribe import Scribe
-from oncecast.dht.steady import Steady
 from oncecast.dht.tree import Multicasted
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
-from oncecast.runtime.checkers import Violation
-from oncecast.runtime.simulated import Simulation
-from oncecast.scenarios.chord import CHORD
-from oncecast.scenarios.chord_cut import CHORD_CUT
-from oncecast.scenarios.chord_search import Search
-from oncecast.scenarios.chord_steps import CHORD_STEPS
-from oncecast.scenarios.scenario import run
-from oncecast.scenarios.scribe import SCRIBE
-from oncecast.scenarios.scribe_forest import Forest
+from oncecast.lab.papers.chord_search import Search
+from oncecast.lab.scenarios.chord import CHORD
+from oncecast.lab.scenarios.chord_cut import CHORD_CUT
+from oncecast.lab.scenarios.chord_invariant import View, blind, broken, out_of_shape, principals
+from oncecast.lab.scenarios.chord_steady import Steady
+from oncecast.lab.scenarios.chord_steps import CHORD_STEPS
+from oncecast.lab.scenarios.scenario import run
+from oncecast.lab.scenarios.scribe import SCRIBE
+from oncecast.lab.scenarios.scribe_forest import Forest
+from oncecast.simulator.checkers import Violation
+from oncecast.simulator.simulated import Simulation
 from tests.dht.rings import k, p
 
 

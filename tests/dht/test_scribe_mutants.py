@@ -6,8 +6,8 @@ import pytest
 
 from oncecast.dht import scribe
 from oncecast.dht.scribe import Scribe
-from oncecast.scenarios.scenario import run
-from oncecast.scenarios.scribe import SCRIBE
+from oncecast.lab.scenarios.scenario import run
+from oncecast.lab.scenarios.scribe import SCRIBE
 from tests.dht import test_scribe
 from tests.mutants import Mutant, Plant, must_be_noticed, replaced
 

@@ -6,12 +6,12 @@ import re
 from math import prod
 from types import ModuleType
 
+from tests.client.session import test_client_storms as client_storms
 from tests.crashpoints import POINTS, Point
+from tests.lab.scenarios import test_crash_points as simulated
+from tests.lab.scenarios import test_service_storms as node_storms
+from tests.lab.scenarios import test_svc13 as svc13
 from tests.live import test_crash_points as live
-from tests.scenarios import test_crash_points as simulated
-from tests.scenarios import test_service_storms as node_storms
-from tests.scenarios import test_svc13 as svc13
-from tests.session import test_client_storms as client_storms
 from tools.check_docs import ROOT
 from tools.mutants import mutants, suites
 

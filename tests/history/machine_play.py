@@ -12,21 +12,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from oncecast.broker.delivery import standing
+from oncecast.broker.gateway import topic_view
+from oncecast.broker.machine import Machine
+from oncecast.broker.subscription import Subscription
+from oncecast.client.session import local
 from oncecast.history.operation import History
 from oncecast.history.recorder import Recorder, Sink
 from oncecast.history.session import SessionHistory
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub import batch, errors
-from oncecast.pubsub import commands as do
-from oncecast.pubsub import results as done
-from oncecast.pubsub.batch import Message
-from oncecast.pubsub.delivery import standing
-from oncecast.pubsub.machine import Machine
-from oncecast.pubsub.retention import DEFAULT, Policy
-from oncecast.pubsub.subscription import Subscription
-from oncecast.session import local
-from oncecast.session.frames import Chunk, Scan, Scanned, View
-from oncecast.session.gateway import topic_view
+from oncecast.wire import batch, errors
+from oncecast.wire import commands as do
+from oncecast.wire import results as done
+from oncecast.wire.batch import Message
+from oncecast.wire.frames import Chunk, Scan, Scanned, View
+from oncecast.wire.retention import DEFAULT, Policy
 
 TOPICS = ("red", "blue")
 POLICIES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from oncecast.history.operation import Kind, Operation, SubscriptionSeen, digests_of_values
-from oncecast.pubsub.commands import FromEarliest
+from oncecast.wire.commands import FromEarliest
 
 TOPIC, NAME = "topic", "sub"
 

@@ -9,8 +9,8 @@ import pytest
 
 from oncecast.history import History, check
 from oncecast.history.operation import SubscriptionSeen
-from oncecast.pubsub.commands import FromNew, FromOffset
-from oncecast.pubsub.retention import Policy
+from oncecast.wire.commands import FromNew, FromOffset
+from oncecast.wire.retention import Policy
 from tests.history.making import (
     ABC,
     READ,

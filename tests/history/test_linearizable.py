@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oncecast.history import History, check
-from oncecast.pubsub.commands import FromNew, FromOffset
-from oncecast.pubsub.retention import Policy
+from oncecast.wire.commands import FromNew, FromOffset
+from oncecast.wire.retention import Policy
 from tests.history.making import (
     ABC,
     READ,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from itertools import count
 
+from oncecast.client.session.local import Read, Settle
 from oncecast.history.operation import Operation
 from oncecast.history.recorder import Recorder
 from oncecast.history.session import SessionHistory
-from oncecast.pubsub import commands as do
-from oncecast.pubsub import results
-from oncecast.session.local import Read, Settle
-from tests.session.lone import Lone, chunk
+from oncecast.wire import commands as do
+from oncecast.wire import results
+from tests.client.session.lone import Lone, chunk
 
 
 class Recorded:

@@ -23,12 +23,12 @@ from random import Random
 
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
+from oncecast.network.network import Runtime, run
+from oncecast.network.options import Options
 from oncecast.overlay import Delivered, Lost, Mesh, MessageId, Plumtree, Publish, Recovery
-from oncecast.runtime.journal import Journal
-from oncecast.runtime.network import Runtime, run
-from oncecast.runtime.options import Options
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.errors import SyncFailed
+from oncecast.storage.journal import Journal
 
 KEPT_BYTES = 4 * 1024 * 1024
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-from tests.runtime.talk import port_of, reserve
+from tests.network.talk import port_of, reserve
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 30.0  # seconds until a line that must come counts as missing

@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from oncecast import blocking
 from oncecast.cli.main import main as oncecast
-from oncecast.runtime.journal import Journal
+from oncecast.storage.journal import Journal
 from oncecast.storage.log import Log
 from tests.crashpoints import BY_NAME, Point, planted
 from tests.live.books import consume

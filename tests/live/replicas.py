@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from oncecast import blocking
 from oncecast.client.errors import OncecastError
-from oncecast.runtime.tls import Tls
-from oncecast.session.frames import GroupView
-from tests.runtime.talk import port_of, reserve
+from oncecast.network.tls import Tls
+from oncecast.wire.frames import GroupView
+from tests.network.talk import port_of, reserve
 
 PATIENCE = 30.0
 FAST = ("--heartbeat", "0.1", "--suspicion", "0.5", "--replace-after", "60")

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from oncecast.cli import exits
-from oncecast.pubsub.errors import Fenced
-from oncecast.pubsub.results import Appended
-from oncecast.runtime.handshake import VERSION, Refusal
+from oncecast.network.handshake import VERSION, Refusal
 from oncecast.storage import segment
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.log import Log
+from oncecast.wire.errors import Fenced
+from oncecast.wire.results import Appended
 from tests.live.conftest import Command
 from tests.live.test_serve import PATIENCE, Process, ended_at_once, opened
 from tests.node.guest import Guest, guest, put

@@ -17,10 +17,11 @@ from typing import IO, Any, cast
 import pytest
 
 from oncecast import blocking
-from oncecast.cli import exits, local_cluster
-from oncecast.cli.local_cluster import free_ports
+from oncecast.cli import exits
+from oncecast.cli.cluster import local as local_cluster
+from oncecast.cli.cluster.local import free_ports
 from oncecast.cli.main import main
-from oncecast.session.frames import GroupView, MemberView
+from oncecast.wire.frames import GroupView, MemberView
 from tests.live.conftest import Command
 from tests.live.replicas import PATIENCE, Replica, Replicas, replicas, until
 from tests.live.test_serve_wire import Files

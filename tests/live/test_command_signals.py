@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from oncecast import blocking
-from oncecast.session.frames import SubscriptionView
+from oncecast.wire.frames import SubscriptionView
 from tests.live.replicas import until
 from tests.live.test_serve import PATIENCE, Process
 

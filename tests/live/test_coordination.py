@@ -22,8 +22,8 @@ from oncecast.coordination import (
     blocking,
     join,
 )
-from oncecast.runtime.errors import CannotListen
-from oncecast.runtime.network import run
+from oncecast.kernel.errors import CannotListen
+from oncecast.network.network import run
 
 pytestmark = pytest.mark.long
 

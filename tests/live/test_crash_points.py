@@ -19,9 +19,9 @@ import oncecast
 from oncecast import errors
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
-from oncecast.pubsub import commands as do
-from oncecast.pubsub.errors import Fenced
-from oncecast.pubsub.results import Appended, Opened
+from oncecast.wire import commands as do
+from oncecast.wire.errors import Fenced
+from oncecast.wire.results import Appended, Opened
 from tests.client.rooms import run
 from tests.crashpoints import POINTS, Point
 from tests.live.books import Books, consume

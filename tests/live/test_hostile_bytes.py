@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-from oncecast.runtime.framing import GREETING, HEADER, PREAMBLE
-from oncecast.runtime.incidents import LINES_AT_ONCE
+from oncecast.network.framing import GREETING, HEADER, PREAMBLE
+from oncecast.network.incidents import LINES_AT_ONCE
 from tests.live.cluster import PATIENCE, Child, children, open_files
 
 MB = 1_000_000

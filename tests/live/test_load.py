@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from oncecast.cli import exits, loader
+from oncecast.cli import exits
+from oncecast.cli.load import loader
 from tests.live.conftest import Command
 from tests.live.test_serve import PATIENCE, Process
 

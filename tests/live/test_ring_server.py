@@ -16,7 +16,7 @@ from oncecast import blocking
 from oncecast.client.starts import EARLIEST
 from oncecast.node.directory import RING
 from tests.live.replicas import PATIENCE, Replica, Replicas, until
-from tests.runtime.talk import port_of, reserve
+from tests.network.talk import port_of, reserve
 
 pytestmark = pytest.mark.long
 

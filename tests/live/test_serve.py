@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from oncecast.pubsub import batch
-from oncecast.pubsub import commands as do
-from oncecast.pubsub.results import Already, Appended, Attached, Opened
-from oncecast.runtime.handshake import Welcome
+from oncecast.network.handshake import Welcome
+from oncecast.wire import batch
+from oncecast.wire import commands as do
+from oncecast.wire.results import Already, Appended, Attached, Opened
 from tests.node.guest import Guest, guest, put
 
 PATIENCE = 20.0

@@ -11,10 +11,10 @@ import oncecast
 from oncecast import blocking
 from oncecast.cli import exits
 from oncecast.client.errors import NotConnected
-from oncecast.runtime.tls import Tls
+from oncecast.network.tls import Tls
 from tests.live.test_bad_input import command, serving
 from tests.live.test_serve import Process
-from tests.runtime.test_transport_tls import Authority
+from tests.network.test_transport_tls import Authority
 
 
 class Files:

@@ -32,9 +32,15 @@ from oncecast.coordination import (
     join,
     register,
 )
-from oncecast.coordination.persistent import reader_name
 from oncecast.coordination.register import Members
-from oncecast.qos.events import DeadlineMissed, Liveliness, Matched, Mismatched, Unmatched
+from oncecast.streams.persistent import reader_name
+from oncecast.streams.protocols.events import (
+    DeadlineMissed,
+    Liveliness,
+    Matched,
+    Mismatched,
+    Unmatched,
+)
 from tests.live.test_coordination import FAST, within
 
 pytestmark = pytest.mark.long

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from oncecast.cli import exits, membership
+from oncecast.cli import exits
+from oncecast.cli.coordination import membership
 from oncecast.cli.main import main
 from tests.live.test_coordination import free_addresses
 

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import Value
-from oncecast.pubsub import batch
-from oncecast.pubsub import commands as do
-from oncecast.runtime.codec import Codec
-from oncecast.runtime.framing import (
+from oncecast.network.framing import (
     BYE,
     GREETING,
     HEADER,
@@ -20,8 +18,10 @@ from oncecast.runtime.framing import (
     PREAMBLE,
     frame,
 )
-from oncecast.runtime.handshake import CLIENT, GREETINGS, VERSION, Hello
-from oncecast.session.frames import Answer, Call, Delivery, Fetch, FlowEnded, View
+from oncecast.network.handshake import CLIENT, GREETINGS, VERSION, Hello
+from oncecast.wire import batch
+from oncecast.wire import commands as do
+from oncecast.wire.frames import Answer, Call, Delivery, Fetch, FlowEnded, View
 
 PATIENCE = 20.0
 TO_CLIENTS = Codec((Answer, Delivery, FlowEnded, View))

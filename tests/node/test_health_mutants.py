@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from oncecast.broker import governing
 from oncecast.node import process
 from oncecast.node.replica import Replica
 from oncecast.replication.paxos import Paxos
-from oncecast.session import governing
+from tests.broker import test_governing as views
 from tests.mutants import Mutant, exact, must_be_noticed, replaced
 from tests.node import test_health as pages
 from tests.replication import test_seats_exactly as seats
-from tests.session import test_governing as views
 
 pytestmark = pytest.mark.mutants
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 
+from oncecast.network.incidents import line
 from oncecast.node.logs import JsonLines
-from oncecast.runtime.incidents import line
 
 
 def entry(message: str) -> dict[str, object]:

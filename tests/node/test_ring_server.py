@@ -12,24 +12,24 @@ from typing import Any
 import pytest
 
 import oncecast
+from oncecast.broker.estate import Frozen, Party
 from oncecast.client.errors import NotConnected
 from oncecast.dht.ring import key_of
+from oncecast.kernel.errors import BadAddress
 from oncecast.kernel.protocol import NodeId
+from oncecast.network.addresses import home
+from oncecast.network.handshake import CLIENT, Refusal, Welcome
+from oncecast.network.network import run
 from oncecast.node.config import BadSetting, Settings
 from oncecast.node.directory import GONE, RING, Members, RingPlace, note, note_ring, recall
 from oncecast.node.replica import Replica
 from oncecast.node.ring_server import RingServer
 from oncecast.node.server import Server
-from oncecast.pubsub.estate import Frozen, Party
 from oncecast.replication.events import Diverged
 from oncecast.ring.events import GroupFacts, Left, Seat, Unseat
-from oncecast.runtime.addresses import home
-from oncecast.runtime.errors import BadAddress
-from oncecast.runtime.handshake import CLIENT, Refusal, Welcome
-from oncecast.runtime.journal import Journal
-from oncecast.runtime.network import run
 from oncecast.storage.errors import Corrupt, InUse, WrongFormat
-from tests.runtime.raw import Raw, hello
+from oncecast.storage.journal import Journal
+from tests.network.raw import Raw, hello
 
 NOBODY = (NodeId("127.0.0.1:1/g-other"),)  # port 1 is refused
 PATIENCE = 20.0

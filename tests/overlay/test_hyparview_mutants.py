@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from oncecast.lab.scenarios.hyparview import HYPARVIEW
+from oncecast.lab.scenarios.scenario import run
 from oncecast.overlay.hyparview import HyParView
-from oncecast.scenarios.hyparview import HYPARVIEW
-from oncecast.scenarios.scenario import run
 from tests.mutants import Mutant, must_be_noticed, replaced
 from tests.overlay import test_hyparview as effects
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.scenarios.hyparview import GOSSIP, HYPARVIEW
-from oncecast.scenarios.scenario import run
+from oncecast.lab.scenarios.hyparview import GOSSIP, HYPARVIEW
+from oncecast.lab.scenarios.scenario import run
 
 pytestmark = pytest.mark.long
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Send, Value
 from oncecast.kernel.stack import Stack, Wake
+from oncecast.lab.scenarios.hyparview import check_bounds
 from oncecast.overlay.hyparview import (
     SAMPLE_MAX,
     WALK_MAX,
@@ -23,8 +25,6 @@ from oncecast.overlay.hyparview import (
     Shuffle,
     ShuffleReply,
 )
-from oncecast.runtime.codec import Codec
-from oncecast.scenarios.hyparview import check_bounds
 
 ME = NodeId("me")
 lives = st.sampled_from([0, 1, -1, 2**63 - 1])

@@ -11,8 +11,8 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.overlay import Delivered, Lost, Mesh, MessageId, Plumtree, Publish, Recovery
 from oncecast.overlay.ledger import Holding
-from oncecast.runtime.latency import Uniform
-from oncecast.runtime.simulated import Simulation
+from oncecast.simulator.latency import Uniform
+from oncecast.simulator.simulated import Simulation
 
 pytestmark = pytest.mark.long
 

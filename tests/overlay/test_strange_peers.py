@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack, Wake
 from oncecast.overlay import Mesh, MessageId, Plumtree, Publish, Recovery
@@ -16,7 +17,6 @@ from oncecast.overlay.ledger import Holding, Ledger
 from oncecast.overlay.mesh import Hello, Welcome
 from oncecast.overlay.plumtree import Announcement, Gossip, Graft, IHave, Prune
 from oncecast.overlay.recovery import Compare, Compared, Repair, Stored
-from oncecast.runtime.codec import Codec
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 

@@ -6,14 +6,14 @@ from random import Random
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios.draw import FAST
+from oncecast.lab.scenarios.paxos_books import Books
+from oncecast.lab.scenarios.paxos_checks import Rules, replica
+from oncecast.lab.scenarios.paxos_ledger import Ledger, Put, Scrub
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
-from oncecast.runtime.simulated import Simulation
-from oncecast.scenarios.draw import FAST
-from oncecast.scenarios.paxos_books import Books
-from oncecast.scenarios.paxos_checks import Rules, replica
-from oncecast.scenarios.paxos_ledger import Ledger, Put, Scrub
+from oncecast.simulator.simulated import Simulation
 from oncecast.storage.errors import Corrupt
 from oncecast.storage.segment import Segment, serials
 from oncecast.storage.store import Block

@@ -13,8 +13,8 @@ from oncecast.replication.events import Compact, Decided, Propose
 from oncecast.replication.messages import CONFIG, Entry, Learned, Promised, Silence, Stored
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
-from oncecast.runtime.disk import SimulatedDisk
-from oncecast.runtime.journal import Journal
+from oncecast.simulator.disk import SimulatedDisk
+from oncecast.storage.journal import Journal
 from tests.replication.replicas import (
     OPTIONS,
     A,

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from oncecast.kernel.protocol import Send, Value
+from oncecast.lab.scenarios.draw import FAST
+from oncecast.lab.scenarios.paxos_ledger import Put
 from oncecast.replication.messages import Beat, Heard
-from oncecast.runtime.checkers import Checker
-from oncecast.runtime.disk import SimulatedDisk, SimulatedFile
-from oncecast.runtime.simulated import Simulation
-from oncecast.runtime.trace import Step
-from oncecast.scenarios.draw import FAST
-from oncecast.scenarios.paxos_ledger import Put
+from oncecast.simulator.checkers import Checker
+from oncecast.simulator.disk import SimulatedDisk, SimulatedFile
+from oncecast.simulator.simulated import Simulation
+from oncecast.simulator.trace import Step
 from oncecast.storage.disk import Buffer
 from tests.replication.quiet import NODES, Quiet
 

@@ -7,6 +7,8 @@ from random import Random
 import pytest
 
 from oncecast.kernel.protocol import Append, Effect, Emit, Later, NodeId, Send, Value
+from oncecast.lab.scenarios.paxos import PAXOS
+from oncecast.lab.scenarios.scenario import run
 from oncecast.replication.events import Crippled, Decided, HandOver, LeaderChanged, Propose
 from oncecast.replication.messages import (
     Accept,
@@ -39,8 +41,6 @@ from oncecast.replication.messages import (
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
-from oncecast.scenarios.paxos import PAXOS
-from oncecast.scenarios.scenario import run
 from tests.replication.replicas import (
     OPTIONS,
     THREE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oncecast.kernel.protocol import NodeId
-from oncecast.scenarios.paxos_checks import replica
-from oncecast.scenarios.paxos_ledger import Put
+from oncecast.lab.scenarios.paxos_checks import replica
+from oncecast.lab.scenarios.paxos_ledger import Put
 from oncecast.storage.errors import DiskFull
 from tests.replication.quiet import NODES, Quiet
 

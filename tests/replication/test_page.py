@@ -9,8 +9,8 @@ from oncecast.kernel.protocol import Value
 from oncecast.kernel.stack import members
 from oncecast.replication.messages import Checkpoint, Message, Record, Timer
 from oncecast.replication.options import GroupOptions
+from tests.lab.scenarios.test_paxos_mutants import MUTANTS
 from tests.overlay.test_pages import PAGES, ROW, TABLE
-from tests.scenarios.test_paxos_mutants import MUTANTS
 
 PAGE = (PAGES / "multipaxos.md").read_text()
 TABLES = {title: dict(ROW.findall(rows)) for title, rows in TABLE.findall(PAGE)}

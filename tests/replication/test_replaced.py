@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from oncecast.kernel.protocol import NodeId
-from oncecast.runtime.simulated import Simulation
-from oncecast.scenarios.paxos import Campaign
-from oncecast.scenarios.paxos_ledger import Ledgers
+from oncecast.lab.scenarios.paxos import Campaign
+from oncecast.lab.scenarios.paxos_ledger import Ledgers
+from oncecast.simulator.simulated import Simulation
 
 
 def lose_disk(campaign: Campaign, node: NodeId) -> None:

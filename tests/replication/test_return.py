@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from oncecast.kernel.protocol import Append, Emit, NodeId, Send
+from oncecast.lab.scenarios.draw import FAST
+from oncecast.lab.scenarios.paxos_ledger import Put
 from oncecast.replication.events import LeaderChanged
 from oncecast.replication.messages import Canvass
-from oncecast.runtime.checkers import Checker
-from oncecast.runtime.simulated import Simulation
-from oncecast.runtime.trace import Step
-from oncecast.scenarios.draw import FAST
-from oncecast.scenarios.paxos_ledger import Put
+from oncecast.simulator.checkers import Checker
+from oncecast.simulator.simulated import Simulation
+from oncecast.simulator.trace import Step
 from tests.replication.quiet import NODES, Quiet
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from oncecast.kernel.protocol import Effect, Later, NodeId
 from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios.paxos_ledger import Put
 from oncecast.replication.core import encode_config
 from oncecast.replication.events import Change, Propose
 from oncecast.replication.messages import (
@@ -28,7 +29,6 @@ from oncecast.replication.messages import (
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
-from oncecast.scenarios.paxos_ledger import Put
 from tests.replication.quiet import NODES, Quiet, Reader
 from tests.replication.replicas import (
     THREE,

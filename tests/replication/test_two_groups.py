@@ -11,14 +11,14 @@ import pytest
 
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios.draw import FAST
+from oncecast.lab.scenarios.paxos_checks import replica
+from oncecast.lab.scenarios.paxos_ledger import Ledger, Put
 from oncecast.replication.events import Diverged
 from oncecast.replication.messages import Accept, Beat, Canvass, Prepare, Want, WantPiece
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
-from oncecast.runtime.simulated import Simulation
-from oncecast.scenarios.draw import FAST
-from oncecast.scenarios.paxos_checks import replica
-from oncecast.scenarios.paxos_ledger import Ledger, Put
+from oncecast.simulator.simulated import Simulation
 from tests.replication.replicas import A, B, C, awake, ballot, command, hear, sends
 
 OURS = Config(1, (Member(A, 1), Member(B, 1), Member(C, 1)), 3, group=7)

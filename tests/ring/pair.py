@@ -12,16 +12,16 @@ from random import Random
 
 import msgspec
 
+from oncecast.broker.estate import Estate
+from oncecast.broker.moves import AnyCommand
+from oncecast.broker.service import Execute, Executed, Service
 from oncecast.dht.ring import key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol, Send, Value
 from oncecast.kernel.stack import Output, Stack, Wake
-from oncecast.pubsub import commands as do
-from oncecast.pubsub.estate import Estate
-from oncecast.pubsub.moves import AnyCommand
-from oncecast.pubsub.service import Execute, Executed, Service
 from oncecast.replication.events import Compact, Decided, Digest, LeaderChanged, Missing, Propose
 from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhereIs, WhoseKey
 from oncecast.ring.mover import Mover
+from oncecast.wire import commands as do
 
 HOME = NodeId("home")
 GIVER, TAKER = "g-2", "g-a"  # on the ring lie, in this order: g-2, topic t, g-a, topic u

@@ -6,13 +6,9 @@ from random import Random
 
 import msgspec
 
+from oncecast.broker.moves import AnyCommand
+from oncecast.broker.service import Changed, Service
 from oncecast.kernel.protocol import Ask, Effect, Emit, Later, NodeId, Send
-from oncecast.pubsub import batch
-from oncecast.pubsub import commands as do
-from oncecast.pubsub.errors import Fenced, NoSuchTopic
-from oncecast.pubsub.moves import AnyCommand
-from oncecast.pubsub.retention import Policy
-from oncecast.pubsub.service import Changed, Service
 from oncecast.replication.events import Decided, LeaderChanged, Missing
 from oncecast.ring.caster import CastDue, Caster, Remind
 from oncecast.ring.casts import (
@@ -26,7 +22,11 @@ from oncecast.ring.casts import (
     Vouched,
     Voucher,
 )
-from oncecast.session.frames import Chunk, Scan
+from oncecast.wire import batch
+from oncecast.wire import commands as do
+from oncecast.wire.errors import Fenced, NoSuchTopic
+from oncecast.wire.frames import Chunk, Scan
+from oncecast.wire.retention import Policy
 
 ME, HOME, ROOT = NodeId("me:1/g"), NodeId("me:1"), NodeId("root:1")
 OTHER = NodeId("other:1/g")

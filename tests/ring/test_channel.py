@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.pubsub import batch
 from oncecast.ring.channel import Channel
-from oncecast.session.frames import Chunk
+from oncecast.wire import batch
+from oncecast.wire.frames import Chunk
 
 ALL = 1 << 30
 

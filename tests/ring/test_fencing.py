@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from oncecast.client.session import local
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.pubsub import batch
-from oncecast.pubsub import commands as do
-from oncecast.runtime.simulated import Simulation
-from oncecast.scenarios.paxos_clients import Client
-from oncecast.scenarios.ring_world import RingWorld
-from oncecast.session import local
+from oncecast.lab.scenarios.paxos_clients import Client
+from oncecast.lab.scenarios.ring_world import RingWorld
+from oncecast.simulator.simulated import Simulation
+from oncecast.wire import batch
+from oncecast.wire import commands as do
 
 TOPIC, SUBSCRIPTION = "topic", "shared"
 READY, ENDS = 5.0, 12.0  # seconds

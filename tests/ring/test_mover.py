@@ -6,23 +6,12 @@ from typing import Any
 
 import pytest
 
+from oncecast.broker import moves as do
+from oncecast.broker import state
+from oncecast.broker.clock import Dispute
+from oncecast.broker.estate import Party
 from oncecast.dht.ring import after, key_of
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.pubsub import moves as do
-from oncecast.pubsub import state
-from oncecast.pubsub.clock import Dispute
-from oncecast.pubsub.commands import (
-    Ack,
-    Acks,
-    Attach,
-    DeleteTopic,
-    FromEarliest,
-    OpenProducer,
-    Subscribe,
-    Unsubscribe,
-)
-from oncecast.pubsub.estate import Party
-from oncecast.pubsub.results import Attached, MoveStep, Unsubscribed
 from oncecast.ring.events import GroupFacts, KeyOwner, WhereIs, WhoseKey
 from oncecast.ring.moves import (
     Dropped,
@@ -40,6 +29,17 @@ from oncecast.ring.moves import (
     TopicEnds,
     Waiting,
 )
+from oncecast.wire.commands import (
+    Ack,
+    Acks,
+    Attach,
+    DeleteTopic,
+    FromEarliest,
+    OpenProducer,
+    Subscribe,
+    Unsubscribe,
+)
+from oncecast.wire.results import Attached, MoveStep, Unsubscribed
 from tests.ring.pair import GIVER, HOME, MESSAGES, MINE, TAKER, THEIRS, Group, Replica, World
 
 ALL = list(range(MESSAGES))

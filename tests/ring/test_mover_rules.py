@@ -8,14 +8,12 @@ from typing import Any, cast
 
 import pytest
 
+from oncecast.broker import moves as do
+from oncecast.broker.answered import Answered
+from oncecast.broker.estate import Claim, Estate, Frozen, Party
+from oncecast.broker.service import Execute, Executed
 from oncecast.dht.ring import after, key_of
 from oncecast.kernel.protocol import Ask, Effect, Later, NodeId, Send
-from oncecast.pubsub import commands, errors
-from oncecast.pubsub import moves as do
-from oncecast.pubsub.answered import Answered
-from oncecast.pubsub.estate import Claim, Estate, Frozen, Party
-from oncecast.pubsub.results import MoveStep
-from oncecast.pubsub.service import Execute, Executed
 from oncecast.replication.events import LeaderChanged, Missing
 from oncecast.ring import giver
 from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhereIs, WhoseKey
@@ -38,6 +36,8 @@ from oncecast.ring.moves import (
     TopicEnds,
     Waiting,
 )
+from oncecast.wire import commands, errors
+from oncecast.wire.results import MoveStep
 
 ME, PEER, HOME = NodeId("a:1/g"), NodeId("b:1/g"), NodeId("a:1")
 X, Y = NodeId("x:1/h"), NodeId("y:1/h")
@@ -377,7 +377,7 @@ def given(monkeypatch: pytest.MonkeyPatch, frozen: Frozen | None, rows_max: int 
     """Return a giver whose part takes ten bytes to tell."""
     assert giver.ROWS_BYTES_MAX == 16 << 20
     monkeypatch.setattr(giver, "ROWS_BYTES_MAX", rows_max)
-    monkeypatch.setattr("oncecast.pubsub.state.moved_out", lambda *_: b"x" * 10)
+    monkeypatch.setattr("oncecast.broker.state.moved_out", lambda *_: b"x" * 10)
     replica = Replica(estate(frozen=frozen))
     replica.registry.clock = SimpleNamespace(trusted=1, now=2)
     replica.registry.lives, replica.registry.epochs = 3, 4
@@ -582,7 +582,7 @@ def test_staged_parts_are_asked_for_by_64_and_then_all_is_adopted(
 ) -> None:
     """REP-6: not before the taker has given away what it is giving away itself."""
     names = [("s", 1, f"{each:02}") for each in range(66)]
-    monkeypatch.setattr("oncecast.pubsub.state.moved_in", lambda *_: ([], {}, ()))
+    monkeypatch.setattr("oncecast.broker.state.moved_in", lambda *_: ([], {}, ()))
     monkeypatch.setattr("oncecast.ring.taker.names_of_parts", lambda _: names)
     monkeypatch.setattr(Estate, "may_give", lambda *_: True)
     replica = Replica(estate(claim=CLAIM))
@@ -681,7 +681,7 @@ def test_part_that_cannot_be_adopted_is_abandoned(
     now: Claim | None, so: bool, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REP-6: the copies have a hole."""
-    monkeypatch.setattr("oncecast.pubsub.state.moved_in", lambda *_: ([], {}, ()))
+    monkeypatch.setattr("oncecast.broker.state.moved_in", lambda *_: ([], {}, ()))
     replica = Replica(estate(claim=CLAIM))
     replica.pace()
     replica.hear(Surveyed("m", "", (), False))

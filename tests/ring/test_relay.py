@@ -14,9 +14,6 @@ from oncecast.dht.scribe import Scribe
 from oncecast.dht.tree import Copy, Enlist, JoinTree, LeaveTree, Multicast, Multicasted, encode
 from oncecast.kernel.protocol import Ask, Effect, Later, NodeId, Send, Watch
 from oncecast.overlay.events import Broadcast, MessageId, Received
-from oncecast.pubsub import batch
-from oncecast.pubsub.commands import Ack, FromOffset
-from oncecast.pubsub.errors import Fenced, NotHere, NotSubscribed
 from oncecast.ring.casts import (
     AcksUp,
     Cast,
@@ -30,7 +27,10 @@ from oncecast.ring.casts import (
 )
 from oncecast.ring.events import GroupFacts
 from oncecast.ring.relay import FlushAcks, Relay, Turn
-from oncecast.session.frames import Chunk, Delivery, Fetch, FlowEnded, Scan, Scanned, Tune
+from oncecast.wire import batch
+from oncecast.wire.commands import Ack, FromOffset
+from oncecast.wire.errors import Fenced, NotHere, NotSubscribed
+from oncecast.wire.frames import Chunk, Delivery, Fetch, FlowEnded, Scan, Scanned, Tune
 
 ME, LEADER, PARENT = NodeId("me:1"), NodeId("a:1/g"), NodeId("parent:1")
 ANN, BOB = NodeId("client/ann"), NodeId("client/bob")

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from oncecast.pubsub.clock import Clock
-from oncecast.pubsub.estate import Estate
-from oncecast.pubsub.moving import Moving
-from oncecast.pubsub.topic import Topic
+from oncecast.broker.clock import Clock
+from oncecast.broker.estate import Estate
+from oncecast.broker.moving import Moving
+from oncecast.broker.topic import Topic
+from oncecast.lab.scenarios.ring import RING
+from oncecast.lab.scenarios.scenario import run
 from oncecast.ring.channel import Channel
 from oncecast.ring.giver import Giver
 from oncecast.ring.mover import Mover
 from oncecast.ring.relay import Relay
 from oncecast.ring.roster import Roster
 from oncecast.ring.taker import Taker
-from oncecast.scenarios.ring import RING
-from oncecast.scenarios.scenario import run
+from tests.broker import test_machine_moves, test_machine_state
 from tests.mutants import Mutant, must_be_noticed, replaced
-from tests.pubsub import test_machine_moves, test_machine_state
 from tests.ring import test_fencing, test_mover, test_relay, test_roster
 from tests.ring.walks import Walk
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.scenarios.ring import RING
-from oncecast.scenarios.ring_draw import draw
-from oncecast.scenarios.scenario import run
+from oncecast.lab.scenarios.ring import RING
+from oncecast.lab.scenarios.ring_draw import draw
+from oncecast.lab.scenarios.scenario import run
 from tests.ring.walks import Walk
 from tests.seeds import seeds
 

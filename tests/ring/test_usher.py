@@ -10,11 +10,11 @@ import pytest
 from oncecast.dht.events import FindRoot, RootFound
 from oncecast.dht.ring import Key, key_of
 from oncecast.kernel.protocol import Ask, Cancel, Effect, Later, NodeId, Send
-from oncecast.pubsub import commands as do
-from oncecast.pubsub.errors import InvalidArgument
 from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
 from oncecast.ring.usher import Overdue, Usher
-from oncecast.session.frames import Answer, Call, Fetch, Look, Owned, Scan
+from oncecast.wire import commands as do
+from oncecast.wire.errors import InvalidArgument
+from oncecast.wire.frames import Answer, Call, Fetch, Look, Owned, Scan
 
 ME, ROOT, ANN, BOB = NodeId("me:1"), NodeId("root:1"), NodeId("client/ann"), NodeId("client/bob")
 KEY = key_of("t")

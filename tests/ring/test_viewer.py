@@ -11,12 +11,12 @@ import pytest
 from oncecast.dht.ring import Key, key_of
 from oncecast.dht.tree import Tree
 from oncecast.kernel.protocol import Ask, NodeId, Send
-from oncecast.pubsub.errors import InvalidArgument
 from oncecast.replication.events import HandOver
 from oncecast.ring.events import GroupFacts, Leave
 from oncecast.ring.roster import Card
 from oncecast.ring.viewer import Viewer
-from oncecast.session.frames import (
+from oncecast.wire.errors import InvalidArgument
+from oncecast.wire.frames import (
     Answer,
     ArcView,
     Govern,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from random import Random
 
+from oncecast.broker.moves import Retire
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.pubsub import commands as do
-from oncecast.pubsub import results as done
-from oncecast.pubsub.moves import Retire
+from oncecast.wire import commands as do
+from oncecast.wire import results as done
 from tests.ring.pair import GIVER, HOME, MESSAGES, MINE, TAKER, Group, World, arcs_are_apart
 
 STEPS = 250

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from oncecast.runtime.disk import SimulatedDisk
+from oncecast.simulator.disk import SimulatedDisk
 from oncecast.storage import recovery, segment, snapshot
 from oncecast.storage.dirty import Unsynced
 from oncecast.storage.errors import StorageError

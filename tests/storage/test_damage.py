@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from oncecast.runtime.disk import SimulatedDisk
+from oncecast.simulator.disk import SimulatedDisk
 from oncecast.storage import examine, store
 from oncecast.storage.errors import Corrupt, StorageError
 from oncecast.storage.log import Log

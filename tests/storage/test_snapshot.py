@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from oncecast.runtime.disk import SimulatedDisk
+from oncecast.simulator.disk import SimulatedDisk
 from oncecast.storage import snapshot
 from oncecast.storage.errors import Corrupt, DiskFull, SyncFailed
 

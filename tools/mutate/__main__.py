@@ -1,6 +1,6 @@
 """Generate mutants of the pure packages and report the ones that no test notices.
 
-Run: `make mutate N=1000 SEED=7 FILES="replication pubsub/topic.py"`. See CONTRIBUTING.md.
+Run: `make mutate N=1000 SEED=7 FILES="replication broker/topic.py"`. See CONTRIBUTING.md.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tools.mutate.campaign import (
 from tools.mutate.operators import Mutant
 from tools.mutate.sources import Source, digest
 
-FILES = ["replication", "pubsub", "session", "ring", "toolkit"]
-LAYERS = ["kernel", "storage", "overlay", "dht", "replication", "toolkit", "qos", "pubsub"]
-LAYERS += ["session", "ring"]  # from the lowest up
+FILES = ["replication", "wire", "broker", "client/session", "ring", "coordination/protocols"]
+LAYERS = ["kernel", "storage", "overlay", "dht", "replication", "wire", "broker", "ring"]
+LAYERS += ["client/session", "streams/protocols", "coordination/protocols"]  # from the lowest up
 ROW = "{:<30} {:>9} {:>7} {:>9} {:>10} {:>8}"
 
 
@@ -54,14 +54,14 @@ class Project(NamedTuple):
 
     def tests(self, mutants: list[Mutant]) -> list[str]:
         """Return where tests may reach these mutants: in their layers, and above."""
-        used = {mutant.unit.file.partition("/")[0] for mutant in mutants}
+        used = {mutant.unit.file.rpartition("/")[0] for mutant in mutants}
         lowest = min(self.layers.index(each) for each in used)
-        folders = [f"tests/{each}" for each in self.layers[lowest:]]
+        folders = [f"tests/{each.removesuffix('/protocols')}" for each in self.layers[lowest:]]
         return [*folders, *self.more_tests]
 
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-ONCECAST = Project(ROOT, ROOT / "oncecast", LAYERS, ["tests/scenarios"])
+ONCECAST = Project(ROOT, ROOT / "oncecast", LAYERS, ["tests/lab"])
 
 
 def main(words: list[str], project: Project = ONCECAST) -> int:

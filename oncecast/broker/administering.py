@@ -1,0 +1,114 @@
+"""Commands about topics as a whole, about time and about the log."""
+
+from __future__ import annotations
+
+from oncecast.broker.registry import Registry
+from oncecast.wire.commands import (
+    Carry,
+    CreateTopic,
+    DeleteTopic,
+    Put,
+    SetLimits,
+    SetPolicy,
+    Tick,
+)
+from oncecast.wire.errors import InvalidArgument, InvalidTopic, NoSuchTopic, TooMany, TopicExists
+from oncecast.wire.results import (
+    Carried,
+    LimitsSet,
+    PolicySet,
+    Ticked,
+    TopicCreated,
+    TopicDeleted,
+)
+
+
+class Administering:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def create(
+        self, place: int, command: CreateTopic
+    ) -> TopicCreated | InvalidArgument | TopicExists | InvalidTopic | TooMany:
+        registry = self._registry
+        registry.pass_time(command.at)
+        if command.policy.fault:
+            return InvalidArgument(command.policy.fault)
+        topic = registry.topics.get(command.topic)
+        if topic is None:
+            refusal = registry.refusal_to_make(command.topic)
+            if refusal is not None:
+                return refusal
+            made = registry.make(command.topic, command.policy, declared=True)
+            return TopicCreated(made.id, already=False)
+        if topic.policy != command.policy:
+            return TopicExists(command.topic)
+        topic.declared = True
+        return TopicCreated(topic.id, already=True)
+
+    def set_policy(
+        self, place: int, command: SetPolicy
+    ) -> PolicySet | InvalidArgument | NoSuchTopic | InvalidTopic:
+        registry = self._registry
+        clock = registry.pass_time(command.at)
+        if command.policy.fault:
+            return InvalidArgument(command.policy.fault)
+        topic = registry.topics.get(command.topic)
+        if topic is None:
+            return registry.missing(command.topic)
+        already = topic.policy == command.policy
+        topic.policy = command.policy
+        registry.follow_age(topic)
+        topic.collect(clock)
+        registry.release(topic)
+        return PolicySet(already)
+
+    def delete(self, place: int, command: DeleteTopic) -> TopicDeleted:
+        self._registry.pass_time(command.at)
+        topic = self._registry.topics.get(command.topic)
+        if topic is not None:
+            self._registry.remove(topic)
+        return TopicDeleted(already=topic is None)
+
+    def set_limits(self, place: int, command: SetLimits) -> LimitsSet:
+        registry, before = self._registry, self._registry.limits
+        registry.limits = command.limits
+        if command.limits.producer_idle_us and not before.producer_idle_us:
+            registry.follow_use()
+        if command.limits.source_idle_us and not before.source_idle_us:
+            registry.follow_sources()
+        return LimitsSet()
+
+    def tick(self, place: int, command: Tick) -> Ticked:
+        registry = self._registry
+        clock = registry.pass_time(command.at, command.elapsed)
+        for topic in registry.aging.values():
+            topic.collect(clock)
+        registry.staging.expire(clock.trusted - registry.limits.staged_age_us)
+        if command.producers:
+            for topic, name in list(registry.idle_producers(clock.trusted)):
+                del topic.producers[name]
+                registry.release(topic)
+            for source in list(registry.idle_sources(clock.trusted)):
+                registry.delete_source(source)
+        return Ticked()
+
+    def carry(self, place: int, command: Carry) -> Carried:
+        """Whoever still lies at the old place lies here from now on."""
+        moved = self._move(command, place)
+        if moved:
+            self._registry.places.add(place)
+            self._registry.places.drop(command.old)
+        return Carried(moved)
+
+    def _move(self, command: Carry, place: int) -> bool:
+        copied = command.command
+        if isinstance(copied, Put) or command.offset >= 0:
+            topic = self._registry.topics.get(copied.topic)
+            return topic is not None and topic.index.move(command.offset, command.old, place)
+        key = self._registry.source_key(copied.source, copied.topic)
+        part = self._registry.staging.find(key, copied.number, copied.part)
+        if part is None or part.place != command.old:
+            return False
+        part.place = place
+        return True

@@ -1,0 +1,51 @@
+"""Results of calls by their tokens, so that a late copy of a call changes nothing.
+
+A client repeats a call until it is answered. If the leader or the connection changes between two
+copies, both are decided. The second copy gets the result of the first one, marked `already`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from oncecast.wire.results import Result
+
+# A client stops repeating a call when it is answered, so the last copy is late by seconds, or by as
+# long as the network holds it. 1,000 calls cover far more than that for calls that people and
+# programs make once per topic or subscription, and take less than 1 MB of memory and of a snapshot.
+ANSWERED_MAX = 1000
+
+
+class Answer(NamedTuple):
+    topic: str
+    result: Result
+
+
+class Answered:
+    """The last `ANSWERED_MAX` results, in the order of the log."""
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[str, Answer] = OrderedDict()
+
+    def get(self, token: str) -> Result | None:
+        known = self._answers.get(token)
+        return None if known is None else known.result
+
+    def add(self, token: str, topic: str, result: Result) -> None:
+        """Remember what later copies of a call are told."""
+        if "already" in result.__struct_fields__:
+            result = msgspec.structs.replace(result, already=True)
+        self._answers[token] = Answer(topic, result)
+        if len(self._answers) > ANSWERED_MAX:
+            self._answers.popitem(last=False)
+
+    def items(self) -> Iterable[tuple[str, Answer]]:
+        return self._answers.items()
+
+    def about(self, chosen: Callable[[str], bool]) -> Iterator[tuple[str, Answer]]:
+        """Return the answers about the topics that are chosen by their names."""
+        return (each for each in self._answers.items() if chosen(each[1].topic))

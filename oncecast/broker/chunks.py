@@ -1,0 +1,43 @@
+"""What a topic holds, as it is sent to a reader: batches, and which of their messages are meant."""
+
+from __future__ import annotations
+
+from oncecast.broker.index import Extent
+from oncecast.broker.service import Service
+from oncecast.replication.events import Missing
+from oncecast.storage.errors import Corrupt
+from oncecast.wire import batch
+from oncecast.wire.errors import BadBatch
+from oncecast.wire.frames import Chunk
+
+
+def chunks_of(
+    service: Service, extents: tuple[Extent, ...], room: int
+) -> tuple[tuple[Chunk, ...], list[int]]:
+    """As many as there is room for when they are opened, which may be a thousand times what they
+    take here; and at least one. With their sizes. Raises Missing, or Corrupt if no replica has
+    the first."""
+    chunks: list[Chunk] = []
+    sizes: list[int] = []
+    for extent in extents:
+        if room <= 0:
+            break
+        try:
+            chunks.append(chunk_of(service, extent))
+        except (Missing, Corrupt):
+            if chunks:
+                break  # these first
+            raise
+        sizes.append(batch.opened_bytes(chunks[-1].batch))
+        room -= sizes[-1]
+    return tuple(chunks), sizes
+
+
+def chunk_of(service: Service, extent: Extent) -> Chunk:
+    source = service.source(extent.place)
+    sequence = source.sequence + extent.skip if extent.sequence < 0 else extent.sequence
+    return Chunk(extent.offset, extent.skip, extent.count, source.producer, sequence, source.batch)
+
+
+def lost(topic: str, offset: int, damage: Corrupt) -> BadBatch:
+    return BadBatch(f"offset {offset} of topic {topic!r} is lost: {damage.where}")

@@ -1,0 +1,149 @@
+"""Flows: who reads which subscription, how far it was sent, and how much more it can take.
+
+A flow is one life of a subscription that reads, at one client. It goes on from offset to offset
+without a gap, within the credit of its last Fetch, and ends when its epoch does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from oncecast.broker.machine import Machine
+from oncecast.broker.subscription import Subscription
+from oncecast.broker.topic import stale
+from oncecast.kernel.protocol import NodeId
+from oncecast.wire.errors import (
+    Fenced,
+    InvalidTopic,
+    NoSuchTopic,
+    NotHere,
+    NotSubscribed,
+    OutOfRange,
+    Repositioned,
+)
+
+Ended = InvalidTopic | NoSuchTopic | NotHere | NotSubscribed | Fenced | Repositioned | OutOfRange
+
+
+def standing(machine: Machine, topic: str, subscription: str, epoch: int) -> Subscription | Ended:
+    """The subscription, if `epoch` is the one that may read it; otherwise why not."""
+    known = machine.registry.topics.get(topic)
+    if known is None:
+        return machine.registry.elsewhere(topic) or machine.registry.missing(topic)
+    found = known.subscriptions.get(subscription)
+    if found is None:
+        return NotSubscribed(topic, subscription)
+    if found.epoch != epoch:
+        return stale(found, epoch)
+    return found if found.life else Fenced(epoch)  # it has detached; who wants to read attaches
+
+
+class Window:
+    """What is on its way to one client, in all its flows; and those that wait for it to arrive."""
+
+    __slots__ = ("outstanding", "starved")
+
+    def __init__(self) -> None:
+        self.outstanding = 0
+        self.starved: dict[Flow, None] = {}
+
+
+class Flow:
+    """`next` is what will be sent next; what was sent before and is under way is in `_sent`."""
+
+    __slots__ = (
+        "_base",
+        "_bytes",
+        "_limit",
+        "_outstanding",
+        "_sent",
+        "client",
+        "epoch",
+        "next",
+        "subscription",
+        "topic",
+        "window",
+    )
+
+    def __init__(
+        self, client: NodeId, window: Window, topic: str, subscription: str, epoch: int
+    ) -> None:
+        self.client, self.window = client, window
+        self.topic, self.subscription, self.epoch = topic, subscription, epoch
+        self._base = self.next = self._limit = -1
+        self._bytes = self._outstanding = 0
+        self._sent: deque[tuple[int, int]] = deque()  # the end of each chunk, and its bytes
+
+    def renew(self, offset: int, messages: int, size: int) -> None:
+        """All before `offset` has come; so much more may be sent."""
+        if self._base < offset <= self.next:
+            while self._sent and self._sent[0][0] <= offset:
+                self._arrived(self._sent.popleft()[1])
+        else:
+            self.forget()
+            self.next = offset
+        self._base, self._limit, self._bytes = offset, offset + messages, size
+
+    def sent(self, end: int, size: int) -> None:
+        self.next = end
+        self._sent.append((end, size))
+        self._arrived(-size)
+
+    def forget(self) -> None:
+        """What is under way is no longer counted on."""
+        self._sent.clear()
+        self._arrived(self._outstanding)
+
+    def _arrived(self, size: int) -> None:
+        self._outstanding -= size
+        self.window.outstanding -= size
+
+    def soon_renewed(self, offset: int) -> bool:
+        """Whether half of the credit is used before `offset`: who has taken that sends more."""
+        return 2 * (self._limit - offset) <= self._limit - self._base
+
+    @property
+    def messages_left(self) -> int:
+        return self._limit - self.next
+
+    @property
+    def bytes_left(self) -> int:
+        return self._bytes - self._outstanding
+
+
+class Flows:
+    """All flows of a node. A subscription has at most one: of two epochs only one is valid."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, dict[str, Flow]] = {}
+        self._by_client: dict[NodeId, dict[Flow, None]] = {}
+
+    def __contains__(self, topic: str) -> bool:
+        """Is anybody reading there?"""
+        return topic in self._by_topic
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_topic.values()))
+
+    def find(self, topic: str, subscription: str) -> Flow | None:
+        return self._by_topic.get(topic, {}).get(subscription)
+
+    def of_topic(self, topic: str) -> list[Flow]:
+        return list(self._by_topic.get(topic, {}).values())
+
+    def of_client(self, client: NodeId) -> list[Flow]:
+        return list(self._by_client.get(client, {}))
+
+    def add(self, flow: Flow) -> None:
+        self._by_topic.setdefault(flow.topic, {})[flow.subscription] = flow
+        self._by_client.setdefault(flow.client, {})[flow] = None
+
+    def drop(self, flow: Flow) -> None:
+        flow.forget()
+        flow.window.starved.pop(flow, None)
+        of_topic, of_client = self._by_topic[flow.topic], self._by_client[flow.client]
+        del of_topic[flow.subscription], of_client[flow]
+        if not of_topic:
+            del self._by_topic[flow.topic]
+        if not of_client:
+            del self._by_client[flow.client]

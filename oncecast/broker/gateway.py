@@ -1,0 +1,459 @@
+"""The node's role towards its clients: calls are executed and answered, flows are kept flowing.
+
+Rules
+- A call is answered when its command is decided, in whatever order that happens. The same id again
+  is the same call: it is not executed again, and gets the same answer. Most commands are safe to
+  repeat by themselves (sequence, epoch, token). A `Seek` without a reader is not if another seek
+  came in between, so the gateway remembers answers as long as the connection lasts.
+- Limits come before everything: what is too much is answered Overloaded and has cost nothing.
+- A flow sends what is decided, in order, without a gap, within its credit, some of each flow in
+  turn. What a client does not take costs the window of its flows and nobody else anything.
+- A client that is gone loses its flows; its subscriptions know nothing of it.
+- Only the leader of its group serves. It answers reads only while it holds its lease; without one,
+  reads wait until the lease is renewed. When it ceases to lead, all that is in flight is forgotten
+  and clients are sent elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from oncecast.broker.chunks import chunks_of, lost
+from oncecast.broker.delivery import Flow, Flows, Window, standing
+from oncecast.broker.held import Held
+from oncecast.broker.service import Changed, Execute, Executed, Service
+from oncecast.broker.subscription import Subscription
+from oncecast.broker.topic import Topic
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.replication.events import LeaderChanged, Mended, Missing
+from oncecast.storage.errors import Corrupt
+from oncecast.wire import batch, errors
+from oncecast.wire import commands as do
+from oncecast.wire.frames import (
+    Answer,
+    Call,
+    Delivery,
+    Elsewhere,
+    Fetch,
+    FlowEnded,
+    Look,
+    SubscriptionView,
+    TopicView,
+    View,
+)
+from oncecast.wire.results import Already, Staged
+
+LOOK_MAX = 1000
+ANSWERED_MAX = 1000  # answers to one client that are remembered, see the rules above
+WITH_BATCH = (do.Put, do.Stage)
+
+
+class Pump(Value, tag="Pump"):
+    """Message, to itself: what was decided meanwhile goes out together."""
+
+
+class LeaseDue(Value):
+    """Timer: look whether the lease was renewed, so that reads can be answered again."""
+
+
+class Guest:
+    """What a client has under way: calls, the bytes that they hold, and what is sent to it."""
+
+    __slots__ = ("answered", "bytes", "calls", "window")
+
+    def __init__(self) -> None:
+        self.calls: dict[int, int] = {}  # tokens by id
+        self.answered: OrderedDict[int, Answer] = OrderedDict()
+        self.bytes = 0
+        self.window = Window()
+
+    def remember(self, answer: Answer) -> None:
+        self.answered[answer.id] = answer
+        if len(self.answered) > ANSWERED_MAX:
+            self.answered.popitem(last=False)
+
+
+class Waiting(NamedTuple):
+    """Who waits for a token: a client, for its call with this id and so many bytes."""
+
+    client: NodeId
+    id: int
+    bytes: int
+    once: bool  # to repeat it later would change something
+
+
+class Gateway(Protocol):
+    name = "gateway"
+    Message = Call | Fetch | Look | Pump
+    Observed = Executed | Changed | LeaderChanged | Mended
+    Timer = LeaseDue
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        service: Service,
+        version: str = "",  # of the program, for whoever looks
+        calls_max: int = 10_000,  # of a client, at once
+        calls_bytes_max: int = 64 << 20,
+        delivery_bytes: int = 1 << 20,  # in one Delivery, unless one batch is larger
+        window_bytes: int = 8 << 20,  # on their way to one client, whatever credit it gives
+        room_min: int = 8 << 20,  # of the log, lest acks and deletions find no place either
+    ) -> None:
+        super().__init__(me, rng)
+        self._service, self._version = service, version
+        self._calls_max, self._calls_bytes_max = calls_max, calls_bytes_max
+        self._delivery_bytes, self._window_bytes = delivery_bytes, window_bytes
+        self._room_min = room_min
+        self.room: Callable[[], int] | None = None  # bytes that the log has for sure
+        self._guests: dict[NodeId, Guest] = {}
+        self._tokens = 0
+        self._calls: dict[int, Waiting] = {}  # by token
+        self.flows = Flows()
+        self._changed: dict[str, None] = {}
+        self._ready: dict[Flow, None] = {}
+        self._unreadable: dict[Flow, None] = {}  # what they need is being fetched from a replica
+        self._held: Held[Fetch | Look] = Held(self, LeaseDue())
+        self._pumping = False
+        self._answers: list[tuple[NodeId, Answer]] = []  # that go out with the next pump
+        self.refused = 0
+
+    def receive(self, sender: NodeId, message: Call | Fetch | Look | Pump) -> None:
+        if isinstance(message, Pump):
+            if sender == self.me:
+                self._pump()
+            return
+        guest = self._guests.get(sender)
+        if guest is None:
+            guest = self._guests[sender] = Guest()
+            self.watch(sender)
+        if not self._service.leading:
+            self.send(sender, self._elsewhere())
+        elif isinstance(message, Call):
+            self._call(sender, guest, message.id, message.command)
+        elif not self._leased:
+            self._held.add(sender, message)
+        elif isinstance(message, Fetch):
+            self._fetch(sender, message)
+        else:
+            self._look(sender, message)
+
+    def down(self, client: NodeId) -> None:
+        self._guests.pop(client, None)
+        self._held.forget(client)
+        for flow in self.flows.of_client(client):
+            self._drop(flow)
+
+    # -- leading --
+
+    def _elsewhere(self) -> Elsewhere:
+        return Elsewhere(self._service.leader, self._service.group.nodes())
+
+    def _lead(self, leader: NodeId) -> None:
+        if leader == self.me:
+            for client in self._guests:  # who waits here for somebody to lead need not go on
+                self.send(client, self._elsewhere())
+            return
+        self._calls.clear()
+        self._held.take()
+        for client, guest in self._guests.items():
+            guest.calls.clear()
+            guest.bytes = 0
+            for flow in self.flows.of_client(client):
+                self._drop(flow)
+            self.send(client, self._elsewhere())
+
+    @property
+    def _leased(self) -> bool:
+        return self._service.group.leads(self.now)
+
+    def timeout(self, timer: LeaseDue) -> None:
+        for client, question in self._held.take():
+            self.receive(client, question)
+        if self._ready:
+            self._pump_soon()
+
+    # -- calls --
+
+    def _call(self, client: NodeId, guest: Guest, id: int, command: do.Command) -> None:
+        if id in guest.calls:
+            return
+        if id in guest.answered:
+            self.send(client, guest.answered[id])
+            return
+        refusal = self._refusal(guest, command)
+        if refusal is not None:
+            self.refused += 1
+            self.send(client, Answer(id, refusal))
+            return
+        size = len(command.batch) if isinstance(command, WITH_BATCH) else 0
+        self._tokens += 1
+        once = not isinstance(command, WITH_BATCH)
+        self._calls[self._tokens] = Waiting(client, id, size, once)
+        guest.calls[id] = self._tokens
+        guest.bytes += size
+        self.ask(Execute(self._tokens, command))
+
+    def _refusal(
+        self, guest: Guest, command: do.Command
+    ) -> errors.Overloaded | errors.TooLarge | errors.BadBatch | Already | Staged | None:
+        if len(guest.calls) >= self._calls_max:
+            return errors.Overloaded("calls of one client")
+        if not isinstance(command, WITH_BATCH):
+            return None
+        size, limit = len(command.batch), self._service.machine.registry.limits.batch_bytes_max
+        if size > limit:
+            return self._answer_to_large(command, limit)
+        if self.disk_is_full:
+            return (self._leased and self._known(command)) or errors.Overloaded(errors.DISK)
+        if guest.bytes and guest.bytes + size > self._calls_bytes_max:
+            return errors.Overloaded("bytes of one client's calls")
+        try:
+            header = batch.check(command.batch)
+        except batch.BadBatch as bad:
+            return errors.BadBatch(str(bad))
+        if (command.count, command.size) != (header.count, size):
+            return errors.BadBatch(
+                f"said to be {command.count} messages in {command.size} bytes, "
+                f"the batch has {header.count} in {size}"
+            )
+        return None
+
+    def _answer_to_large(
+        self, command: do.Put | do.Stage, limit: int
+    ) -> errors.Overloaded | errors.TooLarge | Already | Staged:
+        """Refuse a batch above the limit, unless it was stored while the limit was higher.
+
+        Without a lease this node cannot tell, and the client asks again.
+        """
+        if not self._leased:
+            return errors.Overloaded("bytes of one client's calls")
+        return self._known(command) or errors.TooLarge("bytes", limit)
+
+    @property
+    def disk_is_full(self) -> bool:
+        """Whether puts are refused for lack of disk space."""
+        return self.room is not None and self.room() < self._room_min
+
+    def _known(self, command: do.Put | do.Stage) -> Already | Staged | None:
+        """What needs no room: the command was done, and its answer lost."""
+        registry = self._service.machine.registry
+        if isinstance(command, do.Put):
+            topic = registry.topics.get(command.topic)
+            return None if topic is None else topic.already(command)
+        key = registry.source_key(command.source, command.topic)
+        part = registry.staging.find(key, command.number, command.part)
+        return None if part is None else Staged(already=True)
+
+    def observe(self, event: Executed | Changed | LeaderChanged | Mended) -> None:
+        if isinstance(event, Executed):
+            self._answer(event)
+        elif isinstance(event, Changed):
+            if event.topic in self.flows:
+                self._changed[event.topic] = None
+                self._pump_soon()
+        elif isinstance(event, LeaderChanged):
+            self._lead(event.leader)
+        else:
+            self._ready.update(dict.fromkeys(self._unreadable))
+            self._unreadable.clear()
+            self._pump_soon()
+
+    def _answer(self, event: Executed) -> None:
+        waiting = self._calls.pop(event.token, None)
+        if waiting is None:
+            return  # another layer asked
+        client, id, size, once = waiting
+        guest = self._guests.get(client)
+        # It may be gone, or back in a new life with a call of the same id and another token.
+        if guest is not None and guest.calls.get(id) == event.token:
+            del guest.calls[id]
+            guest.bytes -= size
+            answer = Answer(id, event.result)
+            if once and not isinstance(event.result, errors.NotHere):
+                guest.remember(answer)
+            if self._pumping:
+                self._answers.append((client, answer))
+            else:
+                self.send(client, answer)
+
+    # -- flows --
+
+    def _fetch(self, client: NodeId, fetch: Fetch) -> None:
+        machine = self._service.machine
+        found = standing(machine, fetch.topic, fetch.subscription, fetch.epoch)
+        _, end = machine.bounds(fetch.topic)
+        if isinstance(found, Subscription) and not 0 <= fetch.offset <= end:
+            found = errors.OutOfRange(end)
+        if not isinstance(found, Subscription):
+            self.send(client, FlowEnded(fetch.topic, fetch.subscription, fetch.epoch, found))
+            return
+        if found.cursor < fetch.ack <= end:
+            self.ask(do.Ack(fetch.topic, fetch.subscription, fetch.epoch, fetch.ack))
+        flow = self._flow(client, fetch)
+        flow.renew(fetch.offset, max(0, fetch.messages), max(0, fetch.bytes))
+        if not flow.window.starved:
+            self._serve(flow)
+            return
+        flow.window.starved[flow] = None  # behind those that have waited for longer
+        self._ready.update(flow.window.starved)
+        flow.window.starved.clear()
+        self._pump_soon()
+
+    def _flow(self, client: NodeId, fetch: Fetch) -> Flow:
+        flow = self.flows.find(fetch.topic, fetch.subscription)
+        if flow is not None and (flow.client, flow.epoch) == (client, fetch.epoch):
+            return flow
+        if flow is not None:
+            self._end(flow)
+        flow = Flow(
+            client, self._guests[client].window, fetch.topic, fetch.subscription, fetch.epoch
+        )
+        self.flows.add(flow)
+        return flow
+
+    def _end(self, flow: Flow) -> None:
+        """Somebody else reads from now on. Of the same epoch it is the same life, come anew."""
+        found = standing(self._service.machine, flow.topic, flow.subscription, flow.epoch)
+        why = errors.Fenced(flow.epoch) if isinstance(found, Subscription) else found
+        self.send(flow.client, FlowEnded(flow.topic, flow.subscription, flow.epoch, why))
+        self._drop(flow)
+
+    def _drop(self, flow: Flow) -> None:
+        self.flows.drop(flow)
+        self._ready.pop(flow, None)
+        self._unreadable.pop(flow, None)
+
+    def _pump_soon(self) -> None:
+        """After what is decided already: it may be for the same flows."""
+        if not self._pumping:
+            self._pumping = True
+            self.send(self.me, Pump())
+
+    def _pump(self) -> None:
+        self._pumping = False
+        changed, self._changed = self._changed, {}
+        ready, self._ready = self._ready, {}
+        for topic in changed:
+            ready.update(dict.fromkeys(self.flows.of_topic(topic)))
+        for flow in ready:
+            self._serve(flow)
+        # Who reads comes before who has put: the one waits for news, the other for a receipt.
+        answers, self._answers = self._answers, []
+        for client, answer in answers:
+            self.send(client, answer)
+
+    def _serve(self, flow: Flow) -> None:
+        """One Delivery, if there is anything and the client can take it; the rest in its turn."""
+        if not self._leased:
+            self._ready[flow] = None
+            self._held.watch()
+            return
+        machine = self._service.machine
+        found = standing(machine, flow.topic, flow.subscription, flow.epoch)
+        if not isinstance(found, Subscription):
+            self._end(flow)
+            return
+        messages_left, bytes_left = flow.messages_left, flow.bytes_left
+        if messages_left <= 0 or bytes_left <= 0:
+            return
+        room = self._window_bytes - flow.window.outstanding
+        if room <= 0:
+            flow.window.starved[flow] = None
+            return
+        room = min(room, bytes_left, self._delivery_bytes)
+        extents = machine.fetch(flow.topic, flow.next, messages_left, room)
+        if not extents:
+            self._tell_gone(flow, found)
+            return
+        if extents[0].offset == flow.next and flow.soon_renewed(extents[-1].offset):
+            extents = machine.uncut(flow.topic, extents)
+            if not extents:
+                return  # what was sent before is taken first
+        try:
+            chunks, sizes = chunks_of(self._service, extents, room)
+        except Missing:
+            self._unreadable[flow] = None
+            return
+        except Corrupt as damage:
+            self._tell_lost(flow, damage)
+            return
+        _, end = machine.bounds(flow.topic)
+        self.send(
+            flow.client,
+            Delivery(flow.topic, flow.subscription, flow.epoch, chunks, found.suspect_below, end),
+        )
+        for chunk, size in zip(chunks, sizes, strict=True):
+            flow.sent(chunk.offset + chunk.count, size)
+        if flow.next < end:
+            self._ready[flow] = None
+            self._pump_soon()
+
+    def _tell_lost(self, flow: Flow, damage: Corrupt) -> None:
+        """No replica can read what comes next. Others go on; its reader may, behind it."""
+        where = (flow.topic, flow.subscription, flow.epoch)
+        why = lost(flow.topic, flow.next, damage)
+        self.send(flow.client, FlowEnded(*where, why))
+        self._drop(flow)
+
+    def _tell_gone(self, flow: Flow, found: Subscription) -> None:
+        """What comes next was let go unread, and nothing lies behind it: an empty Delivery."""
+        first, end = self._service.machine.bounds(flow.topic)
+        if flow.next < first:
+            where = (flow.topic, flow.subscription, flow.epoch)
+            self.send(flow.client, Delivery(*where, (), found.suspect_below, end))
+            flow.sent(end, 0)
+
+    # -- looking --
+
+    def _look(self, client: NodeId, look: Look) -> None:
+        registry = self._service.machine.registry
+        topics = registry.topics
+        elsewhere = registry.elsewhere(look.topic) if look.topic else None
+        if elsewhere is not None:
+            self.send(client, Answer(look.id, elsewhere))
+            return
+        if look.topic:
+            names = [look.topic] if look.topic in topics else []
+        else:
+            if (
+                registry.estate is not None
+            ):  # what is on its way to another group is still this one's
+                topics = {**topics, **registry.estate.outgoing}
+            names = sorted(
+                name for name in topics if name.startswith(look.prefix) and name > look.after
+            )
+        limit = min(max(look.limit, 1), LOOK_MAX)
+        views = tuple([topic_view(topics[name], look.subscriptions) for name in names[:limit]])
+        more = len(names) > limit
+        self.send(client, View(look.id, views, more, self.me, self._version))
+
+
+def topic_view(topic: Topic, of_subscriptions: bool) -> TopicView:
+    index = topic.index
+    subscriptions = tuple(
+        [
+            SubscriptionView(
+                name,
+                each.cursor,
+                index.next - max(each.cursor, index.first),
+                each.epoch,
+                bool(each.life),
+            )
+            for name, each in (topic.subscriptions.items() if of_subscriptions else ())
+        ]
+    )
+    return TopicView(
+        topic.name,
+        topic.id,
+        index.first,
+        index.next,
+        index.size,
+        topic.policy,
+        subscriptions,
+        len(topic.producers),
+    )

@@ -1,0 +1,287 @@
+"""The node's role towards whoever looks after its group: it shows it, and has it changed.
+
+    LookGroup, Govern →    GroupView, Answer, Elsewhere ←    and News ↑ for the node's log
+
+Any node shows what it knows: LookGroup and LookRing return its local view, which may be old. Only
+the leader governs. It answers a wish when it has come true, and only while it holds its lease. A
+client whose leader steps down is sent to the next one and asks again: a wish that is true already
+is answered at once.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from oncecast.broker.held import Held
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.replication.events import (
+    Added,
+    Change,
+    HandOver,
+    Installed,
+    LeaderChanged,
+    Mended,
+    Removed,
+    Suspected,
+)
+from oncecast.replication.paxos import Paxos
+from oncecast.wire import errors
+from oncecast.wire.frames import (
+    Answer,
+    Elsewhere,
+    Govern,
+    GroupView,
+    LookGroup,
+    LookRing,
+    MemberView,
+    RingView,
+)
+
+PENDING_MAX = 64
+HEARD_WITHIN = 1.5  # suspicion times: a node that is there says something within one
+
+Event = LeaderChanged | Added | Removed | Suspected | Mended | Installed
+
+
+class News(Value):
+    """Event: something that a person who looks after the node should read."""
+
+    what: str
+    node: str = ""
+
+
+class Healing(Value):
+    """Timer: is what the disk had lost here again?"""
+
+
+class GovernDue(Value):
+    """Timer: look whether the lease was renewed."""
+
+
+class Governor(Protocol):
+    name = "governor"
+    Message = LookGroup | Govern | LookRing
+    Observed = Event
+    Timer = Healing | GovernDue
+
+    def __init__(self, me: NodeId, rng: Random, *, group: Paxos) -> None:
+        super().__init__(me, rng)
+        self.group = group
+        self._pending: dict[tuple[NodeId, int], Change | HandOver] = {}
+        self._held: Held[Govern] = Held(self, GovernDue())
+        self.elections = 0  # that somebody was heard to have won
+
+    def start(self) -> None:
+        if self.group.damage:
+            self.later(self.group.options.heartbeat, Healing())
+
+    def timeout(self, timer: Healing | GovernDue) -> None:
+        if isinstance(timer, Healing):
+            self._look_for_healing(timer)
+        else:
+            for client, question in self._held.take():
+                self.receive(client, question)
+            self._answer_pending()
+
+    def _look_for_healing(self, timer: Healing) -> None:
+        group = self.group
+        if group.seated and group.leader and group.applied >= group.known and not group.holes:
+            self.emit(News("refilled"))
+        else:
+            self.later(group.options.heartbeat, timer)
+
+    # -- questions and wishes --
+
+    def receive(self, sender: NodeId, message: LookGroup | Govern | LookRing) -> None:
+        if isinstance(message, LookRing):
+            self.send(sender, RingView(message.id, self.me, (), (), None))
+        elif isinstance(message, LookGroup):
+            self.send(sender, view_of(self.group, self.now, message.id))
+        elif not self._leading:
+            self._send_elsewhere(sender)
+        elif not self.group.leads(self.now):
+            self._held.add(sender, message)
+        else:
+            self._govern(sender, message.id, message.wish)
+
+    @property
+    def _leading(self) -> bool:
+        return self.group.leader == self.me
+
+    def _send_elsewhere(self, client: NodeId) -> None:
+        self.send(client, Elsewhere(self.group.leader, self.group.nodes()))
+
+    def _govern(self, client: NodeId, id: int, wish: Change | HandOver) -> None:
+        why = refusal(self.group, wish)
+        if why:
+            self.send(client, Answer(id, errors.InvalidArgument(why)))
+        elif is_so(self.group, wish):
+            self.send(client, view_of(self.group, self.now, id))
+        elif (client, id) not in self._pending:
+            if len(self._pending) >= PENDING_MAX:
+                self.send(client, Answer(id, errors.Overloaded("changes of the group")))
+                return
+            self._pending[client, id] = wish
+            self.watch(client)
+            self.ask(sized(self.group, wish) if isinstance(wish, Change) else wish)
+
+    def down(self, client: NodeId) -> None:
+        for key in [key for key in self._pending if key[0] == client]:
+            del self._pending[key]
+
+    # -- what becomes of them --
+
+    def observe(self, event: Event) -> None:
+        news = news_of(event)
+        self.elections += news.what == "leader" and bool(news.node)
+        self.emit(news)
+        self._answer_pending()
+
+    def _answer_pending(self) -> None:
+        for (client, id), wish in list(self._pending.items()):
+            if not self._leading:
+                self._send_elsewhere(client)
+            elif not self.group.leads(self.now):
+                self._held.watch()
+                return
+            elif is_so(self.group, wish):
+                self.send(client, view_of(self.group, self.now, id))
+            else:
+                continue
+            del self._pending[client, id]
+
+
+def news_of(event: Event) -> News:
+    match event:
+        case LeaderChanged(leader):
+            return News("leader", leader)
+        case Added(node):
+            return News("added", node)
+        case Removed(node):
+            return News("removed", node)
+        case Suspected(node, silent):
+            return News("suspected" if silent else "heard_again", node)
+        case Mended():
+            return News("refilled")
+        case Installed():
+            return News("installed")
+
+
+# What a replica knows of its group.
+
+
+def has_quorum(group: Paxos, now: float) -> bool:
+    """Whether a majority is there, as far as can be seen from here."""
+    if group.leader == group.me:
+        return group.leads(now)
+    # Somebody may be standing already when the suspicion time is over.
+    return bool(group.leader) and now <= group.heard + 1.25 * group.options.suspicion
+
+
+def role_of(group: Paxos) -> str:
+    if group.leader == group.me:
+        return "leader"
+    return "replica" if group.seated else "joining"
+
+
+def reachable(group: Paxos, node: NodeId, now: float) -> bool | None:
+    """Return whether this node hears `node`; None if it cannot tell.
+
+    A leader hears all members. Another node hears its leader only, or all members while there is
+    no leader: then they look for one.
+    """
+    if node == group.me:
+        return True
+    if group.leader == group.me and node in group.silent:
+        return False
+    within = HEARD_WITHIN * group.options.suspicion
+    heard = group.last_message.get(node, -within)
+    if now <= heard + within:
+        return True
+    if not group.leader and (node in group.silent or now > group.heard + within):
+        return False
+    return None
+
+
+def member_view(group: Paxos, node: NodeId, life: int, applied: int, now: float) -> MemberView:
+    reached = reachable(group, node, now)
+    heard = now if node == group.me else group.last_message.get(node)
+    ago = -1.0 if heard is None else max(0.0, now - heard)
+    return MemberView(node, life, applied, reached is False, reached, ago)
+
+
+def view_of(group: Paxos, now: float, id: int = 0) -> GroupView:
+    leading, config = group.leader == group.me, group.config
+    applied = dict(group.reported) if leading else {}
+    applied[group.self_as_member] = group.applied
+    members = tuple(
+        member_view(group, each.node, each.life, applied.get(each, -1), now)
+        for each in config.members
+    )
+    offers = group.offers.values() if leading else ()
+    waiting = [offered for offered in offers if offered.member not in config.members]
+    return GroupView(
+        id,
+        group.me,
+        group.leader,
+        has_quorum(group, now),
+        config.version,
+        config.size,
+        group.applied,
+        members,
+        tuple(offered.member.node for offered in waiting),
+    )
+
+
+def is_so(group: Paxos, wish: Change | HandOver) -> bool:
+    if isinstance(wish, HandOver):
+        return group.leader == wish.heir
+    members = group.config.nodes()
+    added = not wish.add or wish.add in members
+    return added and wish.remove not in members and wish.size in (0, group.config.size)
+
+
+def sized(group: Paxos, change: Change) -> Change:
+    """With the size that goes with it: one seat more for who is added; one less for who is sent
+    away, lest it come back at once. The seat of who is silent stays, for somebody else."""
+    size = group.config.size
+    count = min(len(group.config.members), size)  # there may be one more for a moment
+    if change.add and not change.remove:
+        size = max(size, count + 1)
+    elif change.remove and not change.add and change.remove not in group.silent:
+        size = count - 1
+    return msgspec.structs.replace(change, size=change.size or size)
+
+
+def refusal(group: Paxos, wish: Change | HandOver) -> str:
+    """Why it cannot be, and what to do; nothing if it can."""
+    config = group.config
+    members = config.nodes()
+    if isinstance(wish, HandOver):
+        if wish.heir not in members:
+            return f"{wish.heir} is no replica of this group; choose one of {', '.join(members)}"
+        if group.absent(wish.heir):
+            return f"{wish.heir} is silent; choose another one to lead"
+        return ""
+    if wish.add and wish.add not in members and wish.add not in group.offers:
+        return f"{wish.add} has not offered itself; start it with --join {group.me}"
+    if wish.remove not in members:
+        return ""
+    left = [node for node in members if node != wish.remove]
+    left += [wish.add] if wish.add and wish.add not in left else []
+    absent = [node for node in left if group.absent(node)]
+    there = len(left) - len(absent)
+    if not left:
+        return f"{wish.remove} is the only replica; add another one first"
+    if there < len(left) // 2 + 1:
+        reborn = [node for node in absent if group.reborn(node)]
+        remedy = f"bring back or remove {', '.join(absent)} first"
+        if reborn:
+            remedy = f"wait until {', '.join(reborn)}, which lost its disk, is a member again"
+        return (
+            f"without {wish.remove} only {there} of {len(left)} replicas would be there, which is "
+            f"no majority; {remedy}"
+        )
+    return ""

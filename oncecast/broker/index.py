@@ -1,0 +1,270 @@
+"""The index of a topic: at which places of the log its messages lie. No message is in it.
+
+An entry is a batch, or the rest of one whose beginning was here already. Entries are rows of four
+columns, 32 bytes each whatever Python thinks of objects, with a head that moves as messages go.
+Few entries need more than that: a batch of which the first messages are skipped, and one that was
+staged, whose sequence its command could not know. Those are noted beside the columns.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from oncecast.broker.clock import Retiming
+from oncecast.broker.places import Places
+from oncecast.kernel.protocol import Value
+from oncecast.wire.retention import Policy
+
+COMPACT_MIN = 64
+PLAIN = (0, -1)  # no message is skipped, and the sequence is in the command
+
+
+class Extent(Value):
+    """Messages that lie together: `count` from `offset` on, after `skip` others of the batch.
+
+    The command at `place` has their bytes and producer. `sequence` is that of the first of the
+    `count`, or -1: then it is `skip` more than the command's own.
+    """
+
+    place: int
+    skip: int
+    count: int
+    offset: int
+    sequence: int = -1
+
+
+class Entry(NamedTuple):
+    """A row of an index, as another index can take it over."""
+
+    offset: int
+    messages: int
+    size: int
+    time: int
+    skip: int
+    sequence: int
+    place: int
+
+
+class Index:
+    """The messages from `first` to before `next`. What was before `first` is gone."""
+
+    __slots__ = (
+        "_alive",
+        "_base",
+        "_ends",
+        "_head",
+        "_notes",
+        "_offsets",
+        "_ordered",
+        "_places",
+        "_times",
+        "first",
+        "next",
+    )
+
+    def __init__(self, alive: Places) -> None:
+        self.first = self.next = 0
+        self._alive = alive
+        self._offsets = array("Q")  # of an entry's first message
+        self._places = array("Q")
+        self._times = array("Q")  # the machine's clock when it came: never falls
+        self._ends = array("Q")  # bytes of all entries up to and with this one, since the beginning
+        self._notes: dict[int, tuple[int, int]] = {}  # by offset: skip and sequence
+        self._head = 0
+        self._base = 0  # bytes of all entries before the head
+        self._ordered = True  # places grow from entry to entry
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batches of which something is kept."""
+        return self._total - self._base
+
+    @property
+    def newest_batch(self) -> int:
+        """The offset at which the last batch begins."""
+        return self._offsets[-1] if self.batches else self.next
+
+    @property
+    def batches(self) -> int:
+        return len(self._places) - self._head
+
+    def append(
+        self, place: int, count: int, size: int, time: int, note: tuple[int, int] = PLAIN
+    ) -> int:
+        """Adds `count` messages and returns the offset of the first."""
+        offset = self.next
+        if note != PLAIN:
+            self._notes[offset] = note
+        if self._ordered and self._places and place < self._places[-1]:
+            self._ordered = False
+        self._ends.append((self._ends[-1] if self._ends else self._base) + size)
+        self._offsets.append(offset)
+        self._places.append(place)
+        self._times.append(max(time, self._times[-1]) if self._times else time)
+        self.next = offset + count
+        return offset
+
+    def drop_below(self, offset: int) -> None:
+        """Lets the messages before `offset` go, and the batches of which nothing is left."""
+        self.first = offset
+        head = self._head
+        if head + 1 < len(self._offsets) and offset < self._offsets[head + 1]:
+            return
+        stop = len(self._places) if offset >= self.next else self._entry(offset)
+        if stop <= head:
+            return
+        for place in self._places[head:stop]:
+            self._alive.drop(place)
+        self._base = self._ends[stop - 1]
+        self._head = stop
+        if stop * 2 > len(self._places) and (stop > COMPACT_MIN or stop == len(self._places)):
+            self._compact()
+
+    def extents(self, offset: int, messages_max: int, bytes_max: int) -> Iterator[Extent]:
+        """What is kept from `offset` on, in order; the first comes whatever its size."""
+        offset = max(offset, self.first)
+        if offset >= self.next:
+            return
+        at = self._entry(offset)
+        start = self._ends[at - 1] if at > self._head else self._base
+        while messages_max > 0 and at < len(self._places):
+            extent = self._extent(at, offset, messages_max)
+            yield extent
+            offset += extent.count
+            messages_max -= extent.count
+            at += 1
+            if at < len(self._ends) and self._ends[at] - start > bytes_max:
+                return
+
+    def ends(self, extent: Extent) -> bool:
+        """Whether its last message is the last of its batch."""
+        end = extent.offset + extent.count
+        return end >= self.next or self._offsets[self._entry(end)] == end
+
+    def since(self, time: int) -> int:
+        """The first kept message whose batch came at `time` or later; `next` if there is none."""
+        at = bisect_left(self._times, time, self._head)
+        return max(self._offsets[at], self.first) if at < len(self._times) else self.next
+
+    def newest(self, size: int) -> int:
+        """The first message of the newest batches that have no more than `size` bytes together."""
+        if self.size <= size:
+            return self.first
+        at = bisect_left(self._ends, self._total - size, self._head) + 1
+        return self._offsets[at] if at < len(self._offsets) else self.next
+
+    def floor(self, policy: Policy, trusted: int) -> int:
+        """Return the offset below which `policy` retains nothing at the time `trusted`."""
+        if not policy.age_us and not policy.bytes_max:
+            return self.first if policy.keep_all else self.next
+        floor = self.first
+        if policy.age_us:
+            floor = max(floor, self.since(trusted - policy.age_us + 1))
+        if policy.bytes_max:
+            floor = max(floor, self.newest(policy.bytes_max))
+        return floor
+
+    def before(self, place: int) -> Iterator[Extent]:
+        """The entries, whole, that lie before `place`."""
+        stop = len(self._places)
+        if self._ordered:
+            stop = bisect_left(self._places, place, self._head)
+        for at in range(self._head, stop):
+            if self._places[at] < place:
+                yield self._extent(at, self._offsets[at], self.next)
+
+    def move(self, offset: int, old: int, new: int) -> bool:
+        """The entry that begins at `offset`, if it lies at `old`, lies at `new` from now on."""
+        at = bisect_left(self._offsets, offset, self._head) if offset >= 0 else len(self._offsets)
+        if at == len(self._offsets) or self._offsets[at] != offset or self._places[at] != old:
+            return False
+        self._places[at] = new
+        self._ordered = self.batches == 1
+        return True
+
+    def retime(self, retiming: Retiming) -> None:
+        for at in range(bisect_right(self._times, retiming.above), len(self._times)):
+            self._times[at] = retiming.rule(self._times[at])
+
+    def clear(self) -> None:
+        self.drop_below(self.next)
+
+    def begin_at(self, offset: int) -> None:
+        """Nothing before `offset` was ever here, or it is gone."""
+        self.clear()
+        self.first = self.next = offset
+
+    def entries(self, offset: int) -> Iterator[Entry]:
+        """The batches, whole, from the one on that `offset` is in."""
+        if self.batches and offset < self.next:
+            for at in range(self._entry(max(offset, self.first)), len(self._places)):
+                yield self._whole(at)
+
+    def _whole(self, at: int) -> Entry:
+        first, end = self._offsets[at], self._ends[at]
+        after = self._offsets[at + 1] if at + 1 < len(self._offsets) else self.next
+        before = self._ends[at - 1] if at > self._head else self._base
+        note = self._notes.get(first, PLAIN)
+        return Entry(first, after - first, end - before, self._times[at], *note, self._places[at])
+
+    @property
+    def _total(self) -> int:
+        return self._ends[-1] if self._ends else self._base
+
+    def _entry(self, offset: int) -> int:
+        """The row of the entry that `offset` is in."""
+        return bisect_right(self._offsets, offset, self._head) - 1
+
+    def _extent(self, at: int, offset: int, messages_max: int) -> Extent:
+        first = self._offsets[at]
+        end = self._offsets[at + 1] if at + 1 < len(self._offsets) else self.next
+        skip, sequence = self._notes.get(first, PLAIN)
+        inside = offset - first
+        return Extent(
+            self._places[at],
+            skip + inside,
+            min(end - offset, messages_max),
+            offset,
+            sequence + inside if sequence >= 0 else -1,
+        )
+
+    def _compact(self) -> None:
+        for column in self._columns:
+            del column[: self._head]
+        self._head = 0
+        self._ordered = self._ordered or not self._places
+        if self._notes:
+            self._notes = dict(self._living_notes())
+
+    def _living_notes(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        floor = self._offsets[self._head] if self.batches else self.next
+        return ((offset, note) for offset, note in self._notes.items() if offset >= floor)
+
+    @property
+    def _columns(self) -> tuple[array[int], ...]:
+        return self._offsets, self._places, self._times, self._ends
+
+    # What a snapshot needs.
+
+    def summary(self) -> tuple[int, int, int, bool]:
+        return self.first, self.next, self._base, self._ordered
+
+    def notes(self) -> tuple[tuple[int, int, int], ...]:
+        return tuple((offset, skip, sequence) for offset, (skip, sequence) in self._living_notes())
+
+    def rows(self, rows_max: int) -> Iterator[tuple[array[int], ...]]:
+        for at in range(self._head, len(self._places), rows_max):
+            yield tuple(column[at : at + rows_max] for column in self._columns)
+
+    def restore(
+        self, summary: tuple[int, int, int, bool], notes: tuple[tuple[int, int, int], ...]
+    ) -> None:
+        self.first, self.next, self._base, self._ordered = summary
+        self._notes = {offset: (skip, sequence) for offset, skip, sequence in notes}
+
+    def restore_rows(self, columns: tuple[array[int], ...]) -> None:
+        for mine, more in zip(self._columns, columns, strict=True):
+            mine.extend(more)

@@ -1,0 +1,122 @@
+"""Commands of producers: each message once, in the order of its producer."""
+
+from __future__ import annotations
+
+from oncecast.broker.producer import Producer
+from oncecast.broker.registry import Registry
+from oncecast.wire.commands import ANY_EPOCH, CloseProducer, OpenProducer, Put
+from oncecast.wire.errors import (
+    Fenced,
+    Gap,
+    InvalidArgument,
+    InvalidName,
+    InvalidTopic,
+    NameInUse,
+    NoSuchTopic,
+    TooLarge,
+    TooMany,
+    Unopened,
+)
+from oncecast.wire.limits import Limits, is_name
+from oncecast.wire.results import Already, Appended, Opened, ProducerClosed
+
+
+class Producing:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def open(
+        self, place: int, command: OpenProducer
+    ) -> Opened | Fenced | InvalidName | InvalidTopic | NoSuchTopic | NameInUse | TooMany:
+        registry = self._registry
+        clock = registry.pass_time(command.at)
+        for what, name in (("producer", command.producer), ("life", command.life)):
+            if not is_name(name):
+                return InvalidName(what)
+        if command.books and not is_name(command.books):
+            return InvalidName("books")
+        topic = registry.topics.get(command.topic)
+        producer = topic.producers.get(command.producer) if topic is not None else None
+        if producer is None and command.expected > 0:
+            return Fenced(0)
+        if topic is None:
+            if not command.create:
+                return registry.missing(command.topic)
+            refusal = registry.refusal_to_make(command.topic)
+            if refusal is not None:
+                return refusal
+            topic = registry.make(command.topic)
+        if producer is None:
+            if len(topic.producers) >= registry.limits.producers_max:
+                return TooMany("producers in the topic", registry.limits.producers_max)
+            producer = Producer(registry.new_epoch(), command.life)
+            topic.producers[command.producer] = producer
+            if registry.limits.producer_idle_us:
+                producer.follow_use(clock.now)
+        else:
+            why = self._take_over(producer, command)
+            if why is not None:
+                return why
+        mine = producer.keep(command.books, forget=not registry.limits.books_max)
+        producer.used = clock.now if producer.record else 0
+        return Opened(producer.epoch, producer.next, topic.id, mine, producer.record)
+
+    def _take_over(
+        self, producer: Producer, command: OpenProducer
+    ) -> NameInUse | Fenced | TooMany | None:
+        """Let the command's life have the name; otherwise return why it may not."""
+        same, books_max = producer.life == command.life, self._registry.limits.books_max
+        if not producer.life:
+            return NameInUse(command.topic, command.producer)
+        if not same and command.expected not in (ANY_EPOCH, producer.epoch):
+            return Fenced(producer.epoch)
+        full = 0 < books_max <= len(producer.earlier)
+        if full and command.books and not producer.knows(command.books):
+            # To forget one of the others could store its messages twice.
+            return TooMany("state directories under one producer name", books_max)
+        if not same:
+            producer.epoch, producer.life = self._registry.new_epoch(), command.life
+        return None
+
+    def put(
+        self, place: int, command: Put
+    ) -> Appended | Already | Unopened | Fenced | Gap | InvalidArgument | TooLarge | InvalidTopic:
+        registry = self._registry
+        clock = registry.pass_time(command.at)
+        topic = registry.topics.get(command.topic)
+        fault: InvalidArgument | TooLarge | Already | None
+        fault = batch_fault(command.count, command.size, registry.limits)
+        if isinstance(fault, TooLarge) and topic is not None:
+            # The limit may have been higher when an earlier copy of this put was stored.
+            fault = topic.already(command) or fault
+        if fault is not None:
+            return fault
+        if command.sequence < 0:
+            return InvalidArgument("sequences count from 0")
+        if topic is None:
+            if not is_name(command.topic):
+                return InvalidTopic()
+            return Unopened(command.topic, command.producer)  # opening makes the topic
+        return topic.put(place, command, clock)
+
+    def close(self, place: int, command: CloseProducer) -> ProducerClosed | Fenced:
+        topic = self._registry.topics.get(command.topic)
+        producer = topic.producers.get(command.producer) if topic is not None else None
+        if topic is None or producer is None:
+            return ProducerClosed(already=True)
+        if command.epoch != producer.epoch:
+            return Fenced(producer.epoch)
+        del topic.producers[command.producer]
+        self._registry.release(topic)
+        return ProducerClosed(already=False)
+
+
+def batch_fault(count: int, size: int, limits: Limits) -> InvalidArgument | TooLarge | None:
+    """What is wrong with a batch, as far as it can be seen from outside."""
+    if count < 1 or size < 0:
+        return InvalidArgument("a batch has at least one message and no less than 0 bytes")
+    if count > limits.batch_messages_max:
+        return TooLarge("messages", limits.batch_messages_max)
+    if size > limits.batch_bytes_max:
+        return TooLarge("bytes", limits.batch_bytes_max)
+    return None

@@ -1,0 +1,187 @@
+"""Commands of sources: messages staged in parts, and published all at once and once only."""
+
+from __future__ import annotations
+
+from oncecast.broker.clock import Clock
+from oncecast.broker.producer import Producer
+from oncecast.broker.producing import batch_fault
+from oncecast.broker.registry import Registry
+from oncecast.broker.staging import Part
+from oncecast.broker.topic import Topic
+from oncecast.wire.commands import ANY_EPOCH, CloseSource, DropStaged, PublishStaged, Stage
+from oncecast.wire.errors import (
+    Fenced,
+    InvalidArgument,
+    InvalidName,
+    InvalidTopic,
+    NameInUse,
+    NotStaged,
+    Refusal,
+    TooLarge,
+    TooMany,
+)
+from oncecast.wire.limits import is_name
+from oncecast.wire.results import (
+    Published,
+    PublishedRange,
+    SourceClosed,
+    Staged,
+    StagedDropped,
+)
+
+
+class Publishing:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def stage(
+        self, place: int, command: Stage
+    ) -> Staged | InvalidName | InvalidTopic | InvalidArgument | TooLarge | TooMany:
+        registry, staging = self._registry, self._registry.staging
+        clock = registry.pass_time(command.at)
+        fault = self._stage_fault(command)
+        if fault is not None:
+            return fault
+        key = registry.source_key(command.source, command.topic)
+        registry.use_source(key)
+        source = staging.sources.get(key)
+        late = source is not None and command.number <= source.published
+        if late or staging.find(key, command.number, command.part) is not None:
+            return Staged(already=True)
+        full = self._full(key, command)
+        if full is not None:
+            return full
+        part = Part(place, command.topic, command.count, command.size, clock.now)
+        staging.add(key, command.number, command.part, part)
+        registry.use_source(key)
+        registry.places.add(place)
+        return Staged(already=False)
+
+    def publish(
+        self, place: int, command: PublishStaged
+    ) -> (
+        Published
+        | InvalidName
+        | InvalidArgument
+        | InvalidTopic
+        | NotStaged
+        | NameInUse
+        | TooMany
+        | Fenced
+    ):
+        registry, staging = self._registry, self._registry.staging
+        clock = registry.pass_time(command.at)
+        fault = self._name_fault(command.source, command.number)
+        if fault is not None:
+            return fault
+        key = registry.source_key(command.source, command.topic)
+        registry.use_source(key)
+        source = staging.sources.get(key)
+        if source is not None and command.number <= source.published:
+            last = command.number == source.published
+            return Published(source.ranges if last else (), already=True)
+        if command.expected not in (ANY_EPOCH, staging.epoch(key)):
+            return Fenced(staging.epoch(key))
+        parts = self._parts(key, command)
+        if isinstance(parts, Refusal):
+            if command.expected != ANY_EPOCH:
+                staging.refuse(key, registry.new_epoch())
+            return parts
+        ranges = self._append(command.source, parts, clock)
+        staging.publish(key, command.number, command.parts, ranges)
+        registry.use_source(key)
+        return Published(ranges, already=False)
+
+    def _parts(
+        self, key: str, command: PublishStaged
+    ) -> list[Part] | InvalidArgument | InvalidTopic | NotStaged | NameInUse | TooMany:
+        """Return the parts to publish, or why they cannot be published."""
+        staging, limits = self._registry.staging, self._registry.limits
+        if key not in staging.sources and len(staging.sources) >= limits.sources_max:
+            return TooMany("sources", limits.sources_max)
+        parts: list[Part] = []
+        for name in command.parts:
+            part = staging.find(key, command.number, name)
+            if part is None:
+                return NotStaged(command.source, command.number, name)
+            parts.append(part)
+        return self._publish_fault(command, parts) or parts
+
+    def drop(self, place: int, command: DropStaged) -> StagedDropped:
+        key = self._registry.source_key(command.source, command.topic)
+        return StagedDropped(self._registry.staging.drop(key, command.number))
+
+    def close(self, place: int, command: CloseSource) -> SourceClosed:
+        registry = self._registry
+        registry.pass_time(command.at)
+        key = registry.source_key(command.source, command.topic)
+        return SourceClosed(already=not registry.delete_source(key))
+
+    def _name_fault(self, source: str, number: int) -> InvalidName | InvalidArgument | None:
+        if not is_name(source):
+            return InvalidName("source")
+        return InvalidArgument("numbers count from 0") if number < 0 else None
+
+    def _stage_fault(
+        self, command: Stage
+    ) -> InvalidName | InvalidTopic | InvalidArgument | TooLarge | None:
+        if not is_name(command.part):
+            return InvalidName("part")
+        if not is_name(command.topic):
+            return InvalidTopic()
+        return self._name_fault(command.source, command.number) or batch_fault(
+            command.count, command.size, self._registry.limits
+        )
+
+    def _full(self, key: str, command: Stage) -> TooMany | None:
+        staging, limits = self._registry.staging, self._registry.limits
+        if key not in staging.sources and len(staging.sources) >= limits.sources_max:
+            return TooMany("sources", limits.sources_max)
+        if staging.parts >= limits.staged_parts_max:
+            return TooMany("staged parts", limits.staged_parts_max)
+        if staging.bytes + command.size > limits.staged_bytes_max:
+            return TooMany("staged bytes", limits.staged_bytes_max)
+        return None
+
+    def _publish_fault(
+        self, command: PublishStaged, parts: list[Part]
+    ) -> InvalidArgument | InvalidTopic | TooMany | NameInUse | None:
+        """All that could stop it half-way is found before anything is done."""
+        registry = self._registry
+        if len(set(command.parts)) < len(parts):
+            return InvalidArgument("a part is named twice")
+        names = dict.fromkeys(part.topic for part in parts)
+        missing = [name for name in names if name not in registry.topics]
+        if missing:
+            refusal = registry.refusal_to_make(missing[0], len(missing))
+            if refusal is not None:
+                return refusal
+        for topic in (registry.topics[name] for name in names if name in registry.topics):
+            producer = topic.producers.get(command.source)
+            if producer is not None and producer.life:
+                return NameInUse(topic.name, command.source)
+            if producer is None and len(topic.producers) >= registry.limits.producers_max:
+                return TooMany("producers in the topic", registry.limits.producers_max)
+        return None
+
+    def _append(self, source: str, parts: list[Part], clock: Clock) -> tuple[PublishedRange, ...]:
+        ranges: dict[str, PublishedRange] = {}
+        for part in parts:
+            topic = self._registry.topics.get(part.topic) or self._registry.make(part.topic)
+            producer = self._producer(topic, source)
+            note = (0, producer.next)
+            offset, kept = topic.append(part.place, producer, part.count, part.size, clock, note)
+            before = ranges.get(part.topic)
+            ranges[part.topic] = (
+                PublishedRange(part.topic, offset, part.count, kept)
+                if before is None
+                else PublishedRange(part.topic, before.offset, before.count + part.count, kept)
+            )
+        return tuple(ranges.values())
+
+    def _producer(self, topic: Topic, source: str) -> Producer:
+        """Sources and producers share their names: a topic has (producer, sequence) once."""
+        producer = topic.producers.get(source)
+        if producer is None:
+            producer = topic.producers[source] = Producer(self._registry.new_epoch(), life="")
+        return producer

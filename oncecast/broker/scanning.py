@@ -1,0 +1,79 @@
+"""The node's role towards whoever reads a topic without a subscription: `Scan →`, `Scanned ←`.
+
+Each question stands by itself, so nothing is remembered between two, any number of readers can
+share a topic out among them, and no cursor moves. Only the leader answers, and only while it holds
+its lease: a scan sees everything that was acknowledged before it was asked for.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.broker.chunks import chunks_of, lost
+from oncecast.broker.held import Held
+from oncecast.broker.service import Service
+from oncecast.broker.topic import Topic
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.replication.events import Missing
+from oncecast.storage.errors import Corrupt
+from oncecast.wire.commands import FromOffset
+from oncecast.wire.frames import Answer, Elsewhere, Scan, Scanned
+
+SCAN_BYTES_MAX = 8 << 20  # in one answer, unless one batch is larger
+
+
+class ScanDue(Value):
+    """Timer: look whether the lease was renewed."""
+
+
+class Scanner(Protocol):
+    name = "scanner"
+    Message = Scan
+    Timer = ScanDue
+
+    def __init__(self, me: NodeId, rng: Random, *, service: Service) -> None:
+        super().__init__(me, rng)
+        self._service = service
+        self._held: Held[Scan] = Held(self, ScanDue())
+
+    def timeout(self, timer: ScanDue) -> None:
+        for client, scan in self._held.take():
+            self.receive(client, scan)
+
+    def receive(self, sender: NodeId, scan: Scan) -> None:
+        service = self._service
+        if not service.leading:
+            elsewhere = Elsewhere(service.leader, service.group.nodes())
+            self.send(sender, elsewhere)
+            return
+        if not service.group.leads(self.now):
+            self._held.add(sender, scan)
+            return
+        registry = service.machine.registry
+        topic = registry.topics.get(scan.topic)
+        if topic is None:
+            why = registry.elsewhere(scan.topic) or registry.missing(scan.topic)
+            self.send(sender, Answer(scan.id, why))
+            return
+        try:
+            self.send(sender, scanned(service, topic, scan))
+        except Missing:
+            pass  # it is being fetched from another replica
+        except Corrupt as damage:
+            where = topic.landing(scan.start)
+            self.send(sender, Answer(scan.id, lost(scan.topic, where, damage)))
+
+
+def scanned(service: Service, topic: Topic, scan: Scan) -> Scanned:
+    """Raises Missing, or Corrupt."""
+    index = topic.index
+    offset = topic.landing(scan.start)
+    until = index.next if scan.until < 0 else min(scan.until, index.next)
+    found = Scanned(scan.id, topic.id, index.first, index.next, offset, ())
+    lost = isinstance(scan.start, FromOffset) and scan.start.offset != offset
+    if lost or scan.life not in (0, topic.id):
+        return found
+    room = min(scan.bytes, SCAN_BYTES_MAX)
+    extents = tuple(index.extents(offset, until - offset, room))
+    chunks, _ = chunks_of(service, extents, room)
+    return Scanned(scan.id, topic.id, index.first, index.next, offset, chunks)

@@ -1,0 +1,405 @@
+"""The pub/sub machine on a replica group: commands go into the log, results come out of it.
+
+    Execute, Ack ↓    Executed, Changed, ClockDisputed ↑    and `machine`, `source(place)` to read
+
+It stamps commands with the time, gathers acks so that many share a place in the log, and keeps the
+log short: a snapshot now and then, and leftovers carried forward when most around them is garbage.
+It never speaks of anything that is not decided. It proposes only where its replica leads; what was
+proposed when that ends is forgotten: who asked must ask the next leader.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple, cast, get_args
+
+import msgspec
+
+from oncecast.broker.machine import Machine
+from oncecast.broker.moves import AnyCommand, Freeze, Import
+from oncecast.broker.timekeeping import ClockRead, ReadClock, Timekeeper
+from oncecast.broker.upkeep import Upkeep
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.replication.events import (
+    Compact,
+    Compare,
+    Decided,
+    Digest,
+    Group,
+    Installed,
+    LeaderChanged,
+    Missing,
+    Propose,
+    StateWanted,
+)
+from oncecast.storage.errors import Corrupt
+from oncecast.wire import commands as do
+from oncecast.wire import errors
+from oncecast.wire.limits import LIMITS, Limits
+from oncecast.wire.results import Done, Published, Result
+
+CARRY_BYTES = 2 << 20  # carried at once
+UPKEEP_EVERY_BYTES = 1 << 20
+PRODUCERS_EVERY = 3600.0  # seconds between two looks for idle ones, at most
+DISPUTE_TICK_US = 60 * 1_000_000  # while the time is disputed, a stamp at least so often
+NOBODY, CARRYING = -1, -2  # who asked, if it is no token of a layer above
+
+Outcome = Done | errors.AnyRefusal
+
+
+class Execute(Value):
+    """Request: do this; the result comes back as Executed, if this node lives to see it."""
+
+    token: int
+    command: AnyCommand
+
+
+class Executed(Value):
+    """Event: the command is in the log for ever, and this came of it."""
+
+    token: int
+    result: Outcome
+
+
+class Changed(Value):
+    """Event: something happened to this topic."""
+
+    topic: str
+
+
+class ClockDisputed(Value):
+    """Event: stamps are so far ahead of the time that this group trusts; 0: no longer."""
+
+    ahead_us: int
+
+
+class ClockOutvoted(Value):
+    """Event: this node's clock is so far ahead of those of its group; 0: no longer."""
+
+    ahead_us: int
+
+
+class FlushAcks(Value):
+    """Timer."""
+
+
+class Upkept(Value):
+    """Timer: time passes, and the log grows old."""
+
+
+class Source(NamedTuple):
+    """Who put a batch: `sequence` is of its first message, -1 if the index knows it."""
+
+    producer: str
+    sequence: int
+    batch: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(AnyCommand).decode
+STAMPED = {kind for kind in get_args(do.Command) if "at" in kind.__struct_fields__}
+
+
+class Service(Protocol):
+    name = "pubsub"
+    Request = Execute | do.Ack
+    Message = ReadClock | ClockRead
+    Observed = Decided | LeaderChanged | StateWanted | Installed | Compare
+    Timer = FlushAcks | Upkept
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        *,
+        group: Group,
+        epoch_us: int = 0,  # what to add to the node's own clock to get the time
+        limits: Limits = LIMITS,
+        ack_delay: float = 0.005,
+        acks_max: int = 1000,
+        upkeep_every: float = 1.0,
+        snapshot_bytes: int = 64 << 20,
+        recent_bytes: int = 32 << 20,  # of batches that are likely to be read again
+    ) -> None:
+        super().__init__(me, rng)
+        self.machine = Machine()
+        self._limits = limits
+        self.group, self._epoch_us = group, epoch_us
+        # The operating system's time; without it, that at the start and what has passed since.
+        self.wall: Callable[[], int] | None = None
+        self.time = Timekeeper(self, group, self._wall)
+        self._outvoted = False
+        self.leader = NodeId("")
+        self._ack_delay, self._acks_max, self._upkeep_every = ack_delay, acks_max, upkeep_every
+        self._upkeep = Upkeep(snapshot_bytes)
+        self._recent = Recent(recent_bytes)
+        self._tokens = 0
+        self._proposed: dict[int, tuple[int, AnyCommand]] = {}  # until decided, with its asker's
+        self._acks: dict[tuple[str, str, int], do.Ack] = {}
+        self._carrying = 0
+        self._grown = 0  # bytes since the last look
+        self._producers_due = 0.0
+
+    # -- what earlier lives have decided --
+
+    def install(self, place: int, state: tuple[bytes, ...]) -> None:
+        self.machine = Machine.restore(state[1:])
+        self._upkeep.restore(state[0], sum(map(len, state)))
+
+    def learn(self, place: int, value: bytes) -> None:
+        self._upkeep.add(place, len(value))
+        self.machine.apply(place, _decode(value))
+
+    def start(self) -> None:
+        self.later(self._upkeep_every, Upkept())
+
+    @property
+    def leading(self) -> bool:
+        return self.leader == self.me
+
+    # -- commands in, results out --
+
+    def request(self, request: Execute | do.Ack) -> None:
+        if isinstance(request, Execute):
+            self._propose(request.command, request.token)
+        else:
+            self._gather(request)
+
+    def _propose(self, command: AnyCommand, asker: int = NOBODY) -> None:
+        if not self.leading:
+            return
+        if type(command) in STAMPED:
+            command = self._stamped(command)
+        self._tokens += 1
+        self._proposed[self._tokens] = (asker, command)
+        self.ask(Propose(self._tokens, _encode(command)))
+
+    def _stamped(self, command: AnyCommand) -> AnyCommand:
+        registry = self.machine.registry
+        step = registry.limits.clock_step_us
+        at = self.time.stamp(registry.clock, step)
+        if isinstance(command, do.Tick):
+            elapsed = self.time.elapsed() if step else 0
+            self.time.saw_stamp()
+            return do.Tick(at, elapsed, command.producers)
+        if step and self.time.idle_us > step // 2:
+            self._propose(do.Tick(0))  # which tells how long nothing has happened
+        return cast("AnyCommand", msgspec.structs.replace(command, at=at))
+
+    def _wall(self) -> int:
+        return self._epoch_us + int(self.now * 1e6) if self.wall is None else self.wall()
+
+    def receive(self, sender: NodeId, message: ReadClock | ClockRead) -> None:
+        if isinstance(message, ReadClock):
+            self.time.answer(sender)
+        else:
+            self.time.hear(sender, message)
+
+    def observe(self, event: Decided | LeaderChanged | StateWanted | Installed | Compare) -> None:
+        if isinstance(event, Decided):
+            self._decided(event)
+        elif isinstance(event, LeaderChanged):
+            self._follow(event.leader)
+        elif isinstance(event, StateWanted):
+            self._compact(self.machine.needed())
+        elif isinstance(event, Installed):
+            self._recent.clear()
+            self.time.saw_nothing()
+            self.install(event.place, event.state)
+        else:
+            self.ask(Digest(event.place, self.machine.checksum().to_bytes(8, "big")))
+
+    def _follow(self, leader: NodeId) -> None:
+        self.leader = leader
+        self._proposed.clear()
+        self._acks.clear()
+        self._carrying = 0
+        if self.machine.registry.limits != self._limits:
+            self._propose(do.SetLimits(self._limits))
+
+    def _decided(self, event: Decided) -> None:
+        place, value, token = event.place, event.value, event.token
+        asker, command = self._proposed.pop(token, None) or (NOBODY, _decode(value))
+        disputed = self.machine.registry.clock.dispute
+        result = self.machine.apply(place, command)
+        if type(command) in STAMPED:
+            self.time.saw_stamp()
+        if self.machine.registry.clock.dispute != disputed:
+            self.emit(ClockDisputed(self.machine.registry.clock.disputed_us))
+        self._upkeep.add(place, len(value))
+        if isinstance(command, do.Put):
+            self._recent.add(place, Source(command.producer, command.sequence, command.batch))
+            self.emit(Changed(command.topic))
+        else:
+            self._tell_changes(command, result)
+        if asker >= 0:
+            self.emit(Executed(asker, cast("Outcome", result)))
+        elif asker == CARRYING:
+            self._carrying -= 1
+        self._grown += len(value)
+        if self._grown >= UPKEEP_EVERY_BYTES:
+            self._look_after_log()
+
+    def _tell_changes(self, command: AnyCommand, result: Result) -> None:
+        if isinstance(command, do.PublishStaged):
+            for each in result.ranges if isinstance(result, Published) else ():
+                self.emit(Changed(each.topic))
+        elif isinstance(command, Freeze) and self.machine.registry.estate is not None:
+            for name in self.machine.registry.estate.outgoing:
+                self.emit(Changed(name))
+        elif isinstance(command, do.Attach | do.Detach | do.Seek | do.Unsubscribe | do.DeleteTopic):
+            self.emit(Changed(command.topic))
+
+    # -- acks: only the newest of a subscription counts, and nobody waits for it --
+
+    def _gather(self, ack: do.Ack) -> None:
+        key = ack.topic, ack.subscription, ack.epoch
+        known = self._acks.get(key)
+        if known is None or ack.upto > known.upto:
+            self._acks[key] = ack
+        if len(self._acks) >= self._acks_max:
+            self._flush_acks()
+        elif known is None and len(self._acks) == 1:
+            self.later(self._ack_delay, FlushAcks())
+
+    def _flush_acks(self) -> None:
+        if self._acks:
+            self._propose(do.Acks(tuple(self._acks.values()), 0))
+            self._acks.clear()
+
+    def timeout(self, timer: FlushAcks | Upkept) -> None:
+        if isinstance(timer, FlushAcks):
+            self._flush_acks()
+        else:
+            self._pass_time()
+            self._look_after_log()
+            self.later(self._upkeep_every, Upkept())
+
+    # -- reading --
+
+    def batch_at(self, place: int) -> do.Put | do.Stage:
+        """The command that brought what lies there. Raises Missing, or Corrupt."""
+        return carried(_decode(self.group.entry(place)))
+
+    def source(self, place: int) -> Source:
+        """The batch at a place that the machine still needs."""
+        found = self._recent.get(place)
+        if found is None:
+            found = source_of(_decode(self.group.entry(place)))
+            self._recent.add(place, found)
+        return found
+
+    # -- upkeep: what goes by age, what stands for the log, what is left in it --
+
+    def _pass_time(self) -> None:
+        """A Tick only when it would let something go, now or after a dispute about the time: an
+        idle node leaves its disk alone."""
+        if not self.leading:
+            return
+        registry = self.machine.registry
+        step, staged_age = registry.limits.clock_step_us, registry.limits.staged_age_us
+        self.time.look(registry.clock, step)
+        self._tell_outvoted(step)
+        at = self.time.stamp(registry.clock, step)
+        trusted = registry.clock.foreseen(at, step, self.time.elapsed())
+        aged = (topic.floor(trusted) > topic.index.first for topic in registry.aging.values())
+        abandoned = registry.staging.abandoned(trusted - staged_age)
+        if any(aged) or any(abandoned) or self._dispute_due(step, at - trusted):
+            self._propose(do.Tick(0))
+        if self.now >= self._producers_due:  # there may be many to look at
+            idle = registry.limits.producer_idle_us / 1e6
+            self._producers_due = self.now + min(PRODUCERS_EVERY, idle / 10)
+            if any(registry.idle_producers(trusted)) or any(registry.idle_sources(trusted)):
+                self._propose(do.Tick(0, producers=True))
+
+    def _dispute_due(self, step: int, ahead_us: int) -> bool:
+        """Return whether a stamp is due that is evidence for the time that it names, or that ends
+        a dispute: until then, what was stamped in the dispute does not age."""
+        registry, idle = self.machine.registry, self.time.idle_us
+        disputed = registry.clock.dispute or abs(ahead_us) > step
+        if not step or not disputed:
+            return False
+        ages = registry.staging.parts or any(each.index.batches for each in registry.aging.values())
+        return bool(ages) and (idle == 0 or idle >= DISPUTE_TICK_US)
+
+    def _tell_outvoted(self, step: int) -> None:
+        correction = self.time.correction(self.machine.registry.clock, step)
+        outvoted = abs(correction) > step
+        if outvoted != self._outvoted:
+            self._outvoted = outvoted
+            self.emit(ClockOutvoted(-correction if outvoted else 0))
+
+    def _look_after_log(self) -> None:
+        self._grown = 0
+        needed = self.machine.needed()
+        if self._upkeep.snapshot_due(needed):
+            self._compact(needed)
+        # The sum over all topics only when it could matter.
+        if self.leading and not self._carrying and self._upkeep.carry_due(needed, 0):
+            registry = self.machine.registry
+            live = sum(topic.index.size for topic in registry.topics.values())
+            if self._upkeep.carry_due(needed, live + registry.staging.bytes):
+                self._carry(needed)
+
+    def _compact(self, needed: int) -> None:
+        state = (self._upkeep.state(needed), *self.machine.state())
+        self._upkeep.snapshot_taken(needed, sum(map(len, state)))
+        self.ask(Compact(self.machine.registry.place, needed, state))
+
+    def _carry(self, needed: int) -> None:
+        stop = self._upkeep.place_behind(needed, self._upkeep.snapshot_bytes // 2)
+        left = CARRY_BYTES
+        for extent in self.machine.extents_before(stop):
+            if left <= 0:
+                break
+            try:
+                command = self.batch_at(extent.place)
+            except Missing:
+                break  # it is being fetched
+            except Corrupt:
+                continue  # nobody has it: it stays where it is, and is told to who reads it
+            self._carrying += 1
+            left -= command.size
+            self._propose(do.Carry(extent.place, extent.offset, command), CARRYING)
+
+
+class Recent:
+    """Sources by place, the least recently used go first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes, self._bytes_max = 0, bytes_max
+        self._sources: OrderedDict[int, Source] = OrderedDict()
+
+    def get(self, place: int) -> Source | None:
+        found = self._sources.get(place)
+        if found is not None:
+            self._sources.move_to_end(place)
+        return found
+
+    def clear(self) -> None:
+        self._sources.clear()
+        self._bytes = 0
+
+    def add(self, place: int, source: Source) -> None:
+        self._sources[place] = source
+        self._bytes += len(source.batch) + 256
+        while self._bytes > self._bytes_max:
+            _, oldest = self._sources.popitem(last=False)
+            self._bytes -= len(oldest.batch) + 256
+
+
+def carried(command: AnyCommand) -> do.Put | do.Stage:
+    """The command that brought a batch, wherever it was carried since."""
+    while isinstance(command, do.Carry | Import):
+        command = command.command
+    assert isinstance(command, do.Put | do.Stage), f"no batch in a {type(command).__name__}"
+    return command
+
+
+def source_of(command: AnyCommand) -> Source:
+    command = carried(command)
+    if isinstance(command, do.Put):
+        return Source(command.producer, command.sequence, command.batch)
+    return Source(command.source, -1, command.batch)

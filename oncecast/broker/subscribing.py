@@ -1,0 +1,117 @@
+"""Commands of subscriptions: cursors that only their present life moves, and only forwards.
+
+There is no command for a nack: whoever holds the session hands the message out again.
+"""
+
+from __future__ import annotations
+
+from oncecast.broker.registry import Registry
+from oncecast.wire.commands import (
+    ANY_EPOCH,
+    Ack,
+    Acks,
+    Attach,
+    Detach,
+    Seek,
+    Subscribe,
+    Unsubscribe,
+)
+from oncecast.wire.errors import (
+    Fenced,
+    InvalidName,
+    InvalidTopic,
+    NoSuchTopic,
+    NotSubscribed,
+    Repositioned,
+    TooMany,
+)
+from oncecast.wire.limits import is_name
+from oncecast.wire.results import (
+    AckResult,
+    AcksDone,
+    Attached,
+    Detached,
+    Sought,
+    Subscribed,
+    Unsubscribed,
+)
+
+
+class Subscribing:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def subscribe(
+        self, place: int, command: Subscribe
+    ) -> Subscribed | InvalidTopic | InvalidName | TooMany:
+        registry = self._registry
+        registry.pass_time(command.at)
+        if not is_name(command.subscription):
+            return InvalidName("subscription")
+        topic = registry.topics.get(command.topic)
+        if topic is None:
+            refusal = registry.refusal_to_make(command.topic)
+            if refusal is not None:
+                return refusal
+            topic = registry.make(command.topic)
+        known = topic.subscriptions.get(command.subscription)
+        if known is not None:
+            return Subscribed(known.cursor, topic.id, already=True)
+        if len(topic.subscriptions) >= registry.limits.subscriptions_max:
+            return TooMany("subscriptions of the topic", registry.limits.subscriptions_max)
+        made = topic.subscribe(command.subscription, registry.new_epoch(), command.start)
+        return Subscribed(made.cursor, topic.id, already=False)
+
+    def unsubscribe(self, place: int, command: Unsubscribe) -> Unsubscribed:
+        clock = self._registry.pass_time(command.at)
+        topic = self._registry.topics.get(command.topic)
+        if topic is None or not topic.unsubscribe(command.subscription, clock):
+            return Unsubscribed(already=True)
+        self._registry.release(topic)
+        return Unsubscribed(already=False)
+
+    def attach(
+        self, place: int, command: Attach
+    ) -> Attached | Fenced | InvalidName | InvalidTopic | NoSuchTopic | NotSubscribed:
+        if not is_name(command.life):
+            return InvalidName("life")
+        topic = self._registry.topics.get(command.topic)
+        if topic is None:
+            return self._registry.missing(command.topic)
+        subscription = topic.subscriptions.get(command.subscription)
+        if subscription is None:
+            return NotSubscribed(command.topic, command.subscription)
+        if subscription.life != command.life:
+            current = subscription.epoch if subscription.life else 0
+            if command.expected not in (ANY_EPOCH, current):
+                return Fenced(current)
+            topic.attach(subscription, command.life, self._registry.new_epoch())
+        return topic.attached(subscription)
+
+    def detach(
+        self, place: int, command: Detach
+    ) -> Detached | NoSuchTopic | InvalidTopic | NotSubscribed | Fenced | Repositioned:
+        topic = self._registry.topics.get(command.topic)
+        return self._registry.missing(command.topic) if topic is None else topic.detach(command)
+
+    def ack(self, place: int, command: Ack) -> AckResult:
+        topic = self._registry.topics.get(command.topic)
+        if topic is None:
+            return self._registry.missing(command.topic)
+        return topic.ack(command, self._registry.clock)
+
+    def acks(self, place: int, command: Acks) -> AcksDone:
+        self._registry.pass_time(command.at)
+        return AcksDone(tuple([self.ack(place, each) for each in command.acks]))
+
+    def seek(
+        self, place: int, command: Seek
+    ) -> Sought | InvalidName | NoSuchTopic | InvalidTopic | NotSubscribed | Fenced | Repositioned:
+        registry = self._registry
+        clock = registry.pass_time(command.at)
+        if not is_name(command.token):
+            return InvalidName("token")
+        topic = registry.topics.get(command.topic)
+        if topic is None:
+            return registry.missing(command.topic)
+        return topic.seek(command, registry.new_epoch, clock)

@@ -1,0 +1,269 @@
+"""A topic: an index of messages, the producers that fill it, the subscriptions that empty it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import assert_never
+
+from oncecast.broker.clock import Clock, Retiming
+from oncecast.broker.index import PLAIN, Index
+from oncecast.broker.places import Places
+from oncecast.broker.producer import Producer
+from oncecast.broker.subscription import Subscription
+from oncecast.wire.commands import (
+    Ack,
+    Detach,
+    FromEarliest,
+    FromNew,
+    FromOffset,
+    FromTime,
+    Put,
+    Seek,
+    Start,
+)
+from oncecast.wire.errors import (
+    Fenced,
+    Gap,
+    NotSubscribed,
+    OutOfRange,
+    Repositioned,
+    Unopened,
+)
+from oncecast.wire.results import (
+    Acked,
+    AckResult,
+    Already,
+    Appended,
+    Attached,
+    Detached,
+    Sought,
+)
+from oncecast.wire.retention import DEFAULT, Policy
+
+
+class Topic:
+    """One life of a topic. Offsets count from 0 and are not used again."""
+
+    __slots__ = (
+        "_cursors",
+        "_places",
+        "declared",
+        "fenced",
+        "id",
+        "index",
+        "name",
+        "policy",
+        "producers",
+        "subscriptions",
+    )
+
+    def __init__(self, id_: int, name: str, policy: Policy, declared: bool, places: Places) -> None:
+        self.id = id_
+        self.name = name
+        self.policy = policy
+        self.declared = declared  # made by name, so it stays until it is deleted by name
+        self._places = places
+        self.index = Index(places)
+        self.producers: dict[str, Producer] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        # The last epoch that may have ended the right of another to read. It is not stored: after
+        # a restart it may be higher, and at most as high as the last epoch of all.
+        self.fenced = 0
+        # A heap with at least one (cursor, name) a subscription that is not above its real cursor.
+        self._cursors: list[tuple[int, str]] = []
+
+    @property
+    def idle(self) -> bool:
+        """Nobody would miss it."""
+        return not (self.declared or self.subscriptions or self.producers or self.policy.retains)
+
+    # Producers.
+
+    def put(
+        self, place: int, put: Put, clock: Clock
+    ) -> Appended | Already | Unopened | Fenced | Gap:
+        producer = self.producers.get(put.producer)
+        if producer is None:
+            return Unopened(put.topic, put.producer)
+        if put.epoch != producer.epoch:
+            return Fenced(producer.epoch)
+        if producer.record:
+            producer.used = clock.now
+        known = producer.next - put.sequence
+        if known < 0:
+            return Gap(producer.next)
+        count = put.count - known
+        if count <= 0:
+            return Already(producer.offset_of(put.sequence, put.count), put.count)
+        self._places.add(place)
+        note = (known, -1) if known else PLAIN
+        offset, kept = self.append(place, producer, count, put.size, clock, note)
+        return Appended(offset, count, kept)
+
+    def already(self, put: Put) -> Already | None:
+        """The answer to a put whose messages are all here."""
+        producer = self.producers.get(put.producer)
+        if producer is None or put.epoch != producer.epoch:
+            return None
+        if put.sequence < 0 or put.sequence + put.count > producer.next:
+            return None
+        return Already(producer.offset_of(put.sequence, put.count), put.count)
+
+    def append(
+        self,
+        place: int,
+        producer: Producer,
+        count: int,
+        size: int,
+        clock: Clock,
+        note: tuple[int, int] = PLAIN,
+    ) -> tuple[int, bool]:
+        """Messages of `producer` get the next offsets. Which is the first, and are they kept?"""
+        index = self.index
+        offset = index.append(place, count, size, clock.now, note)
+        producer.appended(offset, count)
+        if self.policy == DEFAULT and self.subscriptions:
+            return offset, True  # what is new is needed, and nothing old goes because of it
+        self.collect(clock)
+        return offset, index.first <= offset
+
+    # Subscriptions.
+
+    def subscribe(self, name: str, epoch: int, start: Start) -> Subscription:
+        subscription = Subscription(epoch, self.landing(start))
+        self.subscriptions[name] = subscription
+        self.fenced = epoch  # somebody may still read one of this name that was removed
+        self._note_cursor(subscription.cursor, name)
+        return subscription
+
+    def attach(self, subscription: Subscription, life: str, epoch: int) -> None:
+        """Let a new life read the subscription from now on."""
+        if subscription.life:
+            self.fenced = epoch
+        subscription.attach(life, epoch, self.index.next)
+
+    def unsubscribe(self, name: str, clock: Clock) -> bool:
+        if self.subscriptions.pop(name, None) is None:
+            return False
+        self.collect(clock)
+        return True
+
+    def attached(self, subscription: Subscription) -> Attached:
+        return Attached(
+            subscription.epoch,
+            subscription.cursor,
+            self.index.first,
+            self.index.next,
+            subscription.suspect_below,
+            self.id,
+        )
+
+    def detach(self, detach: Detach) -> Detached | NotSubscribed | Fenced | Repositioned:
+        subscription = self.subscriptions.get(detach.subscription)
+        if subscription is None:
+            return NotSubscribed(self.name, detach.subscription)
+        if detach.epoch != subscription.epoch:
+            return stale(subscription, detach.epoch)
+        subscription.detach(min(detach.handed, self.index.next))
+        return Detached(subscription.suspect_below)
+
+    def ack(self, ack: Ack, clock: Clock) -> AckResult:
+        subscription = self.subscriptions.get(ack.subscription)
+        if subscription is None:
+            return NotSubscribed(self.name, ack.subscription)
+        if ack.epoch != subscription.epoch:
+            return stale(subscription, ack.epoch)
+        if ack.upto > self.index.next:
+            return OutOfRange(self.index.next)
+        subscription.acknowledge(ack.upto)
+        self.collect(clock)
+        return Acked(subscription.cursor)
+
+    def seek(
+        self, seek: Seek, new_epoch: Callable[[], int], clock: Clock
+    ) -> Sought | NotSubscribed | Fenced | Repositioned:
+        subscription = self.subscriptions.get(seek.subscription)
+        if subscription is None:
+            return NotSubscribed(self.name, seek.subscription)
+        if seek.token == subscription.sought:
+            return Sought(subscription.epoch, subscription.cursor, already=True)
+        if seek.epoch not in (0, subscription.epoch):
+            return stale(subscription, seek.epoch)
+        subscription.seek(self.landing(seek.start), new_epoch(), seek.token)
+        self.fenced = subscription.epoch
+        self._note_cursor(subscription.cursor, seek.subscription)
+        self.collect(clock)
+        return Sought(subscription.epoch, subscription.cursor, already=False)
+
+    def landing(self, start: Start) -> int:
+        """The offset nearest to `start` of what is kept, or will be."""
+        index = self.index
+        match start:
+            case FromNew():
+                return index.next
+            case FromEarliest():
+                return index.first
+            case FromOffset(offset):
+                return min(max(offset, index.first), index.next)
+            case FromTime(at):
+                return index.since(at)
+            case _:
+                assert_never(start)
+
+    # Time.
+
+    def retime(self, retiming: Retiming) -> None:
+        self.index.retime(retiming)
+        for producer in self.producers.values():
+            if producer.used > retiming.above:
+                producer.used = retiming.rule(producer.used)
+
+    # Retention.
+
+    def collect(self, clock: Clock) -> None:
+        """Lets go what neither the policy nor a subscription needs."""
+        floor = self.floor(clock.trusted)
+        if floor > self.index.first:
+            self.index.drop_below(floor)
+
+    def floor(self, trusted: int) -> int:
+        """The offset below which nobody needs anything."""
+        floor = self.index.floor(self.policy, trusted)
+        if self.subscriptions and not self.policy.drop_unread:
+            floor = min(floor, self.low_water())
+        return floor
+
+    def low_water(self) -> int:
+        """The smallest cursor; there must be a subscription."""
+        heap, subscriptions = self._cursors, self.subscriptions
+        while True:
+            cursor, name = heap[0]
+            subscription = subscriptions.get(name)
+            if subscription is None:
+                heappop(heap)
+            elif subscription.cursor > cursor:
+                heapreplace(heap, (subscription.cursor, name))
+            else:
+                return cursor
+
+    def rebuild(self) -> None:
+        """Makes anew what follows from the rest."""
+        self.fenced = max((each.epoch for each in self.subscriptions.values()), default=0)
+        self._gather_cursors()
+
+    def _gather_cursors(self) -> None:
+        self._cursors = [(each.cursor, name) for name, each in self.subscriptions.items()]
+        heapify(self._cursors)
+
+    def _note_cursor(self, cursor: int, name: str) -> None:
+        heappush(self._cursors, (cursor, name))
+        if len(self._cursors) > 2 * len(self.subscriptions) + 16:
+            self._gather_cursors()
+
+
+def stale(subscription: Subscription, epoch: int) -> Fenced | Repositioned:
+    """A seek makes a new epoch too, but the life that reads goes on."""
+    if subscription.life and subscription.attached <= epoch < subscription.epoch:
+        return Repositioned(subscription.epoch, subscription.cursor)
+    return Fenced(subscription.epoch)

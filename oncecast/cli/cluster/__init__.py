@@ -1,0 +1,1 @@
+"""Commands that start, inspect and change a cluster."""

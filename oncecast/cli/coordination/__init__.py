@@ -1,0 +1,1 @@
+"""Commands for locks, elections, queues and streams."""

@@ -1,0 +1,51 @@
+"""`oncecast keep`: a member that keeps locks and queues while other processes come and go."""
+
+from __future__ import annotations
+
+import argparse
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import complain
+from oncecast.cli.coordination.membership import (
+    HEARTBEAT,
+    KEEPER,
+    SUSPECT_AFTER,
+    add_joining,
+    places,
+    run_member,
+)
+
+DATA = "oncecast-keep"
+
+
+def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    keep = commands.add_parser("keep", help="keep locks and queues", description=__doc__)
+    add_joining(keep, KEEPER)
+    keep.add_argument(
+        "--data", metavar="DIR", default=DATA, help="for what must survive (%(default)s)"
+    )
+    keep.set_defaults(run=lambda arguments: run_member(arguments, run, exits.OK))
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from oncecast.coordination import join
+    from oncecast.network.addresses import split_home
+
+    listen, peers = places(arguments)
+    if not split_home(listen)[1]:
+        return complain(f"{listen}: a keeper needs a port of its own; give one", exits.USAGE)
+    if not arguments.peers and listen != KEEPER and peers == [KEEPER]:
+        peers = []  # one keeper alone, at another address
+    async with join(
+        listen,
+        peers=peers,
+        directory=arguments.data,
+        heartbeat=HEARTBEAT,
+        suspect_after=SUSPECT_AFTER,
+        insecure=arguments.insecure,
+    ) as node:
+        complain(f"{node.me} keeps, one of {len(node.acceptors)}")
+        await node.unless_stopped(asyncio.Event().wait())
+    return exits.OK

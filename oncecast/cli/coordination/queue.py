@@ -1,0 +1,181 @@
+"""`oncecast queue put`, `take`, `peek` and `stats`: each element to one taker."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import add_json, called, complain, positive, show
+from oncecast.cli.coordination.membership import (
+    HEARTBEAT,
+    NoQuorum,
+    add_joining,
+    add_patience,
+    joined,
+    run_member,
+)
+
+if TYPE_CHECKING:
+    from oncecast.cli.coordination.membership import Work
+    from oncecast.coordination.faces import Queue
+
+ANSWER_WITHIN = 30.0
+TOGETHER = 64  # elements that are put or taken at once
+LOOK_EVERY = 0.02
+# What was put in by others a moment ago comes by gossip, what is older by comparing: see Recovery.
+QUIET = 4 * HEARTBEAT
+
+
+def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    queue = commands.add_parser("queue", help="put work in, take it out", description=__doc__)
+    verbs = queue.add_subparsers(metavar="VERB", required=True)
+
+    put = _verb(verbs, "put", "put elements in a queue", run_put)
+    put.add_argument("values", metavar="VALUE", nargs="+", help="or - for lines of standard input")
+    put.set_defaults(lines=True)
+    take = _verb(verbs, "take", "take elements out of a queue", run_take)
+    take.add_argument(
+        "-n", "--count", metavar="N", type=positive, default=1, help="at most (%(default)s)"
+    )
+    add_patience(take, 2.0, "seconds to wait for elements, or inf")
+    peek = _verb(verbs, "peek", "show elements, which stay", run_peek)
+    peek.add_argument(
+        "-n", "--count", metavar="N", type=positive, default=1, help="at most (%(default)s)"
+    )
+    _verb(verbs, "stats", "show how long it is, and who is there", run_stats)
+
+
+def _verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, work: Work
+) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    verb.add_argument("name", metavar="NAME", type=called)
+    add_joining(verb)
+    add_json(verb)
+    verb.set_defaults(run=lambda arguments: run_member(arguments, work))
+    return verb
+
+
+async def run_put(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from oncecast.cli.messages.command import to_put
+
+    count = 0
+    async with joined(arguments) as node:
+        queue = node.queue(arguments.name)
+        async for values in to_put(arguments):
+            for at in range(0, len(values), TOGETHER):
+                some = values[at : at + TOGETHER]
+                await asyncio.gather(*(queue.deposit(each, ANSWER_WITHIN) for each in some))
+                count += len(some)
+    show(arguments, {"queue": arguments.name, "put": count}, None)
+    return exits.OK
+
+
+async def run_take(arguments: argparse.Namespace) -> int:
+    taken = 0
+    async with joined(arguments) as node:
+        queue = node.queue(arguments.name)
+        async for elements in taking(queue, arguments.count, arguments.timeout):
+            write(arguments, elements)
+            taken += len(elements)
+    if taken:
+        return exits.OK
+    return complain(
+        f"no element in queue {arguments.name!r}; --timeout S waits longer for one", exits.EMPTY
+    )
+
+
+async def taking(queue: Queue, count: int, patience: float) -> AsyncIterator[list[bytes]]:
+    """Until there are enough or time is over.
+
+    It never stops waiting for an element that it has asked for: that would be lost with it.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience
+    while count:
+        some = min(count, len(queue), TOGETHER)
+        if some:
+            yield (elements := await dequeued(queue, some))
+            count -= len(elements)
+        elif loop.time() > until:
+            return
+        else:
+            await asyncio.sleep(LOOK_EVERY)
+
+
+async def dequeued(queue: Queue, count: int) -> list[bytes]:
+    import asyncio
+
+    try:
+        async with asyncio.timeout(ANSWER_WITHIN):
+            found = await asyncio.gather(*(queue.dequeue() for _ in range(count)))
+    except TimeoutError:
+        raise NoQuorum(
+            f"queue {queue.name!r}: nobody says who takes what; {count} elements may be lost"
+        ) from None
+    return [each for each in found if each is not None]
+
+
+async def run_peek(arguments: argparse.Namespace) -> int:
+    async with joined(arguments) as node:
+        queue = node.queue(arguments.name)
+        await quiet(queue, arguments.count)
+        elements = queue.peek(arguments.count)
+    write(arguments, elements)
+    if not elements:
+        return complain(f"no element in queue {arguments.name!r}", exits.EMPTY)
+    return exits.OK
+
+
+async def run_stats(arguments: argparse.Namespace) -> int:
+    async with joined(arguments) as node:
+        queue = node.queue(arguments.name)
+        await quiet(queue)
+        keepers = [each for each in node.acceptors if each in node.group.view]
+        guests = len(node.group.view) - len(keepers) - 1  # but for this process
+        facts = {
+            "queue": arguments.name,
+            "length": len(queue),
+            "keepers": keepers,
+            "keepers_away": [each for each in node.acceptors if each not in keepers],
+            "others": guests,
+        }
+    show(
+        arguments,
+        facts,
+        f"{arguments.name}: {facts['length']} elements; {len(keepers)} of {len(node.acceptors)} "
+        f"keepers and {guests} others are there",
+    )
+    return exits.OK
+
+
+async def quiet(queue: Queue, enough: int | None = None) -> None:
+    """Until the copy of this process no longer grows, or has enough."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    length, since = len(queue), loop.time()
+    while loop.time() < since + QUIET and (enough is None or len(queue) < enough):
+        await asyncio.sleep(LOOK_EVERY)
+        if len(queue) > length:
+            length, since = len(queue), loop.time()
+
+
+def write(arguments: argparse.Namespace, elements: list[bytes]) -> None:
+    from oncecast.cli.messages.command import as_text
+
+    if arguments.json:
+        for each in elements:
+            show(arguments, {"queue": arguments.name, "value": as_text(each)}, None)
+        sys.stdout.flush()
+    else:
+        out = sys.stdout.buffer
+        out.write(b"".join(each + b"\n" for each in elements))
+        out.flush()

@@ -1,0 +1,272 @@
+"""`oncecast stream read` and `stream write`: values, from process to process as they come."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import (
+    ANSWER_TIMEOUT,
+    add_connection,
+    add_json,
+    called,
+    client_of,
+    complain,
+    positive,
+    show,
+)
+from oncecast.cli.coordination.membership import (
+    HEARTBEAT,
+    SUSPECT_AFTER,
+    add_joining,
+    add_patience,
+    places,
+    run_member,
+)
+
+if TYPE_CHECKING:
+    from oncecast.cli.coordination.membership import Work
+    from oncecast.coordination import Node, QoS, Sample
+    from oncecast.streams.reader import Reader
+
+KEYS_SHOWN = 64  # characters of a key
+FLUSH_WITHIN = 30.0
+PACE: dict[str, Any] = {"heartbeat": HEARTBEAT, "suspect_after": SUSPECT_AFTER}
+QUALITIES = {
+    "--deadline": "seconds that may be between two values of a key",
+    "--lifespan": "seconds until a value is of no more use",
+    "--liveliness": "seconds that a writer may show no life",
+}
+LIMITS = {"--samples-max": "values in the cache", "--keys-max": "keys in the cache"}
+
+
+def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    stream = commands.add_parser("stream", help="read and write streams", description=__doc__)
+    verbs = stream.add_subparsers(metavar="VERB", required=True)
+
+    write = _verb(verbs, "write", "write values to a stream", run_write)
+    write.add_argument(
+        "values", metavar="VALUE", nargs="+", help="or - for lines of standard input"
+    )
+    write.add_argument("--key", type=os.fsencode, default=b"", help="of each value")
+    write.add_argument(
+        "--readers", metavar="N", type=count, help="to wait for before (1; persistent: 0)"
+    )
+    write.add_argument(
+        "--blocking-max", metavar="S", type=float, help="that a value waits for room"
+    )
+    add_patience(write, 5.0, "seconds to wait for readers")
+    write.set_defaults(lines=True)
+
+    read = _verb(verbs, "read", "read values of a stream", run_read)
+    read.add_argument(
+        "-n", "--count", metavar="N", type=positive, help="at most; all that come if left out"
+    )
+    add_patience(read, 5.0, "seconds to wait for the next value, or inf")
+
+
+def _verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, work: Work
+) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    verb.add_argument("name", metavar="NAME", type=called)
+    verb.add_argument(
+        "--reliability", choices=("best-effort", "reliable", "agreed"), default="reliable"
+    )
+    verb.add_argument(
+        "--history", metavar="N", default="all", help="of a key, or all (%(default)s)"
+    )
+    verb.add_argument(
+        "--durability", choices=("volatile", "transient-local", "persistent"), default="volatile"
+    )
+    for option, help_ in QUALITIES.items():
+        verb.add_argument(option, metavar="S", type=float, help=help_)
+    for option, help_ in LIMITS.items():
+        verb.add_argument(option, metavar="N", type=int, help=help_)
+    add_joining(verb)
+    add_connection(verb)
+    add_json(verb)
+    verb.set_defaults(run=lambda arguments: run_stream(arguments, work), patience=ANSWER_TIMEOUT)
+    return verb
+
+
+def count(word: str) -> int:
+    return 0 if word == "0" else positive(word)
+
+
+def qos_of(arguments: argparse.Namespace) -> QoS:
+    """Raises BadQoS."""
+    from oncecast.coordination import KEEP_ALL, BadQoS, Durability, QoS, Reliability
+
+    facts: dict[str, Any] = {}
+    for option in (*QUALITIES, *LIMITS, "--blocking-max"):
+        name = option[2:].replace("-", "_")
+        if getattr(arguments, name, None) is not None:
+            facts[name] = getattr(arguments, name)
+    try:
+        history = KEEP_ALL if arguments.history == "all" else int(arguments.history)
+    except ValueError:
+        raise BadQoS(f"history: {arguments.history!r}; write a number, or all") from None
+    if history == KEEP_ALL and arguments.history != "all":
+        raise BadQoS(f"history: {history}; write 1 or more, or all")
+    return QoS(
+        reliability=Reliability[arguments.reliability.upper().replace("-", "_")],
+        durability=Durability[arguments.durability.upper().replace("-", "_")],
+        history=history,
+        **facts,
+    ).checked()
+
+
+def run_stream(arguments: argparse.Namespace, work: Work) -> int:
+    from oncecast.coordination import BadQoS
+
+    try:
+        arguments.qos = qos_of(arguments)
+    except BadQoS as error:
+        return complain(str(error).replace("KEEP_ALL", "all"), exits.USAGE)
+    return run_member(arguments, work)
+
+
+@asynccontextmanager
+async def joined(arguments: argparse.Namespace) -> AsyncIterator[Node]:
+    """Through a cluster if one is named, or needed; otherwise through peers."""
+    from oncecast.coordination import join
+
+    listen, peers = places(arguments)
+    if arguments.server or arguments.durability == "persistent":
+        async with (
+            client_of(arguments, name=None) as client,  # `name` is the stream's here
+            join(listen, through=client, insecure=arguments.insecure, **PACE) as node,
+        ):
+            yield node
+        return
+    if arguments.listen and not arguments.peers:
+        peers = []  # the others come to this one
+    async with join(listen, peers=peers, insecure=arguments.insecure, **PACE) as node:
+        yield node
+
+
+# write
+
+
+async def run_write(arguments: argparse.Namespace) -> int:
+    from oncecast.cli.messages.command import to_put
+    from oncecast.coordination import NotMatched
+
+    written = 0
+    readers = arguments.readers
+    if readers is None:
+        readers = 0 if arguments.durability == "persistent" else 1
+    async with (
+        joined(arguments) as node,
+        node.stream(arguments.name, arguments.qos).writer() as writer,
+    ):
+        try:
+            await writer.wait_for_readers(readers, arguments.timeout)
+        except NotMatched as error:
+            return complain(error, status_of(error))
+        async for values in to_put(arguments):
+            for value in values:
+                await writer.write(value, arguments.key)
+            written += len(values)
+        await writer.flush(FLUSH_WITHIN)
+    show(arguments, {"stream": arguments.name, "written": written}, None)
+    return exits.OK
+
+
+def status_of(error: Any) -> int:
+    """Nobody has such a stream, or nobody that fits."""
+    return exits.NOT_ALLOWED if error.mismatched else exits.NOT_FOUND
+
+
+# read
+
+
+async def run_read(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from oncecast.coordination import NotMatched
+
+    read = 0
+    async with joined(arguments) as node:
+        reader = node.stream(arguments.name, arguments.qos).reader()
+        telling = asyncio.create_task(tell(reader))
+        try:
+            if arguments.durability != "persistent":
+                await reader.wait_for_writers(1, arguments.timeout)
+            async for samples in arriving(reader, arguments.count, arguments.timeout):
+                write(arguments, samples)
+                read += len(samples)
+        except NotMatched as error:
+            return complain(error, status_of(error))
+        finally:
+            telling.cancel()
+    if read:
+        return exits.OK
+    fact = f"no value of stream {arguments.name!r} in {arguments.timeout:g} s"
+    return complain(f"{fact}; --timeout S waits longer for one", exits.EMPTY)
+
+
+async def arriving(
+    reader: Reader, most: int | None, patience: float
+) -> AsyncIterator[list[Sample]]:
+    """Until there are enough, or none comes for so long."""
+    left = most if most is not None else sys.maxsize
+    while left and await reader.wait(None if patience == float("inf") else patience):
+        yield (samples := await reader.take_some(min(left, 1000)))
+        left -= len(samples)
+
+
+async def tell(reader: Reader) -> None:
+    """What else happens, on standard error."""
+    async for event in reader.events():
+        words = in_words(event)
+        if words:
+            complain(f"stream {reader.name!r}: {words}")
+
+
+def in_words(event: object) -> str:
+    from oncecast.streams.protocols import events
+
+    match event:
+        case events.Mismatched(_, _, peer, qualities):
+            return f"{peer} offers less than requested: {', '.join(qualities)}"
+        case events.DeadlineMissed(_, _, key):
+            return f"nothing new of key {as_key(key)!r} in time"
+        case events.Liveliness(_, writer, alive):
+            return f"{writer} is {'alive again' if alive else 'silent'}"
+        case events.SamplesLost(_, writer, lost):
+            return f"{lost} values of {writer} are lost"
+        case events.SamplesRejected(_, writer, rejected):
+            return f"no room for {rejected} values of {writer}"
+        case _:
+            return ""
+
+
+def as_key(key: bytes) -> str:
+    return key[:KEYS_SHOWN].decode(errors="backslashreplace")
+
+
+def write(arguments: argparse.Namespace, samples: list[Sample]) -> None:
+    from oncecast.cli.messages.command import as_text
+
+    if arguments.json:
+        for each in samples:
+            fields = {
+                "stream": arguments.name,
+                "writer": each.writer,
+                "number": each.number,
+                "key": as_text(each.key),
+                "value": as_text(each.value),
+            }
+            show(arguments, fields, None)
+        sys.stdout.flush()
+    else:
+        out = sys.stdout.buffer
+        out.write(b"".join(each.value + b"\n" for each in samples))
+        out.flush()

@@ -1,0 +1,1 @@
+"""The load command: put and read messages at a rate, and audit them."""

@@ -1,0 +1,299 @@
+"""`oncecast put`, `get`, `sub` and `unsub`: the four operations, one at a time."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import threading
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import (
+    ANSWER_TIMEOUT,
+    PLACES,
+    add_identity,
+    add_subscription,
+    add_timeout,
+    add_work,
+    complain,
+    moved,
+    positive,
+    show,
+    spelled,
+    start,
+    unicode,
+)
+
+if TYPE_CHECKING:
+    from oncecast.client.client import Client
+    from oncecast.client.subscription import Subscription
+    from oncecast.wire.batch import Message
+
+READ = 256 * 1024  # bytes of standard input at once
+TOGETHER = 1000  # messages that are put, or got, together
+
+
+def configure(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, in_shell: bool = False
+) -> None:
+    put = commands.add_parser("put", help="put messages", description="Put messages in a topic.")
+    put.add_argument("topic", metavar="TOPIC")
+    lines = "" if in_shell else "or - for lines of standard input"
+    put.add_argument("values", metavar="VALUE", nargs="+", help=lines)
+    put.add_argument("--key", type=os.fsencode, help="of each message")
+    put.add_argument(
+        "--header", metavar="NAME=VALUE", type=header, action="append", default=[], dest="headers"
+    )
+    if not in_shell:
+        add_identity(put)
+    put.set_defaults(lines=not in_shell)
+    add_work(put, run_put, in_shell=in_shell)
+
+    get = commands.add_parser("get", help="get messages", description="Get the next messages.")
+    get.add_argument("topic", metavar="TOPIC")
+    add_subscription(get)
+    get.add_argument("--count", metavar="N", type=positive, default=1, help="at most (%(default)s)")
+    get.add_argument("--keep", action="store_true", help="do not acknowledge: they come again")
+    get.add_argument(
+        "--push", action="store_true", help="on a ring: by way of the process it talks to"
+    )
+    add_timeout(get, 0.0, "seconds to wait for messages, or inf")
+    get.set_defaults(patience=ANSWER_TIMEOUT)
+    add_work(get, run_get, in_shell=in_shell)
+
+    sub = commands.add_parser("sub", help="subscribe", description="Subscribe to a topic.")
+    sub.add_argument("topic", metavar="TOPIC")
+    add_subscription(sub)
+    sub.add_argument("--start", type=start, default="new", help=f"{PLACES} (%(default)s)")
+    add_work(sub, run_sub, in_shell=in_shell)
+
+    unsub = commands.add_parser("unsub", help="unsubscribe", description="End a subscription.")
+    unsub.add_argument("topic", metavar="TOPIC")
+    add_subscription(unsub)
+    add_work(unsub, run_unsub, in_shell=in_shell)
+
+
+def header(word: str) -> tuple[str, bytes]:
+    name, equals, value = word.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{word!r} is no NAME=VALUE")
+    return unicode(name), os.fsencode(value)
+
+
+# put
+
+
+async def run_put(client: Client, arguments: argparse.Namespace) -> int:
+    kept = True
+    async for values in to_put(arguments):
+        for at in range(0, len(values), TOGETHER):
+            kept &= await _put(client, arguments, values[at : at + TOGETHER])
+        sys.stdout.flush()
+    if not kept:
+        complain(
+            f"nobody subscribes to topic {arguments.topic!r} and nothing retains it: what was put "
+            "is gone; `oncecast sub` first, or `oncecast topic create --keep-all`",
+        )
+    return exits.OK
+
+
+async def _put(client: Client, arguments: argparse.Namespace, values: list[bytes]) -> bool:
+    import asyncio
+
+    topic, headers = arguments.topic, dict(arguments.headers) or None
+    puts = (client.put(topic, value, arguments.key, headers, arguments.timeout) for value in values)
+    receipts = await asyncio.gather(*puts)
+    for offset, kept in receipts:
+        fields = {"topic": topic, "offset": offset, "kept": kept, "producer": client.name}
+        show(arguments, fields, str(offset))
+    return all(kept is not False for _, kept in receipts)
+
+
+async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
+    if arguments.values != ["-"] or not arguments.lines:
+        yield list(map(os.fsencode, arguments.values))
+        return
+    parts: list[bytes] = []  # of a line whose end has not come yet
+    while piece := await _read():
+        head, *lines = piece.split(b"\n")
+        parts.append(head)
+        check_size(sum(map(len, parts)))
+        if lines:
+            yield [b"".join(parts), *lines[:-1]]
+            parts = lines[-1:]
+    if any(parts):
+        yield [b"".join(parts)]
+
+
+def check_size(size: int) -> None:
+    """Before a line without an end fills the memory."""
+    from oncecast.client.errors import PayloadTooLarge
+    from oncecast.client.putting import PAYLOAD_BYTES_MAX
+
+    if size > PAYLOAD_BYTES_MAX:
+        raise PayloadTooLarge(f"a line of more than the {PAYLOAD_BYTES_MAX} bytes of a message")
+
+
+async def _read() -> bytes:
+    """Some of standard input, read in a thread that nobody waits for: Ctrl-C ends the command."""
+    import asyncio
+
+    from oncecast.client.errors import InvalidArgument
+
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[bytes | OSError] = loop.create_future()
+
+    def tell(piece: bytes | OSError) -> None:
+        if not result.done():
+            result.set_result(piece)
+
+    def read() -> None:
+        piece: bytes | OSError
+        try:
+            piece = os.read(sys.stdin.fileno(), READ)
+        except OSError as error:
+            piece = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, piece)
+
+    threading.Thread(target=read, daemon=True).start()
+    piece = await result
+    if isinstance(piece, OSError):
+        raise InvalidArgument(f"standard input: {piece.strerror}", "give one that can be read")
+    return piece
+
+
+# get
+
+
+async def run_get(client: Client, arguments: argparse.Namespace) -> int:
+    """What was written is acknowledged; what could not be written comes again."""
+    left, status = arguments.count, exits.OK
+    async with await client.read(
+        arguments.topic,
+        arguments.subscription,
+        auto_ack=not arguments.keep,
+        push=arguments.push,
+    ) as subscription:
+        async for messages in _arriving(subscription, arguments):
+            if isinstance(messages, str):
+                status = complain(messages)
+                continue
+            write(arguments, messages)
+            left -= len(messages)
+    if left == arguments.count and status == exits.OK:
+        return complain(
+            f"no message in topic {arguments.topic!r} for subscription {arguments.subscription!r}; "
+            "--timeout S waits for one",
+            exits.EMPTY,
+        )
+    return status
+
+
+async def _arriving(
+    subscription: Subscription, arguments: argparse.Namespace
+) -> AsyncIterator[list[Message] | str]:
+    """Messages until there are enough or time is over; a text in the place of what is gone."""
+    import asyncio
+
+    from oncecast.client.errors import MessagesLost
+
+    loop = asyncio.get_running_loop()
+    deadline, left = loop.time() + arguments.timeout, arguments.count
+    while left:
+        wait = max(0.0, deadline - loop.time())
+        try:
+            messages = await subscription.get_many(
+                min(left, TOGETHER), None if wait == float("inf") else wait
+            )
+        except MessagesLost as lost:
+            yield str(lost)
+            continue
+        if not messages:
+            return
+        left -= len(messages)
+        yield messages
+
+
+def write(arguments: argparse.Namespace, messages: Iterable[Message]) -> None:
+    if arguments.json:
+        print("\n".join(as_lines(messages)), flush=True)
+        return
+    sys.stdout.flush()  # what a shell has printed before
+    out = sys.stdout.buffer
+    out.write(b"".join(message.value + b"\n" for message in messages))
+    out.flush()
+
+
+def as_lines(messages: Iterable[Message]) -> Iterator[str]:
+    """JSON."""
+    import msgspec
+
+    return (msgspec.json.encode(as_fields(message)).decode() for message in messages)
+
+
+def in_words(message: Message) -> str:
+    """For the screen."""
+    value = message.value.decode(errors="backslashreplace")
+    return f"{spelled(message.topic)} {message.offset}: {spelled(value)}"
+
+
+def as_fields(message: Message) -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "offset": message.offset,
+        "key": None if message.key is None else as_text(message.key),
+        "value": as_text(message.value),
+        "headers": {name: as_text(value) for name, value in message.headers.items()},
+        "timestamp": message.timestamp,
+        "producer": message.producer,
+        "sequence": message.sequence,
+        "redelivered": message.redelivered,
+    }
+
+
+def as_text(data: bytes) -> str | dict[str, str]:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data).decode()}
+
+
+# sub, unsub
+
+
+async def run_sub(client: Client, arguments: argparse.Namespace) -> int:
+    from oncecast.wire.commands import Subscribe
+
+    topic, name = arguments.topic, arguments.subscription
+    # The command alone: to read would take the subscription away from whoever reads it now.
+    done = await client.call(Subscribe(topic, name, arguments.start, 0))
+    note = "" if done.already else moved(arguments.start, done.cursor)
+    show(
+        arguments,
+        {
+            "topic": topic,
+            "subscription": name,
+            "cursor": done.cursor,
+            "already": done.already,
+            "moved": bool(note),
+        },
+        f"{topic}: subscription {name} {'was' if done.already else 'is'} there, "
+        f"next offset {done.cursor}{note}",
+    )
+    return exits.OK
+
+
+async def run_unsub(client: Client, arguments: argparse.Namespace) -> int:
+    topic, name = arguments.topic, arguments.subscription
+    there = await client.unsubscribe(topic, name)
+    show(
+        arguments,
+        {"topic": topic, "subscription": name, "already": not there},
+        f"{topic}: subscription {name} {'is gone' if there else 'was not there'}",
+    )
+    return exits.OK

@@ -1,0 +1,208 @@
+"""`oncecast topic create|set|list|describe|delete`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import add_work, complain, show, spelled, table, unicode
+
+if TYPE_CHECKING:
+    from oncecast.client.client import Client
+    from oncecast.wire.frames import TopicView
+    from oncecast.wire.retention import Policy
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+BYTES = {"k": 2**10, "M": 2**20, "G": 2**30}
+MOST = 2**62  # microseconds or bytes: what surely fits a message
+
+
+def configure(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], *, in_shell: bool = False
+) -> None:
+    about = "make, list and delete topics"
+    topic = commands.add_parser("topic", help=about, description=about)
+    verbs = topic.add_subparsers(title="verbs", metavar="VERB", required=True)
+
+    for verb, about, work in (
+        ("create", "make a topic that stays until it is deleted", run_create),
+        ("set", "change what a topic keeps", run_set),
+    ):
+        parser = verbs.add_parser(verb, help=about, description=about)
+        parser.add_argument("topic", metavar="TOPIC")
+        _add_retention(parser)
+        add_work(parser, work, in_shell=in_shell)
+
+    list_ = verbs.add_parser("list", help="all topics, by name")
+    list_.add_argument("--prefix", type=unicode, default="", help="only those whose names begin so")
+    add_work(list_, run_list, in_shell=in_shell)
+
+    for verb, about, work in (
+        ("describe", "one topic with its subscriptions", run_describe),
+        ("delete", "delete it with its messages and subscriptions", run_delete),
+    ):
+        parser = verbs.add_parser(verb, help=about, description=about)
+        parser.add_argument("topic", metavar="TOPIC")
+        add_work(parser, work, in_shell=in_shell)
+
+
+def _add_retention(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keep-all", action="store_true", help="keep every message for ever")
+    parser.add_argument(
+        "--keep-age", metavar="TIME", type=age, default=0, help="keep what is younger: 90s, 12h, 7d"
+    )
+    parser.add_argument(
+        "--keep-bytes", metavar="SIZE", type=size, default=0, help="keep the newest: 500k, 10M, 1G"
+    )
+    parser.add_argument(
+        "--drop-unread", action="store_true", help="keep no more than that, read or not"
+    )
+    parser.add_argument(
+        "--gossip", action="store_true", help="on a ring: push it by gossip, not by a tree"
+    )
+
+
+def age(word: str) -> int:
+    """In microseconds."""
+    return int(_scaled(word, SECONDS, "90s, 15m, 12h or 7d", MOST / 1e6) * 1e6)
+
+
+def size(word: str) -> int:
+    return int(_scaled(word, BYTES, "500k, 10M or 1G", MOST))
+
+
+def _scaled(word: str, units: dict[str, int], such: str, most: float) -> float:
+    number, unit = (word[:-1], units[word[-1]]) if word[-1:] in units else (word, 1)
+    try:
+        value = float(number) * unit
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} cannot be read; write {such}") from None
+    if not 0 < value < most:
+        raise argparse.ArgumentTypeError(f"{word} is out of range; write {such}")
+    return value
+
+
+def policy_of(arguments: argparse.Namespace) -> Policy:
+    from oncecast.wire.retention import Policy
+
+    return Policy(
+        arguments.keep_age,
+        arguments.keep_bytes,
+        arguments.keep_all,
+        arguments.drop_unread,
+        arguments.gossip,
+    )
+
+
+async def run_create(client: Client, arguments: argparse.Namespace) -> int:
+    new = await client.create_topic(arguments.topic, policy_of(arguments))
+    text = f"{arguments.topic}: {'made' if new else 'was there'}, {in_words(policy_of(arguments))}"
+    show(arguments, {"topic": arguments.topic, "already": not new}, text)
+    return exits.OK
+
+
+async def run_set(client: Client, arguments: argparse.Namespace) -> int:
+    await client.set_policy(arguments.topic, policy_of(arguments))
+    text = f"{arguments.topic}: {in_words(policy_of(arguments))}"
+    show(arguments, {"topic": arguments.topic, **policy_fields(policy_of(arguments))}, text)
+    return exits.OK
+
+
+async def run_delete(client: Client, arguments: argparse.Namespace) -> int:
+    if not await client.delete_topic(arguments.topic):
+        return complain(
+            f"topic {arguments.topic!r} does not exist; `oncecast topic list` names those that do",
+            exits.NOT_FOUND,
+        )
+    show(arguments, {"topic": arguments.topic, "deleted": True}, f"{arguments.topic}: deleted")
+    return exits.OK
+
+
+async def run_list(client: Client, arguments: argparse.Namespace) -> int:
+    views = [view async for view in client.topics(arguments.prefix)]
+    if arguments.json:
+        for view in views:
+            show(arguments, fields(view), None)
+        return exits.OK
+    table(
+        ("topic", "messages", "next", "bytes", "subscriptions", "keeps"),
+        [
+            (
+                view.name,
+                view.next - view.first,
+                view.next,
+                view.bytes,
+                len(view.subscriptions),
+                in_words(view.policy),
+            )
+            for view in views
+        ],
+    )
+    return exits.OK
+
+
+async def run_describe(client: Client, arguments: argparse.Namespace) -> int:
+    view = await client.describe(arguments.topic)
+    if arguments.json:
+        show(arguments, fields(view), None)
+        return exits.OK
+    print(f"topic      {spelled(view.name)}")
+    print(f"offsets    {view.first} to before {view.next}: {view.next - view.first} messages")
+    print(f"bytes      {view.bytes}")
+    print(f"keeps      {in_words(view.policy)}")
+    print(f"producers  {view.producers}")
+    if view.subscriptions:
+        print()
+        table(
+            ("subscription", "next", "lag", "attached"),
+            [
+                (each.name, each.cursor, each.lag, "yes" if each.attached else "no")
+                for each in view.subscriptions
+            ],
+        )
+    return exits.OK
+
+
+def fields(view: TopicView) -> dict[str, Any]:
+    return {
+        "topic": view.name,
+        "first": view.first,
+        "next": view.next,
+        "bytes": view.bytes,
+        **policy_fields(view.policy),
+        "producers": view.producers,
+        "subscriptions": [
+            {
+                "subscription": each.name,
+                "cursor": each.cursor,
+                "lag": each.lag,
+                "attached": each.attached,
+            }
+            for each in view.subscriptions
+        ],
+    }
+
+
+def policy_fields(policy: Policy) -> dict[str, Any]:
+    return {
+        "keep_all": policy.keep_all,
+        "keep_age": policy.age_us / 1e6,
+        "keep_bytes": policy.bytes_max,
+        "drop_unread": policy.drop_unread,
+        "gossip": policy.gossip,
+    }
+
+
+def in_words(policy: Policy) -> str:
+    return keeping(policy) + ("; by gossip" if policy.gossip else "")
+
+
+def keeping(policy: Policy) -> str:
+    if policy.keep_all:
+        return "all messages"
+    limits = [f"{policy.age_us / 1e6:g} s"] if policy.age_us else []
+    limits += [f"{policy.bytes_max} bytes"] if policy.bytes_max else []
+    if not limits:
+        return "unread messages"
+    return " and ".join(limits) + ("" if policy.drop_unread else ", and unread messages")

@@ -1,0 +1,108 @@
+"""What the shell says by itself: messages that arrive, and what becomes of the connection."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import complain, remedied, show
+from oncecast.cli.messages import command as messages
+from oncecast.client.errors import MessagesLost, OncecastError
+
+if TYPE_CHECKING:
+    from oncecast.client.client import Client
+    from oncecast.client.subscription import Subscription
+
+
+class News(logging.Handler):
+    """The runtime logs that the connection is lost, and that it is there again; people are told."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.say: Callable[[str], None] | None = None  # on a terminal: somebody may be typing
+        self.lost = False
+        self._logger = logging.getLogger("oncecast.network")
+
+    def attach(self) -> None:
+        self._logger.addHandler(self)
+        self._logger.setLevel(logging.INFO)
+        self._logger.propagate = False
+
+    def detach(self) -> None:
+        self._logger.removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event = record.getMessage().split(" ", 1)[0]
+        if event == "lost":
+            self.lost = True
+            self.notice("the connection is lost; it is tried again until it is there")
+        elif event == "linked" and self.lost:
+            self.lost = False
+            self.notice("the connection is there again")
+
+    def notice(self, text: str) -> None:
+        if self.say is not None:
+            self.say(f"oncecast: {text}")
+        else:
+            complain(text)
+
+    def data(self, text: str) -> None:
+        if self.say is not None:
+            self.say(text)
+        else:
+            print(text, flush=True)
+
+
+class Watching:
+    def __init__(self, news: News) -> None:
+        self._news = news
+        self.watched: dict[tuple[str, str], tuple[Subscription, asyncio.Task[None]]] = {}
+
+    async def watch(self, client: Client, arguments: argparse.Namespace) -> int:
+        topic, name = key = key_of(arguments)
+        if key not in self.watched:
+            subscription = await client.read(topic, name, auto_ack=False)
+            task = asyncio.create_task(self._follow(subscription, as_json=arguments.json))
+            self.watched[key] = subscription, task
+        fields = {"topic": topic, "subscription": name, "watched": True}
+        show(arguments, fields, f"{topic}: shown as they come, and acknowledged")
+        return exits.OK
+
+    async def unwatch(self, client: Client, arguments: argparse.Namespace) -> int:
+        topic, name = key = key_of(arguments)
+        if key not in self.watched:
+            return complain(f"topic {topic!r} is not being watched; `watch` it", exits.NOT_FOUND)
+        subscription, task = self.watched.pop(key)
+        task.cancel()
+        await subscription.close()
+        fields = {"topic": topic, "subscription": name, "watched": False}
+        show(arguments, fields, f"{topic}: no longer watched")
+        return exits.OK
+
+    def stop(self) -> None:
+        for _, task in self.watched.values():
+            task.cancel()
+
+    async def _follow(self, subscription: Subscription, *, as_json: bool) -> None:
+        """What is on the screen is acknowledged."""
+        try:
+            while True:
+                try:
+                    arrived = await subscription.get_many(messages.TOGETHER)
+                except MessagesLost as lost:
+                    self._news.notice(str(lost))
+                    continue
+                lines = messages.as_lines(arrived) if as_json else map(messages.in_words, arrived)
+                self._news.data("\n".join(lines))
+                subscription.ack(arrived[-1])
+        except OncecastError as error:
+            self.watched.pop((subscription.topic, subscription.name), None)
+            self._news.notice(f"{subscription.topic}: no longer watched: {remedied(error)}")
+
+
+def key_of(arguments: argparse.Namespace) -> tuple[str, str]:
+    return arguments.topic, arguments.subscription

@@ -1,0 +1,72 @@
+"""`oncecast serve`: a node of its own, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from oncecast.cli import exits
+
+if TYPE_CHECKING:
+    from oncecast.node.config import Settings
+
+
+def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from oncecast.node.config import TABLE
+
+    serve = commands.add_parser("serve", help="run a node", description=__doc__)
+    serve.add_argument("--config", metavar="FILE", help="a TOML file with settings")
+    for name, known in TABLE.items():
+        flag = f"--{name.replace('_', '-')}"
+        about = known.metadata["about"]
+        if isinstance(known.default, bool):
+            serve.add_argument(
+                flag, action="store_true", default=argparse.SUPPRESS, dest=name, help=about
+            )
+        else:
+            serve.add_argument(
+                flag,
+                metavar=name.rsplit("_", 1)[-1].upper(),
+                default=argparse.SUPPRESS,
+                dest=name,
+                help=f"{about} ({known.default})" if known.default != "" else about,
+            )
+    serve.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from oncecast.kernel.errors import BadAddress, NetworkError, TlsUnusable
+    from oncecast.network.network import run as run_loop
+    from oncecast.node.config import TABLE, BadSetting, load
+    from oncecast.node.following import NotAllowed
+    from oncecast.node.logs import log_to_stderr
+    from oncecast.replication.events import Diverged
+    from oncecast.storage.errors import StorageError
+
+    flags = {name: value for name, value in vars(arguments).items() if name in TABLE}
+    try:
+        settings = load(flags, os.environ, arguments.config)
+        log_to_stderr(settings)
+        run_loop(serve(settings))
+    except (BadSetting, BadAddress, TlsUnusable) as error:
+        return _complain(error, exits.USAGE)
+    except NotAllowed as error:
+        return _complain(error, exits.NOT_ALLOWED)
+    except (NetworkError, StorageError, Diverged) as error:
+        return _complain(error, exits.FAILURE)
+    return exits.OK
+
+
+async def serve(settings: Settings) -> None:
+    from oncecast.cli.serve.joining import is_of_ring
+    from oncecast.node.ring_server import RingServer
+    from oncecast.node.server import Server
+
+    await (RingServer if await is_of_ring(settings) else Server)(settings).run()
+
+
+def _complain(error: Exception, status: int) -> int:
+    print(f"oncecast serve: {error}", file=sys.stderr)
+    return status

@@ -1,0 +1,276 @@
+"""What the shell does with a line: the same commands as `oncecast COMMAND`, over one connection.
+
+A thread runs the client and its loop; lines come from the main thread, which waits for each. A
+connection that is lost comes back by itself, and both is told. A client that has ended for good,
+because it was refused or fenced, is replaced when the next command needs one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import difflib
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Self
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import (
+    STOP_WITHIN,
+    add_subscription,
+    add_work,
+    client_of,
+    complain,
+    foreseen,
+    told,
+)
+from oncecast.cli.messages import command as messages
+from oncecast.cli.messages import subs, topics
+from oncecast.cli.messages.watching import News, Watching, key_of
+from oncecast.cli.shell.words import SHORT, Completion, command, divide, verbs
+from oncecast.cli.signals import exit_on_signals
+from oncecast.client.client import Client
+from oncecast.client.errors import NotConnected, OncecastError
+from oncecast.client.portal import Portal
+
+PERHAPS_ENDED = ("closed", "not-connected", "fenced", "state-unusable")
+COMPLETE_WITHIN = 1.0  # seconds; then there is nothing to choose from
+COMPLETE_MAX = 500
+LEAVE_WITHIN = 1.0  # seconds, when the node is away
+
+
+class Conversation:
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._client: Client | None = None
+        self._task: asyncio.Task[int]
+        self._news = News()
+        self._watching = Watching(self._news)
+        self.parser = self._commands()
+        self.completion = Completion(self.parser, self._topics, self._subscriptions)
+        self.over = False
+
+    def __enter__(self) -> Self:
+        self._portal = Portal()
+        self._news.attach()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._news.detach()
+        self._portal.stop()
+
+    def greet(self, say: Callable[[str], None]) -> int:
+        """Whether it makes sense to go on; a node that is not there may come."""
+
+        async def greet() -> int:
+            try:
+                node = await (await self._connected()).ping()
+            except NotConnected as error:
+                told(error)
+                return exits.OK
+            except foreseen() as error:
+                return told(error)
+            print(f"Connected to {node.node}, version {node.version}.")
+            return exits.OK
+
+        self._news.say = say
+        status = self._run(greet())
+        if status == exits.OK:
+            print("`help` lists the commands, Tab completes, Ctrl-D leaves.")
+        return status
+
+    def close(self) -> int:
+        return self._run(self._leave())
+
+    @contextmanager
+    def closed_by_signals(self) -> Iterator[None]:
+        """Close it in order if SIGTERM or SIGHUP ends the shell."""
+        with exit_on_signals():
+            try:
+                yield
+            except SystemExit:
+                self.close()
+                raise
+
+    # -- lines --
+
+    def do(self, line: str) -> int:
+        """What came of it, as an exit status."""
+        try:
+            words = divide(line)
+        except ValueError as error:
+            return complain(f"{error}; write a quote in a word as \\' or \\\"", exits.USAGE)
+        if not words:
+            return exits.OK
+        if words[0] not in verbs(self.parser):
+            near = difflib.get_close_matches(words[0], [*verbs(self.parser), *SHORT], 1)
+            hint = f"did you mean {near[0]}?" if near else "`help` lists those there are"
+            return complain(f"no command {words[0]!r}; {hint}", exits.USAGE)
+        try:
+            arguments = self.parser.parse_args(words)
+        except SystemExit as end:  # its help was printed, or what is wrong
+            return int(end.code or exits.OK)
+        if "here" in arguments:
+            return int(arguments.here(arguments))
+        arguments.json |= self._arguments.json
+        if "timeout" not in arguments:
+            arguments.timeout = self._arguments.timeout
+        return self._run(self._work(arguments))
+
+    def _run(self, work: Coroutine[Any, Any, int]) -> int:
+        """In the loop; an interrupt ends the work, and is raised when that has ended."""
+        loop, done = self._portal.loop, Future[int]()
+
+        def start() -> None:
+            self._task = loop.create_task(work)
+            self._task.add_done_callback(lambda task: settle(task, done))
+
+        loop.call_soon_threadsafe(start)
+        try:
+            return done.result()
+        except (KeyboardInterrupt, SystemExit) as end:
+            if isinstance(end, SystemExit) and self._client is not None:
+                self._client.hurry(STOP_WITHIN)
+            loop.call_soon_threadsafe(lambda: self._task.cancel())
+            with suppress(Exception, CancelledError):
+                done.result()
+            raise
+
+    async def _work(self, arguments: argparse.Namespace) -> int:
+        work: Callable[[Client, argparse.Namespace], Awaitable[int]] = arguments.work
+        if work is messages.run_get and key_of(arguments) in self._watching.watched:
+            what = f"topic {arguments.topic!r} is being watched; `unwatch` it first"
+            return complain(what, exits.NOT_ALLOWED)
+        try:
+            return await work(await self._connected(), arguments)
+        except foreseen() as error:
+            status = told(error)
+            if isinstance(error, OncecastError) and error.code in PERHAPS_ENDED:
+                await self._replace_ended()
+            return status
+
+    # -- the client --
+
+    async def _connected(self) -> Client:
+        if self._client is None:
+            self._client = await client_of(self._arguments).__aenter__()
+        return self._client
+
+    async def _replace_ended(self) -> None:
+        """A client that was fenced or refused says so to each call; a subscription alone may be."""
+        client = self._client
+        if client is None:
+            return
+        try:
+            await client.ping()
+        except OncecastError:
+            self._client = None
+            with suppress(OncecastError):
+                await client.close()
+
+    async def _leave(self) -> int:
+        """What was put is stored and what was shown is acknowledged, if the node is there."""
+        client, self._client = self._client, None
+        if client is None:
+            return exits.OK
+        self._watching.stop()
+        try:
+            async with asyncio.timeout(LEAVE_WITHIN if self._news.lost else None):
+                await client.close()
+        except TimeoutError:
+            return complain("left while the node was away; what it had not answered is not known")
+        except foreseen() as error:
+            return told(error)
+        return exits.OK
+
+    # -- completion --
+
+    def _topics(self, prefix: str) -> list[str]:
+        async def names(client: Client) -> list[str]:
+            found: list[str] = []
+            async for view in client.topics(prefix):
+                found.append(view.name)
+                if len(found) == COMPLETE_MAX:
+                    break
+            return found
+
+        return self._at_once(names)
+
+    def _subscriptions(self, topic: str) -> list[str]:
+        async def names(client: Client) -> list[str]:
+            return [each.name for each in (await client.describe(topic)).subscriptions]
+
+        return self._at_once(names)
+
+    def _at_once(self, names: Callable[[Client], Awaitable[list[str]]]) -> list[str]:
+        if self._client is None or self._news.lost:
+            return []
+        with suppress(OncecastError, TimeoutError):
+            return self._portal.call(asyncio.wait_for(names(self._client), COMPLETE_WITHIN))
+        return []
+
+    # -- commands --
+
+    def _commands(self) -> argparse.ArgumentParser:
+        """Those of the command line, without what the shell was told once, and a few more."""
+        parser = argparse.ArgumentParser(prog="", add_help=False)
+        commands = parser.add_subparsers(metavar="COMMAND", required=True)
+        for each in (messages, topics, subs):
+            each.configure(commands, in_shell=True)
+        for name, about, work in (
+            ("watch", "show the messages of a subscription as they come", self._watching.watch),
+            ("unwatch", "stop that", self._watching.unwatch),
+        ):
+            watch = commands.add_parser(name, help=about, description=about)
+            watch.add_argument("topic", metavar="TOPIC")
+            add_subscription(watch)
+            add_work(watch, work, in_shell=True)
+        help_ = commands.add_parser("help", help="what there is, or what a command does")
+        help_.add_argument("words", metavar="COMMAND", nargs="*")
+        help_.set_defaults(here=self._help)
+        exit_ = commands.add_parser("exit", help="leave; so does Ctrl-D")
+        exit_.set_defaults(here=self._exit)
+        trim(parser)
+        return parser
+
+    def _help(self, arguments: argparse.Namespace) -> int:
+        words: list[str] = arguments.words
+        if words:
+            found, rest = command(self.parser, [*SHORT.get(words[0], words[:1]), *words[1:]])
+            if rest:
+                return complain(f"no command {' '.join(words)!r}; `help` lists them", exits.USAGE)
+            found.print_help()
+            return exits.OK
+        (group,) = (a for a in self.parser._actions if isinstance(a, argparse._SubParsersAction))
+        for each in group._choices_actions:
+            print(f"  {each.dest:<10}{each.help}")
+        print("Shorter, or in full: " + ", ".join(f"{s} = {' '.join(f)}" for s, f in SHORT.items()))
+        print('Names with blanks stand in quotes: get "my topic". `help COMMAND` says more.')
+        return exits.OK
+
+    def _exit(self, arguments: argparse.Namespace) -> int:
+        self.over = True
+        return exits.OK
+
+
+def settle(task: asyncio.Task[int], done: Future[int]) -> None:
+    if task.cancelled():
+        done.set_exception(CancelledError())
+    elif error := task.exception():
+        done.set_exception(error)
+    else:
+        done.set_result(task.result())
+
+
+def trim(parser: argparse.ArgumentParser) -> None:
+    """In the shell a command is called by its name alone."""
+    parser.prog = parser.prog.strip()
+    for each in verbs(parser).values():
+        trim(each)

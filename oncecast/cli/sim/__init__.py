@@ -1,0 +1,1 @@
+"""The sim command: run, replay and sweep scenarios."""

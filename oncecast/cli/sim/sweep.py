@@ -1,0 +1,90 @@
+"""`oncecast sim sweep`: many seeds and sizes of a scenario, on Spark."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import add_json, complain
+from oncecast.cli.connecting import show as show_result
+from oncecast.cli.progress import Progress
+from oncecast.cli.spark.pipeline import add_master, on_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RUNS_MAX = 10_000_000
+
+
+def configure(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    sizes: Callable[[str], list[int]],
+    seeds: Callable[[str], range],
+) -> None:
+    verb = verbs.add_parser("sweep", help="many seeds and sizes, on Spark", description=__doc__)
+    verb.add_argument("scenario", metavar="SCENARIO", help="its name; `sim list` knows them")
+    verb.add_argument(
+        "--nodes", type=sizes, metavar="N,M", help="sizes; each scenario has its default"
+    )
+    verb.add_argument(
+        "--seeds", type=seeds, default=range(100), metavar="A..B", help="of each size (0..99)"
+    )
+    verb.add_argument("--out", metavar="DIR", help="for the outcomes (sweeps/SCENARIO)")
+    add_master(verb)
+    add_json(verb)
+    verb.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from oncecast.lab.scenarios.catalogue import SCENARIOS
+
+    scenario = SCENARIOS.get(arguments.scenario)
+    if scenario is None:
+        known = ", ".join(sorted(SCENARIOS))
+        fact = f"there is no scenario {arguments.scenario!r}"
+        return complain(f"{fact}; there are: {known}", exits.NOT_FOUND)
+    sizes = arguments.nodes or [scenario.nodes]
+    if min(sizes) < scenario.nodes_min:
+        remedy = "raise --nodes"
+        fact = f"{scenario.name} needs {scenario.nodes_min} nodes or more"
+        return complain(f"{fact}; {remedy}", exits.USAGE)
+    if len(sizes) * len(arguments.seeds) > RUNS_MAX:
+        return complain(f"more than {RUNS_MAX:,} runs; give fewer seeds or sizes", exits.USAGE)
+    directory = arguments.out or f"sweeps/{scenario.name}"
+    # The work is in Python, and the outcomes are few.
+    return on_spark(arguments, lambda spark: sweep(spark, arguments, sizes, directory), light=True)
+
+
+def sweep(
+    spark: SparkSession, arguments: argparse.Namespace, sizes: list[int], directory: str
+) -> int:
+    from oncecast.spark import sweep as job
+
+    cores = spark.sparkContext.defaultParallelism
+    pieces = job.divided(arguments.scenario, sizes, arguments.seeds, cores)
+    with Progress(arguments.scenario, len(pieces)) as progress:
+        outcomes = job.sweep(spark, pieces, directory, lambda done: progress.step(by=done))
+    counts = [row.asDict() for row in job.by_size(outcomes).collect()]
+    failed = sum(each["failed"] for each in counts)
+    named = job.failures(outcomes).limit(job.SHOWN).collect() if failed else []
+    failures = [row.asDict() for row in named]
+    lines = [in_words(each) for each in counts]
+    for each in failures:
+        lines.append(f"seed {each['seed']} at {each['virtual_seconds']} s: {each['violation']}")
+        lines.append(f"  replay: {each['replay']}")
+    left = failed - len(failures)
+    lines += [f"... and {left} more; the first {job.SHOWN} are shown"] if left else []
+    lines.append(f"outcomes: {directory}")
+    fields: dict[str, Any] = {"sizes": counts, "failures": failures, "outcomes": directory}
+    show_result(arguments, fields, "\n".join(lines))
+    return exits.FAILURE if failed else exits.OK
+
+
+def in_words(each: dict[str, Any]) -> str:
+    verdict = f"{each['failed']} of {each['seeds']} seeds FAILED" if each["failed"] else "all kept"
+    return (
+        f"{each['scenario']}, {each['nodes']} nodes: {each['seeds']} seeds, "
+        f"{each['events']:,} events in {each['seconds']:.1f} s of work: {verdict}"
+    )

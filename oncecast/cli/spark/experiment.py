@@ -1,0 +1,150 @@
+"""`oncecast experiment`: the experiments of the source, repeated, and larger ones beside them."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from platform import python_version
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import oncecast
+from oncecast.cli import exits
+from oncecast.cli.connecting import add_json, complain, positive, show
+from oncecast.cli.progress import Progress
+from oncecast.cli.spark.pipeline import add_master, needs_spark, on_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from oncecast.lab.experiments.runs import Run
+    from oncecast.spark.experiments.finding import Experiment, Finding
+    from oncecast.spark.experiments.report import Made
+
+ALL = "all"
+ABOUT = (
+    "The experiments of the report on which this system builds (Vivoli, Costa, Silva: “ASD Project "
+    "Phase 3”, 2019, section 7), repeated with its sizes, and larger ones beside them. Unless it "
+    "says otherwise, all is simulated: the protocols themselves, message by message, on virtual "
+    "time. The same seeds give the same figures."
+)
+
+
+def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    experiment = commands.add_parser(
+        "experiment", help="the source's experiments, repeated", description=__doc__
+    )
+    verbs = experiment.add_subparsers(title="verbs", metavar="VERB", required=True)
+    verb = verbs.add_parser("list", help="the experiments there are")
+    add_json(verb)
+    verb.set_defaults(run=list_experiments)
+
+    verb = verbs.add_parser("run", help="simulate, and make tables and figures of the traces")
+    verb.add_argument("name", metavar="NAME", help="of an experiment, or all")
+    verb.add_argument("--out", metavar="DIR", default="experiments", help="(%(default)s)")
+    verb.add_argument("--nodes", metavar="N", type=positive, default=10_000, help="at most")
+    verb.add_argument("--seed", type=int, default=1, help="the first one (1)")
+    verb.add_argument("--live", action="store_true", help="small ones on real processes, too")
+    add_master(verb)
+    add_json(verb)
+    verb.set_defaults(run=run)
+
+
+def list_experiments(arguments: argparse.Namespace) -> int:
+    from oncecast.spark.experiments.names import ABOUT as KNOWN
+
+    for name, about in KNOWN.items():
+        show(arguments, {"name": name, "about": about}, f"{name:<16} {about}")
+    return exits.OK
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if missing := needs_spark():
+        return complain(missing)
+    from oncecast.lab.experiments.runs import Scale
+    from oncecast.spark.experiments.catalogue import EXPERIMENTS, LIVE, NODES_MIN
+
+    if arguments.name != ALL and arguments.name not in EXPERIMENTS:
+        known = ", ".join([*EXPERIMENTS, ALL])
+        fact = f"there is no experiment {arguments.name!r}"
+        return complain(f"{fact}; there are: {known}", exits.NOT_FOUND)
+    if arguments.nodes < NODES_MIN:
+        fact = f"the source has {NODES_MIN} nodes, and we repeat that"
+        return complain(f"{fact}; give --nodes {NODES_MIN} or more", exits.USAGE)
+    chosen = [each for each in EXPERIMENTS.values() if arguments.name in (ALL, each.name)]
+    chosen += [LIVE] if arguments.live else []
+    scale = Scale(arguments.nodes, arguments.seed)
+    runs = [each for experiment in chosen for each in experiment.runs(scale)]
+
+    def job(spark: SparkSession) -> int:
+        directory = Path(arguments.out)
+        took = simulate(spark, runs, directory)
+        return find(spark, arguments, directory, chosen, f"{took:.0f} s")
+
+    return on_spark(arguments, job, light=True)
+
+
+def simulate(spark: SparkSession, runs: list[Run], directory: Path) -> float:
+    from oncecast.spark.experiments.running import pieces, simulate
+
+    began = monotonic()
+    with Progress("simulating", len(pieces(runs))) as progress:
+        simulate(spark, runs, directory, lambda done: progress.step(by=done))
+    return monotonic() - began
+
+
+def find(
+    spark: SparkSession,
+    arguments: argparse.Namespace,
+    directory: Path,
+    chosen: list[Experiment],
+    took: str = "",
+) -> int:
+    """Tables and figures of the traces in the directory; the status tells whether all holds."""
+    from oncecast.spark.experiments import report
+    from oncecast.spark.experiments.running import TRACES, found
+
+    began, findings = monotonic(), []
+    with Progress("tables and figures", len(chosen)) as progress:
+        for finding in found(spark, directory, chosen):
+            findings.append(finding)
+            progress.step()
+    taken = f"{monotonic() - began:.0f} s"
+    facts = [("simulated in", took)] if took else []
+    facts += [("tables and figures in", taken), ("traces", f"Parquet, in {directory / TRACES}")]
+    about = made(spark, arguments, "Experiments", ABOUT, *facts)
+    page = report.write(directory, about, findings)
+    for finding in findings:
+        show(arguments, report.fields(finding), in_words(finding))
+    if not arguments.json:
+        print(f"report: {page}")
+    broken = sum(finding.broken for finding in findings)
+    return complain(f"{broken} of what must hold does not") if broken else exits.OK
+
+
+def made(
+    spark: SparkSession,
+    arguments: argparse.Namespace,
+    title: str,
+    about: str,
+    *facts: tuple[str, str],
+) -> Made:
+    from oncecast.spark.experiments.report import Made
+
+    versions = f"oncecast {oncecast.__version__}, Spark {spark.version}, Python {python_version()}"
+    command = f"oncecast {shlex.join(sys.argv[1:])}"
+    when = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    basis = (("made", when), ("with", versions), ("Spark on", arguments.master))
+    return Made(title, about, command, (*basis, *facts))
+
+
+def in_words(finding: Finding) -> str:
+    from oncecast.lab.papers.tables import lines
+
+    told = [f"# {finding.title}", "", finding.runs]
+    for table in finding.tables:
+        told += ["", f"## {table.title}", "", *lines(table)]
+    return "\n".join(told)

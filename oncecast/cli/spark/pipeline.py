@@ -1,0 +1,212 @@
+"""`oncecast pipeline run`: jobs on Spark, here or on a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oncecast.cli import exits
+from oncecast.cli.connecting import SERVER, add_connection, add_json, complain, positive, show
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUIET = {"spark.ui.showConsoleProgress": "false"}  # we have bars of our own
+SMALL_BYTES = 64 << 20
+FAULTS = ("lost", "duplicated", "out of order", "stored twice", "stored out of order")
+
+
+def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    pipeline = commands.add_parser("pipeline", help="jobs on Spark", description=__doc__)
+    verbs = pipeline.add_subparsers(title="verbs", metavar="VERB", required=True)
+    run = verbs.add_parser("run", help="run a job")
+    jobs = run.add_subparsers(title="jobs", metavar="JOB", required=True)
+
+    archive = jobs.add_parser("archive", help="topics to Parquet, each message once")
+    archive.add_argument("directory", metavar="DIR", help="where the files go, by topic and day")
+    archive.add_argument("--topics", metavar="T,...", help="names, with commas between")
+    archive.add_argument("--pattern", metavar="REGEX", help="or what names must match")
+    archive.add_argument("--batch", metavar="N", type=positive, help="messages a micro-batch")
+    add_connection(archive)
+    archive.set_defaults(run=run_archive)
+
+    audit = jobs.add_parser("audit", help="what traces show to be lost, doubled, out of order")
+    audit.add_argument("traces", metavar="FILE", nargs="+", help="of `oncecast load --trace`")
+    audit.set_defaults(run=run_audit)
+
+    metrics = jobs.add_parser("metrics", help="throughput, latency, lag and load of traces")
+    metrics.add_argument("traces", metavar="FILE", nargs="+", help="of `oncecast load --trace`")
+    metrics.add_argument("--out", metavar="DIR", help="write a report with figures there, too")
+    metrics.set_defaults(run=run_metrics)
+
+    experiments = jobs.add_parser("experiments", help="tables and figures of kept traces")
+    experiments.add_argument("out", metavar="DIR", help="of `oncecast experiment run`")
+    experiments.set_defaults(run=run_experiments)
+
+    for job in (archive, audit, metrics, experiments):
+        add_master(job)
+        add_json(job)
+
+
+def add_master(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", default="local[*]", help="of a Spark cluster (%(default)s)")
+
+
+def run_archive(arguments: argparse.Namespace) -> int:
+    if (arguments.topics is None) == (arguments.pattern is None):
+        return complain("say which topics: give one of --topics and --pattern", exits.USAGE)
+    if missing := needs_spark():
+        return complain(missing)
+    from oncecast.spark.jobs import archive
+
+    source = options_of(arguments)
+    directory = Path(arguments.directory)
+    checkpoint = str(directory / "_checkpoint")  # a name that Spark does not read as data
+
+    def job(spark: SparkSession) -> int:
+        count = archive(spark, source, str(directory), checkpoint)
+        show(arguments, {"archived": count}, f"archived {count} messages in {directory}")
+        return exits.OK
+
+    return on_spark(arguments, job)
+
+
+def options_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the source is told."""
+    certificate, key, ca = arguments.tls or (None, None, None)
+    options = {
+        "address": arguments.server or os.environ.get("ONCECAST_SERVER") or SERVER,
+        "cluster": arguments.cluster,
+        "tlsCert": certificate,
+        "tlsKey": key,
+        "tlsCa": ca,
+        "topics": arguments.topics,
+        "topicPattern": arguments.pattern,
+        "maxOffsetsPerTrigger": arguments.batch,
+    }
+    return {name: str(value) for name, value in options.items() if value is not None}
+
+
+def run_metrics(arguments: argparse.Namespace) -> int:
+    if missing := lacking(arguments.traces):
+        return complain(missing, exits.NOT_FOUND)
+    if missing := needs_spark():
+        return complain(missing)
+    from oncecast.cli.spark.experiment import in_words, made
+    from oncecast.spark.experiments import report
+    from oncecast.spark.metrics import metrics
+
+    def job(spark: SparkSession) -> int:
+        finding = metrics(spark, arguments.traces)
+        show(arguments, report.fields(finding), in_words(finding))
+        if arguments.out is not None:
+            about = made(spark, arguments, "Metrics", "What traces of clients say of speed.")
+            print(f"report: {report.write(Path(arguments.out), about, [finding])}", file=sys.stderr)
+        return exits.OK
+
+    return on_spark(arguments, job, light=small(arguments.traces))
+
+
+def run_experiments(arguments: argparse.Namespace) -> int:
+    if missing := needs_spark():
+        return complain(missing)
+    from oncecast.cli.spark.experiment import find
+    from oncecast.spark.experiments.running import kept
+
+    directory = Path(arguments.out)
+    chosen = kept(directory)
+    if not chosen:
+        fact = f"{directory}: no traces there"
+        return complain(f"{fact}; `oncecast experiment run` makes them", exits.NOT_FOUND)
+    return on_spark(arguments, lambda spark: find(spark, arguments, directory, chosen), light=True)
+
+
+def lacking(traces: list[str]) -> str:
+    """Which file is not there, and how to get one; what is elsewhere, only Spark can see."""
+    for name in traces:
+        if "://" not in name and not Path(name).exists():
+            return f"{name}: there is no such file; `oncecast load --trace` makes one"
+    return ""
+
+
+def small(traces: list[str]) -> bool:
+    """Whether all is read before a JVM that optimises would have warmed up."""
+    files = [Path(name) for name in traces]
+    if not all(each.is_file() for each in files):
+        return False
+    return sum(each.stat().st_size for each in files) < SMALL_BYTES
+
+
+def needs_spark() -> str:
+    """What is not installed, and how to get it."""
+    for name in ("pyspark", "pyarrow", "matplotlib"):
+        if find_spec(name) is None:
+            return f'{name} is not installed; pip install "oncecast[spark]"'
+    return ""
+
+
+def run_audit(arguments: argparse.Namespace) -> int:
+    if missing := lacking(arguments.traces):
+        return complain(missing, exits.NOT_FOUND)
+    if missing := needs_spark():
+        return complain(missing)
+    from oncecast.spark.jobs import SHOWN, audit_traces
+
+    def job(spark: SparkSession) -> int:
+        counts, faults = audit_traces(spark, arguments.traces)
+        found = {name: counts.get(name, 0) for name in FAULTS}
+        named = [each.asDict() for each in faults]
+        lines = [", ".join(f"{count} {name}" for name, count in found.items())]
+        lines += [in_words(each) for each in named]
+        left = sum(counts.values()) - len(named)
+        lines += [f"... and {left} more; the first {SHOWN} are shown"] if left else []
+        fields = {name.replace(" ", "_"): count for name, count in found.items()}
+        show(arguments, {**fields, "faults": named}, "\n".join(lines))
+        return exits.FAILURE if counts else exits.OK
+
+    return on_spark(arguments, job, light=small(arguments.traces))
+
+
+def in_words(fault: dict[str, Any]) -> str:
+    where = f"topic {fault['topic']} offset {fault['offset']}"
+    who = f"producer {fault['producer']} sequence {fault['sequence']}"
+    reader = f" subscription {fault['subscription']}" if fault["subscription"] else ""
+    line = f" line {fault['line']}" if fault["line"] is not None else ""
+    return f"{fault['fault']}: {where}{reader}, {who}{line}"
+
+
+def on_spark(
+    arguments: argparse.Namespace, job: Callable[[SparkSession], int], *, light: bool = False
+) -> int:
+    """`light` are jobs that give Spark little to do; what others have is up to their cluster."""
+    from oncecast.spark.session import NoSpark, spark
+
+    print("oncecast: starting Spark", file=sys.stderr, flush=True)
+    try:
+        light = light and arguments.master.startswith("local[")
+        session = spark(arguments.master, light=light, **QUIET)
+    except NoSpark as error:
+        return complain(error)
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        return job(session)
+    except (PySparkException, Py4JError) as error:
+        return complain(last_line(str(error)))
+    finally:
+        session.stop()
+
+
+def last_line(text: str) -> str:
+    """Of a Python traceback that came through Spark: what was raised at its end; of one of Java,
+    what was the cause."""
+    every = text.splitlines()
+    ours = [line for line in every if line.startswith("oncecast.")]
+    causes = [line for line in every if line.startswith("Caused by: ")]
+    return (ours or causes)[-1].partition(": ")[2] if ours or causes else every[0]

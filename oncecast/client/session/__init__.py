@@ -1,0 +1,1 @@
+"""The pure half of the client: calls, producers, readers and routes."""

@@ -1,0 +1,1 @@
+"""Pure protocols for group membership, election, locks and queues."""

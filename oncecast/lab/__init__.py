@@ -1,0 +1,1 @@
+"""Scenarios, reproductions of papers, experiments and simulator benchmarks."""

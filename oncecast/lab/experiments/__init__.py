@@ -1,0 +1,1 @@
+"""Runs whose traces become the tables and figures of the experiments."""

@@ -1,0 +1,30 @@
+"""The stories of the experiments, by name; and how one is played into rows."""
+
+from __future__ import annotations
+
+from oncecast.lab.experiments import failures as exp_failures
+from oncecast.lab.experiments import live as exp_live
+from oncecast.lab.experiments import paxos as exp_paxos
+from oncecast.lab.experiments import publish as exp_publish
+from oncecast.lab.experiments import ring as exp_ring
+from oncecast.lab.experiments.runs import Row, Run, Story
+
+STORIES: dict[str, Story] = {
+    exp_publish.STORY: exp_publish.play,
+    exp_failures.STORY: exp_failures.play,
+    exp_ring.REPAIR: exp_ring.repair,
+    exp_ring.PLACE: exp_ring.place,
+    exp_paxos.STORM: exp_paxos.storm,
+    exp_paxos.ELECTION: exp_paxos.election,
+    exp_live.STORY: exp_live.play,
+}
+
+
+def rows(run: Run) -> list[Row]:
+    """All that a run notes. A broken promise, or a protocol's bug, is a row `violation`."""
+    found: list[Row] = []
+    try:
+        STORIES[run.story](run, lambda *row: found.append(row))
+    except Exception as error:  # noqa: BLE001  # whatever a protocol may raise is what we look for
+        found.append((0.0, "violation", "", f"{type(error).__name__}: {error}", 0.0))
+    return found

@@ -1,0 +1,69 @@
+"""Publishing where nothing fails: what it costs, how long it takes, who bears it (EXP-1 to EXP-3).
+
+As in the source, all nodes publish, each at the same rate, on any of thirty topics, while all are
+subscribed to some. The ring and the trees are there before; what is counted begins with the first
+message.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.lab.experiments.runs import Note, Run, Scale
+from oncecast.lab.experiments.systems import SYSTEMS, Tally
+
+STORY = "publish"
+EVERY = 0.2  # seconds between two messages of a node
+SECONDS_LARGE = 5.0  # of publishing in larger systems, which have few messages a node
+SETTLE_SECONDS = 5.0
+
+SOURCE_NODES = 20
+SOURCE_PUBLISHES = (10, 25, 50, 75)  # of each node
+SOURCE_SIZES = (10, 20, 30)
+SIZES_PUBLISHES = 20
+LARGER = {100: 300, 300: 200, 1000: 100, 3000: 50}  # nodes: messages, all in all
+BROADCAST_MAX = 1000  # nodes: where all get everything, larger systems take minutes
+SEEDS, SEEDS_LARGE = 3, 1
+
+
+def runs(scale: Scale) -> list[Run]:
+    """The source's sizes, several times each, and ours beside them."""
+    small = [(SOURCE_NODES, SOURCE_NODES * each) for each in SOURCE_PUBLISHES]
+    small += [(nodes, nodes * SIZES_PUBLISHES) for nodes in SOURCE_SIZES]
+    sizes = [(*size, SEEDS) for size in small]
+    sizes += [(nodes, messages, SEEDS_LARGE) for nodes, messages in LARGER.items()]
+    return [
+        Run(STORY, system, nodes, messages, seed=seed)
+        for nodes, messages, count in sizes
+        if nodes <= scale.nodes_max
+        for system in SYSTEMS
+        if system == "scribe" or nodes <= BROADCAST_MAX
+        for seed in scale.seeds(count)
+    ]
+
+
+def play(run: Run, note: Note) -> None:
+    """Rows: `publish` (about a message, with how many are to get it), `delivery` (about a message),
+    `window` (seconds that were counted), and those of the tally."""
+
+    def deliver(node: NodeId, payload: bytes) -> None:
+        note(system.sim.now - began, "delivery", node, payload.decode(), 1.0)
+
+    def publish(node: NodeId) -> None:
+        payload, topic = system.publish_any(node)
+        owed = len(system.subscribers[topic])
+        note(system.sim.now - began, "publish", node, payload.decode(), owed)
+
+    system = SYSTEMS[run.system](run, deliver)
+    system.subscribe_all()
+    sim, tally = system.sim, Tally()
+    tally.watch(sim)
+    began = sim.now
+    seconds = SECONDS_LARGE if run.nodes in LARGER else run.messages / run.nodes * EVERY
+    for number in range(run.messages):
+        at = seconds * (number + sim.rng.random()) / run.messages
+        sim.call(at, partial(publish, system.names[number % run.nodes]))
+    sim.run(until=began + seconds + SETTLE_SECONDS)
+    note(sim.now - began, "window", "", "", sim.now - began)
+    tally.tell(sim.now - began, note)

@@ -1,0 +1,109 @@
+"""What becomes of a ring, a part of which fails at once, and who owns what (EXP-4, EXP-5).
+
+repair   how many members know their successor, and have the right fingers, as time goes on
+place    how many topics each node owns; no messages, just the ring's arithmetic
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.dht.chord import Chord
+from oncecast.dht.member import Member
+from oncecast.dht.ring import BITS, finger_start, key_of, up_to
+from oncecast.kernel.protocol import NodeId
+from oncecast.kernel.stack import Stack
+from oncecast.lab.experiments.runs import Note, Run, Scale
+from oncecast.lab.scenarios.chord import members_of
+from oncecast.lab.scenarios.chord_steady import Steady
+from oncecast.simulator.simulated import Simulation
+
+REPAIR, PLACE = "repair", "place"
+REPAIR_SIZES = {30: 5, 1000: 1}  # nodes: seeds
+REPAIR_SHARES = (0.1, 0.3, 0.5)
+REPAIR_SECONDS = 30.0
+LOOK_EVERY = 0.5
+
+SOURCE_SIZES = (10, 20, 30)
+SOURCE_TOPICS = 30
+LARGER = (100, 1000, 3000, 10_000)
+POSITIONS = (1, 20)
+PLACE_SEEDS = {**dict.fromkeys(SOURCE_SIZES, 100), 100: 50, 1000: 10, 3000: 5, 10_000: 3}
+EVEN = "even"  # each topic to any node with the same chance: the best that chance allows
+
+
+# -- repair --
+
+
+def repair_runs(scale: Scale) -> list[Run]:
+    return [
+        Run(REPAIR, "chord", nodes, share=share, seed=seed)
+        for nodes, count in REPAIR_SIZES.items()
+        if nodes <= scale.nodes_max
+        for share in REPAIR_SHARES
+        for seed in scale.seeds(count)
+    ]
+
+
+def repair(run: Run, note: Note) -> None:
+    """Rows `successors` and `fingers`: of the survivors', so great a share is right."""
+    names = [NodeId(f"n{run.seed}-{index}") for index in range(run.nodes)]
+    steady, sim = Steady(names), Simulation(run.seed)
+    for name in names:
+        sim.add(name, lambda me, rng: Stack([steady.fill(Chord(me, rng))]))
+    sim.run(until=3.0)
+    for node in sim.rng.sample(names, round(run.share * run.nodes)):
+        sim.crash(node)
+    alive, failure = Steady(sim.alive()), sim.now
+    for step in range(round(REPAIR_SECONDS / LOOK_EVERY) + 1):
+        sim.run(until=failure + step * LOOK_EVERY)
+        members = members_of(sim)
+        right = sum(knows_successor(member, alive) for member in members)
+        fingers = [each for member in members for each in fingers_right(member, alive)]
+        note(sim.now - failure, "successors", "", "", right / len(members))
+        note(sim.now - failure, "fingers", "", "", sum(fingers) / max(1, len(fingers)))
+
+
+def knows_successor(member: Member, alive: Steady) -> bool:
+    behind = alive.owner(finger_start(member.place.id, 0))
+    return bool(member.successors) and member.successors[0] == behind
+
+
+def fingers_right(member: Member, alive: Steady) -> list[bool]:
+    """For each finger that it should have, beyond its successor."""
+    me, found = member.place.id, []
+    head = alive.owner(finger_start(me, 0)).id
+    for index in range(BITS - 1, -1, -1):
+        start = finger_start(me, index)
+        if up_to(me, start, head):
+            break
+        found.append(member.fingers.get(index) == alive.owner(start))
+    return found
+
+
+# -- who owns what --
+
+
+def place_runs(scale: Scale) -> list[Run]:
+    sizes = [(nodes, SOURCE_TOPICS) for nodes in SOURCE_SIZES]
+    sizes += [(nodes, 3 * nodes) for nodes in LARGER]  # as many a node as ten nodes have
+    return [
+        Run(PLACE, system, nodes, topics, positions, seed=seed)
+        for nodes, topics in sizes
+        if nodes <= scale.nodes_max
+        for system, positions in (*(("chord", count) for count in POSITIONS), (EVEN, 1))
+        for seed in scale.seeds(PLACE_SEEDS[nodes])
+    ]
+
+
+def place(run: Run, note: Note) -> None:
+    """Rows `owns`: a node, and how many of the topics are its own."""
+    names = [NodeId(f"n{run.seed}-{index}") for index in range(run.nodes)]
+    owned = dict.fromkeys(names, 0)
+    dice = Random(f"{run.seed}/even")
+    steady = Steady(names, positions_count=run.positions)
+    for number in range(run.messages):
+        key = key_of(f"topic {run.seed}-{number}")
+        owned[dice.choice(names) if run.system == EVEN else steady.owner(key).node] += 1
+    for node, count in owned.items():
+        note(0.0, "owns", node, "", count)

@@ -1,0 +1,1 @@
+"""Reproductions of the measurements in the papers."""

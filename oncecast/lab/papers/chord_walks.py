@@ -1,0 +1,100 @@
+"""Why a path of Chord is a little shorter than 1/2 log2 N: the same ring, with ids of other kinds.
+
+Nothing is sent here: a walk goes by the tables that members have, from one to the next, by the rule
+by which they choose. Where ids are spaced evenly it takes 1/2 log2 N hops. If each is moved a
+little, half of the fingers point one node further, and the walk is shorter by the same at any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from statistics import fmean
+
+from oncecast.dht.member import Member
+from oncecast.dht.ring import BITS, BYTES, Key, Place
+from oncecast.kernel.protocol import NodeId
+from oncecast.lab.papers.tables import Cell, Experiment, Must, Table
+from oncecast.lab.scenarios.chord_steady import Steady
+
+WALKS = 40_000
+RINGS_MAX = 50
+EXACT = 0.05  # hops: what so many walks leave to chance
+
+Ids = Callable[[int, Random], list[int]]
+
+
+def evenly(nodes: int, rng: Random) -> list[int]:
+    return [index * (2**BITS // nodes) for index in range(nodes)]
+
+
+def nearly_evenly(nodes: int, rng: Random) -> list[int]:
+    """Each moved by up to a thousandth of what lies between two."""
+    return [id + rng.randrange(2**BITS // nodes // 1000) for id in evenly(nodes, rng)]
+
+
+def by_chance(nodes: int, rng: Random) -> list[int]:
+    return [rng.getrandbits(BITS) for _ in range(nodes)]
+
+
+KINDS: tuple[Ids, ...] = (evenly, nearly_evenly, by_chance)
+
+
+def spacing(experiment: Experiment) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for bits in range(6, 13, 2):
+        nodes = 2**bits
+        if nodes > (experiment.nodes or nodes):
+            break
+        experiment.say(f"walks, {nodes} nodes")
+        rng = Random(f"{experiment.seed}/walks")
+        means = [mean_walk(nodes, kind, rng) - bits / 2 for kind in KINDS]
+        rows.append((nodes, bits / 2, *(round(each, 3) for each in means), round(bits / nodes, 3)))
+    return Table(
+        title="hops more than 1/2 log2 N, by how ids are spaced",
+        columns=(
+            "nodes",
+            "1/2 log2 N",
+            "evenly",
+            "moved a thousandth",
+            "by chance",
+            "own keys save",
+        ),
+        rows=tuple(rows),
+        must=(Must("none, if evenly", all(abs(row[2]) < EXACT for row in rows)),),  # type: ignore[arg-type]
+        notes=(
+            f"{WALKS:,} walks each, to the one before the key; nothing is sent",
+            "own keys save: here who looks for its own key goes all the way round, log2 N hops; a "
+            "lookup answers it at once, which is so much of the mean",
+        ),
+    )
+
+
+def mean_walk(nodes: int, kind: Ids, rng: Random) -> float:
+    rings = max(1, min(RINGS_MAX, 2**12 // nodes))
+    hops: list[int] = []
+    for _ in range(rings):
+        members = ring_of(kind(nodes, rng))
+        ids = list(members)
+        hops += [
+            walk(members, rng.choice(ids), Key(rng.randbytes(BYTES))) for _ in range(WALKS // rings)
+        ]
+    return fmean(hops)
+
+
+def ring_of(ids: list[int]) -> dict[Key, Member]:
+    places = [Place(Key(id.to_bytes(BYTES)), NodeId(f"n{id}")) for id in ids]
+    steady, members = Steady(()), [Member(place, successors_max=1) for place in places]
+    steady.lay(places)
+    for member in members:
+        steady.fill_member(member)
+    return {member.place.id: member for member in members}
+
+
+def walk(members: dict[Key, Member], start: Key, key: Key) -> int:
+    member, hops = members[start], 0
+    while not member.is_before(key):
+        (nearest,) = member.preceding(key, 1)
+        member = members[nearest.id]
+        hops += 1
+    return hops

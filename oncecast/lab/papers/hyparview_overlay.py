@@ -1,0 +1,136 @@
+"""Overlays of thousands of nodes for the papers' experiments, grown as the papers grow them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from random import Random
+from typing import Any, TypeVar
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.stack import Stack
+from oncecast.lab.papers.tables import Say
+from oncecast.overlay.events import NeighborDown, NeighborUp
+from oncecast.overlay.hyparview import HyParView
+from oncecast.simulator.simulated import Simulation
+
+JOIN_EVERY = 0.5  # seconds; the walks of one newcomer end before the next one comes
+
+Layers = Callable[[NodeId, Random], list[Protocol]]
+World = TypeVar("World")
+Result = TypeVar("Result")
+
+
+class Overlay:
+    """Nodes that join one by one through the first one; a cycle is long enough for all of them.
+
+    Virtual time costs nothing, events do: so a cycle lasts as many seconds as there are nodes.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        nodes: int,
+        say: Say,
+        layers: Layers = lambda me, rng: [],
+        **options: int | float,
+    ) -> None:
+        self.say = say
+        self.names = [NodeId(f"n{index}") for index in range(nodes)]
+        self.cycle = float(max(nodes, 10))
+        self.changes = 0  # of the active views
+        self.events: Callable[[NodeId, Value], None] = lambda node, event: None
+        self.sim = Simulation(seed, listener=self._hear)
+        self.options = {"shuffle_every": self.cycle, "trade_chance": 0.0, **options}
+        self.layers = layers
+        self._grow()
+
+    def _grow(self) -> None:
+        for index, name in enumerate(self.names):
+            if index % 2500 == 0:
+                self.say(f"{index:,} of {len(self.names):,} nodes have joined")
+            self.sim.add(name, self._build)
+            self.sim.run(self.sim.now + JOIN_EVERY)
+
+    def _build(self, me: NodeId, rng: Random) -> Stack:
+        view = HyParView(me, rng, contacts=self.names[:1], **self.options)  # type: ignore[arg-type]
+        return Stack([view, *self.layers(me, rng)])
+
+    def _hear(self, node: NodeId, event: Value) -> None:
+        if isinstance(event, NeighborUp | NeighborDown):
+            self.changes += 1
+        else:
+            self.events(node, event)
+
+    def run(self, cycles: float) -> None:
+        self.sim.run(self.sim.now + cycles * self.cycle)
+
+    def stabilize(self, cycles: int) -> None:
+        for done in range(cycles):
+            if done % 10 == 0:
+                self.say(f"{done} of {cycles} cycles")
+            self.run(1)
+
+    def fail(self, count: int, *, spare_contact: bool = False) -> None:
+        """So many crash at once, and the contact is one of them unless it is spared."""
+        contact, *others = self.alive()
+        if spare_contact:
+            victims = self.sim.rng.sample(others, count)
+        else:
+            victims = [contact, *self.sim.rng.sample(others, count - 1)]
+        self.crash(victims)
+
+    def crash(self, victims: list[NodeId]) -> None:
+        # The simulator goes through what is due next once for each node that leaves its short way,
+        # and broken links are due next. Somebody who looks on makes all of them leave it together.
+        self.sim.observed = True
+        self.sim.look(*(self.sim.nodes[name] for name in victims))
+        self.sim.observed = False
+        for name in victims:
+            self.sim.crash(name)
+
+    def alive(self) -> list[NodeId]:
+        return self.sim.alive()
+
+    def view(self, node: NodeId) -> HyParView:
+        stack = self.sim.nodes[node].stack
+        assert stack is not None, f"{node} is down"
+        view = stack.protocols[0]
+        assert isinstance(view, HyParView)
+        return view
+
+    def links(self) -> list[list[int]]:
+        """Of each live node, those that it and they have in their active views."""
+        alive = self.alive()
+        number = {name: index for index, name in enumerate(alive)}
+        return [
+            [
+                number[peer]
+                for peer in self.view(name).active
+                if peer in number and name in self.view(peer).active
+            ]
+            for name in alive
+        ]
+
+
+def apart(world: World, story: Callable[[World, float], Result], figure: float) -> Result:
+    """Tell a story to a copy of a world: a forked process, so that copying is free."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # where tests have threads
+        with ProcessPoolExecutor(
+            1, get_context("fork"), initializer=_inherit, initargs=(world,)
+        ) as pool:
+            return pool.submit(_tell, story, figure).result()
+
+
+_inherited: list[Any] = []  # in a forked process: the world that it has a copy of
+
+
+def _inherit(world: Any) -> None:
+    _inherited.append(world)
+
+
+def _tell(story: Callable[[Any, float], Result], figure: float) -> Result:
+    return story(_inherited[0], figure)

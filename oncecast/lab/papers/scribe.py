@@ -1,0 +1,168 @@
+"""Scribe's figures: whole trees at 10,000 nodes, and what lookups and publishes cost as it grows.
+
+Castro et al., JSAC 2002, for Pastry; Chord's ways are longer, so its trees are deeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from math import log2
+from statistics import fmean
+from typing import NamedTuple
+
+from oncecast.dht.events import FindRoot, RootFound
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.lab.papers.chord import random_key
+from oncecast.lab.papers.tables import Cell, Experiment, Must, Table
+from oncecast.lab.scenarios.scribe_forest import DEAD, GROUPS_MAX, Forest
+from oncecast.simulator.simulated import Simulation
+
+NODES = 10_000
+SIZES = (10, 30, 100, 300, 1000, 3000, 10_000)
+LOOKUPS = 2000
+EVERY = 0.005  # seconds between lookups
+
+
+def tables(experiment: Experiment) -> Iterator[Table]:
+    yield groups(experiment)
+    yield cost(experiment)
+
+
+class Shape(NamedTuple):
+    """Of the trees of a forest."""
+
+    tables_mean: float  # topics that a node feeds somebody on
+    tables_most: int
+    children_most: int  # of one node on one topic: copies that it sends of a message
+    copies: float  # of a message, mean of all topics
+    root_copies: float  # of them sent by the root, mean
+    depth_most: int
+
+
+def shape(forest: Forest) -> Shape:
+    trees = [forest.trees(node) for node in forest.names]
+    tables = [sum(bool(tree.children) for tree in each.values()) for each in trees]
+    feeding = [tree for each in trees for tree in each.values() if tree.children]
+    roots = [tree for tree in feeding if tree.root]
+    return Shape(
+        fmean(tables),
+        max(tables),
+        max(len(tree.children) for tree in feeding),
+        sum(len(tree.children) for tree in feeding) / len(forest.groups),
+        fmean(len(tree.children) for tree in roots),
+        max(depth(forest, topic) for topic in forest.groups),
+    )
+
+
+def depth(forest: Forest, topic: str) -> int:
+    """Of the deepest member below the root."""
+    level = [node for node in forest.names if (tree := forest.trees(node).get(topic)) and tree.root]
+    below = -1
+    while level:
+        below += 1
+        level = [child for node in level for child in forest.trees(node)[topic].children]
+    return below
+
+
+class Counted:
+    """A forest whose lookups are kept, on the simulator's short way."""
+
+    def __init__(self, seed: int, nodes: int, groups: int) -> None:
+        self.found: list[RootFound] = []
+        self.sim = Simulation(seed, listener=self._heard)
+        self.forest = Forest(self.sim, nodes, groups)
+
+    def _heard(self, node: NodeId, event: Value) -> None:
+        if isinstance(event, RootFound):
+            self.found.append(event)
+        else:
+            self.forest.audience.heard(self.sim, node, event)
+
+
+def groups(experiment: Experiment) -> Table:
+    """All groups of the paper's sizes: every member gets every message, before and after deaths."""
+    nodes = experiment.nodes or NODES
+    experiment.say(f"{nodes} nodes join")
+    counted = Counted(experiment.seed, nodes, min(GROUPS_MAX, max(1, nodes // 4)))
+    forest = counted.forest
+    forest.join()
+    before = shape(forest)
+    experiment.say("messages")
+    forest.multicast()
+    forest.leave()
+    forest.multicast()
+    experiment.say(f"{DEAD:.0%} die")
+    forest.kill(DEAD)
+    heartbeats = forest.mended(3)
+    experiment.say("messages")
+    forest.multicast()
+    members = sum(len(joined) for joined in forest.audience.joined.values())
+    rows: tuple[tuple[Cell, ...], ...] = (
+        ("groups", None, len(forest.groups)),
+        ("memberships at the end", None, members),
+        ("messages, each to all live members", None, len(forest.audience.messages)),
+        ("children tables a node, mean", 2.4, before.tables_mean),
+        ("children tables a node, most", 40, before.tables_most),
+        ("children in a table, most", None, before.children_most),
+        ("depth of a tree, most", None, before.depth_most),
+        (f"heartbeats until whole, {DEAD:.0%} dead", None, heartbeats),
+    )
+    return Table(
+        title=f"{nodes} nodes, group of rank g: N g^-1.25",
+        columns=("figure", "paper (100,000 nodes, 1,500 groups, Pastry; by memory)", "ours"),
+        rows=rows,
+        must=(
+            Must("all live members got every message, once, and nobody else did", True),
+            Must("trees whole within 3 heartbeats", heartbeats <= 3),
+        ),
+        notes=("a run in which the first does not hold ends with the violation",),
+    )
+
+
+def cost(experiment: Experiment) -> Table:
+    """What a lookup and a publish cost, from ten nodes on."""
+    rows: list[tuple[Cell, ...]] = []
+    for nodes in SIZES:
+        if nodes > (experiment.nodes or NODES):
+            break
+        experiment.say(f"cost, {nodes} nodes")
+        counted = Counted(experiment.seed, nodes, 1)
+        counted.forest.join()
+        look_up(counted)
+        found = shape(counted.forest)
+        hops = fmean(each.hops for each in counted.found)
+        rows.append(
+            (nodes, log2(nodes) / 2, hops, found.copies, found.root_copies, found.children_most)
+        )
+    return Table(
+        title="What a lookup and a publish to all nodes cost",
+        columns=(
+            "nodes",
+            "1/2 log2 N",
+            "hops a lookup",
+            "copies a publish",
+            "by the root",
+            "by the busiest",
+        ),
+        rows=tuple(rows),
+        must=(
+            Must(
+                "hops grow as log N: at most 1/2 log2 N",
+                all(row[2] <= row[1] for row in rows),  # type: ignore[operator]
+            ),
+            Must(
+                "a publish costs one copy a node, each from a parent to a child",
+                all(row[3] == row[0] - 1 for row in rows),  # type: ignore[operator]
+            ),
+        ),
+        notes=("successor list of 8, so that the last three or four halvings are one hop",),
+    )
+
+
+def look_up(counted: Counted) -> None:
+    sim = counted.sim
+    for index in range(LOOKUPS):
+        ask = partial(sim.ask, sim.rng.choice(counted.forest.names), FindRoot(random_key(sim.rng)))
+        sim.call(index * EVERY, ask)
+    sim.run(until=sim.now + LOOKUPS * EVERY + 5.0)

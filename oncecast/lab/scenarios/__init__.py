@@ -1,0 +1,1 @@
+"""Named simulations: each has a storm of faults, checks and a seed."""

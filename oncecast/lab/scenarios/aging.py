@@ -1,0 +1,73 @@
+"""A topic that keeps its messages for an age, whatever single wall clocks say.
+
+Nothing goes before its time, but for the step by which one wrong clock may change it; and in the
+end everything goes (SVC-9).
+"""
+
+from __future__ import annotations
+
+from oncecast.client.session import local
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.lab.scenarios.draw import Habits
+from oncecast.lab.scenarios.paxos_clients import Client
+from oncecast.simulator.checkers import Violation
+from oncecast.simulator.simulated import Simulation
+from oncecast.wire import batch
+from oncecast.wire import commands as do
+from oncecast.wire.retention import Policy
+
+CREATE, LOOK = -1, -2  # tickets
+LOOK_EVERY = 0.2
+
+
+class Ager(Client):
+    """Puts, and looks from when on messages are kept. It does not crash."""
+
+    topic = "aging"
+
+    def __init__(self, sim: Simulation, name: str, nodes: list[NodeId], habits: Habits) -> None:
+        self.stopped = self.empty = False
+        self._asked: dict[int, float] = {}  # when, by ticket
+        self._put: dict[int, float] = {}  # when each was put at the earliest, by offset
+        self._first = 0
+        super().__init__(sim, name, nodes, crashes=False, habits=habits)
+
+    def begin(self) -> None:
+        policy = Policy(age_us=int(self.habits.age * 1e6))
+        self.ask(local.Do(CREATE, do.CreateTopic(self.topic, 0, policy)))
+
+    def hear(self, event: Value) -> None:
+        match event:
+            case local.Finished(ticket) if ticket == CREATE:
+                self._produce()
+                self._look()
+            case local.Stored(ticket, offset):
+                self._put[offset] = self._asked.pop(ticket)
+            case local.Shown(ticket, view) if ticket == LOOK:
+                self._seen(view.topics[0].first, view.topics[0].next)  # type: ignore[union-attr]
+                self.soon(LOOK_EVERY, self._look)
+            case _:
+                pass
+
+    def _produce(self) -> None:
+        if not self.stopped:
+            ticket = len(self._asked) + len(self._put) + 1
+            self._asked[ticket] = self.sim.now
+            self.ask(local.Produce(ticket, self.topic, 1, batch.encode([b"x"], timestamps=1)))
+            self.soon(self.sim.rng.uniform(0.0, 0.5), self._produce)
+
+    def _look(self) -> None:
+        self.ask(local.Show(LOOK, topic=self.topic, subscriptions=False))
+
+    def _seen(self, first: int, end: int) -> None:
+        habits = self.habits
+        for offset in range(self._first, first):
+            age = self.sim.now - self._put.get(offset, 0.0)
+            if age < habits.age - habits.clock_step:
+                raise Violation(f"{self.topic}: {offset} is gone after {age:.2f} s: {habits}")
+        self._first = max(self._first, first)
+        self.empty = self.stopped and not self._asked and first == end
+
+    def check(self) -> None:
+        if not self.empty:
+            raise Violation(f"{self.topic} still has messages from {self._first} on")

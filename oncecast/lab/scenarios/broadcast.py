@@ -1,0 +1,163 @@
+"""Broadcast through a storm: every message ends at every node, once, whatever breaks meanwhile.
+
+The stack is Mesh, Plumtree and Recovery, with a disk below or without one. Nodes publish while a
+storm crashes, pauses, cuts off and skews them, fails their disks and worsens the network; then it
+is calm. A node without a disk is another one after each restart, and gets everything again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios.conditions import Conditions, DrawnStorm
+from oncecast.lab.scenarios.scenario import Figures, Scenario
+from oncecast.overlay.events import Delivered, Lost, MessageId, Publish
+from oncecast.overlay.mesh import Mesh
+from oncecast.overlay.plumtree import Plumtree
+from oncecast.overlay.recovery import Recovery
+from oncecast.simulator.checkers import Checker, Violation
+from oncecast.simulator.simulated import Build, Simulation
+from oncecast.simulator.trace import Step
+
+STORM_SECONDS = 10.0  # in the mean
+PATIENCE = 120.0  # seconds after the storm until everything is everywhere
+DELAY_MAX = 0.5  # after the storm
+MESSAGES = 60
+
+
+class Layers:
+    """The protocols that spread messages, with drawn options; some nodes have no disk."""
+
+    def __init__(self, conditions: Conditions) -> None:
+        rng, names = conditions.rng, conditions.names
+        self.durable = names if rng.random() < 0.5 else rng.sample(names, len(names) // 2)
+        self._grafts = {name: conditions.time(0.1, 1.0) for name in names}
+        self._compares = {name: conditions.time(0.3, 2.0) for name in names}
+        self._snapshot_every = rng.choice((3, 40, 1000))
+        self._cache_max = rng.choice((1, 1000))
+        self._batch_max = rng.choice((8, 64))
+
+    def __call__(self, me: NodeId, rng: Random) -> list[Protocol]:
+        return [
+            Plumtree(me, rng, graft_after=self._grafts[me], cache_max=self._cache_max),
+            Recovery(
+                me,
+                rng,
+                life="" if me in self.durable else f"{rng.getrandbits(64):x}",
+                compare_every=self._compares[me],
+                snapshot_every=self._snapshot_every,
+                batch_max=self._batch_max,
+            ),
+        ]
+
+
+def broadcaster(conditions: Conditions, layers: Layers) -> Build:
+    retries = {name: conditions.time(0.2, 1.5) for name in conditions.names}
+
+    def build(me: NodeId, rng: Random) -> Stack:
+        mesh = Mesh(me, rng, peers=conditions.names, retry_every=retries[me])
+        return Stack([mesh, *layers(me, rng)])
+
+    return build
+
+
+def recovery_of(sim: Simulation, node: NodeId) -> Recovery:
+    stack = sim.nodes[node].stack
+    assert stack is not None, f"{node} is down"
+    top = stack.protocols[-1]
+    assert isinstance(top, Recovery)
+    return top
+
+
+class Once(Checker):
+    """What is published ends at every node, no node delivers it twice, none forgets it."""
+
+    def __init__(self) -> None:
+        self.delivered: dict[NodeId, dict[MessageId, None]] = {}
+        self.published: dict[bytes, tuple[NodeId, int]] = {}  # by whom, and in which of its lives
+
+    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
+        if isinstance(event, Delivered):
+            mine = self.delivered.setdefault(node, {})
+            if event.id in mine:
+                raise Violation(f"{node} delivered {event.id} twice")
+            if event.payload not in self.published:
+                raise Violation(f"{node} delivered {event.payload!r}, which nobody published")
+            mine[event.id] = None
+        elif isinstance(event, Lost):
+            raise Violation(f"{node} lost {event} though everything is kept")
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        if step.kind == "start":
+            if sim.nodes[step.node].disk is None:
+                self.delivered.pop(step.node, None)
+            inventory = recovery_of(sim, step.node).inventory
+            for id in self.delivered.get(step.node, {}):
+                if id not in inventory:
+                    raise Violation(f"{step.node} delivered {id} and forgot it in a crash")
+
+    def finish(self, sim: Simulation) -> None:
+        if left := self.left(sim):
+            raise Violation(left)
+
+    def left(self, sim: Simulation) -> str:
+        """What is missing until all hold what any node has delivered and not lost with its memory,
+        and what was published by a node that lives on."""
+        delivered = {id: None for mine in self.delivered.values() for id in mine}
+        for node in sim.nodes:
+            held = recovery_of(sim, node).held
+            for id in delivered:
+                if id not in held:
+                    return f"{node} never got {id}"
+            payloads = dict.fromkeys(held.values())
+            for payload, (origin, life) in self.published.items():
+                if payload not in payloads and sim.nodes[origin].life == life:
+                    return f"{node} never got {payload!r} of {origin}"
+            if len(payloads) != len(held):
+                return f"{node} holds one message under two names"
+        return ""
+
+
+def play(sim: Simulation, nodes: int) -> Figures:
+    conditions = Conditions(sim, BROADCAST.nodes_min, nodes, STORM_SECONDS)
+    checker = Once()
+    sim.check(checker)
+    layers = Layers(conditions)
+    build = broadcaster(conditions, layers)
+    for name in conditions.names:
+        sim.add(name, build, durable=name in layers.durable)
+    strikes = weather_a_storm(conditions, checker, lambda: not checker.left(sim))
+    return {"messages": len(checker.published), "strikes": strikes}
+
+
+def weather_a_storm(
+    conditions: Conditions, checker: Once, done: Callable[[], bool]
+) -> dict[str, int]:
+    """Nodes publish in a storm; then it is calm until all is done. Return what struck."""
+    sim, names = conditions.sim, conditions.names
+    storm = DrawnStorm(conditions, away_max=max(1, (len(names) - 1) // 2))
+    conditions.begin()
+    storm.begin()
+    for _ in range(conditions.count(MESSAGES)):
+        when = sim.rng.uniform(0.0, conditions.storm_seconds)
+        sim.call(when, lambda: publish(sim, checker, names))
+    sim.run(until=conditions.storm_seconds)
+    storm.calm()
+    conditions.calm(DELAY_MAX)
+    conditions.run_until(done, PATIENCE)
+    return storm.strikes
+
+
+def publish(sim: Simulation, checker: Once, names: list[NodeId]) -> None:
+    """Any node that is up says something that was never said before."""
+    node = sim.rng.choice(names)
+    if sim.nodes[node].stack is not None and not sim.nodes[node].paused:
+        payload = b"%s says %d" % (node.encode(), len(checker.published))
+        checker.published[payload] = (node, sim.nodes[node].life)
+        sim.ask(node, Publish(payload))
+
+
+BROADCAST = Scenario("broadcast", "durable broadcast through a storm of faults", 6, play)

@@ -1,0 +1,217 @@
+"""A ring through churn: nodes join and die at any moment, and the ring stays one and in order.
+
+Nodes die whenever that leaves each member a live successor, and more members that nobody overlooks
+than a list is long: what Chord asks for, and no more. Lookups go on all the while.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.dht.chord import Chord
+from oncecast.dht.events import FindRoot, Near, RangeChanged, Report, RootFound
+from oncecast.dht.member import Member
+from oncecast.dht.ring import Key, Place, key_of
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios.chord_invariant import View, broken, out_of_shape, view_to_come
+from oncecast.lab.scenarios.chord_steady import Steady
+from oncecast.lab.scenarios.scenario import Figures, Scenario
+from oncecast.simulator.checkers import Checker, Violation
+from oncecast.simulator.simulated import Build, Simulation
+from oncecast.simulator.trace import Step
+
+SUCCESSORS = 2
+STABILIZE = 0.3
+CHURN_SECONDS = 2.0
+CALM_SECONDS = 2.5
+STRIKES = 14
+LOOKUPS = 3
+
+
+def chord_of(sim: Simulation, node: NodeId) -> Chord:
+    stack = sim.nodes[node].stack
+    assert stack is not None, f"{node} is down"
+    chord = stack.protocols[0]
+    assert isinstance(chord, Chord)
+    return chord
+
+
+def members_of(sim: Simulation) -> list[Member]:
+    """All positions of all nodes that are up and have joined."""
+    return [
+        member
+        for node in sim.alive()
+        for member in chord_of(sim, node).members.values()
+        if member.joined
+    ]
+
+
+def views_of(sim: Simulation) -> list[View]:
+    return [View(member.place, member.successors) for member in members_of(sim)]
+
+
+def views_to_come(sim: Simulation) -> list[View]:
+    """The lists that members will have when what is on its way to them has come."""
+    found: list[View] = []
+    for bucket in sim.to_come():
+        for _, action, sender, message in bucket:
+            if isinstance(message, Report | Near):
+                to: NodeId = action.__self__.me  # type: ignore[attr-defined]
+                if sim.nodes[to].stack is not None:
+                    found += [
+                        view_to_come(member, sender, message)
+                        for member in chord_of(sim, to).members.values()
+                        if member.joined == isinstance(message, Report)
+                    ]
+    return found
+
+
+def may_die(sim: Simulation, node: NodeId) -> bool:
+    """Whether the ring is promised to survive it, now and when what is under way has arrived."""
+    now = [view for view in views_of(sim) if view.member.node != node]
+    to_come = [view for view in views_to_come(sim) if view.member.node != node]
+    return not broken(now, SUCCESSORS, to_come)
+
+
+class Whole(Checker):
+    """After every step the invariant holds; in the end each list is as it should be."""
+
+    def __init__(self, successors_max: int) -> None:
+        self.successors_max = successors_max
+        self._seen: dict[NodeId, tuple[tuple[Place, ...], ...]] = {}
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        lists = self._lists(sim, step.node)
+        if lists != self._seen.get(step.node, ()):
+            self._seen[step.node] = lists
+            if wrong := broken(views_of(sim), self.successors_max):
+                raise Violation(wrong)
+
+    def _lists(self, sim: Simulation, node: NodeId) -> tuple[tuple[Place, ...], ...]:
+        if node not in sim.nodes or sim.nodes[node].stack is None:
+            return ()
+        members = chord_of(sim, node).members.values()
+        return tuple(member.successors for member in members if member.joined)
+
+    def finish(self, sim: Simulation) -> None:
+        if wrong := out_of_shape(views_of(sim), self.successors_max):
+            raise Violation(wrong)
+
+
+class Owners(Checker):
+    """Every lookup is answered; `astray` are those by another than owned the key meanwhile.
+
+    Who has joined owns its keys from when its successor knows of it: they can move only then. Where
+    neighbours die as soon as they have met, nobody can know better; where all is quiet, all do.
+    """
+
+    def __init__(self) -> None:
+        self.asked: dict[tuple[NodeId, Key], dict[NodeId, None]] = {}  # who owned it meanwhile
+        self.answered: list[RootFound] = []
+        self.astray: list[str] = []
+
+    def ask(self, sim: Simulation, node: NodeId, key: Key) -> None:
+        owners = self.asked[node, key] = {}
+        self._note_owners(sim, key, owners)
+        sim.ask(node, FindRoot(key))
+
+    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
+        if isinstance(event, RangeChanged):
+            self.changed(sim)
+        elif isinstance(event, RootFound):
+            owners = self.asked.pop((node, event.key))
+            self._note_owners(sim, event.key, owners)
+            self.answered.append(event)
+            if event.root not in owners:
+                self.astray.append(f"{node} found {event.root}; it was {' or '.join(owners)}")
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        if step.kind == "crash":
+            self.left(sim, step.node)
+
+    def left(self, sim: Simulation, node: NodeId) -> None:
+        for asker, key in [each for each in self.asked if each[0] == node]:
+            del self.asked[asker, key]
+        self.changed(sim)
+
+    def changed(self, sim: Simulation) -> None:
+        for (_, key), owners in self.asked.items():
+            self._note_owners(sim, key, owners)
+
+    def _note_owners(self, sim: Simulation, key: Key, owners: dict[NodeId, None]) -> None:
+        members = members_of(sim)
+        for ring in (members, [member for member in members if member.settled]):
+            if ring:
+                first = min(ring, key=lambda each: (each.place.id < key, each.place.id))
+                owners[first.place.node] = None
+
+    def finish(self, sim: Simulation) -> None:
+        if self.asked:
+            raise Violation(f"{len(self.asked)} lookups were never answered")
+
+
+def ring_builder(steady: Steady, contacts: list[NodeId]) -> Build:
+    """Nodes of the steady ring are in it from the start; others join by the contacts."""
+    there = {place.node: None for place in steady.places}
+
+    def build(me: NodeId, rng: Random) -> Stack:
+        chord = Chord(
+            me, rng, contacts=contacts, successors_max=SUCCESSORS, stabilize_every=STABILIZE
+        )
+        return Stack([steady.fill(chord) if me in there else chord])
+
+    return build
+
+
+def play(sim: Simulation, nodes: int) -> Figures:
+    first = [NodeId(f"n{index}") for index in range(max(nodes // 2, SUCCESSORS + 1))]
+    churn = Churn(sim, first, nodes)
+    for _ in range(STRIKES):
+        sim.call(sim.rng.uniform(0.0, CHURN_SECONDS), churn.strike)
+    for _ in range(LOOKUPS):
+        sim.call(sim.rng.uniform(0.0, CHURN_SECONDS), churn.look_up)
+    sim.run(until=CHURN_SECONDS + CALM_SECONDS)
+    astray = churn.owners.astray[:]
+    churn.look_up()
+    sim.run(until=CHURN_SECONDS + CALM_SECONDS + 1.0)
+    if churn.owners.astray != astray:
+        raise Violation(churn.owners.astray[-1])
+    return {"joins": churn.joins, "deaths": churn.deaths, "astray": len(astray)}
+
+
+class Churn:
+    """Nodes come and go, as many as there may be and as few as there must be."""
+
+    def __init__(self, sim: Simulation, first: list[NodeId], nodes_max: int) -> None:
+        self.sim, self.nodes_max = sim, nodes_max
+        self.joins = self.deaths = 0
+        self.owners = Owners()
+        steady = Steady(first)
+        for node in first:
+            sim.add(node, ring_builder(steady, []))
+        sim.check(Whole(SUCCESSORS), self.owners)  # now that all are there
+
+    def strike(self) -> None:
+        alive = self.sim.alive()
+        if len(alive) < self.nodes_max and self.sim.rng.random() < 0.5:
+            self._join()
+            return
+        victim = self.sim.rng.choice(alive)
+        if may_die(self.sim, victim):
+            self.deaths += 1
+            self.sim.crash(victim)
+
+    def _join(self) -> None:
+        members = [member.place.node for member in members_of(self.sim)]
+        self.joins += 1
+        contacts = self.sim.rng.sample(members, min(3, len(members)))
+        self.sim.add(NodeId(f"j{self.joins}"), ring_builder(Steady([]), contacts))
+
+    def look_up(self) -> None:
+        members = members_of(self.sim)
+        node = self.sim.rng.choice(members).place.node
+        self.owners.ask(self.sim, node, key_of(f"key {self.sim.rng.random()}"))
+
+
+CHORD = Scenario("chord", "a ring through joins and deaths at any moment", 8, play, nodes_min=4)

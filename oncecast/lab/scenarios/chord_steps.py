@@ -1,0 +1,223 @@
+"""A ring stepped by hand: any message may be the next, and any node may die that may.
+
+No clock and no network lie between the members, so every order of steps that can happen may come
+up, however unlikely. A call fails only when its receiver is dead: what Chord assumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from oncecast.dht.calls import Silent
+from oncecast.dht.chord import Chord
+from oncecast.dht.events import Answer, ChordMessage, Near, Report
+from oncecast.dht.ring import Place
+from oncecast.kernel.protocol import NodeId, Send
+from oncecast.lab.scenarios.chord_invariant import View, broken, out_of_shape, view_to_come
+from oncecast.lab.scenarios.chord_steady import Steady
+from oncecast.lab.scenarios.scenario import Figures, Scenario
+from oncecast.simulator.checkers import Violation
+from oncecast.simulator.simulated import Simulation
+
+SUCCESSORS = 2
+STEPS = 250
+SETTLE_MAX = 5000  # steps until a round is over
+ROUNDS_MAX = 40  # of everybody stabilizing, until the ring must be in shape again
+
+
+class Ring:
+    """The members, and what is on its way between them."""
+
+    def __init__(self, nodes: Iterable[NodeId], rng: Random, successors_max: int) -> None:
+        self.rng, self.successors_max = rng, successors_max
+        self.chords: dict[NodeId, Chord] = {}
+        self.bag: list[tuple[NodeId, NodeId, ChordMessage]] = []
+        nodes = list(nodes)
+        steady = Steady(nodes)
+        for node in nodes:
+            self._add(steady.fill(self._make(node)))
+
+    def _make(self, node: NodeId, contacts: Iterable[NodeId] = ()) -> Chord:
+        return Chord(
+            node, self.rng, contacts=contacts, successors_max=self.successors_max, links=False
+        )
+
+    def _add(self, chord: Chord) -> None:
+        self.chords[chord.me] = chord
+        chord.start()
+        self._collect(chord)
+
+    def _collect(self, chord: Chord) -> None:
+        for effect in chord.drain():
+            if isinstance(effect, Send):
+                self.bag.append((chord.me, effect.to, effect.message))  # type: ignore[arg-type]
+
+    # -- what can happen --
+
+    def join(self, node: NodeId, contacts: Iterable[NodeId]) -> None:
+        self._add(self._make(node, contacts))
+
+    def crash(self, node: NodeId) -> None:
+        del self.chords[node]
+        self.bag = [each for each in self.bag if each[1] != node]
+
+    def stabilize(self, node: NodeId) -> None:
+        chord = self.chords[node]
+        for member in chord.members.values():
+            if member.joined:
+                chord.stabilize(member)
+        self._collect(chord)
+
+    def deliver(self, at: int) -> None:
+        self.bag[at], self.bag[-1] = self.bag[-1], self.bag[at]
+        sender, to, message = self.bag.pop()
+        if to in self.chords:
+            self.chords[to].receive(sender, message)
+            self._collect(self.chords[to])
+
+    def give_up(self, node: NodeId, number: int) -> None:
+        self.chords[node].timeout(Silent(number))
+        self._collect(self.chords[node])
+
+    def vain_calls(self) -> list[tuple[NodeId, int]]:
+        """Calls to the dead that nobody has answered while alive."""
+        answered = {
+            (to, message.number) for _, to, message in self.bag if isinstance(message, Answer)
+        }
+        return [
+            (node, number)
+            for node, chord in self.chords.items()
+            for number, call in chord.calls.items()
+            if call.peer not in self.chords and (node, number) not in answered
+        ]
+
+    # -- what it looks like --
+
+    def views(self) -> list[View]:
+        return [
+            View(member.place, member.successors)
+            for chord in self.chords.values()
+            for member in chord.members.values()
+            if member.joined
+        ]
+
+    def lists(self, node: NodeId) -> tuple[Place, ...]:
+        """The successors of a node, and itself if it is a member."""
+        if node not in self.chords:
+            return ()
+        (member,) = self.chords[node].members.values()
+        return (member.place, *member.successors) if member.joined else ()
+
+    def views_to_come(self) -> list[View]:
+        return [
+            view_to_come(member, sender, message)
+            for sender, to, message in self.bag
+            if isinstance(message, Report | Near) and to in self.chords
+            for member in self.chords[to].members.values()
+            if member.joined == isinstance(message, Report)
+        ]
+
+    def may_die(self, node: NodeId) -> bool:
+        """Whether that leaves everybody a live successor, and enough whom nobody overlooks."""
+        now = [view for view in self.views() if view.member.node != node]
+        to_come = [view for view in self.views_to_come() if view.member.node != node]
+        return not broken(now, self.successors_max, to_come)
+
+
+def play(sim: Simulation, nodes: int) -> Figures:
+    first = [NodeId(f"n{index}") for index in range(max(nodes // 2, SUCCESSORS + 1))]
+    schedule = Schedule(sim, Ring(first, sim.dice, SUCCESSORS), nodes)
+    for _ in range(STEPS):
+        schedule.step()
+    schedule.calm_down()
+    return {"joins": schedule.joins, "deaths": schedule.deaths}
+
+
+class Schedule:
+    """Steps chosen by dice, each written down; the invariant is looked at after each."""
+
+    def __init__(self, sim: Simulation, ring: Ring, nodes_max: int) -> None:
+        self.sim, self.ring, self.nodes_max = sim, ring, nodes_max
+        self.joins = self.deaths = 0
+        self._lists: dict[NodeId, tuple[Place, ...]] = {}
+
+    def step(self) -> None:
+        ring, dice = self.ring, self.sim.rng.random()
+        if dice < 0.7 and ring.bag:
+            self._deliver(self.sim.rng.randrange(len(ring.bag)))
+        elif dice < 0.8 and (calls := ring.vain_calls()):
+            self._give_up(*self.sim.rng.choice(calls))
+        elif dice < 0.85 and len(ring.chords) < self.nodes_max:
+            self._join()
+        elif dice < 0.9:
+            self._crash(self.sim.rng.choice(list(ring.chords)))
+        else:
+            self._stabilize(self.sim.rng.choice(list(ring.chords)))
+
+    def _deliver(self, at: int) -> None:
+        sender, to, message = self.ring.bag[at]
+        self.sim.note(to, "receive", (sender, message))
+        self.ring.deliver(at)
+        self._look(to)
+
+    def _give_up(self, node: NodeId, number: int) -> None:
+        self.sim.note(node, "wake", Silent(number))
+        self.ring.give_up(node, number)
+        self._look(node)
+
+    def _stabilize(self, node: NodeId) -> None:
+        self.sim.note(node, "stabilize")
+        self.ring.stabilize(node)
+        self._look(node)
+
+    def _join(self) -> None:
+        self.joins += 1
+        node = NodeId(f"j{self.joins}")
+        members = [view.member.node for view in self.ring.views()]
+        contacts = self.sim.rng.sample(members, min(3, len(members)))
+        self.sim.note(node, "join", contacts)
+        self.ring.join(node, contacts)
+
+    def _crash(self, node: NodeId) -> None:
+        if self.ring.may_die(node):
+            self.deaths += 1
+            self.sim.note(node, "crash")
+            self.ring.crash(node)
+            self._look(node)
+
+    def _look(self, node: NodeId) -> None:
+        """At the ring, if the list of the node that took the step has changed."""
+        lists = self.ring.lists(node)
+        if lists != self._lists.get(node, ()):
+            self._lists[node] = lists
+            if wrong := broken(self.ring.views(), self.ring.successors_max):
+                raise Violation(wrong)
+
+    def calm_down(self) -> None:
+        """No more joins and deaths: after some rounds all lists are as they should be."""
+        ring = self.ring
+        wrong = ""
+        for _ in range(ROUNDS_MAX):
+            for node in list(ring.chords):
+                self._stabilize(node)
+            self._settle()
+            wrong = out_of_shape(ring.views(), ring.successors_max)
+            if not wrong:
+                return
+        raise Violation(f"after {ROUNDS_MAX} rounds {wrong}")
+
+    def _settle(self) -> None:
+        for _ in range(SETTLE_MAX):
+            if self.ring.bag:
+                self._deliver(0)
+            elif vain := self.ring.vain_calls():
+                self._give_up(*vain[0])
+            else:
+                return
+        raise Violation(f"after {SETTLE_MAX} steps there is still something to do")
+
+
+CHORD_STEPS = Scenario(
+    "chord-steps", "a ring stepped by hand, in any order of steps", 8, play, nodes_min=4
+)

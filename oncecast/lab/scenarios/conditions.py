@@ -1,0 +1,128 @@
+"""The conditions of a run that its seed draws: nodes, length, delays, losses, clocks, options.
+
+A storm that always uses the same options cannot find what goes wrong with others. Each node gets
+options of its own, and now and then a run is much longer than most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, log
+from random import Random
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.simulator.faults import Storm
+from oncecast.simulator.latency import Exponential, Latency, LogNormal, Uniform
+from oncecast.simulator.simulated import Simulation
+from oncecast.simulator.weather import LAN
+
+LONG_SHARE, LONG = 0.02, 8.0  # so many runs are so many times as long
+DRIFTS = (0.0, 0.01, 0.1, 0.25, 0.25)
+# From far below a heartbeat to above it. Most runs have short delays, or little would be decided.
+DELAYS: tuple[Latency, ...] = (
+    Uniform(0.0001, 0.002),
+    Uniform(0.0001, 0.002),
+    LAN,
+    LogNormal(0.01, 1.5),
+    Exponential(0.05),
+    Uniform(0.05, 0.6),
+)
+LOSSES = (0.0, 0.0, 0.02, 0.1)
+DUPLICATIONS = (0.0, 0.0, 0.05, 0.3)
+LOOK_EVERY = 0.25
+
+
+class Conditions:
+    """`rng` draws the options; it is not the one that decides what happens in the run."""
+
+    def __init__(self, sim: Simulation, least: int, most: int, seconds: float) -> None:
+        """There are from `least` to `most` nodes, and the storm lasts `seconds` in the mean."""
+        self.sim = sim
+        rng = self.rng = Random(f"{sim.seed}/conditions")
+        self.names = [NodeId(f"n{index}") for index in range(rng.randint(least, most))]
+        self.stretch = LONG if rng.random() < LONG_SHARE else rng.uniform(0.4, 1.2)
+        self.storm_seconds = seconds * self.stretch
+        self.latency = rng.choice(DELAYS)
+        self.loss, self.duplication = rng.choice(LOSSES), rng.choice(DUPLICATIONS)
+        usual, mixed = rng.choice(DRIFTS), rng.random() < 0.5
+        self.drifts = {name: rng.choice(DRIFTS) if mixed else usual for name in self.names}
+
+    def count(self, mean: int) -> int:
+        """Return how many times something happens in a run, in longer ones more often."""
+        return max(1, round(mean * self.stretch * self.rng.uniform(0.5, 1.5)))
+
+    def time(self, least: float, most: float) -> float:
+        """Return a time between these, as often below their geometric mean as above."""
+        return least * exp(log(most / least) * self.rng.random())
+
+    def rate(self, node: NodeId) -> float:
+        """Return how fast a node's clock may run, often at the limit."""
+        slow, fast = 1 - self.drifts[node], 1 + self.drifts[node]
+        return self.rng.choice((slow, fast, self.rng.uniform(slow, fast)))
+
+    def begin(self) -> None:
+        """Set the clocks of the nodes that are there, and the weather."""
+        for name in self.names:
+            if name in self.sim.nodes:
+                self.sim.skew(name, rate=self.rate(name))
+        self.sim.weather.set(latency=self.latency, loss=self.loss, duplication=self.duplication)
+
+    def calm(self, delay_max: float) -> None:
+        """Delays are bounded from now on, and vary little: so timeouts can be long enough."""
+        delay = self.time(0.0001, delay_max)
+        self.sim.weather.set(latency=Uniform(0.9 * delay, delay))
+
+    def run_until(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Run on until it is done, or so many seconds; return whether it is done."""
+        limit = self.sim.now + seconds
+        while not done() and self.sim.now < limit:
+            self.sim.run(until=self.sim.now + LOOK_EVERY)
+        return done()
+
+
+class DrawnStorm(Storm):
+    """A storm as violent as the conditions say.
+
+    Nodes also restart at once, so that a new life hears what was sent to the life before it.
+    """
+
+    def __init__(self, conditions: Conditions, *, away_max: int) -> None:
+        every, lasting = conditions.time(0.1, 0.5), conditions.time(0.4, 2.0)
+        super().__init__(
+            conditions.sim, conditions.names, away_max=away_max, every=every, lasting=lasting
+        )
+        self.conditions = conditions
+        self.prominent: Callable[[], list[NodeId]] = list  # who is struck more often than others
+        self._kinds += (self._bounce, self._bounce)
+
+    def _victim(self) -> NodeId:
+        prominent = self.prominent()
+        if prominent and self.rng.random() < 0.5:
+            return self.rng.choice(prominent)
+        return super()._victim()
+
+    def _bounce(self, node: NodeId) -> bool:
+        """Restart a node: without delay, or before what is in flight has arrived."""
+        state = self.sim.nodes[node]
+        if node in self.away or state.stack is None or state.paused:
+            return False
+        self.sim.crash(node)
+        away = self.rng.choice((0.0, self._some(0.01)))
+        self.sim.call(away, lambda: self._restart(node))
+        return True
+
+    def _lose(self, node: NodeId) -> bool:
+        self.sim.weather.set(loss=self.rng.uniform(0.0, 0.3))
+        usual = self.conditions.loss
+        self.sim.call(self._some(self.lasting), lambda: self._unless_over(loss=usual))
+        return True
+
+    def _duplicate(self, node: NodeId) -> bool:
+        self.sim.weather.set(duplication=self.rng.uniform(0.0, 0.3))
+        usual = self.conditions.duplication
+        self.sim.call(self._some(self.lasting), lambda: self._unless_over(duplication=usual))
+        return True
+
+    def _unless_over(self, loss: float | None = None, duplication: float | None = None) -> None:
+        if not self._over:
+            self.sim.weather.set(loss=loss, duplication=duplication)

@@ -1,0 +1,325 @@
+"""What a seed decides about a storm before it begins: options, load, disks, network and length.
+
+A storm that always runs with the same options sees only the bugs which those options show. So each
+seed draws its own. A draw depends on the seed and the number of replicas alone: it is printed
+beside a violation, and by `oncecast sim replay`, so that a seed explains itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from math import exp, log
+from random import Random
+from typing import TypeVar
+
+import msgspec
+
+from oncecast.replication.options import GroupOptions
+from oncecast.simulator.latency import Latency, LogNormal, Uniform
+from oncecast.simulator.simnode import SEGMENT_BYTES
+from oncecast.simulator.simulated import SSD
+from oncecast.simulator.weather import LAN
+
+T = TypeVar("T")
+
+SLOW_DISK = Uniform(0.001, 0.08)  # as slow as the network
+DISKS: dict[Latency, int] = {SSD: 7, SLOW_DISK: 3}
+NETWORKS: dict[Latency, int] = {LAN: 6, Uniform(0.0001, 0.003): 2, LogNormal(0.01, 0.8): 2}
+
+FAST = GroupOptions(
+    heartbeat=0.1,
+    suspicion=0.5,
+    drift=0.25,
+    resend=0.06,
+    replace_after=1.5,
+    compare_every=1.0,
+    window_slots=64,
+    window_bytes=4096,
+    accept_bytes=1024,
+    piece_bytes=256,
+    unclaimed_after=1.0,
+)
+
+
+class Shape(StrEnum):
+    """How the puts of a producer are spread over a run."""
+
+    STEADY = "steady"
+    BURSTS = "bursts"  # many at once, then none for a while
+    FLOOD = "flood"  # without a pause, until the group is whole again after the storm
+    IDLE = "idle"  # hardly any
+
+
+SHAPES = {Shape.STEADY: 6, Shape.BURSTS: 3, Shape.FLOOD: 2, Shape.IDLE: 1}
+# How long a storm lasts, in suspicion times: many short ones see more than few long ones, except
+# what takes long to build up.
+SECONDS_MAX = 40.0
+LONG_SLOTS = 100_000
+# What the clients of a slow group ask for, so that such runs cost no more than others.
+OPERATIONS_MAX = 40  # of a client that does anything
+PUTS_MAX = 30  # of a publisher
+TINY_SHARE = 0.02  # of the storms without sessions: they cost ten times as much as others
+AHEAD = (4, 32, 256, 4096)  # slots that a replica accepts ahead of what it has applied, at least
+FLOOD_AHEAD = (1024, 4096)  # with less, a newcomer never comes near enough to get a seat
+SHORT = {(3.0, 8.0): 1}
+SPANS = {(5.0, 15.0): 75, (15.0, 40.0): 23, (40.0, 80.0): 2}
+
+
+class Load(msgspec.Struct, frozen=True):
+    shape: Shape = Shape.STEADY
+    producers: int = 3
+    puts: int = 70  # of each producer; a flood has no end of its own
+    rate: float = 0.0  # puts a second of each producer, in a flood
+    bytes_max: int = 60  # of a put
+    ahead: int = 6  # puts of a producer that wait for their acknowledgement at once
+    patience: float = 0.2  # seconds until a put is sent to the same leader again, at first
+
+
+class Snapshots(msgspec.Struct, frozen=True):
+    """When a replica replaces its log by a state, and what that state holds."""
+
+    every: int = 40  # puts
+    kept: int = 20  # puts that the state refers to
+    filling: int = 600  # bytes that make a state large enough for several pieces
+
+
+class Habits(msgspec.Struct, frozen=True):
+    """How the clients of the service behave, and the service towards them."""
+
+    puts: int = 60  # of each publisher
+    crashes: int = 2  # of each client that crashes
+    away: float = 0.6  # seconds between two of its lives, at most
+    hasty: float = 0.0  # part of its crashes after which the next life crashes soon
+    renamed: bool = False  # each life has an address of its own, as a process that dials anew
+    roamers: int = 0  # clients that do whatever a client can do
+    watchers: int = 0  # clients that only look, at any topic
+    topics: int = 3  # of theirs
+    deletes: bool = False  # they delete topics; then none has an outbox
+    rate: float = 3.0  # of what each of them does a second
+    read_ahead: int = 8  # messages of a subscription that wait at a client
+    outbox_bytes: int = 0  # written by a durable client, before it gives settled ones back
+    snapshot_bytes: int = 4096  # of the service
+    delivery_bytes: int = 1 << 20
+    window_bytes: int = 8 << 20  # on their way to one client
+    clock_step: float = 600.0  # seconds by which one wrong wall clock may change the time
+    age: float = 0.0  # seconds that a topic keeps its messages; 0: there is no such topic
+    nacks: float = 0.0  # part of the messages taken after which a subscriber hands some back
+    books: bool = False  # there is a subscriber that stores its offset with its results
+    directories: int = 0  # state directories of publishers that follow each other under one name
+
+
+class Draw(msgspec.Struct, frozen=True):
+    """Everything that was drawn. The defaults are a storm that is the same for all seeds."""
+
+    seconds: float = 12.0
+    slots: int = 0  # the storm lasts until so many are decided; 0: for `seconds`
+    sessions: bool = False  # the service with its clients runs on top; otherwise a ledger
+    grows: bool = False  # the group is founded by one node, and the others join it
+    options: tuple[GroupOptions, ...] = (FAST,)  # of each node, in turn
+    load: Load = Load()
+    habits: Habits = Habits()
+    snapshots: Snapshots = Snapshots()
+    segment_bytes: int = SEGMENT_BYTES
+    network: Latency = LAN
+    fifo: bool = False  # messages between two nodes keep their order, as those of a connection do
+    disk: Latency = SSD
+    every: float = 0.35  # seconds between faults, on average
+    lasting: float = 0.8  # seconds of a fault, on average
+    faults: float = 1.0  # part of the kinds of faults that strike at all
+
+    def options_of(self, index: int) -> GroupOptions:
+        return self.options[index % len(self.options)]
+
+    @property
+    def suspicion(self) -> float:
+        """The longest."""
+        return max(options.suspicion for options in self.options)
+
+    @property
+    def drift(self) -> float:
+        return self.options[0].drift
+
+    @property
+    def patience(self) -> float:
+        """Seconds of calm after which everything outstanding must be complete."""
+        replace_after = max(options.replace_after for options in self.options)
+        aging = self.habits.age + 10 * self.habits.clock_step if self.habits.age else 0.0
+        return 15.0 + 12 * self.suspicion + 4 * replace_after + aging
+
+
+def draw(seed: int, nodes: int) -> Draw:
+    rng = Random(f"{seed}/{nodes}/draw")
+    sessions = rng.random() < 0.4
+    options = draw_options(rng)
+    each = draw_apart(rng, options, nodes) if rng.random() < 0.4 else (options,)
+    shape = weighted(rng, SHAPES)
+    # The suspicion time is the beat of a group: a fault that is shorter hardly matters to it.
+    spans = SHORT if shape is Shape.FLOOD else SPANS
+    seconds = min(SECONDS_MAX, rounded(options.suspicion * rng.uniform(*weighted(rng, spans))))
+    narrow = any(map(is_narrow, each))
+    drawn = Draw(
+        seconds=seconds,
+        sessions=sessions,
+        grows=rng.random() < 0.2,
+        options=each,
+        load=draw_load(rng, shape, options, seconds),
+        habits=spared(draw_habits(rng, seconds), seconds) if narrow else draw_habits(rng, seconds),
+        snapshots=Snapshots(
+            every=scaled(rng, 5, 200), kept=scaled(rng, 1, 40), filling=scaled(rng, 1, 2000)
+        ),
+        segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
+        network=weighted(rng, NETWORKS),
+        fifo=rng.random() < 0.5,
+        disk=weighted(rng, DISKS),
+        every=rounded(options.suspicion * log_uniform(rng, 0.3, 1.2)),
+        lasting=rounded(options.suspicion * log_uniform(rng, 0.6, 3.0)),
+        faults=rng.choice((1.0, 1.0, 0.5, 0.25)),
+    )
+    ahead = rng.choice(FLOOD_AHEAD if shape is Shape.FLOOD else AHEAD)
+    each = tuple(replace(options, ahead_min=ahead) for options in each)
+    if not sessions and rng.random() < TINY_SHARE:
+        each = tuple(map(tiny, each))
+    return msgspec.structs.replace(drawn, options=each)
+
+
+def draw_long(seed: int, nodes: int, slots: int = LONG_SLOTS) -> Draw:
+    """Draw a storm that lasts until many slots are decided, in a group that is fast enough."""
+    drawn = draw(seed, nodes)
+    rng = Random(f"{seed}/{nodes}/long")
+    return msgspec.structs.replace(
+        drawn,
+        slots=slots,
+        sessions=False,
+        options=tuple(map(widened, drawn.options)),
+        load=Load(
+            shape=Shape.FLOOD,
+            puts=0,
+            rate=rounded(log_uniform(rng, 100.0, 400.0)),
+            bytes_max=drawn.load.bytes_max,
+            ahead=rng.choice((20, 60)),
+            patience=drawn.load.patience,
+        ),
+        snapshots=msgspec.structs.replace(drawn.snapshots, every=scaled(rng, 100, 2000)),
+        segment_bytes=1 << 16,
+        every=3 * drawn.every,
+    )
+
+
+def tiny(options: GroupOptions) -> GroupOptions:
+    """Return options of a group that does one thing at a time, and repeats it before any answer."""
+    return replace(
+        options, window_slots=1, window_bytes=1, accept_bytes=1, piece_bytes=1, resend=0.001
+    )
+
+
+def widened(options: GroupOptions) -> GroupOptions:
+    return replace(
+        options,
+        window_slots=max(64, options.window_slots),
+        window_bytes=1 << 16,
+        accept_bytes=max(1 << 12, options.accept_bytes),
+        ahead_min=4096,
+        piece_bytes=max(32, options.piece_bytes),
+        resend=max(0.03, options.resend),
+    )
+
+
+def draw_options(rng: Random) -> GroupOptions:
+    heartbeat = log_uniform(rng, 0.06, 0.25)
+    suspicion = rounded(heartbeat * rng.uniform(3.0, 7.0))
+    large = rng.random() < 0.5
+    return GroupOptions(
+        heartbeat=heartbeat,
+        suspicion=suspicion,
+        drift=rng.choice((0.01, 0.1, 0.25)),
+        resend=log_uniform(rng, 0.03, 0.2),
+        replace_after=rounded(suspicion * rng.uniform(1.5, 5.0)),
+        compare_every=rounded(rng.choice((0.0, heartbeat * rng.uniform(1.0, 20.0)))),
+        window_slots=rng.choice((1, 2, 2, 3, 4, 6, 8, 16, 64, 64, 1024)),
+        window_bytes=1 << 16 if large else scaled(rng, 1, 1 << 12),
+        accept_bytes=scaled(rng, 1, 1 << 14),
+        piece_bytes=scaled(rng, 32, 1 << 14),
+        unclaimed_after=log_uniform(rng, 0.3, 3.0),
+    )
+
+
+def is_narrow(options: GroupOptions) -> bool:
+    """Return whether a group with these options decides only a few slots at a time."""
+    return (
+        options.window_slots < 4 or options.window_bytes < 1 << 10 or options.accept_bytes < 1 << 8
+    )
+
+
+def spared(habits: Habits, seconds: float) -> Habits:
+    """Return habits of clients that ask for little, so that a slow group keeps up with them."""
+    rate = rounded(min(habits.rate, OPERATIONS_MAX / seconds))
+    return msgspec.structs.replace(habits, puts=min(PUTS_MAX, habits.puts), rate=rate)
+
+
+def draw_apart(rng: Random, options: GroupOptions, nodes: int) -> tuple[GroupOptions, ...]:
+    """Options that differ from node to node, as while a cluster is given new ones. Only how far
+    clocks may drift is agreed on by all."""
+    if rng.random() < 0.5:
+        times = [rounded(options.suspicion * rng.uniform(0.6, 1.7)) for _ in range(nodes)]
+        return tuple(replace(options, suspicion=time) for time in times)
+    return tuple(replace(draw_options(rng), drift=options.drift) for _ in range(nodes))
+
+
+def draw_load(rng: Random, shape: Shape, options: GroupOptions, seconds: float) -> Load:
+    producers = rng.randint(1, 3)
+    wide = min(2 * options.window_slots, 60)  # more than the window holds
+    puts = {
+        Shape.STEADY: max(5, round(seconds * log_uniform(rng, 3.0, 20.0))),
+        Shape.BURSTS: 3 * wide,
+        Shape.FLOOD: 0,
+        Shape.IDLE: 3,
+    }
+    return Load(
+        shape=shape,
+        producers=producers,
+        puts=puts[shape],
+        rate=rounded(log_uniform(rng, 20.0, 900.0) / producers) if shape is Shape.FLOOD else 0.0,
+        bytes_max=scaled(rng, 1, 300),
+        ahead=rng.randint(1, 12) if shape is Shape.STEADY else max(8, wide),
+        patience=log_uniform(rng, 0.05, 0.5),
+    )
+
+
+def draw_habits(rng: Random, seconds: float) -> Habits:
+    step = log_uniform(rng, 12.0, 30.0)  # longer than a leader remembers what others have told it
+    return Habits(
+        puts=min(150, max(3, round(seconds * log_uniform(rng, 1.0, 8.0)))),
+        crashes=rng.randint(0, 4),
+        away=rng.choice((0.0, 0.1, 1.0)),
+        renamed=rng.random() < 0.7,
+        roamers=rng.choice((0, 2, 3, 4)),
+        topics=rng.randint(1, 3),
+        deletes=rng.random() < 0.4,
+        rate=log_uniform(rng, 3.0, 15.0),
+        read_ahead=scaled(rng, 1, 64),
+        outbox_bytes=rng.choice((0, scaled(rng, 1, 1 << 14))),
+        snapshot_bytes=scaled(rng, 1 << 9, 1 << 16),
+        delivery_bytes=scaled(rng, 1, 1 << 14),
+        window_bytes=scaled(rng, 1, 1 << 16),
+        clock_step=step,
+        age=weighted(rng, {0.0: 6, log_uniform(rng, 0.5, 5.0): 1, step + 5.0: 3}),
+    )
+
+
+def weighted(rng: Random, choices: dict[T, int]) -> T:
+    return rng.choices(list(choices), list(choices.values()))[0]
+
+
+def log_uniform(rng: Random, low: float, high: float) -> float:
+    """Each order of magnitude is as likely as any other."""
+    return rounded(exp(rng.uniform(log(low), log(high))))
+
+
+def rounded(number: float) -> float:
+    """Three digits: what is drawn is read by people, too."""
+    return float(f"{number:.3g}")
+
+
+def scaled(rng: Random, low: int, high: int) -> int:
+    return round(log_uniform(rng, low, high))

@@ -1,0 +1,175 @@
+"""HyParView through a storm: views stay within bounds, and in the end are symmetric and whole.
+
+    hyparview   the views alone
+    gossip      durable broadcast over them: every message ends at every node, once
+
+All nodes start at the same moment and join through three contacts, which the storm strikes too. The
+conditions of `gossip` are drawn by the seed.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.kernel.protocol import Emit, NodeId
+from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios.broadcast import Layers, Once, weather_a_storm
+from oncecast.lab.scenarios.conditions import Conditions
+from oncecast.lab.scenarios.hyparview_graph import part_sizes
+from oncecast.lab.scenarios.scenario import Figures, Scenario
+from oncecast.overlay.events import NeighborDown, NeighborUp
+from oncecast.overlay.hyparview import HyParView
+from oncecast.simulator.checkers import Checker, Violation
+from oncecast.simulator.faults import Storm
+from oncecast.simulator.simulated import Build, Simulation
+from oncecast.simulator.trace import Step
+
+STORM_SECONDS = 20.0
+CALM_SECONDS = 40.0
+TRADE_SECONDS = 2.0  # at the end a neighbour may just be traded for another
+GOSSIP_SECONDS = 12.0  # in the mean
+CONTACTS = 3
+
+
+def view_of(sim: Simulation, node: NodeId) -> HyParView:
+    stack = sim.nodes[node].stack
+    assert stack is not None, f"{node} is down"
+    view = stack.protocols[0]
+    assert isinstance(view, HyParView)
+    return view
+
+
+def check_bounds(view: HyParView) -> None:
+    if (
+        len(view.active) > view.active_max
+        or len(view.passive) > view.passive_max
+        or len(view.asked) > 2 * view.active_max
+        or len(view.lost) > view.active_max
+        or len(view.tried) > view.passive_max
+    ):
+        raise Violation(f"{view.me} has too many: {view.active} {view.passive} {view.asked}")
+    if view.me in view.active or view.me in view.passive:
+        raise Violation(f"{view.me} is in its own view")
+    if any(peer in view.active for peer in view.passive):
+        raise Violation(f"{view.me} has one peer in both views")
+    if view.watched.keys() != view.active.keys() | view.asked.keys():
+        raise Violation(f"{view.me} watches {list(view.watched)}, has {list(view.active)}")
+
+
+class Views(Checker):
+    """Bounded always, told truly, and after the storm symmetric and in one part."""
+
+    def __init__(self) -> None:
+        self.told: dict[NodeId, dict[NodeId, None]] = {}  # neighbours, as the layers above hear
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        if step.node not in sim.nodes or sim.nodes[step.node].stack is None:
+            return  # a verb of the simulator, about many nodes or one that is gone
+        if step.kind == "start":
+            self.told[step.node] = {}
+        view, told = view_of(sim, step.node), self.told[step.node]
+        for effect in step.effects:
+            if isinstance(effect, Emit):
+                self._hear(step.node, told, effect)
+        if list(view.active) != list(told):
+            raise Violation(f"{step.node} has {list(view.active)} and said {list(told)}")
+        check_bounds(view)
+
+    def _hear(self, node: NodeId, told: dict[NodeId, None], effect: Emit) -> None:
+        match effect.event:
+            case NeighborUp(peer):
+                if peer in told:
+                    raise Violation(f"{node} said twice that {peer} is up")
+                told[peer] = None
+            case NeighborDown(peer):
+                if peer not in told:
+                    raise Violation(f"{node} said that {peer} is down, and it was not up")
+                del told[peer]
+            case _:
+                pass
+
+    def finish(self, sim: Simulation) -> None:
+        if left := self.left(sim):
+            raise Violation(left)
+
+    def left(self, sim: Simulation) -> str:
+        """What is missing until all views are symmetric, and in one part."""
+        number = {node: index for index, node in enumerate(sim.nodes)}
+        links = [[number[peer] for peer in view_of(sim, node).active] for node in sim.nodes]
+        for node in sim.nodes:
+            for peer in view_of(sim, node).active:
+                if node not in view_of(sim, peer).active:
+                    return f"{node} has {peer} as a neighbour, which does not have it"
+        parts = part_sizes(links)
+        if min(parts) < len(sim.nodes):
+            return f"the overlay has fallen apart; a part has {min(parts)} nodes"
+        return ""
+
+
+def viewers(names: list[NodeId]) -> Build:
+    def build(me: NodeId, rng: Random) -> Stack:
+        return Stack(
+            [HyParView(me, rng, contacts=names[:CONTACTS], passive_max=10, shuffle_every=1.0)]
+        )
+
+    return build
+
+
+def gossipers(conditions: Conditions, layers: Layers) -> Build:
+    names = conditions.names
+    active_max = conditions.rng.choice((3, 4, 5))
+    shuffles = {name: conditions.time(0.5, 3.0) for name in names}
+    answers = {name: conditions.time(1.5, 3.0) for name in names}
+
+    def build(me: NodeId, rng: Random) -> Stack:
+        view = HyParView(
+            me,
+            rng,
+            contacts=names[:CONTACTS],
+            active_max=active_max,
+            passive_max=10,
+            shuffle_every=shuffles[me],
+            answer_within=answers[me],
+        )
+        return Stack([view, *layers(me, rng)])
+
+    return build
+
+
+def play_views(sim: Simulation, nodes: int) -> Figures:
+    views = Views()
+    sim.check(views)
+    names = [NodeId(f"n{index}") for index in range(nodes)]
+    for name in names:
+        sim.add(name, viewers(names))
+    storm = Storm(sim, names, away_max=max(1, (nodes - 1) // 2), every=0.5)
+    storm.begin()
+    sim.run(until=STORM_SECONDS)
+    storm.calm()
+    sim.run(until=STORM_SECONDS + CALM_SECONDS)
+    while views.left(sim) and sim.now < STORM_SECONDS + CALM_SECONDS + TRADE_SECONDS:
+        sim.run(until=sim.now + 0.05)
+    return {"strikes": storm.strikes}
+
+
+def play_gossip(sim: Simulation, nodes: int) -> Figures:
+    conditions = Conditions(sim, GOSSIP.nodes_min, nodes, GOSSIP_SECONDS)
+    once, views, layers = Once(), Views(), Layers(conditions)
+    sim.check(views, once)
+    build = gossipers(conditions, layers)
+    for name in conditions.names:
+        sim.add(name, build, durable=name in layers.durable)
+
+    def done() -> bool:
+        return not once.left(sim) and not views.left(sim)
+
+    strikes = weather_a_storm(conditions, once, done)
+    return {"messages": len(once.published), "strikes": strikes}
+
+
+HYPARVIEW = Scenario(
+    "hyparview", "partial views that stay connected through a storm", 20, play_views
+)
+GOSSIP = Scenario(
+    "gossip", "durable broadcast over partial views, through a storm", 12, play_gossip
+)

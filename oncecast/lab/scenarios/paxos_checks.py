@@ -1,0 +1,494 @@
+"""The rules of a replica group, one checker each, after every event.
+
+Rules of van Renesse and Altinbuken, "Paxos Made Moderately Complex" (2015), and what a lease, a
+membership and a lost disk add to them. What is true is looked up in the books.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Snapshot, Trim, Value
+from oncecast.lab.scenarios.paxos_books import CLIENT, Books
+from oncecast.replication.ballot import BOTTOM, Ballot
+from oncecast.replication.core import within
+from oncecast.replication.events import Decided, Installed
+from oncecast.replication.messages import (
+    COMMAND,
+    CONFIG,
+    Accept,
+    Accepted,
+    Again,
+    Beat,
+    Checkpoint,
+    Chosen,
+    Entry,
+    Heard,
+    Item,
+    Promise,
+    Promised,
+    Recalled,
+    Release,
+    Vote,
+)
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.quorum import Member
+from oncecast.simulator.checkers import Checker, Violation
+from oncecast.simulator.simulated import Simulation
+from oncecast.simulator.trace import Step
+
+
+def replica(sim: Simulation, node: NodeId) -> Paxos | None:
+    """The group's protocol of a node that is up."""
+    state = sim.nodes.get(node)
+    if state is None or state.stack is None:
+        return None
+    lowest = state.stack.protocols[0]
+    assert isinstance(lowest, Paxos)
+    return lowest
+
+
+Handler = Callable[[Any, Paxos], None]
+
+
+class Rule:
+    """Looks at the replica that has taken a step: after a start, at some effects, after the step.
+
+    `effects` names the effects by what they carry: the message sent, the record appended, the event
+    emitted. Most steps have none of those that a rule is about.
+    """
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+
+    def effects(self) -> dict[type, Handler]:
+        return {}
+
+    def started(self, paxos: Paxos) -> None: ...
+    def look(self, paxos: Paxos) -> None: ...
+
+
+class Memory(Rule):
+    """Ballots only grow; a restart forgets no promise, no vote and no value that was voted for, or
+    is another life."""
+
+    def __init__(self, books: Books) -> None:
+        super().__init__(books)
+        self.promised: dict[NodeId, Ballot] = {}
+
+    def started(self, paxos: Paxos) -> None:
+        self.promised[paxos.me] = BOTTOM
+        disk = self.books.disks[paxos.me]
+        if paxos.life != disk.life:
+            return  # whoever promised that is no more
+        if paxos.promised < disk.promised:
+            raise Violation(f"{paxos.me} forgot in a crash that it promised {disk.promised}")
+        known = max(paxos.applied, paxos.certain)
+        for slot, ballot in disk.votes.items():
+            # What is known to be chosen needs no vote any more.
+            if slot > known and slot not in paxos.told and not within(paxos.lost, slot):
+                self._remembers(paxos, slot, ballot, disk.values[slot])
+
+    def _remembers(self, paxos: Paxos, slot: int, ballot: Ballot, item: Item) -> None:
+        vote, found = paxos.votes.get(slot, BOTTOM), paxos.readable(slot)
+        if vote < ballot:
+            raise Violation(f"{paxos.me} forgot in a crash that it accepted {slot} at {ballot}")
+        if vote == ballot and found not in (None, item):
+            raise Violation(
+                f"{paxos.me} takes {found} for what it accepted for slot {slot}: it was {item}"
+            )
+
+    def look(self, paxos: Paxos) -> None:
+        if paxos.promised < self.promised[paxos.me]:
+            raise Violation(f"{paxos.me} went back to ballot {paxos.promised}")
+        self.promised[paxos.me] = paxos.promised
+
+
+class Honesty(Rule):
+    """What is said of a promise or a vote, or to a leader, waits until it is on disk, and all of it
+    is said, with the values that were accepted."""
+
+    def __init__(self, books: Books) -> None:
+        super().__init__(books)
+        self.restored: dict[NodeId, Ballot] = {}  # what each has read from its disk, of any life
+
+    def effects(self) -> dict[type, Handler]:
+        return {
+            Accept: self._proposed,
+            Promise: self._promise,
+            Recalled: self._recalled,
+            Accepted: self._accepted,
+            Heard: self._heard,
+            Chosen: self._chosen,
+        }
+
+    def started(self, paxos: Paxos) -> None:
+        self.restored[paxos.me] = paxos.promised
+
+    def _proposed(self, send: Send, paxos: Paxos) -> None:
+        message = cast("Accept", send.message)
+        for slot, item in enumerate(message.items, message.slot):
+            self.books.propose(paxos.me, slot, message.ballot, item)
+
+    def _recalled(self, send: Send, paxos: Paxos) -> None:
+        vote = cast("Recalled", send.message).vote
+        if vote is not None:
+            self._reported(paxos.me, vote)
+
+    def _reported(self, node: NodeId, vote: Vote) -> None:
+        """A vote has the value that was proposed for its slot with its ballot. What is chosen may
+        be reported with any ballot."""
+        slot, books = vote.slot, self.books
+        proposed = books.proposed.get(slot, {}).get(vote.ballot)
+        if vote.item != proposed and not books.is_chosen(slot, vote.item):
+            raise Violation(f"{node} reports {vote}: what was proposed is {proposed}")
+
+    def _promise(self, send: Send, paxos: Paxos) -> None:
+        message, node = cast("Promise", send.message), paxos.me
+        for vote in message.votes:
+            self._reported(node, vote)
+        if message.ballot < paxos.promised:
+            raise Violation(f"{node} promises {message.ballot}, having promised {paxos.promised}")
+        self._on_disk(node, message.ballot, send.after)
+        disk = self.books.disks[node]
+        if message.life != disk.life:
+            return
+        told = {vote.slot: vote for vote in message.votes}
+        asked = max(message.known + 1, message.first)
+        for slot, ballot in disk.votes.items():
+            if slot < asked or within(message.lost, slot):
+                continue
+            if slot not in told or told[slot].ballot < ballot:
+                raise Violation(f"{node} keeps silent of what it accepted for slot {slot}")
+
+    def _heard(self, send: Send, paxos: Paxos) -> None:
+        self._on_disk(paxos.me, cast("Heard", send.message).ballot, send.after)
+
+    def _on_disk(self, node: NodeId, ballot: Ballot, after: int) -> None:
+        disk = self.books.disks[node]
+        if ballot <= disk.promised or ballot <= self.restored[node]:
+            return
+        written = [ballot_of(each.record) for each in disk.waiting if each.number <= after]
+        if ballot > max(written, default=BOTTOM):
+            raise Violation(f"{node} promises or follows {ballot} before that is on disk")
+
+    def _accepted(self, send: Send, paxos: Paxos) -> None:
+        message, disk = cast("Accepted", send.message), self.books.disks[paxos.me]
+        votes = {
+            each.record.slot: each.record.ballot
+            for each in disk.waiting
+            if each.number <= send.after and isinstance(each.record, Entry | Again)
+        }
+        for slot in range(max(message.first, self.books.last + 1), message.last + 1):
+            if votes.get(slot, disk.votes.get(slot)) != message.ballot:
+                raise Violation(f"{paxos.me} says that it accepted {slot} before that is on disk")
+
+    def _chosen(self, send: Send, paxos: Paxos) -> None:
+        message = cast("Chosen", send.message)
+        last = message.first + len(message.items) - 1
+        if last > paxos.applied:
+            raise Violation(f"{paxos.me} says what was chosen for slot {last}, and cannot know it")
+
+
+def ballot_of(record: Value) -> Ballot:
+    return record.ballot if isinstance(record, Entry | Again | Promised) else BOTTOM
+
+
+class Applied(Rule):
+    """Only what is chosen is applied: all of it, in order, each slot once a life."""
+
+    def __init__(self, books: Books) -> None:
+        super().__init__(books)
+        self.applied: dict[NodeId, int] = {}
+        self.told: dict[NodeId, int] = {}  # the last place that was told upwards
+
+    def effects(self) -> dict[type, Handler]:
+        return {Decided: self._decided, Installed: self._installed}
+
+    def started(self, paxos: Paxos) -> None:
+        self.applied[paxos.me] = 0
+        self.told.pop(paxos.me, None)
+
+    def look(self, paxos: Paxos) -> None:
+        node, books, applied = paxos.me, self.books, paxos.applied
+        if applied == self.applied[node]:
+            return
+        if applied < self.applied[node]:
+            raise Violation(f"{node} applied {self.applied[node]}, and now only {applied}")
+        if applied > books.last:
+            raise Violation(f"{node} applied {applied}: only {books.last} are chosen")
+        if paxos.chain != books.chosen[applied].chain:
+            raise Violation(f"{node} has applied something else up to slot {applied}")
+        self.applied[node] = applied
+
+    def _installed(self, emit: Emit, paxos: Paxos) -> None:
+        self.told[paxos.me] = cast("Installed", emit.event).place
+
+    def _decided(self, emit: Emit, paxos: Paxos) -> None:
+        decided, node, books = cast("Decided", emit.event), paxos.me, self.books
+        place = decided.place
+        if not books.is_chosen(place, Item(COMMAND, decided.value)):
+            raise Violation(f"{node} says that {decided} is decided: it is not chosen")
+        before = self.told.get(node, place - 1)
+        between = [slot for slot in range(before + 1, place) if self._is_command(slot)]
+        if place <= before or between:
+            raise Violation(f"{node} told {before}, then {place}; it left out {between}")
+        self.told[node] = place
+
+    def _is_command(self, slot: int) -> bool:
+        return self.books.chosen[slot].item.kind == COMMAND
+
+
+class Elected(Rule):
+    """Who leads has the promise of a majority, each on disk, in the life that has the seat; and
+    all that these say to be chosen."""
+
+    def __init__(self, books: Books) -> None:
+        super().__init__(books)
+        self.elected: dict[Ballot, None] = {}
+
+    def look(self, paxos: Paxos) -> None:
+        reign = paxos.reign
+        if reign is None or not reign.elected or reign.ballot in self.elected:
+            return
+        self.elected[reign.ballot] = None
+        if paxos.config.nodes() == [paxos.me]:
+            return  # it asks nobody
+        members = self.books.config(paxos.applied).members
+        promised = [
+            member for member in members if self.books.promises.get(member, BOTTOM) >= reign.ballot
+        ]
+        if paxos.applied < reign.promises.known:
+            raise Violation(f"{paxos.me} leads, and may not know who votes now")
+        if 2 * len(promised) <= len(members):
+            raise Violation(f"{paxos.me} leads by the word of {promised} of {members}")
+
+
+class Proposals(Rule):
+    """A leader proposes only what the promises of a majority leave to it, and nothing behind a
+    membership that is still on its way."""
+
+    def effects(self) -> dict[type, Handler]:
+        return {Entry: self._voted, Again: self._voted}
+
+    def _voted(self, append: Append, paxos: Paxos) -> None:
+        record = cast("Entry | Again", append.record)
+        if record.ballot.node == paxos.me:
+            self._in_turn(record, paxos.applied)
+            self._left_to_it(record, paxos.readable(record.slot))
+
+    def _in_turn(self, record: Entry | Again, applied: int) -> None:
+        for slot in range(applied + 1, record.slot):
+            if self._is_membership(slot, record.ballot):
+                raise Violation(f"{record} is proposed behind the membership at slot {slot}")
+
+    def _is_membership(self, slot: int, ballot: Ballot) -> bool:
+        item = self.books.proposed.get(slot, {}).get(ballot)
+        return item is not None and item.kind == CONFIG
+
+    def _left_to_it(self, record: Entry | Again, item: Item | None) -> None:
+        """There is a majority that has promised this ballot, and of all that it has accepted with
+        lower ones, what was accepted with the highest is this value."""
+        slot, ballot, books = record.slot, record.ballot, self.books
+        if slot <= books.last and item == books.chosen[slot].item:
+            return
+        config = books.config(slot - 1)
+        between = range(books.last + 1, slot)
+        if config.nodes() == [ballot.node] or any(
+            item.kind == CONFIG
+            for each in between
+            for item in books.proposed.get(each, {}).values()
+        ):
+            return  # it asks nobody; or it is not yet known who votes
+        best: list[Ballot] = []  # of each who has promised
+        accepted = books.accepted.get(slot, {})
+        for member in config.members:
+            if books.promises.get(member, BOTTOM) >= ballot:
+                votes = [each for each in accepted if each < ballot and member in accepted[each]]
+                best.append(max(votes, default=BOTTOM))
+        for highest in best:
+            free = highest == BOTTOM or books.proposed[slot][highest] == item
+            if free and sum(each <= highest for each in best) >= config.majority:
+                return
+        raise Violation(f"slot {slot}: {item} is proposed at {ballot}, and may not be: {best}")
+
+
+class Faith(Rule):
+    """Who has answered a leader promises nobody else anything until the suspicion time has passed
+    on its clock, or the leader has released it; a restart does not change that."""
+
+    def __init__(self, books: Books) -> None:
+        super().__init__(books)
+        self.bound: dict[Member, tuple[Ballot, float]] = {}  # to whom, and until when
+
+    def effects(self) -> dict[type, Handler]:
+        return {Heard: self._heard, Promise: self._promised}
+
+    def received(self, message: Value, paxos: Paxos) -> None:
+        """A later leader frees, too: it could not be elected before the lease was over."""
+        if not isinstance(message, Release | Accept | Beat):
+            return
+        me = paxos.self_as_member
+        leader, _ = self.bound.get(me, (BOTTOM, 0.0))
+        released = isinstance(message, Release) and message.ballot >= leader
+        if leader > BOTTOM and (released or message.ballot > leader):
+            del self.bound[me]
+
+    def _heard(self, send: Send, paxos: Paxos) -> None:
+        end = paxos.now + paxos.options.suspicion
+        self.bound[paxos.self_as_member] = cast("Heard", send.message).ballot, end
+
+    def _promised(self, send: Send, paxos: Paxos) -> None:
+        me, ballot = paxos.self_as_member, cast("Promise", send.message).ballot
+        leader, end = self.bound.get(me, (ballot, 0.0))
+        # A majority has promised the leader's ballot: a lower one, promised before, elects nobody.
+        if ballot > leader and ballot.node != leader.node and end > paxos.now:
+            raise Violation(f"{me} promises {ballot}, and {leader} may rely on its answer")
+
+
+class Leases(Rule):
+    """At any time at most one leader acts on its lease; and it knows all that was ever told."""
+
+    def __init__(self, books: Books, faith: Faith) -> None:
+        super().__init__(books)
+        self.faith = faith
+        self.told = 0
+        self.reigning: dict[NodeId, Paxos] = {}
+
+    def effects(self) -> dict[type, Handler]:
+        return {Decided: self._decided}
+
+    def look(self, paxos: Paxos) -> None:
+        if paxos.reign is not None:
+            self.reigning[paxos.me] = paxos
+        elif self.reigning:
+            self.reigning.pop(paxos.me, None)
+
+    def _decided(self, emit: Emit, paxos: Paxos) -> None:
+        event = cast("Decided", emit.event)
+        if event.token >= 0:
+            self.told = max(self.told, event.place)
+
+    def look_at_all(self, sim: Simulation, node: NodeId) -> None:
+        """A lease ends by itself, so this is looked at whoever took a step."""
+        reigning = self.reigning.get(node)
+        now = sim.nodes[node].clock.local(sim.now) if reigning is not None else 0.0
+        if reigning is not None and reigning.leads(now):
+            self._is_bound(sim, reigning)
+        if len(self.reigning) < 2 and all(
+            paxos.applied >= self.told for paxos in self.reigning.values()
+        ):
+            return  # nobody to be at odds with
+        leaders: list[NodeId] = []
+        for node, paxos in list(self.reigning.items()):
+            if replica(sim, node) is not paxos:
+                del self.reigning[node]  # of an earlier life
+            elif paxos.leads(sim.nodes[node].clock.local(sim.now)):
+                leaders.append(node)
+                if paxos.applied < self.told:
+                    raise Violation(f"{node} leads, and does not know of slot {self.told}")
+        if len(leaders) > 1:
+            raise Violation(f"{' and '.join(leaders)} have a lease at the same time")
+
+    def _is_bound(self, sim: Simulation, paxos: Paxos) -> None:
+        """Whether a majority of those who vote keeps it, each by its own clock."""
+        assert paxos.reign is not None
+        ballot, bound = paxos.reign.ballot, [paxos.self_as_member]
+        for member in paxos.config.members:
+            leader, end = self.faith.bound.get(member, (BOTTOM, 0.0))
+            if leader == ballot and sim.nodes[member.node].clock.local(sim.now) < end:
+                bound.append(member)
+        if len(bound) < paxos.config.majority:
+            raise Violation(f"{paxos.me} has a lease of {paxos.config.members}, but only {bound}")
+
+
+class Memberships(Rule):
+    """All who have applied the same have the same membership, each the successor of the last."""
+
+    def __init__(self, books: Books) -> None:
+        super().__init__(books)
+        self.seen: dict[NodeId, int] = {}
+
+    def started(self, paxos: Paxos) -> None:
+        self.seen.pop(paxos.me, None)
+
+    def look(self, paxos: Paxos) -> None:
+        version = paxos.config.version
+        if not version or version == self.seen.get(paxos.me):
+            return
+        self.seen[paxos.me] = version
+        config = self.books.config(paxos.applied)
+        if paxos.config != config:
+            raise Violation(f"{paxos.me} is of {paxos.config}: it is {config}")
+
+
+class States(Rule):
+    """A state that is saved says what is so at its place, and forgets no promise; what it needs
+    is kept."""
+
+    def effects(self) -> dict[type, Handler]:
+        return {Checkpoint: self._saved, Trim: self._trimmed}
+
+    def _trimmed(self, trim: Trim, paxos: Paxos) -> None:
+        needed = paxos.places.lowest(paxos.kept)
+        if needed is not None and trim.number > needed:
+            raise Violation(f"{paxos.me} trims record {needed}, which its state needs")
+
+    def _saved(self, snapshot: Snapshot, paxos: Paxos) -> None:
+        state, node, books = cast("Checkpoint", snapshot.state), paxos.me, self.books
+        place = state.place
+        if place > books.last or state.chain != books.chosen[place].chain:
+            raise Violation(f"{node} saves a state that is not the one at slot {place}")
+        # Who was never told of one knows of no membership, and is in none.
+        if state.config.version and state.config != books.config(place):
+            raise Violation(f"{node} saves {state.config} at slot {place}: {books.config(place)}")
+        if state.promised != paxos.promised:
+            raise Violation(f"{node} saves {state.promised}, and has promised {paxos.promised}")
+
+
+class Rules(Checker):
+    """All of them, in the order in which they must look."""
+
+    def __init__(self, books: Books) -> None:
+        self.books, self.faith = books, Faith(books)
+        self.leases = Leases(books, self.faith)
+        kinds = (Memory, Honesty, Applied, Elected, Proposals, Memberships, States)
+        self.rules: list[Rule] = [self.faith, self.leases, *(kind(books) for kind in kinds)]
+        self._looking = [rule.look for rule in self.rules if type(rule).look is not Rule.look]
+        self._handlers: dict[type, list[Handler]] = {}
+        for rule in self.rules:
+            for kind, handler in rule.effects().items():
+                self._handlers.setdefault(kind, []).append(handler)
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        if step.node.startswith(CLIENT):
+            return
+        self.books.after(sim, step)
+        paxos = replica(sim, step.node)
+        if paxos is not None:
+            if step.kind == "receive":
+                self.faith.received(step.subject[1], paxos)
+            elif step.kind == "start":
+                for rule in self.rules:
+                    rule.started(paxos)
+            for effect in step.effects:
+                for handler in self._handlers.get(kind_of(effect), ()):
+                    handler(effect, paxos)
+            for look in self._looking:
+                look(paxos)
+        self.leases.look_at_all(sim, step.node)
+
+
+def kind_of(effect: Effect) -> type:
+    """What the effect is about."""
+    kind = type(effect)
+    if kind is Send:
+        return type(cast("Send", effect).message)
+    if kind is Append:
+        return type(cast("Append", effect).record)
+    if kind is Emit:
+        return type(cast("Emit", effect).event)
+    if kind is Snapshot:
+        return type(cast("Snapshot", effect).state)
+    return kind

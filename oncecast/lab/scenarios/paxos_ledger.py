@@ -1,0 +1,373 @@
+"""A small machine on top of a replica group: it counts what its clients put, each put once.
+
+It stands for whatever runs there: a command is deduplicated by (producer, sequence), the state
+refers to entries that must stay readable, and is compacted, transferred and compared. `Top` is all
+that a campaign asks of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+from typing import Protocol as Interface
+
+import google_crc32c
+import msgspec
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.lab.scenarios.draw import Load, Shape, Snapshots
+from oncecast.replication.events import (
+    Compact,
+    Compare,
+    Decided,
+    Digest,
+    Installed,
+    LeaderChanged,
+    Missing,
+    Propose,
+    StateWanted,
+)
+from oncecast.replication.paxos import Paxos
+from oncecast.simulator.checkers import Checker, Violation
+from oncecast.simulator.simulated import Simulation
+
+SCRUB_EVERY = 1.0
+BURSTS = 4  # of each producer
+
+decode = msgspec.msgpack.Decoder(tuple[int, int, bytes]).decode
+encode = msgspec.msgpack.Encoder().encode
+
+
+class Top(Interface):
+    """What runs on top of the group."""
+
+    def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
+        """The layers above `group`, which is told who learns from it."""
+
+    def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
+        """Let clients work from now on; the storm lasts until then."""
+
+    def stop(self) -> None:
+        """Let clients put nothing more: the group is whole again."""
+
+    def checkers(self) -> list[Checker]: ...
+
+    def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
+        """All is calm: everything outstanding must have happened, and all replicas be equal."""
+
+
+class Put(Value):
+    producer: int
+    sequence: int
+    payload: bytes
+
+
+def command(put: Put) -> bytes:
+    return encode((put.producer, put.sequence, put.payload))
+
+
+class Acked(Value):
+    """To the application: this put stands at `place`, or stood somewhere before."""
+
+    producer: int
+    sequence: int
+    place: int
+
+
+class Scrub(Value):
+    """Time to read again all that the state refers to."""
+
+
+class State(NamedTuple):
+    place: int
+    next: dict[int, int]  # sequence that each producer puts next
+    kept: list[tuple[int, int]]  # place and checksum of the last puts
+    fold: int  # checksum of all puts, in order
+
+
+Key = tuple[int, int]  # producer and sequence
+
+
+class Order:
+    """Checks that puts are linearizable, as they happen: a put that is made after another one was
+    acknowledged has a later place, and it has the same place at every replica.
+
+    It remembers only puts that are not settled.
+    """
+
+    def __init__(self) -> None:
+        self._latest = 0  # the last place of all puts that are acknowledged
+        self._behind: dict[Key, int] = {}  # the place behind which each unsettled put must stand
+        self._places: dict[Key, int] = {}
+
+    def made(self, key: Key) -> None:
+        self._behind[key] = self._latest
+
+    def placed(self, key: Key, place: int) -> None:
+        """A replica applies a put for the first time since it started."""
+        if key not in self._behind:
+            return
+        known = self._places.setdefault(key, place)
+        if known != place:
+            raise Violation(f"put {key} stands at place {known} and at place {place}")
+        if place <= self._behind[key]:
+            raise Violation(
+                f"put {key} stands at place {place}; a put at {self._behind[key]} was acknowledged "
+                "before it was made"
+            )
+
+    def acknowledged(self, key: Key) -> bool:
+        """Note that the producer is told; return whether it still waits for that."""
+        if key not in self._behind:
+            return False
+        if key not in self._places:
+            raise Violation(f"put {key} is acknowledged, and no replica has applied it")
+        self._latest = max(self._latest, self._places[key])
+        return True
+
+    def settled(self, key: Key) -> None:
+        del self._behind[key], self._places[key]
+
+
+class Ledger(Protocol):
+    name = "ledger"
+    Request = Put
+    Observed = Decided | LeaderChanged | StateWanted | Installed | Compare
+    Timer = Scrub
+
+    def __init__(
+        self,
+        me: NodeId,
+        rng: Random,
+        group: Paxos,
+        snapshots: Snapshots = Snapshots(),  # noqa: B008  # frozen
+        order: Order | None = None,
+    ) -> None:
+        super().__init__(me, rng)
+        self.group, self.snapshots, self.order = group, snapshots, order or Order()
+        self._filling = bytes(snapshots.filling)
+        self.place, self.fold = 0, 0
+        self.next: dict[int, int] = {}
+        self.kept: deque[tuple[int, int]] = deque(maxlen=snapshots.kept)
+        self.leading = False
+        self.token = 0
+        self.waiting: dict[int, Put] = {}
+        self.decided = 0
+
+    def start(self) -> None:
+        self.later(SCRUB_EVERY, Scrub())
+
+    # -- the state --
+
+    def install(self, place: int, state: tuple[bytes, ...]) -> None:
+        _, self.next, kept, self.fold = msgspec.msgpack.decode(state[0], type=State)
+        self.place, self.kept = place, deque(kept, maxlen=self.snapshots.kept)
+
+    def learn(self, place: int, value: bytes) -> None:
+        assert place > self.place, f"{self.me}: place {place} after {self.place}"
+        self.place = place
+        producer, sequence, _ = decode(value)
+        if sequence == self.next.get(producer, 0):
+            self.next[producer] = sequence + 1
+            self.order.placed((producer, sequence), place)
+            self.kept.append((place, google_crc32c.value(value)))
+            self.fold = google_crc32c.extend(self.fold, value)
+
+    @property
+    def needed(self) -> int:
+        return self.kept[0][0] if self.kept else self.place + 1
+
+    def state(self) -> bytes:
+        return encode(State(self.place, self.next, list(self.kept), self.fold))
+
+    def digest(self) -> bytes:
+        """Without the place, which need not be that of a command."""
+        return encode((sorted(self.next.items()), list(self.kept), self.fold))
+
+    def compact(self) -> None:
+        self.ask(Compact(self.place, self.needed, (self.state(), self._filling)))
+
+    # -- clients --
+
+    def request(self, put: Put) -> None:
+        if self.leading:
+            self.token += 1
+            self.waiting[self.token] = put
+            self.ask(Propose(self.token, command(put)))
+
+    def observe(self, event: Decided | LeaderChanged | StateWanted | Installed | Compare) -> None:
+        match event:
+            case Decided(place, value, token):
+                self.learn(place, value)
+                put = self.waiting.pop(token, None)
+                if put is not None and value != command(put):
+                    raise Violation(f"{self.me} is told at place {place} that {put} is decided")
+                if put is not None and put.sequence < self.next.get(put.producer, 0):
+                    self.emit(Acked(put.producer, put.sequence, place), after=0)
+                self.decided += 1
+                if self.decided % self.snapshots.every == 0:
+                    self.compact()
+            case LeaderChanged(leader):
+                self.leading = leader == self.me
+                self.waiting.clear()
+            case StateWanted():
+                self.compact()
+            case Installed(place, state):
+                self.install(place, state)
+            case Compare(place):
+                self.ask(Digest(place, self.digest()))
+
+    def timeout(self, timer: Scrub) -> None:
+        for place, checksum in self.kept:
+            try:
+                value = self.group.entry(place)
+            except Missing:
+                continue
+            if google_crc32c.value(value) != checksum:
+                raise Violation(f"{self.me}: entry {place} is not what it was")
+        self.later(SCRUB_EVERY, timer)
+
+
+class Promises(Checker):
+    """Notes which puts are acknowledged, until their producers have seen it."""
+
+    def __init__(self, acked: dict[Key, None], order: Order) -> None:
+        self.acked, self.order = acked, order
+
+    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
+        if isinstance(event, Acked):
+            key = (event.producer, event.sequence)
+            if self.order.acknowledged(key):
+                self.acked[key] = None
+
+
+class Producer:
+    """One client: it puts what is due, and puts it again until it is acknowledged."""
+
+    def __init__(self, number: int, load: Load, rng: Random, until: float, order: Order) -> None:
+        self.number, self.load, self.rng, self.until = number, load, rng, until
+        self.order = order
+        self.made = 0
+        self.stopped = False
+        self.waiting: deque[Put] = deque()
+        self._due_again: dict[int, dict[NodeId, tuple[float, float]]] = {}  # by sequence
+        times = sorted(rng.uniform(0.0, until) for _ in range(BURSTS))
+        self._bursts = [until * 0.1, *times]
+
+    def step(
+        self, now: float, leaders: list[NodeId], acked: dict[Key, None]
+    ) -> list[tuple[NodeId, Put]]:
+        """What to ask whoever thinks that it leads."""
+        while self.waiting and (self.number, self.waiting[0].sequence) in acked:
+            self._settle(self.waiting.popleft().sequence, acked)
+        due = self._due(now)
+        while self.made < due and len(self.waiting) < self.load.ahead and not self.stopped:
+            payload = self.rng.randbytes(self.rng.randrange(self.load.bytes_max))
+            self.waiting.append(Put(self.number, self.made, payload))
+            self.order.made((self.number, self.made))
+            self.made += 1
+        puts = [(node, put) for node in leaders for put in self.waiting]
+        return [(node, put) for node, put in puts if self._ask(now, node, put)]
+
+    def _settle(self, sequence: int, acked: dict[Key, None]) -> None:
+        del acked[self.number, sequence]
+        self.order.settled((self.number, sequence))
+        self._due_again.pop(sequence, None)
+
+    def _ask(self, now: float, node: NodeId, put: Put) -> bool:
+        """Whether it is time; a put that waits for long is repeated less and less often, lest the
+        repetitions take the place of everything else."""
+        again = self._due_again.setdefault(put.sequence, {})
+        due, pause = again.get(node, (now, self.load.patience))
+        if now < due:
+            return False
+        again[node] = now + pause, 2 * pause
+        return True
+
+    def _due(self, now: float) -> int:
+        load = self.load
+        match load.shape:
+            case Shape.FLOOD:
+                return int(now * load.rate)
+            case Shape.STEADY:
+                return min(load.puts, 1 + int(now / self.until * load.puts))
+            case _:
+                burst = load.puts / len(self._bursts)
+                return round(burst * sum(now >= each for each in self._bursts))
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to put."""
+        over = self.stopped or (self.load.puts and self.made >= self.load.puts)
+        return bool(over) and not self.waiting
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        every = self.until / self.load.puts if self.load.shape is Shape.STEADY else 0.04
+        return every * self.rng.uniform(0.2, 1.0)
+
+
+class Ledgers:
+    """The Top that most storms have: it costs least."""
+
+    def __init__(
+        self,
+        load: Load = Load(),  # noqa: B008  # frozen
+        snapshots: Snapshots = Snapshots(),  # noqa: B008
+    ) -> None:
+        self.load, self.snapshots = load, snapshots
+        self.acked: dict[Key, None] = {}
+        self.order = Order()
+        self.producers: list[Producer] = []
+
+    def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
+        ledger = Ledger(me, rng, group, self.snapshots, self.order)
+        group.learner = ledger
+        return [ledger]
+
+    def checkers(self) -> list[Checker]:
+        return [Promises(self.acked, self.order)]
+
+    def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
+        for number in range(self.load.producers):
+            producer = Producer(number, self.load, sim.rng, until, self.order)
+            self.producers.append(producer)
+            self._put(sim, leaders, producer)
+
+    def stop(self) -> None:
+        for producer in self.producers:
+            producer.stopped = True
+
+    def _put(
+        self, sim: Simulation, leaders: Callable[[], list[NodeId]], producer: Producer
+    ) -> None:
+        for node, put in producer.step(sim.now, leaders(), self.acked):
+            sim.ask(node, put)
+        if not producer.done:
+            sim.call(producer.pause, lambda: self._put(sim, leaders, producer))
+
+    def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
+        made = {producer.number: producer.made for producer in self.producers if producer.made}
+        for producer in self.producers:
+            left = [
+                put.sequence
+                for put in producer.waiting
+                if (producer.number, put.sequence) not in self.acked
+            ]
+            if left:
+                raise Violation(f"producer {producer.number} was never told of {left}")
+        digests: dict[bytes, NodeId] = {}
+        for node, layers in stacks.items():
+            (ledger,) = layers
+            assert isinstance(ledger, Ledger)
+            if ledger.next != made:
+                raise Violation(f"{node} has {ledger.next} of {made} puts of each producer")
+            damaged = [place for place, _ in ledger.kept if ledger.group.readable(place) is None]
+            if damaged:
+                raise Violation(f"{node} cannot read {damaged}, and has not fetched them")
+            digests.setdefault(ledger.digest(), node)
+        if len(digests) != 1:
+            raise Violation(f"{', '.join(digests.values())} have different states")

@@ -1,0 +1,74 @@
+"""What must hold of the arcs of a ring at every moment: no key has two owners (REP-6)."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from oncecast.broker.estate import Estate
+from oncecast.dht.ring import Key, up_to
+from oncecast.lab.scenarios.ring_world import RingWorld
+from oncecast.simulator.checkers import Checker, Violation
+from oncecast.simulator.simulated import Simulation
+
+LOOK_EVERY = 0.05
+
+
+class Owners(Checker):
+    """No topic is served by two groups at once, and no two arcs overlap, as decided so far."""
+
+    def __init__(self, sim: Simulation, world: RingWorld, topics: list[str]) -> None:
+        self._sim, self._world, self._topics = sim, world, topics
+        self.moves = 0
+        self._last: dict[str, str] = {}
+        # Of each group the newest state that was ever seen: its replicas may forget it in a crash,
+        # but not the log.
+        self._arcs: dict[str, tuple[int, Key | None, Key]] = {}
+        sim.call(LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        self._sim.call(LOOK_EVERY, self._look)
+        owners: dict[str, str] = {}
+        for process in self._world.processes.values():
+            for group, parts in process.replicas.items():
+                node = self._sim.nodes[process.replica(group)]
+                registry = parts.service.machine.registry
+                if registry.estate is None:
+                    continue
+                self._note(registry.estate, registry.place)
+                if node.stack is not parts.stack or not parts.service.leading:
+                    continue
+                if parts.service.group.leads(node.clock.local(self._sim.now)):
+                    for topic in self._topics:
+                        if registry.elsewhere(topic) is None:
+                            other = owners.setdefault(topic, group)
+                            if other != group:
+                                raise Violation(f"{topic} is owned by {other} and by {group}")
+        self._check_arcs()
+        for topic, group in owners.items():
+            self.moves += self._last.get(topic, group) != group
+            self._last[topic] = group
+
+    def finish(self, sim: Simulation) -> None:
+        """Replicas of a group that have applied the same have the same state."""
+        sums: dict[tuple[str, int], int] = {}
+        for process in self._world.processes.values():
+            for group, parts in process.replicas.items():
+                if sim.nodes[process.replica(group)].stack is parts.stack:
+                    machine = parts.service.machine
+                    found = machine.checksum()
+                    if sums.setdefault((group, machine.registry.place), found) != found:
+                        raise Violation(f"replicas of {group} have different states")
+
+    def _note(self, estate: Estate, place: int) -> None:
+        if place >= self._arcs.get(estate.group, (-1,))[0]:
+            low = estate.low if estate.frozen is None else estate.frozen.until
+            low = None if estate.frozen is not None and low == estate.position else low
+            self._arcs[estate.group] = place, low, estate.position
+
+    def _check_arcs(self) -> None:
+        arcs = [(group, low, high) for group, (_, low, high) in self._arcs.items()]
+        for (one, low, high), (other, its_low, its_high) in combinations(arcs, 2):
+            if low is None or its_low is None:
+                continue
+            if up_to(low, its_high, high) or up_to(its_low, high, its_high):
+                raise Violation(f"the arcs of {one} and {other} overlap")

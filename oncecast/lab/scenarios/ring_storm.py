@@ -1,0 +1,191 @@
+"""What happens to a ring of groups: up to two troubles at a time, each over after a while.
+
+Of a group one replica may lose its disk, once, and only when nothing else has happened for a while:
+what a majority has on disk, and all that its leader still counts on, is never lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.lab.scenarios.aging import Ager
+from oncecast.lab.scenarios.paxos_storm import HOUR, YEAR
+from oncecast.lab.scenarios.ring_world import Process, RingWorld
+from oncecast.simulator.simulated import Simulation
+
+QUIET = 1.0  # before a disk is lost, and after that
+
+Mend = Callable[[], None]
+
+
+class Trouble:
+    def __init__(self, sim: Simulation, world: RingWorld) -> None:
+        self.sim, self.world, self.draw = sim, world, world.draw
+        self.over = False
+        self.strikes: dict[str, int] = {}
+        self._mends: dict[NodeId, Mend] = {}  # by its victim
+        self._wiped: dict[str, None] = {}  # groups of which a replica has lost its disk
+        self._wrong: Process | None = None  # its wall clock is wrong
+        self._quiet_until, self._quiet_since = sim.now, sim.now - QUIET
+        self._kinds: tuple[Callable[[Process], Mend | None], ...] = (
+            self._crash,
+            self._crash,
+            self._pause,
+            self._cut_off,
+            self._cut_links,
+            self._hold_back,
+            self._halve,
+            self._lose,
+            self._slow,
+            self._wipe,
+            self._set_wall_clock,
+        )
+        self._leave_out(1 - world.draw.kinds)
+
+    def _leave_out(self, part: float) -> None:
+        """Let this part of the kinds never strike: some bugs show only where others do not."""
+        kinds = list(dict.fromkeys(self._kinds))
+        left_out = self.sim.rng.sample(kinds, round(part * len(kinds)))
+        self._kinds = tuple(kind for kind in self._kinds if kind not in left_out)
+
+    def begin(self) -> None:
+        self.sim.call(self.sim.rng.uniform(0.0, 2 * self.draw.every), self._strike)
+
+    def _strike(self) -> None:
+        if self.over:
+            return
+        self.begin()
+        rng, victims = self.sim.rng, list(self.world.processes.values())
+        strike, victim = rng.choice(self._kinds), rng.choice(victims)
+        if not self.strikes and rng.random() < 0.5:
+            strike = self._wipe  # later there is rarely the time
+        elif self.draw.habits.age and rng.random() < 0.4:
+            strike, victim = self._set_wall_clock, self._leader(Ager.topic) or victim
+        if len(self._mends) >= self.draw.at_once or victim.me in self._mends or not victim.alive:
+            return
+        if self.sim.now < self._quiet_until:
+            return
+        mend = strike(victim)
+        if mend is not None:
+            kind = strike.__name__.removeprefix("_")
+            self.strikes[kind] = self.strikes.get(kind, 0) + 1
+            self._mends[victim.me] = mend
+            lasting = QUIET if strike == self._wipe else self.draw.lasting
+            self.sim.call(rng.uniform(0.2, lasting), lambda: self._mend(victim.me))
+
+    def _leader(self, topic: str) -> Process | None:
+        """Return the process that leads the group which should own a topic, if there is one."""
+        owner = self.world.nearest(topic)
+        for process in self.world.processes.values():
+            parts = process.replicas.get(owner)
+            if process.alive and parts is not None and parts.service.leading:
+                return process
+        return None
+
+    def _mend(self, victim: NodeId) -> None:
+        if victim in self._mends:
+            self._mends.pop(victim)()
+            self._quiet_since = self.sim.now
+
+    def calm(self) -> None:
+        self.over = True
+        for victim in list(self._mends):
+            self._mend(victim)
+        self.sim.weather.set(loss=0.0, duplication=0.0)
+
+    # -- processes --
+
+    def _crash(self, victim: Process) -> Mend:
+        victim.crash()
+        return victim.restart
+
+    def _pause(self, victim: Process) -> Mend:
+        stopped = [node for node in victim.nodes() if self.sim.nodes[node].stack is not None]
+        for node in stopped:
+            self.sim.pause(node)
+
+        def resume() -> None:
+            for node in stopped:
+                if self.sim.nodes[node].paused:
+                    self.sim.resume(node)
+
+        return resume
+
+    def _wipe(self, victim: Process) -> Mend | None:
+        found = [group for group in victim.seats if self._may_wipe(victim, group)]
+        if not found or self._mends or self.sim.now < self._quiet_since + QUIET:
+            return None
+        self._quiet_until = self.sim.now + 2 * QUIET
+        group = self.sim.rng.choice(found)
+        self._wiped[group] = None
+        victim.lose_disk(group)
+        return victim.restart
+
+    def _may_wipe(self, victim: Process, group: str) -> bool:
+        """Somebody leads it, all its replicas run, and there are enough of them."""
+        if group == victim.group or group in self._wiped or self.draw.replicas < 3:
+            return False
+        for process in self.world.processes.values():
+            parts = process.replicas.get(group)
+            if process.alive and parts is not None and parts.service.leading:
+                nodes = parts.service.group.nodes()
+                running = [each for each in nodes if self.sim.nodes[each].stack is not None]
+                return len(running) == len(nodes) >= self.draw.replicas
+        return False
+
+    def _set_wall_clock(self, victim: Process) -> Mend | None:
+        """Let one wall clock at a time be wrong, and not that of a process without any time yet: a
+        new group believes the first stamp."""
+        if self._wrong is not None or not self._has_the_time(victim):
+            return None
+        self._wrong, usual = victim, victim.wall_ahead
+        few = self.sim.rng.uniform(-10.0, 10.0) * self.draw.habits.clock_step
+        victim.set_wall_clock(usual + self.sim.rng.choice((YEAR, -YEAR, HOUR, -HOUR, few)))
+
+        def right() -> None:
+            self._wrong = None
+            victim.set_wall_clock(usual)
+
+        return right
+
+    def _has_the_time(self, victim: Process) -> bool:
+        own = victim.replicas.get(victim.group)
+        return own is not None and own.service.machine.registry.clock.trusted > 0
+
+    # -- the network --
+
+    def _cut_off(self, victim: Process) -> Mend:
+        fronts = self.sim.partition(victim.nodes())
+        return lambda: self.sim.repair(fronts)
+
+    def _cut_links(self, victim: Process) -> Mend:
+        """Some processes cannot reach the victim, or it cannot reach them; by way of others all
+        reach each other."""
+        others = [each for each in self.world.processes.values() if each is not victim]
+        some = self.sim.rng.sample(others, self.sim.rng.randint(1, max(1, len(others) // 2)))
+        there = [node for each in some for node in each.nodes()]
+        sides = (victim.nodes(), there) if self.sim.rng.random() < 0.5 else (there, victim.nodes())
+        fronts = self.sim.partition(*sides, one_way=self.sim.rng.random() < 0.3)
+        return lambda: self.sim.repair(fronts)
+
+    def _hold_back(self, victim: Process) -> Mend:
+        """What the victim sends, or is sent, arrives only when this is over."""
+        fronts = self.sim.hold(victim.nodes(), one_way=self.sim.rng.random() < 0.5)
+        return lambda: self.sim.repair(fronts)
+
+    def _halve(self, victim: Process) -> Mend:
+        """Half of the processes hear nothing of the others, nor of any client."""
+        processes = list(self.world.processes.values())
+        self.sim.rng.shuffle(processes)
+        half = processes[: len(processes) // 2]
+        fronts = self.sim.partition([node for each in half for node in each.nodes()])
+        return lambda: self.sim.repair(fronts)
+
+    def _lose(self, victim: Process) -> Mend:
+        self.sim.weather.set(loss=0.05, duplication=0.05)
+        return lambda: self.sim.weather.set(loss=0.0, duplication=0.0)
+
+    def _slow(self, victim: Process) -> Mend:
+        fronts = self.sim.slow(victim.nodes(), extra=0.1)
+        return lambda: self.sim.repair(fronts)

@@ -1,0 +1,343 @@
+"""Habits that do whatever a client can do, at random, on a few topics and under shared names.
+
+They keep no books of their own: what they asked for and were told is a history, and that is checked
+for linearizability when the run is over (`scenarios.histories`). What they ask for without a time
+limit must be answered in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from msgspec.structs import replace
+
+from oncecast.client.session import local
+from oncecast.client.session.inbox import Inbox
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.lab.scenarios.draw import Habits
+from oncecast.lab.scenarios.paxos_clients import TOPIC, Client
+from oncecast.simulator.checkers import Violation
+from oncecast.simulator.simulated import Simulation
+from oncecast.wire import batch
+from oncecast.wire import commands as do
+from oncecast.wire.frames import Scan
+from oncecast.wire.retention import DEFAULT, Policy
+
+SUBSCRIPTIONS = ("shared", "other")
+BYTES = 1 << 16  # of a scan: more than any topic has
+
+Action = Callable[[], None]
+
+
+class Roamer(Client):
+    """One client. What it does, and how often, is drawn when it is made."""
+
+    def __init__(
+        self, sim: Simulation, name: str, nodes: list[NodeId], *, crashes: bool, habits: Habits
+    ) -> None:
+        self.rng = Random(f"{sim.seed}/{name}")
+        # What is in an outbox is put again, once more if its topic was deleted meanwhile.
+        self.deletes, self.keeps = habits.deletes, not habits.deletes
+        self.topics = self._draw_topics(habits)
+        self.stopped = False
+        self.waiting: dict[int, Value] = {}  # what must be answered, by its ticket
+        self._ticket = self._number = 0
+        self._asked_to_read: dict[tuple[str, str], None] = {}
+        self._inboxes: dict[tuple[str, str], Inbox] = {}  # of those that have begun
+        self._leaving: dict[int, tuple[str, str]] = {}
+        self._source = f"source-{name}"
+        self._publication = self._publishing = 0  # its number, and the ticket while it is published
+        self._parts: list[str] = []
+        self._published_to = self.topics[0]
+        self._actions, self._weights = self._draw_actions()
+        # Some share a name under which they put, and take it over from each other.
+        self.producer = self.rng.choice((name, name, "", "shared-producer"))
+        super().__init__(sim, name, nodes, crashes=crashes, habits=habits)
+
+    def _draw_topics(self, habits: Habits) -> list[str]:
+        return [f"roaming-{number}" for number in range(habits.topics)]
+
+    def _draw_actions(self) -> tuple[list[Action], list[float]]:
+        looking = {self._look: 4.0, self._scan: 4.0, self._list: 0.5, self._show_group: 0.3}
+        putting = {self._put: 8.0, self._stage: 2.0, self._publish: 2.0, self._drop_staged: 0.3}
+        reading = {
+            self._subscribe: 1.5,
+            self._read: 3.0,
+            self._move: 1.0,
+            self._again: 1.0,
+            self._settle: 2.0,
+            self._leave: 1.0,
+            self._seek: 0.5,
+        }
+        managing = {
+            self._create: 1.0,
+            self._set_policy: 0.7,
+            self._unsubscribe: 0.4,
+        }
+        if self.deletes:
+            managing.update({self._delete: 0.3, self._finish: 0.1})
+        everything = {**looking, **putting, **reading, **managing}
+        writer = {**putting, **reading, self._look: 1.0}
+        watcher = {**looking, self._put: 0.5}
+        kinds = (everything, everything, writer, watcher, watcher)
+        chosen = self.rng.choice(kinds)
+        return list(chosen), list(chosen.values())
+
+    # -- lives --
+
+    def begin(self) -> None:
+        self.waiting.clear()  # of an earlier life: nobody is told any more
+        self._inboxes.clear()
+        self._asked_to_read.clear()
+        self._leaving.clear()
+        self._next_publication()
+        self._act()
+
+    def _act(self) -> None:
+        if not self.stopped:
+            self.rng.choices(self._actions, self._weights)[0]()
+            self.soon(self.rng.expovariate(self.habits.rate), self._act)
+
+    def stop(self) -> None:
+        """Ask for nothing more, but for a last look at everything."""
+        self.stopped = True
+        if self.sim.nodes[self.me].stack is not None:
+            for topic in self.topics:
+                self._ask_call(partial(self._show, topic))
+                self._ask_call(partial(self._survey, topic, do.FromEarliest()))
+
+    def check(self) -> None:
+        if self.waiting:
+            raise Violation(f"{self.me} was never answered: {list(self.waiting.values())[:3]}")
+
+    # -- what it asks for --
+
+    def _topic(self) -> str:
+        return self.rng.choice(self.topics)
+
+    def _subscription(self) -> str:
+        return self.rng.choice(SUBSCRIPTIONS)
+
+    def _ask_call(self, make: Callable[[int, float], Value]) -> None:
+        """Ask for something; some have no time to wait for it."""
+        self._ticket += 1
+        hurried = not self.stopped and self.rng.random() < 0.3
+        request = make(self._ticket, self.rng.uniform(0.05, 2.0) if hurried else local.NEVER)
+        if not hurried:
+            self.waiting[self._ticket] = request
+        self.ask(request)
+
+    def _ask(self, make: Callable[[int], Value]) -> int:
+        """Ask for something that must be answered; return its ticket."""
+        self._ticket += 1
+        request = self.waiting[self._ticket] = make(self._ticket)
+        self.ask(request)
+        return self._ticket
+
+    def _do(self, command: Value) -> None:
+        self._ask_call(lambda ticket, timeout: local.Do(ticket, command, timeout))  # type: ignore[arg-type]
+
+    def _batch(self) -> tuple[int, bytes]:
+        count = self.rng.choice((1, 1, 2, 3))
+        values = [f"{self.name}/{self._number + each}".encode() for each in range(count)]
+        self._number += count
+        return count, batch.encode(values, timestamps=1)
+
+    def _put(self) -> None:
+        count, packed = self._batch()
+        self._ask(lambda ticket: local.Produce(ticket, self._topic(), count, packed))
+
+    # A source publishes one number after the other, each once and with the same parts.
+
+    def _stage(self) -> None:
+        if self._publishing:
+            return
+        count, packed = self._batch()
+        part = f"part-{self._number}"
+        self._parts.append(part)
+        where = (self._source, self._publication, part, self._published_to)
+        self._do(do.Stage(*where, count, len(packed), 0, packed))
+
+    def _publish(self) -> None:
+        if self._parts and not self._publishing:
+            where = (self._source, self._publication)
+            publish = do.PublishStaged(*where, tuple(self._parts), 0, self._published_to)
+            self._publishing = self._ask(partial(local.Do, command=publish))
+
+    def _drop_staged(self) -> None:
+        if not self._publishing:
+            self._do(do.DropStaged(self._source, self._publication, self._published_to))
+            self._next_publication()
+
+    def _next_publication(self) -> None:
+        self._publication, self._publishing = self._publication + 1, 0
+        self._parts, self._published_to = [], self._topic()
+
+    def _create(self) -> None:
+        self._do(do.CreateTopic(self._topic(), 0, self._policy()))
+
+    def _set_policy(self) -> None:
+        self._do(do.SetPolicy(self._topic(), 0, self._policy()))
+
+    def _policy(self) -> Policy:
+        age, size = self.rng.randint(1, 3_000_000), self.rng.randint(1, 1000)
+        policies = (
+            DEFAULT,
+            Policy(keep_all=True),
+            Policy(age_us=age),
+            Policy(bytes_max=size),
+            Policy(age_us=age, bytes_max=size),
+            Policy(age_us=age, drop_unread=True),
+            Policy(bytes_max=size, drop_unread=True),
+        )
+        gossip = self.push and self.rng.random() < 0.3
+        return replace(self.rng.choice(policies), gossip=gossip)
+
+    def _delete(self) -> None:
+        self._do(do.DeleteTopic(self._topic(), 0))
+
+    def _subscribe(self) -> None:
+        self._do(do.Subscribe(self._topic(), self._subscription(), self._start(), 0))
+
+    def _unsubscribe(self) -> None:
+        self._do(do.Unsubscribe(self._topic(), self._subscription(), 0))
+
+    def _seek(self) -> None:
+        token = f"{self.me}/{self._ticket}"
+        self._do(do.Seek(self._topic(), self._subscription(), self._start(), 0, token))
+
+    def _start(self) -> do.Start:
+        offset = do.FromOffset(self.rng.randrange(30))
+        ago = do.FromTime(self.sim.wall_us() - self.rng.randrange(5_000_000))
+        return self.rng.choice((do.FromNew(), do.FromEarliest(), offset, ago))
+
+    def _look(self) -> None:
+        self._ask_call(partial(self._show, self._topic()))
+
+    def _show(self, topic: str, ticket: int, timeout: float) -> local.Show:
+        views = self.stopped or self.rng.random() < 0.7
+        return local.Show(ticket, topic=topic, subscriptions=views, timeout=timeout)
+
+    def _list(self) -> None:
+        self._ask_call(
+            lambda ticket, timeout: local.Show(ticket, prefix="roaming", timeout=timeout)
+        )
+
+    def _show_group(self) -> None:
+        self._ask_call(lambda ticket, timeout: local.Group(ticket, timeout=timeout))
+
+    def _scan(self) -> None:
+        self._ask_call(partial(self._survey, self._topic(), self._start()))
+
+    def _survey(self, topic: str, start: do.Start, ticket: int, timeout: float) -> local.Survey:
+        return local.Survey(ticket, Scan(0, topic, start, bytes=BYTES), timeout)
+
+    def _finish(self) -> None:
+        """Give up the name under which it puts: it is opened anew with the next put."""
+        self._ticket += 1
+        self.ask(local.Finish(self._ticket, forget=True, timeout=1.0))
+
+    # -- reading --
+
+    def _read(self) -> None:
+        where = (self._topic(), self._subscription())
+        if where not in self._asked_to_read:
+            self._asked_to_read[where] = None
+            self.ask(local.Read(*where, push=self.push and self.rng.random() < 0.5))
+
+    def _reading(self) -> tuple[tuple[str, str], Inbox] | None:
+        return self.rng.choice(list(self._inboxes.items())) if self._inboxes else None
+
+    def _move(self) -> None:
+        if reading := self._reading():
+            where, start = reading[0], self._start()
+            self._ask_call(lambda ticket, timeout: local.Move(ticket, *where, start, timeout))
+
+    def _again(self) -> None:
+        if reading := self._reading():
+            where, inbox = reading
+            if inbox.ack < inbox.handed:
+                offset = self.rng.randrange(inbox.ack, inbox.handed)
+                self.ask(local.Again(*where, offset, inbox.back(offset)))
+
+    def _settle(self) -> None:
+        if reading := self._reading():
+            where, inbox = reading
+            if self.rng.random() < 0.5:
+                inbox.acknowledge_all()
+            self._ask_call(lambda ticket, _: local.Settle(ticket, *where, inbox.handed, inbox.ack))
+
+    def _leave(self) -> None:
+        if reading := self._reading():
+            where, inbox = reading
+            del self._inboxes[where]
+            self._ask_call(
+                lambda ticket, timeout: local.Leave(
+                    ticket, *where, inbox.handed, inbox.ack, timeout
+                )
+            )
+            self._leaving[self._ticket] = where
+
+    def _take(self, where: tuple[str, str], inbox: Inbox) -> None:
+        if self._inboxes.get(where) is not inbox:
+            return
+        inbox.take_many(self.rng.randint(1, 5))
+        if not inbox.auto_ack and inbox.handed > inbox.ack and self.rng.random() < 0.5:
+            inbox.acknowledge(inbox.handed - 1)
+        if len(inbox.queue) <= inbox.mark:
+            inbox.mark //= 2
+            self.ask(local.Want(*where, inbox.handed, inbox.ack))
+        if inbox.queue:
+            self.soon(self.rng.uniform(0.0, 0.02), lambda: self._take(where, inbox))
+
+    def hear(self, event: Value) -> None:
+        match event:
+            case local.Stored(ticket) | local.NotStored(ticket):
+                self.waiting.pop(ticket, None)
+            case local.Finished(ticket) | local.Shown(ticket):
+                self.waiting.pop(ticket, None)
+                if left := self._leaving.pop(ticket, None):
+                    self._asked_to_read.pop(left, None)
+                if ticket == self._publishing:
+                    self._next_publication()
+            case local.Positioned() | local.Arrived() | local.Skipped() | local.Ended():
+                self._hear_reading(event)
+            case _:
+                pass
+
+    def _hear_reading(
+        self, event: local.Positioned | local.Arrived | local.Skipped | local.Ended
+    ) -> None:
+        where = (event.topic, event.subscription)
+        if isinstance(event, local.Positioned) and where not in self._leaving.values():
+            self._inboxes.setdefault(where, Inbox(auto_ack=self.rng.random() < 0.7))
+        elif isinstance(event, local.Ended):
+            self._asked_to_read.pop(where, None)
+        inbox = self._inboxes.get(where)
+        if inbox is None:
+            return
+        match event:
+            case local.Positioned(_, _, offset):
+                inbox.position(offset)
+            case local.Arrived(_, _, messages):
+                inbox.arrive(messages)
+                self.soon(self.rng.uniform(0.0, 0.02), lambda: self._take(where, inbox))
+            case local.Skipped(_, _, _, after):
+                inbox.position(after)
+            case local.Ended():
+                del self._inboxes[where]
+
+
+class Watcher(Roamer):
+    """Only looks, also at the topic of those that keep books.
+
+    It stays with a node that answers it, even one that was the leader once.
+    """
+
+    def _draw_topics(self, habits: Habits) -> list[str]:
+        return [TOPIC, *super()._draw_topics(habits)[:1]]
+
+    def _draw_actions(self) -> tuple[list[Action], list[float]]:
+        return [self._look, self._scan], [1.0, 1.0]

@@ -1,0 +1,82 @@
+"""A scenario: a story told to a simulation, and the outcome of one seed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from oncecast.simulator.simulated import Simulation
+from oncecast.simulator.trace import Step, Trace
+
+Figures = dict[str, Any]
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """`play` builds the nodes, lets things happen, checks, and returns what is worth reporting.
+
+    `draw` returns the options that `play` draws from the seed, for whoever reads of a violation.
+    """
+
+    name: str
+    about: str
+    nodes: int
+    play: Callable[[Simulation, int], Figures]
+    nodes_min: int = 2
+    draw: Callable[[int, int], msgspec.Struct] | None = None  # of a seed and a number of nodes
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    scenario: str
+    seed: int
+    nodes: int
+    ok: bool
+    violation: str
+    trace: str  # the hash: equal runs have equal ones
+    events: int
+    virtual_seconds: float
+    seconds: float
+    figures: Figures
+    drawn: dict[str, Any] = {}  # a struct copies its defaults
+
+    @property
+    def replay(self) -> str:
+        """The one command that shows this run again, step by step."""
+        return f"oncecast sim replay {self.scenario} --nodes {self.nodes} --seed {self.seed}"
+
+
+def run(
+    scenario: Scenario,
+    seed: int,
+    nodes: int | None = None,
+    *,
+    show: Callable[[Step], None] | None = None,
+) -> Outcome:
+    """Run one seed. A broken promise, or a protocol's bug, is an outcome and not an exception."""
+    count = scenario.nodes if nodes is None else nodes
+    assert count >= scenario.nodes_min, f"{scenario.name} needs {scenario.nodes_min} nodes"
+    trace = Trace(show)
+    sim = Simulation(seed, trace=trace)
+    figures: Figures = {}
+    violation = ""
+    began = perf_counter()
+    try:
+        figures = scenario.play(sim, count)
+        sim.finish()
+    except Exception as error:  # noqa: BLE001  # whatever a protocol may raise is what we look for
+        violation = f"{type(error).__name__}: {error}"
+    return Outcome(
+        scenario=scenario.name,
+        seed=seed,
+        nodes=count,
+        ok=not violation,
+        violation=violation,
+        trace=trace.hash,
+        events=sim.done,
+        virtual_seconds=round(sim.now, 6),
+        seconds=round(perf_counter() - began, 3),
+        figures=figures,
+        drawn=msgspec.to_builtins(scenario.draw(seed, count)) if scenario.draw else {},
+    )

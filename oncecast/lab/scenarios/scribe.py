@@ -1,0 +1,140 @@
+"""Multicast trees over a ring: all members get every message, also after a fifth of the nodes died.
+
+Three heartbeats after the deaths every tree is whole again. Then there is trouble, as the seed
+draws it: nodes restart at once or later, the roots of trees more often than others; they are cut
+off; members come and go, and messages are late, lost and repeated. While it lasts nobody delivers
+anything twice in one life. After it every tree is whole again, and every member gets what any node
+multicasts, in whichever of its lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oncecast.dht.tree import JoinTree, LeaveTree
+from oncecast.kernel.protocol import NodeId
+from oncecast.lab.scenarios.conditions import Conditions
+from oncecast.lab.scenarios.scenario import Figures, Scenario
+from oncecast.lab.scenarios.scribe_forest import DEAD, GROUPS_MAX, HEARTBEAT, Forest
+from oncecast.simulator.simulated import Simulation
+from oncecast.simulator.weather import LAN
+
+TROUBLE_SECONDS = 10.0  # in the mean
+TROUBLES = 12  # in that time
+SETTLED_WITHIN = 150.0  # heartbeats after the trouble: rings that were cut apart meet by chance
+
+
+class Trouble:
+    """What happens to a forest for a while: one thing at a time, at random times."""
+
+    def __init__(self, forest: Forest, conditions: Conditions) -> None:
+        self.forest, self.sim, self.conditions = forest, forest.sim, conditions
+        self.rng = conditions.rng
+        self.happened: dict[str, int] = {}
+        self._over_at = 0.0
+        self._kinds: tuple[Callable[[str, NodeId], None], ...] = (
+            self._bounce,
+            self._bounce,
+            self._crash,
+            self._cut_off,
+            self._slow,
+            self._join,
+            self._leave,
+            self._speak,
+            self._speak,
+        )
+
+    def go_through(self) -> None:
+        conditions, weather, alive = self.conditions, self.sim.weather, self.sim.alive()
+        for node in alive:
+            self.sim.skew(node, rate=self.rng.uniform(0.8, 1.25))
+            self.forest.heartbeats[node] = HEARTBEAT * self.rng.uniform(0.8, 1.25)  # in new lives
+        latency = conditions.latency
+        weather.set(latency=latency, loss=conditions.loss, duplication=conditions.duplication)
+        for _ in range(conditions.count(TROUBLES)):
+            self.sim.call(self.rng.uniform(0.0, conditions.storm_seconds), self._happen)
+        self._over_at = self.sim.now + conditions.storm_seconds
+        self.sim.run(until=self._over_at)
+        self.sim.run(until=self._over_at)  # or when the last has come back
+        self.sim.repair()
+        weather.set(latency=LAN, loss=0.0, duplication=0.0)
+
+    def _happen(self) -> None:
+        topic = self.rng.choice(self.forest.groups)
+        victim = self.rng.choice((self.forest.root(topic), self.rng.choice(self.sim.alive())))
+        kind = self.rng.choice(self._kinds)
+        name = kind.__name__.strip("_")
+        self.happened[name] = self.happened.get(name, 0) + 1
+        kind(topic, victim)
+
+    def _bounce(self, topic: str, victim: NodeId) -> None:
+        self._restart(victim, 0.0)
+
+    def _crash(self, topic: str, victim: NodeId) -> None:
+        self._restart(victim, self.conditions.time(0.001, self.conditions.storm_seconds))
+
+    def _restart(self, victim: NodeId, away: float) -> None:
+        """Its application joins again what it was a member of; until then it is none."""
+        joined = [topic for topic, nodes in self.forest.audience.joined.items() if victim in nodes]
+        for topic in joined:
+            del self.forest.audience.joined[topic][victim]
+
+        def join_again() -> None:
+            for topic in joined:
+                self._join(topic, victim)
+
+        self._over_at = max(self._over_at, self.sim.now + away)
+        self.sim.bounce(victim, away)
+        self.sim.call(away, join_again)
+
+    def _cut_off(self, topic: str, victim: NodeId) -> None:
+        fronts = self.sim.isolate(victim)
+        lasting = self.conditions.time(0.1, self.conditions.storm_seconds)
+        self.sim.call(lasting, lambda: self.sim.repair(fronts))
+
+    def _slow(self, topic: str, victim: NodeId) -> None:
+        fronts = self.sim.slow([victim], extra=self.rng.uniform(0.0, 1.0))
+        self.sim.call(self.conditions.time(0.1, 5.0), lambda: self.sim.repair(fronts))
+
+    def _join(self, topic: str, victim: NodeId) -> None:
+        if self.sim.nodes[victim].stack is not None:
+            self.forest.audience.joined[topic][victim] = None
+            self.sim.ask(victim, JoinTree(topic))
+
+    def _leave(self, topic: str, victim: NodeId) -> None:
+        if victim in self.forest.audience.joined[topic]:
+            del self.forest.audience.joined[topic][victim]
+            self.sim.ask(victim, LeaveTree(topic))
+
+    def _speak(self, topic: str, victim: NodeId) -> None:
+        self.forest.say(topic)
+
+
+def play(sim: Simulation, nodes: int) -> Figures:
+    conditions = Conditions(sim, SCRIBE.nodes_min, nodes, TROUBLE_SECONDS)
+    count = len(conditions.names)
+    forest = Forest(sim, count, min(GROUPS_MAX, max(1, count // 4)))
+    sim.check(forest.audience)
+    forest.join()
+    forest.multicast()
+    forest.leave()
+    forest.multicast()
+    forest.kill(DEAD)
+    heartbeats = forest.mended(3)
+    forest.multicast()
+    forest.grow(max(2, count // 4))
+    forest.mended(3)
+    forest.multicast()
+    trouble = Trouble(forest, conditions)
+    trouble.go_through()
+    settled = forest.settled(SETTLED_WITHIN)
+    forest.multicast()
+    return {
+        "messages": len(forest.audience.messages),
+        "heartbeats": round(heartbeats, 3),
+        "heartbeats_after_trouble": round(settled, 3),
+        "trouble": trouble.happened,
+    }
+
+
+SCRIBE = Scenario("scribe", "multicast trees over a ring, a fifth of which dies", 28, play, 4)

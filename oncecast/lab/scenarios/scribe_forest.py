@@ -1,0 +1,230 @@
+"""A ring, and on it the multicast groups of the Scribe paper: a forest of trees.
+
+Groups are as large as there: of rank g, N times g to the power of -1.25. Nobody delivers what it
+has not joined for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from oncecast.dht.chord import Chord
+from oncecast.dht.scribe import Scribe
+from oncecast.dht.tree import JoinTree, LeaveTree, Multicast, Multicasted, Tree
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios.chord_invariant import View, out_of_shape
+from oncecast.lab.scenarios.chord_steady import Steady
+from oncecast.simulator.checkers import Checker, Violation
+from oncecast.simulator.simulated import Simulation
+from oncecast.simulator.trace import Step
+
+HEARTBEAT = 5.0
+STABILIZE = 5.0
+JOIN_SECONDS = 10.0
+SETTLE_SECONDS = 5.0
+SPREAD_SECONDS = 3.0
+GROUPS_MAX = 100
+DEAD = 0.2
+LEAVERS = 0.1
+SUCCESSORS = 8  # in the list of a node
+
+
+def chord_of(sim: Simulation, node: NodeId) -> Chord:
+    stack = sim.nodes[node].stack
+    assert stack is not None, f"{node} is down"
+    chord = stack.protocols[0]
+    assert isinstance(chord, Chord)
+    return chord
+
+
+def scribe_of(sim: Simulation, node: NodeId) -> Scribe:
+    stack = sim.nodes[node].stack
+    assert stack is not None, f"{node} is down"
+    scribe = stack.protocols[1]
+    assert isinstance(scribe, Scribe)
+    return scribe
+
+
+class Audience(Checker):
+    """Who has joined what, and who has got what: no more than it joined for, and once a life."""
+
+    def __init__(self) -> None:
+        self.joined: dict[str, dict[NodeId, None]] = {}
+        self.got: dict[bytes, dict[NodeId, None]] = {}  # in their present lives
+        self.messages: dict[bytes, str] = {}  # and on which topic
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        if step.kind == "start" and sim.nodes[step.node].life > 1:
+            for got in self.got.values():
+                got.pop(step.node, None)
+
+    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
+        if isinstance(event, Multicasted):
+            if node not in self.joined[event.topic]:
+                raise Violation(f"{node} delivers on {event.topic}, which it has not joined")
+            if self.messages.get(event.payload) != event.topic:
+                raise Violation(f"{node} delivers on {event.topic} what nobody said there")
+            got = self.got.setdefault(event.payload, {})
+            if node in got:
+                raise Violation(f"{node} delivers {event.payload!r} twice")
+            got[node] = None
+
+    def missing(self, sim: Simulation, payload: bytes) -> list[NodeId]:
+        """The live members that have not got it."""
+        got = self.got.get(payload, {})
+        return [
+            node
+            for node in self.joined[self.messages[payload]]
+            if node not in got and sim.nodes[node].stack is not None
+        ]
+
+
+class Forest:
+    """A ring, and on it the groups of the paper."""
+
+    def __init__(self, sim: Simulation, nodes: int, groups: int) -> None:
+        self.sim, self.audience = sim, Audience()
+        self.names = [NodeId(f"n{index}") for index in range(nodes)]
+        self.groups = [f"topic {rank}" for rank in range(1, groups + 1)]
+        self.heartbeats: dict[NodeId, float] = {}  # of nodes that have another one than most
+        self._alive, self._owners = self.names, Steady(self.names)
+        self._steady = self._owners
+        for name in self.names:
+            sim.add(name, self._build)
+
+    def _build(self, me: NodeId, rng: Random) -> Stack:
+        """The nodes of the beginning form a ring already; others join by those that are up."""
+        first = me in self.names and self.sim.nodes[me].life == 1
+        others = [] if first else [node for node in self.sim.alive() if node != me]
+        contacts = self.sim.rng.sample(others, min(3, len(others)))
+        chord = Chord(
+            me, rng, contacts=contacts, stabilize_every=STABILIZE, successors_max=SUCCESSORS
+        )
+        if first:
+            self._steady.fill(chord)
+        heartbeat = self.heartbeats.get(me, HEARTBEAT)
+        return Stack([chord, Scribe(me, rng, heartbeat_every=heartbeat)])
+
+    def grow(self, nodes: int) -> None:
+        """More nodes join the ring; some keys, and with them some roots, move to them."""
+        for index in range(nodes):
+            self.sim.add(NodeId(f"late {index}"), self._build)
+        self.sim.run(until=self.sim.now + SETTLE_SECONDS)
+
+    def join(self) -> None:
+        for rank, topic in enumerate(self.groups, 1):
+            size = max(1, int(len(self.names) * rank**-1.25 + 0.5))
+            members = self.sim.rng.sample(self.names, size)
+            self.audience.joined[topic] = dict.fromkeys(members)
+            for node in members:
+                self._soon(partial(self.sim.ask, node, JoinTree(topic)))
+        self.sim.run(until=self.sim.now + JOIN_SECONDS + SETTLE_SECONDS)
+
+    def leave(self) -> None:
+        """Some of each group; they become forwarders, or nothing."""
+        for topic, members in self.audience.joined.items():
+            for node in self.sim.rng.sample(list(members), int(len(members) * LEAVERS)):
+                self.sim.ask(node, LeaveTree(topic))
+                del members[node]
+        self.sim.run(until=self.sim.now + SETTLE_SECONDS)
+
+    def _soon(self, action: Callable[[], None]) -> None:
+        self.sim.call(self.sim.rng.uniform(0.0, JOIN_SECONDS), action)
+
+    def say(self, topic: str) -> bytes:
+        """Multicast a new message, from the root or from anywhere."""
+        payload = b"%d on %s" % (len(self.audience.messages), topic.encode())
+        self.audience.messages[payload] = topic
+        alive = self.sim.alive()
+        speaker = self.sim.rng.choice((self.root(topic), self.sim.rng.choice(alive)))
+        self.sim.ask(speaker, Multicast(topic, payload))
+        return payload
+
+    def owners(self) -> Steady:
+        """Who should own what, of those that are up."""
+        alive = self.sim.alive()
+        if alive != self._alive:
+            self._alive, self._owners = alive, Steady(alive)
+        return self._owners
+
+    def root(self, topic: str) -> NodeId:
+        return self.owners().owner(Tree(topic).key).node
+
+    def multicast(self) -> None:
+        """One message on each topic, from its root or from anywhere; all live members get it."""
+        messages = [self.say(topic) for topic in self.groups]
+        self.sim.run(until=self.sim.now + SPREAD_SECONDS)
+        for payload in messages:
+            if missing := self.audience.missing(self.sim, payload):
+                raise Violation(f"{len(missing)} members have not got {payload!r}: {missing[:3]}")
+
+    def kill(self, share: float) -> None:
+        for node in self.sim.rng.sample(self.names, int(len(self.names) * share)):
+            self.sim.crash(node)
+
+    def trees(self, node: NodeId) -> dict[str, Tree]:
+        return scribe_of(self.sim, node).trees
+
+    def torn(self) -> str:
+        """What is wrong with the trees: each live member must hang from the owner of the key."""
+        alive = {node: self.trees(node) for node in self.sim.alive()}
+        for topic, members in self.audience.joined.items():
+            hanging = {self.root(topic): None}
+            for node in members:
+                if node in alive and (wrong := self._climb(alive, hanging, topic, node)):
+                    return f"{topic}: {wrong}"
+        return ""
+
+    def _climb(
+        self,
+        alive: dict[NodeId, dict[str, Tree]],
+        hanging: dict[NodeId, None],
+        topic: str,
+        node: NodeId,
+    ) -> str:
+        way: list[NodeId] = []
+        while node not in hanging:
+            tree = alive[node].get(topic)
+            parent = None if tree is None else tree.parent
+            if parent not in alive or node in way:
+                return f"{node} has no way up"
+            above = alive[parent].get(topic)
+            if above is None or node not in above.children:
+                return f"{parent} does not feed {node}"
+            way.append(node)
+            node = parent
+        hanging |= dict.fromkeys(way)
+        return ""
+
+    def unsettled(self) -> str:
+        """What is not yet as it will be: every list of the ring, the roots, the trees."""
+        chords = [chord_of(self.sim, node) for node in self.sim.alive()]
+        members = [member for chord in chords for member in chord.members.values()]
+        views = [View(member.place, member.successors) for member in members]
+        if wrong := out_of_shape(views, SUCCESSORS):
+            return wrong
+        roots = {topic: self.root(topic) for topic in self.groups}
+        for node in self.sim.alive():
+            for topic, tree in self.trees(node).items():
+                if tree.root != (node == roots[topic]):
+                    return f"{topic}: {node} is {'' if tree.root else 'not '}the root"
+        return self.torn()
+
+    def mended(self, heartbeats: float) -> float:
+        """How many heartbeats it takes until all trees are whole; at most so many."""
+        return self._until(self.torn, heartbeats)
+
+    def settled(self, heartbeats: float) -> float:
+        """How many heartbeats it takes until all is as it will be; at most so many."""
+        return self._until(self.unsettled, heartbeats)
+
+    def _until(self, wrong: Callable[[], str], heartbeats: float) -> float:
+        began = self.sim.now
+        while wrong():
+            if self.sim.now - began >= heartbeats * HEARTBEAT:
+                raise Violation(f"after {heartbeats:g} heartbeats {wrong()}")
+            self.sim.run(until=self.sim.now + HEARTBEAT / 10)
+        return (self.sim.now - began) / HEARTBEAT

@@ -1,0 +1,77 @@
+"""The whole service through a storm: clients, gateways, brokers and their replica group.
+
+Each seed draws its own service: see `service_draw`. From one to five nodes serve clients that put,
+read, seek, hand back, stage, delete and crash, some of them under shared names, and follow each
+other at once. Meanwhile nodes crash, links are cut, clocks are wrong and disks are damaged. Then it
+is calm. In the end each message is stored once and in order, each client was told what happened to
+its puts, and what all clients were told is linearizable (SVC-2, SVC-3, SVC-8, SVC-10, SVC-13).
+
+It is the storm of `paxos` with other draws. The rules within the group are not checked here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from oncecast.lab.scenarios.paxos import Campaign
+from oncecast.lab.scenarios.paxos_books import CLIENT
+from oncecast.lab.scenarios.paxos_storm import GroupStorm
+from oncecast.lab.scenarios.scenario import Figures, Scenario
+from oncecast.lab.scenarios.service_draw import ServiceDraw, draw
+from oncecast.lab.scenarios.sessions import WATCHER, Sessions
+from oncecast.simulator.simulated import Simulation
+
+
+def play(sim: Simulation, nodes: int) -> Figures:
+    return play_drawn(sim, draw(sim.seed, nodes))
+
+
+def play_drawn(sim: Simulation, drawn: ServiceDraw) -> Figures:
+    sim.keepalive = drawn.keepalive
+    sim.segment_bytes = drawn.segment_bytes
+    sim.sync_latency = drawn.disk.bind(sim.rng)
+    sim.weather.set(latency=drawn.network, fifo=drawn.fifo)
+    sessions = Sessions(sim, drawn.habits)
+    campaign = Campaign(sim, drawn.nodes, sessions, drawn, spares=drawn.spares, rules=False)
+    storm = campaign.begin()
+    for node in campaign.nodes:
+        sim.set_wall_clock(node, ahead=sim.rng.uniform(-drawn.wall, drawn.wall))
+    storm.begin()
+    sessions.begin(sim, storm.leaders, drawn.seconds)
+    if drawn.deposed:
+        when = sim.rng.uniform(0.0, drawn.seconds - drawn.deposed)
+        sim.call(when, lambda: depose(sim, storm, drawn.deposed))
+    sim.run(until=drawn.seconds)
+    storm.calm()
+    campaign.settle(storm)
+    return {
+        "nodes": drawn.nodes,
+        "strikes": storm.strikes,
+        "slots": campaign.books.last,
+        "operations": len(sessions.histories.recorder.history),
+        "messages": len(sessions.subscribers[0].seen),
+    }
+
+
+def depose(sim: Simulation, storm: GroupStorm, lasting: float) -> None:
+    """Cut a leader with a slow clock off from its peers and from most clients.
+
+    Clients that only look still reach it, and it must not show them what is no longer true.
+    """
+    for leader in storm.leaders()[:1]:
+        clients = [node for node in sim.alive() if node.startswith(CLIENT)]
+        apart = [node for node in storm.nodes if node != leader]
+        apart += [node for node in clients if sim.rng.random() < (0.2 if WATCHER in node else 0.8)]
+        sim.skew(leader, rate=1 - storm.draw.drift)
+        if apart:
+            sim.call(lasting, partial(sim.repair, sim.partition([leader], apart)))
+
+
+SERVICE = Scenario(
+    "service",
+    "the whole service with all kinds of clients, in a storm",
+    5,
+    play,
+    nodes_min=1,
+    draw=draw,
+)

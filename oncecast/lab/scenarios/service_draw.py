@@ -1,0 +1,92 @@
+"""What a seed decides about a storm of the service: nodes, group, clients, disks and network.
+
+Most runs are short: a storm of a few suspicion times, with a dozen operations of each client, shows
+most bugs, and many of them can run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import msgspec
+
+from oncecast.lab.scenarios import draw as drawing
+from oncecast.lab.scenarios.draw import (
+    DISKS,
+    NETWORKS,
+    Draw,
+    Habits,
+    log_uniform,
+    rounded,
+    weighted,
+)
+
+SIZES = {1: 30, 2: 12, 3: 42, 4: 6, 5: 10}
+SPANS = {(2.0, 5.0): 70, (5.0, 12.0): 28, (12.0, 40.0): 2}  # in suspicion times
+OPERATIONS_MAX = 25  # of a client that does anything: what it was told must be searched through
+
+
+class ServiceDraw(Draw, frozen=True):
+    """A draw of a replica group, and how many nodes it has."""
+
+    nodes: int = 3
+    spares: int = 0  # nodes that offer themselves for a free seat
+    keepalive: float = 3.0  # seconds of silence after which a link counts as lost
+    deposed: float = 0.0  # seconds for which a leader is cut off from its peers; 0: it is not
+    wall: float = 0.0  # seconds by which wall clocks differ from the true time, at most
+
+
+def draw(seed: int, nodes: int) -> ServiceDraw:
+    """Draw the options of a run with up to so many nodes."""
+    rng = Random(f"{seed}/{nodes}/service")
+    size = weighted(rng, {size: weight for size, weight in SIZES.items() if size <= nodes})
+    options = drawing.draw_options(rng)
+    differ = rng.random() < 0.4
+    each = drawing.draw_apart(rng, options, nodes) if differ else (options,)
+    seconds = rounded(options.suspicion * rng.uniform(*weighted(rng, SPANS)))
+    deposed = (
+        rounded(options.suspicion * rng.uniform(2.0, 5.0))
+        if size > 1 and rng.random() < 0.5
+        else 0.0
+    )
+    seconds = max(seconds, deposed + options.suspicion)
+    ahead = rng.choice(drawing.AHEAD)
+    return ServiceDraw(
+        nodes=size,
+        spares=weighted(rng, {0: 8, 1: 2}) if size > 2 else 0,
+        keepalive=rng.choice((0.5, 1.0, 3.0)),
+        deposed=deposed,
+        wall=rng.choice((0.0, 0.0, 0.5, 3.0)),
+        seconds=seconds,
+        sessions=True,
+        grows=size > 1 and rng.random() < 0.2,
+        options=tuple(replace(one, ahead_min=ahead) for one in each),
+        habits=draw_habits(rng, seconds),
+        segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
+        network=weighted(rng, NETWORKS),
+        fifo=rng.random() < 0.8,
+        disk=weighted(rng, DISKS),
+        every=rounded(options.suspicion * log_uniform(rng, 0.3, 1.2)),
+        lasting=rounded(options.suspicion * log_uniform(rng, 0.3, 2.0)),
+        faults=rng.choice((1.0, 0.5, 0.25)),
+    )
+
+
+def draw_habits(rng: Random, seconds: float) -> Habits:
+    habits = drawing.draw_habits(rng, seconds)
+    roamers = rng.choice((0, 1, 2, 3))
+    return msgspec.structs.replace(
+        habits,
+        puts=rng.randint(3, 20),
+        away=rng.choice((0.0, 0.0, 0.1, 1.0)),
+        hasty=rng.choice((0.0, 0.5, 0.8)),
+        roamers=roamers,
+        topics=rng.choice((1, 2, 3, 8)),
+        rate=rounded(min(habits.rate, OPERATIONS_MAX / seconds)),
+        age=habits.age if rng.random() < 0.3 else 0.0,
+        nacks=rng.choice((0.0, 0.1, 0.3)),
+        books=rng.random() < 0.4,
+        watchers=rng.choice((0, 1, 2)),
+        directories=rng.choice((0, 0, 2, 3, 5)),
+    )

@@ -1,0 +1,137 @@
+"""Shuffle: every node keeps a small random sample of the others by exchanging parts of it.
+
+The passive-view shuffle of HyParView (Leitao, Pereira, Rodrigues, DSN 2007): once a second a node
+sends a part of its view on a random walk; where the walk ends, a part of that view comes back. With
+a walk of four steps that is six events a node and second: what `sim bench` measures with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios.scenario import Figures, Scenario
+from oncecast.simulator.checkers import Checker, Violation
+from oncecast.simulator.simulated import Simulation
+from oncecast.simulator.trace import Step
+
+VIEW_MAX = 30
+SAMPLE = 7
+WALK = 4
+EVERY = 1.0
+DICE = 30  # bits: a digit of Python's numbers
+
+
+class Walk(Value, tag="Walk"):
+    origin: NodeId
+    steps: int
+    sample: tuple[NodeId, ...]
+
+
+class Return(Value, tag="Return"):
+    sample: tuple[NodeId, ...]
+
+
+class Tick(Value):
+    pass
+
+
+class Shuffle(Protocol):
+    name = "shuffle"
+    Message = Walk | Return
+    Timer = Tick
+
+    def __init__(self, me: NodeId, rng: Random, *, contacts: tuple[NodeId, ...]) -> None:
+        super().__init__(me, rng)
+        self.view = list(contacts)
+        self.sent = 0  # where in the view the last sample began
+
+    def start(self) -> None:
+        self.later(EVERY * self.rng.random(), Tick())
+
+    def timeout(self, timer: Tick) -> None:
+        view = self.view
+        anyone = view[self.rng.getrandbits(DICE) % len(view)]
+        self.send(anyone, Walk(self.me, WALK - 1, (self.me, *self._sample())))
+        self.later(EVERY, timer)
+
+    def receive(self, sender: NodeId, message: Walk | Return) -> None:
+        if isinstance(message, Walk):
+            if message.steps > 0:
+                view = self.view
+                anyone = view[self.rng.getrandbits(DICE) % len(view)]
+                self.send(anyone, Walk(message.origin, message.steps - 1, message.sample))
+                return
+            self.send(message.origin, Return(self._sample()))
+        self._merge(message.sample)
+
+    def _sample(self) -> tuple[NodeId, ...]:
+        """Neighbours in a view that is in no order are as good as any others."""
+        view = self.view
+        self.sent = start = self.rng.getrandbits(DICE) % len(view)
+        return tuple(view[start : start + SAMPLE])
+
+    def _merge(self, sample: Sequence[NodeId]) -> None:
+        """Take in what is new; if need be, those that were sent last make room for it."""
+        view = self.view
+        new = set(sample)  # only to look up: a set must not be iterated
+        if self.me in new or not new.isdisjoint(view):
+            new.difference_update(view, [self.me])
+            sample = [peer for peer in sample if peer in new]
+        excess = len(view) + len(sample) - VIEW_MAX
+        if excess > 0:
+            start = min(self.sent, len(view) - excess)
+            view[start : start + excess] = sample
+        else:
+            view += sample
+
+
+class Views(Checker):
+    """A view has no duplicates, never holds its owner, and is as large as it can be in the end."""
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        if step.node not in sim.nodes or sim.nodes[step.node].stack is None:
+            return  # a verb of the simulator, about many nodes or one that is gone
+        view = view_of(sim, step.node)
+        if len(set(view)) != len(view) or step.node in view or len(view) > VIEW_MAX:
+            raise Violation(f"{step.node} has the view {view}")
+
+    def finish(self, sim: Simulation) -> None:
+        enough = min(VIEW_MAX, len(sim.nodes) - 1)
+        for node in sim.nodes:
+            if len(view_of(sim, node)) < enough:
+                raise Violation(f"{node} knows only {view_of(sim, node)}")
+
+
+def view_of(sim: Simulation, node: NodeId) -> list[NodeId]:
+    stack = sim.nodes[node].stack
+    assert stack is not None
+    (shuffle,) = stack.protocols
+    assert isinstance(shuffle, Shuffle)
+    return shuffle.view
+
+
+def populate(sim: Simulation, nodes: int) -> None:
+    """A ring of contacts that shuffling turns into a random graph."""
+    names = [NodeId(f"n{index}") for index in range(nodes)]
+
+    def build(me: NodeId, rng: Random) -> Stack:
+        here = int(me[1:])
+        contacts = dict.fromkeys(names[(here + step) % nodes] for step in (1, 2, 3))
+        contacts.pop(me, None)
+        return Stack([Shuffle(me, rng, contacts=tuple(contacts))])
+
+    for name in names:
+        sim.add(name, build)
+
+
+def play(sim: Simulation, nodes: int) -> Figures:
+    sim.check(Views())
+    populate(sim, nodes)
+    sim.run(until=60.0)
+    return {"messages": sim.done}
+
+
+SHUFFLE = Scenario("shuffle", "partial views of the others, kept random by exchange", 50, play)

@@ -1,0 +1,1 @@
+"""Run a stack on asyncio: connections, handshake, framing, TLS and timers."""

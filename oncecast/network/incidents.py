@@ -1,0 +1,75 @@
+"""One line in the log for each incident, and no flood: `event key=value key="two words"`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from oncecast.network.options import Stats
+
+logger = logging.getLogger("oncecast.network")
+
+LINES_AT_ONCE = 20
+LINES_PER_SECOND = 1.0
+
+
+class Incidents:
+    """Counts every incident and writes down as many as a person can read.
+
+    Strangers decide how often an incident happens, so they must not decide how much is written:
+    each kind has a bucket of lines, and the next line says how many were left out.
+    """
+
+    def __init__(self, stats: Stats, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stats, self._clock = stats, clock
+        self._buckets: dict[str, Bucket] = {}
+
+    def report(self, event: str, level: int = logging.WARNING, **facts: object) -> None:
+        """`event` is the name of a counter in Stats."""
+        setattr(self._stats, event, getattr(self._stats, event) + 1)
+        bucket = self._buckets.get(event)
+        if bucket is None:
+            bucket = self._buckets[event] = Bucket(self._clock())
+        if bucket.take(self._clock()):
+            if bucket.left_out:
+                facts["left_out"] = bucket.left_out
+                bucket.left_out = 0
+            logger.log(level, line(event, facts))
+
+
+class Bucket:
+    def __init__(self, now: float) -> None:
+        self.lines = float(LINES_AT_ONCE)
+        self.filled_at = now
+        self.left_out = 0
+
+    def take(self, now: float) -> bool:
+        gained = (now - self.filled_at) * LINES_PER_SECOND
+        self.lines, self.filled_at = min(LINES_AT_ONCE, self.lines + gained), now
+        if self.lines < 1.0:
+            self.left_out += 1
+            return False
+        self.lines -= 1.0
+        return True
+
+
+class Line(str):
+    """The text of a line, and what it says, for a log that machines read."""
+
+    event: str
+    facts: Mapping[str, object]
+
+
+def line(event: str, facts: Mapping[str, object]) -> Line:
+    text = Line(" ".join([event, *(f"{key}={quoted(str(fact))}" for key, fact in facts.items())]))
+    text.event, text.facts = event, facts
+    return text
+
+
+def quoted(fact: str) -> str:
+    """A word as it is; anything else in quotes, on one line whatever a stranger put into it."""
+    if fact.isprintable() and not any(mark in fact for mark in ' ="'):
+        return fact
+    escaped = fact.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in escaped) + '"'

@@ -1,0 +1,236 @@
+"""A link carries messages one way, from the node that dialled to the node that accepted.
+
+    Link       our end of it: dials when there is something to send or to watch, pings, gives up
+    Inbound    the other end: decodes messages, answers pings
+
+Messages over a link arrive in order and without a gap until it is gone; then all that was under way
+is lost, and whoever watches it is told, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from random import Random
+
+from oncecast.kernel.codec import Buffer, Codec
+from oncecast.kernel.errors import Malformed, NetworkError, OutOfPlace, Refused
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.network.addresses import split
+from oncecast.network.connection import Connection, Greeting, Leaving, Wires
+from oncecast.network.framing import BYE, GREETING, MESSAGE, PING, PONG
+from oncecast.network.handshake import Identity, answer
+from oncecast.network.incidents import line, logger
+from oncecast.network.options import Options
+from oncecast.network.tls import Tls
+
+Down = Callable[[NodeId], None]
+Deliver = Callable[[NodeId, Value], None]
+
+
+class Link:
+    def __init__(
+        self, wires: Wires, identity: Identity, peer: NodeId, down: Down, tls: Tls | None
+    ) -> None:
+        self.peer, self.watched = peer, False
+        self._wires, self._identity, self._down, self._tls = wires, identity, down, tls
+        self._connection: Connection | None = None
+        self._waiting: list[bytes] = []  # messages, until there is a connection
+        self._waiting_bytes = 0
+        self._rng = Random()
+        self._failures = 0  # in a row
+        self._retry_at = 0.0
+        self._dial_at: asyncio.TimerHandle | None = None
+        self._dialling: asyncio.Task[None] | None = None
+        self._used = True  # since the last look
+        self._used_at = self._up_at = self._pinged_at = wires.loop.time()
+
+    # -- what the transport asks for --
+
+    def send(self, message: bytes) -> None:
+        self._used = True
+        if self._connection is not None:
+            self._connection.send(MESSAGE, message)
+            return
+        limit = self._wires.options.waiting_bytes_max
+        if self._waiting and self._waiting_bytes + len(message) > limit:
+            self._wires.stats.bytes_dropped += len(message)
+            return
+        self._waiting.append(message)
+        self._waiting_bytes += len(message)
+        self._dial_in_time()
+
+    @property
+    def unsent_bytes(self) -> int:
+        if self._connection is not None:
+            return self._connection.unsent_bytes
+        return self._waiting_bytes
+
+    def watch(self) -> None:
+        self.watched = True
+        if self._connection is None:
+            self._dial_in_time()
+
+    def hurry(self) -> None:
+        """The peer has just dialled us, so it is alive: no need to wait any longer."""
+        self._failures, self._retry_at = 0, 0.0
+        if self._dial_at is not None:
+            self._dial()
+
+    def look(self, now: float) -> bool:
+        """Ping it when it is time; false if it is of no more use."""
+        if self._used or self.watched:
+            self._used, self._used_at = False, now
+        if now - self._used_at > self._wires.options.unused_after:
+            self.leave()
+            return False
+        if self._connection is not None and now - self._pinged_at >= self._wires.options.keepalive:
+            self._connection.send(PING)
+            self._pinged_at = now
+        return True
+
+    def leave(self) -> Connection | None:
+        """Let the other side close, once it has read everything; it is `over` when it has."""
+        self._stop_dialling()
+        self._drop_waiting()
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return None
+        connection.session = Leaving()
+        connection.send(BYE)
+        return connection
+
+    # -- the way up: backoff, connect, handshake --
+
+    def _dial_in_time(self) -> None:
+        if self._dial_at is None and self._dialling is None:
+            self._dial_at = self._wires.loop.call_at(self._retry_at, self._dial)
+
+    def _dial(self) -> None:
+        if self._dial_at is not None:
+            self._dial_at.cancel()
+            self._dial_at = None
+        self._dialling = asyncio.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        greeting = Greeting(self._wires)
+        connection = Connection(self._wires, greeting, self.peer)
+        try:
+            async with asyncio.timeout(self._wires.options.handshake_timeout):
+                await self._shake_hands(connection, greeting)
+                self._dialling = None
+                self._up(connection)
+        except (OSError, NetworkError, UnicodeError) as error:
+            self._dialling = None
+            self._unreachable(error)
+        finally:
+            if self._connection is not connection:
+                connection.abandon("no handshake")
+
+    async def _shake_hands(self, connection: Connection, greeting: Greeting) -> None:
+        host, port = split(self.peer)
+        await self._wires.loop.create_connection(
+            lambda: connection,
+            host,
+            port,
+            ssl=self._tls.client if self._tls else None,
+            server_hostname=host if self._tls else None,
+        )
+        connection.send(GREETING, self._identity.hello(self.peer))
+        answer(await greeting.wait(), self.peer)
+
+    def _unreachable(self, error: Exception) -> None:
+        incident = "refused" if isinstance(error, Refused) else "unreachable"
+        reason = str(error) or f"no answer within {self._wires.options.handshake_timeout} s"
+        self._wires.incidents.report(incident, logging.INFO, peer=self.peer, reason=reason)
+        self._gone()
+
+    def _up(self, connection: Connection) -> None:
+        if connection.ended:  # between the Welcome and now
+            raise NetworkError(connection.ended)
+        connection.session = self
+        connection.framer.trust(self._wires.options.frame_bytes_max)
+        self._connection = connection
+        self._up_at = self._pinged_at = self._wires.loop.time()
+        self._wires.stats.linked += 1
+        logger.info(line("linked", {"peer": self.peer}))
+        for message in self._waiting:
+            connection.send(MESSAGE, message)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    # -- the session --
+
+    def frame(self, kind: int, body: memoryview) -> None:
+        if kind != PONG:
+            raise OutOfPlace(f"a frame of kind {kind} over a link that only we send on")
+
+    def lost(self, reason: str) -> None:
+        connection, self._connection = self._connection, None
+        assert connection is not None
+        self._wires.stats.bytes_dropped += connection.unsent_bytes
+        self._wires.incidents.report("lost", logging.INFO, peer=self.peer, reason=reason)
+        if self._wires.loop.time() - self._up_at > self._wires.options.backoff_max:
+            self._failures = 0
+        self._gone()
+
+    def _gone(self) -> None:
+        self._drop_waiting()
+        self._failures += 1
+        wait = self._rng.uniform(0.0, longest_wait(self._failures, self._wires.options))
+        self._retry_at = self._wires.loop.time() + wait
+        if self.watched:
+            self.watched = False
+            self._down(self.peer)
+
+    def _drop_waiting(self) -> None:
+        self._wires.stats.bytes_dropped += self._waiting_bytes
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def _stop_dialling(self) -> None:
+        if self._dial_at is not None:
+            self._dial_at.cancel()
+        if self._dialling is not None:
+            self._dialling.cancel()
+        self._dial_at = self._dialling = None
+
+
+def longest_wait(failures: int, options: Options) -> float:
+    """Doubles with each failure. What is waited is drawn evenly from 0 to it ("full jitter"), lest
+    all peers of a node that comes back dial it at the same moment."""
+    return min(options.backoff_max, options.backoff_min * 2.0 ** min(failures - 1, 30))
+
+
+class Inbound:
+    """What a peer sends us over the link that it dialled."""
+
+    def __init__(
+        self, wires: Wires, connection: Connection, peer: NodeId, codec: Codec, deliver: Deliver
+    ) -> None:
+        self.connection = connection
+        self._wires, self._peer, self._codec, self._deliver = wires, peer, codec, deliver
+
+    def frame(self, kind: int, body: memoryview) -> None:
+        if kind == MESSAGE:
+            hear(self._wires, self._codec, self._peer, body, self._deliver)
+        elif kind == PING:
+            self.connection.send(PONG)
+        elif kind == BYE:
+            self.connection.close("the peer has closed its link")
+        else:
+            raise OutOfPlace(f"a frame of kind {kind} from a peer")
+
+    def lost(self, reason: str) -> None:
+        pass  # its other end knows; a peer that dies is noticed by the link that we have to it
+
+
+def hear(wires: Wires, codec: Codec, peer: NodeId, body: Buffer, deliver: Deliver) -> None:
+    try:
+        message = codec.decode(body)
+    except Malformed as error:  # the frame was sound, so the next one may be understood
+        wires.incidents.report("malformed", peer=peer, reason=error)
+        return
+    wires.stats.messages_in += 1
+    deliver(peer, message)

@@ -1,1 +1,0 @@
-"""Topics and Spark: a source, a sink, and pipelines of them."""

@@ -1,1 +1,0 @@
-"""The experiments: traces of simulated runs become tables and figures."""

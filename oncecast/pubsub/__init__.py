@@ -1,1 +1,0 @@
-"""Publish and subscribe: record batches, and what nodes and clients do with them."""

@@ -1,1 +1,0 @@
-"""Streams with qualities of service: what writers offer, readers request, and caches keep."""

@@ -1,1 +1,0 @@
-"""Simulated situations with names: each is a story, the promises it must keep, and a seed."""

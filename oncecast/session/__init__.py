@@ -1,1 +1,0 @@
-"""How a client and a node talk: the vocabulary, and one pure protocol for each role."""

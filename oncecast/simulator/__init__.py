@@ -1,0 +1,1 @@
+"""Run thousands of stacks in one thread, deterministically."""

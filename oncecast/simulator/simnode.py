@@ -1,0 +1,295 @@
+"""One node of a simulation: its stack, disk and clock, and what a driver owes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import inf, nextafter
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from oncecast.kernel.protocol import (
+    Emit,
+    NodeId,
+    Send,
+    Unwatch,
+    Value,
+    Watch,
+)
+from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.simulator.disk import SimulatedDisk
+from oncecast.storage.errors import StorageError
+from oncecast.storage.gate import Gate
+from oncecast.storage.journal import Flush, Journal
+
+if TYPE_CHECKING:
+    from oncecast.simulator.simulated import Build, Simulation
+
+SEGMENT_BYTES = 16 * 1024  # small, so that short runs roll, trim and recover many segments
+IDLE_AFTER = 0.05  # seconds without a record until the log is marked
+
+
+class Clock:
+    """A clock of a node's own: it may run fast, slow or ahead, but never backwards."""
+
+    __slots__ = ("_local", "_true", "rate", "right")
+
+    def __init__(self) -> None:
+        self.rate, self._true, self._local = 1.0, 0.0, 0.0
+        self.right = True
+
+    def skewed(self, true: float, rate: float, ahead: float) -> Clock:
+        """A clock that was this one until now."""
+        assert rate > 0, "a clock that stands still wakes nobody"
+        made = Clock()
+        made._local, made._true = self.local(true) + max(0.0, ahead), true
+        made.rate = rate
+        made.right = False
+        return made
+
+    def local(self, true: float) -> float:
+        return true if self.right else self._local + (true - self._true) * self.rate
+
+    def true(self, local: float) -> float:
+        if self.right:
+            return local
+        # A hair later, lest rounding wake a timer before its own clock says so.
+        true = self._true + (local - self._local) / self.rate
+        while self.local(true) < local:
+            true = nextafter(true, inf)
+        return true
+
+
+RIGHT = Clock()  # of all nodes whose clock was never skewed
+
+
+class SimulatedNode:
+    """Between `begin` and `crash` it lives one life; its disk and its clock outlast that."""
+
+    __slots__ = (
+        "_flushing",
+        "_missed",
+        "build",
+        "clock",
+        "disk",
+        "gate",
+        "halted",
+        "journal",
+        "life",
+        "me",
+        "short",
+        "sim",
+        "stack",
+        "wall_ahead",
+    )
+
+    def __init__(self, sim: Simulation, me: NodeId, build: Build, *, durable: bool) -> None:
+        self.sim, self.me, self.build = sim, me, build
+        self.stack: Stack | None = None
+        self.short: Stack | None = None  # the same, while its messages take the short way
+        self.life = 0
+        self.clock = RIGHT
+        self.wall_ahead = 0.0  # seconds
+        self.disk = SimulatedDisk(Random(f"{sim.seed}/disk/{me}")) if durable else None
+        self.journal: Journal | None = None
+        self.halted: StorageError | None = None  # why it stopped by itself
+        self.gate: Gate  # of a node with a disk; most in a large run have none
+        self._flushing = False
+        self._missed: list[tuple[Callable[[Any, Any], None], Any, Any]] | None = None
+
+    @property
+    def paused(self) -> bool:
+        """While it is, what it misses is kept."""
+        return self._missed is not None
+
+    def look(self) -> bool:
+        """Take or leave the short way, as things are now; whether it was left."""
+        left = self.short
+        self.short = self.stack if self._undisturbed() else None
+        if self.short is left:
+            return False
+        if left is not None:
+            left.leave_short_cut()
+            self.sim.close(self.me)
+        if self.short is not None:
+            self.short.take(self.sim.short_cut)
+            self.sim.open(self.me, self.short)
+        return left is not None
+
+    def _undisturbed(self) -> bool:
+        calm = self.journal is None and not self.paused and self.clock.right
+        return calm and self.sim.weather.continuous and not self.sim.observed
+
+    # -- life and death --
+
+    def begin(self) -> None:
+        assert self.stack is None, f"{self.me} is running"
+        self.life += 1
+        self.halted = None
+        stack = self.build(self.me, self.sim.dice)
+        if self.disk is not None:
+            self.gate = Gate()
+            try:
+                self.journal = Journal.open(self.disk, stack, segment_bytes=self.sim.segment_bytes)
+            except StorageError as error:
+                self._halt(error)
+                return
+        self.stack = stack
+        self.look()
+        self._done("start", self.life, stack.start(self.clock.local(self.sim.now)))
+
+    def crash(self) -> None:
+        self.stack = self.journal = None
+        self._missed, self._flushing = None, False
+        self.sim.look(self)
+        if self.disk is not None:
+            self.disk.crash()
+        self.sim.note(self.me, "crash")
+
+    def _halt(self, error: StorageError) -> None:
+        """A disk that cannot be trusted stops its node; what was held is never sent."""
+        self.crash()
+        self.halted = error
+        self.sim.note(self.me, "halt", str(error))
+        self.sim.links_break(self.me)
+
+    def pause(self) -> None:
+        if self._missed is None:
+            self._missed = []
+        self.sim.look(self)
+        self.sim.note(self.me, "pause")
+
+    def resume(self) -> None:
+        missed, self._missed = self._missed, None
+        self.look()
+        self.sim.note(self.me, "resume")
+        for action, first, second in missed or ():
+            action(first, second)
+
+    # -- inputs --
+
+    def receive(self, sender: NodeId, message: Value) -> None:
+        if self.stack is not None and not self._miss(self.receive, sender, message):
+            outputs = self.stack.receive(self.clock.local(self.sim.now), sender, message)
+            self._done("receive", (sender, message), outputs)
+
+    def finish(self) -> None:
+        """Carry out what a protocol has done with a message that came the short way."""
+        assert self.short is not None
+        self._act_on(self.short.finish(self.sim.now))
+
+    def hear_itself(self, message: Value, life: int) -> None:
+        """What a node says to itself crosses no network, and dies with it."""
+        if life == self.life and not self._miss(self.hear_itself, message, life):
+            self.receive(self.me, message)
+
+    def request(self, request: Value, _: None) -> None:
+        if self.stack is not None and not self._miss(self.request, request, None):
+            now = self.clock.local(self.sim.now)
+            self._done("request", request, self.stack.request(now, request))
+
+    def wake(self, wake: Wake, life: int) -> None:
+        stack = self.stack
+        if stack is None or life != self.life:
+            return
+        if self.short is not None:
+            outputs = stack.wake(self.sim.now, wake)
+            if outputs or self.sim.left:
+                self._act_on(outputs)
+        elif not self._miss(self.wake, wake, life):
+            outputs = stack.wake(self.clock.local(self.sim.now), wake)
+            self._done("wake", wake.timer, outputs)
+
+    def hear_down(self, peer: NodeId, life: int) -> None:
+        if self.stack is None or life != self.life or self._miss(self.hear_down, peer, life):
+            return
+        self._done("down", peer, self.stack.down(self.clock.local(self.sim.now), peer))
+
+    def _miss(self, action: Callable[[Any, Any], None], first: Any, second: Any) -> bool:
+        if self._missed is None:
+            return False
+        self._missed.append((action, first, second))
+        return True
+
+    # -- outputs --
+
+    def _done(self, kind: str, subject: Any, outputs: list[Output]) -> None:
+        sim = self.sim
+        if sim.observed and self.stack is not None:
+            sim.observe(self.me, kind, subject, self.stack.effects)
+        try:
+            self._act_on(outputs)
+        except StorageError as error:
+            self._halt(error)
+        if self.journal is not None and self.journal.waiting and not self._flushing:
+            self._flush(self.journal)
+
+    def _act_on(self, outputs: Sequence[Output]) -> None:
+        self.sim.left.clear()  # they are carried out; nothing is left to settle
+        life = self.life
+        for output in outputs:
+            if self.stack is None or self.life != life:
+                return  # whoever heard of it has crashed us
+            self._act(output)
+
+    def _act(self, output: Output) -> None:
+        # No `match` and little isinstance: where the type is another, they are slow for structs.
+        sim = self.sim
+        if type(output) is Send or type(output) is Emit:
+            if self.journal is None or self.gate.opens(output, self.journal.synced):
+                self._let_go(output)
+        elif isinstance(output, Wake):
+            at = output.at if self.clock.right else max(sim.now, self.clock.true(output.at))
+            sim.at(at, self.wake, output, self.life)
+        elif type(output) is Watch:
+            sim.watch(self, output.peer)
+        elif type(output) is Unwatch:
+            sim.unwatch(self, output.peer)
+        elif self.journal is not None:
+            self.journal.take(output)
+
+    def _let_go(self, output: Send | Emit) -> None:
+        if type(output) is Send:
+            self.sim.carry(self.me, output.to, output.message)
+        else:
+            self.sim.tell(self.me, output.event)
+
+    # -- the disk: all that waits is written, synced once, and then what depended on it leaves --
+
+    def _flush(self, journal: Journal) -> None:
+        try:
+            flush = journal.begin()
+        except StorageError as error:
+            self._halt(error)
+            return
+        self._flushing = True
+        self.sim.at(self.sim.now + self.sim.sync_latency(), self._flushed, flush, self.life)
+
+    def _flushed(self, flush: Flush, life: int) -> None:
+        journal = self.journal
+        if journal is None or life != self.life or self._miss(self._flushed, flush, life):
+            return
+        self._flushing = False
+        try:
+            flush.run()
+            journal.finish(flush)
+        except StorageError as error:
+            self._halt(error)
+            return
+        self.sim.note(self.me, "synced", journal.synced)
+        self._act_on(self.gate.release(journal.synced))
+        if self.journal is not journal:
+            return  # whoever heard of it has crashed us
+        if journal.waiting and not self._flushing:
+            self._flush(journal)
+        else:
+            self.sim.at(self.sim.now + IDLE_AFTER, self._mark, journal.synced, life)
+
+    def _mark(self, synced: int, life: int) -> None:
+        """Idle: note on disk that nothing before is a torn tail, as the network runtime does."""
+        journal = self.journal
+        if journal is None or life != self.life or journal.synced != synced or self._flushing:
+            return
+        try:
+            journal.mark()
+        except StorageError as error:
+            self._halt(error)

@@ -1,0 +1,319 @@
+"""Many nodes, one thread, one seed: the same run every time, in any process.
+
+The simulator drives a stack exactly as the network runtime does: step, write, sync, let go. Around
+it are a network with weather, disks that lose what was not synced, and clocks that drift. Faults
+are verbs: crash, restart, bounce, pause, resume, skew, set_wall_clock; partition, isolate, hold,
+slow, repair. A node's disk has its own: fill, fail_sync, flip, cut, wipe, mend.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Any
+
+from oncecast.kernel.protocol import Effect, NodeId, Protocol, Value
+from oncecast.kernel.stack import Stack
+from oncecast.simulator.agenda import Action, Agenda, Event
+from oncecast.simulator.checkers import Checker
+from oncecast.simulator.disk import SimulatedDisk
+from oncecast.simulator.latency import Latency, Uniform
+from oncecast.simulator.shortcut import short_cut
+from oncecast.simulator.simnode import SEGMENT_BYTES, SimulatedNode
+from oncecast.simulator.trace import Step, Trace
+from oncecast.simulator.weather import LAN, Doors, Front, Kind, Weather
+
+Build = Callable[[NodeId, Random], Stack]
+Listener = Callable[[NodeId, Value], None]
+
+BEGIN = 1_735_689_600.0  # the time of day, in seconds since 1970, when a run begins
+SSD = Uniform(0.0002, 0.002)
+
+
+class Simulation(Agenda):
+    """`listener` hears what the nodes emit to their application."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        latency: Latency = LAN,
+        loss: float = 0.0,
+        duplication: float = 0.0,
+        fifo: bool = False,
+        sync_latency: Latency = SSD,
+        keepalive: float = 3.0,
+        segment_bytes: int = SEGMENT_BYTES,
+        trace: Trace | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        super().__init__()
+        self.seed, self.keepalive, self.segment_bytes = seed, keepalive, segment_bytes
+        self.rng = Random(f"{seed}/world")  # for whoever writes the story of the run
+        self.dice = Random(
+            f"{seed}/nodes"
+        )  # shared by the nodes: ten thousand would not fit a cache
+        self.doors: Doors = {}  # of the nodes that take the short way
+        self.weather = Weather(
+            Random(f"{seed}/weather"),
+            self.doors,
+            latency=latency,
+            loss=loss,
+            duplication=duplication,
+            fifo=fifo,
+        )
+        self.sync_latency = sync_latency.bind(Random(f"{seed}/disks"))
+        self.trace, self.listener = trace, listener
+        self.checkers: list[Checker] = []
+        self.observed = trace is not None
+        self.short_cut = short_cut(self)
+        self.nodes: dict[NodeId, SimulatedNode] = {}
+        self._watchers: dict[NodeId, dict[NodeId, int]] = {}  # who watches a node, in which life
+
+    # -- nodes --
+
+    def add(
+        self,
+        node: NodeId,
+        build: Build,
+        *,
+        durable: bool = False,
+        disk: SimulatedDisk | None = None,  # of a node that is gone
+    ) -> SimulatedNode:
+        """A node that starts now; a durable one has a disk that outlives its crashes."""
+        assert node not in self.nodes, f"{node} is there already"
+        made = self.nodes[node] = SimulatedNode(self, node, build, durable=durable)
+        made.disk = disk or made.disk
+        made.begin()
+        return made
+
+    def ask(self, node: NodeId, request: Value) -> None:
+        """The application of `node` requests something: now, but not within a step."""
+        self.at(self.now, self.nodes[node].request, request, None)
+
+    def alive(self) -> list[NodeId]:
+        return [node.me for node in self.nodes.values() if node.stack is not None]
+
+    def call(self, delay: float, action: Callable[[], None]) -> None:
+        """Do something to the world after `delay`."""
+        self.at(self.now + delay, _call, action, None)
+
+    def run(self, until: float) -> None:
+        # What the nodes hold is long-lived and free of cycles: looking through it is wasted time.
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            super().run(until)
+        finally:
+            if enabled:
+                gc.enable()
+
+    def check(self, *checkers: Checker) -> None:
+        """Have these look on from now on."""
+        self.checkers += checkers
+        self.observed = True
+        self.look(*self.nodes.values())
+
+    def finish(self) -> None:
+        for checker in self.checkers:
+            checker.finish(self)
+
+    # -- the short way --
+
+    def open(self, node: NodeId, stack: Stack) -> None:
+        """Give messages for `node` straight to its protocols."""
+        doors: list[Action] = [protocol.receive for protocol in stack.protocols]
+        for kind, layer in stack.wiring.receiver.items():
+            self.doors.setdefault(kind, {})[node] = doors[layer]
+
+    def close(self, node: NodeId) -> None:
+        for doors in self.doors.values():
+            doors.pop(node, None)
+
+    def look(self, *nodes: SimulatedNode) -> None:
+        """Something about these has changed. What is under way to one that leaves the short way
+        leaves it too."""
+        if [node for node in nodes if node.look()]:
+            self.revise_all()
+
+    def revise(self, bucket: list[Event]) -> None:
+        """A message that was given a door that is closed now takes the long way."""
+        for index, (time, action, sender, message) in enumerate(bucket):
+            protocol = getattr(action, "__self__", None)
+            if isinstance(protocol, Protocol):
+                door = self.doors[type(message)].get(protocol.me)
+                if door is not action:
+                    bucket[index] = (time, self.nodes[protocol.me].receive, sender, message)
+
+    def settle(self, action: Any) -> None:
+        """A protocol that was given a message has left more than messages and timers."""
+        self.nodes[action.__self__.me].finish()
+
+    # -- what nodes do --
+
+    def carry(self, sender: NodeId, to: NodeId, message: Value) -> None:
+        node = self.nodes.get(to)
+        if node is None:
+            return  # an address where nobody lives
+        if sender == to:
+            self.at(self.now, node.hear_itself, message, node.life)
+            return
+        weather = self.weather
+        if weather.fair:
+            self.at(self.now + weather.latency(), node.receive, sender, message)
+        else:
+            for time in weather.arrivals(self.now, sender, to, message):
+                self.at(time, node.receive, sender, message)
+
+    def tell(self, node: NodeId, event: Value) -> None:
+        """The application of `node` hears an event."""
+        if self.listener is not None:
+            self.listener(node, event)
+        for checker in self.checkers:
+            checker.heard(self, node, event)
+
+    def observe(self, node: NodeId, kind: str, subject: Any, effects: Sequence[Effect]) -> None:
+        step = Step(self.now, node, kind, subject, effects)
+        if self.trace is not None:
+            self.trace.add(step)
+        for checker in self.checkers:
+            checker.after(self, step)
+
+    def note(self, node: NodeId, verb: str, subject: Any = None) -> None:
+        """Write a verb of the simulator into the trace."""
+        if self.observed:
+            self.observe(node, verb, subject, ())
+
+    # -- links: a watcher hears of a crash at once, of silence after the keepalive --
+
+    def watch(self, watcher: SimulatedNode, peer: NodeId) -> None:
+        self._watchers.setdefault(peer, {})[watcher.me] = watcher.life
+        node = self.nodes.get(peer)
+        if node is None or node.stack is None:
+            self._lose(peer, watcher.me, self.weather.latency())
+        elif node.paused or self._parted(watcher.me, peer):
+            self.at(self.now + self.keepalive, self._check_link, watcher.me, peer)
+
+    def unwatch(self, watcher: SimulatedNode, peer: NodeId) -> None:
+        self._watchers.get(peer, {}).pop(watcher.me, None)
+
+    def _parted(self, one: NodeId, other: NodeId) -> bool:
+        return self.weather.parted(one, other) or self.weather.parted(other, one)
+
+    def _check_link(self, watcher: NodeId, peer: NodeId) -> None:
+        if watcher not in self._watchers.get(peer, {}):
+            return
+        if self.nodes[peer].paused or self._parted(watcher, peer):
+            self._lose(peer, watcher, 0.0)
+
+    def _lose(self, peer: NodeId, watcher: NodeId, delay: float) -> None:
+        life = self._watchers[peer].pop(watcher)
+        self.at(self.now + delay, self.nodes[watcher].hear_down, peer, life)
+
+    def _check_links(self, suspects: Callable[[NodeId, NodeId], bool]) -> None:
+        for peer, watchers in self._watchers.items():
+            for watcher in watchers:
+                if suspects(watcher, peer):
+                    self.at(self.now + self.keepalive, self._check_link, watcher, peer)
+
+    # -- faults of nodes --
+
+    def crash(self, node: NodeId) -> None:
+        """kill -9 and power loss at once: memory gone, and of the disk what was not synced."""
+        self.nodes[node].crash()
+        self.links_break(node)
+
+    def links_break(self, node: NodeId) -> None:
+        for watcher in list(self._watchers.get(node, {})):
+            self._lose(node, watcher, self.weather.latency())
+
+    def restart(self, node: NodeId) -> None:
+        self.nodes[node].begin()
+
+    def bounce(self, node: NodeId, away: float = 0.0) -> None:
+        self.crash(node)
+        self.call(away, lambda: self.restart(node))
+
+    def pause(self, node: NodeId) -> None:
+        """As SIGSTOP: nothing is lost, and nothing happens until `resume`."""
+        self.nodes[node].pause()
+        self._check_links(lambda watcher, peer: peer == node)
+
+    def resume(self, node: NodeId) -> None:
+        self.nodes[node].resume()
+
+    def skew(self, node: NodeId, *, rate: float = 1.0, ahead: float = 0.0) -> None:
+        """From now on the node's clock runs at `rate`, after a jump ahead."""
+        self.note(node, "skew", (rate, ahead))
+        owner = self.nodes[node]
+        owner.clock = owner.clock.skewed(self.now, rate, ahead)
+        self.look(owner)
+
+    def set_wall_clock(self, node: NodeId, *, ahead: float) -> None:
+        """From now on the node takes the time of day to be so many seconds later, or earlier."""
+        self.note(node, "set_wall_clock", ahead)
+        self.nodes[node].wall_ahead = ahead
+
+    def wall_us(self, node: NodeId | None = None) -> int:
+        """Return the time of day in microseconds, as this node takes it to be, or as it is."""
+        ahead = 0.0 if node is None else self.nodes[node].wall_ahead
+        return int((BEGIN + self.now + ahead) * 1e6)
+
+    # -- faults of the network --
+
+    def partition(
+        self, one: Iterable[NodeId], other: Iterable[NodeId] = (), *, one_way: bool = False
+    ) -> list[Front]:
+        """Lose all between two sides; without an `other`, between `one` and everybody else."""
+        fronts = self._front(Kind.PARTITION, one, other, one_way)
+        self._check_links(self._parted)
+        return fronts
+
+    def isolate(self, node: NodeId) -> list[Front]:
+        return self.partition([node])
+
+    def hold(
+        self, one: Iterable[NodeId], other: Iterable[NodeId] = (), *, one_way: bool = False
+    ) -> list[Front]:
+        """Keep all between two sides back until `repair`."""
+        fronts = self._front(Kind.HOLD, one, other, one_way)
+        self._check_links(self._parted)
+        return fronts
+
+    def slow(
+        self,
+        one: Iterable[NodeId],
+        other: Iterable[NodeId] = (),
+        *,
+        extra: float,
+        one_way: bool = False,
+    ) -> list[Front]:
+        return self._front(Kind.SLOW, one, other, one_way, extra)
+
+    def repair(self, fronts: Iterable[Front] | None = None) -> None:
+        """End these fronts, or all; what was held arrives now, in the order it was sent."""
+        ended = list(self.weather.fronts if fronts is None else fronts)
+        self.note(NodeId("*"), "repair", [front.kind.value for front in ended])
+        for sender, to, message in self.weather.lift(ended):
+            self.carry(sender, to, message)
+
+    def _front(
+        self,
+        kind: Kind,
+        one: Iterable[NodeId],
+        other: Iterable[NodeId],
+        one_way: bool,
+        extra: float = 0.0,
+    ) -> list[Front]:
+        one, other = sorted(one), sorted(other)
+        fronts = [Front(kind, one, other, extra)]
+        if not one_way:
+            fronts.append(Front(kind, other, one, extra))
+        self.weather.add(*fronts)
+        self.note(NodeId("*"), kind.value, (one, other or "everybody else", one_way))
+        return fronts
+
+
+def _call(action: Callable[[], None], _: None) -> None:
+    action()

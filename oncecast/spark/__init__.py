@@ -1,0 +1,1 @@
+"""Read and write topics with Spark, and run jobs on them."""

@@ -1,0 +1,81 @@
+"""Slices of a topic as one Arrow batch for Spark.
+
+What is the same for all messages of a slice, or counts upwards, is made for all slices at once: of
+each slice by itself only values, keys and headers are made, as `batch_arrow` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from oncecast.client.scanning import Slice
+from oncecast.wire.batch_arrow import (
+    BINARY,
+    TIMESTAMP,
+    header_array,
+    key_array,
+    time_array,
+    value_array,
+)
+from oncecast.wire.batch_layout import KEYS, TIMES, Columns, open_columns
+
+Make = Callable[[Columns, pa.Buffer], pa.Array]
+
+
+class Opened:
+    """Slices whose batches are proved, and what is known of all of their messages."""
+
+    def __init__(self, slices: Sequence[Slice]) -> None:
+        self.chunks = [each.chunk for each in slices]
+        self.columns = [open_columns(each.batch) for each in self.chunks]
+        self.buffers = [pa.py_buffer(each.data) for each in self.columns]
+        self.rows = sum(each.count for each in self.chunks)
+
+    def any(self, flag: int) -> bool:
+        """Whether a batch has such a column."""
+        return any(each.header.flags & flag for each in self.columns)
+
+    def each(self, make: Make) -> pa.Array:
+        """A column that is made batch by batch; of each, the messages that are meant."""
+        parts = zip(self.columns, self.buffers, self.chunks, strict=True)
+        found = [make(each, data).slice(chunk.skip, chunk.count) for each, data, chunk in parts]
+        return pa.concat_arrays(found)
+
+    def runs(self, values: Iterable[Any], kind: pa.DataType) -> pa.Array:
+        """The same for all messages of a slice."""
+        ends = pa.array(accumulate(each.count for each in self.chunks), pa.int32())
+        runs = pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind))
+        return pc.run_end_decode(runs)
+
+    def upwards(self, firsts: Iterable[int]) -> pa.Array:
+        """Counted from the first message of each slice on."""
+        each = zip(firsts, self.chunks, strict=True)
+        return pa.concat_arrays([pa.arange(first, first + chunk.count) for first, chunk in each])
+
+
+def joined(slices: Sequence[Slice], names: Sequence[str]) -> pa.RecordBatch:
+    """All messages of some slices of one topic, in these columns."""
+    opened = Opened(slices)
+    chunks, columns = opened.chunks, opened.columns
+    made: dict[str, Callable[[], pa.Array]] = {
+        "key": lambda: (
+            opened.each(key_array) if opened.any(KEYS) else pa.nulls(opened.rows, BINARY)
+        ),
+        "value": lambda: opened.each(value_array),
+        "topic": lambda: opened.runs((each.topic for each in slices), pa.string()),
+        "offset": lambda: opened.upwards(each.offset for each in chunks),
+        "timestamp": lambda: (
+            opened.each(time_array)
+            if opened.any(TIMES)
+            else opened.runs((each.header.time for each in columns), TIMESTAMP)
+        ),
+        "producer": lambda: opened.runs((each.producer for each in chunks), pa.string()),
+        "sequence": lambda: opened.upwards(each.sequence for each in chunks),
+        "headers": lambda: opened.each(header_array),
+    }
+    return pa.RecordBatch.from_arrays([made[name]() for name in names], list(names))

@@ -1,0 +1,1 @@
+"""Turn traces of simulated runs into tables and figures."""

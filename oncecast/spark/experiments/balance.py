@@ -1,0 +1,178 @@
+"""EXP-4: how evenly the ring gives topics to nodes, with one position each and with twenty."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from oncecast.lab.experiments.ring import EVEN, PLACE, SOURCE_SIZES
+from oncecast.lab.papers.tables import Cell, Must, Table
+from oncecast.spark.experiments import drawing
+from oncecast.spark.experiments.drawing import BLUE, GREEN, GREY, INK
+from oncecast.spark.experiments.finding import RUN, SETTING, Figure, Finding, collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Key = tuple[str, int]  # system and positions
+
+WAYS: dict[Key, tuple[str, str]] = {
+    ("chord", 1): ("one position a node", BLUE),
+    ("chord", 20): ("twenty positions a node", GREEN),
+    (EVEN, 1): ("by chance, all nodes alike", GREY),
+}
+
+
+# -- DataFrame -> DataFrame --
+
+
+def balance(trace: DataFrame) -> DataFrame:
+    """One row a setting: topics of the poorest, the richest and the 99th of a hundred nodes, mean
+    of the rings; and how many own nothing."""
+    owned = f.col("value")
+    rings = trace.where((f.col("story") == PLACE) & (f.col("kind") == "owns")).groupBy(*RUN)
+    each = rings.agg(
+        f.min(owned).alias("least"),
+        f.max(owned).alias("most"),
+        f.percentile(owned, f.lit(0.99)).alias("p99"),
+        f.avg((owned == 0).cast("double")).alias("idle"),
+        f.avg(owned).alias("expected"),
+    )
+    means = [f.avg(name).alias(name) for name in ("least", "most", "p99", "idle", "expected")]
+    spread = [f.min("most").alias("most_min"), f.max("most").alias("most_max")]
+    settings = each.groupBy(*SETTING).agg(*means, *spread, f.count("*").alias("rings"))
+    return settings.orderBy("nodes", "system", "positions")
+
+
+# -- what is taken from it --
+
+
+def load_balance(trace: DataFrame) -> Finding:
+    figures = collected(balance(trace))
+    source = [each for each in figures if each["nodes"] in SOURCE_SIZES]
+    larger = [each for each in figures if each["nodes"] not in SOURCE_SIZES]
+    uneven = {(way(each), each["nodes"]): each["most"] / each["expected"] for each in figures}
+    better = all(
+        uneven[("chord", 20), nodes] < value
+        for (key, nodes), value in uneven.items()
+        if key == ("chord", 1)
+    )
+    return Finding(
+        "load-balance",
+        "Load balance on the Chord layer",
+        "30 topics on 10, 20 and 30 nodes (section 7.2.4, figure 6): expected 3, 1.5 and 1 topics "
+        "a node; “there are nodes that do not own a topic”, and some own more than expected (how "
+        "many is not in its text). It concludes that with more nodes the load is more balanced.",
+        "A topic belongs to the first position at or after the SHA-256 of its name. As small rings "
+        "differ much, each row is the mean of many, with names of their own. Beside the source's "
+        "sizes: up to 10,000 nodes, three topics each.",
+        (
+            Table(
+                "30 topics, as in the source",
+                (
+                    "nodes",
+                    "topics go",
+                    "source: expected",
+                    "expected",
+                    "source: least",
+                    "least",
+                    "most",
+                    "from ring to ring",
+                    "most / expected",
+                    "nodes without a topic",
+                    "rings",
+                ),
+                tuple(row(each, ("source",)) for each in source),
+                (Must("twenty positions are more even than one", better),),
+                (
+                    "the most falls with the number of nodes, as the source says, but more slowly "
+                    "than what is expected: in multiples of that, load is less even",
+                    "with one topic a node even chance leaves a third of them without: more than "
+                    "that, no placement by hashing can do; more positions come close to it",
+                ),
+            ),
+            Table(
+                "three topics a node",
+                (
+                    "nodes",
+                    "topics go",
+                    "expected",
+                    "least",
+                    "most",
+                    "from ring to ring",
+                    "most / expected",
+                    "nodes without a topic",
+                    "rings",
+                ),
+                tuple(row(each, ()) for each in larger),
+            ),
+        ),
+        (
+            Figure(
+                "load-balance",
+                "Left: the source's experiment; a bar is the mean of the most that a node owns, a "
+                "line goes from the luckiest to the unluckiest ring. Right: what growing does, and "
+                "what virtual positions do about it.",
+                draw(source, larger),
+            ),
+        ),
+    )
+
+
+def way(each: dict[str, Any]) -> Key:
+    return each["system"], each["positions"]
+
+
+def row(each: dict[str, Any], source: tuple[str, ...]) -> tuple[Cell, ...]:
+    cells: list[Cell] = [each["nodes"], WAYS[way(each)][0]]
+    if source:
+        cells += [30 / each["nodes"], each["expected"], 0, each["least"]]
+    else:
+        cells += [each["expected"], each["least"]]
+    return (
+        *cells,
+        each["most"],
+        f"{each['most_min']:g} to {each['most_max']:g}",
+        each["most"] / each["expected"],
+        f"{each['idle']:.1%}",
+        each["rings"],
+    )
+
+
+def draw(source: list[dict[str, Any]], larger: list[dict[str, Any]]) -> bytes:
+    with drawing.sheet(2 if larger else 1) as made:
+        left, *rest = made.panels
+        for place, (key, (label, color)) in enumerate(WAYS.items()):
+            chosen = [each for each in source if way(each) == key]
+            at = [number + 0.27 * (place - 1) for number in range(len(chosen))]
+            most = [each["most"] for each in chosen]
+            errors = [
+                [each["most"] - each["most_min"] for each in chosen],
+                [each["most_max"] - each["most"] for each in chosen],
+            ]
+            left.bar(at, most, 0.24, color=color, label=label)
+            left.errorbar(at, most, errors, fmt="none", ecolor=INK, elinewidth=0.9, capsize=2.5)
+        nodes = sorted({each["nodes"] for each in source})
+        for number, count in enumerate(nodes):
+            expected = 30 / count
+            left.plot([number - 0.42, number + 0.42], [expected] * 2, color=INK, lw=1.6)
+        left.plot([], [], color=INK, lw=1.6, label="expected: 30 / nodes")
+        left.set_xticks(range(len(nodes)), [str(each) for each in nodes])
+        left.set(title="Topics of the richest node, of 30", xlabel="nodes", ylabel="topics")
+        left.legend(loc="upper right")
+        for right in rest:
+            draw_larger(right, larger)
+    return made.png
+
+
+def draw_larger(panel: Any, larger: list[dict[str, Any]]) -> None:
+    for key, (label, color) in WAYS.items():
+        grown = [each for each in larger if way(each) == key]
+        nodes = [each["nodes"] for each in grown]
+        ratio = [each["most"] / each["expected"] for each in grown]
+        panel.plot(nodes, ratio, "o-", color=color, label=label)
+    drawing.sizes(panel, sorted({each["nodes"] for each in larger}))
+    panel.set_ylim(bottom=0)
+    panel.set(title="The richest node, three topics a node", ylabel="multiples of what is expected")
+    panel.legend(loc="upper left")

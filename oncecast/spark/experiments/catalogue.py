@@ -1,0 +1,34 @@
+"""The experiments by name, for the command line, the report and the tests."""
+
+from __future__ import annotations
+
+from oncecast.lab.experiments import failures as exp_failures
+from oncecast.lab.experiments import paxos as exp_paxos
+from oncecast.lab.experiments import publish as exp_publish
+from oncecast.lab.experiments import ring as exp_ring
+from oncecast.lab.experiments.runs import Run, Scale
+from oncecast.spark.experiments import balance, convergence, costs, failing, live, replicas
+from oncecast.spark.experiments.finding import Experiment
+from oncecast.spark.experiments.names import ABOUT
+
+NODES_MIN = 30  # the source's largest system
+
+
+def failing_runs(scale: Scale) -> list[Run]:
+    """Where nothing fails, they are compared too."""
+    repair = exp_ring.repair_runs(scale)
+    return [*exp_failures.runs(scale), *repair, *exp_publish.runs(scale)]
+
+
+PARTS = {
+    "scribe-messages": (exp_publish.runs, costs.scribe_messages),
+    "convergence": (exp_publish.runs, convergence.convergence),
+    "chord-messages": (exp_publish.runs, costs.chord_messages),
+    "load-balance": (exp_ring.place_runs, balance.load_balance),
+    "failures": (failing_runs, failing.failures),
+    "paxos": (exp_paxos.runs, replicas.multi_paxos),
+}
+EXPERIMENTS = {name: Experiment(name, about, *PARTS[name]) for name, about in ABOUT.items()}
+
+# Not one of `all`: it needs the real time that it takes.
+LIVE = Experiment("live", "the same on real processes", live.runs, live.live)

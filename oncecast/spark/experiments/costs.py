@@ -1,0 +1,235 @@
+"""EXP-1, EXP-3: messages in the Scribe layer and in the Chord layer."""
+
+from __future__ import annotations
+
+from math import log2
+from typing import TYPE_CHECKING
+
+from oncecast.lab.experiments.publish import SOURCE_NODES, SOURCE_SIZES
+from oncecast.lab.papers.tables import Cell, Must, Table
+from oncecast.spark.experiments import drawing
+from oncecast.spark.experiments.drawing import BLUE, ORANGE, QUIET, SAND
+from oncecast.spark.experiments.finding import Figure, Finding
+from oncecast.spark.experiments.publishing import (
+    SETTING_TEXT,
+    all_came,
+    by_size,
+    of_source,
+    share,
+    summary,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from oncecast.spark.experiments.publishing import Figures
+
+
+# -- EXP-1 --
+
+
+def scribe_messages(trace: DataFrame) -> Finding:
+    figures = summary(trace)
+    source, sizes = of_source(figures), by_size(figures, "scribe")
+    costs = [each["copies"] / each["messages"] for each in source]
+    linear = bool(costs) and max(costs) <= 1.05 * min(costs)
+    rows: list[tuple[Cell, ...]] = [
+        (
+            each["messages"] // SOURCE_NODES,
+            "almost 100%",
+            share(each["reliability"]),
+            *(round(each[part]) for part in ("ways", "copies", "trees", "scribe")),
+            each["scribe"] / each["messages"],
+        )
+        for each in source
+    ]
+    larger: list[tuple[Cell, ...]] = [
+        (
+            each["nodes"],
+            each["messages"],
+            each["deliveries"],
+            each["copies"] / each["messages"],
+            each["ways"] / each["messages"],
+            each["trees"] / each["nodes"] / each["window"],
+            share(each["reliability"]),
+        )
+        for each in sizes
+    ]
+    return Finding(
+        "scribe-messages",
+        "Messages received in the Scribe layer",
+        "20 nodes, each of which publishes 10, 25, 50 or 75 messages (section 7.2.1, figure 3). "
+        "Reliability “almost 100% every time”. The figure's values are not in its text.",
+        SETTING_TEXT,
+        (
+            Table(
+                "20 nodes, as in the source",
+                (
+                    "publishes a node",
+                    "source: reliability",
+                    "reliability",
+                    "on the way to a root",
+                    "copies down trees",
+                    "upkeep of trees",
+                    "in all",
+                    "a publish",
+                ),
+                tuple(rows),
+                (
+                    all_came(source),
+                    Must("copies grow as the messages do, within 5%", linear),
+                ),
+            ),
+            Table(
+                "by size",
+                (
+                    "nodes",
+                    "published",
+                    "subscribers a message",
+                    "copies a message",
+                    "on the way to a root",
+                    "upkeep a node and second",
+                    "reliability",
+                ),
+                tuple(larger),
+                (all_came(sizes),),
+                ("a tree sends one copy to each node in it: its subscribers, and who forwards",),
+            ),
+        ),
+        (
+            Figure(
+                "scribe-messages",
+                "Left: the source's experiment. Right: what one message costs as the system grows; "
+                "the distance between the lines is what forwarders add.",
+                draw_scribe(source, sizes),
+            ),
+        ),
+    )
+
+
+def draw_scribe(source: Figures, sizes: Figures) -> bytes:
+    with drawing.sheet() as made:
+        left, right = made.panels
+        names = {
+            "copies down trees": "copies",
+            "on the way to a root": "ways",
+            "upkeep of trees": "trees",
+        }
+        parts = {name: [each[key] for each in source] for name, key in names.items()}
+        labels = [str(each["messages"] // SOURCE_NODES) for each in source]
+        drawing.stacked(left, labels, parts, (BLUE, ORANGE, SAND))
+        left.set(
+            title="Received in the Scribe layer, 20 nodes",
+            xlabel="publishes of each node",
+            ylabel="messages, all nodes",
+        )
+        left.legend(loc="upper left")
+        nodes = [each["nodes"] for each in sizes]
+        right.plot(
+            nodes,
+            [each["copies"] / each["messages"] for each in sizes],
+            "o-",
+            color=BLUE,
+            label="copies sent",
+        )
+        right.plot(
+            nodes,
+            [each["deliveries"] for each in sizes],
+            "--",
+            color=QUIET,
+            label="subscribers reached",
+        )
+        right.set_yscale("log")
+        drawing.sizes(right, nodes)
+        drawing.whole(right)
+        right.set(title="Copies of one message", ylabel="messages (logarithmic)")
+        right.legend(loc="upper left")
+    return made.png
+
+
+# -- EXP-3 --
+
+
+def chord_messages(trace: DataFrame) -> Finding:
+    sizes = by_size(summary(trace), "scribe")
+    rows: list[tuple[Cell, ...]] = [
+        (
+            each["nodes"],
+            each["messages"],
+            *(round(each[part]) for part in ("routing", "ring", "fingers", "chord")),
+            (each["ring"] + each["fingers"]) / each["nodes"] / each["window"],
+            each["hops"] / each["messages"],
+            log2(each["nodes"]) / 2,
+        )
+        for each in sizes
+    ]
+    logarithmic = all(
+        each["hops"] / each["messages"] <= log2(each["nodes"]) / 2 + 1 for each in sizes
+    )
+    return Finding(
+        "chord-messages",
+        "Chord messages sent",
+        "10, 20 and 30 nodes, each of which publishes 20 messages (section 7.2.3, figure 5, whose "
+        "values are not in its text).",
+        SETTING_TEXT + " A ring is stabilised once a second, and one finger renewed with it.",
+        (
+            Table(
+                "sent by all nodes",
+                (
+                    "nodes",
+                    "published",
+                    "to route messages",
+                    "to keep the ring",
+                    "to renew fingers",
+                    "in all",
+                    "upkeep a node and second",
+                    "hops a message",
+                    "1/2 log2 N",
+                ),
+                tuple(rows),
+                (
+                    all_came(sizes),
+                    Must("hops a message at most 1/2 log2 N + 1", logarithmic),
+                ),
+                ("a hop is a message and its receipt; upkeep goes on, publish or not",),
+            ),
+        ),
+        (
+            Figure(
+                "chord-messages",
+                "Left: the source's experiment. Right: hops of a message to the root of its topic; "
+                "lists of eight successors save the last ones.",
+                draw_chord(sizes),
+            ),
+        ),
+    )
+
+
+def draw_chord(sizes: Figures) -> bytes:
+    with drawing.sheet() as made:
+        left, right = made.panels
+        source = [each for each in sizes if each["nodes"] in SOURCE_SIZES]
+        names = {
+            "to route messages": "routing",
+            "to keep the ring": "ring",
+            "to renew fingers": "fingers",
+        }
+        parts = {name: [each[key] for each in source] for name, key in names.items()}
+        labels = [str(each["nodes"]) for each in source]
+        drawing.stacked(left, labels, parts, (BLUE, SAND, ORANGE))
+        left.set(
+            title="Chord messages, 20 publishes a node",
+            xlabel="nodes",
+            ylabel="messages, all nodes",
+        )
+        left.legend(loc="upper left")
+        nodes = [each["nodes"] for each in sizes]
+        hops = [each["hops"] / each["messages"] for each in sizes]
+        right.plot(nodes, hops, "o-", color=BLUE, label="measured")
+        halves = [log2(each) / 2 for each in nodes]
+        right.plot(nodes, halves, "--", color=QUIET, label="½ log₂ N, of the Chord paper")
+        drawing.sizes(right, nodes)
+        right.set_ylim(bottom=0)
+        right.set(title="Hops of a message to its root", ylabel="hops, mean")
+        right.legend(loc="upper left")
+    return made.png

@@ -1,0 +1,158 @@
+"""What the traces of publishing say: what it costs where nothing fails, and how long it takes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from oncecast.lab.experiments import publish as exp_publish
+from oncecast.lab.experiments.publish import SIZES_PUBLISHES, SOURCE_NODES, SOURCE_SIZES, STORY
+from oncecast.lab.experiments.systems import SUBSCRIBED, TOPICS
+from oncecast.lab.papers.tables import Must
+from oncecast.spark.experiments.finding import RUN, SETTING, collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Figures = list[dict[str, Any]]
+
+# Which messages are for what.
+PARTS = {
+    "copies": ("scribe.Copy", "plumtree.Gossip", "flood.Flooded"),
+    "ways": ("scribe.Routed",),
+    "trees": ("scribe.Adopted", "scribe.Orphaned", "scribe.Quit", "scribe.Pulse"),
+    "announcements": ("plumtree.IHave", "plumtree.Graft", "plumtree.Prune"),
+    "hops": ("chord.Hop",),
+    "routing": ("chord.Hop", "chord.Hopped"),
+    "ring": ("chord.Probe", "chord.Report", "chord.Notify"),
+    "fingers": tuple(
+        f"chord.{name}" for name in ("Locate", "Nearer", "Near", "Confirm", "Found", "Unsure")
+    ),
+}
+LAYERS = {layer: f"{layer}.%" for layer in ("scribe", "chord", "plumtree", "flood", "hyparview")}
+SETTING_TEXT = (
+    f"{TOPICS} topics, each node subscribed to {SUBSCRIBED} of them; every node publishes five "
+    "messages a second on any topic (from 100 nodes on: all together 50 to 300 within five "
+    "seconds); 1 to 50 ms a hop. Ring and trees are there before the first "
+    "message; counting begins with it and ends five seconds after the last one."
+)
+
+
+# -- DataFrame -> DataFrame --
+
+
+def outcomes(trace: DataFrame) -> DataFrame:
+    """One row a run: what was owed, what came, and when."""
+    puts = trace.where("kind = 'publish'").groupBy(*RUN)
+    owed = puts.agg(
+        f.sum("value").alias("owed"), f.min("time").alias("first"), f.max("time").alias("last")
+    )
+    came = trace.where("kind = 'delivery'").groupBy(*RUN)
+    got = came.agg(
+        f.count_distinct("node", "subject").alias("got"),
+        f.count("*").alias("came"),
+        f.max("time").alias("ended"),
+    )
+    both = owed.join(got, list(RUN), "left").na.fill(0, ["got", "came"])
+    return both.select(
+        *RUN,
+        (f.col("got") / f.col("owed")).alias("reliability"),
+        (f.col("came") - f.col("got")).alias("again"),
+        (f.col("got") / f.col("messages")).alias("deliveries"),
+        (f.col("ended") - f.col("first")).alias("converged"),
+        (f.col("ended") - f.col("last")).alias("after_last"),
+    )
+
+
+def latencies(trace: DataFrame) -> DataFrame:
+    """One row a run: seconds from publish to delivery."""
+    keys = [*RUN, "subject"]
+    puts = trace.where("kind = 'publish'").select(*keys, f.col("time").alias("put"))
+    both = trace.where("kind = 'delivery'").select(*keys, "time").join(puts, keys)
+    delay = f.col("time") - f.col("put")
+    return both.groupBy(*RUN).agg(
+        f.percentile_approx(delay, 0.5).alias("p50"),
+        f.percentile_approx(delay, 0.99).alias("p99"),
+        f.max(delay).alias("slowest"),
+    )
+
+
+def traffic(trace: DataFrame) -> DataFrame:
+    """One row a run: messages that arrived, by what they were for, and seconds counted."""
+
+    def of(condition: Any, name: str) -> Any:
+        count = f.when((f.col("kind") == "received") & condition, f.col("value"))
+        return f.coalesce(f.sum(count), f.lit(0.0)).alias(name)
+
+    subject = f.col("subject")
+    parts = [of(subject.isin(*kinds), name) for name, kinds in PARTS.items()]
+    layers = [of(subject.like(like), layer) for layer, like in LAYERS.items()]
+    # What Chord brings to Scribe is counted in both; over the network it goes once.
+    network = of(subject != "scribe.Routed", "network")
+    window = f.max(f.when(f.col("kind") == "window", f.col("value"))).alias("window")
+    counted = trace.where("kind in ('received', 'window')")
+    return counted.groupBy(*RUN).agg(*parts, *layers, network, window)
+
+
+def loads(trace: DataFrame) -> DataFrame:
+    """One row a run: messages that nodes handle, in and out; mean, and of the busiest."""
+    handled = trace.where("kind in ('received', 'sent') and subject != 'scribe.Routed'")
+    nodes = handled.groupBy(*RUN, "node").agg(f.sum("value").alias("handled"))
+    mean = f.sum("handled") / f.first("nodes")
+    return nodes.groupBy(*RUN).agg(
+        mean.alias("load"),
+        f.max("handled").alias("busiest"),
+        (f.max("handled") / mean).alias("uneven"),
+    )
+
+
+def mean_of_seeds(frame: DataFrame) -> DataFrame:
+    figures = [name for name in frame.columns if name not in RUN]
+    means = [f.avg(name).alias(name) for name in figures]
+    return frame.groupBy(*SETTING).agg(*means, f.count("*").alias("seeds")).orderBy(*SETTING)
+
+
+@lru_cache(maxsize=1)  # four experiments look at the same runs
+def summary(trace: DataFrame) -> Figures:
+    """All figures of all settings."""
+    trace = trace.where(f.col("story") == STORY)
+    frame = outcomes(trace)
+    for part in (latencies, traffic, loads):
+        frame = frame.join(part(trace), list(RUN))
+    return collected(mean_of_seeds(frame))
+
+
+# -- what is taken from them --
+
+
+def of_source(figures: Figures, system: str = "scribe") -> Figures:
+    """20 nodes, with so many messages each."""
+    messages = [SOURCE_NODES * each for each in exp_publish.SOURCE_PUBLISHES]
+    return [
+        each
+        for each in figures
+        if each["system"] == system
+        and each["nodes"] == SOURCE_NODES
+        and each["messages"] in messages
+    ]
+
+
+def by_size(figures: Figures, system: str) -> Figures:
+    """20 messages of each node, or as many as large systems have."""
+    found = [each for each in figures if each["system"] == system]
+    return [
+        each
+        for each in found
+        if each["nodes"] not in SOURCE_SIZES or each["messages"] == each["nodes"] * SIZES_PUBLISHES
+    ]
+
+
+def all_came(figures: Figures) -> Must:
+    complete = all(each["reliability"] == 1.0 and each["again"] == 0 for each in figures)
+    return Must("every subscriber got every message, once", complete)
+
+
+def share(value: float) -> str:
+    return f"{100 * value:.4g}%"

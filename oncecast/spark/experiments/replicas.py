@@ -1,0 +1,314 @@
+"""EXP-6: Multi-Paxos. One order at all replicas, leaders elected, members added and removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+from oncecast.lab.experiments.paxos import CRASH_AT, ELECTION, STORM, STORM_SECONDS
+from oncecast.lab.papers.tables import Cell, Must, Table
+from oncecast.spark.experiments import drawing
+from oncecast.spark.experiments.drawing import BLUE, FAINT, GREEN, GREY, INK, ORANGE, RED
+from oncecast.spark.experiments.finding import RUN, Figure, Finding, collected, violations
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Figures = list[dict[str, Any]]
+
+SHOWN_NODES = 5  # replicas of the group whose storm is drawn
+CALM_SHOWN = 3.0  # seconds of the calm behind it
+
+
+# -- DataFrame -> DataFrame --
+
+
+def lives(trace: DataFrame) -> DataFrame:
+    """Each row with which life of its node it was in, and which state it had been given."""
+    before = Window.partitionBy(*RUN, "story", "node").orderBy("time", "line")
+    starts = f.sum((f.col("kind").isin("up", "installed")).cast("int")).over(before)
+    return trace.withColumn("life", starts)
+
+
+def disagreements(trace: DataFrame) -> DataFrame:
+    """Places at which two replicas, or two lives of one, had different values: none, ever."""
+    decided = trace.where("kind = 'decided'").groupBy("story", *RUN, "value")
+    values = decided.agg(f.count_distinct("subject").alias("values"))
+    return values.where("values > 1").select("story", *RUN, f.col("value").alias("place"))
+
+
+def disorder(trace: DataFrame) -> DataFrame:
+    """What a replica decided at or before a place that it had decided already."""
+    decided = lives(trace).where("kind = 'decided'")
+    before = Window.partitionBy("story", *RUN, "node", "life").orderBy("line")
+    after = decided.withColumn("previous", f.lag("value").over(before))
+    return after.where("value <= previous").select("story", *RUN, "node", "value", "previous")
+
+
+def storms(trace: DataFrame) -> DataFrame:
+    """One row a story and size: what happened, all in all."""
+
+    def count(condition: str) -> Any:
+        return f.count(f.when(f.expr(condition), 1))
+
+    runs = trace.groupBy("story", *RUN).agg(
+        f.max(f.when(f.col("kind") == "decided", f.col("value"))).alias("places"),
+        count("kind = 'decided'").alias("decided"),
+        count("kind = 'fault'").alias("faults"),
+        count("kind = 'leader' and subject = node").alias("leaders"),
+        f.count_distinct(f.when(f.expr("kind = 'added'"), f.struct("subject", "value"))).alias(
+            "added"
+        ),
+        f.count_distinct(f.when(f.expr("kind = 'removed'"), f.struct("subject", "value"))).alias(
+            "removed"
+        ),
+        count("kind = 'held'").alias("held"),
+    )
+    sums = ("places", "decided", "faults", "leaders", "added", "removed", "held")
+    totals = [f.sum(name).alias(name) for name in sums]
+    return (
+        runs.groupBy("story", "nodes")
+        .agg(*totals, f.count("*").alias("runs"))
+        .orderBy(f.desc("story"), "nodes")
+    )
+
+
+def gaps(trace: DataFrame) -> DataFrame:
+    """One row an election: seconds from the crash of the leader to the first put that another has
+    acknowledged, and to its seat being given to somebody else."""
+    story = trace.where(f.col("story") == ELECTION)
+    crash = f.min(f.when(f.col("kind") == "fault", f.col("time"))).over(Window.partitionBy(*RUN))
+    later = story.withColumn("crash", crash).where("time > crash")
+    since = f.col("time") - f.col("crash")
+    each = later.groupBy(*RUN).agg(
+        f.min(f.when(f.col("kind") == "leader", f.when(f.expr("subject = node"), since))).alias(
+            "elected"
+        ),
+        f.min(f.when(f.col("kind") == "acked", since)).alias("silent"),
+        f.min(f.when(f.col("kind") == "added", since)).alias("replaced"),
+    )
+    return each.select("nodes", "seed", "elected", "silent", "replaced").orderBy("nodes", "seed")
+
+
+# -- what is taken from them --
+
+
+def multi_paxos(trace: DataFrame) -> Finding:
+    trace = trace.where(f.col("story").isin(STORM, ELECTION)).cache()
+    totals, elections = collected(storms(trace)), collected(gaps(trace))
+    unlike, unordered = disagreements(trace).count(), disorder(trace).count()
+    broken = violations(trace)
+    shown = shown_storm(trace)
+    trace.unpersist()
+    return Finding(
+        "paxos",
+        "Multi-Paxos: one order at all replicas",
+        "“If all the replicas received the same information in the ordering of messages”, leader "
+        "election, adding and removing of replicas, “obtaining good correctness results” (section "
+        "7.4; no figures, no faults named).",
+        "Storm: three producers put 210 messages while processes crash, hang and lose their disks, "
+        "bits flip on disk, clocks drift, the network parts, loses and repeats, and members and "
+        f"leaders are changed on purpose, for {STORM_SECONDS:g} s; then it is calm, and everything "
+        f"outstanding must complete. Election: all is calm, and after {CRASH_AT:g} s the leader "
+        "crashes for ever; silence of half a second makes others stand. In both, every rule of "
+        "Paxos is checked after every event by the simulator, and the order once more, from the "
+        "trace, by Spark.",
+        (
+            Table(
+                "what happened, all runs of a size together",
+                (
+                    "story",
+                    "replicas",
+                    "runs",
+                    "faults",
+                    "leaders elected",
+                    "added",
+                    "removed",
+                    "places decided",
+                    "decisions at replicas",
+                ),
+                tuple(happened(each) for each in totals),
+                (
+                    Must("the same value at a place, at all replicas and in all lives", not unlike),
+                    Must("every replica decides in rising order, without a repeat", not unordered),
+                    Must("no rule broken in any run; all complete in the end", not broken),
+                ),
+                tuple(broken[:10]),
+            ),
+            election_table(elections),
+        ),
+        (
+            Figure(
+                "paxos-storm",
+                f"One storm over a group of {shown['nodes']} (seed {shown['seed']}): who is up, "
+                "who leads, what strikes, and what is decided meanwhile.",
+                draw_storm(shown),
+            ),
+            Figure(
+                "paxos-election",
+                "The leader crashes: how long until another one leads, and until clients are "
+                "served again.",
+                draw_elections(elections),
+            ),
+        ),
+    )
+
+
+def happened(each: dict[str, Any]) -> tuple[Cell, ...]:
+    names = ("runs", "faults", "leaders", "added", "removed", "places", "decided")
+    return (each["story"], each["nodes"], *(int(each[name]) for name in names))
+
+
+def election_table(elections: Figures) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for nodes in sorted({each["nodes"] for each in elections}):
+        chosen = [each for each in elections if each["nodes"] == nodes]
+        cells: list[Cell] = []
+        for name in ("elected", "silent", "replaced"):
+            ordered = sorted(each[name] for each in chosen if each[name] is not None)
+            cells += [ordered[len(ordered) // 2], ordered[-1]] if ordered else [None, None]
+        rows.append((nodes, len(chosen), *cells))
+    served = all(each["silent"] is not None for each in elections)
+    replaced = all(each["replaced"] is not None for each in elections)
+    return Table(
+        "seconds after the leader crashed",
+        (
+            "replicas",
+            "runs",
+            "another leads: median",
+            "most",
+            "clients are served: median",
+            "most",
+            "its seat is another's: median",
+            "most",
+        ),
+        tuple(rows),
+        (
+            Must("another one leads and serves, every time", served),
+            Must("a spare takes the seat, every time", replaced),
+        ),
+    )
+
+
+# -- figures --
+
+
+def shown_storm(trace: DataFrame) -> dict[str, Any]:
+    """The rows of the first storm of the largest group that is to be shown."""
+    storm = trace.where((f.col("story") == STORM) & (f.col("nodes") <= SHOWN_NODES))
+    first = storm.orderBy(f.desc("nodes"), "seed").select("nodes", "seed").first()
+    assert first is not None, "no storm was played"
+    chosen = storm.where((f.col("nodes") == first.nodes) & (f.col("seed") == first.seed))
+    rows = chosen.where("kind != 'acked'").orderBy("line")
+    return {"nodes": first.nodes, "seed": first.seed, "rows": collected(rows)}
+
+
+def draw_storm(shown: dict[str, Any]) -> bytes:
+    rows: Figures = shown["rows"]
+    names = sorted({each["node"] for each in rows if each["kind"] == "up"})
+    end = STORM_SECONDS + CALM_SHOWN
+    with drawing.sheet(1, rows=2, height=3.2) as made:
+        top, bottom = made.panels
+        made.figure.set_size_inches(10.8, 6.2)
+        for at, name in enumerate(names):
+            mine = [each for each in rows if each["node"] == name]
+            top.broken_barh(spans(mine, up, end), (at - 0.32, 0.64), color=FAINT)
+            top.broken_barh(spans(mine, leads, end), (at - 0.32, 0.64), color=BLUE)
+            faults = [each for each in mine if each["kind"] == "fault"]
+            for kinds, mark, color in MARKS.values():
+                times = [each["time"] for each in faults if each["subject"] in kinds]
+                top.plot(times, [at] * len(times), mark, color=color, ms=7, mec="white", mew=0.6)
+            decided = [each for each in mine if each["kind"] == "decided"]
+            color = (BLUE, ORANGE, GREEN, RED, INK, GREY, "#7b5ea7")[at % 7]
+            bottom.step(
+                [each["time"] for each in decided],
+                [each["value"] for each in decided],
+                where="post",
+                color=color,
+                lw=1.3,
+                label=name,
+            )
+        for time in [each["time"] for each in rows if each["node"] == "*"]:
+            top.axvline(time, color=GREEN, lw=1, ls=":")
+        top.set_yticks(range(len(names)), names)
+        top.set_ylim(len(names) - 0.4, -0.6)
+        top.grid(visible=False)
+        top.axvspan(STORM_SECONDS, end, color="#f4f7fa", zorder=-5)
+        bottom.axvspan(STORM_SECONDS, end, color="#f4f7fa", zorder=-5)
+        top.broken_barh([], (0, 1), color=BLUE, label="leads")
+        top.broken_barh([], (0, 1), color=FAINT, label="up")
+        for name, (_, mark, color) in MARKS.items():
+            top.plot([], [], mark, color=color, ms=7, mec="white", mew=0.6, label=name)
+        top.plot([], [], ":", color=GREEN, label="network parts or slows")
+        top.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        bottom.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title="decided at")
+        top.set(title="The storm, and the calm behind it", xlim=(0, end))
+        bottom.set(
+            title="One order: all lines are one line, however late each comes",
+            xlabel="virtual seconds",
+            ylabel="place in the order",
+            xlim=(0, end),
+        )
+    return made.png
+
+
+MARKS = {
+    "crash": (("crash",), "X", RED),
+    "disk lost or damaged": (("wipe", "flip", "halt"), "D", ORANGE),
+    "hangs": (("pause",), "s", INK),
+}
+
+
+def up(row: dict[str, Any]) -> bool | None:
+    """Whether it is from now on; None if that does not change."""
+    if row["kind"] == "up":
+        return True
+    return False if row["kind"] == "fault" and row["subject"] in ("crash", "halt") else None
+
+
+def leads(row: dict[str, Any]) -> bool | None:
+    if row["kind"] == "leader":
+        return bool(row["subject"] == row["node"])
+    return False if up(row) is False else None
+
+
+def spans(rows: Figures, state: Any, end: float) -> list[tuple[float, float]]:
+    """From when to how long it was so."""
+    found: list[tuple[float, float]] = []
+    since: float | None = None
+    for row in rows:
+        now = state(row)
+        if now and since is None:
+            since = row["time"]
+        elif now is False and since is not None:
+            found.append((since, row["time"] - since))
+            since = None
+    return [*found, (since, end - since)] if since is not None else found
+
+
+def draw_elections(elections: Figures) -> bytes:
+    with drawing.sheet(1, height=3.6) as made:
+        (panel,) = made.panels
+        colors = (BLUE, ORANGE, GREEN)
+        sizes = sorted({each["nodes"] for each in elections})
+        for nodes, color in zip(sizes, colors, strict=False):
+            for name, dash in (("elected", ":"), ("silent", "-")):
+                chosen = [each for each in elections if each["nodes"] == nodes]
+                times = sorted(each[name] for each in chosen if each[name] is not None)
+                shares = [(at + 1) / len(times) for at in range(len(times))]
+                label = f"{nodes} replicas" if name == "silent" else None
+                panel.step([0, *times], [0, *shares], dash, where="post", color=color, label=label)
+        panel.plot([], [], "-", color=GREY, label="clients are served again")
+        panel.plot([], [], ":", color=GREY, label="another one leads")
+        drawing.percent(panel, 0.0)
+        panel.set_xlim(left=0)
+        panel.set(
+            title="After the leader has crashed",
+            xlabel="virtual seconds",
+            ylabel="share of the runs",
+        )
+        panel.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        made.figure.set_size_inches(7.6, 3.4)
+    return made.png

@@ -1,0 +1,253 @@
+"""What `.option(...)` may say, parsed once on the driver; its names are not case-sensitive."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from oncecast.client import blocking, errors
+from oncecast.client.client import DEFAULT_ADDRESS
+from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
+from oncecast.network.tls import Tls
+from oncecast.wire.commands import Start
+
+Ends = Start | dict[str, Start]  # of all topics, or of each
+ZSTD_MAX = 22
+CONNECT = 5.0  # seconds in which a node answers that is there
+REMEDY = 'start a node there with "oncecast serve", or say by option address where one is'
+
+
+class BadOption(ValueError):
+    """Names the option, what is wrong with it, and what it may be."""
+
+
+class Option(NamedTuple):
+    name: str
+    parse: Callable[[str], Any]
+    default: str | None
+    meaning: str
+
+
+# How values are read.
+
+
+def text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("it is empty")
+    return value.strip()
+
+
+def names(value: str) -> tuple[str, ...]:
+    return tuple(text(each) for each in value.split(","))
+
+
+def pattern(value: str) -> str:
+    try:
+        re.compile(text(value))
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}") from None
+    return text(value)
+
+
+def flag(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("say true or false")
+    return value.lower() == "true"
+
+
+def positive(value: str) -> int:
+    number = int(value) if re.fullmatch(r"\d{1,18}", value.strip()) else 0
+    if number < 1:
+        raise ValueError("give a whole number from 1 on")
+    return number
+
+
+def level(value: str) -> int:
+    """Told now, and not by the first task that has enough to compress."""
+    if positive(value) > ZSTD_MAX:
+        raise ValueError(f"give a level from 1 to {ZSTD_MAX}")
+    return positive(value)
+
+
+def ends(value: str) -> Ends:
+    """`earliest`, `latest`, or JSON: {"topic": offset}, of which -2 is earliest and -1 latest."""
+    if value.strip().lower() in ("earliest", "latest"):
+        return EARLIEST if value.strip().lower() == "earliest" else NEW
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(type(each) is int for each in found.values()):
+        raise ValueError('say earliest, latest, or offsets such as {"topic": 17}')
+    return {topic: by_number(offset) for topic, offset in found.items()}
+
+
+def by_number(offset: int) -> Start:
+    if offset < -2:
+        raise ValueError(f"offset {offset}: offsets begin at 0; -2 is earliest, -1 latest")
+    return {-2: EARLIEST, -1: NEW}.get(offset) or from_offset(offset)
+
+
+def moment(value: str) -> Start:
+    """Milliseconds since 1970, as in Spark's Kafka source."""
+    if not re.fullmatch(r"\d{1,14}", value.strip()):
+        raise ValueError("give milliseconds since 1970")
+    return from_time(int(value) / 1e3)
+
+
+ADDRESS = [
+    Option("address", text, DEFAULT_ADDRESS, "of a node, or of several with commas between"),
+    Option("cluster", text, "oncecast", "the node's"),
+    Option("tlsCa", text, None, "file with the authority that signs the nodes' certificates"),
+    Option("tlsCert", text, None, "file with a certificate of our own"),
+    Option("tlsKey", text, None, "file with its key"),
+    Option("timeout", positive, "60", "seconds to wait for the node"),
+]
+SOURCE = [
+    *ADDRESS,
+    Option("topics", names, None, "names with commas between; or `topicPattern`"),
+    Option("topicPattern", pattern, None, "regular expression that a name must match as a whole"),
+    Option("startingOffsets", ends, None, "`earliest`, `latest`, or JSON of offsets"),
+    Option("startingTimestamp", moment, None, "milliseconds since 1970, instead of offsets"),
+    Option("endingOffsets", ends, None, "batch only: `latest`, or JSON of offsets"),
+    Option("endingTimestamp", moment, None, "batch only: milliseconds since 1970"),
+    Option("maxOffsetsPerTrigger", positive, None, "streaming only: messages a micro-batch"),
+    Option("minPartitions", positive, None, "tasks at least, if there are as many messages"),
+    Option("maxRecordsPerPartition", positive, None, "messages a task at most"),
+    Option("includeHeaders", flag, "false", "add the column `headers`"),
+    Option("failOnDataLoss", flag, "true", "end the query if messages are gone; else go on"),
+    Option("subscription", text, None, "streaming only: its cursor follows what Spark commits"),
+]
+SINK = [
+    *ADDRESS,
+    Option("topic", text, None, "where all rows go; or a column `topic`"),
+    Option("zstd", level, None, "level to compress with"),
+]
+
+
+SPARKS_OWN = {"checkpointlocation"}  # Spark hands its own options on
+
+
+def parse(known: list[Option], given: Mapping[str, str]) -> dict[str, Any]:
+    """By name, defaults filled in; raises what is unknown or cannot be."""
+    by_key = {option.name.lower(): option for option in known}
+    for key in given:
+        if key.lower() not in by_key and key.lower() not in SPARKS_OWN:
+            allowed = ", ".join(option.name for option in known)
+            raise BadOption(f"option {key!r} is unknown here; the options are {allowed}")
+    found: dict[str, Any] = {}
+    for key, option in by_key.items():
+        value = given.get(key, option.default)
+        try:
+            found[option.name] = None if value is None else option.parse(value)
+        except ValueError as error:
+            raise BadOption(f"option {option.name} is {value!r}: {error}") from None
+    return found
+
+
+# What the parts of a query are handed: plain values, so that they can be sent to executors.
+
+
+@dataclass(frozen=True)
+class Node:
+    address: str
+    cluster: str
+    timeout: float
+    tls: tuple[str, ...]  # files, which must be there on every executor
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> Node:
+        files = [found[name] for name in ("tlsCert", "tlsKey", "tlsCa") if found[name]]
+        if len(files) not in (0, 3):
+            raise BadOption("options tlsCa, tlsCert and tlsKey: give all three, or none")
+        address, cluster = found["address"], found["cluster"]
+        return cls(address, cluster, float(found["timeout"]), tuple(files))
+
+    @contextmanager
+    def connect(self, *, patient: bool = False) -> Iterator[blocking.Client]:
+        """`patient` is who is in the middle of a query: the node may be about to start again."""
+        tls = None
+        if self.tls:
+            certificate, key, ca = self.tls
+            tls = Tls.from_files(certificate=certificate, key=key, ca=ca)
+        client = blocking.connect(
+            self.address,
+            cluster=self.cluster,
+            timeout=self.timeout,
+            connect_timeout=self.timeout if patient else min(self.timeout, CONNECT),
+            tls=tls,
+        )
+        try:
+            client.__enter__()
+        except errors.NotConnected as error:
+            raise errors.NotConnected(str(error), REMEDY) from None
+        with closing(client):
+            yield client
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    node: Node
+    topics: tuple[str, ...]
+    pattern: str | None
+    start: Ends | None
+    end: Ends | None
+    rows_max: int | None
+    partitions_min: int | None
+    partition_rows_max: int | None
+    headers: bool
+    fail_on_loss: bool
+    subscription: str | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+        found = parse(SOURCE, given)
+        if (found["topics"] is None) == (found["topicPattern"] is None):
+            raise BadOption("give one of the options topics and topicPattern")
+        for one, other in (
+            ("startingOffsets", "startingTimestamp"),
+            ("endingOffsets", "endingTimestamp"),
+        ):
+            if found[one] is not None and found[other] is not None:
+                raise BadOption(f"give one of the options {one} and {other}, not both")
+        alien = ("endingOffsets", "endingTimestamp") if streaming else ("maxOffsetsPerTrigger",)
+        alien = alien if streaming else (*alien, "subscription")
+        for name in alien:
+            if found[name] is not None:
+                kind = "a batch" if streaming else "a streaming"
+                raise BadOption(f"option {name} is for {kind} query")
+        start = found["startingOffsets"] or found["startingTimestamp"]
+        end = found["endingOffsets"] or found["endingTimestamp"]
+        if start == NEW and not streaming:
+            raise BadOption("option startingOffsets is latest: a batch would be empty")
+        if end == EARLIEST:
+            raise BadOption("option endingOffsets is earliest: a batch would be empty")
+        return cls(
+            node=Node.of(found),
+            topics=found["topics"] or (),
+            pattern=found["topicPattern"],
+            start=start,
+            end=end,
+            rows_max=found["maxOffsetsPerTrigger"],
+            partitions_min=found["minPartitions"],
+            partition_rows_max=found["maxRecordsPerPartition"],
+            headers=found["includeHeaders"],
+            fail_on_loss=found["failOnDataLoss"],
+            subscription=found["subscription"],
+        )
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    node: Node
+    topic: str | None
+    zstd: int | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> SinkOptions:
+        found = parse(SINK, given)
+        return cls(Node.of(found), found["topic"], found["zstd"])

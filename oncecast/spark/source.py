@@ -1,0 +1,179 @@
+"""Topics as a Spark source, batch and streaming (PIPE-1 to PIPE-3).
+
+The driver decides from which offset to which each topic is read; Spark writes that into its
+checkpoint, so that what is read again after a crash is the same. Tasks scan their piece, without a
+subscription, and hand Arrow batches on without looking at a message.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from oncecast.client import blocking, errors
+from oncecast.client.scanning import Located, Slice
+from oncecast.client.starts import NEW, from_offset
+from oncecast.spark.columns import joined
+from oncecast.spark.options import BadOption, SourceOptions
+from oncecast.spark.ranges import Position, Positions, Range, between, enough, limited, split
+from oncecast.spark.topics import Lost, Topics
+from oncecast.wire.batch import opened_bytes
+
+COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "producer": "string",
+    "sequence": "bigint",
+}
+HEADERS = {"headers": "map<string, binary>"}
+ROWS = 65_536  # about so many messages are handed to Spark at once
+BYTES = 8 << 20  # or so many bytes
+GONE = (errors.MessagesLost, errors.TopicReplaced, errors.OutOfRange, errors.NoSuchTopic)
+
+
+class Piece(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, range_: Range) -> None:
+        super().__init__(range_)
+        self.range = range_
+
+
+def pieces(options: SourceOptions, topics: Topics, ranges: list[Range]) -> list[Piece]:
+    found = [each for each in map(topics.still_there, ranges) if each.rows]
+    count = options.partitions_min or enough(found, os.cpu_count() or 1)
+    return [Piece(each) for each in split(found, count, options.partition_rows_max)]
+
+
+def read(options: SourceOptions, piece: InputPartition) -> Iterator[pa.RecordBatch]:
+    """In a task: the piece as Arrow batches of a size that Spark likes."""
+    if not isinstance(piece, Piece):
+        return  # Spark makes a task of its own when there is nothing to read
+    columns = [*COLUMNS, *(HEADERS if options.headers else ())]
+    gathered: list[Slice] = []
+    rows = size = 0
+    for each in slices(options, piece.range):
+        gathered.append(each)
+        rows, size = rows + each.chunk.count, size + opened_bytes(each.chunk.batch)
+        if rows >= ROWS or size >= BYTES:
+            yield joined(gathered, columns)
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield joined(gathered, columns)
+
+
+def slices(options: SourceOptions, range_: Range) -> Iterator[Slice]:
+    """What is in a range; of what is not, an error or nothing, as the options say."""
+    topic, life, at, until, _ = range_
+    with options.node.connect(patient=True) as client:
+        while at < until:
+            try:
+                for each in client.scan(topic, from_offset(at), until, life=life):
+                    at = each.end
+                    yield each
+            except GONE as error:
+                if options.fail_on_loss:
+                    raise Lost(str(error)) from None
+                at = error.next if isinstance(error, errors.MessagesLost) else until
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        with options.node.connect() as client:
+            topics = Topics(client, options)
+            start = topics.start()
+            places = topics.end(options.end or NEW)
+            end = topics.towards(places, start)
+            for name, at in start.items():
+                if options.end is not None and name in places and places[name].offset < at.next:
+                    fact = f"topic {name!r} is read from {at.next} to before {places[name].offset}"
+                    raise BadOption(f"{fact}: the end must not be before the start")
+            return pieces(options, topics, between(start, end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(self._options, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives on the driver and keeps one connection; tasks get a copy without it."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._connection = ExitStack()
+        self._client: blocking.Client | None = None
+        self._target: dict[str, Located] | None = None  # of a query that ends there
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StreamReader, (self._options,)
+
+    @property
+    def _topics(self) -> Topics:
+        if self._client is None:
+            self._client = self._connection.enter_context(self._options.node.connect())
+        return Topics(self._client, self._options)
+
+    def initialOffset(self) -> dict[str, Any]:
+        start = self._topics.start()
+        self._topics.keep(start, forward=False)
+        return as_offset(start)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        rows = self._options.rows_max
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._topics.end()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        before, topics = as_positions(start), self._topics
+        end = topics.towards(topics.end() if self._target is None else self._target, before)
+        if isinstance(limit, ReadMaxRows):
+            end = limited(before, end, limit.max_rows)
+        return as_offset(end)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        places = self._topics.end()
+        return as_offset(
+            {name: Position(at.life, at.first, at.next) for name, at in places.items()}
+        )
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        ranges = between(as_positions(start), as_positions(end))
+        return pieces(self._options, self._topics, ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._topics.keep(as_positions(end), forward=True)
+
+    def stop(self) -> None:
+        self._client = None
+        self._connection.close()
+
+
+def as_offset(positions: Positions) -> dict[str, Any]:
+    """As it stands in Spark's checkpoint."""
+    return {topic: at._asdict() for topic, at in positions.items()}
+
+
+def as_positions(offset: Mapping[str, Any]) -> dict[str, Position]:
+    return {topic: Position(**at) for topic, at in offset.items()}

@@ -1,0 +1,236 @@
+"""A stack's records on a disk: what its protocols append, and how they get it back.
+
+Each record is a value of one protocol; a snapshot stands for all that its protocol had appended up
+to a number. Restoring a stack is: each protocol's snapshot, then the records after it, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import msgspec
+
+from oncecast.kernel.codec import Codec
+from oncecast.kernel.errors import Malformed
+from oncecast.kernel.protocol import Append, Chunked, Snapshot, Trim, Value
+from oncecast.kernel.stack import Stack
+from oncecast.storage import snapshot
+from oncecast.storage.disk import Disk
+from oncecast.storage.errors import Corrupt, DiskFull, WrongFormat
+from oncecast.storage.log import SEGMENT_BYTES, Log, Unsynced
+
+
+class Saved(NamedTuple):
+    """The state of one protocol, encoded, as it was at record `number`."""
+
+    protocol: str
+    number: int
+    chunks: list[bytes]
+
+
+class Flush:
+    """One group on its way to the disk. `run` is the slow part, and may run in another thread."""
+
+    def __init__(self, disk: Disk, unsynced: Unsynced | None, snapshots: list[Saved]) -> None:
+        self.disk, self.unsynced, self.snapshots = disk, unsynced, snapshots
+        self.saved: list[Saved] = []
+
+    def run(self) -> None:
+        if self.unsynced is not None:
+            self.unsynced.sync()
+        # Only now: a snapshot must never be newer than the log that it leads into.
+        for taken in self.snapshots:
+            with suppress(DiskFull):  # the older one and the log still serve
+                snapshot.save(self.disk, taken.number, taken.chunks, name=taken.protocol)
+                self.saved.append(taken)
+
+
+class Journal:
+    def __init__(self, disk: Disk, log: Log, stack: Stack, snapshots: dict[str, int]) -> None:
+        self.log = log
+        self._disk = disk
+        records = Codec(kinds(stack, "Record"))
+        self._encode, self._decode = records.encode, records.decode
+        self._encode_state = Codec(kinds(stack, "State")).encode
+        self._owner = {kind: stack.protocols[layer].name for kind, layer in owners(stack, "State")}
+        self._taken: list[Saved] = []
+        self._snapshots = snapshots  # the number of each protocol's newest one on disk
+        self._trimmed = False  # since the last look at what can go
+        self._trims = {stack.protocols[layer].name: 0 for _, layer in owners(stack, "Record")}
+
+    @classmethod
+    def open(cls, disk: Disk, stack: Stack, *, segment_bytes: int = SEGMENT_BYTES) -> Journal:
+        """Recover the log and restore the stack. Damage to what a restore needs raises, unless the
+        stack heals and it is clear which records are gone."""
+        snapshots = restore_snapshots(disk, stack)
+        behind = min((snapshots.get(name, 0) for name in recorders(stack)), default=0)
+        log = Log.open(disk, segment_bytes=segment_bytes, scan_from=behind + 1)
+        for damage in log.recovery.damage:
+            last = max(damage.first, behind + 1) if damage.last is None else damage.last
+            clear = damage.first > 0 and damage.last is not None
+            # Otherwise no record is lost, or only such as a snapshot covers: `read` will name it.
+            if last >= damage.first and last > behind and not (stack.heals and clear):
+                raise Corrupt(damage.file, damage.offset, damage.first, last, damage.fact)
+        newest = max(snapshots.values(), default=0)
+        if newest > log.last:
+            raise WrongFormat(
+                f"a snapshot of record {newest}, but the log ends at {log.last}: files are "
+                "missing; put them back, or start in an empty directory"
+            )
+        restore_records(log, stack, snapshots, behind)
+        journal = cls(disk, log, stack, snapshots)
+        stack.records.last, stack.records.read = log.last, journal.read
+        return journal
+
+    @property
+    def synced(self) -> int:
+        """The number of the last record on disk."""
+        return self.log.synced
+
+    @property
+    def pending_bytes(self) -> int:
+        return self.log.pending_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of records and snapshots that no flush carries yet."""
+        waiting = self.log.pending_bytes
+        if self._taken:
+            waiting += sum(len(chunk) for saved in self._taken for chunk in saved.chunks)
+        return waiting
+
+    @property
+    def waiting(self) -> bool:
+        """Something was taken that no flush carries yet."""
+        return bool(self.log.pending_bytes or self._taken)
+
+    def take(self, effect: Append | Snapshot | Trim) -> None:
+        """Note an effect of the stack; it goes to disk with the next flush."""
+        if isinstance(effect, Append):
+            here = self.log.append(self._encode(effect.record))
+            assert here == effect.number, f"record {effect.number} became the log's {here}"
+        elif isinstance(effect, Snapshot):
+            state = effect.state
+            chunks = in_chunks(self._encode_state, state)
+            self._taken.append(Saved(self._owner[type(state)], effect.number, chunks))
+        else:
+            protocol = effect.protocol
+            self._trims[protocol] = max(self._trims[protocol], effect.number)
+            self._trimmed = True
+
+    def read(self, number: int) -> Value:
+        """A record that was written, checked and decoded anew."""
+        return readable(self._decode, self.log.read(number), f"record {number}")
+
+    def begin(self) -> Flush:
+        taken, self._taken = self._taken, []
+        return Flush(self._disk, self.log.write(), taken)
+
+    def finish(self, flush: Flush) -> None:
+        """In the owner's thread, after `flush.run`."""
+        if flush.unsynced is not None:
+            self.log.synced_to(flush.unsynced)
+        for saved in flush.saved:
+            self._snapshots[saved.protocol] = saved.number
+        if flush.saved or self._trimmed:
+            self._trimmed = False
+            self.log.truncate(self._needed())
+
+    def _needed(self) -> int:
+        """The first record that some protocol would miss, now or after a restart."""
+        return min(
+            (
+                min(trimmed, self._snapshots.get(protocol, 0) + 1)
+                for protocol, trimmed in self._trims.items()
+            ),
+            default=0,
+        )
+
+    def mark(self) -> None:
+        """Worth a call when idle: it notes on disk that nothing before is a torn tail."""
+        if not self.waiting and self.log.mark():
+            self.sync()
+
+    def sync(self) -> None:
+        flush = self.begin()
+        flush.run()
+        self.finish(flush)
+
+    def close(self) -> None:
+        self.sync()
+        self.log.close()
+
+    def abandon(self) -> None:
+        """Let go of the files, as a crash would."""
+        self.log.abandon()
+
+
+def in_chunks(encode: Callable[[Value], bytes], state: Value) -> list[bytes]:
+    """What a snapshot holds: a state, and if it has chunks, those without another copy of them."""
+    if not isinstance(state, Chunked):
+        return [encode(state)]
+    return [encode(msgspec.structs.replace(state, chunks=())), *state.chunks]
+
+
+def owners(stack: Stack, role: str) -> list[tuple[type[Value], int]]:
+    return list(stack.wiring.owners(role).items())
+
+
+def kinds(stack: Stack, role: str) -> tuple[type[Value], ...]:
+    return tuple(stack.wiring.owners(role))
+
+
+def recorders(stack: Stack) -> list[str]:
+    """The protocols that append."""
+    return [protocol.name for protocol in stack.protocols if protocol.Record is not None]
+
+
+def restore_snapshots(disk: Disk, stack: Stack) -> dict[str, int]:
+    """Give each protocol its newest snapshot; the record number of each."""
+    decode = Codec(kinds(stack, "State")).decode
+    numbers: dict[str, int] = {}
+    for protocol in stack.protocols:
+        if protocol.State is None:
+            continue
+        found = snapshot.load(disk, name=protocol.name)
+        if found is not None:
+            number, chunks = found
+            state = readable(decode, next(chunks), f"snapshot {protocol.name} at {number}")
+            if isinstance(state, Chunked):
+                state = msgspec.structs.replace(state, chunks=tuple(chunks))
+            stack.restore(number, state)
+            numbers[protocol.name] = number
+    return numbers
+
+
+def restore_records(log: Log, stack: Stack, snapshots: dict[str, int], behind: int) -> None:
+    decode = Codec(kinds(stack, "Record")).decode
+    covered = {
+        kind: snapshots.get(stack.protocols[layer].name, 0)
+        for kind, layer in owners(stack, "Record")
+    }
+    start = max(behind + 1, log.first)
+    while start <= log.last:
+        try:
+            for number, encoded in log.scan(start):
+                record = readable(decode, encoded, f"record {number}")
+                if number > covered[type(record)]:
+                    stack.restore(number, record)
+            return
+        except Corrupt as damage:
+            if not stack.heals:
+                raise
+            stack.damaged(max(damage.first, start), damage.last)
+            start = damage.last + 1
+
+
+def readable(decode: Callable[[bytes], Value], encoded: bytes, what: str) -> Value:
+    try:
+        return decode(encoded)
+    except Malformed as error:
+        raise WrongFormat(
+            f"{what} is whole but not of this program's making ({error}); "
+            "run the version that wrote it, or start in an empty directory"
+        ) from error

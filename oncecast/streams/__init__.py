@@ -1,0 +1,1 @@
+"""Streams with quality of service: live readers and writers."""

@@ -1,0 +1,1 @@
+"""Pure protocols and caches of streams."""

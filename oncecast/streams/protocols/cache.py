@@ -1,0 +1,196 @@
+"""What a reader or a writer of a stream keeps: values in the order in which they came.
+
+A reader reads (the value stays) or takes (it goes). With keep-all a full cache takes nothing more:
+who writes has to wait, or is told. With keep-last the oldest of the key goes.
+
+Each value has a slot, which grows by one with every value that comes; in the cache of a writer that
+keeps the last it is the number of the value. Work is done for many values at a time wherever they
+share a key.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from math import inf
+
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.streams.protocols.policies import QoS
+
+
+class Sample(Value, tag=False):
+    """A value that was written: the `number`th of its writer's life."""
+
+    writer: NodeId
+    number: int
+    key: bytes
+    value: bytes
+
+
+class Cache:
+    def __init__(self, qos: QoS) -> None:
+        self.qos = qos
+        self.samples: dict[int, Sample] = {}  # by slot, in order
+        self._slots: dict[bytes, deque[int]] = {}  # of each key, in order
+        self._next = self._first = 1  # slots in use are from the one to the other
+        self._until: dict[int, float] = {}  # when those of a limited lifespan end
+        self._seen: dict[int, None] = {}  # were read and stay
+        self._all_seen = 1  # and so were those before this slot
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def keys(self) -> list[bytes]:
+        """In the order in which they came."""
+        return list(self._slots)
+
+    @property
+    def key_count(self) -> int:
+        return len(self._slots)
+
+    def of(self, key: bytes) -> tuple[Sample, ...]:
+        """The history of a key, oldest first."""
+        return tuple(self.samples[slot] for slot in self._slots.get(key, ()))
+
+    @property
+    def first(self) -> int:
+        """The lowest slot in use, or the next one."""
+        while self._first < self._next and self._first not in self.samples:
+            self._first += 1
+        return self._first
+
+    # -- in --
+
+    def has_room(self, keys: Sequence[bytes], count: int = 1) -> bool:
+        """For so many values of these keys (one for all, or one each), without losing any against
+        the rules."""
+        slots, qos = self._slots, self.qos
+        if len(slots) + len(keys) > qos.keys_max:
+            new = [key for key in dict.fromkeys(keys) if key not in slots]
+            if new and len(slots) + len(new) > qos.keys_max:
+                return False
+        if len(self.samples) + count <= qos.samples_max:
+            return True
+        return not qos.keeps_all and len(self.samples) + self._growth(keys, count) <= (
+            qos.samples_max
+        )
+
+    def _growth(self, keys: Sequence[bytes], count: int) -> int:
+        """By how much the cache grows if each key keeps no more than its history."""
+        coming = {keys[0]: count} if len(keys) == 1 else Counter(keys)
+        have = {key: len(self._slots.get(key, ())) for key in coming}
+        return sum(
+            min(self.qos.history, have[key] + new) - have[key] for key, new in coming.items()
+        )
+
+    def add(self, samples: Sequence[Sample], until: float = inf, *, one_key: bool = False) -> int:
+        """Keep them as far as there is room; how many of them that is."""
+        if one_key and self.has_room((samples[0].key,), len(samples)):
+            self._add(samples, until)
+            return len(samples)
+        for count, sample in enumerate(samples):
+            if not self.has_room((sample.key,)):
+                return count
+            self._add((sample,), until)
+        return len(samples)
+
+    def _add(self, samples: Sequence[Sample], until: float) -> None:
+        """All of one key."""
+        slots = self._slots.setdefault(samples[0].key, deque())
+        new = range(self._next, self._next + len(samples))
+        self._next = new.stop
+        if not self.qos.keeps_all:
+            history = self.qos.history
+            new, samples = new[-history:], samples[-history:]
+            for _ in range(len(slots) + len(new) - history):
+                self._remove(slots.popleft())
+        slots.extend(new)
+        self.samples.update(zip(new, samples, strict=True))
+        if until < inf:
+            self._until.update(dict.fromkeys(new, until))
+
+    def between(self, first: int, last: int) -> Iterator[Sample]:
+        """What these slots hold."""
+        samples = self.samples
+        if last - first < len(samples):
+            return (samples[slot] for slot in range(first, last + 1) if slot in samples)
+        return (sample for slot, sample in samples.items() if first <= slot <= last)
+
+    def skip(self, count: int) -> None:
+        """Values that need not be kept have their slots, too."""
+        self._next += count
+
+    # -- out --
+
+    @property
+    def has_unread(self) -> bool:
+        if self._all_seen <= self._first and not self._seen:
+            return bool(self.samples)
+        return any(self._unread(slot) for slot in reversed(self.samples))
+
+    def _unread(self, slot: int) -> bool:
+        return slot >= self._all_seen and slot not in self._seen
+
+    def read(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
+        """All of the key, or of every key; they stay, and count as read from now on."""
+        chosen = self._chosen(key, unread)
+        if key is None:
+            self._all_seen = self._next
+            self._seen.clear()
+        else:
+            self._seen.update(dict.fromkeys(chosen))
+        return tuple(self.samples[slot] for slot in chosen)
+
+    def take(self, key: bytes | None = None, *, unread: bool = False) -> tuple[Sample, ...]:
+        """The same, and they go."""
+        if key is None and not unread:
+            found = tuple(self.samples.values())
+            for each in (self.samples, self._slots, self._until, self._seen):
+                each.clear()
+            self._first = self._next
+            return found
+        chosen = self._chosen(key, unread)
+        return tuple(self.drop(slot) for slot in chosen)
+
+    def take_first(self) -> Sample:
+        """There must be one."""
+        slot = self._first
+        if slot not in self.samples:
+            slot = self.first
+        sample = self.samples.pop(slot)
+        self._first = slot + 1
+        slots = self._slots[sample.key]
+        slots.popleft()  # the first of all is the first of its key
+        if not slots:
+            del self._slots[sample.key]
+        if self._until or self._seen:
+            self._forget(slot)
+        return sample
+
+    def _chosen(self, key: bytes | None, unread: bool) -> list[int]:
+        slots = list(self.samples if key is None else self._slots.get(key, ()))
+        return [slot for slot in slots if self._unread(slot)] if unread else slots
+
+    def drop(self, slot: int) -> Sample:
+        sample = self._remove(slot)
+        slots = self._slots[sample.key]
+        slots.remove(slot)
+        if not slots:
+            del self._slots[sample.key]
+        return sample
+
+    def _remove(self, slot: int) -> Sample:
+        if self._until or self._seen:
+            self._forget(slot)
+        return self.samples.pop(slot)
+
+    def _forget(self, slot: int) -> None:
+        self._until.pop(slot, None)
+        self._seen.pop(slot, None)
+
+    # -- time --
+
+    def expire(self, now: float) -> None:
+        """What has outlived its lifespan goes."""
+        for slot in [slot for slot, until in self._until.items() if until < now]:
+            self.drop(slot)

@@ -1,0 +1,96 @@
+"""What a writer that keeps all has written and may have to send again: runs of values.
+
+A run is one message, as it was sent first; so a value costs nothing by itself, neither when it is
+kept nor when it is let go.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from math import inf
+
+import msgspec
+
+from oncecast.streams.protocols.events import Data
+from oncecast.streams.protocols.policies import QoS
+
+
+class Runs:
+    def __init__(self, qos: QoS) -> None:
+        self.qos = qos
+        self._runs: deque[tuple[float, Data]] = deque()  # until when, and what
+        self._count = 0
+        self._keys: dict[bytes, int] = {}  # in how many runs
+        self._next = 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def key_count(self) -> int:
+        return len(self._keys)
+
+    @property
+    def first(self) -> int:
+        """The lowest number that is kept, or the next one."""
+        return self._runs[0][1].since if self._runs else self._next
+
+    def has_room(self, keys: Sequence[bytes], count: int = 1) -> bool:
+        if self._count + count > self.qos.samples_max:
+            return False
+        new = [key for key in dict.fromkeys(keys) if key not in self._keys]
+        return not new or len(self._keys) + len(new) <= self.qos.keys_max
+
+    def add(self, data: Data, until: float = inf) -> None:
+        """There must be room."""
+        self._runs.append((until, data))
+        self._count += len(data.values)
+        for key in dict.fromkeys(data.keys):
+            self._keys[key] = self._keys.get(key, 0) + 1
+        self._next = data.last + 1
+
+    def skip(self, data: Data) -> None:
+        """It need not be kept."""
+        self._next = data.last + 1
+
+    def drop_before(self, end: int) -> None:
+        """Runs that end before this number."""
+        while self._runs and self._runs[0][1].last < end:
+            self._drop()
+
+    def expire(self, now: float) -> None:
+        """What has outlived its lifespan goes."""
+        while self._runs and self._runs[0][0] < now:
+            self._drop()
+
+    def _drop(self) -> None:
+        _, data = self._runs.popleft()
+        self._count -= len(data.values)
+        for key in dict.fromkeys(data.keys):
+            self._keys[key] -= 1
+            if not self._keys[key]:
+                del self._keys[key]
+
+    def messages(self, since: int, last: int) -> Iterator[Data]:
+        """What is kept of these numbers, as it was sent first wherever that is possible."""
+        for _, data in self._runs:
+            if data.last >= since:
+                if data.since > last:
+                    return
+                whole = since <= data.since and data.last <= last
+                yield data if whole else part(data, since, last)
+
+
+def part(data: Data, since: int, last: int) -> Data:
+    """Those of its values whose numbers are from `since` to `last`."""
+    first = max(since, data.since)
+    wanted = slice(first - data.since, last + 1 - data.since)
+    return msgspec.structs.replace(
+        data,
+        since=first,
+        last=min(last, data.last),
+        numbers=(first,),
+        keys=data.keys if len(data.keys) == 1 else data.keys[wanted],
+        values=data.values[wanted],
+    )

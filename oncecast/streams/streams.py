@@ -1,0 +1,129 @@
+"""The streams of a node: who opens what, and who hears what has happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sized
+from typing import TYPE_CHECKING
+
+from oncecast.kernel.protocol import Value
+from oncecast.streams.errors import NotOpen, Stopped
+from oncecast.streams.persistent import PersistentReader, PersistentWriter
+from oncecast.streams.protocols import streams
+from oncecast.streams.protocols.events import (
+    STREAMS_MAX,
+    DeadlineMissed,
+    LimitReached,
+    Liveliness,
+    Matched,
+    Mismatched,
+    NotWritten,
+    OpenReader,
+    OpenWriter,
+    SamplesLost,
+    SamplesRejected,
+    Side,
+    Stable,
+    Unmatched,
+    Written,
+)
+from oncecast.streams.protocols.policies import Durability, QoS
+from oncecast.streams.reader import Reader
+from oncecast.streams.writer import Writer
+
+if TYPE_CHECKING:
+    from oncecast.streams.host import Host
+
+
+class Stream:
+    """A name and qualities; each node has at most one writer and one reader of it."""
+
+    def __init__(self, streams: Streams, name: str, qos: QoS) -> None:
+        self._streams, self.name, self.qos = streams, name, qos
+
+    def writer(self) -> Writer:
+        """Raises NotOpen if there is one already."""
+        return self._streams.open_writer(self.name, self.qos)
+
+    def reader(self) -> Reader:
+        """Raises NotOpen if there is one already."""
+        return self._streams.open_reader(self.name, self.qos)
+
+
+class Streams:
+    """The writers and readers of a node, by the names of their streams."""
+
+    def __init__(self, node: Host, pure: streams.Streams) -> None:
+        self._node, self._pure = node, pure
+        self.writers: dict[str, Writer] = {}
+        self.readers: dict[str, Reader] = {}
+
+    def open_writer(self, name: str, qos: QoS) -> Writer:
+        self._check(name, "writer", self.writers)
+        if qos.durability == Durability.PERSISTENT:
+            writer: Writer = PersistentWriter(self._node, name, qos, self._node.client_for(name))
+        else:
+            writer = Writer(self._node, name, qos)
+        self.writers[name] = writer
+        self._node.request(OpenWriter(name, qos))
+        writer.opened(self._pure.writers[name])
+        return writer
+
+    def open_reader(self, name: str, qos: QoS) -> Reader:
+        self._check(name, "reader", self.readers)
+        if qos.durability == Durability.PERSISTENT:
+            reader: Reader = PersistentReader(self._node, name, qos, self._node.client_for(name))
+        else:
+            reader = Reader(self._node, name, qos)
+        self.readers[name] = reader
+        self._node.request(OpenReader(name, qos))
+        reader.opened(self._pure.readers[name])
+        return reader
+
+    def _check(self, name: str, side: Side, there: Sized) -> None:
+        if self._node.stopping:
+            raise Stopped
+        if name in (self.writers if side == "writer" else self.readers):
+            raise NotOpen(name, f"it has a {side} here already; use that, or close it first")
+        if len(there) >= STREAMS_MAX:
+            raise NotOpen(name, f"{STREAMS_MAX} others are open; close one first")
+
+    def forget(self, end: Writer | Reader) -> None:
+        ends = self.writers if isinstance(end, Writer) else self.readers
+        ends.pop(end.name, None)
+
+    def elsewhere(self) -> list[str]:
+        """The streams that other nodes have opened, as far as this one knows."""
+        peers = self._pure.peers.values()
+        return sorted({each.stream for peer in peers for each in peer.writers + peer.readers})
+
+    async def close(self, linger: float) -> None:
+        """Readers elsewhere get some time for what was written here."""
+        readers, writers = list(self.readers.values()), list(self.writers.values())
+        for reader in readers:
+            reader.close()
+        ends = [*(each.ended() for each in readers), *(each.close(linger) for each in writers)]
+        await asyncio.gather(*ends, return_exceptions=True)
+
+    def stopped(self) -> None:
+        for reader in self.readers.values():
+            reader.arrived()
+
+    def arrived(self, stream: str) -> None:
+        if stream in self.readers:
+            self.readers[stream].arrived()
+
+    def hear(self, event: Value) -> None:
+        match event:
+            case Written() | NotWritten() | Stable():
+                if event.stream in self.writers:
+                    self.writers[event.stream].answered(event)
+            case Liveliness() | SamplesLost() | SamplesRejected():
+                if event.stream in self.readers:
+                    self.readers[event.stream].heard(event)
+            case Matched() | Mismatched() | Unmatched() | DeadlineMissed() | LimitReached():
+                ends = self.writers if event.side == "writer" else self.readers
+                if event.stream in ends:
+                    ends[event.stream].heard(event)
+            case _:
+                pass  # what the protocols tell beside that, nobody has asked for

@@ -1,1 +1,0 @@
-"""What a handful of processes need to act together: group, leader, locks and queues."""

@@ -1,0 +1,1 @@
+"""Define what clients and nodes exchange: frames, commands, results, errors and batches."""

@@ -1,0 +1,213 @@
+"""The record batch: messages packed by a client, opaque to every node, unpacked by a reader.
+
+    data = encode([b"one", b"two"], timestamps=1_700_000_000_000_000)
+    check(data).count                       # 2: the first node proves it and looks no further
+    messages(data, topic="t", offset=10, producer="p", sequence=5)[1].offset    # 11
+
+Times are microseconds since 1970 and always handed in. `batch_layout` has the bytes,
+`batch_arrow` the way to Arrow and back.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count as numbers_from
+from itertools import islice, repeat
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from oncecast.wire.batch_builder import ZSTD_FROM, Builder, to_time
+from oncecast.wire.batch_layout import (
+    BYTES_MAX,
+    FOREIGN,
+    HEADER_BYTES,
+    HEADERS,
+    KEYS,
+    MESSAGES_MAX,
+    NO_KEY,
+    TIMES,
+    BadBatch,
+    Columns,
+    Header,
+    Oversized,
+    check,
+    check_frame,
+    only_values,
+    open_columns,
+    opened_bytes,
+    peek,
+    seal,
+)
+
+if TYPE_CHECKING:
+    from oncecast.storage.disk import Buffer
+
+__all__ = [
+    "BYTES_MAX",
+    "MESSAGES_MAX",
+    "BadBatch",
+    "Builder",
+    "Header",
+    "Message",
+    "Oversized",
+    "check",
+    "encode",
+    "messages",
+    "opened_bytes",
+    "peek",
+    "unwrap",
+    "values",
+    "wrap",
+]
+
+NO_HEADERS: Mapping[str, bytes] = MappingProxyType({})
+
+
+# Without the garbage collector's care: a message is made of values that cannot hold a cycle.
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """What a reader gets. `offset` is its place in the topic, `timestamp` in microseconds."""
+
+    topic: str
+    offset: int
+    key: bytes | None
+    value: bytes
+    headers: Mapping[str, bytes]
+    timestamp: int
+    producer: str
+    sequence: int
+    redelivered: bool
+
+
+def encode(
+    values: Sequence[bytes],
+    *,
+    timestamps: int | Sequence[int],
+    keys: Sequence[bytes | None] | None = None,
+    headers: Sequence[Mapping[str, bytes] | None] | None = None,
+    zstd: int | None = None,
+    zstd_from: int = ZSTD_FROM,
+) -> bytes:
+    """A batch of these messages; one timestamp is that of all. `zstd` is a level."""
+    builder = Builder()
+    if keys is None and headers is None and isinstance(timestamps, int):
+        builder.extend(values, timestamps)
+    else:
+        count = len(values)
+        none = [None] * count
+        times = [timestamps] * count if isinstance(timestamps, int) else timestamps
+        columns = (values, none if keys is None else keys, none if headers is None else headers)
+        for value, key, found, time in zip(*columns, times, strict=True):
+            builder.add(value, key, found, time)
+    return builder.build(zstd=zstd, zstd_from=zstd_from)
+
+
+def values(buffer: Buffer, skip: int = 0, count: int | None = None) -> list[bytes]:
+    """The values of a batch, or of `count` messages after the first `skip`."""
+    columns = open_columns(buffer)
+    return _values(columns, *_span(columns, skip, count))
+
+
+def messages(
+    buffer: Buffer,
+    *,
+    topic: str,
+    offset: int,
+    producer: str,
+    sequence: int,
+    skip: int = 0,
+    count: int | None = None,
+    redelivered: bool = False,
+) -> list[Message]:
+    """The messages of a batch, or `count` of them after the first `skip`.
+
+    `offset` and `sequence` are those of the first message returned, so that an `Extent` of the
+    topic's index can be handed in as it is.
+    """
+    data = buffer if type(buffer) is bytes else bytes(buffer)
+    if count == 1 and not skip:
+        header = check_frame(data)
+        if header.count == 1 and only_values(header, data):
+            # What is put by itself mostly comes by itself: that is not worth any columns.
+            alone = data[HEADER_BYTES + 4 : -4]
+            time = header.time
+            return [
+                Message(
+                    topic, offset, None, alone, NO_HEADERS, time, producer, sequence, redelivered
+                )
+            ]
+    columns = open_columns(data)
+    begin, end = _span(columns, skip, count)
+    return list(
+        map(
+            Message,
+            repeat(topic),
+            numbers_from(offset),
+            _keys(columns, begin, end),
+            _values(columns, begin, end),
+            _headers(columns, begin, end),
+            _times(columns, begin, end),
+            repeat(producer),
+            numbers_from(sequence),
+            repeat(redelivered),
+        )
+    )
+
+
+def wrap(payload: bytes, *, format: int, count: int, timestamp: int) -> bytes:
+    """Somebody else's batch as one of ours: the node counts its messages and never looks inside."""
+    if not FOREIGN <= format <= 0xFFFF:
+        raise ValueError(f"format {format}: foreign ones are {FOREIGN} to {0xFFFF}")
+    return seal(format, 0, count, to_time(timestamp), (0, 0, 0, 0, 0), [payload])
+
+
+def unwrap(buffer: Buffer) -> bytes:
+    """What was wrapped."""
+    header = check(buffer)
+    if header.format < FOREIGN:
+        raise BadBatch("it was not wrapped; batch.messages reads it")
+    return bytes(buffer[HEADER_BYTES:-4])
+
+
+def _span(columns: Columns, skip: int, count: int | None) -> tuple[int, int]:
+    if skip < 0 or (count is not None and count < 0):
+        raise ValueError(f"skip {skip}, count {count}: neither can be negative")
+    total = columns.header.count
+    begin = min(skip, total)
+    return begin, total if count is None else min(begin + count, total)
+
+
+def _values(columns: Columns, begin: int, end: int) -> list[bytes]:
+    lengths = columns.numbers(columns.value_lengths, end)
+    read = columns.reader(columns.values + sum(lengths[:begin]))
+    return list(map(read, lengths[begin:]))
+
+
+def _keys(columns: Columns, begin: int, end: int) -> Iterable[bytes | None]:
+    if not columns.header.flags & KEYS:
+        return repeat(None)
+    lengths = columns.numbers(columns.key_lengths, end)
+    skipped = sum(length for length in lengths[:begin] if length != NO_KEY)
+    read = columns.reader(columns.keys + skipped)
+    if NO_KEY not in lengths:
+        return map(read, lengths[begin:])
+    return [None if length == NO_KEY else read(length) for length in lengths[begin:]]
+
+
+def _headers(columns: Columns, begin: int, end: int) -> Iterable[Mapping[str, bytes]]:
+    if not columns.header.flags & HEADERS:
+        return repeat(NO_HEADERS)
+    counts = columns.numbers(columns.header_counts, end)
+    pairs = columns.header.pairs
+    names = map(columns.reader(columns.names), columns.numbers(columns.name_lengths, pairs))
+    found = map(columns.reader(columns.headers), columns.numbers(columns.header_lengths, pairs))
+    rest = islice(zip(map(bytes.decode, names), found, strict=True), sum(counts[:begin]), None)
+    return [dict(islice(rest, count)) if count else NO_HEADERS for count in counts[begin:]]
+
+
+def _times(columns: Columns, begin: int, end: int) -> Iterable[int]:
+    if not columns.header.flags & TIMES:
+        return repeat(columns.header.time)
+    return struct.unpack_from(f"<{end - begin}q", columns.data, columns.times + 8 * begin)

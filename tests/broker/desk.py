@@ -1,0 +1,199 @@
+"""A node without a network: what clients send goes in, what they would get comes out, in order."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+from oncecast.broker.gateway import Gateway
+from oncecast.broker.service import Service
+from oncecast.kernel.protocol import (
+    Append,
+    Emit,
+    NodeId,
+    Send,
+    Snapshot,
+    Trim,
+    Unwatch,
+    Value,
+    Watch,
+)
+from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
+from oncecast.simulator.disk import SimulatedDisk
+from oncecast.storage.journal import Journal
+from oncecast.wire import batch
+from oncecast.wire import commands as do
+from oncecast.wire.frames import Answer, Call, Chunk, Delivery, Fetch
+
+ME = NodeId("node")
+ANN, BOB = NodeId("client/ann"), NodeId("client/bob")
+
+
+class Alone:
+    """A group that is not asked to agree on anything, for a service or a gateway by itself."""
+
+    applied = 0
+
+    def entry(self, place: int) -> bytes:
+        raise AssertionError(f"nothing stands at {place}")
+
+    def leads(self, now: float) -> bool:
+        return True
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        return (ME,)
+
+
+class Desk:
+    """Its disk syncs at once, unless it is told to wait."""
+
+    def __init__(
+        self, *, service: dict[str, Any] | None = None, gateway: dict[str, Any] | None = None
+    ) -> None:
+        self.disk = SimulatedDisk(Random(0))
+        self._options = service or {}, gateway or {}
+        self.now = 0.0
+        self._ids = 1_000_000  # of calls, far above those that tests choose
+        self.begin()
+
+    def begin(self) -> None:
+        self.waiting = False
+        of_service, of_gateway = self._options
+        rng = Random(0)
+        group = Paxos(ME, rng, options=GroupOptions())
+        self.service = group.learner = Service(ME, rng, group=group, **of_service)
+        self.gateway = Gateway(ME, rng, service=self.service, **of_gateway)
+        self.stack = Stack([group, self.service, self.gateway])
+        self.journal = Journal.open(self.disk, self.stack, segment_bytes=16 * 1024)
+        self.sent: list[tuple[NodeId, Value]] = []
+        self.watched: dict[NodeId, None] = {}
+        self._held: list[Send] = []
+        self._busy = False
+        self._wakes: list[Wake] = []
+        self._do(self.stack.start(self.now))
+
+    def restart(self, **of_service: Any) -> None:
+        """After a crash; perhaps with other settings."""
+        self._options[0].update(of_service)
+        self.disk.crash()
+        self.begin()
+
+    # -- what clients do --
+
+    def send(self, client: NodeId, message: Value) -> list[Value]:
+        """What that client gets for it."""
+        self._do(self.stack.receive(self.now, client, message))
+        return self.took(client)
+
+    def took(self, client: NodeId) -> list[Value]:
+        mine = [message for to, message in self.sent if to == client]
+        self.sent = [each for each in self.sent if each[0] != client]
+        return mine
+
+    def call(self, client: NodeId, command: Any, id: int = 0) -> Any:
+        """Return the result of a command; what else the client gets meanwhile stays. Without an
+        `id` the call is a new one."""
+        self._ids += 1
+        id = id or self._ids
+        self._do(self.stack.receive(self.now, client, Call(id, command)))
+        for to, message in self.sent:
+            if to == client and isinstance(message, Answer) and message.id == id:
+                self.sent.remove((to, message))
+                return message.result
+        raise AssertionError(f"no answer to {command}")
+
+    def leave(self, client: NodeId) -> None:
+        self._do(self.stack.down(self.now, client))
+
+    # -- what the world does --
+
+    def sync(self) -> None:
+        """The disk has done its work."""
+        self.waiting = False
+        self._do([])
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        due = [wake for wake in self._wakes if wake.at <= self.now]
+        self._wakes = [wake for wake in self._wakes if wake.at > self.now]
+        for wake in due:
+            self._do(self.stack.wake(self.now, wake))
+
+    def _do(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            match output:
+                case Append() | Snapshot() | Trim():
+                    self.journal.take(output)
+                case Send():
+                    self._held.append(output)
+                case Wake():
+                    self._wakes.append(output)
+                case Watch(peer):
+                    self.watched[peer] = None
+                case Unwatch() | Emit():
+                    raise AssertionError(f"{output} is for nobody")
+        if not self._busy:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Until nothing more can leave; what the node says to itself comes in order."""
+        self._busy = True
+        while True:
+            if not self.waiting:
+                self.journal.sync()
+            free = [each for each in self._held if each.after <= self.journal.synced]
+            if not free:
+                break
+            self._held = [each for each in self._held if each.after > self.journal.synced]
+            for each in free:
+                if each.to == ME:
+                    self._do(self.stack.receive(self.now, ME, each.message))
+                else:
+                    self.sent.append((each.to, each.message))
+        self._busy = False
+
+
+def packed(*values: bytes) -> bytes:
+    return batch.encode(values, timestamps=0)
+
+
+def put(epoch: int, sequence: int, *values: bytes, topic: str = "topic") -> do.Put:
+    data = packed(*values)
+    return do.Put(topic, "p", epoch, sequence, len(values), len(data), 0, data)
+
+
+def fetch(
+    epoch: int,
+    offset: int,
+    *,
+    ack: int = 0,
+    messages: int = 100,
+    size: int = 1 << 20,
+    topic: str = "topic",
+) -> Fetch:
+    return Fetch(topic, "sub", epoch, offset, ack, messages, size)
+
+
+def reading(desk: Desk, client: NodeId = ANN, topic: str = "topic") -> int:
+    """Subscribes and attaches; the epoch."""
+    desk.call(client, do.Subscribe(topic, "sub", do.FromEarliest(), 0))
+    attached = desk.call(client, do.Attach(topic, "sub", f"life of {client}"))
+    return int(attached.epoch)
+
+
+def producing(desk: Desk, client: NodeId = BOB, topic: str = "topic") -> int:
+    return int(desk.call(client, do.OpenProducer(topic, "p", "life", 0)).epoch)
+
+
+def values(messages: list[Value]) -> list[bytes]:
+    """All that was delivered, which must lie together."""
+    chunks: list[Chunk] = []
+    for message in messages:
+        assert isinstance(message, Delivery), message
+        chunks += message.chunks
+    for before, after in pairwise(chunks):
+        assert after.offset == before.offset + before.count
+    return [value for each in chunks for value in batch.values(each.batch, each.skip, each.count)]

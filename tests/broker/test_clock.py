@@ -1,0 +1,358 @@
+"""One wrong wall clock makes nothing expire early, and stops nothing from expiring for long."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from random import Random
+
+import pytest
+
+from oncecast.broker.clock import SUSTAINED, TIME_MAX, Clock, Dispute, Retiming
+from oncecast.broker.machine import Machine
+from oncecast.wire import commands as do
+from oncecast.wire.limits import LIMITS, Limits
+from oncecast.wire.results import Appended, Subscribed
+from oncecast.wire.retention import Policy
+from tests.broker.machine_steps import Steps
+
+SECOND = 1_000_000
+MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
+YEAR = 365 * DAY
+STEP = LIMITS.clock_step_us
+NOON = 50 * YEAR  # when everything begins
+
+
+class Aging(Steps):
+    """A topic that keeps messages for a day; one message is put every minute, as stamped."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        super().__init__(limits)
+        self.now = NOON
+        self.create(policy=Policy(age_us=DAY))
+        self.epoch, self.sequence = self.open(), 0
+
+    def put_at(self, *stamps: int) -> None:
+        for stamp in stamps:
+            self.now = stamp
+            assert isinstance(self.put(self.epoch, self.sequence), Appended)
+            self.sequence += 1
+
+    def minutes(self, start: int, count: int) -> None:
+        self.put_at(*(start + minute * MINUTE for minute in range(count)))
+
+    @property
+    def clock(self) -> Clock:
+        return self.machine.registry.clock
+
+    @property
+    def dispute(self) -> str:
+        return self.clock.dispute.name
+
+    def times(self) -> list[int]:
+        """The time of each batch; they must not fall."""
+        found = [entry.time for entry in self.machine.registry.topics["t"].index.entries(0)]
+        assert found == sorted(found)
+        return found
+
+    def landing(self, at: int) -> int:
+        """Where reading by time begins."""
+        subscribed = self.subscribe(f"s{self.place}", do.FromTime(at))
+        assert isinstance(subscribed, Subscribed)
+        self.apply(do.Unsubscribe("t", f"s{self.place - 1}", self.now))
+        return subscribed.cursor
+
+
+def test_stamp_a_year_ahead_makes_nothing_expire() -> None:
+    """SVC-9"""
+    steps = Aging()
+    steps.minutes(NOON, 10)
+    steps.tick(NOON + 10 * MINUTE + YEAR)
+    assert steps.kept() == list(range(10))
+    assert steps.dispute == "AHEAD"
+    steps.minutes(NOON + 10 * MINUTE, 10)
+    assert steps.kept() == list(range(20))
+    assert steps.dispute == "NONE"
+    steps.apply(do.Tick(NOON + DAY + 5 * MINUTE, elapsed=DAY))
+    assert steps.kept()[0] == 6  # those of a day ago are gone, and no other
+
+
+def test_staged_parts_outlast_a_stamp_a_year_ahead() -> None:
+    """SVC-9"""
+    steps = Aging()
+    steps.stage(0, "part")
+    steps.tick(NOON + YEAR)
+    assert steps.machine.registry.staging.parts == 1
+
+
+def test_what_was_stamped_in_the_future_is_moved_back_when_the_clock_is_right_again() -> None:
+    """SVC-9: otherwise it would not expire for a year, nor could be found by its time."""
+    steps = Aging()
+    steps.minutes(NOON, 3)
+    steps.put_at(NOON + YEAR, NOON + YEAR + MINUTE)
+    assert steps.landing(NOON + YEAR) == 3
+    steps.put_at(NOON + 3 * MINUTE)
+    assert steps.times()[3:] == [NOON + 3 * MINUTE] * 3
+    assert steps.landing(NOON + 3 * MINUTE) == 3
+    steps.tick(NOON + 3 * MINUTE + DAY // 2)  # watched by nobody: it is disputed
+    assert len(steps.kept()) == 6
+
+
+def test_group_that_was_off_catches_up_when_its_time_is_sustained() -> None:
+    """SVC-9"""
+    steps = Aging()
+    steps.minutes(NOON, 10)
+    back = NOON + 7 * DAY
+    minutes = SUSTAINED * STEP // MINUTE
+    steps.minutes(back, minutes)
+    assert steps.landing(back) == 10  # found by its time at once
+    assert len(steps.kept()) == 10 + minutes
+    assert steps.dispute == "AHEAD"
+    steps.put_at(back + minutes * MINUTE)
+    assert steps.dispute == "NONE"
+    assert steps.clock.trusted == back + minutes * MINUTE
+    assert steps.kept() == list(range(10, 11 + minutes))  # what is a week old is gone, and no more
+
+
+def test_node_that_runs_for_a_moment_a_day_catches_up_in_days() -> None:
+    """SVC-9: each start is evidence, at most a step of it."""
+    steps = Aging()
+    for day in range(SUSTAINED + 2):
+        steps.put_at(NOON + day * DAY, NOON + day * DAY + SECOND)
+    assert steps.dispute == "NONE"
+    assert steps.kept()[-2:] == [2 * SUSTAINED + 2, 2 * SUSTAINED + 3]
+    assert steps.kept()[0] > 0
+
+
+def test_idle_group_is_not_in_dispute() -> None:
+    """SVC-9: its leader has watched the time pass."""
+    steps = Aging()
+    steps.put_at(NOON)
+    steps.apply(do.Tick(NOON + 30 * DAY, elapsed=30 * DAY))
+    assert steps.dispute == "NONE"
+    assert steps.kept() == []
+    steps.put_at(NOON + 30 * DAY)
+    steps.apply(do.Tick(NOON + 62 * DAY, elapsed=30 * DAY))  # it has not watched two days of it
+    assert steps.dispute == "AHEAD"
+    assert len(steps.kept()) == 1
+
+
+def test_clock_that_is_ahead_comes_back_and_ages_stay_as_they_are() -> None:
+    """SVC-9: it was moved by a log of an older version, or by a wrong majority."""
+    steps = Aging(Limits())
+    steps.tick(NOON + YEAR)
+    steps.apply(do.SetLimits(LIMITS))
+    steps.put_at(NOON)
+    minutes = SUSTAINED * STEP // MINUTE
+    for minute in range(1, minutes):
+        steps.tick(NOON + minute * MINUTE)
+    assert steps.dispute == "BEHIND"
+    assert steps.clock.trusted == NOON + YEAR + (minutes - 1) * MINUTE  # it goes on
+    steps.tick(NOON + minutes * MINUTE)
+    assert steps.dispute == "NONE"
+    assert steps.clock.now == steps.clock.trusted == NOON + minutes * MINUTE
+    assert steps.times() == [NOON]
+    steps.apply(do.Tick(NOON + DAY - SECOND, elapsed=DAY))
+    assert steps.kept() == [0]
+    steps.apply(do.Tick(NOON + DAY, elapsed=SECOND))
+    assert steps.kept() == []
+
+
+def test_nothing_ages_by_a_clock_that_was_behind_for_a_while() -> None:
+    """SVC-9: a machine without a battery begins in 1970, until it has a network."""
+    steps = Aging()
+    steps.minutes(NOON, 3)
+    minutes = SUSTAINED * STEP // MINUTE + 2
+    long_ago = 5 * DAY
+    steps.minutes(long_ago, minutes)
+    assert steps.clock.trusted == long_ago + (minutes - 1) * MINUTE
+    right = NOON + 3 * HOUR
+    steps.minutes(right, minutes)
+    assert steps.clock.trusted == right + (minutes - 1) * MINUTE
+    assert len(steps.kept()) == 3 + 2 * minutes
+    assert steps.clock.moved_back == 0
+    steps.apply(do.Tick(right + 26 * HOUR, elapsed=25 * HOUR))
+    assert steps.kept() == []
+
+
+def test_log_of_an_older_version_is_read_by_the_highest_stamp() -> None:
+    steps = Aging(Limits())
+    steps.minutes(NOON, 3)
+    steps.tick(NOON + YEAR)
+    assert steps.kept() == []
+    steps.tick(NOON)
+    assert steps.clock.now == NOON + YEAR
+
+
+def test_first_stamp_of_all_is_believed() -> None:
+    steps = Steps(LIMITS)
+    steps.now = NOON
+    steps.create()
+    assert steps.machine.registry.clock.trusted == NOON
+
+
+# -- one stamp, exactly --
+
+AHEAD, BEHIND, AGREED = Dispute.AHEAD, Dispute.BEHIND, Dispute.NONE
+State = tuple[int, tuple[int, int, int, int, int]]  # now; trusted, stamp, dispute, sustained, back
+
+
+def moved(retiming: Retiming | None, *times: int) -> tuple[int, list[int]] | None:
+    """What a retiming does to these times."""
+    return None if retiming is None else (retiming.above, list(map(retiming.rule, times)))
+
+
+@pytest.mark.parametrize(
+    ("before", "stamp", "after"),
+    [
+        ((0, (0, 0, AGREED, 0, 0)), (-5, 0), (0, (0, 0, AGREED, 0, 0))),
+        ((0, (0, 0, AGREED, 0, 0)), (77, 0), (77, (77, 77, AGREED, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (1000, 0), (1000, (1000, 1000, AGREED, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (1010, 0), (1010, (1010, 1010, AGREED, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (1011, 0), (1011, (1000, 1011, AHEAD, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (1050, 40), (1050, (1050, 1050, AGREED, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (1051, 40), (1051, (1000, 1051, AHEAD, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (990, 0), (1000, (1000, 990, AGREED, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (989, 0), (1000, (1000, 989, BEHIND, 0, 0))),
+        ((1000, (1000, 1000, AGREED, 0, 0)), (-5, 0), (1000, (1000, 0, BEHIND, 0, 0))),
+        # ahead: what passes is counted, at most a step and what the leader has watched
+        ((5000, (1000, 5000, AHEAD, 30, 7)), (5011, 0), (5011, (1010, 5011, AHEAD, 40, 7))),
+        ((5000, (1000, 5000, AHEAD, 30, 7)), (5011, -5), (5011, (1010, 5011, AHEAD, 40, 7))),
+        ((5000, (1000, 5000, AHEAD, 0, 7)), (5049, 40), (5049, (1049, 5049, AHEAD, 49, 7))),
+        ((5000, (1000, 5000, AHEAD, 0, 7)), (5099, 40), (5099, (1050, 5099, AHEAD, 50, 7))),
+        ((5000, (1000, 5000, AHEAD, 30, 7)), (4990, 0), (5000, (1000, 4990, AHEAD, 30, 7))),
+        ((5000, (1000, 5000, AHEAD, 30, 7)), (4989, 0), (5000, (1000, 4989, AHEAD, 0, 7))),
+        ((1000, (1000, 1020, AHEAD, 30, 7)), (1010, -5), (1010, (1010, 1010, AGREED, 0, 7))),
+        # behind
+        ((1000, (1000, 500, BEHIND, 30, 7)), (505, 0), (1005, (1005, 505, BEHIND, 35, 7))),
+        ((1000, (1000, 500, BEHIND, 30, 7)), (995, 0), (1000, (1000, 995, AGREED, 0, 7))),
+        # the largest time
+        (
+            (TIME_MAX, (TIME_MAX, TIME_MAX, AGREED, 0, 0)),
+            (TIME_MAX + 5, 0),
+            (TIME_MAX, (TIME_MAX, TIME_MAX, AGREED, 0, 0)),
+        ),
+    ],
+)
+def test_stamp_moves_the_clock_just_so_far(
+    before: State, stamp: tuple[int, int], after: State
+) -> None:
+    """SVC-9: with a step of 10."""
+    clock = Clock()
+    clock.restore(*before)
+    trusted = clock.foreseen(stamp[0], 10, stamp[1])
+    assert (clock.now, clock.state()) == before
+    assert clock.pass_time(stamp[0], 10, stamp[1]) is None
+    assert (clock.now, clock.state()) == after
+    assert clock.trusted == trusted
+    assert clock.disputed_us == (clock.stamp - trusted if clock.dispute else 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "at", "after", "times"),
+    [
+        # sustained ahead: believed, and no time that was given is later
+        (
+            (6000, (1000, 5000, AHEAD, 55, 0)),
+            5005,
+            (5005, (5005, 5005, AGREED, 0, 0)),
+            (5005, [5005] * 6),
+        ),
+        # as far as times were moved back before, they are moved forward again
+        (
+            (6000, (1000, 5000, AHEAD, 55, 100)),
+            5005,
+            (5005, (5005, 5005, AGREED, 0, 0)),
+            (-1, [100, 600, 1105, 1105, 5000, 5005]),
+        ),
+        (
+            (6000, (1000, 5000, AHEAD, 55, 9000)),
+            5005,
+            (5005, (5005, 5005, AGREED, 0, 5000)),
+            (-1, [4000, 4500, 5005, 5005, 5005, 5005]),
+        ),
+        # ahead, then behind: what was stamped ahead is moved back at once
+        (
+            (6000, (1000, 6000, AHEAD, 55, 0)),
+            500,
+            (1000, (1000, 500, BEHIND, 0, 0)),
+            (1000, [1000] * 6),
+        ),
+        # sustained behind: everything is moved back, and that is remembered
+        (
+            (1000, (1000, 500, BEHIND, 55, 7)),
+            505,
+            (505, (505, 505, AGREED, 0, 507)),
+            (-1, [0, 0, 505, 506, 4500, 5500]),
+        ),
+        # it agrees again
+        (
+            (6000, (1000, 6000, AHEAD, 55, 7)),
+            1005,
+            (1005, (1005, 1005, AGREED, 0, 7)),
+            (1005, [1005] * 6),
+        ),
+    ],
+)
+def test_end_of_a_dispute_changes_the_times_that_were_given_in_it(
+    before: State, at: int, after: State, times: tuple[int, list[int]]
+) -> None:
+    """SVC-9: with a step of 10, of which 6 are enough."""
+    clock = Clock()
+    clock.restore(*before)
+    retiming = clock.pass_time(at, 10)
+    assert (clock.now, clock.state()) == after
+    assert moved(retiming, 0, 500, 1005, 1006, 5000, 6000) == times
+
+
+def test_dispute_lasts_until_stamps_have_kept_their_pace_for_six_steps() -> None:
+    """SVC-9"""
+    for state, at in (((1000, 5000, AHEAD, 54, 0), 5005), ((1000, 500, BEHIND, 54, 0), 505)):
+        clock = Clock()
+        clock.restore(max(at, 1000), state)
+        assert clock.pass_time(at, 10) is None
+        assert (clock.dispute, clock.sustained) == (state[2], 59)
+
+
+def test_stamp_without_a_word_of_watched_time_is_believed_within_a_step() -> None:
+    """SVC-9"""
+    clock = Clock()
+    clock.restore(1000, None)
+    clock.pass_time(1011, 10)
+    assert clock.dispute is AHEAD
+
+
+def test_new_clock_has_seen_nothing() -> None:
+    """SVC-9"""
+    assert (Clock().now, Clock().state()) == (0, (0, 0, AGREED, 0, 0))
+
+
+def random_stamps(seed: int) -> None:
+    """True time goes on; every other leader may have a wrong clock, for less than it takes to be
+    believed. Nothing that is in truth younger than the age, less a step, may go."""
+    rng, steps = Random(seed), Aging()
+    true, put = NOON, list[int]()
+    while true < NOON + 36 * HOUR:
+        for wrong in (0, rng.choice([0, YEAR, -YEAR, 3 * HOUR, -3 * HOUR, DAY, STEP // 2])):
+            for _ in range(rng.randint(1, 2 * SUSTAINED)):
+                before = steps.clock.trusted
+                true += rng.choice([SECOND, MINUTE, STEP // 3])
+                put.append(true)
+                steps.put_at(true + wrong)
+                assert 0 <= steps.clock.trusted - before <= STEP
+        steps.times()
+        first, _ = steps.machine.bounds("t")
+        assert first <= bisect_right(put, true - DAY + STEP)
+        if rng.random() < 0.2:
+            steps.machine = Machine.restore(list(steps.machine.state()))
+    for _ in range(200):  # right from now on: all that is old goes
+        true += STEP - SECOND
+        steps.tick(true)
+    assert steps.dispute == "NONE"
+    assert steps.kept() == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_wrong_clocks_of_some_leaders_let_nothing_young_go(seed: int) -> None:
+    """SVC-9"""
+    random_stamps(seed)

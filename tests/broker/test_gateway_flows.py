@@ -1,0 +1,323 @@
+"""A node towards its readers: what is decided flows, in order, within credit, to who may read."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.wire import batch, errors
+from oncecast.wire import commands as do
+from oncecast.wire.frames import Call, Chunk, Delivery, Fetch, FlowEnded
+from oncecast.wire.retention import Policy
+from tests.broker.desk import (
+    ANN,
+    BOB,
+    Desk,
+    fetch,
+    packed,
+    producing,
+    put,
+    reading,
+    values,
+)
+
+LETTERS = [bytes([each]) for each in b"abcdefghij"]
+
+
+def filled(count: int = 10, **options: object) -> tuple[Desk, int]:
+    """A topic with a batch a letter, and the epoch of its reader."""
+    desk = Desk(**options)  # type: ignore[arg-type]
+    epoch = reading(desk)
+    producer = producing(desk)
+    for sequence, letter in enumerate(LETTERS[:count]):
+        desk.call(BOB, put(producer, sequence, letter))
+    return desk, epoch
+
+
+def test_what_is_there_is_delivered_with_who_put_it() -> None:
+    """SVC-3"""
+    desk, epoch = filled(2)
+    assert desk.send(ANN, fetch(epoch, 1)) == [
+        Delivery(
+            "topic",
+            "sub",
+            epoch,
+            (Chunk(1, 0, 1, "p", 1, packed(b"b")),),
+            suspect_below=0,
+            next=2,
+        )
+    ]
+
+
+def test_who_waits_is_served_as_soon_as_something_is_decided() -> None:
+    """SVC-4"""
+    desk = Desk()
+    epoch = reading(desk)
+    assert desk.send(ANN, fetch(epoch, 0)) == []
+    producer = producing(desk)
+    desk.waiting = True
+    desk.send(BOB, Call(1, put(producer, 0, b"a")))
+    assert desk.took(ANN) == [], "not before it is on disk"
+    desk.sync()
+    assert values(desk.took(ANN)) == [b"a"]
+    desk.took(BOB)
+    desk.call(BOB, put(producer, 1, b"b", b"c"))
+    assert values(desk.took(ANN)) == [b"b", b"c"]
+
+
+def test_what_is_decided_together_is_delivered_together() -> None:
+    desk = Desk()
+    epoch = reading(desk)
+    desk.send(ANN, fetch(epoch, 0))
+    producer = producing(desk)
+    desk.waiting = True
+    for sequence in range(3):
+        desk.send(BOB, Call(sequence, put(producer, sequence, b"x")))
+    desk.sync()
+    (delivery,) = desk.took(ANN)
+    assert isinstance(delivery, Delivery)
+    assert len(delivery.chunks) == 3
+
+
+def test_no_more_than_the_credit_is_sent() -> None:
+    desk, epoch = filled()
+    assert values(desk.send(ANN, fetch(epoch, 0, messages=3))) == LETTERS[:3]
+    assert values(desk.send(ANN, fetch(epoch, 3, messages=2))) == LETTERS[3:5]
+    assert desk.send(ANN, fetch(epoch, 5, messages=0)) == []
+    size = len(packed(b"a"))
+    assert values(desk.send(ANN, fetch(epoch, 5, size=2 * size))) == LETTERS[5:7]
+    assert values(desk.send(ANN, fetch(epoch, 7, size=1))) == LETTERS[7:8], "one, whatever its size"
+
+
+def test_a_part_of_a_batch_is_enough() -> None:
+    desk = Desk()
+    epoch = reading(desk)
+    desk.call(BOB, put(producing(desk), 0, *LETTERS))
+    assert values(desk.send(ANN, fetch(epoch, 4, messages=3))) == LETTERS[4:7]
+
+
+def test_a_batch_that_the_rest_of_the_credit_would_cut_comes_whole_with_the_next() -> None:
+    desk = Desk()
+    epoch = reading(desk)
+    producer = producing(desk)
+    for sequence in (0, 3, 6):
+        desk.call(BOB, put(producer, sequence, *LETTERS[sequence : sequence + 3]))
+    assert values(desk.send(ANN, fetch(epoch, 0, messages=5))) == LETTERS[:3], "2 of 5 are left"
+    assert values(desk.send(ANN, fetch(epoch, 3, messages=6))) == LETTERS[3:9]
+
+
+def test_more_than_half_of_a_credit_is_used_though_a_batch_is_cut() -> None:
+    """Who has taken less may not send another Fetch."""
+    desk = Desk()
+    epoch = reading(desk)
+    producer = producing(desk)
+    for sequence in (0, 3):
+        desk.call(BOB, put(producer, sequence, *LETTERS[sequence : sequence + 3]))
+    assert values(desk.send(ANN, fetch(epoch, 2, messages=3))) == LETTERS[2:5]
+
+
+def test_who_asks_for_what_is_gone_gets_what_is_left_though_a_batch_is_cut() -> None:
+    """Nothing is under way that could bring another Fetch, and nothing behind it may be skipped."""
+    desk = Desk()
+    epoch = reading(desk)
+    producer = producing(desk)
+    for sequence in (0, 3):
+        desk.call(BOB, put(producer, sequence, *LETTERS[sequence : sequence + 3]))
+    assert values(desk.send(ANN, fetch(epoch, 0, messages=3))) == LETTERS[:3]
+    desk.send(ANN, fetch(epoch, 3, ack=3, messages=1))
+    desk.pass_time(1.0)
+    assert desk.service.machine.bounds("topic") == (3, 6)
+    assert values(desk.send(ANN, fetch(epoch, 0, ack=3, messages=2))) == LETTERS[3:5]
+
+
+def test_renewed_credit_has_nothing_sent_again_that_is_under_way() -> None:
+    desk, epoch = filled()
+    assert values(desk.send(ANN, fetch(epoch, 0, messages=6))) == LETTERS[:6]
+    assert values(desk.send(ANN, fetch(epoch, 4, messages=6))) == LETTERS[6:10]
+
+
+@pytest.mark.parametrize("offset", [4, 2])
+def test_the_same_offset_again_or_an_earlier_one_has_it_sent_again(offset: int) -> None:
+    """SVC-3: a MSG that was lost is sent again, and is the same."""
+    desk, epoch = filled()
+    desk.send(ANN, fetch(epoch, 4, messages=3))
+    assert values(desk.send(ANN, fetch(epoch, offset, messages=2))) == LETTERS[offset : offset + 2]
+
+
+def test_a_long_way_is_gone_in_deliveries_of_bounded_size() -> None:
+    size = len(packed(b"a"))
+    desk, epoch = filled(gateway={"delivery_bytes": 3 * size})
+    deliveries = desk.send(ANN, fetch(epoch, 0))
+    assert values(deliveries) == LETTERS
+    counts = [len(each.chunks) for each in deliveries if isinstance(each, Delivery)]
+    assert counts == [3, 3, 3, 1]
+
+
+def test_a_client_that_takes_nothing_costs_its_window_and_nobody_else_anything() -> None:
+    size = len(packed(b"a"))
+    desk, epoch = filled(gateway={"window_bytes": 4 * size})
+    other = reading(desk, ANN, "other")
+    producer = producing(desk, BOB, "other")
+    assert values(desk.send(ANN, fetch(epoch, 0))) == LETTERS[:4]
+    desk.call(BOB, put(producer, 0, b"x", topic="other"))
+    assert desk.send(ANN, fetch(other, 0, topic="other")) == [], "its window is full"
+    desk.call(BOB, do.Subscribe("topic", "bob", do.FromEarliest(), 0))
+    desk.call(BOB, do.Seek("topic", "bob", do.FromEarliest(), 0, "t"))
+    bob = desk.call(BOB, do.Attach("topic", "bob", "life")).epoch
+    assert values(desk.send(BOB, Fetch("topic", "bob", bob, 0, 0, 4, 1 << 20))) == LETTERS[:4]
+    got = desk.send(ANN, fetch(epoch, 3))
+    topics = [each.topic for each in got if isinstance(each, Delivery)]
+    assert topics == ["topic"], "one batch has room again"
+    got = desk.send(ANN, fetch(epoch, 5))
+    assert "other" in [each.topic for each in got if isinstance(each, Delivery)]
+
+
+def test_acks_that_ride_in_fetches_share_a_place_in_the_log() -> None:
+    """SVC-9: what is acknowledged goes."""
+    desk, epoch = filled()
+    last = desk.journal.log.last
+    for offset in range(1, 8):
+        desk.send(ANN, fetch(epoch, offset, ack=offset))
+    assert desk.service.machine.bounds("topic") == (0, 10)
+    desk.pass_time(0.01)
+    assert desk.service.machine.bounds("topic") == (7, 10)
+    assert desk.journal.log.last == last + 1
+
+
+def test_an_ack_that_says_nothing_new_is_not_written() -> None:
+    desk, epoch = filled()
+    last = desk.journal.log.last
+    desk.send(ANN, fetch(epoch, 0, ack=0))
+    desk.send(ANN, fetch(epoch, 0, ack=11))
+    desk.pass_time(0.01)
+    assert desk.journal.log.last == last
+
+
+def test_many_acks_do_not_wait_for_time() -> None:
+    desk = Desk(service={"acks_max": 2})
+    epochs = [reading(desk, ANN, topic) for topic in ("one", "two")]
+    for topic, epoch in zip(("one", "two"), epochs, strict=True):
+        producer = producing(desk, BOB, topic)
+        desk.call(BOB, put(producer, 0, b"x", topic=topic))
+        desk.send(ANN, fetch(epoch, 1, ack=1, topic=topic))
+    assert [desk.service.machine.bounds(topic) for topic in ("one", "two")] == [(1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (do.Attach("topic", "sub", "another life"), errors.Fenced),
+        (do.Seek("topic", "sub", do.FromEarliest(), 0, "token"), errors.Repositioned),
+        (do.Unsubscribe("topic", "sub", 0), errors.NotSubscribed),
+        (do.DeleteTopic("topic", 0), errors.NoSuchTopic),
+    ],
+)
+def test_a_flow_ends_with_its_epoch_and_is_told_why(
+    command: do.Command, why: type[errors.Refusal]
+) -> None:
+    """SVC-8: the newer life takes over, the older gets a clear error."""
+    desk, epoch = filled(3)
+    desk.send(ANN, fetch(epoch, 0))
+    desk.call(BOB, command)
+    (ended,) = desk.took(ANN)
+    assert isinstance(ended, FlowEnded)
+    assert (ended.epoch, type(ended.why)) == (epoch, why)
+    assert len(desk.gateway.flows) == 0
+    (ended,) = desk.send(ANN, fetch(epoch, 0))
+    assert isinstance(ended, FlowEnded)
+    assert type(ended.why) is why
+
+
+def test_nothing_is_delivered_to_an_epoch_that_is_over() -> None:
+    desk, old = filled(3)
+    new = desk.call(ANN, do.Attach("topic", "sub", "another life")).epoch
+    (ended,) = desk.send(ANN, fetch(old, 0, ack=3))
+    assert ended == FlowEnded("topic", "sub", old, errors.Fenced(new))
+    desk.pass_time(1.0)
+    assert desk.service.machine.bounds("topic") == (0, 3), "nor is its ack taken"
+    (delivery,) = desk.send(ANN, fetch(new, 0))
+    assert isinstance(delivery, Delivery)
+    assert delivery.suspect_below == 3, "the older life may have handed these out"
+
+
+def test_a_life_that_has_detached_reads_no_more() -> None:
+    desk, epoch = filled(3)
+    desk.call(ANN, do.Detach("topic", "sub", epoch, 0))
+    (ended,) = desk.send(ANN, fetch(epoch, 0))
+    assert ended == FlowEnded("topic", "sub", epoch, errors.Fenced(epoch))
+
+
+def test_of_two_connections_of_one_life_the_later_reads_on() -> None:
+    desk, epoch = filled(3)
+    desk.send(ANN, fetch(epoch, 0))
+    assert values(desk.send(BOB, fetch(epoch, 2))) == LETTERS[2:3]
+    assert desk.took(ANN) == [FlowEnded("topic", "sub", epoch, errors.Fenced(epoch))]
+
+
+@pytest.mark.parametrize("offset", [-1, 4])
+def test_nobody_reads_what_is_not_there(offset: int) -> None:
+    desk, epoch = filled(3)
+    (ended,) = desk.send(ANN, fetch(epoch, offset))
+    assert ended == FlowEnded("topic", "sub", epoch, errors.OutOfRange(3))
+
+
+def test_a_client_that_is_gone_loses_its_flows_and_nothing_else() -> None:
+    """SVC-4, SVC-11: it goes on where it was."""
+    desk, epoch = filled(3)
+    desk.send(ANN, fetch(epoch, 0, messages=1))
+    desk.leave(ANN)
+    assert len(desk.gateway.flows) == 0
+    assert values(desk.send(ANN, fetch(epoch, 1))) == LETTERS[1:3]
+
+
+def test_credit_counts_what_a_batch_takes_when_it_is_opened() -> None:
+    """SVC-4: what is well compressed must not fill the memory of who reads it."""
+    desk = Desk()
+    epoch, producer = reading(desk), producing(desk)
+    large = batch.encode([bytes(1_000_000)], timestamps=1, zstd=3)
+    assert len(large) < 1000
+    for sequence in range(9):
+        desk.call(BOB, do.Put("topic", "p", producer, sequence, 1, len(large), 0, large))
+    got = desk.send(ANN, Fetch("topic", "sub", epoch, 0, 0, 100, 2_500_000))
+    assert [len(value) for value in values(got)] == [1_000_000] * 3
+
+
+def test_after_a_restart_everything_is_read_from_disk() -> None:
+    desk, epoch = filled()
+    desk.restart()
+    assert values(desk.send(ANN, fetch(epoch, 0))) == LETTERS
+
+
+def test_what_was_dropped_unread_is_seen_to_be_missing() -> None:
+    desk, epoch = filled()
+    policy = Policy(bytes_max=2 * len(packed(b"a")), drop_unread=True)
+    desk.call(BOB, do.SetPolicy("topic", 0, policy))
+    (delivery,) = desk.send(ANN, fetch(epoch, 0))
+    assert isinstance(delivery, Delivery)
+    assert delivery.chunks[0].offset == 8
+
+
+def test_that_all_unread_was_let_go_is_said_once_and_to_whoever_asks_again() -> None:
+    """SVC-4 SVC-9: nothing lies behind it, and a reader must not wait for ever."""
+    desk, epoch = filled(3)
+    assert len(values(desk.send(ANN, fetch(epoch, 0, messages=1)))) == 1
+    policy = Policy(bytes_max=1, drop_unread=True)
+    desk.call(ANN, do.SetPolicy("topic", 0, policy))
+    gone = Delivery("topic", "sub", epoch, (), suspect_below=0, next=3)
+    assert desk.send(ANN, fetch(epoch, 1)) == [gone]
+    assert desk.send(ANN, fetch(epoch, 3)) == []
+    assert desk.send(ANN, fetch(epoch, 1)) == [gone]
+
+
+def test_what_was_staged_is_read_with_the_sequence_of_its_publication() -> None:
+    desk = Desk()
+    epoch = reading(desk)
+    desk.send(ANN, fetch(epoch, 0))
+    for part, letter in (("y", b"b"), ("x", b"a")):
+        data = packed(letter)
+        desk.call(BOB, do.Stage("source", 0, part, "topic", 1, len(data), 0, data))
+    assert desk.took(ANN) == []
+    desk.call(BOB, do.PublishStaged("source", 0, ("x", "y"), 0))
+    got = desk.took(ANN)
+    assert values(got) == [b"a", b"b"]
+    chunks = [chunk for each in got if isinstance(each, Delivery) for chunk in each.chunks]
+    assert [(each.producer, each.sequence) for each in chunks] == [("source", 0), ("source", 1)]

@@ -1,0 +1,88 @@
+"""Without any one of its rules towards clients a node is found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oncecast.broker.gateway import Gateway
+from oncecast.broker.governing import Governor
+from oncecast.broker.held import Held
+from oncecast.broker.producing import Producing
+from oncecast.broker.scanning import Scanner
+from tests.broker import test_gateway as calls
+from tests.broker import test_lease_reads as reads
+from tests.client.session import test_lowered_limits as lowered_limits
+from tests.mutants import Mutant, Story, exact, must_be_noticed, replaced
+
+pytestmark = pytest.mark.mutants
+
+SEEDS = 5
+
+
+def cut_off(seed: int) -> None:
+    looker, _ = reads.cut_off(seed)
+    assert looker.stale == []
+
+
+def lowers_a_limit(seed: int) -> None:
+    lowered_limits.lowered(lowered_limits.LOWERED[seed % 2])
+
+
+def of_each(test: Callable[[Any], None]) -> Story:
+    """A test that is run for every kind of read."""
+
+    def story(seed: int) -> None:
+        test(reads.READS[seed])
+
+    story.__name__ = test.__name__
+    return story
+
+
+RULES: dict[str, tuple[Story, Any, str, str, str]] = {
+    "deposed leader shows old topics": (
+        cut_off, Gateway, "receive", "elif not self._leased:", "elif False:",
+    ),
+    "deposed leader shows old messages": (
+        of_each(reads.test_leader_answers_a_read_when_its_lease_is_renewed),
+        Scanner, "receive", "if not service.group.leads(self.now):", "if False:",
+    ),
+    "deposed leader grants wishes": (
+        of_each(reads.test_leader_answers_a_read_when_its_lease_is_renewed),
+        Governor, "receive", "elif not self.group.leads(self.now):", "elif False:",
+    ),
+    "read without a lease is dropped": (
+        of_each(reads.test_leader_answers_a_read_when_its_lease_is_renewed),
+        Held, "add", "self._questions[client, question] = None", "pass",
+    ),
+    "read waits at a deposed leader": (
+        of_each(reads.test_deposed_leader_sends_waiting_reads_to_the_new_one),
+        Scanner, "timeout", "self.receive(client, scan)", "self._held.add(client, scan)",
+    ),
+    "late repetition of a call is executed again": (
+        exact(calls.test_a_late_repetition_of_a_call_gets_the_same_answer_and_is_not_executed),
+        Gateway, "_call", "if id in guest.answered:", "if False:",
+    ),
+    "lower limit of bytes refuses what is stored": (
+        lowers_a_limit, Gateway, "_answer_to_large", "self._known(command) or ", "",
+    ),
+    "lower limit of messages refuses what is stored": (
+        lowers_a_limit, Producing, "put", "topic.already(command) or fault", "fault",
+    ),
+    "deposed leader refuses what another one has stored": (
+        exact(lowered_limits.test_node_without_a_lease_does_not_refuse_a_large_put),
+        Gateway, "_answer_to_large", "not self._leased", "False",
+    ),
+}  # fmt: skip
+
+MUTANTS = [
+    Mutant(rule, replaced(*change), story, SEEDS) for rule, (story, *change) in RULES.items()
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_node_without_this_rule_is_found_out(mutant: Mutant) -> None:
+    """REP-5 SVC-10"""
+    must_be_noticed(mutant)

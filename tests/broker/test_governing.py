@@ -1,0 +1,414 @@
+"""Any node shows its group; the leader changes it, and says no where that would end it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from oncecast.broker.governing import (
+    PENDING_MAX,
+    GovernDue,
+    Governor,
+    Healing,
+    News,
+    has_quorum,
+    refusal,
+    role_of,
+    sized,
+    view_of,
+)
+from oncecast.kernel.protocol import Ask, Emit, Later, NodeId, Send, Value, Watch
+from oncecast.replication.events import (
+    Added,
+    Change,
+    HandOver,
+    Installed,
+    LeaderChanged,
+    Mended,
+    Removed,
+    Suspected,
+)
+from oncecast.replication.messages import Canvass
+from oncecast.replication.paxos import SENDERS_MAX, Paxos
+from oncecast.replication.quorum import Config, Member
+from oncecast.replication.seats import Offered
+from oncecast.wire.errors import InvalidArgument, Overloaded
+from oncecast.wire.frames import (
+    Answer,
+    Elsewhere,
+    Govern,
+    GroupView,
+    LookGroup,
+    LookRing,
+    MemberView,
+    RingView,
+)
+
+A, B, C, D = map(NodeId, "abcd")
+ANN = NodeId("client/ann")
+
+
+class Leased(Paxos):
+    """A replica that holds its lease whenever it leads."""
+
+    def leads(self, now: float) -> bool:
+        return self.leader == self.me
+
+
+def governor(
+    leader: NodeId = A, members: str = "abc", silent: str = "", *, leased: bool = True
+) -> Governor:
+    """Of node a."""
+    group = (Leased if leased else Paxos)(A, Random(0), life=1)
+    lives = {"a": 1, "b": 2, "c": 3, "d": 4}
+    made = tuple(Member(NodeId(each), lives[each]) for each in members)
+    group.memberships.start(0, Config(5, made, 3))
+    group.leader, group.applied = leader, 40
+    group.silent.update(dict.fromkeys(map(NodeId, silent)))
+    group.reported[Member(B, 2)] = 39
+    return Governor(A, Random(0), group=group)
+
+
+def answered(made: Governor, message: LookGroup | Govern) -> Value:
+    made.drain()
+    made.receive(ANN, message)
+    (send,) = [each for each in made.drain() if isinstance(each, Send)]
+    assert send.to == ANN
+    return send.message
+
+
+def refused(made: Governor, wish: Change | HandOver) -> str:
+    answer = answered(made, Govern(7, wish))
+    assert isinstance(answer, Answer)
+    assert isinstance(answer.result, InvalidArgument)
+    return answer.result.fact
+
+
+def test_a_leader_shows_what_it_knows_of_all() -> None:
+    """REP-3"""
+    made = governor(silent="c", leased=False)
+    made.group.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    made.now, made.group.last_message[B] = 12.0, 10.0
+    assert answered(made, LookGroup(3)) == GroupView(
+        id=3,
+        node="a",
+        leader="a",
+        quorum=False,
+        version=5,
+        size=3,
+        applied=40,
+        members=(
+            MemberView("a", 1, 40, False, reachable=True, heard=0.0),
+            MemberView("b", 2, 39, False, reachable=True, heard=2.0),
+            MemberView("c", 3, -1, True, reachable=False),
+        ),
+        offers=("d",),
+    )
+
+
+def test_another_one_shows_what_it_knows_too() -> None:
+    seen = answered(governor(leader=B, silent="c"), LookGroup(3))
+    assert isinstance(seen, GroupView)
+    assert (seen.node, seen.leader, seen.offers) == ("a", "b", ())
+    assert [(each.applied, each.silent) for each in seen.members] == [
+        (40, False),
+        (-1, False),
+        (-1, False),
+    ]
+
+
+def reached(made: Governor, now: float) -> list[tuple[bool, bool | None, float]]:
+    made.now = now
+    seen = answered(made, LookGroup(3))
+    assert isinstance(seen, GroupView)
+    return [(each.silent, each.reachable, each.heard) for each in seen.members]
+
+
+def test_follower_vouches_for_its_leader_alone() -> None:
+    """REP-2: it hears nothing of the others, dead or alive."""
+    made = governor(leader=B)
+    made.group.heard = made.group.last_message[B] = 10.0
+    here, there = (False, True, 0.0), (False, True, 1.0)
+    assert reached(made, 11.0) == [here, there, (False, None, -1.0)]
+
+
+def test_node_without_a_leader_says_which_members_it_does_not_hear() -> None:
+    """REP-2: once they had the time to look for a leader, too."""
+    made = governor(leader=NodeId(""))
+    made.group.heard = made.group.last_message[B] = 10.0
+    here = (False, True, 0.0)
+    assert reached(made, 11.0) == [here, (False, True, 1.0), (False, None, -1.0)]
+    assert reached(made, 14.0) == [here, (True, False, 4.0), (True, False, -1.0)]
+    made.group.silent[C] = None  # when this node led, and it has not heard it since
+    assert reached(made, 11.0) == [here, (False, True, 1.0), (True, False, -1.0)]
+    made.group.last_message[C] = 13.0
+    assert reached(made, 14.0) == [here, (True, False, 4.0), (False, True, 1.0)]
+
+
+def test_member_is_heard_by_any_message_of_it() -> None:
+    """REP-2"""
+    group = governor(leader=NodeId("")).group
+    group.now = 7.0
+    group.receive(C, Canvass(1, 0))
+    assert group.last_message == {C: 7.0}
+
+
+def test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears() -> None:
+    """REP-2: a member that comes after the strangers is heard, too."""
+    group = governor(leader=NodeId("")).group
+    group.receive(B, Canvass(1, 0))
+    for number in range(SENDERS_MAX + 10):
+        group.now += 1.0
+        group.receive(NodeId(f"stranger {number}"), Canvass(1, 0))
+    group.receive(C, Canvass(1, 0))
+    assert len(group.last_message) == SENDERS_MAX
+    assert (group.last_message[B], group.last_message[C]) == (0.0, group.now)
+    assert f"stranger {SENDERS_MAX + 9}" in group.last_message
+
+
+def test_there_is_a_quorum_as_long_as_a_leader_is_heard() -> None:
+    group = governor(leader=B).group
+    group.heard = 10.0
+    assert has_quorum(group, 12.0)
+    assert not has_quorum(group, 13.0)
+    group.leader = NodeId("")
+    assert not has_quorum(group, 10.0)
+
+
+def test_roles_have_names() -> None:
+    assert role_of(governor().group) == "leader"
+    assert role_of(governor(leader=B).group) == "replica"
+    assert role_of(governor(leader=B, members="bc").group) == "joining"
+
+
+def test_who_does_not_lead_sends_elsewhere() -> None:
+    wish = Govern(7, HandOver(B))
+    assert answered(governor(leader=B), wish) == Elsewhere("b", ("a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    ("wish", "silent", "event", "asked"),
+    [
+        (Change(add=D), "", Added(D), Change(add=D, size=4)),
+        (Change(remove=C), "", Removed(C), Change(remove=C, size=2)),
+        (Change(remove=C), "c", Removed(C), Change(remove=C, size=3)),
+        (Change(add=D, remove=B), "c", Removed(B), Change(add=D, remove=B, size=3)),
+    ],
+)
+def test_a_change_is_asked_for_once_and_answered_when_it_is_so(
+    wish: Change, silent: str, event: Value, asked: Change
+) -> None:
+    """REP-4"""
+    made = governor(silent=silent)
+    made.group.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    made.receive(ANN, Govern(7, wish))
+    assert made.drain() == [Watch(ANN), Ask(asked)]
+    made.receive(ANN, Govern(7, wish))
+    assert made.drain() == []
+    made.observe(Suspected(B, True))
+    assert [each for each in made.drain() if isinstance(each, Send)] == []
+
+    members = [each for each in made.group.config.members if each.node != wish.remove]
+    members += [Member(D, 4)] if wish.add else []
+    made.group.memberships.decided(41, Config(6, tuple(members), asked.size))
+    made.observe(event)  # type: ignore[arg-type]
+    (send,) = [each for each in made.drain() if isinstance(each, Send)]
+    assert isinstance(send.message, GroupView)
+    assert (send.to, send.message.id, send.message.version) == (ANN, 7, 6)
+
+
+def test_who_asked_a_leader_that_resigns_is_sent_to_the_next() -> None:
+    made = governor()
+    made.receive(ANN, Govern(7, HandOver(B)))
+    assert made.drain() == [Watch(ANN), Ask(HandOver(B))]
+    made.group.leader = NodeId("")
+    made.observe(LeaderChanged(NodeId("")))
+    assert Send(ANN, Elsewhere("", ("a", "b", "c")), 0) in made.drain()
+    made.group.leader = B
+    made.observe(LeaderChanged(B))
+    assert [each for each in made.drain() if isinstance(each, Send)] == []
+
+
+def test_what_is_so_already_is_answered_at_once() -> None:
+    for wish in (HandOver(A), Change(add=B), Change(remove=D)):
+        assert isinstance(answered(governor(), Govern(7, wish)), GroupView)
+
+
+def test_what_would_do_harm_is_refused_with_the_remedy() -> None:
+    """REP-4"""
+    assert "has not offered itself; start it with --join a" in refused(governor(), Change(add=D))
+    assert "is the only replica" in refused(governor(members="a"), Change(remove=A))
+    assert refused(governor(silent="c"), Change(remove=B)) == (
+        "without b only 1 of 2 replicas would be there, which is no majority; "
+        "bring back or remove c first"
+    )
+    assert "is no replica of this group; choose one of a, b, c" in refused(governor(), HandOver(D))
+    assert "is silent" in refused(governor(silent="b"), HandOver(B))
+
+
+def test_no_member_is_removed_while_another_one_offers_itself_without_its_disk() -> None:
+    """REP-4"""
+    made = governor()
+    made.group.offers[C] = Offered(Member(C, 9), 0, 0.0)
+    assert refused(made, Change(remove=B)) == (
+        "without b only 1 of 2 replicas would be there, which is no majority; "
+        "wait until c, which lost its disk, is a member again"
+    )
+    assert "is silent" in refused(made, HandOver(C))
+    made.receive(ANN, Govern(8, Change(remove=C)))
+    assert Ask(Change(remove=C, size=2)) in made.drain()
+
+
+def test_wishes_are_bounded_and_go_with_who_had_them() -> None:
+    made = governor()
+    for number in range(PENDING_MAX):
+        made.receive(ANN, Govern(number, HandOver(B)))
+    assert len(made._pending) == PENDING_MAX == 64
+    answer = answered(made, Govern(PENDING_MAX, HandOver(B)))
+    assert len(made._pending) == PENDING_MAX
+    assert answer == Answer(PENDING_MAX, Overloaded("changes of the group"))
+    made.down(ANN)
+    made.receive(ANN, Govern(PENDING_MAX, HandOver(B)))
+    assert Ask(HandOver(B)) in made.drain()
+
+
+def test_what_happens_to_the_group_is_news() -> None:
+    """REP-3"""
+    made = governor()
+    for event in (LeaderChanged(B), Added(D), Removed(C), Suspected(B, True), Suspected(B, False)):
+        made.observe(event)
+    made.observe(Mended(3))
+    made.observe(Installed(3, ()))
+    made.observe(LeaderChanged(NodeId("")))
+    assert [each.event for each in made.drain() if isinstance(each, Emit)] == [
+        News("leader", "b"),
+        News("added", "d"),
+        News("removed", "c"),
+        News("suspected", "b"),
+        News("heard_again", "b"),
+        News("refilled"),
+        News("installed"),
+        News("leader", ""),
+    ]
+    assert made.elections == 1
+
+
+def test_group_of_its_own_is_shown_as_no_ring() -> None:
+    """REP-3"""
+    made = governor()
+    made.receive(ANN, LookRing(3))
+    assert made.drain() == [Send(ANN, RingView(3, A, (), (), None))]
+
+
+def test_replica_with_a_damaged_disk_tells_when_all_is_there_again() -> None:
+    """REP-1"""
+    made = governor()
+    made.start()
+    assert made.drain() == []
+    made.group.damage = "records 1 to 2 of its log cannot be read"
+    made.start()
+    again = Later(made.group.options.heartbeat, Healing())
+    assert made.drain() == [again]
+    whole = {"leader": B, "applied": 40, "known": 40, "holes": {}}
+    lacks: list[dict[str, Any]] = [{"leader": NodeId("")}, {"known": 41}, {"holes": {3: {}}}]
+    for lack in lacks:
+        for name, value in {**whole, **lack}.items():
+            setattr(made.group, name, value)
+        made.timeout(Healing())
+        assert made.drain() == [again]
+    for name, value in whole.items():
+        setattr(made.group, name, value)
+    outside = governor(leader=B, members="bc")
+    outside.timeout(Healing())
+    assert outside.drain() == [again]
+    made.timeout(Healing())
+    assert made.drain() == [Emit(News("refilled"))]
+
+
+def test_news_come_before_the_answer_to_who_waited_for_them() -> None:
+    """REP-4: each wish by itself."""
+    made = governor()
+    made.group.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    made.receive(ANN, Govern(7, HandOver(B)))
+    made.receive(ANN, Govern(8, Change(size=5)))
+    made.drain()
+    made.group.memberships.decided(41, Config(6, made.group.config.members, 5))
+    made.observe(Suspected(C, True))
+    assert made.drain() == [
+        Emit(News("suspected", "c")),
+        Send(ANN, view_of(made.group, 0.0, 8)),
+    ]
+    assert list(made._pending) == [(ANN, 7)]
+
+
+def test_wish_that_has_come_true_is_answered_when_the_lease_is_renewed() -> None:
+    """REP-4"""
+    made = governor()
+    leased = True
+    made.group.leads = lambda now: leased  # type: ignore[method-assign]
+    made.receive(ANN, Govern(8, Change(size=5)))
+    made.drain()
+    leased = False
+    made.group.memberships.decided(41, Config(6, made.group.config.members, 5))
+    made.observe(Mended(3))
+    assert made.drain() == [Emit(News("refilled")), Later(0.02, GovernDue())]
+    leased = True
+    made.timeout(GovernDue())
+    assert made.drain() == [Send(ANN, view_of(made.group, 0.0, 8))]
+
+
+def test_times_without_a_word_have_exact_limits() -> None:
+    """REP-2: 2.5 and 3 seconds, with a suspicion time of 2."""
+    made = governor(leader=B)
+    made.group.heard = made.group.last_message[C] = 10.0
+    assert [has_quorum(made.group, now) for now in (12.5, 12.6)] == [True, False]
+    made.group.silent[C] = None
+    assert [reached(made, now)[2][1] for now in (13.0, 13.1)] == [True, None]
+    made.group.leader = NodeId("")
+    del made.group.silent[C], made.group.last_message[C]
+    assert [reached(made, now)[2][1] for now in (13.0, 13.1)] == [None, False]
+    assert view_of(made.group, 0.0).id == 0
+
+
+@pytest.mark.parametrize(
+    ("members", "silent", "wish", "size"),
+    [
+        ("abc", "", Change(add=D), 4),
+        ("ab", "", Change(add=D), 3),
+        ("abcd", "", Change(add=NodeId("e")), 4),
+        ("abc", "", Change(add=D, size=7), 7),
+        ("abc", "", Change(remove=C), 2),
+        ("abcd", "", Change(remove=C), 2),
+        ("abc", "c", Change(remove=C), 3),
+        ("abc", "", Change(remove=C, size=7), 7),
+        ("abc", "", Change(add=D, remove=C), 3),
+        ("abc", "", Change(size=5), 5),
+        ("ab", "", Change(), 3),
+        ("abc", "", Change(), 3),
+    ],
+)
+def test_change_comes_with_the_size_that_goes_with_it(
+    members: str, silent: str, wish: Change, size: int
+) -> None:
+    """REP-4"""
+    assert sized(governor(members=members, silent=silent).group, wish) == replace(wish, size=size)
+
+
+def test_wish_that_can_be_has_no_fault() -> None:
+    """REP-4"""
+    group = governor().group
+    group.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    for wish in (
+        HandOver(B),
+        Change(add=D),
+        Change(remove=C),
+        Change(remove=D),
+        Change(add=D, remove=C),
+        Change(size=5),
+    ):
+        assert refusal(group, wish) == ""
+    group.silent[B] = None
+    assert refusal(group, Change(add=B, remove=C)).startswith("without c only 1 of 2 replicas")

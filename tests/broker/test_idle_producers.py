@@ -1,0 +1,225 @@
+"""Records of producers that are idle for long are given back, and topics that nobody uses go."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from oncecast.broker import moves
+from oncecast.broker.machine import Machine
+from oncecast.wire import commands as do
+from oncecast.wire import errors
+from oncecast.wire.limits import LIMITS, Limits
+from oncecast.wire.results import Appended, Opened, Published, Staged
+from tests.broker.machine_steps import Steps
+from tests.broker.test_timekeeping import Leader
+
+IDLE = LIMITS.producer_idle_us
+DAY = 86_400 * 1_000_000
+
+
+class Days(Steps):
+    """Time passes while the leader watches."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        super().__init__(limits)
+        self.now = 50 * 365 * DAY
+
+    def wait(self, time: int) -> None:
+        self.now += time
+        self.apply(do.Tick(self.now, time, producers=True))
+
+    def topics(self) -> dict[str, list[str]]:
+        """The producers of each."""
+        topics = self.machine.registry.topics.values()
+        return {topic.name: list(topic.producers) for topic in topics}
+
+
+def test_topic_that_nobody_uses_goes_with_its_last_idle_producer() -> None:
+    """SVC-9"""
+    steps = Days()
+    steps.put(steps.open(), 0)
+    steps.wait(IDLE - 1)
+    assert steps.topics() == {"t": ["p"]}
+    steps.wait(1)
+    assert steps.topics() == {}
+
+
+def test_producer_that_opens_or_puts_is_not_idle() -> None:
+    """SVC-2 SVC-9"""
+    steps = Days()
+    steps.subscribe()
+    first, second = steps.open(), steps.open(producer="q")
+    for number in range(10):
+        steps.wait(IDLE - DAY)
+        steps.put(first, number)
+        steps.put(first, number)  # a repetition shows that it lives, too
+        steps.open(producer="q")
+    assert steps.topics() == {"t": ["p", "q"]}
+    assert steps.put(second, 0, producer="q") == Appended(10, 1, kept=True)
+
+
+def test_topic_with_a_subscription_stays_without_its_producers() -> None:
+    """SVC-5 SVC-9"""
+    steps = Days()
+    steps.subscribe()
+    epoch = steps.open()
+    steps.put(epoch, 0)
+    steps.wait(IDLE)
+    assert steps.topics() == {"t": []}
+    assert steps.kept() == [0]
+    assert steps.put(epoch, 1) == errors.Unopened("t", "p")
+
+
+def test_client_can_tell_that_its_record_was_given_back() -> None:
+    """SVC-2: its sequences count from 0 again."""
+    steps = Days()
+    steps.subscribe()
+    opened = steps.apply(do.OpenProducer("t", "p", "life", steps.now))
+    again = steps.apply(do.OpenProducer("t", "p", "next life", steps.now))
+    assert isinstance(opened, Opened)
+    assert isinstance(again, Opened)
+    assert opened.record == again.record != 0
+    steps.wait(IDLE)
+    anew = steps.apply(do.OpenProducer("t", "p", "life", steps.now))
+    assert isinstance(anew, Opened)
+    assert anew.record not in (0, opened.record)
+    assert anew.topic_id == opened.topic_id
+
+
+def test_record_of_an_idle_source_is_deleted_with_its_producers() -> None:
+    """PIPE-2 SVC-9"""
+    steps = Days()
+    steps.stage(0, "part")
+    steps.stage(0, "other", topic="u")
+    steps.publish(0, "part", "other")
+    steps.subscribe(topic="u")
+    steps.wait(IDLE - 1)
+    assert steps.topics() == {"t": ["query"], "u": ["query"]}
+    steps.machine = Machine.restore(list(steps.machine.state()))
+    steps.wait(1)
+    assert steps.topics() == {"u": []}
+    assert not steps.machine.registry.staging.sources
+
+
+def test_source_that_stages_or_publishes_is_not_idle() -> None:
+    """PIPE-2: repeated commands count, too. None of its topics forgets it before the others do."""
+    steps = Days()
+    steps.stage(0, "a")
+    steps.stage(0, "b", topic="u")
+    steps.publish(0, "a", "b")
+    for number in range(1, 4):
+        steps.wait(IDLE - 1)
+        steps.publish(0, "a", "b")
+        steps.wait(IDLE - 1)
+        steps.stage(number, "a")
+        steps.wait(1)
+        steps.publish(number, "a")
+    assert steps.topics() == {"t": ["query"], "u": ["query"]}
+    assert steps.stage(3, "late") == Staged(already=True)
+
+
+def test_source_with_staged_parts_is_not_idle_before_they_expire() -> None:
+    """PIPE-2 SVC-9"""
+    steps = Days(replace(LIMITS, source_idle_us=DAY))
+    steps.stage(0, "a")
+    steps.wait(2 * DAY)
+    assert isinstance(steps.publish(0, "a"), Published)
+
+
+def test_idle_source_on_a_ring_is_deleted_with_its_only_topic() -> None:
+    """PIPE-2 SVC-9 REP-6"""
+    steps = Days()
+    steps.apply(moves.Found("g", True))
+    for topic in ("t", "u"):
+        steps.stage(0, topic, topic=topic)
+        steps.apply(do.PublishStaged("query", 0, (topic,), steps.now, topic))
+    steps.wait(IDLE - 1)
+    steps.stage(1, "part")
+    steps.wait(1)
+    assert steps.topics() == {"t": ["query"]}
+
+
+def test_sources_of_an_older_log_are_idle_from_when_the_limit_is_set() -> None:
+    """PIPE-2 SVC-9"""
+    steps = Days(replace(LIMITS, source_idle_us=0))
+    steps.stage(0, "part")
+    steps.publish(0, "part")
+    steps.wait(IDLE)
+    assert steps.topics() == {"t": ["query"]}
+    steps.apply(do.SetLimits(LIMITS))
+    steps.wait(IDLE - 1)
+    assert steps.topics() == {"t": ["query"]}
+    steps.wait(1)
+    assert steps.topics() == {}
+
+
+def test_clock_that_comes_back_makes_no_source_young_for_ever() -> None:
+    """SVC-9: it was used at a time in the future."""
+    steps = Days()
+    right = steps.now
+    steps.stage(0, "part")
+    steps.now += 365 * DAY
+    steps.publish(0, "part")
+    steps.now = right
+    steps.wait(0)
+    steps.wait(IDLE)
+    assert steps.topics() == {}
+
+
+def test_records_of_an_older_log_are_idle_from_when_the_limit_is_set() -> None:
+    """SVC-9"""
+    steps = Days(Limits())
+    opened = steps.apply(do.OpenProducer("t", "p", "life", steps.now))
+    assert isinstance(opened, Opened)
+    assert opened.record == 0
+    steps.wait(IDLE)
+    assert steps.topics() == {"t": ["p"]}
+    steps.apply(do.SetLimits(LIMITS))
+    again = steps.apply(do.OpenProducer("t", "p", "life", steps.now))
+    assert isinstance(again, Opened)
+    assert again.record == opened.epoch
+    steps.wait(IDLE - 1)
+    assert steps.topics() == {"t": ["p"]}
+    steps.machine = Machine.restore(list(steps.machine.state()))
+    steps.wait(1)
+    assert steps.topics() == {}
+
+
+def test_clock_that_comes_back_makes_no_producer_idle() -> None:
+    """SVC-9: it was used at a time in the future."""
+    steps = Days()
+    epoch = steps.open()
+    right = steps.now
+    steps.now += 365 * DAY
+    steps.put(epoch, 0)
+    steps.now = right
+    steps.put(epoch, 1)
+    steps.wait(IDLE)
+    assert steps.topics() == {}
+
+
+def test_leader_looks_for_idle_producers_now_and_then() -> None:
+    """SVC-9: an idle node leaves its disk alone."""
+    leader = Leader()
+    before = len(leader.decided)
+    for _ in range(29):
+        leader.wait(IDLE / 30e6)
+    assert leader.decided[before:] == []
+    leader.wait(2 * IDLE / 30e6)
+    (tick,) = leader.decided[before:]
+    assert isinstance(tick, do.Tick)
+    assert tick.producers
+    assert leader.service.machine.registry.topics["t"].producers == {}
+    for _ in range(3):
+        leader.wait(IDLE / 1e6)
+    assert len(leader.decided) == before + 1
+
+
+def test_leader_looks_for_idle_sources_now_and_then() -> None:
+    """SVC-9 PIPE-2"""
+    leader = Leader()
+    leader.do(do.CloseProducer("t", "p", 1))
+    leader.do(do.Stage("query", 0, "part", "u", 1, 5, 0, b"bytes"))
+    leader.do(do.PublishStaged("query", 0, ("part",), 0))
+    leader.wait(2 * IDLE / 1e6)
+    assert not leader.service.machine.registry.staging.sources

@@ -1,0 +1,219 @@
+"""Copies of a call that are decided late get the result of the first one and change nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from oncecast.broker import moves
+from oncecast.broker.answered import ANSWERED_MAX
+from oncecast.broker.machine import Machine
+from oncecast.wire import commands as do
+from oncecast.wire.errors import InvalidName, NotHere, Refusal, TooMany, TopicExists
+from oncecast.wire.limits import Limits
+from oncecast.wire.results import PolicySet, Result, TopicCreated, TopicDeleted
+from oncecast.wire.retention import DEFAULT, Policy
+from tests.broker.machine_steps import Steps
+
+KEEP = Policy(keep_all=True)
+NEW = do.FromNew()
+
+
+@dataclass
+class Late:
+    """A call, what other clients do after it, and what must be left of that."""
+
+    before: list[do.Command]
+    call: Any
+    after: list[do.Command]
+
+
+CREATE, DELETE = do.CreateTopic("t", 0), do.DeleteTopic("t", 0)
+SUBSCRIBE, UNSUBSCRIBE = do.Subscribe("t", "s", NEW, 0), do.Unsubscribe("t", "s", 0)
+
+STAGE = do.Stage("query", 0, "a", "t", 1, 100, 0, b"bytes")
+PUBLISH = do.PublishStaged("query", 0, ("a",), 0)
+
+LATE = {
+    "delete": Late([CREATE], replace(DELETE, token="x"), [CREATE, SUBSCRIBE]),
+    "create": Late([], replace(CREATE, token="x"), [DELETE]),
+    "policy": Late([CREATE], do.SetPolicy("t", 0, KEEP, "x"), [do.SetPolicy("t", 0, DEFAULT)]),
+    "unsubscribe": Late([CREATE, SUBSCRIBE], replace(UNSUBSCRIBE, token="x"), [SUBSCRIBE]),
+    "subscribe": Late([CREATE], replace(SUBSCRIBE, token="x"), [UNSUBSCRIBE]),
+    "drop staged": Late([STAGE], do.DropStaged("query", 0, token="x"), [STAGE]),
+    "close source": Late([STAGE], do.CloseSource("query", 0, token="x"), [STAGE, PUBLISH]),
+}
+
+
+def contents(machine: Machine) -> Any:
+    """Return what clients can see of the topics, and of the sources of staged puts."""
+    registry = machine.registry
+    topics = [
+        (topic.name, topic.id, topic.policy, topic.index.summary(), [*topic.subscriptions])
+        for topic in registry.topics.values()
+    ]
+    sources = registry.staging.sources.items()
+    return topics, [(name, each.published, [*each.staged]) for name, each in sources]
+
+
+def again(result: Result) -> Result:
+    """Return what a copy of a call is told."""
+    has_mark = "already" in result.__struct_fields__
+    return replace(result, already=True) if has_mark else result
+
+
+def late_copy(late: Late, *, restored: bool = False) -> None:
+    steps = Steps()
+    for command in late.before:
+        steps.apply(command)
+    answer = steps.apply(late.call)
+    assert not isinstance(answer, Refusal)
+    for command in late.after:
+        steps.apply(command)
+    if restored:
+        copy = Machine.restore(list(steps.machine.state()))
+        assert copy.checksum() == steps.machine.checksum()
+        steps.machine = copy
+    seen = contents(steps.machine)
+    assert steps.apply(late.call) == again(answer)
+    assert contents(steps.machine) == seen
+
+
+@pytest.mark.parametrize("late", LATE.values(), ids=LATE)
+def test_late_copy_of_a_call_is_told_already_and_changes_nothing(late: Late) -> None:
+    """SVC-6 SVC-13"""
+    late_copy(late)
+
+
+@pytest.mark.parametrize("late", LATE.values(), ids=LATE)
+def test_restored_machine_knows_the_calls_that_were_answered(late: Late) -> None:
+    """SVC-10"""
+    late_copy(late, restored=True)
+
+
+@pytest.mark.parametrize("late", LATE.values(), ids=LATE)
+def test_call_without_a_token_or_with_another_one_is_a_new_call(late: Late) -> None:
+    """SVC-10: clients of an older version send no token."""
+    for other in ("", "y"):
+        steps = Steps()
+        for command in [*late.before, late.call, *late.after]:
+            steps.apply(command)
+        seen = contents(steps.machine)
+        steps.apply(replace(late.call, token=other))
+        assert contents(steps.machine) != seen
+
+
+def test_late_delete_loses_no_message_of_the_topic_that_was_created_again() -> None:
+    """SVC-1"""
+    steps = Steps()
+    steps.create()
+    delete = replace(DELETE, token="x")
+    steps.apply(delete)
+    steps.subscribe()
+    steps.put(steps.open(), 0, 3)
+    assert steps.apply(delete) == TopicDeleted(already=True)
+    assert steps.machine.bounds("t") == (0, 3)
+
+
+def test_refused_call_stays_refused() -> None:
+    """SVC-10: a client that was told of the refusal does not expect the change any more."""
+    steps = Steps(Limits(topics_max=1))
+    steps.create("other")
+    call = replace(CREATE, token="x")
+    assert steps.apply(call) == TooMany("topics", 1)
+    steps.apply(do.DeleteTopic("other", 0))
+    assert steps.apply(call) == TooMany("topics", 1)
+    assert steps.apply(replace(call, token="y")) == TopicCreated(2, already=False)
+
+
+def test_oldest_of_1001_calls_is_forgotten() -> None:
+    """SVC-10: what is remembered is bounded."""
+    assert ANSWERED_MAX == 1000
+    steps = Steps()
+    first, second = (do.CreateTopic("t", 0, token=token) for token in ("0", "1"))
+    answer = steps.apply(first)
+    for number in range(1, ANSWERED_MAX):
+        steps.apply(do.CreateTopic("t", 0, token=str(number)))
+        assert steps.apply(first) == again(answer)
+    steps.apply(do.CreateTopic("t", 0, token="the 1,001st"))
+    steps.apply(DELETE)
+    assert steps.apply(second) == TopicCreated(1, already=True)
+    assert contents(steps.machine) == ([], [])
+    assert steps.apply(first) == TopicCreated(2, already=False)
+    assert len([*steps.machine.registry.answered.items()]) == ANSWERED_MAX
+
+
+def test_copy_of_a_call_counts_as_time_that_passes() -> None:
+    """SVC-9: the leader takes every stamped command for a stamp."""
+    for again in ("x", "x" * 256):
+        steps = Steps()
+        steps.apply(do.CreateTopic("t", 1000, token="x"))
+        steps.apply(do.CreateTopic("t", 2000, token=again))
+        assert steps.machine.registry.clock.now == 2000
+
+
+@pytest.mark.parametrize("late", LATE.values(), ids=LATE)
+def test_token_that_is_too_long_is_refused(late: Late) -> None:
+    """SVC-7"""
+    steps = Steps()
+    for command in late.before:
+        steps.apply(command)
+    seen = contents(steps.machine)
+    assert steps.apply(replace(late.call, token="x" * 256)) == InvalidName("token")
+    assert contents(steps.machine) == seen
+    assert not isinstance(steps.apply(replace(late.call, token="x" * 255)), Refusal)
+
+
+def test_machines_that_remember_different_calls_differ() -> None:
+    """SVC-10"""
+    some, others = Steps(), Steps()
+    some.apply(do.CreateTopic("t", 0, token="x"))
+    others.apply(do.CreateTopic("t", 0, token="y"))
+    assert some.machine.checksum() != others.machine.checksum()
+
+
+def test_call_that_is_for_another_group_is_not_remembered() -> None:
+    """REP-6: the topic may come to this group before the next copy does."""
+    steps = Steps()
+    steps.apply(moves.Found("g-a", first=False))
+    call = replace(CREATE, token="x")
+    assert steps.apply(call) == NotHere("t")
+    assert [*steps.machine.registry.answered.items()] == []
+
+
+def test_results_of_all_kinds_are_restored() -> None:
+    """SVC-10"""
+    steps = Steps(Limits(topics_max=1, subscriptions_max=0))
+    calls: list[do.Once] = [
+        do.CreateTopic("", 0, token="1"),
+        do.CreateTopic("t", 0, Policy(age_us=-1), "2"),
+        do.SetPolicy("t", 0, KEEP, "3"),
+        do.CreateTopic("t", 0, token="4"),
+        do.CreateTopic("t", 0, KEEP, "5"),
+        do.SetPolicy("t", 0, KEEP, "6"),
+        do.Subscribe("t", "", NEW, 0, "7"),
+        do.Subscribe("t", "s", NEW, 0, "8"),
+        do.Unsubscribe("t", "s", 0, "9"),
+        do.DeleteTopic("t", 0, "10"),
+    ]
+    answers = [steps.apply(call) for call in calls]
+    assert answers[4] == TopicExists("t")
+    assert answers[5] == PolicySet(already=False)
+    steps.machine = Machine.restore(list(steps.machine.state()))
+    assert [steps.apply(call) for call in calls] == [again(each) for each in answers]
+
+
+@pytest.mark.parametrize("late", LATE.values(), ids=LATE)
+def test_log_and_snapshot_of_an_older_version_are_read(late: Late) -> None:
+    """SVC-10: their commands end before the token, and no results are remembered."""
+    command = replace(late.call, token="")
+    older = msgspec.msgpack.encode(msgspec.msgpack.decode(msgspec.msgpack.encode(command))[:-1])
+    assert msgspec.msgpack.decode(older, type=type(command)) == command
+    steps = Steps()
+    for each in [*late.before, command]:
+        steps.apply(each)
+    assert b"AnsweredRow" not in b"".join(steps.machine.state())

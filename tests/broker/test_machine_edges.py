@@ -1,0 +1,531 @@
+"""SVC-5 SVC-7 REP-6: commands that find nothing to do, and refusals that are rarely seen."""
+
+from __future__ import annotations
+
+import google_crc32c
+import pytest
+
+from oncecast.broker import moves, state
+from oncecast.broker.clock import Dispute
+from oncecast.broker.estate import Estate
+from oncecast.broker.index import Extent
+from oncecast.broker.machine import Machine
+from oncecast.broker.producer import Producer
+from oncecast.broker.staging import Part, Source
+from oncecast.broker.topic import Topic
+from oncecast.dht.ring import key_of
+from oncecast.wire import commands as do
+from oncecast.wire import errors
+from oncecast.wire import results as done
+from oncecast.wire.limits import Limits, is_name
+from oncecast.wire.retention import Policy
+from tests.broker.machine_steps import Steps
+from tests.broker.test_machine_moves import GIVER, NO, TAKER, UNTIL, YES, Move, estate
+
+# -- topics and time --
+
+
+def test_time_passes_with_a_delete_even_of_nothing() -> None:
+    steps = Steps()
+    steps.apply(do.DeleteTopic("nothing", 5000))
+    assert steps.machine.registry.clock.now == 5000
+
+
+def test_limits_are_set_by_a_command() -> None:
+    steps = Steps()
+    assert steps.apply(do.SetLimits(Limits(producers_max=1))) == done.LimitsSet()
+    steps.open(producer="p")
+    refused = steps.apply(do.OpenProducer("t", "q", "life", 0))
+    assert refused == errors.TooMany("producers in the topic", 1)
+
+
+def test_a_name_is_text_of_one_to_255_bytes() -> None:
+    assert [is_name(each) for each in ("a", "x" * 255)] == [True, True]
+    assert [is_name(each) for each in ("", "x" * 256, None, 5, b"bytes")] == [False] * 5
+
+
+def test_books_must_have_a_name() -> None:
+    refused = Steps().apply(do.OpenProducer("t", "p", "life", 0, books="x" * 256))
+    assert refused == errors.InvalidName("books")
+
+
+def test_nothing_of_a_deleted_topic_is_carried() -> None:
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    steps.put(epoch, 0)
+    put = do.Put("t", "p", epoch, 0, 1, 100, 0, b"bytes")
+    old = steps.place
+    steps.apply(do.DeleteTopic("t", 0))
+    assert steps.apply(do.Carry(old, 0, put)) == done.Carried(moved=False)
+    assert steps.machine.needed() == steps.place + 1
+
+
+def test_message_without_an_offset_is_not_carried() -> None:
+    """SVC-9"""
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    steps.put(epoch, 0)
+    put = do.Put("t", "p", epoch, 0, 1, 100, 0, b"bytes")
+    assert steps.apply(do.Carry(steps.place, -1, put)) == done.Carried(moved=False)
+
+
+def test_topic_that_is_created_by_name_after_its_first_use_stays() -> None:
+    """SVC-5"""
+    steps = Steps()
+    steps.subscribe()
+    assert steps.create() == done.TopicCreated(1, already=True)
+    steps.apply(do.Unsubscribe("t", "s", 0))
+    assert "t" in steps.machine.registry.topics
+
+
+def test_use_of_producers_is_followed_from_the_command_that_says_so() -> None:
+    """SVC-9: not from later ones, nor by limits that do not say so."""
+    steps = Steps()
+    steps.open()
+    producer = steps.machine.registry.topics["t"].producers["p"]
+    steps.apply(do.SetLimits(Limits(producers_max=5)))
+    assert (producer.record, producer.used) == (0, 0)
+    for now, idle in ((2000, 50), (3000, 60), (4000, 0)):
+        steps.tick(now)
+        steps.apply(do.SetLimits(Limits(producer_idle_us=idle)))
+        assert (producer.record, producer.used) == (producer.epoch, 2000)
+
+
+def test_use_of_sources_is_followed_from_the_command_that_says_so() -> None:
+    """SVC-9"""
+    steps = Steps()
+    steps.stage(0, "a")
+    source = steps.machine.registry.staging.sources["query"]
+    steps.apply(do.SetLimits(Limits(producers_max=5)))
+    assert source.used == 0
+    for now, idle in ((2000, 50), (3000, 60), (4000, 0)):
+        steps.tick(now)
+        steps.apply(do.SetLimits(Limits(source_idle_us=idle)))
+        assert source.used == 2000
+
+
+def test_machine_that_has_applied_nothing_needs_nothing() -> None:
+    """SVC-9"""
+    machine = Machine()
+    assert (machine.registry.place, machine.needed()) == (-1, 0)
+
+
+def test_checksum_is_that_of_the_whole_state() -> None:
+    """SVC-10: replicas of different versions compare it."""
+    assert state.VERSION == 2
+    steps = Steps()
+    steps.open()
+    assert steps.machine.checksum() == google_crc32c.value(b"".join(steps.machine.state()))
+
+
+def test_staged_parts_are_carried_without_an_offset() -> None:
+    """SVC-9"""
+    steps = Steps()
+    steps.subscribe()
+    steps.put(steps.open(), 0, 2)
+    steps.stage(0, "a", 3)
+    last = steps.place
+    assert list(steps.machine.extents_before(last + 1)) == [
+        Extent(last - 1, 0, 2, 0),
+        Extent(last, 0, 3, -1),
+    ]
+    assert list(steps.machine.extents_before(last)) == [Extent(last - 1, 0, 2, 0)]
+
+
+def test_batch_that_is_cut_by_the_limit_is_left_out() -> None:
+    """SVC-3"""
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    for sequence in (0, 2, 4):
+        steps.put(epoch, sequence, 2)
+    for messages, whole in ((1, 0), (2, 1), (3, 1), (4, 2), (6, 3)):
+        found = steps.machine.fetch("t", 0, messages, 1 << 30)
+        assert steps.machine.uncut("t", found) == found[:whole]
+
+
+def test_topic_follows_its_age_only_while_it_has_one() -> None:
+    """SVC-9"""
+    steps = Steps()
+    aging = steps.machine.registry.aging
+    steps.create(policy=Policy(age_us=5))
+    assert list(aging) == ["t"]
+    steps.apply(do.SetPolicy("t", 0, Policy(keep_all=True)))
+    assert aging == {}
+    steps.apply(do.SetPolicy("t", 0, Policy(age_us=5)))
+    steps.apply(do.DeleteTopic("t", 0))
+    assert aging == {}
+
+
+@pytest.mark.parametrize(
+    ("policy", "retains", "fault"),
+    [
+        (Policy(), False, ""),
+        (Policy(age_us=1), True, ""),
+        (Policy(bytes_max=1), True, ""),
+        (Policy(keep_all=True), True, ""),
+        (Policy(age_us=1, drop_unread=True), True, ""),
+        (Policy(bytes_max=1, drop_unread=True), True, ""),
+        (Policy(age_us=-1), False, "negative"),
+        (Policy(bytes_max=-1), False, "negative"),
+        (Policy(keep_all=True, drop_unread=True), True, "excludes"),
+        (Policy(keep_all=True, age_us=1), True, "excludes"),
+        (Policy(keep_all=True, bytes_max=1), True, "excludes"),
+        (Policy(drop_unread=True), False, "needs an age"),
+    ],
+)
+def test_policy_says_what_it_keeps_and_what_is_wrong_with_it(
+    policy: Policy, retains: bool, fault: str
+) -> None:
+    """SVC-9"""
+    assert policy.retains == retains
+    assert fault in policy.fault
+    assert bool(policy.fault) == bool(fault)
+
+
+def test_full_disk_is_told_in_its_own_words() -> None:
+    """SVC-7"""
+    texts = [errors.Overloaded(what).text for what in (errors.DISK, "calls")]
+    assert texts == ["the node's disk is full", "there is too much of calls at once"]
+
+
+# -- producers --
+
+
+def test_batches_may_be_as_large_as_the_limits_say() -> None:
+    """SVC-7"""
+    steps = Steps(Limits(batch_messages_max=3, batch_bytes_max=100))
+    epoch = steps.open()
+    assert steps.put(epoch, 0, 3, size=100) == done.Appended(0, 3, kept=False)
+    assert steps.put(epoch, 3, 4, size=100) == errors.TooLarge("messages", 3)
+    assert steps.put(epoch, 3, 3, size=101) == errors.TooLarge("bytes", 100)
+    assert steps.put(epoch, -1) == errors.InvalidArgument("sequences count from 0")
+    staged = steps.apply(do.Stage("query", 0, "a", "t", 4, 1, 0, b""))
+    assert staged == errors.TooLarge("messages", 3)
+
+
+def test_single_state_directory_fills_a_limit_of_one() -> None:
+    """SVC-2"""
+    steps = Steps(Limits(books_max=1))
+    for books in ("a", "b"):
+        opened = steps.apply(do.OpenProducer("t", "p", books, 0, books=books))
+        assert isinstance(opened, done.Opened)
+        steps.put(opened.epoch, opened.next_sequence)
+    refused = steps.apply(do.OpenProducer("t", "p", "c", 0, books="c"))
+    assert refused == errors.TooMany("state directories under one producer name", 1)
+    assert isinstance(steps.apply(do.OpenProducer("t", "p", "b", 0, books="b")), done.Opened)
+
+
+def test_sources_and_producers_that_are_known_have_their_place() -> None:
+    """SVC-7: a limit is for new ones."""
+    steps = Steps(Limits(sources_max=1, producers_max=1))
+    for number in range(2):
+        steps.stage(number, "a")
+        assert isinstance(steps.publish(number, "a"), done.Published)
+
+
+def test_time_passes_when_a_source_is_closed() -> None:
+    """SVC-9"""
+    steps = Steps()
+    steps.apply(do.CloseSource("query", 5000))
+    assert steps.machine.registry.clock.now == 5000
+
+
+@pytest.mark.parametrize(
+    ("put", "answer"),
+    [
+        (do.Put("t", "p", 1, 0, 2, 0, 0, b""), done.Already(0, 2)),
+        (do.Put("t", "p", 1, 1, 3, 0, 0, b""), done.Already(1, 3)),
+        (do.Put("t", "p", 1, 0, 1, 0, 0, b""), done.Already(0, 1)),
+        (do.Put("t", "p", 1, 0, 5, 0, 0, b""), None),
+        (do.Put("t", "p", 1, 3, 2, 0, 0, b""), None),
+        (do.Put("t", "p", 1, -1, 2, 0, 0, b""), None),
+        (do.Put("t", "p", 2, 0, 2, 0, 0, b""), None),
+        (do.Put("t", "q", 1, 0, 2, 0, 0, b""), None),
+    ],
+)
+def test_repetition_of_what_is_all_there_is_answered(
+    put: do.Put, answer: done.Already | None
+) -> None:
+    """SVC-2"""
+    steps = Steps()
+    assert steps.open() == 1
+    steps.put(1, 0, 4)
+    assert steps.machine.registry.topics["t"].already(put) == answer
+
+
+def test_rest_of_a_batch_is_noted_with_what_is_skipped() -> None:
+    """SVC-2"""
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    steps.put(epoch, 0, 2)
+    steps.put(epoch, 1, 3)
+    notes = [each[4:6] for each in steps.machine.registry.topics["t"].index.entries(0)]
+    assert notes == [(0, -1), (1, -1)]
+
+
+# -- time --
+
+
+def test_end_of_a_dispute_moves_every_time_that_was_given() -> None:
+    """SVC-9 REP-6: also of what is on its way to or from another group."""
+    steps = Steps(Limits(clock_step_us=10, producer_idle_us=100, source_idle_us=100))
+    registry = steps.machine.registry
+    steps.apply(moves.Found("g-2", first=True))
+    estate = registry.estate
+    assert estate is not None
+    topics: list[Topic] = []
+    parts: list[Part] = []
+    sources: list[Source] = []
+    for name in ("own", "in", "out"):
+        topic = Topic(1, name, Policy(keep_all=True), False, registry.places)
+        topic.producers["p"] = Producer(1, "life")
+        topic.producers["q"] = Producer(1, "life")
+        topic.producers["p"].used, topic.producers["q"].used = 6000, 1005
+        registry.places.add(len(topics))
+        topic.index.append(len(topics), 1, 1, 6000)
+        topics.append(topic)
+        parts.append(Part(9, "t", 1, 1, 6000))
+        parts.append(Part(9, "t", 1, 1, 1004))
+    for index, used in ((0, 6000), (2, 1004)):
+        source = Source()
+        source.used = used
+        source.staged[0] = {"a": parts[index], "b": parts[index + 1]}
+        sources.append(source)
+    registry.topics["own"], estate.incoming["in"], estate.outgoing["out"] = topics
+    registry.staging.sources["s"], estate.sources["s"] = sources
+    estate.parts.update({("s", 0, "a"): parts[4], ("s", 0, "b"): parts[5]})
+    registry.clock.restore(6000, (1000, 6000, Dispute.AHEAD, 0, 0))
+    assert registry.pass_time(1011).dispute is Dispute.AHEAD  # a step of 10 is not enough
+    assert registry.pass_time(1005).dispute is Dispute.NONE
+    for topic in topics:
+        assert [each.time for each in topic.index.entries(0)] == [1005]
+        assert [each.used for each in topic.producers.values()] == [1005, 1005]
+    assert [part.time for part in parts] == [1005, 1004] * 3
+    assert [source.used for source in sources] == [1005, 1004]
+
+
+# -- cursors --
+
+
+def test_message_that_a_seek_lands_on_stays() -> None:
+    """SVC-3: though it is old enough to go in the same command."""
+    steps = Steps()
+    steps.create(policy=Policy(age_us=100))
+    steps.subscribe()
+    epoch, reading = steps.open(), steps.attach().epoch
+    steps.put(epoch, 0, 5)
+    steps.ack(reading, 5)
+    steps.apply(do.Seek("t", "s", do.FromEarliest(), steps.now + 200, "token"))
+    assert steps.kept() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("at", [-1, 0])
+def test_reading_by_time_begins_at_the_very_first(at: int) -> None:
+    """SVC-3"""
+    steps = Steps()
+    steps.now = 0
+    steps.create(policy=Policy(keep_all=True))
+    steps.put(steps.open(), 0)
+    subscribed = steps.subscribe(start=do.FromTime(at))
+    assert isinstance(subscribed, done.Subscribed)
+    assert subscribed.cursor == 0
+
+
+@pytest.mark.parametrize(("subscriptions", "most"), [(1, 18), (2, 20)])
+def test_cursors_are_gathered_anew_when_most_of_them_are_old(subscriptions: int, most: int) -> None:
+    """SVC-9"""
+    steps = Steps()
+    for number in range(subscriptions):
+        steps.subscribe(f"s{number}")
+    cursors = []
+    for number in range(40):
+        steps.apply(do.Seek("t", "s0", do.FromNew(), 0, f"token {number}"))
+        cursors.append(len(steps.machine.registry.topics["t"]._cursors))
+    assert (max(cursors), min(cursors)) == (most, subscriptions)
+
+
+def test_topic_knows_the_last_epoch_that_ended_the_right_to_read() -> None:
+    """SVC-8"""
+    steps = Steps()
+    steps.create()
+    topic = steps.machine.registry.topics["t"]
+    fenced = [topic.fenced]
+    for command in (
+        do.Subscribe("t", "s", do.FromNew(), 0),  # of an earlier subscription of the name
+        do.Attach("t", "s", "life"),  # nobody could read before
+        do.Attach("t", "s", "other life"),
+        do.Subscribe("t", "z", do.FromNew(), 0),
+        do.Seek("t", "s", do.FromEarliest(), 0, "token"),
+    ):
+        steps.apply(command)
+        fenced.append(topic.fenced)
+    assert fenced == [0, 1, 1, 3, 4, 5]
+    restored = Machine.restore(steps.machine.state()).registry.topics["t"]
+    assert restored.fenced == 5
+    steps.create("empty")
+    assert Machine.restore(steps.machine.state()).registry.topics["empty"].fenced == 0
+
+
+def test_a_topic_with_many_seeks_remembers_few_cursors() -> None:
+    steps = Steps()
+    steps.subscribe()
+    steps.put(steps.open(), 0, 2)
+    for at in range(100):
+        steps.apply(do.Seek("t", "s", do.FromOffset(at % 2), 0, f"token {at}"))
+    topic = steps.machine.registry.topics["t"]
+    assert len(topic._cursors) <= 2 + 16
+    assert topic.low_water() == 1
+
+
+# -- staging --
+
+
+def test_publishing_needs_a_place_among_the_producers_of_the_topic() -> None:
+    steps = Steps(Limits(producers_max=1))
+    steps.open()
+    steps.stage(0, "a")
+    assert steps.publish(0, "a") == errors.TooMany("producers in the topic", 1)
+
+
+def test_a_source_that_is_closed_on_a_ring_leaves_other_topics_alone() -> None:
+    steps = Steps()
+    steps.apply(moves.Found("g-2", True))
+    for topic in ("t", "u"):
+        steps.subscribe(topic=topic)
+        steps.stage(0, "a", topic=topic)
+        steps.apply(do.PublishStaged("query", 0, ("a",), 0, topic))
+    assert steps.apply(do.CloseSource("query", 0, "t")) == done.SourceClosed(already=False)
+    topics = steps.machine.registry.topics
+    assert [list(topics[name].producers) for name in ("t", "u")] == [[], ["query"]]
+    steps.stage(1, "b", topic="v")
+    assert steps.apply(do.CloseSource("query", 0, "v")) == done.SourceClosed(already=False)
+
+
+# -- moves --
+
+
+def test_a_group_that_is_on_no_ring_takes_no_step_of_a_move() -> None:
+    steps = Steps()
+    put = do.Put("t", "p", 1, 0, 1, 100, 0, b"bytes")
+    rows = state.moved_out(Estate("g-2", None))
+    refused: list[moves.AnyCommand] = [
+        moves.Retire(),
+        moves.Claim("m", GIVER),
+        moves.Import("m", "t", 1, 0, 1, 100, 0, 0, -1, put),
+        moves.Adopt("m", UNTIL, UNTIL, 0, 0, 0, rows),
+        moves.Freeze("m", UNTIL, TAKER),
+    ]
+    assert [steps.apply(command) for command in refused] == [NO] * 5
+    over: list[moves.AnyCommand] = [
+        moves.Abandon("m"),
+        moves.Finish("m"),
+        moves.Thaw("m"),
+        moves.Release("m"),
+    ]
+    assert [steps.apply(command) for command in over] == [YES] * 4  # nothing is left to do
+    assert steps.machine.registry.estate is None
+
+
+def test_a_group_is_founded_once() -> None:
+    steps = Steps()
+    assert steps.apply(moves.Found("g-2", True)) == YES
+    assert steps.apply(moves.Found("g-2", False)) == YES
+    assert steps.apply(moves.Found("g-a", True)) == NO
+    assert (estate(steps).group, estate(steps).low) == ("g-2", key_of("g-2"))
+
+
+def test_a_retired_group_takes_nothing_new() -> None:
+    move = Move()
+    assert move.taker.apply(moves.Retire()) == YES
+    assert estate(move.taker).retired
+    assert move.taker.apply(moves.Claim("m", GIVER)) == NO
+
+
+def test_a_group_that_retires_in_a_move_goes_on_with_it() -> None:
+    move = Move()
+    move.claim()
+    move.taker.apply(moves.Retire())
+    assert move.taker.apply(moves.Claim("m", GIVER)) == YES
+
+
+def test_a_copy_of_what_is_neither_put_nor_staged_is_refused() -> None:
+    move = Move()
+    move.claim()
+    put = do.Put("t", "p", 1, 0, 1, 100, 0, b"bytes")
+    assert move.taker.apply(moves.Import("m", "t", 1, -1, 1, 100, 0, 0, -1, put)) == NO
+    assert move.taker.apply(moves.Import("other", "t", 1, 0, 1, 100, 0, 0, -1, put)) == NO
+
+
+def test_a_move_is_not_finished_before_it_is_adopted() -> None:
+    move = Move()
+    move.claim()
+    assert move.taker.apply(moves.Finish("m")) == NO
+    assert move.taker.apply(moves.Finish("other")) == YES
+    assert estate(move.taker).claim is not None
+
+
+def staged_move() -> tuple[Move, moves.Import]:
+    move = Move()
+    move.giver.stage(1, "b", 3)
+    move.claim()
+    move.copy()
+    staged = do.Stage("query", 1, "b", "t", 3, 100, 0, b"bytes")
+    return move, moves.Import("m", "t", 0, -1, 3, 100, 1000, 0, -1, staged)
+
+
+def test_staged_parts_come_back_when_a_move_is_given_up() -> None:
+    move, part = staged_move()
+    move.taker.apply(part)
+    before = move.taker.machine.needed()
+    assert before <= move.taker.place
+    move.freeze()
+    move.giver.apply(moves.Thaw("m"))
+    done_ = move.giver.apply(do.PublishStaged("query", 1, ("b",), 0, "t"))
+    assert isinstance(done_, done.Published)
+    assert (estate(move.giver).outgoing, estate(move.giver).sources) == ({}, {})
+    move.taker.apply(moves.Abandon("m"))
+    assert estate(move.taker).parts == {}
+    assert move.taker.machine.needed() == move.taker.place + 1
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_snapshot_holds_staged_parts_on_both_sides_of_a_move(frozen: bool) -> None:
+    """SVC-10"""
+    move, part = staged_move()
+    move.taker.apply(part)
+    if frozen:
+        move.freeze()
+    for group in (move.giver, move.taker):
+        restored = Machine.restore(group.machine.state())
+        assert restored.checksum() == group.machine.checksum()
+        assert restored.needed() == group.machine.needed()
+        group.machine = restored
+    if not frozen:
+        move.freeze()
+    assert move.adopt() == YES
+    published = move.taker.apply(do.PublishStaged("query", 1, ("b",), 0, "t"))
+    assert isinstance(published, done.Published)
+    assert not published.already
+
+
+def test_two_states_in_one_are_refused() -> None:
+    steps = Steps()
+    chunks = tuple(steps.machine.state())
+    with pytest.raises(ValueError, match="two states in one"):
+        Machine.restore((*chunks, *chunks))
+
+
+def test_a_moving_topic_without_a_group_is_refused() -> None:
+    move = Move()
+    move.claim()
+    move.copy()
+    registry = move.taker.machine.registry
+    estate_ = registry.estate
+    assert estate_ is not None
+    with pytest.raises(ValueError, match="no group that it could leave or come to"):
+        state._estate(Machine().registry)
+    assert state._estate(registry) is estate_

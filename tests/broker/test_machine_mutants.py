@@ -1,0 +1,295 @@
+"""A checker that cannot fail is worthless: without any one of its rules the machine is found out.
+
+Each mutant replaces a piece of one function. Random runs against the model must notice it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oncecast.broker import state
+from oncecast.broker.administering import Administering
+from oncecast.broker.answered import Answered
+from oncecast.broker.clock import Clock
+from oncecast.broker.index import Index
+from oncecast.broker.moving import Moving
+from oncecast.broker.producer import Producer
+from oncecast.broker.producing import Producing
+from oncecast.broker.publishing import Publishing
+from oncecast.broker.registry import Registry
+from oncecast.broker.service import Service
+from oncecast.broker.staging import Staging
+from oncecast.broker.subscribing import Subscribing
+from oncecast.broker.subscription import Subscription
+from oncecast.broker.timekeeping import Timekeeper
+from oncecast.broker.topic import Topic
+from oncecast.wire.retention import Policy
+from tests.broker import test_clock as clock
+from tests.broker import test_machine_answered as answered
+from tests.broker import test_machine_moves as moves
+from tests.broker import test_machine_puts as puts
+from tests.broker import test_timekeeping as leader
+from tests.broker.machine_pair import random_run
+from tests.mutants import Mutant, exact, must_be_noticed, replaced
+
+SEEDS = 200
+
+RULES: dict[str, tuple[Any, str, str, str]] = {
+    # Puts.
+    "no dedup": (Topic, "put", "known = producer.next - put.sequence", "known = 0"),
+    "gap not detected": (Topic, "put", "if known < 0:", "if False:"),
+    "partial overlap appended whole": (Topic, "put", "- known\n", "* (put.count > known)\n"),
+    "overlap not skipped by readers": (Topic, "put", "(known, -1) if known else PLAIN", "PLAIN"),
+    "epoch of puts ignored": (Topic, "put", "if put.epoch != producer.epoch:", "if False:"),
+    "newer life not recognised": (
+        Producing, "_take_over", "producer.life == command.life, self", "True, self",
+    ),
+    "lost reply to open fences its own life": (
+        Producing, "_take_over", "if not same:", "if True:",
+    ),
+    "late open takes a name over": (
+        Producing, "_take_over", "command.expected not in (ANY_EPOCH, producer.epoch)", "False",
+    ),
+    "open believes in a record that is gone": (
+        Producing, "open", "if producer is None and command.expected > 0:", "if False:",
+    ),
+    "late attach takes a subscription over": (
+        Subscribing, "attach", "if command.expected not in (ANY_EPOCH, current):", "if False:",
+    ),
+    "epochs counted anew by each record": (
+        Producing, "open", "Producer(registry.new_epoch(), ", "Producer(1, ",
+    ),
+    "books of others not told from ours": (
+        Producing, "open", "producer.keep(command.books, forget=not registry.limits.books_max)",
+        "(0, producer.next)",
+    ),
+    "books forgotten when others put": (
+        Producer, "keep", "self.earlier[self.books] = (self.since, self.next)", "pass",
+    ),
+    "books begun anew though nobody else has put": (
+        Producer, "keep", "self.since = first", "pass",
+    ),
+    "anybody can close a producer": (
+        Producing, "close", "if command.epoch != producer.epoch:", "if False:",
+    ),
+    # Subscriptions.
+    "epoch of acks ignored": (Topic, "ack", "if ack.epoch != subscription.epoch:", "if False:"),
+    "acks not monotone": (Subscription, "acknowledge", "max(self.cursor, upto)", "upto"),
+    "acks beyond the end": (Topic, "ack", "if ack.upto > self.index.next:", "if False:"),
+    "life of readers ignored": (
+        Subscribing, "attach", "if subscription.life != command.life:", "if not subscription.life:",
+    ),
+    "nothing is suspect after a crash": (Subscription, "attach", "if self.life:", "if False:"),
+    "detach forgets what was handed out": (
+        Subscription, "detach", "max(self.suspect_below, handed)", "self.suspect_below",
+    ),
+    "ack undoes a seek": (Subscription, "seek", "self.epoch = epoch", "pass"),
+    "repeated seek is done again": (
+        Topic, "seek", "if seek.token == subscription.sought:", "if False:",
+    ),
+    "repeated subscribe starts again": (
+        Subscribing, "subscribe", "if known is not None:", "if False:",
+    ),
+    # Collection.
+    "collected above the low-water mark": (
+        Topic, "floor", "min(floor, self.low_water())", "min(floor, self.low_water() + 1)",
+    ),
+    "low-water mark of the fastest": (
+        Topic, "floor", "self.low_water()", "max(s.cursor for s in self.subscriptions.values())",
+    ),
+    "low-water mark forgets a seek back": (
+        Topic, "seek", "self._note_cursor(subscription.cursor, seek.subscription)", "pass",
+    ),
+    "unsubscribing keeps what was unread": (Topic, "unsubscribe", "self.collect(clock)", "pass"),
+    "hard limits wait for readers": (Topic, "floor", "and not self.policy.drop_unread", ""),
+    "age ends one tick early": (Policy, "floor", "- self.age_us + 1", "- self.age_us + 2"),
+    "bytes count one batch too few": (Index, "newest", "self._head) + 1", "self._head)"),
+    "places never let go": (Index, "drop_below", "self._alive.drop(place)", "pass"),
+    "carried but still needed where it was": (
+        Administering, "carry", "self._registry.places.drop(command.old)", "pass",
+    ),
+    "idle topics stay": (Registry, "release", "if topic.idle:", "if False:"),
+    "idle producers stay for ever": (
+        Administering, "tick", "if command.producers:", "if False:",
+    ),
+    "idle sources stay for ever": (
+        Administering, "tick", "registry.delete_source(source)", "pass",
+    ),
+    "source that is used is idle": (Registry, "use_source", "self.clock.now", "1"),
+    "source with staged parts is idle": (Staging, "unused", "not known.staged and", ""),
+    "producers of an idle source stay": (
+        Registry, "delete_source", "del topic.producers[source]", "pass",
+    ),
+    "use of sources not in the snapshot": (state, "_read", "source.used = row.used", "pass"),
+    "producer that puts is idle": (Topic, "put", "producer.used = clock.now", "pass"),
+    "producer that opens is idle": (
+        Producing, "open", "producer.used = clock.now if producer.record else 0", "pass",
+    ),
+    "use of producers not in the snapshot": (state, "_producer", "row.record, row.used", "1, 0"),
+    "clock runs backwards": (
+        Clock, "pass_time", "self.trusted = max(self.trusted, at)", "self.trusted = at",
+    ),
+    # Staged puts.
+    "publish not idempotent": (
+        Publishing, "publish", "command.number <= source.published", "False",
+    ),
+    "publish leaves out what is not staged": (
+        Publishing, "_parts", "return NotStaged(command.source, command.number, name)", "continue",
+    ),
+    "late copy of a refused publish takes effect": (
+        Publishing, "publish", "staging.refuse(key, registry.new_epoch())", "pass",
+    ),
+    "epoch of a publish ignored": (
+        Publishing, "publish", "command.expected not in (ANY_EPOCH, staging.epoch(key))", "False",
+    ),
+    "refusal forgotten with the record of its source": (
+        Staging, "_delete", "self.floor = max(self.floor, known.epoch)", "pass",
+    ),
+    "late copies of a closed source publish again": (
+        Registry, "delete_source", "self.staging.floor = self.epochs", "pass",
+    ),
+    "refusal of a source without a record forgotten": (
+        Staging, "_known", "Source(self.floor)", "Source()",
+    ),
+    "late parts are taken": (Publishing, "stage", "command.number <= source.published", "False"),
+    "repeated part is staged again": (
+        Publishing, "stage", "command.part) is not None:", "command.part) is False:",
+    ),
+    "losing attempts stay": (Staging, "drop_up_to", "each <= number", "each < number"),
+    "source takes a producer's name": (
+        Publishing, "_publish_fault", "if producer is not None and producer.life:", "if False:",
+    ),
+    # Snapshots.
+    "dedup not in the snapshot": (state, "_producer", "row.next, ", "0, "),
+    "life not in the snapshot": (state, "_subscription", ", row.life", ', ""'),
+    "suspects not in the snapshot": (state, "_subscription", "row.suspect_below, ", "0, "),
+    "epochs not in the snapshot": (state, "restored", "head.lives, head.epochs", "head.lives, 0"),
+    "published not in the snapshot": (state, "_read", "row.published, row.ranges", "-1, ()"),
+    "refused publish not in the snapshot": (state, "_read", "Source(row.epoch)", "Source()"),
+    "refusals of no record not in the snapshot": (
+        state, "restored", "= head.sources_floor", "= 0",
+    ),
+    "notes not in the snapshot": (state, "_read", "(row.index, row.notes)", "(row.index, ())"),
+    "cursors not rebuilt": (
+        Topic, "_gather_cursors", "heapify(self._cursors)", "self._cursors.clear()",
+    ),
+}  # fmt: skip
+
+
+# Rules that random commands are not likely to need: their own tests must notice.
+EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
+    "only the last few books remembered": (
+        puts.test_every_state_directory_under_a_name_is_remembered,
+        Producing, "open", "forget=not registry.limits.books_max", "forget=True",
+    ),
+    "more books taken than can be remembered": (
+        puts.test_state_directory_too_many_is_refused_and_changes_nothing,
+        Producing, "_take_over", "0 < books_max <= len(producer.earlier)", "False",
+    ),
+    "refused publish takes effect where its topic has moved": (
+        moves.test_refused_publish_has_no_effect_where_its_topic_has_moved,
+        Moving, "adopt", "registry.staging.floor = registry.epochs", "pass",
+    ),
+    # The time.
+    "one stamp moves the clock anywhere": (
+        clock.test_stamp_a_year_ahead_makes_nothing_expire,
+        Clock, "pass_time", "if not step or", "if True or",
+    ),
+    "messages expire by a stamp in dispute": (
+        clock.test_stamp_a_year_ahead_makes_nothing_expire,
+        Topic, "collect", "clock.trusted", "clock.now",
+    ),
+    "staged parts expire by a stamp in dispute": (
+        clock.test_staged_parts_outlast_a_stamp_a_year_ahead,
+        Administering, "tick", "clock.trusted - registry", "clock.now - registry",
+    ),
+    "stamps of the future stay": (
+        clock.test_what_was_stamped_in_the_future_is_moved_back_when_the_clock_is_right_again,
+        Registry, "pass_time", "self._retime(retiming)", "pass",
+    ),
+    "time that was slept through never counts": (
+        clock.test_group_that_was_off_catches_up_when_its_time_is_sustained,
+        Clock, "_ahead", "if self.sustained < SUSTAINED * step:", "if True:",
+    ),
+    "idle group is in dispute": (
+        clock.test_idle_group_is_not_in_dispute,
+        Administering, "tick", ", command.elapsed", "",
+    ),
+    "clock that is ahead never comes back": (
+        clock.test_clock_that_is_ahead_comes_back_and_ages_stay_as_they_are,
+        Clock, "_behind", "if self.sustained < SUSTAINED * step:", "if True:",
+    ),
+    "nothing ages while the clock is ahead": (
+        clock.test_clock_that_is_ahead_comes_back_and_ages_stay_as_they_are,
+        Clock, "_go_on", "self.trusted += passed", "pass",
+    ),
+    "all ages by a clock that was behind": (
+        clock.test_nothing_ages_by_a_clock_that_was_behind_for_a_while,
+        Clock, "_ahead", "min(at - before, self.moved_back)", "0",
+    ),
+    "log of an older version read by the newer rule": (
+        clock.test_log_of_an_older_version_is_read_by_the_highest_stamp,
+        Clock, "pass_time", "if not step or not self.trusted:", "if not self.trusted:",
+    ),
+    "trusted time not in the snapshot": (
+        lambda: clock.random_stamps(0),
+        state, "restored", "(head.clock, head.clock_state)", "(head.clock, None)",
+    ),
+    "leader with a wrong clock is not outvoted": (
+        leader.test_leader_with_a_wrong_clock_is_outvoted,
+        Timekeeper, "_median", "if not self._confirmed():", "if True:",
+    ),
+    "of two clocks the higher counts": (
+        lambda: leader.test_of_two_clocks_the_one_near_the_trusted_time_counts(leader.YEAR),
+        Timekeeper, "_median", "key=lambda each: abs(each - clock.trusted)",
+        "key=lambda each: -each",
+    ),
+    "clock that is set right is still corrected": (
+        leader.test_wall_clock_that_is_set_right_is_corrected_no_more,
+        Timekeeper, "stamp", "wall if self._near(wall, clock, step) else self._median(wall, clock)",
+        "wall + self.__dict__.setdefault(str(self._readings), self._median(wall, clock) - wall)",
+    ),
+    "correction outlives the readings that it rests on": (
+        leader.test_correction_ends_with_the_readings_that_it_rests_on,
+        Timekeeper, "_fresh", "if 0 <= now - at <= FRESH", "",
+    ),
+    "answered calls not in the snapshot": (
+        lambda: answered.late_copy(answered.LATE["delete"], restored=True),
+        state, "_rows", "yield from _answered_rows(registry.answered.items())", "pass",
+    ),
+    "answered calls stay at the former owner": (
+        moves.test_answered_calls_move_with_their_topics_also_with_those_that_were_deleted,
+        state, "moved_out", "rows += _answered_rows(answers)", "pass",
+    ),
+    "answered calls kept for ever": (
+        answered.test_oldest_of_1001_calls_is_forgotten,
+        Answered, "add", "len(self._answers) > ANSWERED_MAX", "False",
+    ),
+    "idle leader does not end a dispute": (
+        leader.test_idle_leader_ends_a_dispute_when_its_clock_is_set_right,
+        Service, "_dispute_due", "registry.clock.dispute or", "",
+    ),
+    "clock that jumps has watched time pass": (
+        leader.test_clock_that_jumps_has_watched_nothing,
+        Timekeeper, "elapsed", "if self._confirmed() else 0", "",
+    ),
+}  # fmt: skip
+
+
+def random_commands(seed: int) -> None:
+    random_run(seed, 150)
+
+
+MUTANTS = [
+    Mutant(rule, replaced(*change), random_commands, SEEDS) for rule, change in RULES.items()
+] + [Mutant(rule, replaced(*change), exact(test), 1) for rule, (test, *change) in EXACT.items()]
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_machine_without_this_rule_is_found_out(mutant: Mutant) -> None:
+    """SVC-2 SVC-3 SVC-6 SVC-8 SVC-9 SVC-10"""
+    must_be_noticed(mutant)

@@ -1,0 +1,307 @@
+"""A put is appended once and in order, whatever is repeated, lost, late or torn."""
+
+from __future__ import annotations
+
+import msgspec
+
+from oncecast.broker.index import Extent
+from oncecast.broker.producer import BOOKS_MAX, RUNS_MAX
+from oncecast.wire import commands as do
+from oncecast.wire import errors
+from oncecast.wire import results as done
+from oncecast.wire.limits import LIMITS, Limits
+from oncecast.wire.results import Already, Appended, Opened, ProducerClosed, TopicDeleted
+from tests.broker.machine_pair import Pair
+from tests.broker.machine_steps import ALL, Steps
+
+
+def test_offsets_are_dense_from_0() -> None:
+    """SVC-2"""
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    assert steps.put(epoch, 0, 3) == Appended(0, 3, kept=True)
+    assert steps.put(epoch, 3, 2) == Appended(3, 2, kept=True)
+    assert steps.machine.bounds("t") == (0, 5)
+
+
+def test_repeated_put_is_appended_once_and_told_where() -> None:
+    """SVC-2: the ack was lost."""
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    steps.put(epoch, 0, 3)
+    steps.put(epoch, 3, 2)
+    assert steps.put(epoch, 0, 3) == Already(0, 3)
+    assert steps.put(epoch, 3, 2) == Already(3, 2)
+    assert steps.machine.bounds("t") == (0, 5)
+
+
+def test_dedup_has_no_window() -> None:
+    """SVC-2: however old, what is below the next sequence is a repetition."""
+    steps = Steps()
+    steps.subscribe()
+    mine, other = steps.open(), steps.open(producer="other")
+    for number in range(3 * RUNS_MAX):
+        steps.put(mine, number)
+        steps.put(other, number, producer="other")
+    assert steps.put(mine, 0) == Already(-1, 1)  # where it was is forgotten, that it was is not
+    assert steps.put(mine, 3 * RUNS_MAX - 1) == Already(6 * RUNS_MAX - 2, 1)
+
+
+def test_equal_content_put_twice_is_two_messages() -> None:
+    """SVC-2"""
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    assert steps.put(epoch, 0) == Appended(0, 1, kept=True)
+    assert steps.put(epoch, 1) == Appended(1, 1, kept=True)
+
+
+def test_gap_asks_for_what_is_missing_and_appends_nothing() -> None:
+    """SVC-2"""
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    steps.put(epoch, 0, 2)
+    assert steps.put(epoch, 5) == errors.Gap(expected=2)
+    assert steps.machine.bounds("t") == (0, 2)
+
+
+def test_of_a_batch_that_is_partly_there_only_the_rest_is_appended() -> None:
+    """SVC-2: a restarted publisher packs its outbox anew."""
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    steps.put(epoch, 0, 3)
+    first = steps.place
+    assert steps.put(epoch, 1, 5) == Appended(3, 3, kept=True)
+    second = steps.place
+    assert steps.machine.fetch("t", 0, ALL, ALL) == (
+        Extent(first, 0, 3, 0),
+        Extent(second, 2, 3, 3),
+    )
+    assert steps.machine.fetch("t", 4, 1, ALL) == (Extent(second, 3, 1, 4),)
+
+
+def test_repetition_across_two_batches_is_told_no_single_offset() -> None:
+    """SVC-2"""
+    steps = Steps()
+    steps.subscribe()
+    mine, other = steps.open(), steps.open(producer="other")
+    steps.put(mine, 0)
+    steps.put(other, 0, producer="other")
+    steps.put(mine, 1)
+    assert steps.put(mine, 0, 2) == Already(-1, 2)
+
+
+def test_newer_life_fences_the_older() -> None:
+    """SVC-8"""
+    steps = Steps()
+    steps.subscribe()
+    old = steps.open(life="old")
+    steps.put(old, 0)
+    opened = steps.apply(do.OpenProducer("t", "p", "new", 0))
+    assert isinstance(opened, Opened)
+    assert opened.epoch > old
+    assert opened.next_sequence == 1
+    assert steps.put(old, 1) == errors.Fenced(opened.epoch)
+    assert steps.put(opened.epoch, 1) == Appended(1, 1, kept=True)
+
+
+def test_same_life_that_opens_again_gets_the_same_answer() -> None:
+    """SVC-8: the reply was lost."""
+    steps = Steps()
+    opened = steps.apply(do.OpenProducer("t", "p", "life", 0))
+    assert steps.apply(do.OpenProducer("t", "p", "life", 0)) == opened
+
+
+def test_late_open_of_a_dead_process_changes_nothing() -> None:
+    """SVC-8: it names an epoch that is no longer current."""
+    steps = Steps()
+    steps.subscribe()
+    first = steps.apply(do.OpenProducer("t", "p", "first", 0, expected=0))
+    assert isinstance(first, Opened)
+    living = steps.apply(do.OpenProducer("t", "p", "living", 0, expected=first.epoch))
+    assert isinstance(living, Opened)
+    before = steps.machine.checksum()
+    for late in (0, first.epoch, living.epoch - 1, living.epoch + 1):
+        dead = do.OpenProducer("t", "p", "dead", 0, books="dead", expected=late)
+        assert steps.apply(dead) == errors.Fenced(living.epoch)
+    steps.machine.registry.place -= 4  # which counts the commands
+    assert steps.machine.checksum() == before
+    assert steps.put(living.epoch, 0) == Appended(0, 1, kept=True)
+
+
+def test_same_life_that_opens_again_need_not_know_its_epoch() -> None:
+    """SVC-8: the reply was lost."""
+    steps = Steps()
+    open_ = do.OpenProducer("t", "p", "life", 0, expected=0)
+    opened = steps.apply(open_)
+    assert isinstance(opened, Opened)
+    assert steps.apply(open_) == opened
+
+
+def test_open_of_a_record_that_is_gone_is_told_so_and_makes_no_topic() -> None:
+    """SVC-8"""
+    steps = Steps()
+    assert steps.apply(do.OpenProducer("t", "p", "life", 0, expected=7)) == errors.Fenced(0)
+    assert steps.machine.registry.topics == {}
+    assert isinstance(steps.apply(do.OpenProducer("t", "p", "life", 0, expected=0)), Opened)
+
+
+def test_every_state_directory_under_a_name_is_remembered() -> None:
+    """SVC-2"""
+    pair = Pair(msgspec.structs.replace(LIMITS, books_max=20))
+
+    def opened(number: int) -> Opened:
+        books = f"directory {number}"
+        answer = pair.apply(do.OpenProducer("t", "p", f"{books}.{pair.place}", 0, books=books))
+        assert isinstance(answer, Opened)
+        return answer
+
+    for number in [*range(15), *range(15)]:
+        producer = opened(number)
+        put = do.Put("t", "p", producer.epoch, producer.next_sequence, 2, 100, 0, b"")
+        assert isinstance(pair.apply(put), Appended)
+        pair.snapshot()
+    for number in range(15):
+        assert opened(number).mine == (30 + 2 * number, 32 + 2 * number)
+
+
+def test_state_directory_too_many_is_refused_and_changes_nothing() -> None:
+    """SVC-2 SVC-7: to forget another one could store its messages twice."""
+    pair = Pair(msgspec.structs.replace(LIMITS, books_max=3))
+
+    def opened(books: str) -> done.Result:
+        return pair.apply(do.OpenProducer("t", "p", f"{books}.{pair.place}", 0, books=books))
+
+    for sequence, books in enumerate("abcd"):
+        answer = opened(books)
+        assert isinstance(answer, Opened)
+        pair.apply(do.Put("t", "p", answer.epoch, sequence, 1, 100, 0, b""))
+    assert opened("e") == errors.TooMany("state directories under one producer name", 3)
+    assert isinstance(pair.apply(do.Put("t", "p", 4, 4, 1, 100, 0, b"")), Appended)
+    assert isinstance(opened(""), Opened)  # a client without a directory comes back to nothing
+    for books in "abcd":
+        assert isinstance(opened(books), Opened)
+
+
+def test_each_who_keeps_books_under_one_name_is_told_what_is_its_own() -> None:
+    """SVC-2"""
+    steps = Steps()
+
+    def opened(books: str) -> Opened:
+        answer = steps.apply(do.OpenProducer("t", "p", f"life of {books}", 0, books=books))
+        assert isinstance(answer, Opened)
+        return answer
+
+    steps.put(opened("ours").epoch, 0, 6)
+    assert opened("theirs").mine == (6, 6)
+    theirs = opened("theirs")
+    assert theirs.mine == (6, 6)
+    assert opened("ours").mine == (0, 6)  # they have opened it, and put nothing
+    steps.put(opened("ours").epoch, 6)
+    assert opened("ours").mine == (0, 7)
+    steps.put(opened("theirs").epoch, 7, 3)
+    ours = opened("ours")
+    assert (ours.next_sequence, ours.mine) == (10, (0, 7))
+    assert opened("ours") == ours  # the reply was lost
+    steps.put(ours.epoch, 10)
+    assert opened("ours").mine == (10, 11)
+
+
+def test_log_of_an_older_version_remembers_few_books() -> None:
+    """SVC-9"""
+    steps = Steps()
+    for number in range(BOOKS_MAX + 2):
+        opened = steps.apply(do.OpenProducer("t", "p", "life", 0, books=f"books {number}"))
+        assert isinstance(opened, Opened)
+        steps.put(opened.epoch, number)
+    assert len(steps.machine.registry.topics["t"].producers["p"].earlier) == BOOKS_MAX
+
+
+def test_producer_must_open_before_it_puts() -> None:
+    steps = Steps()
+    assert steps.put(1, 0) == errors.Unopened("t", "p")
+    steps.open(producer="other")
+    assert steps.put(1, 0) == errors.Unopened("t", "p")
+
+
+def test_opening_can_leave_a_missing_topic_missing() -> None:
+    """SVC-5"""
+    steps = Steps()
+    command = do.OpenProducer("t", "p", "life", 0, create=False)
+    assert steps.apply(command) == errors.NoSuchTopic("t")
+    assert "t" not in steps.machine.registry.topics
+
+
+def test_put_that_nobody_awaits_is_not_kept_but_has_an_offset() -> None:
+    """SVC-5"""
+    steps = Steps()
+    epoch = steps.open()
+    assert steps.put(epoch, 0, 2) == Appended(0, 2, kept=False)
+    steps.subscribe()
+    assert steps.put(epoch, 2) == Appended(2, 1, kept=True)
+    assert steps.kept() == [2]
+
+
+def test_put_to_an_earlier_life_of_the_topic_is_not_taken() -> None:
+    """SVC-2: a late put of the past must not pass for the first of the present."""
+    steps = Steps()
+    steps.subscribe()
+    old = steps.open()
+    late = do.Put("t", "p", old, 0, 1, 100, 0, b"")
+    assert steps.apply(do.DeleteTopic("t", 0)) == TopicDeleted(already=False)
+    steps.subscribe()
+    new = steps.open()
+    assert steps.apply(late) == errors.Fenced(new)
+    assert steps.put(new, 0) == Appended(0, 1, kept=True)
+
+
+def test_closed_producer_is_forgotten_and_its_late_puts_are_refused() -> None:
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    steps.put(epoch, 0)
+    assert steps.apply(do.CloseProducer("t", "p", epoch + 1)) == errors.Fenced(epoch)
+    assert steps.apply(do.CloseProducer("t", "p", epoch)) == ProducerClosed(already=False)
+    assert steps.apply(do.CloseProducer("t", "p", epoch)) == ProducerClosed(already=True)
+    assert steps.put(epoch, 1) == errors.Unopened("t", "p")
+    again = steps.open()
+    assert steps.put(epoch, 0) == errors.Fenced(again)
+
+
+def test_batches_that_make_no_sense_are_refused() -> None:
+    """SVC-7"""
+    steps = Steps(Limits(batch_messages_max=10, batch_bytes_max=1000))
+    steps.subscribe()
+    epoch = steps.open()
+    assert isinstance(steps.put(epoch, 0, 0), errors.InvalidArgument)
+    assert isinstance(steps.put(epoch, -5, 8), errors.InvalidArgument)
+    assert isinstance(steps.put(epoch, 0, 1, size=-1), errors.InvalidArgument)
+    assert steps.put(epoch, 0, 11) == errors.TooLarge("messages", 10)
+    assert steps.put(epoch, 0, 1, size=1001) == errors.TooLarge("bytes", 1000)
+    assert steps.machine.bounds("t") == (0, 0)
+
+
+def test_refused_put_leaves_no_trace() -> None:
+    """SVC-2: the log may be cut off behind it."""
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    before = b"".join(steps.machine.state())
+    steps.put(epoch, 7)
+    steps.put(epoch + 1, 0)
+    steps.machine.registry.place -= 2
+    steps.place -= 2
+    assert b"".join(steps.machine.state()) == before
+
+
+def test_no_payload_is_kept() -> None:
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    steps.put(epoch, 0)
+    state = b"".join(steps.machine.state())
+    assert b"bytes" not in state

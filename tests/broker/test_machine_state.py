@@ -1,0 +1,266 @@
+"""What the log must keep, what is carried forward, and a state that is restored as it was."""
+
+from __future__ import annotations
+
+from array import array
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from oncecast.broker import state
+from oncecast.broker.index import Extent, Index
+from oncecast.broker.machine import Machine
+from oncecast.broker.moves import AnyCommand
+from oncecast.broker.places import Places
+from oncecast.wire import commands as do
+from oncecast.wire.limits import Limits
+from oncecast.wire.results import Already, Carried, Published
+from tests.broker.machine_steps import ALL, Steps
+
+
+def test_log_is_needed_from_the_oldest_message_on() -> None:
+    """SVC-9"""
+    steps = Steps()
+    steps.subscribe()
+    epoch, reader = steps.open(), steps.attach()
+    steps.put(epoch, 0)
+    oldest = steps.place
+    steps.put(epoch, 1)
+    assert steps.machine.needed() == oldest
+    steps.ack(reader.epoch, 1)
+    assert steps.machine.needed() == oldest + 1
+
+
+def test_carried_message_lies_at_its_new_place() -> None:
+    """SVC-9: live leftovers are copied forward, and the log is cut off behind them."""
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    put = do.Put("t", "p", epoch, 0, 3, 100, 0, b"")
+    steps.apply(put)
+    old = steps.place
+    steps.put(epoch, 3)
+    (left,) = steps.machine.extents_before(old + 1)
+    assert left == Extent(old, 0, 3, 0)
+    assert steps.apply(do.Carry(old, left.offset, put)) == Carried(moved=True)
+    assert [each.place for each in steps.machine.fetch("t", 0, ALL, ALL)] == [old + 2, old + 1]
+    assert steps.machine.needed() == old + 1
+    assert list(steps.machine.extents_before(old + 1)) == []
+    assert [each.place for each in steps.machine.extents_before(old + 2)] == [old + 1]
+
+
+def test_carry_that_comes_too_late_moves_nothing() -> None:
+    """SVC-9: it was read, or carried already, in between."""
+    steps = Steps()
+    steps.subscribe()
+    put = do.Put("t", "p", steps.open(), 0, 1, 100, 0, b"")
+    steps.apply(put)
+    carry = do.Carry(steps.place, 0, put)
+    assert steps.apply(carry) == Carried(moved=True)
+    assert steps.apply(carry) == Carried(moved=False)
+    steps.ack(steps.attach().epoch, 1)
+    assert steps.apply(do.Carry(steps.place, 0, put)) == Carried(moved=False)
+    assert steps.machine.needed() == steps.place + 1
+
+
+def test_staged_part_is_carried_before_and_after_it_is_published() -> None:
+    """SVC-9"""
+    steps = Steps()
+    steps.subscribe()
+    stage = do.Stage("query", 0, "a", "t", 2, 100, 0, b"")
+    steps.apply(stage)
+    (left,) = steps.machine.extents_before(ALL)
+    assert left.offset == -1
+    assert steps.apply(do.Carry(left.place, -1, stage)) == Carried(moved=True)
+    staged_at = steps.place
+    assert isinstance(steps.publish(0, "a"), Published)
+    assert steps.apply(do.Carry(staged_at, -1, stage)) == Carried(moved=False)
+    assert steps.apply(do.Carry(staged_at, 0, stage)) == Carried(moved=True)
+    assert steps.machine.fetch("t", 0, ALL, ALL) == (Extent(steps.place, 0, 2, 0, sequence=0),)
+
+
+def test_fetch_gives_at_least_one_batch_and_stops_before_a_limit() -> None:
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    for number in range(5):
+        steps.put(epoch, 2 * number, 2)
+    fetch = steps.machine.fetch
+    assert [each.offset for each in fetch("t", 0, ALL, 1)] == [0]
+    assert [each.offset for each in fetch("t", 0, ALL, 299)] == [0, 2]
+    assert [each.offset for each in fetch("t", 3, ALL, 300)] == [3, 4, 6]
+    assert [(each.offset, each.count) for each in fetch("t", 1, 4, ALL)] == [(1, 1), (2, 2), (4, 1)]
+    assert fetch("t", 0, 0, ALL) == ()
+    assert fetch("t", 10, ALL, ALL) == ()
+    assert fetch("nowhere", 0, ALL, ALL) == ()
+
+
+def test_dedup_survives_a_snapshot() -> None:
+    """SVC-10"""
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    steps.put(epoch, 0, 3)
+    steps.machine = Machine.restore(list(steps.machine.state()))
+    assert steps.put(epoch, 0, 3) == Already(0, 3)
+
+
+def test_restored_topic_says_that_a_reader_was_fenced() -> None:
+    """SVC-8: but never more than the last epoch of all, or nobody could be vouched for."""
+    steps = Steps()
+    steps.subscribe()
+    steps.attach(life="earlier")
+    taken_over = steps.attach(life="later").epoch
+    steps.attach(life="later")
+    restored = Machine.restore(list(steps.machine.state())).registry
+    assert taken_over <= restored.topics["t"].fenced <= restored.epochs
+
+
+def test_state_does_not_depend_on_what_lies_in_memory() -> None:
+    """SVC-10: one replica has just compacted, the other was restored before."""
+    steps = Steps()
+    steps.subscribe()
+    epoch, reader = steps.open(), steps.attach()
+    restored = None
+    for number in range(3000):
+        steps.put(epoch, number)
+        if number == 1500:
+            restored = Machine.restore(list(steps.machine.state()))
+        if number > 10:
+            steps.ack(reader.epoch, number - 10)
+    assert restored is not None
+    replay = Steps()
+    replay.machine, replay.place = restored, restored.registry.place
+    replay.ack(reader.epoch, 1490)
+    for number in range(1501, 3000):
+        replay.put(epoch, number)
+        replay.ack(reader.epoch, number - 10)
+    assert replay.machine.checksum() == steps.machine.checksum()
+
+
+def test_large_index_is_cut_into_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "COLUMN_ROWS", 7)
+    monkeypatch.setattr(state, "CHUNK_ROWS", 5)
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    for number in range(100):
+        steps.put(epoch, number)
+    chunks = list(steps.machine.state())
+    assert len(chunks) > 20
+    restored = Machine.restore(chunks)
+    assert restored.checksum() == steps.machine.checksum()
+    assert restored.fetch("t", 0, ALL, ALL) == steps.machine.fetch("t", 0, ALL, ALL)
+
+
+@pytest.mark.parametrize("chunks", [[], [b"\x90"], [b"\x91\xa1x"], [b"\xc1"]])
+def test_what_is_no_state_is_not_restored(chunks: list[bytes]) -> None:
+    """SVC-10"""
+    with pytest.raises(ValueError, match=r"state|expected|Expected|malformed"):
+        Machine.restore(chunks)
+
+
+def test_checksum_tells_machines_apart() -> None:
+    """SVC-10"""
+    steps, other = Steps(), Steps()
+    for each in (steps, other):
+        each.subscribe()
+        each.put(each.open(), 0, 2)
+    reader, same = steps.attach(), other.attach()
+    assert steps.machine.checksum() == other.machine.checksum()
+    steps.ack(reader.epoch, 1)
+    other.ack(same.epoch, 0)
+    assert steps.machine.checksum() != other.machine.checksum()
+
+
+def test_places_know_the_lowest_whatever_goes_first() -> None:
+    """SVC-9: and they use no more memory than twice what lives."""
+    rng, places, model = Random(7), Places(), list[int]()
+    for place in range(0, 20_000, 2):
+        places.add(place)
+        model.append(place)
+        while len(model) > 50:
+            places.drop(model.pop(rng.randrange(len(model))))
+        if place % 200 == 0:
+            assert places.lowest() == model[0]
+            assert places.below(place) == sum(each < place for each in model)
+    assert len(places) == len(model)
+    assert len(places._alive) <= 1024
+    assert list(places.column()) == model
+    copy = Places()
+    copy.extend(array("Q", model))
+    assert copy.lowest() == model[0]
+    for place in model:
+        copy.drop(place)
+    assert copy.lowest() is None
+
+
+def test_index_gives_its_memory_back() -> None:
+    """SVC-9"""
+    places = Places()
+    index = Index(places)
+    for place in range(10_000):
+        places.add(place)
+        index.append(place, 1, 100, place, (1, -1) if place % 3 == 0 else (0, -1))
+        if place > 20:
+            index.drop_below(place - 20)
+    assert index.batches == 21
+    assert index.size == 2100
+    assert len(index._places) < 200
+    assert len(index._notes) < 200
+    index.clear()
+    assert (index.batches, index.size, index.first) == (0, 0, 10_000)
+
+
+# What the first version wrote of these, with their numbers of fields.
+FIRST = {"HeadRow": 6, "Limits": 9, "ProducerRow": 8, "OpenProducer": 6, "Attach": 3, "Tick": 1}
+
+
+def as_first_written(value: Any) -> Any:
+    """The same, without the fields that came later; a value is a list that begins with its tag."""
+    if not isinstance(value, list):
+        return value
+    fields = FIRST.get(value[0]) if value and isinstance(value[0], str) else None
+    return [as_first_written(each) for each in value[: None if fields is None else fields + 1]]
+
+
+def test_state_and_log_of_the_first_version_are_read() -> None:
+    """SVC-10: what came later is as that version meant it."""
+    steps = Steps(Limits())
+    log: list[bytes] = []
+    for command in (
+        do.OpenProducer("t", "p", "life", 1000, books="books"),
+        do.Subscribe("t", "s", do.FromNew(), 1001),
+        do.Attach("t", "s", "life"),
+        do.Put("t", "p", 1, 0, 2, 100, 1002, b""),
+        do.Tick(1003),
+    ):
+        log.append(msgspec.msgpack.encode(command))
+        steps.apply(command)
+
+    def first(data: bytes) -> bytes:
+        return msgspec.msgpack.encode(as_first_written(msgspec.msgpack.decode(data)))
+
+    old = [first(chunk) for chunk in steps.machine.state()]
+    assert old != list(steps.machine.state())
+    assert Machine.restore(old).checksum() == steps.machine.checksum()
+    replayed = Steps(Limits())
+    for data in log:
+        assert len(first(data)) <= len(data)
+        replayed.apply(msgspec.msgpack.decode(first(data), type=AnyCommand))
+    assert replayed.machine.checksum() == steps.machine.checksum()
+
+
+def test_columns_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVC-10: a replica on another machine may read them."""
+    column = array("Q", [1, 0x0102030405060708])
+    little = state._packed(column)
+    assert state._unpacked(little) == column
+    swapped = column[:]
+    swapped.byteswap()
+    monkeypatch.setattr("sys.byteorder", "big")
+    assert state._packed(column) == swapped.tobytes()
+    assert column[0] == 1  # it is not changed itself
+    assert state._unpacked(little) == swapped

@@ -1,0 +1,308 @@
+"""A subscription misses nothing, is moved only by its present life, and only forwards."""
+
+from __future__ import annotations
+
+from oncecast.wire import commands as do
+from oncecast.wire import errors
+from oncecast.wire.limits import Limits
+from oncecast.wire.results import (
+    Acked,
+    AcksDone,
+    Attached,
+    Detached,
+    Sought,
+    Subscribed,
+    TopicCreated,
+    Unsubscribed,
+)
+from oncecast.wire.retention import Policy
+from tests.broker.machine_steps import Steps
+
+
+def subscribed(messages: int = 10) -> Steps:
+    """A topic with a subscription and messages, each a batch of its own, one a microsecond."""
+    steps = Steps()
+    steps.subscribe()
+    epoch = steps.open()
+    for number in range(messages):
+        steps.now += 1
+        steps.put(epoch, number)
+    return steps
+
+
+def test_subscribing_makes_the_topic() -> None:
+    """SVC-5"""
+    steps = Steps()
+    assert steps.subscribe() == Subscribed(0, topic_id=1, already=False)
+    assert "t" in steps.machine.registry.topics
+
+
+def test_repeated_subscribe_changes_nothing() -> None:
+    """SVC-6"""
+    steps = subscribed()
+    steps.ack(steps.attach().epoch, 4)
+    assert steps.subscribe(start=do.FromNew()) == Subscribed(4, topic_id=1, already=True)
+    assert steps.attach().cursor == 4
+
+
+def test_subscription_starts_where_it_is_told() -> None:
+    steps = subscribed()
+    assert steps.subscribe("new") == Subscribed(10, 1, already=False)
+    assert steps.subscribe("earliest", do.FromEarliest()) == Subscribed(0, 1, already=False)
+    assert steps.subscribe("offset", do.FromOffset(7)) == Subscribed(7, 1, already=False)
+    assert steps.subscribe("time", do.FromTime(1004)) == Subscribed(3, 1, already=False)
+    assert steps.subscribe("late", do.FromTime(9999)) == Subscribed(10, 1, already=False)
+    assert steps.subscribe("beyond", do.FromOffset(99)) == Subscribed(10, 1, already=False)
+    assert steps.subscribe("negative", do.FromOffset(-9)) == Subscribed(0, 1, already=False)
+
+
+def test_start_before_what_is_kept_lands_on_the_first_kept() -> None:
+    steps = subscribed()
+    steps.ack(steps.attach().epoch, 6)
+    assert steps.subscribe("offset", do.FromOffset(2)) == Subscribed(6, 1, already=False)
+    assert steps.subscribe("time", do.FromTime(0)) == Subscribed(6, 1, already=False)
+
+
+def test_unsubscribing_drops_what_was_unread_and_a_repetition_is_told() -> None:
+    """SVC-6"""
+    steps = subscribed()
+    steps.subscribe("other")
+    assert steps.apply(do.Unsubscribe("t", "s", 0)) == Unsubscribed(already=False)
+    assert steps.kept() == []
+    assert steps.apply(do.Unsubscribe("t", "s", 0)) == Unsubscribed(already=True)
+    assert steps.apply(do.Unsubscribe("nowhere", "s", 0)) == Unsubscribed(already=True)
+
+
+def test_message_goes_when_the_last_subscription_acknowledges_it() -> None:
+    """SVC-9"""
+    steps = subscribed(3)
+    steps.subscribe("slow", do.FromEarliest())
+    fast, slow = steps.attach(), steps.attach("slow")
+    steps.ack(fast.epoch, 3)
+    assert steps.kept() == [0, 1, 2]
+    steps.ack(slow.epoch, 2, "slow")
+    assert steps.kept() == [2]
+
+
+def test_ack_inside_a_batch_collects_the_messages_and_keeps_the_place() -> None:
+    """SVC-9"""
+    steps = Steps()
+    steps.subscribe()
+    steps.put(steps.open(), 0, 5)
+    place = steps.place
+    epoch = steps.attach().epoch
+    steps.ack(epoch, 4)
+    assert steps.kept() == [4]
+    assert steps.machine.needed() == place
+    steps.ack(epoch, 5)
+    assert steps.machine.needed() == steps.place + 1
+
+
+def test_acks_are_monotone() -> None:
+    """SVC-3"""
+    steps = subscribed()
+    epoch = steps.attach().epoch
+    assert steps.ack(epoch, 5) == Acked(5)
+    assert steps.ack(epoch, 3) == Acked(5)
+    assert steps.ack(epoch, -3) == Acked(5)
+
+
+def test_what_was_never_put_cannot_be_acknowledged() -> None:
+    """SVC-3"""
+    steps = subscribed(3)
+    assert steps.ack(steps.attach().epoch, 4) == errors.OutOfRange(next=3)
+
+
+def test_newer_life_fences_the_acks_of_the_older() -> None:
+    """SVC-8"""
+    steps = subscribed()
+    old = steps.attach(life="old")
+    new = steps.attach(life="new")
+    assert new.epoch > old.epoch
+    assert steps.ack(old.epoch, 5) == errors.Fenced(new.epoch)
+    assert steps.apply(do.Detach("t", "s", old.epoch, 9)) == errors.Fenced(new.epoch)
+    assert steps.attach(life="new").cursor == 0
+
+
+def test_same_life_that_attaches_again_gets_the_same_answer() -> None:
+    """SVC-11: it goes on where it was, and nothing is suspect."""
+    steps = subscribed()
+    first = steps.attach()
+    assert first == Attached(first.epoch, 0, 0, 10, suspect_below=0, topic_id=1)
+    assert steps.attach() == first
+
+
+def test_late_attach_of_a_dead_process_changes_nothing() -> None:
+    """SVC-8: it names an epoch that is no longer current."""
+    steps = subscribed()
+    first = steps.apply(do.Attach("t", "s", "first", expected=0))
+    assert isinstance(first, Attached)
+    living = steps.apply(do.Attach("t", "s", "living", expected=first.epoch))
+    assert isinstance(living, Attached)
+    for late in (0, first.epoch):
+        dead = do.Attach("t", "s", "dead", expected=late)
+        assert steps.apply(dead) == errors.Fenced(living.epoch)
+    assert steps.apply(do.Attach("t", "s", "living", expected=0)) == living
+    assert steps.ack(living.epoch, 4) == Acked(4)
+
+
+def test_attach_to_a_subscription_that_nobody_reads_expects_no_epoch() -> None:
+    """SVC-8"""
+    steps = subscribed()
+    epoch = steps.attach().epoch
+    steps.apply(do.Detach("t", "s", epoch, 0))
+    assert steps.apply(do.Attach("t", "s", "next", expected=epoch)) == errors.Fenced(0)
+    assert isinstance(steps.apply(do.Attach("t", "s", "next", expected=0)), Attached)
+
+
+def test_life_that_ended_without_a_word_makes_all_suspect() -> None:
+    """SVC-11: E4, what may have been handed out is marked."""
+    steps = subscribed()
+    steps.ack(steps.attach(life="crashed").epoch, 3)
+    attached = steps.attach(life="next")
+    assert (attached.cursor, attached.suspect_below) == (3, 10)
+
+
+def test_life_that_ended_in_order_says_how_far_it_was() -> None:
+    """SVC-11"""
+    steps = subscribed()
+    epoch = steps.attach(life="orderly").epoch
+    assert steps.apply(do.Detach("t", "s", epoch, 4)) == Detached(4)
+    assert steps.apply(do.Detach("t", "s", epoch, 4)) == Detached(4)
+    assert steps.attach(life="next").suspect_below == 4
+
+
+def test_what_an_earlier_life_made_suspect_stays_so() -> None:
+    """SVC-11"""
+    steps = subscribed()
+    steps.attach(life="crashed")
+    epoch = steps.attach(life="orderly").epoch
+    assert steps.apply(do.Detach("t", "s", epoch, 2)) == Detached(10)
+
+
+def test_detach_cannot_claim_more_than_was_put() -> None:
+    steps = subscribed()
+    epoch = steps.attach().epoch
+    assert steps.apply(do.Detach("t", "s", epoch, 1 << 70)) == Detached(10)
+
+
+def test_seek_moves_the_cursor_to_what_is_kept() -> None:
+    steps = subscribed()
+    steps.subscribe("holds", do.FromOffset(2))
+    epoch = steps.attach().epoch
+    steps.ack(epoch, 9)
+    sought = steps.apply(do.Seek("t", "s", do.FromOffset(0), 0, "token", epoch))
+    assert sought == Sought(epoch + 1, 2, already=False)
+    by_time = steps.apply(do.Seek("t", "s", do.FromTime(1006), 0, "another"))
+    assert by_time == Sought(epoch + 2, 5, already=False)
+
+
+def test_ack_on_its_way_cannot_undo_a_seek() -> None:
+    """SVC-3: and the reader learns that it was moved, not that it was replaced."""
+    steps = subscribed()
+    steps.subscribe("holds", do.FromEarliest())
+    epoch = steps.attach().epoch
+    steps.apply(do.Seek("t", "s", do.FromEarliest(), 0, "token"))
+    assert steps.ack(epoch, 9) == errors.Repositioned(epoch + 1, 0)
+    assert steps.attach().epoch == epoch + 1  # the same life goes on
+    assert steps.ack(epoch + 1, 9) == Acked(9)
+
+
+def test_repeated_seek_is_not_done_again() -> None:
+    """SVC-3: the reply was lost, and since then the reader has gone on."""
+    steps = subscribed()
+    steps.subscribe("holds", do.FromEarliest())
+    seek = do.Seek("t", "s", do.FromOffset(2), 0, "token")
+    sought = steps.apply(seek)
+    assert isinstance(sought, Sought)
+    steps.ack(sought.epoch, 8)
+    assert steps.apply(seek) == Sought(sought.epoch, 8, already=True)
+
+
+def test_fenced_reader_cannot_seek() -> None:
+    """SVC-8"""
+    steps = subscribed()
+    old, new = steps.attach(life="old"), steps.attach(life="new")
+    seek = do.Seek("t", "s", do.FromNew(), 0, "token", old.epoch)
+    assert steps.apply(seek) == errors.Fenced(new.epoch)
+
+
+def test_seek_forward_lets_go_what_it_skipped() -> None:
+    """SVC-9"""
+    steps = subscribed()
+    steps.apply(do.Seek("t", "s", do.FromOffset(8), 0, "token"))
+    assert steps.kept() == [8, 9]
+
+
+def test_acks_of_several_subscriptions_share_a_command() -> None:
+    steps = subscribed()
+    steps.subscribe("other", do.FromEarliest())
+    mine, other = steps.attach(), steps.attach("other")
+    acks = (
+        do.Ack("t", "s", mine.epoch, 4),
+        do.Ack("t", "other", other.epoch, 3),
+        do.Ack("t", "nobody", 1, 3),
+        do.Ack("nowhere", "s", 1, 3),
+    )
+    assert steps.apply(do.Acks(acks, 0)) == AcksDone(
+        (Acked(4), Acked(3), errors.NotSubscribed("t", "nobody"), errors.NoSuchTopic("nowhere"))
+    )
+    assert steps.kept() == list(range(3, 10))
+
+
+def test_ack_to_an_earlier_subscription_of_the_name_is_fenced() -> None:
+    """SVC-3"""
+    steps = subscribed()
+    old = steps.attach()
+    steps.apply(do.Unsubscribe("t", "s", 0))
+    steps.subscribe(start=do.FromEarliest())
+    result = steps.ack(old.epoch, 5)
+    assert isinstance(result, errors.Fenced)
+
+
+def test_who_is_not_subscribed_is_told_so() -> None:
+    """SVC-7"""
+    steps = subscribed()
+    for command in (
+        do.Attach("t", "nobody", "life"),
+        do.Ack("t", "nobody", 1, 1),
+        do.Detach("t", "nobody", 1, 1),
+        do.Seek("t", "nobody", do.FromNew(), 0, "token"),
+    ):
+        assert steps.apply(command) == errors.NotSubscribed("t", "nobody")
+
+
+def test_hard_limit_drops_the_unread_and_says_which() -> None:
+    """SVC-9: never in silence."""
+    steps = Steps()
+    policy = Policy(bytes_max=300, drop_unread=True)
+    assert steps.create(policy=policy) == TopicCreated(1, already=False)
+    steps.subscribe()
+    epoch = steps.open()
+    for number in range(10):
+        steps.put(epoch, number)
+    attached = steps.attach()
+    assert (attached.cursor, attached.first, attached.next) == (0, 7, 10)
+    assert steps.machine.fetch("t", attached.cursor, 1, 1)[0].offset == 7
+
+
+def test_many_subscriptions_reach_the_low_water_mark_in_any_order() -> None:
+    """SVC-9"""
+    steps = Steps()
+    epochs = {}
+    for number in range(50):
+        steps.subscribe(f"s{number}")
+        epochs[number] = steps.attach(f"s{number}").epoch
+    steps.put(steps.open(), 0, 50)
+    for number in range(50):
+        steps.ack(epochs[number], 50 - number, f"s{number}")
+        expected = 0 if number < 49 else 1
+        assert steps.machine.bounds("t")[0] == expected
+
+
+def test_subscriptions_of_a_topic_are_limited() -> None:
+    """SVC-7"""
+    steps = Steps(Limits(subscriptions_max=1))
+    steps.subscribe("one")
+    assert steps.subscribe("two") == errors.TooMany("subscriptions of the topic", 1)
+    assert steps.subscribe("one") == Subscribed(0, 1, already=True)

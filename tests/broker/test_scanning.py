@@ -1,0 +1,207 @@
+"""A node towards who reads without a subscription: each question stands by itself."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.broker import scanning
+from oncecast.broker.chunks import chunk_of, chunks_of
+from oncecast.broker.index import Extent
+from oncecast.broker.moves import Found
+from oncecast.broker.scanning import Scanner
+from oncecast.broker.service import Source
+from oncecast.kernel.protocol import Later, NodeId, Send
+from oncecast.replication.events import LeaderChanged, Missing
+from oncecast.storage.errors import Corrupt
+from oncecast.wire import commands as do
+from oncecast.wire.commands import FromEarliest, FromOffset
+from oncecast.wire.errors import NoSuchTopic, NotHere
+from oncecast.wire.frames import Answer, Chunk, Elsewhere, Scan, Scanned
+from tests.broker.desk import ANN, BOB, ME, Desk, packed, producing, put
+
+ALL = 1 << 20
+
+
+def scanner(desk: Desk) -> Scanner:
+    return Scanner(ME, Random(0), service=desk.service)
+
+
+def answer(to: Scanner, scan: Scan) -> object:
+    to.receive(ANN, scan)
+    effects = [each for each in to.drain() if not isinstance(each, Later)]
+    assert len(effects) <= 1
+    if not effects:
+        return None
+    (effect,) = effects
+    assert isinstance(effect, Send)
+    assert (effect.to, effect.after) == (ANN, 0)
+    return effect.message
+
+
+def filled() -> Desk:
+    desk = Desk()
+    desk.call(BOB, do.CreateTopic("topic", 0))
+    desk.call(BOB, do.Subscribe("topic", "sub", FromEarliest(), 0))
+    epoch = producing(desk)
+    for sequence in range(3):
+        desk.call(BOB, put(epoch, sequence, b"%d" % sequence))
+    return desk
+
+
+def test_what_is_asked_for_is_shown_with_where_the_topic_begins_and_ends() -> None:
+    """PIPE-1"""
+    node = scanner(filled())
+    found = answer(node, Scan(1, "topic", FromOffset(1), 3, ALL))
+    assert isinstance(found, Scanned)
+    assert (found.id, found.first, found.next, found.offset) == (1, 0, 3, 1)
+    assert [(chunk.offset, chunk.count) for chunk in found.chunks] == [(1, 1), (2, 1)]
+
+
+def test_without_bytes_only_the_place_is_shown_and_with_few_one_batch() -> None:
+    node = scanner(filled())
+    found = answer(node, Scan(1, "topic", FromOffset(2)))
+    assert isinstance(found, Scanned)
+    assert (found.offset, found.chunks) == (2, ())
+    found = answer(node, Scan(2, "topic", FromOffset(0), 3, 1))
+    assert isinstance(found, Scanned)
+    assert [chunk.offset for chunk in found.chunks] == [0]
+
+
+def test_of_what_is_gone_or_of_another_life_or_to_come_nothing_is_shown() -> None:
+    desk = filled()
+    life = desk.service.machine.registry.topics["topic"].id
+    desk.call(BOB, do.Seek("topic", "sub", FromOffset(2), 0, "token"))
+    for scan, offset in (
+        (Scan(1, "topic", FromOffset(0), 3, ALL), 2),
+        (Scan(1, "topic", FromOffset(9), 12, ALL), 3),
+        (Scan(1, "topic", FromOffset(2), 3, ALL, life + 1), 2),
+        (Scan(1, "topic", FromOffset(2), 2, ALL), 2),
+    ):
+        assert answer(scanner(desk), scan) == Scanned(1, life, 2, 3, offset, ())
+
+
+def test_no_topic_no_answer_but_that() -> None:
+    found = answer(scanner(Desk()), Scan(7, "topic", FromEarliest()))
+    assert found == Answer(7, NoSuchTopic("topic"))
+
+
+def test_who_does_not_lead_says_who_does_and_who_is_not_sure_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """REP-5: what was acknowledged to anybody is seen."""
+    desk = filled()
+    monkeypatch.setattr(desk.service.group, "leads", lambda now: False)
+    assert answer(scanner(desk), Scan(1, "topic", FromEarliest(), bytes=ALL)) is None
+    desk.service.observe(LeaderChanged(NodeId("other")))
+    assert answer(scanner(desk), Scan(1, "topic", FromEarliest())) == Elsewhere("other", (ME,))
+
+
+def test_what_no_replica_can_read_is_named_to_who_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = filled()
+
+    def lost(place: int) -> None:
+        raise Corrupt("0001.log", 17, 2, 2, "checksum")
+
+    monkeypatch.setattr(desk.service, "source", lost)
+    found = answer(scanner(desk), Scan(1, "topic", FromOffset(1), bytes=ALL))
+    assert isinstance(found, Answer)
+    assert "offset 1 of topic 'topic' is lost" in str(found.result)
+
+
+def test_what_cannot_be_read_here_is_not_answered_until_it_is_refilled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = filled()
+
+    def lost(place: int) -> None:
+        raise Missing(place)
+
+    monkeypatch.setattr(desk.service, "source", lost)
+    assert answer(scanner(desk), Scan(1, "topic", FromEarliest(), bytes=ALL)) is None
+
+
+@pytest.mark.parametrize(
+    ("offset", "until", "size", "offsets"),
+    [
+        (0, -1, ALL, [0, 1, 2]),
+        (0, 0, ALL, []),
+        (0, 1, ALL, [0]),
+        (1, 2, ALL, [1]),
+        (1, 9, ALL, [1, 2]),
+        (2, 1, ALL, []),
+        (3, -1, ALL, []),
+        (0, -1, 0, []),
+        (0, -1, -1, []),
+        (0, -1, 1, [0]),
+    ],
+)
+def test_just_what_was_asked_for_is_shown(
+    offset: int, until: int, size: int, offsets: list[int]
+) -> None:
+    """PIPE-3"""
+    found = answer(scanner(filled()), Scan(1, "topic", FromOffset(offset), until, size))
+    assert isinstance(found, Scanned)
+    assert [chunk.offset for chunk in found.chunks] == offsets
+
+
+def test_one_answer_has_so_many_bytes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PIPE-3"""
+    node = scanner(filled())
+    scan = Scan(1, "topic", FromEarliest(), -1, 1 << 40)
+    assert scanning.SCAN_BYTES_MAX == 8 << 20
+    for most, shown in ((2 * len(packed(b"0")), 2), (2 * len(packed(b"0")) - 1, 1)):
+        monkeypatch.setattr(scanning, "SCAN_BYTES_MAX", most)
+        found = answer(node, scan)
+        assert isinstance(found, Scanned)
+        assert len(found.chunks) == shown
+
+
+def test_topic_of_another_group_is_looked_for_there() -> None:
+    """REP-6"""
+    desk = Desk()
+    desk.service.machine.apply(100, Found("g", first=False))
+    assert answer(scanner(desk), Scan(7, "topic", FromEarliest())) == Answer(7, NotHere("topic"))
+
+
+# -- chunks --
+
+
+def test_sequence_is_that_of_the_first_message_that_is_meant() -> None:
+    """SVC-3: the index knows it of what was staged, the command of the rest."""
+    service = filled().service
+    place = service.machine.fetch("topic", 0, 1, ALL)[0].place
+    service._recent.add(place, Source("p", 10, b"batch"))
+    assert chunk_of(service, Extent(place, 2, 3, 7)) == Chunk(7, 2, 3, "p", 12, b"batch")
+    assert chunk_of(service, Extent(place, 2, 3, 7, 50)) == Chunk(7, 2, 3, "p", 50, b"batch")
+    assert chunk_of(service, Extent(place, 2, 3, 7, 0)) == Chunk(7, 2, 3, "p", 0, b"batch")
+
+
+def test_chunks_end_where_there_is_no_room_or_nothing_to_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SVC-3"""
+    batches = [packed(bytes(size)) for size in (10, 20, 30)]
+    sizes = [len(each) for each in batches]
+    extents = tuple(Extent(place, 0, 1, place) for place in range(3))
+    service = filled().service
+    missing: list[int] = []
+
+    def source(place: int) -> Source:
+        if place in missing:
+            raise Missing(place)
+        return Source("p", place, batches[place])
+
+    monkeypatch.setattr(service, "source", source)
+    rooms = (0, 1, sizes[0], sizes[0] + 1, sum(sizes[:2]), sum(sizes[:2]) + 1)
+    for room, count in zip(rooms, (0, 1, 1, 2, 2, 3), strict=True):
+        chunks, found = chunks_of(service, extents, room)
+        assert ([each.batch for each in chunks], found) == (batches[:count], sizes[:count])
+    missing.append(1)
+    assert chunks_of(service, extents, ALL)[1] == sizes[:1]  # and no gap
+    missing.append(0)
+    with pytest.raises(Missing):
+        chunks_of(service, extents, ALL)

@@ -1,0 +1,610 @@
+"""SVC-9 SVC-10: what the service proposes and when, and how it looks after the log."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from oncecast.broker import moves
+from oncecast.broker.estate import Party
+from oncecast.broker.service import (
+    CARRY_BYTES,
+    Changed,
+    Execute,
+    Executed,
+    FlushAcks,
+    Recent,
+    Service,
+    Source,
+    Upkept,
+    carried,
+    source_of,
+)
+from oncecast.broker.upkeep import MARK_EVERY, RECORD_BYTES, Upkeep
+from oncecast.kernel.protocol import Ask, Emit, Later, NodeId
+from oncecast.replication.events import (
+    Compact,
+    Compare,
+    Decided,
+    Digest,
+    Installed,
+    LeaderChanged,
+    Missing,
+    Propose,
+    StateWanted,
+)
+from oncecast.storage.errors import Corrupt
+from oncecast.wire import commands as do
+from oncecast.wire.limits import Limits
+from oncecast.wire.results import TopicDeleted
+from oncecast.wire.retention import Policy
+from tests.broker.test_service import ME, bare, encode
+
+OTHER = NodeId("other")
+
+
+def decide(service: Service, *commands: do.Command) -> list[object]:
+    """What others have proposed; all that the service does about it."""
+    for command in commands:
+        place = max(service.machine.registry.place, 0) + 1
+        service.observe(Decided(place, encode(command), -1))
+    return list(service.drain())
+
+
+def proposals(service: Service) -> list[object]:
+    found = [each.request for each in service.drain() if isinstance(each, Ask)]
+    return [
+        msgspec.msgpack.decode(each.value, type=moves.AnyCommand)
+        for each in found
+        if isinstance(each, Propose)
+    ]
+
+
+# -- leading --
+
+
+def test_a_service_that_does_not_lead_proposes_nothing() -> None:
+    service = bare()
+    service.observe(LeaderChanged(OTHER))
+    service.request(Execute(1, do.CreateTopic("topic", 0)))
+    service.request(do.Ack("topic", "sub", 1, 1))
+    service.timeout(FlushAcks())
+    assert proposals(service) == []
+
+
+def test_a_change_of_leader_forgets_all_that_was_proposed() -> None:
+    service = bare()
+    service.request(Execute(3, do.CreateTopic("topic", 0)))
+    service.request(do.Ack("topic", "sub", 1, 1))
+    (ask,) = [each for each in service.drain() if isinstance(each, Ask)]
+    assert isinstance(ask.request, Propose)
+    service.observe(LeaderChanged(ME))
+    service.observe(Decided(1, ask.request.value, ask.request.token))
+    assert service.drain() == []  # nobody is told: the asker must ask again
+    assert "topic" in service.machine.registry.topics
+    service.timeout(FlushAcks())
+    assert proposals(service) == []
+
+
+def test_a_new_leader_proposes_its_limits_if_they_differ() -> None:
+    service = bare()
+    service.drain()
+    service._limits = Limits(topics_max=7)
+    service.observe(LeaderChanged(OTHER))
+    assert proposals(service) == []
+    service.observe(LeaderChanged(ME))
+    assert proposals(service) == [do.SetLimits(Limits(topics_max=7))]
+
+
+def test_what_is_not_stamped_keeps_its_fields() -> None:
+    service = bare()
+    service.now = 2.0
+    service.request(Execute(1, do.Attach("t", "s", "life")))
+    service.request(Execute(1, do.Tick(0)))
+    assert proposals(service) == [do.Attach("t", "s", "life"), do.Tick(2_000_007)]
+
+
+def test_service_has_these_limits_unless_it_is_told_others() -> None:
+    """SVC-10"""
+    service = Service(ME, Random(0), group=Shelf())
+    assert (service._epoch_us, service._ack_delay, service._acks_max) == (0, 0.005, 1000)
+    assert (service._upkeep.snapshot_bytes, service._recent._bytes_max) == (64 << 20, 32 << 20)
+
+
+def test_asker_may_be_number_0() -> None:
+    """SVC-1"""
+    service = bare()
+    service.request(Execute(0, do.DeleteTopic("topic", 0)))
+    (ask,) = service.drain()
+    assert isinstance(ask, Ask)
+    assert isinstance(ask.request, Propose)
+    service.observe(Decided(1, ask.request.value, ask.request.token))
+    assert Emit(Executed(0, TopicDeleted(already=True))) in service.drain()
+
+
+def test_idle_leader_of_an_older_log_proposes_no_ticks() -> None:
+    """SVC-9: such a log has no trusted time."""
+    service = bare()
+    decide(service, do.CreateTopic("topic", 0))
+    service.now = 1e6
+    service.request(Execute(1, do.DeleteTopic("topic", 0)))
+    assert proposals(service) == [do.DeleteTopic("topic", 1_000_000_000_007)]
+
+
+def test_only_a_stamped_command_ends_the_time_that_was_watched() -> None:
+    """SVC-9"""
+    service = bare()
+    assert service.time.idle_us == 0
+    service.now = 1.0
+    decide(service, do.Subscribe("t", "s", do.FromNew(), 0))
+    service.now = 4.0
+    decide(service, do.Attach("t", "s", "life"))
+    assert service.time.idle_us == 3_000_000
+    decide(service, do.Unsubscribe("t", "s", 0))
+    assert service.time.idle_us == 0
+
+
+def test_second_tick_tells_no_time_that_the_first_has_told() -> None:
+    """SVC-9: though the first is not decided yet."""
+    service = bare()
+    decide(service, do.SetLimits(Limits(clock_step_us=10)), do.CreateTopic("topic", 0))
+    service.now = 5.0
+    for _ in range(2):
+        service.request(Execute(1, do.Tick(0)))
+    assert proposals(service) == [do.Tick(5_000_007, 5_000_000), do.Tick(5_000_007, 0)]
+
+
+def test_batch_that_was_just_put_is_at_hand() -> None:
+    """SVC-3: the log is not read for it."""
+    service = bare()
+    decide(service, do.OpenProducer("t", "p", "life", 0), do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes"))
+    assert service.source(2) == Source("p", 0, b"bytes")
+
+
+# -- what is told --
+
+
+def test_every_command_that_readers_wait_for_is_told() -> None:
+    service = bare()
+    decide(service, do.OpenProducer("t", "p", "life", 0), do.Subscribe("t", "s", do.FromNew(), 0))
+    told = Emit(Changed("t"))
+    assert decide(service, do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes")) == [told]
+    assert decide(service, do.Attach("t", "s", "life")) == [told]
+    assert decide(service, do.Detach("t", "s", 3, 0)) == [told]
+    assert decide(service, do.Seek("t", "s", do.FromEarliest(), 0, "token")) == [told]
+    assert decide(service, do.Unsubscribe("t", "s", 0)) == [told]
+    assert decide(service, do.DeleteTopic("t", 0)) == [told]
+    assert decide(service, do.Tick(0)) == []
+
+
+def test_published_parts_are_told_by_topic_and_refused_ones_not() -> None:
+    service = bare()
+    decide(service, do.Subscribe("t", "s", do.FromNew(), 0))
+    decide(service, do.Stage("q", 0, "a", "t", 1, 5, 0, b"bytes"))
+    assert decide(service, do.PublishStaged("q", 0, ("a",), 0)) == [Emit(Changed("t"))]
+    assert decide(service, do.PublishStaged("q", 1, ("missing",), 0)) == []
+
+
+def test_topics_that_freeze_are_told() -> None:
+    service = bare()
+    decide(service, moves.Found("g-2", True))  # type: ignore[arg-type]
+    decide(service, do.Subscribe("t", "s", do.FromNew(), 0))
+    until = service.machine.registry.estate.position  # type: ignore[union-attr]
+    freeze = moves.Freeze("m", until, Party("g-a", ()))
+    assert decide(service, freeze) == [Emit(Changed("t"))]  # type: ignore[arg-type]
+    assert decide(service, do.Tick(0)) == []
+    assert decide(bare(), freeze) == []  # type: ignore[arg-type]
+
+
+# -- acks --
+
+
+def test_acks_go_when_there_are_many() -> None:
+    service = bare()
+    service._acks_max = 3
+    for name in ("a", "b", "c"):
+        service.request(do.Ack("topic", name, 1, 1))
+    effects = service.drain()
+    assert effects[0] == Later(0.005, FlushAcks())
+    assert [type(each) for each in effects[1:]] == [Ask]
+    service.request(do.Ack("topic", "a", 1, 1))
+    assert service.drain() == [Later(0.005, FlushAcks())]
+
+
+def test_an_ack_that_says_no_more_changes_nothing() -> None:
+    service = bare()
+    for upto in (5, 5, 4):
+        service.request(do.Ack("topic", "sub", 1, upto))
+    service.drain()
+    service.timeout(FlushAcks())
+    assert proposals(service) == [do.Acks((do.Ack("topic", "sub", 1, 5),), at=7)]
+
+
+# -- time --
+
+
+def aged(service: Service) -> None:
+    decide(
+        service,
+        do.CreateTopic("t", 0, Policy(age_us=1_000_000)),
+        do.OpenProducer("t", "p", "life", 0),
+        do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes"),
+    )
+
+
+def test_a_tick_is_proposed_when_something_is_old_and_only_by_the_leader() -> None:
+    service = bare()
+    aged(service)
+    service.now = 0.5
+    service.timeout(Upkept())
+    assert service.drain() == [Later(1.0, Upkept())]
+    service.now = 2.0
+    service.timeout(Upkept())
+    assert proposals(service) == [do.Tick(2_000_007)]
+    service.observe(LeaderChanged(OTHER))
+    service.timeout(Upkept())
+    assert proposals(service) == []
+
+
+def test_a_tick_is_proposed_when_staged_parts_are_abandoned() -> None:
+    service = bare()
+    decide(service, do.SetLimits(Limits(staged_age_us=1_000_000)))
+    decide(service, do.Stage("q", 0, "a", "t", 1, 5, 0, b"bytes"))
+    service.now = 0.9
+    service.timeout(Upkept())
+    assert proposals(service) == []
+    service.now = 1.1
+    service.timeout(Upkept())
+    assert proposals(service) == [do.Tick(1_100_007)]
+
+
+def test_idle_producers_are_looked_for_now_and_then() -> None:
+    """SVC-9: a tenth of the time that they may be idle, and an hour at most."""
+    for idle, every in ((1_000, 100.0), (36_000, 3600.0), (36_010, 3600.0)):
+        service = bare()
+        decide(service, do.SetLimits(Limits(producer_idle_us=idle * 1_000_000)))
+        decide(service, do.OpenProducer("t", "p", "life", 0))
+        looks = []
+        for now in (0.0, 50.0, every - 0.1, every, 1.5 * every, 2 * every):
+            service.now = now
+            service.timeout(Upkept())
+            looks.append(service._producers_due)
+        assert looks == [every, every, every, 2 * every, 2 * every, 3 * every]
+        service.drain()
+        service.now = idle + 1.0 + every
+        service.timeout(Upkept())
+        assert proposals(service) == [
+            do.Tick(int(service.now * 1e6) + 7, 0, producers=True),
+        ]
+
+
+def test_upkeep_lets_go_by_age_before_it_makes_a_snapshot() -> None:
+    """SVC-9"""
+    service = bare()
+    aged(service)
+    service._upkeep = Upkeep(1)
+    service._upkeep.add(1, 1)
+    service.now = 2.0
+    service.timeout(Upkept())
+    effects = service.drain()
+    kinds = [type(each.request) if isinstance(each, Ask) else type(each) for each in effects]
+    assert kinds == [Propose, Compact, Later]
+    service.timeout(Upkept())
+    assert Compact not in [type(each.request) for each in service.drain() if isinstance(each, Ask)]
+
+
+def test_a_service_looks_after_its_log_from_the_start_on() -> None:
+    service = bare()
+    service.drain()
+    service.start()
+    assert service.drain() == [Later(1.0, Upkept())]
+
+
+# -- states --
+
+
+def test_a_state_is_given_when_it_is_wanted_and_taken_when_it_comes() -> None:
+    service = bare()
+    aged(service)
+    service.observe(StateWanted())
+    (ask,) = service.drain()
+    assert isinstance(ask, Ask)
+    compact = ask.request
+    assert isinstance(compact, Compact)
+    assert (compact.place, compact.needed) == (3, 3)
+    other = bare()
+    other._recent.add(1, Source("p", 0, b"old"))
+    other.time.saw_stamp()
+    other.now = 5.0
+    other.observe(Installed(compact.place, compact.state))
+    assert other.machine.checksum() == service.machine.checksum()
+    assert other._upkeep.state(3) == service._upkeep.state(3)
+    assert other._upkeep._state_bytes == sum(map(len, compact.state))
+    assert other.time.idle_us == 0
+    assert other._recent.get(1) is None
+    other.drain()
+    other.observe(Compare(9))
+    digest = service.machine.checksum().to_bytes(8, "big")
+    assert other.drain() == [Ask(Digest(9, digest))]
+
+
+def test_a_mebibyte_of_commands_is_a_reason_to_look_after_the_log() -> None:
+    service = bare()
+    service._upkeep = Upkeep(1000)
+    decide(service, do.OpenProducer("t", "p", "life", 0), do.Subscribe("t", "s", do.FromNew(), 0))
+    assert not any(isinstance(each, Ask) for each in service.drain())
+    half = bytes(600 * 1024)
+    effects = decide(service, do.Put("t", "p", 1, 0, 1, len(half), 0, half))
+    assert not any(isinstance(each, Ask) for each in effects)
+    effects = decide(service, do.Put("t", "p", 1, 1, 1, len(half), 0, half))
+    assert [type(each.request) for each in effects if isinstance(each, Ask)] == [Compact]
+
+
+def test_log_is_looked_after_at_just_a_mebibyte() -> None:
+    """SVC-9"""
+    service = bare()
+    service._upkeep = Upkeep(100)
+    command = do.CreateTopic("t", 0)
+    size = len(encode(command))
+    assert service._grown == 0
+    service._grown = (1 << 20) - size - 1
+    assert decide(service, command) == []
+    service._grown = (1 << 20) - size
+    effects = decide(service, command)
+    assert [type(each.request) for each in effects if isinstance(each, Ask)] == [Compact]
+    assert service._grown == 0
+
+
+# -- carrying --
+
+
+class Shelf:
+    """A group whose entries are at hand, or not."""
+
+    applied = 0
+
+    def __init__(self) -> None:
+        self.entries: dict[int, bytes | Exception] = {}
+
+    def entry(self, place: int) -> bytes:
+        found = self.entries[place]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def leads(self, now: float) -> bool:
+        return True
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        return (ME,)
+
+
+def hoarding(sizes: list[int], snapshot_bytes: int = 2000) -> tuple[Service, Shelf]:
+    """A leader with one old message of each size, and much behind them that all have read."""
+    service = bare()
+    shelf = Shelf()
+    service.group = shelf
+    service._upkeep = Upkeep(snapshot_bytes)
+    commands: list[do.Command] = [
+        do.OpenProducer("old", "p", "life", 0),
+        do.Subscribe("old", "s", do.FromNew(), 0),
+    ]
+    commands += [
+        do.Put("old", "p", 1, at, 1, size, 0, bytes(size)) for at, size in enumerate(sizes)
+    ]
+    commands += [do.Tick(at) for at in range(1000)]
+    for command in commands:
+        place = max(service.machine.registry.place, 0) + 1
+        shelf.entries[place] = encode(command)
+        service.observe(Decided(place, encode(command), -1))
+    service.drain()
+    return service, shelf
+
+
+def carries(service: Service) -> list[tuple[int, int]]:
+    service.timeout(Upkept())
+    return [(each.old, each.offset) for each in proposals(service) if isinstance(each, do.Carry)]
+
+
+def test_old_messages_are_carried_forward_once() -> None:
+    service, _ = hoarding([10, 20, 30])
+    assert carries(service) == [(3, 0), (4, 1), (5, 2)]
+    assert service._carrying == 3
+    assert carries(service) == []  # they are on their way
+
+
+def test_carrying_goes_on_when_what_was_carried_is_decided() -> None:
+    service, shelf = hoarding([10])
+    service.timeout(Upkept())
+    (carry,) = [
+        each.request
+        for each in service.drain()
+        if isinstance(each, Ask) and isinstance(each.request, Propose)
+    ]
+    place = service.machine.registry.place + 1
+    shelf.entries[place] = carry.value
+    service.observe(Decided(place, carry.value, carry.token))
+    assert service._carrying == 0
+    assert service.machine.needed() == place
+    service.observe(LeaderChanged(OTHER))
+    assert carries(service) == []
+
+
+def test_new_leader_carries_what_the_one_before_did_not() -> None:
+    """SVC-9"""
+    service, _ = hoarding([10])
+    assert carries(service) == [(3, 0)]
+    service.observe(LeaderChanged(OTHER))
+    assert carries(service) == []
+    assert service._carrying == 0
+    service.observe(LeaderChanged(ME))
+    assert carries(service) == [(3, 0)]
+
+
+def test_staged_parts_count_as_needed() -> None:
+    """SVC-9: what lies around them is not worth carrying."""
+    service, _ = hoarding([10])
+    service.machine.registry.staging.bytes = 1 << 20
+    assert carries(service) == []
+
+
+@pytest.mark.parametrize(("snapshot_bytes", "carried"), [(4000, 6), (5000, 8), (8000, 12)])
+def test_about_half_a_snapshot_is_carried_at_once(snapshot_bytes: int, carried: int) -> None:
+    """SVC-9: up to the next mark."""
+    service, _ = hoarding([500] * 20, snapshot_bytes=snapshot_bytes)
+    assert len(carries(service)) == carried
+
+
+def test_carrying_stops_at_its_limit_and_at_what_is_being_fetched() -> None:
+    assert CARRY_BYTES == 2 << 20
+    service, _ = hoarding([CARRY_BYTES - 1, 1, 1], snapshot_bytes=4 * CARRY_BYTES)
+    for place in (2000, 2001):
+        service._upkeep.add(place, 20 * CARRY_BYTES)
+    assert carries(service) == [(3, 0), (4, 1)]
+    service, shelf = hoarding([10, 20, 30])
+    shelf.entries[4] = Missing(4)
+    assert carries(service) == [(3, 0)]
+
+
+def test_carrying_leaves_out_what_nobody_can_read() -> None:
+    service, shelf = hoarding([10, 20, 30])
+    shelf.entries[4] = Corrupt("00000001.log", 4096, 4, 4, "checksum mismatch")
+    assert carries(service) == [(3, 0), (5, 2)]
+
+
+def test_a_batch_is_found_wherever_it_was_carried() -> None:
+    put = do.Put("t", "p", 1, 7, 1, 5, 0, b"bytes")
+    twice = do.Carry(9, 0, put)
+    assert carried(moves.Import("m", "t", 1, 0, 1, 5, 0, 0, -1, put)) == put
+    assert source_of(twice) == Source("p", 7, b"bytes")
+    assert source_of(do.Stage("q", 0, "a", "t", 1, 5, 0, b"part")) == Source("q", -1, b"part")
+
+
+def test_a_batch_is_read_once_and_then_remembered() -> None:
+    service, shelf = hoarding([10])
+    service._recent.clear()
+    assert service.source(3) == Source("p", 0, bytes(10))
+    shelf.entries.clear()
+    assert service.source(3) == Source("p", 0, bytes(10))
+
+
+# -- what was used lately --
+
+
+def test_the_least_recently_used_batches_go_first() -> None:
+    recent = Recent(3 * 356)
+    for place in (1, 2, 3):
+        recent.add(place, Source("p", place, bytes(100)))
+    assert recent.get(1) is not None
+    recent.add(4, Source("p", 4, bytes(100)))
+    assert [recent.get(place) is not None for place in (1, 2, 3, 4)] == [True, False, True, True]
+    recent.add(5, Source("p", 5, bytes(456)))
+    assert [recent.get(place) is not None for place in (1, 3, 4, 5)] == [False, False, True, True]
+    recent.clear()
+    for place in (6, 7, 8):
+        recent.add(place, Source("p", place, bytes(100)))
+    assert all(recent.get(place) for place in (6, 7, 8))
+
+
+def test_batches_are_remembered_up_to_just_so_many_bytes() -> None:
+    """SVC-10: each with 256 bytes beside its own."""
+    for bytes_max, remembered in ((712, [1, 2]), (711, [2])):
+        recent = Recent(bytes_max)
+        for _ in range(2):
+            for place in (1, 2):
+                recent.add(place, Source("p", place, bytes(100)))
+            assert list(recent._sources) == remembered
+            assert recent._bytes == 356 * len(remembered)
+            recent.clear()
+
+
+# -- how much of the log is needed --
+
+
+def written(snapshot_bytes: int = 4000, entries: int = 100, size: int = 36) -> Upkeep:
+    """Entries of 100 bytes each, with what a record costs beside its value."""
+    upkeep = Upkeep(snapshot_bytes)
+    for place in range(1, entries + 1):
+        upkeep.add(place, size)
+    return upkeep
+
+
+def test_bytes_are_counted_from_the_next_mark_on() -> None:
+    assert RECORD_BYTES == 64
+    upkeep = written()  # a mark every 1,000 bytes
+    assert upkeep.bytes_from(1) == 10_000
+    assert upkeep.bytes_from(2) == upkeep.bytes_from(11) == 9_000
+    assert upkeep.bytes_from(12) == 8_000
+    assert upkeep.bytes_from(91) == 1_000
+    assert upkeep.bytes_from(92) == upkeep.bytes_from(1000) == 0
+
+
+def test_large_logs_have_a_mark_each_mebibyte() -> None:
+    assert MARK_EVERY == 1 << 20
+    upkeep = written(1 << 40, 30, (MARK_EVERY // 10) - 64)
+    assert list(upkeep._places) == [1, 12, 23]
+
+
+def test_the_place_behind_so_many_bytes_is_that_of_the_next_mark() -> None:
+    upkeep = written()
+    assert upkeep.place_behind(1, 2_000) == 21
+    assert upkeep.place_behind(1, 2_001) == 31
+    assert upkeep.place_behind(21, 1_000) == 31
+    assert upkeep.place_behind(1, 9_001) == 0
+
+
+def test_a_snapshot_is_due_when_much_was_appended_or_much_can_be_given_back() -> None:
+    upkeep = written(entries=39)
+    assert not upkeep.snapshot_due(1)
+    upkeep.add(40, 36)
+    assert upkeep.snapshot_due(1)
+    upkeep.snapshot_taken(1, 0)
+    assert not upkeep.snapshot_due(1)
+    assert not upkeep.snapshot_due(31)
+    assert upkeep.snapshot_due(41)
+
+
+def test_first_snapshot_is_due_at_just_so_many_bytes() -> None:
+    """SVC-9"""
+    assert written(10_000).snapshot_due(1)
+    assert not written(10_001).snapshot_due(1)
+    new = Upkeep(1)
+    assert (new._snapshot_total, new._state_bytes, new._trimmed) == (0, 0, 0)
+
+
+def test_a_large_state_is_saved_less_often() -> None:
+    upkeep = written(entries=40)
+    upkeep.snapshot_taken(1, 3_000)
+    for place in range(41, 100):
+        upkeep.add(place, 36)
+    assert not upkeep.snapshot_due(1)
+    upkeep.add(100, 36)
+    assert upkeep.snapshot_due(1)
+
+
+def test_carrying_is_due_when_more_than_half_is_kept_for_nothing() -> None:
+    upkeep = written()
+    assert upkeep.carry_due(1, 2_999)
+    assert not upkeep.carry_due(1, 3_000)
+    assert not upkeep.carry_due(92, 0)
+
+
+def test_a_snapshot_forgets_marks_that_are_not_needed_and_keeps_the_rest() -> None:
+    upkeep = written()
+    upkeep.snapshot_taken(25, 500)
+    assert list(upkeep._places) == list(range(21, 100, 10))
+    assert upkeep.bytes_from(25) == 7_000
+    again = Upkeep(4000)
+    again.restore(upkeep.state(25), 500)
+    assert (again._places, again._totals) == (upkeep._places, upkeep._totals)
+    assert (again._total, again._snapshot_total) == (10_000, 10_000)
+    assert (again._trimmed, again._state_bytes) == (25, 500)
+
+
+@pytest.mark.parametrize("needed", [1, 2])
+def test_the_first_mark_stays_as_long_as_it_is_needed(needed: int) -> None:
+    upkeep = written()
+    upkeep.snapshot_taken(needed, 0)
+    assert upkeep._places[0] == 1

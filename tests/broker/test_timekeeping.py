@@ -1,0 +1,462 @@
+"""A leader stamps with the time of its group, and says how long it has watched time pass."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from oncecast.broker.moves import AnyCommand
+from oncecast.broker.service import (
+    DISPUTE_TICK_US,
+    ClockDisputed,
+    ClockOutvoted,
+    Execute,
+    Service,
+    Upkept,
+)
+from oncecast.broker.timekeeping import ASK_EVERY, FRESH, ClockRead, ReadClock
+from oncecast.client.session import local
+from oncecast.kernel.protocol import Ask, Emit, NodeId, Send, Value
+from oncecast.kernel.stack import Stack
+from oncecast.node.assemble import assemble
+from oncecast.replication.events import Decided, LeaderChanged, Propose
+from oncecast.simulator.simulated import Build
+from oncecast.wire import commands as do
+from oncecast.wire.limits import LIMITS
+from oncecast.wire.retention import Policy
+from tests.broker.desk import Alone
+from tests.client.session.client_world import FAST, NODE, TOPIC, Publisher, World
+
+SECOND = 1_000_000
+YEAR = 365 * 86_400 * SECOND
+STEP = LIMITS.clock_step_us
+NOON = 50 * YEAR
+A, B, C = map(NodeId, "abc")
+decode = msgspec.msgpack.Decoder(AnyCommand).decode
+
+
+class Members(Alone):
+    def __init__(self, *nodes: NodeId) -> None:
+        self._nodes = nodes
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        return self._nodes
+
+
+class Leader:
+    """A service whose proposals are decided at once; its wall clock and its own are the test's."""
+
+    def __init__(self, *others: NodeId) -> None:
+        self.service = Service(A, Random(0), group=Members(A, *others))
+        self.wrong = 0
+        self.service.wall = lambda: NOON + int(self.service.now * 1e6) + self.wrong
+        self.slot = 0
+        self.told: list[Value] = []
+        self.asked: list[NodeId] = []
+        self.decided: list[AnyCommand] = []
+        self.service.observe(LeaderChanged(A))
+        self._work()
+        self.do(do.CreateTopic("t", 0, Policy(age_us=100 * SECOND)))
+        self.do(do.OpenProducer("t", "p", "life", 0))
+        self.sequence = 0
+
+    def do(self, command: do.Command) -> None:
+        self.service.request(Execute(1, command))
+        self._work()
+
+    def put(self) -> None:
+        self.do(do.Put("t", "p", 1, self.sequence, 1, 1, 0, b"x"))
+        self.sequence += 1
+
+    def wait(self, seconds: float) -> None:
+        """Time passes at once, and then the upkeep is due."""
+        self.service.now += seconds
+        self.service.timeout(Upkept())
+        self._work()
+
+    def hear(self, node: NodeId, wrong: int = 0) -> None:
+        """Another replica tells its time."""
+        right = NOON + int(self.service.now * 1e6)
+        self.service.receive(node, ClockRead(right + wrong))
+        self._work()
+
+    def _work(self) -> None:
+        for effect in self.service.drain():
+            match effect:
+                case Ask(Propose(token, value)):
+                    self.slot += 1
+                    self.decided.append(decode(value))
+                    self.service.observe(Decided(self.slot, value, token))
+                    self._work()
+                case Send(to, ReadClock()):
+                    self.asked.append(to)
+                case Emit(ClockDisputed() | ClockOutvoted() as event):
+                    self.told.append(event)
+                case _:
+                    pass
+
+    @property
+    def trusted(self) -> float:
+        """Seconds since noon."""
+        return (self.service.machine.registry.clock.trusted - NOON) / SECOND
+
+    @property
+    def kept(self) -> int:
+        first, end = self.service.machine.bounds("t")
+        return end - first
+
+
+def test_idle_leader_tells_how_long_it_has_watched_time_pass() -> None:
+    """SVC-9"""
+    leader = Leader()
+    leader.put()
+    leader.wait(1.0)
+    before = len(leader.decided)
+    leader.service.now += 7200.0
+    leader.put()
+    tick, put = leader.decided[before:]
+    assert tick == do.Tick(NOON + 7201 * SECOND, 7201 * SECOND)
+    assert isinstance(put, do.Put)
+    assert (leader.trusted, leader.told, leader.kept) == (7201.0, [], 1)
+
+
+def test_wall_clock_that_jumps_is_disputed_and_told_and_believed_when_it_stays() -> None:
+    """SVC-9: of a node by itself."""
+    leader = Leader()
+    leader.put()
+    leader.wrong = YEAR
+    leader.wait(60.0)  # there is something that ages, so the dispute begins
+    assert leader.told == [ClockDisputed(YEAR + 60 * SECOND)]
+    assert (leader.trusted, leader.kept) == (0.0, 1)
+    for _ in range(60):
+        leader.put()  # always something that ages
+        leader.wait(60.0)
+    assert leader.told[1:] == [ClockDisputed(0)]
+    assert leader.trusted == YEAR / SECOND + 61 * 60
+
+
+def test_wall_clock_that_is_set_right_ends_the_dispute() -> None:
+    """SVC-9"""
+    leader = Leader()
+    leader.put()
+    leader.wrong = YEAR
+    leader.wait(1.0)
+    leader.put()
+    leader.wrong = 0
+    leader.wait(1.0)
+    leader.put()
+    assert leader.told == [ClockDisputed(YEAR + SECOND), ClockDisputed(0)]
+    assert (leader.trusted, leader.kept) == (2.0, 3)
+    leader.wait(101.0)
+    assert leader.kept == 0
+
+
+def test_idle_leader_ends_a_dispute_when_its_clock_is_set_right() -> None:
+    """SVC-9: what was stamped in the dispute would be kept for a year."""
+    leader = Leader()
+    leader.put()
+    leader.wrong = YEAR
+    leader.put()
+    leader.wrong = 0
+    leader.wait(60.0)
+    assert leader.told == [ClockDisputed(YEAR), ClockDisputed(0)]
+    leader.wait(101.0)
+    assert leader.kept == 0
+
+
+def test_nothing_is_written_for_a_dispute_that_nothing_depends_on() -> None:
+    """SVC-9: an idle node leaves its disk alone."""
+    leader = Leader()
+    before = len(leader.decided)
+    leader.wrong = YEAR
+    for _ in range(10):
+        leader.wait(60.0)
+    assert len(leader.decided) == before
+
+
+def test_leader_with_a_wrong_clock_is_outvoted() -> None:
+    """SVC-9"""
+    leader = Leader(B, C)
+    leader.put()
+    leader.wrong = YEAR
+    leader.wait(1.0)
+    assert leader.asked == [B, C]
+    for node in (B, C):
+        leader.hear(node)
+    leader.put()
+    assert leader.trusted == 1.0
+    leader.wait(1.0)
+    assert leader.told == [ClockOutvoted(YEAR)]
+    leader.wrong = 0
+    leader.wait(3.0)
+    assert leader.told == [ClockOutvoted(YEAR), ClockOutvoted(0)]
+
+
+def outvoted() -> Leader:
+    """A leader whose wall clock is a year ahead, and that has heard the right time from both."""
+    leader = Leader(B, C)
+    leader.put()
+    leader.wrong = YEAR
+    leader.wait(1.0)
+    for node in (B, C):
+        leader.hear(node)
+    leader.put()
+    assert leader.trusted == 1.0
+    return leader
+
+
+def test_wall_clock_that_is_set_right_is_corrected_no_more() -> None:
+    """SVC-9: not even until the next upkeep."""
+    leader = outvoted()
+    leader.wrong = 0
+    leader.service.now += 0.5
+    leader.put()
+    assert (leader.trusted, leader.told) == (1.5, [])
+
+
+def test_wall_clock_that_jumps_again_is_corrected_by_what_it_is_wrong_now() -> None:
+    """SVC-9"""
+    leader = outvoted()
+    leader.wrong = -YEAR
+    leader.service.now += 0.5
+    leader.put()
+    assert (leader.trusted, leader.told) == (1.5, [])
+
+
+def test_correction_ends_with_the_readings_that_it_rests_on() -> None:
+    """SVC-9: the others are gone, so the leader has only its own clock."""
+    leader = outvoted()
+    leader.service.now += FRESH + 0.5
+    leader.put()
+    assert leader.told == [ClockDisputed(YEAR + int((FRESH + 0.5) * SECOND))]
+
+
+def test_readings_of_replicas_that_have_left_the_group_are_forgotten() -> None:
+    """SVC-9"""
+    leader = outvoted()
+    leader.service.group._nodes = (A, B)  # type: ignore[attr-defined]
+    leader.hear(B)
+    assert list(leader.service.time._readings) == [B]
+
+
+@pytest.mark.parametrize("wrong", [YEAR, -YEAR])
+def test_of_two_clocks_the_one_near_the_trusted_time_counts(wrong: int) -> None:
+    """SVC-9: the third replica is away."""
+    leader = Leader(B, C)
+    leader.put()
+    leader.wrong = wrong
+    leader.wait(1.0)
+    leader.hear(B)
+    leader.put()
+    assert leader.trusted == 1.0
+    leader.wrong = 0
+    leader.wait(1.0)
+    leader.hear(B, wrong)
+    leader.put()
+    assert leader.trusted == 2.0
+
+
+def test_leader_that_is_near_the_trusted_time_asks_nobody() -> None:
+    leader = Leader(B, C)
+    for _ in range(10):
+        leader.put()
+        leader.wait(10.0)
+    assert leader.asked == []
+
+
+def test_clock_that_jumps_has_watched_nothing() -> None:
+    """SVC-9: the own clock of a node of a group may jump, too."""
+    leader = Leader(B, C)
+    leader.put()
+    leader.service.now += YEAR / SECOND
+    leader.put()
+    assert leader.decided[-2] == do.Tick(NOON + YEAR, 0)
+    assert (leader.trusted, leader.kept) == (0.0, 2)
+    assert leader.told == [ClockDisputed(YEAR)]
+
+
+def test_readings_grow_old() -> None:
+    leader = Leader(B, C)
+    leader.wait(STEP / SECOND)
+    leader.hear(B)
+    assert leader.service.time.elapsed() == STEP
+    leader.service.now += FRESH + 1.0
+    assert leader.service.time.elapsed() == 0
+
+
+def test_any_replica_tells_its_time() -> None:
+    service = Service(A, Random(0), group=Members(A, B), epoch_us=NOON)
+    service.now = 2.0
+    service.receive(B, ReadClock())
+    assert service.drain() == [Send(B, ClockRead(NOON + 2 * SECOND), 0)]
+
+
+def told_by(*wrong: int, others: int, trusted: int = 0) -> int:
+    """Return what a leader stamps that is a year ahead, when these others have told their time.
+
+    Times are in seconds after noon."""
+    leader = Leader(*map(NodeId, "bcdefg"[:others]))
+    leader.wrong = YEAR
+    for node, each in zip("bcdefg", wrong, strict=False):
+        leader.hear(NodeId(node), each * SECOND)
+    clock = leader.service.machine.registry.clock
+    clock.trusted = NOON + trusted * SECOND
+    return (leader.service.time.stamp(clock, STEP) - NOON) // SECOND
+
+
+def test_median_of_a_majority_is_the_time() -> None:
+    """SVC-9: of an even number, the one of the two in the middle that is nearer to the trusted."""
+    year = YEAR // SECOND
+    assert told_by(others=1) == year  # nobody else has told
+    assert told_by(7, others=1) == 7
+    assert told_by(7, others=3) == year  # two of four are no majority
+    assert told_by(7, 9, others=3) == 9
+    assert told_by(9, 7, 8, others=3) == 8
+    assert told_by(7, 9, others=3, trusted=2 * year) == 9
+    assert told_by(7, 8, 3 * year, others=3, trusted=2 * year) == year
+    assert told_by(7, 8, others=4) == 8
+    assert told_by(7, others=4) == year
+
+
+def test_reading_counts_for_ten_seconds() -> None:
+    """SVC-9: on the clock that it was noted by, which may be set back."""
+    assert FRESH == 10.0
+    leader = Leader(B, C)
+    leader.put()
+    leader.service.now = 100.0
+    leader.hear(B)
+    counts = []
+    for now in (99.5, 100.0, 110.0, 110.1):
+        leader.service.now = now
+        counts.append(leader.service.time.elapsed() > 0)
+    assert counts == [False, True, True, False]
+
+
+def test_leader_with_a_wrong_clock_asks_every_two_seconds() -> None:
+    """SVC-9: only if it is more than half a step from the trusted time."""
+    assert ASK_EVERY == 2.0
+    leader = Leader(B, C)
+    leader.wrong = STEP // 2
+    leader.wait(0.0)
+    assert leader.asked == []
+    leader.wrong += 1
+    asked = []
+    for seconds in (0.0, 1.5, 0.5, 0.5, 2.0):
+        leader.wait(seconds)
+        asked.append(len(leader.asked))
+    assert asked == [2, 2, 4, 4, 6]
+    leader = Leader(B, C)
+    leader.wrong = -STEP // 2
+    leader.wait(0.0)
+    assert leader.asked == []
+    leader.service.receive(C, ReadClock())
+    leader.wrong -= 1
+    leader.service.timeout(Upkept())
+    assert [each for each in leader.service.drain() if isinstance(each, Send)] == [
+        Send(C, ClockRead(NOON - STEP // 2)),
+        Send(B, ReadClock()),
+        Send(C, ReadClock()),
+    ]
+
+
+def test_leader_that_was_idle_for_half_a_step_tells_so_first() -> None:
+    """SVC-9"""
+    for extra, ticks in ((0, 0), (1, 1)):
+        leader = Leader()
+        leader.put()
+        before = len(leader.decided)
+        leader.service.now += (STEP // 2 + extra) / SECOND
+        leader.put()
+        assert len(leader.decided) == before + 1 + ticks
+
+
+def test_tick_is_due_for_a_dispute_at_once_and_then_every_minute() -> None:
+    """SVC-9: not as long as the time agrees within a step."""
+    assert DISPUTE_TICK_US == 60 * SECOND
+    leader = Leader()
+    leader.put()
+    before = len(leader.decided)
+    leader.wrong = YEAR
+    leader.wait(0.0)  # no time has passed since the last stamp
+    assert len(leader.decided) == before + 1
+    leader = Leader()
+    leader.put()
+    before = len(leader.decided)
+    for wrong, seconds, ticks in (
+        (0, 61.0, 0),
+        (-STEP - 61 * SECOND, 0.0, 0),
+        (-STEP - 61 * SECOND - 1, 0.0, 1),
+        (-STEP - 61 * SECOND - 1, 59.5, 1),
+        (-STEP - 61 * SECOND - 1, 0.5, 2),
+    ):
+        leader.wrong = wrong
+        leader.wait(seconds)
+        assert len(leader.decided) == before + ticks, (wrong, seconds)
+
+
+def test_tick_is_due_for_a_dispute_if_anything_at_all_ages() -> None:
+    """SVC-9: a staged part, or a message of one topic of several."""
+    for command in (
+        do.Stage("query", 0, "part", "t", 1, 5, 0, b"bytes"),
+        do.Put("t", "p", 1, 0, 1, 1, 0, b"x"),
+    ):
+        leader = Leader()
+        leader.do(do.CreateTopic("empty", 0, Policy(age_us=100 * SECOND)))
+        leader.do(command)
+        before = len(leader.decided)
+        leader.wrong = YEAR
+        leader.wait(60.0)
+        assert len(leader.decided) == before + 1
+
+
+# -- three replicas --
+
+
+class Replicas(World):
+    """Three replicas with wall clocks of their own."""
+
+    def __init__(self, seed: int) -> None:
+        self.wrong: dict[NodeId, int] = {}
+        self.services: dict[NodeId, Service] = {}
+        super().__init__(seed, replicas=3)
+
+    def build(self, node: Build) -> None:
+        super().build(self._replica)
+
+    def _replica(self, me: NodeId, rng: Random) -> Stack:
+        parts = assemble(me, rng, options=FAST, contacts=() if me == NODE else (NODE,))
+        parts.service.wall = lambda: NOON + int(self.sim.now * 1e6) + self.wrong.get(me, 0)
+        self.services[me] = parts.service
+        return parts.stack
+
+    def kept(self) -> list[int]:
+        bounds = [each.machine.bounds(TOPIC) for each in self.services.values()]
+        return [end - first for first, end in bounds]
+
+
+def wrong_leader(seed: int) -> None:
+    """The leader's wall clock is a year ahead, while messages are put that are kept for a time."""
+    world = Replicas(seed)
+    sim, services = world.sim, world.services
+    world.run_until(lambda: len(services[NODE].group.nodes()) == 3)
+    publisher = Publisher(world, "publisher", 60)
+    publisher.ask(local.Do(9, do.CreateTopic(TOPIC, 0, Policy(age_us=100 * SECOND))))
+    world.run_until(lambda: any(each.leading for each in services.values()))
+    (leader,) = [me for me, each in services.items() if each.leading]
+    world.wrong[leader] = YEAR
+    world.run_until(lambda: len(publisher.promised) == 60)
+    sim.run(until=sim.now + 10.0)
+    assert world.kept() == [60, 60, 60]
+    for service in services.values():
+        ahead = service.machine.registry.clock.trusted - NOON - sim.now * 1e6
+        assert abs(ahead) < 60 * SECOND
+    sim.run(until=sim.now + 120.0)
+    assert world.kept() == [0, 0, 0]
+
+
+@pytest.mark.long
+def test_leader_whose_clock_is_a_year_ahead_lets_nothing_young_go() -> None:
+    """SVC-9"""
+    wrong_leader(1)

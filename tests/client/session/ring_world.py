@@ -1,0 +1,112 @@
+"""Two real groups that share the topics of a ring, and somebody at each door who knows the owners.
+
+The ring itself is not here: all doors look into one book, into which replicas write what they know
+of their groups. What stands there is a little old, as it would be in a ring.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from oncecast.broker.service import Service
+from oncecast.dht.ring import Key, key_of, up_to
+from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.kernel.stack import Stack
+from oncecast.node.assemble import Chair, assemble
+from oncecast.ring.events import GroupFacts, KeyOwner, WhoseKey
+from oncecast.simulator.simulated import Build
+from oncecast.wire.frames import Call, Fetch, Look, Owned, Scan
+from tests.client.session.client_world import FAST, TOPIC, World
+
+DOORS = [NodeId(f"p{each}:1") for each in (1, 2, 3)]
+OLD = "old"
+
+
+def lies_in(low: str, topic: str, high: str) -> bool:
+    return up_to(key_of(low), key_of(topic), key_of(high))
+
+
+# The new group claims what lies between the old one and itself: one topic moves, another stays.
+STAYS = next(name for name in (f"stays{n}" for n in range(99)) if lies_in(TOPIC, name, OLD))
+NEW = next(
+    name
+    for name in (f"new{n}" for n in range(99))
+    if lies_in(OLD, TOPIC, name) and not lies_in(OLD, STAYS, name)
+)
+
+
+class Door(Protocol):
+    """Answers all that a client asks about a topic with its owner."""
+
+    name = "door"
+    Message = Call | Fetch | Look | Scan | WhoseKey | GroupFacts
+
+    def __init__(
+        self, me: NodeId, rng: Random, book: dict[str, GroupFacts], doors: int = len(DOORS)
+    ) -> None:
+        super().__init__(me, rng)
+        self._book, self._doors = book, doors
+
+    def receive(
+        self, sender: NodeId, message: Call | Fetch | Look | Scan | WhoseKey | GroupFacts
+    ) -> None:
+        if isinstance(message, GroupFacts):
+            known = self._book.get(message.group)
+            if known is None or known.applied <= message.applied:
+                self._book[message.group] = message
+            return
+        topic = getattr(message.command if isinstance(message, Call) else message, "topic", "")
+        owner = self._owner(message.key if isinstance(message, WhoseKey) else key_of(topic))
+        if owner is None:
+            return  # they ask again
+        if isinstance(message, WhoseKey):
+            self.send(sender, KeyOwner(message.key, owner, self._doors))
+        else:
+            self.send(sender, Owned(topic, owner.group, owner.leader, owner.nodes))
+
+    def _owner(self, key: Key) -> GroupFacts | None:
+        for each in self._book.values():
+            if each.low is not None and up_to(each.low, key, key_of(each.group)):
+                return each
+        return None
+
+
+class RingWorld(World):
+    """At first the old group owns all. Each group has a replica in each of three processes."""
+
+    def __init__(self, seed: int, **weather: Any) -> None:
+        self.book: dict[str, GroupFacts] = {}
+        self.replicas: dict[str, list[NodeId]] = {}
+        super().__init__(seed, replicas=len(DOORS), **weather)
+
+    def build(self, node: Build) -> None:
+        self.nodes = DOORS
+        for door in DOORS:
+            self.sim.add(door, lambda me, rng: Stack([Door(me, rng, self.book)]))
+        self.found(OLD, first=True)
+
+    def found(self, group: str, *, first: bool = False) -> None:
+        nodes = self.replicas[group] = [NodeId(f"{door}/{group}") for door in DOORS]
+
+        def replica(me: NodeId, rng: Random) -> Stack:
+            contacts = () if me == nodes[0] else (nodes[0],)
+            chair = Chair(group, NodeId(me.partition("/")[0]), first)
+            return assemble(
+                me, rng, snapshot_bytes=4096, options=FAST, contacts=contacts, chair=chair
+            ).stack
+
+        for each in nodes:
+            self.sim.add(each, replica, durable=True)
+
+    def owns(self, group: str, topic: str) -> bool:
+        """Whether any replica knows that its group has the topic."""
+        stacks = [self.sim.nodes[node].stack for node in self.replicas[group]]
+        services = [
+            protocol
+            for stack in stacks
+            if stack is not None
+            for protocol in stack.protocols
+            if isinstance(protocol, Service)
+        ]
+        return any(topic in service.machine.registry.topics for service in services)

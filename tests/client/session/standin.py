@@ -1,0 +1,46 @@
+"""Stands for a client session, so that one of its parts can be tested by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from oncecast.client.session.local import Outcome
+from oncecast.kernel.protocol import NodeId, Protocol
+from tests.dice import HighDice
+
+ME, NODE = NodeId("client/me"), NodeId("node")
+
+
+class StandIn(Protocol):
+    """Notes what its part asks of it. Its effects show whether they wait for a record."""
+
+    def __init__(self, rng: Random | None = None) -> None:
+        super().__init__(ME, rng or HighDice())
+        self.after = 5
+        self.dues: list[float] = []
+        self.called: list[tuple[Any, Callable[[Outcome], None]]] = []
+        self.redialed: list[Any] = []
+        self.given_up: list[Any] = []
+        self.left: list[NodeId] = []
+        self.owed: list[Any] = []
+        self.used: set[str] = set()
+        self.resent: list[Callable[[str], bool]] = []
+        self.moved: Callable[[NodeId], int] | None = None
+        self.calls = SimpleNamespace(do=lambda command, then: self.called.append((command, then)))
+        self.ways: Any = SimpleNamespace(
+            of=lambda topic: SimpleNamespace(node=NODE),
+            left=self.left.append,
+            give_up=self.given_up.append,
+        )
+        self.redial = self.redialed.append
+        self.resend = self.resent.append
+        self.due = self.dues.append
+
+    def owing(self) -> list[Any]:
+        return self.owed
+
+    def topics_in_use(self) -> set[str]:
+        return self.used

@@ -1,0 +1,273 @@
+"""Without any one of its rules the session is found out, by a storm or by two lives at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncecast.broker.machine import Machine
+from oncecast.broker.producing import Producing
+from oncecast.client.session.calls import Calls
+from oncecast.client.session.client import ClientSession
+from oncecast.client.session.inbox import Inbox
+from oncecast.client.session.producing import Flow
+from oncecast.client.session.reading import Reader
+from tests.client.session import test_client_calls as calls
+from tests.client.session import test_client_producing as puts
+from tests.client.session import test_client_reading as reads
+from tests.client.session import test_idle_clients as idle
+from tests.client.session import test_late_messages as late
+from tests.client.session import test_reading_exactly as rules
+from tests.client.session import test_replaced_topics as topics
+from tests.client.session import test_state_directories as shared
+from tests.client.session.test_client_storms import fencing, storm
+from tests.mutants import Mutant, Story, exact, must_be_noticed, replaced
+
+pytestmark = pytest.mark.mutants
+
+SEEDS = 40
+
+
+def weather(seed: int) -> None:
+    assert len(storm(seed, crashes=False).finish()) == 120
+
+
+def crashes(seed: int) -> None:
+    storm(seed).finish()
+
+
+def two_lives(seed: int) -> None:
+    world, older, newer = fencing(seed)
+    world.finish()
+    assert not newer.fenced
+    assert older.fenced or len(older.promised) == 60
+
+
+def directories(seed: int) -> None:
+    shared.directories(seed).finish()
+
+
+RULES: dict[str, tuple[Story, Any, str, str, str]] = {
+    # Putting.
+    "gap ignored": (
+        exact(puts.test_gap_has_it_sent_again_from_there_and_only_once),
+        Flow, "_resend_from", "self._rewind(each.number)", "pass",
+    ),
+    "resent from the wrong place": (
+        exact(puts.test_gap_has_it_sent_again_from_there_and_only_once),
+        Flow, "_resend_from", "(each.number)", "(each.number + each.count)",
+    ),
+    "every gap answered anew": (
+        exact(puts.test_gap_has_it_sent_again_from_there_and_only_once),
+        Flow, "_rewind", "self._mark = self._session.calls.new_id()", "pass",
+    ),
+    "already taken for a failure": (
+        weather, Flow, "answered", "self._stored(outgoing, offset, None)",
+        "self._fail_all(Fenced(0))",
+    ),
+    "silence never broken": (
+        weather, Flow, "tick", "self._probe()", "pass",
+    ),
+    "resent under another number": (
+        weather, Flow, "_send", "outgoing.number + self.shift",
+        "outgoing.number + self.shift + (len(outgoing.ids) > 1)",
+    ),
+    "shift not taken from the node": (
+        crashes, Flow, "_rebase", "= opened.topic_id, opened.next_sequence",
+        "= opened.topic_id, 0",
+    ),
+    "sent before it is written down": (
+        exact(puts.test_durable_client_writes_down_what_it_puts_and_under_which_numbers),
+        Flow, "_send", "max(outgoing.record, self._base_record)", "0",
+    ),
+    "outbox not restored": (
+        crashes, Flow, "restore",
+        "self.unsettled[number] = Outgoing(self, 0, number, count, batch)", "pass",
+    ),
+    "outbox put again whole": (
+        crashes, Flow, "_rebase", "elif self._agrees(opened):", "elif False:",
+    ),
+    "outbox never sent by the next life": (
+        crashes, ClientSession, "start", "flow.go_on()", "pass",
+    ),
+    "snapshot forgets what is unsettled": (
+        exact(puts.test_busy_outbox_is_given_back_without_what_is_unsettled),
+        Flow, "records", "self.unsettled.values()", "()",
+    ),
+    "snapshot forgets the numbers": (
+        crashes, Flow, "_based", "self.topic_id, self._base - self.shift, self._base", "0, 0, 0",
+    ),
+    "number not restored": (
+        crashes, Flow, "restore", "self.number = number + count", "pass",
+    ),
+    "books of others overwritten": (
+        exact(puts.test_what_somebody_else_put_under_our_name_is_not_taken_for_ours),
+        Flow, "_agrees", "first.sent or", "True or",
+    ),
+    "numbers of others taken for ours": (
+        exact(puts.test_outbox_is_put_though_somebody_with_other_books_has_used_our_numbers),
+        Flow, "_agrees", "opened.mine", "0, opened.next_sequence",
+    ),
+    "numbers gone on with behind those of others": (
+        exact(puts.test_outbox_is_put_though_somebody_with_other_books_has_used_our_numbers),
+        Flow, "_agrees", "known == opened.next_sequence", "True",
+    ),
+    "newer life ignored": (
+        two_lives, Flow, "answered", "self._fail_all(result)", "self._held = 0; self._reopen()",
+    ),
+    "what was settled before a rebase put again": (
+        directories, Flow, "restore", "self._forget(number)  #", "pass  #",
+    ),
+    "only the last few state directories known": (
+        directories, Producing, "open", "forget=not registry.limits.books_max", "forget=True",
+    ),
+    "forgotten messages put again": (
+        idle.away_for_long, Flow, "_rebase",
+        "elif known and opened.record not in (0, known):", "elif False:",
+    ),
+    "acknowledged messages put to a topic that was created again": (
+        topics.replaced, Flow, "_rebase", "if self.topic_id:", "if False:",
+    ),
+    "messages that were never sent taken for acknowledged": (
+        exact(puts.test_outbox_that_was_never_sent_is_put_to_any_topic),
+        Flow, "_rebase", "if self.topic_id:", "if True:",
+    ),
+    "idle client told that it cannot know": (
+        exact(puts.test_client_that_was_idle_for_long_goes_on),
+        Flow, "answered", "self._nothing_is_stored()", "pass",
+    ),
+    "record of a producer not written down": (
+        idle.away_for_long, Flow, "restore", "self._record = known_by", "pass",
+    ),
+    "name taken over from anybody": (
+        late.late_open, Flow, "_open", "expected=self._current", "expected=-1",
+    ),
+    "subscription taken over from anybody": (
+        late.late_attach, Reader, "_attach", "self._life, expected)", "self._life, -1)",
+    ),
+    "name taken back from a newer process": (
+        exact(puts.test_process_that_was_taken_over_from_does_not_take_the_name_back),
+        Flow, "_held_by_another", "if 0 < self._held < fenced.epoch:", "if False:",
+    ),
+    "link lost and nothing sent again": (
+        exact(puts.test_lost_link_goes_on_in_the_same_epoch),
+        ClientSession, "resend", "flow.link_lost()", "pass",
+    ),
+    "refused batch leaves a hole": (
+        exact(puts.test_refused_batch_leaves_no_hole), Flow, "_drop_refused", "self._reopen()",
+        "self.go_on()",
+    ),
+    # Staged puts.
+    "published whatever the epoch of the source": (
+        exact(late.test_late_copy_of_a_refused_publish_has_no_effect),
+        ClientSession, "_do", "expected=0", "expected=-1",
+    ),
+    # Reading.
+    "ack of a reader that leaves is never answered": (
+        exact(reads.test_ack_that_waits_while_the_reader_leaves_is_told_that_it_was_refused),
+        Reader, "_ack_refused", "acks.void(outcome)", "pass",
+    ),
+    "epoch of deliveries not checked": (
+        exact(reads.test_stale_delivery_is_dropped),
+        Reader, "delivered", "delivery.epoch != self.epoch", "False",
+    ),
+    "end of an older flow believed": (
+        exact(reads.test_fenced_reader_is_told_and_stops),
+        Reader, "flow_ended", "if ended.epoch != self.epoch:", "if False:",
+    ),
+    "gap skipped": (
+        weather, Reader, "delivered", "if chunk.offset > self._expected:",
+        "self._expected = max(self._expected, chunk.offset)\n        if False:",
+    ),
+    "gap not fetched": (
+        exact(reads.test_gap_is_fetched_again_once), Reader, "_missing", "self._refetch()", "pass",
+    ),
+    "lost delivery never fetched again": (
+        weather, Reader, "tick", "self._refetch()", "self._patience.begin()",
+    ),
+    "repeated delivery handed out again": (
+        exact(reads.test_messages_arrive_in_order_and_once),
+        Reader, "delivered", "chunk.offset + chunk.count > self._expected and",
+        "not vars(self).update(_expected=chunk.offset) and",
+    ),
+    "suspects not marked": (
+        crashes, Reader, "delivered", "max(self._suspect_below, delivery.suspect_below)", "0",
+    ),
+    "handed back and not marked": (
+        weather, Reader, "again", "max(self._suspect_below, again.handed)", "self._suspect_below",
+    ),
+    "cursor moved by what has arrived": (
+        crashes, Reader, "want", "min(want.ack, self._handed)", "self._expected",
+    ),
+    "own seek done twice": (
+        exact(reads.test_own_seek_goes_on_in_the_new_epoch),
+        Reader, "_repositioned", "self._moving or", "False or",
+    ),
+    "seek of a reader that has left moves the next one": (
+        exact(reads.test_seek_that_is_answered_after_its_reader_left_moves_no_other_reader),
+        Reader, "_seek", "if self.ended:", "if False:",
+    ),
+    "reader that has left goes back": (
+        exact(rules.test_reader_that_left_while_it_went_back_is_silent),
+        Reader, "_went_back", "if self.ended:", "if False:",
+    ),
+    "attached again after a lost link": (
+        exact(reads.test_lost_link_goes_on_by_a_fetch_in_the_same_epoch),
+        Reader, "link_lost", "self._fetch()",
+        "self._attach(0)",
+    ),
+    "own books ignored": (
+        exact(reads.test_own_offset_is_where_reading_begins),
+        Reader, "_attached", "start = self._start_at", "start = -1",
+    ),
+    "taking acknowledges what is taken": (
+        exact(calls.test_taking_acknowledges_what_was_taken_before),
+        Inbox, "take", "self.last = 1", "self.last = 0",
+    ),
+    "bad batch ends it before what is here is taken": (
+        exact(reads.test_messages_before_a_bad_batch_are_taken_and_acknowledged_first),
+        Reader, "_end_in_order", "self._handed == self._expected and", "True and",
+    ),
+    "bad batch forgets the acks": (
+        exact(reads.test_messages_before_a_bad_batch_are_taken_and_acknowledged_first),
+        Reader, "_end_in_order", "self._detach(lambda _: None, RETRY_MAX)", "pass",
+    ),
+    "ack without an answer taken for done": (
+        exact(reads.test_leaving_without_an_answer_to_the_ack_is_reported),
+        Reader, "_detach", "isinstance(outcome, NoAnswer)", "False",
+    ),
+    "stale arrival taken in": (
+        exact(calls.test_going_back_voids_what_is_here),
+        Inbox, "arrive", "if messages[0].offset != self._end:", "if False:",
+    ),
+    "put that may be stored is reported as refused": (
+        exact(puts.test_put_that_may_be_stored_is_not_reported_as_refused_when_opening_again_is),
+        Flow, "_not_opened", "self._forgotten()", "pass",
+    ),
+    # Calls.
+    "calls asked once": (
+        weather, Calls, "tick", "self._send(waiting)", "pass",
+    ),
+    "copies of a call have no token": (
+        exact(late.late_delete), Calls, "do", "token=token", "token=''",
+    ),
+    "late copy of a call is done again": (
+        late.late_unsubscribe, Machine, "_once", "if token:", "if False:",
+    ),
+    "late answer believed": (
+        exact(calls.test_late_and_repeated_answers_are_dropped),
+        Calls, "answered", "del self._waiting[answer.id]", "pass",
+    ),
+}  # fmt: skip
+
+
+MUTANTS = [
+    Mutant(rule, replaced(*change), story, SEEDS) for rule, (story, *change) in RULES.items()
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_session_without_this_rule_is_found_out(mutant: Mutant) -> None:
+    """SVC-2 SVC-3 SVC-8 SVC-11 SVC-13"""
+    must_be_noticed(mutant)

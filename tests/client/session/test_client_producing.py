@@ -1,0 +1,464 @@
+"""Putting, by its exact effects."""
+
+from __future__ import annotations
+
+from oncecast.client.session import producing
+from oncecast.client.session.client import ClientState, Named
+from oncecast.client.session.local import AllDone, Finish, NotStored, Produce, Stored
+from oncecast.client.session.outbox import Based, Queued, Settled
+from oncecast.kernel.protocol import Append, Send, Snapshot
+from oncecast.wire import commands as do
+from oncecast.wire import errors, results
+from oncecast.wire.frames import Call
+from tests.client.session.lone import NODE, Lone, packed
+
+A, B, C = packed(b"a"), packed(b"b1", b"b2"), packed(b"c")
+
+
+def put(sequence: int, count: int, batch: bytes, epoch: int = 7) -> do.Put:
+    return do.Put("t", "p", epoch, sequence, count, len(batch), 0, batch)
+
+
+def opened(next_sequence: int = 0, *, durable: bool = False, topic_id: int = 1) -> Lone:
+    """A session that has put A and been let in, but has no answer yet."""
+    lone = Lone(durable=durable).start().ask(Produce(1, "t", 1, A))
+    return lone.answer(lone.call, opening(7, next_sequence, topic_id))
+
+
+def opening(
+    epoch: int,
+    next_sequence: int,
+    topic_id: int,
+    mine: tuple[int, int] | None = None,
+    record: int = 0,
+) -> results.Opened:
+    """Of a name that nobody else puts under."""
+    return results.Opened(epoch, next_sequence, topic_id, mine or (0, next_sequence), record)
+
+
+def commands(lone: Lone) -> list[object]:
+    return [each.command for each in lone.sent if isinstance(each, Call)]
+
+
+def test_first_put_opens_the_producer() -> None:
+    """SVC-2"""
+    lone = Lone().start().ask(Produce(1, "t", 1, A))
+    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0, expected=0)]
+    lone.ask(Produce(2, "t", 2, B))
+    assert lone.sent == []
+
+
+def test_puts_are_numbered_from_where_the_node_is_and_pipelined() -> None:
+    """SVC-2"""
+    lone = opened(40)
+    assert commands(lone) == [put(40, 1, A)]
+    lone.ask(Produce(2, "t", 2, B))
+    assert commands(lone) == [put(41, 2, B)]
+    lone.ask(Produce(3, "t", 1, C))
+    assert commands(lone) == [put(43, 1, C)]
+
+
+def test_answer_settles_its_own_batch() -> None:
+    """SVC-2"""
+    lone = opened()
+    first = lone.call
+    second = lone.ask(Produce(2, "t", 2, B)).call
+    assert lone.answer(second, results.Appended(11, 2, True)).told == [Stored(2, 11, True)]
+    assert lone.answer(first, results.Already(10, 1)).told == [Stored(1, 10, None)]
+    assert lone.answer(first, results.Already(10, 1)).told == []
+
+
+def test_gap_has_it_sent_again_from_there_and_only_once() -> None:
+    """SVC-2 SVC-13"""
+    lone = opened()
+    calls = [lone.call]
+    for ticket, count, batch in ((2, 2, B), (3, 1, C)):
+        calls.append(lone.ask(Produce(ticket, "t", count, batch)).call)
+    lone.answer(calls[0], results.Appended(0, 1, True))
+    lone.answer(calls[2], errors.Gap(1))
+    assert commands(lone) == [put(1, 2, B), put(3, 1, C)]
+    assert lone.answer(calls[1], errors.Gap(1)).sent == []
+
+
+def test_window_bounds_what_is_under_way() -> None:
+    """SVC-2"""
+    lone = opened()
+    first = lone.call
+    for ticket in range(2, producing.WINDOW_BATCHES + 3):
+        lone.ask(Produce(ticket, "t", 1, A))
+    assert lone.sent == []
+    lone.answer(first, results.Appended(0, 1, True))
+    assert commands(lone) == [put(producing.WINDOW_BATCHES, 1, A)]
+
+
+def test_silence_is_probed_with_the_first_batch_and_less_and_less_often() -> None:
+    """SVC-2"""
+    lone = opened()
+    lone.ask(Produce(2, "t", 2, B))
+    lone.wait(0.6)
+    assert commands(lone) == [put(0, 1, A)]
+    probe = lone.call
+    lone.wait(20.0)
+    assert 3 <= len(lone.sent) <= 6
+    lone.answer(probe, results.Already(0, 1))
+    assert commands(lone) == [put(1, 2, B)]
+
+
+def test_what_moves_is_not_put_again() -> None:
+    """SVC-2: the first batch is on its way, over a link that is slow."""
+    lone = opened()
+    lone.session.moved = lambda _: int(1000 * lone.now)
+    assert lone.wait(30.0).sent == []
+    lone.session.moved = lambda _: 30_000  # it stands still
+    assert commands(lone.wait(1.0)) == [put(0, 1, A)]
+
+
+def test_patience_grows_over_lost_links_until_there_is_an_answer() -> None:
+    """SVC-2"""
+    lone = opened()
+    for _ in range(4):
+        lone.down()
+    assert lone.wait(2.0).sent == []
+    assert commands(lone.wait(6.0)) == [put(0, 1, A)]
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    assert commands(lone.ask(Produce(2, "t", 2, B))) == [put(1, 2, B)]
+    assert commands(lone.wait(0.6)) == [put(1, 2, B)]
+
+
+def test_busy_node_is_tried_again_in_time_whatever_moves() -> None:
+    """SVC-7"""
+    lone = opened()
+    lone.session.moved = lambda _: int(1000 * lone.now)
+    assert lone.answer(lone.call, errors.Overloaded("calls")).sent == []
+    assert commands(lone.wait(0.6)) == [put(0, 1, A)]
+
+
+def test_lost_link_goes_on_in_the_same_epoch() -> None:
+    """SVC-2 SVC-8"""
+    lone = opened().down()
+    assert commands(lone) == [put(0, 1, A)]
+
+
+def test_unopened_opens_again_and_numbers_anew_what_is_unsettled() -> None:
+    """SVC-2"""
+    lone = opened(40)
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    lone.ask(Produce(2, "t", 2, B))
+    lone.answer(lone.call, errors.Unopened("t", "p"))
+    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0, expected=0)]
+    lone.answer(lone.call, opening(8, 0, 2))
+    assert commands(lone) == [put(0, 2, B, epoch=8)]
+
+
+def test_node_that_has_forgotten_what_it_acknowledged_is_begun_with_anew() -> None:
+    lone = opened(40)
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    lone.ask(Produce(2, "t", 2, B))
+    lone.answer(lone.call, errors.Gap(0))
+    lone.answer(lone.call, opening(8, 0, 1))
+    assert commands(lone) == [put(0, 2, B, epoch=8)]
+
+
+def test_fenced_tells_all_who_wait_and_all_who_come() -> None:
+    """SVC-8"""
+    lone = opened()
+    first = lone.call
+    lone.ask(Produce(2, "t", 2, B))
+    why = errors.Fenced(9)
+    assert lone.answer(first, why).told == [NotStored(1, why), NotStored(2, why)]
+    lone.ask(Produce(3, "t", 1, C))
+    assert (lone.told, lone.sent) == ([NotStored(3, why)], [])
+
+
+def test_new_process_takes_over_from_the_one_that_holds_the_name() -> None:
+    """SVC-8: it is told of the epoch, and again if another process takes over meanwhile."""
+    lone = Lone().start().ask(Produce(1, "t", 1, A))
+    for epoch in (5, 6):
+        lone.answer(lone.call, errors.Fenced(epoch))
+        assert lone.told == []
+        assert commands(lone) == [do.OpenProducer("t", "p", "life", 0, expected=epoch)]
+    lone.answer(lone.call, opening(7, 0, 1))
+    assert commands(lone) == [put(0, 1, A)]
+
+
+def test_process_that_was_taken_over_from_does_not_take_the_name_back() -> None:
+    """SVC-8: it opens anew, after a refused batch, and another process holds the name by then."""
+    lone = opened()
+    lone.answer(lone.call, errors.TooLarge("bytes", 1))
+    lone.ask(Produce(2, "t", 1, A))
+    why = errors.Fenced(9)
+    lone.answer(lone.call, why)
+    assert (lone.told, lone.sent) == ([NotStored(2, why)], [])
+    assert lone.ask(Produce(3, "t", 1, C)).told == [NotStored(3, why)]
+
+
+def test_refused_open_fails_what_waits_and_is_tried_again_later() -> None:
+    """SVC-7"""
+    lone = Lone().start().ask(Produce(1, "t", 1, A))
+    why = errors.TooMany("topics", 1)
+    assert lone.answer(lone.call, why).told == [NotStored(1, why)]
+    lone.ask(Produce(2, "t", 2, B))
+    assert commands(lone) == [do.OpenProducer("t", "p", "life", 0, expected=0)]
+
+
+def test_refused_batch_leaves_no_hole() -> None:
+    """SVC-7: what is behind it is numbered anew, under an epoch in which old numbers do no harm."""
+    lone = opened()
+    first = lone.call
+    second = lone.ask(Produce(2, "t", 2, B)).call
+    lone.ask(Produce(3, "t", 1, C))
+    why = errors.TooLarge("bytes", 1)
+    assert lone.answer(second, why).told == []
+    assert lone.answer(first, results.Appended(0, 1, True)).told == [
+        Stored(1, 0, True),
+        NotStored(2, why),
+    ]
+    assert commands(lone) == [do.OpenProducer("t", "p", "life.1", 0, expected=7)]
+    lone.answer(lone.call, opening(8, 1, 1))
+    assert commands(lone) == [put(1, 1, C, epoch=8)]
+
+
+def test_busy_node_is_left_alone_for_a_while() -> None:
+    """SVC-7"""
+    lone = opened()
+    first = lone.call
+    second = lone.ask(Produce(2, "t", 2, B)).call
+    assert lone.answer(first, errors.Overloaded("calls")).sent == []
+    assert lone.answer(second, errors.Gap(0)).sent == []
+    lone.wait(0.6)
+    assert commands(lone) == [put(0, 1, A)]
+
+
+# What survives.
+
+
+def test_durable_client_writes_down_what_it_puts_and_under_which_numbers() -> None:
+    """SVC-2"""
+    lone = Lone(durable=True).start()
+    assert lone.records == [Named("p", "life")]
+    lone.ask(Produce(1, "t", 1, A))
+    assert lone.records == [Queued("t", 0, 1, 0, A)]
+    lone.answer(lone.call, opening(7, 40, 3))
+    assert lone.records == [Based("t", 3, 0, 40)]
+    (sent,) = [each for each in lone.outputs if isinstance(each, Send)]
+    (based,) = [each for each in lone.outputs if isinstance(each, Append)]
+    assert sent.after == based.number == 3
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    lone.ask(Produce(2, "t", 2, B))
+    assert lone.records == [Queued("t", 1, 2, 1, B)]
+
+
+def test_next_life_drops_what_the_node_has_and_sends_the_rest() -> None:
+    """SVC-2"""
+    queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 0, B)]
+    lone = Lone(durable=True, life="next").start(
+        Named("p", "books"), *queued, Queued("t", 3, 1, 1, C)
+    )
+    assert commands(lone) == [do.OpenProducer("t", "p", "next", 0, books="books", expected=0)]
+    lone.answer(lone.call, opening(8, 43, 3))
+    assert commands(lone) == [put(43, 1, C, epoch=8)]
+    lone.ask(Produce(1, "t", 1, A))
+    assert commands(lone) == [put(44, 1, A, epoch=8)]
+
+
+def test_what_somebody_else_put_under_our_name_is_not_taken_for_ours() -> None:
+    """SVC-2: a directory restored from an older copy, or another one with the same name."""
+    lone = Lone(durable=True).start(Named("p", "books"), Based("t", 3, 0, 40), Settled("t", 2))
+    lone.ask(Produce(1, "t", 1, A))
+    lone.answer(lone.call, opening(8, 50, 3))
+    assert commands(lone) == [put(50, 1, A, epoch=8)]
+
+
+def test_outbox_is_put_though_somebody_with_other_books_has_used_our_numbers() -> None:
+    """SVC-2: 40 and 41 are ours, what follows is not; so one batch is there, and two are not."""
+    queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 1, 1, A)]
+    more = [Queued("t", 2, 2, 1, B), Queued("t", 4, 1, 1, C)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued, *more)
+    lone.answer(lone.call, opening(8, 50, 3, mine=(40, 42)))
+    assert lone.records == [Based("t", 3, 2, 50)]
+    assert commands(lone) == [put(50, 2, B, epoch=8), put(52, 1, C, epoch=8)]
+
+
+def test_outbox_is_put_whole_where_our_books_are_not_known() -> None:
+    """SVC-2: it cannot be told what is there already, and what is lost is worse than twice."""
+    queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued)
+    lone.answer(lone.call, opening(8, 50, 3, mine=(50, 50)))
+    assert commands(lone) == [put(50, 2, B, epoch=8)]
+
+
+def test_outbox_of_an_earlier_life_outlasts_a_refused_open() -> None:
+    """SVC-2 SVC-7: nobody who put it is here to put it again."""
+    queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued)
+    lone.ask(Produce(1, "t", 1, C))
+    for _ in range(3):
+        assert lone.answer(opens(lone), errors.TooMany("topics", 1)).told == []
+        lone.wait(9.0)
+    lone.answer(opens(lone), opening(8, 41, 3))
+    assert commands(lone) == [put(41, 2, B, epoch=8), put(43, 1, C, epoch=8)]
+
+
+def test_outbox_of_a_fenced_client_is_there_for_its_next_life() -> None:
+    """SVC-2 SVC-8"""
+    lone = opened(40, durable=True)
+    why = errors.Fenced(9)
+    assert lone.answer(lone.call, why).told == [NotStored(1, why)]
+    assert lone.ask(Produce(2, "t", 2, B)).told == [NotStored(2, why)]
+    lone.ask(Finish(9, forget=False))
+    (taken,) = [each for each in lone.outputs if isinstance(each, Snapshot)]
+    next_life = Lone(durable=True, life="next").start(taken.state)
+    next_life.answer(next_life.call, opening(10, 50, 1, mine=(40, 40)))
+    assert commands(next_life) == [put(50, 1, A, epoch=10)]
+
+
+def opens(lone: Lone) -> Call:
+    """The only call that waits for its answer."""
+    (call,) = [each.message for each in lone.session.calls._waiting.values()]
+    assert isinstance(call, Call)
+    return call
+
+
+def test_next_life_puts_nothing_that_may_be_acknowledged_to_a_topic_that_was_created_again() -> (
+    None
+):
+    """SVC-2: a client writes down no acknowledgements, so any batch that was sent may have one."""
+    queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued)
+    first_open = lone.call
+    lone.ask(Produce(1, "t", 1, C))
+    lone.answer(first_open, opening(8, 0, 4))
+    assert lone.told == [NotStored(0, errors.Forgotten("t", "p"))]
+    assert commands(lone) == [put(0, 1, C, epoch=8)]
+    assert lone.records == [Based("t", 4, 3, 0)]
+
+
+def test_outbox_that_was_never_sent_is_put_to_any_topic() -> None:
+    """SVC-2: the client stopped before it knew the topic."""
+    for known in ([], [Based("t", 0, 0, 0)]):
+        lone = Lone(durable=True, life="next").start(
+            Named("p", "books"), *known, Queued("t", 0, 1, 0, A)
+        )
+        lone.answer(lone.call, opening(8, 5, 4))
+        assert lone.told == []
+        assert commands(lone) == [put(5, 1, A, epoch=8)]
+
+
+def test_put_that_was_sent_twice_is_not_put_to_a_topic_that_was_created_again() -> None:
+    """SVC-2: the first attempt may be stored in the deleted topic."""
+    lone = opened().down()
+    lone.answer(lone.call, errors.Unopened("t", "p"))
+    lone.answer(lone.call, opening(8, 0, 2))
+    assert lone.told == [NotStored(1, errors.Forgotten("t", "p"))]
+    assert commands(lone.ask(Produce(2, "t", 2, B))) == [put(0, 2, B, epoch=8)]
+
+
+def test_what_was_settled_before_a_rebase_is_not_put_by_the_next_life() -> None:
+    """SVC-2: it was found stored, in the numbers of an earlier base, and the process was killed."""
+    batches = [Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
+    based = [Based("t", 1, 0, 10), *batches, Based("t", 1, 1, 20)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *based)
+    lone.answer(lone.call, opening(8, 20, 1, mine=(10, 11)))
+    assert commands(lone) == [put(20, 2, B, epoch=8)]
+
+
+def test_outbox_of_a_client_that_was_forgotten_is_not_put_again() -> None:
+    """SVC-2: what was sent may be stored; the client is told, and what it puts now is put."""
+    outbox = [Based("t", 1, 0, 10, record=5), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *outbox)
+    first_open = lone.call
+    lone.ask(Produce(1, "t", 1, C))
+    lone.answer(first_open, opening(8, 0, 1, record=8))
+    why = errors.Forgotten("t", "p")
+    assert lone.told == [NotStored(0, why), NotStored(0, why)]
+    assert commands(lone) == [put(0, 1, C, epoch=8)]
+    assert lone.records == [Based("t", 1, 3, 0, record=8)]
+
+
+def test_client_that_was_idle_for_long_goes_on() -> None:
+    """SVC-2: what it puts now was never sent before, and none of it is stored."""
+    lone = opened_under(record=5)
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    first = lone.ask(Produce(2, "t", 2, B)).call
+    lone.ask(Produce(3, "t", 1, C))
+    lone.answer(first, errors.Unopened("t", "p"))
+    lone.answer(lone.call, opening(8, 0, 1, record=8))
+    assert lone.told == []
+    assert commands(lone) == [put(0, 2, B, epoch=8), put(2, 1, C, epoch=8)]
+
+
+def test_client_that_was_cut_off_for_long_is_told_that_it_cannot_know() -> None:
+    """SVC-2: its first message was sent before it was cut off, and may be stored."""
+    lone = opened_under(record=5).down()
+    reopen = lone.answer(lone.call, errors.Unopened("t", "p")).call
+    lone.ask(Produce(2, "t", 2, B))
+    lone.answer(reopen, opening(8, 0, 1, record=8))
+    assert lone.told == [NotStored(1, errors.Forgotten("t", "p"))]
+    assert commands(lone) == [put(0, 2, B, epoch=8)]
+
+
+def test_put_that_may_be_stored_is_not_reported_as_refused_when_opening_again_is() -> None:
+    """SVC-2: the first attempt may be stored in a topic that was deleted since."""
+    lone = opened().down()
+    reopen = lone.answer(lone.call, errors.Unopened("t", "p")).call
+    lone.ask(Produce(2, "t", 2, B))
+    why = errors.TooMany("topics", 1)
+    lone.answer(reopen, why)
+    assert lone.told == [NotStored(1, errors.Forgotten("t", "p")), NotStored(2, why)]
+
+
+def opened_under(record: int) -> Lone:
+    lone = Lone().start().ask(Produce(1, "t", 1, A))
+    return lone.answer(lone.call, opening(7, 0, 1, record=record))
+
+
+def test_client_learns_its_record_of_a_node_that_did_not_tell_it_before() -> None:
+    """SVC-2: it keeps the numbers that it has."""
+    outbox = [Based("t", 1, 0, 10), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
+    lone = Lone(durable=True, life="next").start(Named("p", "books"), *outbox)
+    lone.answer(lone.call, opening(8, 11, 1, mine=(10, 11), record=5))
+    assert lone.records == [Based("t", 1, 0, 10, record=5)]
+    assert commands(lone) == [put(11, 2, B, epoch=8)]
+
+
+def test_settled_batches_are_given_back_when_all_is_quiet() -> None:
+    """SVC-9"""
+    lone = opened(40, durable=True)
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    lone.wait(1.0)
+    (taken,) = [each for each in lone.outputs if isinstance(each, Snapshot)]
+    assert taken.state == ClientState("p", "life", (Based("t", 1, 0, 40), Settled("t", 1)))
+    assert taken.number == 3
+    restored = Lone(durable=True, life="next").start(taken.state)
+    assert restored.sent == []
+    restored.ask(Produce(1, "t", 2, B))
+    assert restored.records == [Queued("t", 1, 2, 1, B)]
+
+
+def test_busy_outbox_is_given_back_without_what_is_unsettled() -> None:
+    """SVC-9"""
+    lone = opened(durable=True)
+    taken: list[Snapshot] = []
+    ticket = 1
+    while not taken:
+        ticket += 1
+        lone.answer(lone.call, results.Appended(ticket, 1, True)).ask(Produce(ticket, "t", 1, C))
+        taken = [each for each in lone.outputs if isinstance(each, Snapshot)]
+    last = Queued("t", ticket - 1, 1, ticket - 1, C)
+    assert [each.state for each in taken] == [
+        ClientState("p", "life", (Based("t", 1, 0, 0), Settled("t", ticket - 1), last))
+    ]
+    next_life = Lone(durable=True, life="next").start(taken[0].state)
+    next_life.answer(next_life.call, opening(8, ticket - 1, 1))
+    assert commands(next_life) == [put(ticket - 1, 1, C, epoch=8)]
+
+
+def test_client_that_will_never_come_back_closes_its_producers() -> None:
+    """SVC-9"""
+    lone = opened()
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    lone.ask(Finish(9, forget=True))
+    assert commands(lone) == [do.CloseProducer("t", "p", 7)]
+    assert lone.answer(lone.call, results.ProducerClosed(False)).told == [AllDone(9)]
+    assert lone.ask(Finish(10, forget=False)).told == [AllDone(10)]
+    assert NODE in lone.session.watched

@@ -1,0 +1,481 @@
+"""Reading, by its exact effects."""
+
+from __future__ import annotations
+
+from oncecast.client.session import credit, reading
+from oncecast.client.session.local import (
+    NEVER,
+    Again,
+    Arrived,
+    Ended,
+    Finished,
+    Leave,
+    Move,
+    NoAnswer,
+    Positioned,
+    Read,
+    Settle,
+    Skipped,
+    Want,
+)
+from oncecast.client.session.patience import ANSWERED_WITHIN
+from oncecast.kernel.protocol import NodeId
+from oncecast.wire import batch, errors, results
+from oncecast.wire import commands as do
+from oncecast.wire.frames import Chunk, Delivery, Fetch, FlowEnded, Look, TopicView, View
+from oncecast.wire.retention import Policy
+from tests.client.session.lone import Lone, chunk
+
+WINDOW, TOLD_BYTES = credit.WINDOW_BYTES, credit.TOLD_BYTES
+
+
+def attached(*, cursor: int = 5) -> Lone:
+    lone = Lone().start().ask(Read("t", "s"))
+    assert lone.call.command == do.Attach("t", "s", "life.1", expected=0)
+    return lone.answer(lone.call, results.Attached(3, cursor, 0, 9, 0, 1))
+
+
+def told(lone: Lone) -> list[tuple[int, bytes, bool]]:
+    """Offset, value and mark of what arrived."""
+    return [
+        (message.offset, message.value, message.redelivered)
+        for event in lone.told
+        if isinstance(event, Arrived)
+        for message in event.messages
+    ]
+
+
+def test_reading_begins_at_the_cursor() -> None:
+    """SVC-3"""
+    lone = attached()
+    assert lone.told == [Positioned("t", "s", 5, 9)]
+    assert lone.fetch == Fetch("t", "s", 3, 5, 5, 100, WINDOW)
+
+
+def test_messages_arrive_in_order_and_once() -> None:
+    """SVC-3"""
+    lone = attached()
+    assert told(lone.deliver(3, chunk(5, b"a", b"b"))) == [(5, b"a", False), (6, b"b", False)]
+    assert told(lone.deliver(3, chunk(5, b"a", b"b"))) == []
+    assert told(lone.deliver(3, chunk(5, b"a", b"b", b"c"))) == [(7, b"c", False)]
+    assert lone.sent == []
+
+
+def test_ack_that_waits_while_the_reader_leaves_is_told_that_it_was_refused() -> None:
+    """SVC-3: another process has moved the subscription meanwhile."""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
+    lone.ask(Leave(10, "t", "s", 6, 6))
+    moved = errors.Repositioned(4, 0)
+    assert lone.answer(ack, moved).told == [Finished(9, moved)]
+
+
+def test_seek_that_is_answered_after_its_reader_left_moves_no_other_reader() -> None:
+    """SVC-11: the next reader of the same subscription is not attached yet."""
+    lone = attached()
+    seek = lone.ask(Move(9, "t", "s", do.FromEarliest())).call
+    lone.ask(Leave(10, "t", "s", 5, 5))
+    lone.ask(Read("t", "s"))
+    sought = results.Sought(4, 0, already=False)
+    assert lone.answer(seek, sought).told == [Finished(9, sought)]
+    assert lone.sent == []
+
+
+def test_stale_delivery_is_dropped() -> None:
+    """SVC-3"""
+    lone = attached()
+    assert lone.deliver(2, chunk(5, b"a")).outputs == []
+
+
+def test_gap_is_fetched_again_once() -> None:
+    """SVC-3 SVC-13"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    lone.deliver(3, chunk(7, b"c"))
+    # The first only renews the credit: the node cannot know that something is missing.
+    assert [each.offset for each in lone.sent if isinstance(each, Fetch)] == [6, 6]
+    assert lone.told == []
+    assert lone.deliver(3, chunk(8, b"d")).outputs == []
+
+
+def test_what_may_have_been_seen_is_marked() -> None:
+    """SVC-11"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b"), suspect_below=6)
+    assert told(lone) == [(5, b"a", True), (6, b"b", False)]
+
+
+def test_silence_is_followed_by_another_fetch() -> None:
+    """SVC-3 SVC-13"""
+    lone = attached().wait(0.6)
+    assert lone.fetch.offset == 5
+
+
+def test_what_moves_is_not_fetched_again() -> None:
+    """SVC-3: a large message is on its way, over a link that is slow."""
+    lone = attached()
+    moved = 0
+
+    def moving(_: NodeId) -> int:
+        nonlocal moved
+        moved += 1000
+        return moved
+
+    lone.session.moved = moving
+    assert lone.wait(30.0).sent == []
+    lone.session.moved = lambda _: moved  # it stands still
+    assert lone.wait(1.0).fetch.offset == 5
+
+
+def test_what_has_not_come_within_so_many_bytes_is_lost() -> None:
+    """SVC-3: others may keep the link busy for ever."""
+    lone = attached()
+    lone.session.moved = lambda _: int(lone.now * ANSWERED_WITHIN / 10)
+    assert lone.wait(9.0).sent == []
+    assert lone.wait(4.0).fetch.offset == 5
+
+
+def test_lost_link_goes_on_by_a_fetch_in_the_same_epoch() -> None:
+    """SVC-8 SVC-11"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    lone.ask(Want("t", "s", 6, 6)).down()
+    assert lone.sent == [Fetch("t", "s", 3, 6, 6, 100, WINDOW)]
+
+
+def test_credit_is_renewed_when_half_of_it_was_used() -> None:
+    """SVC-3"""
+    lone = attached(cursor=0)
+    lone.deliver(3, chunk(0, *[b"x"] * 60))
+    assert lone.ask(Want("t", "s", 49, 0)).sent == []
+    lone.ask(Want("t", "s", 50, 0))
+    assert (lone.fetch.offset, lone.fetch.messages) == (60, 90)
+
+
+def test_node_is_told_what_came_though_nothing_was_taken() -> None:
+    """SVC-3: what is on its way to a client is bounded, and shared by all that it reads."""
+    lone = attached(cursor=0)
+    lone.ask(Read("t", "other"))
+    lone.answer(lone.call, results.Attached(4, 0, 0, 0, 0, 1))
+    assert lone.deliver(3, chunk(0, bytes(TOLD_BYTES // 2 - 1000))).sent == []
+    lone.deliver(3, chunk(1, bytes(1000)))
+    assert lone.fetch.offset == 2
+    assert lone.fetch.bytes <= WINDOW - TOLD_BYTES // 2  # no credit for what is here
+
+
+def test_what_is_compressed_counts_as_large_as_it_is_when_opened() -> None:
+    """SVC-4"""
+    lone = attached(cursor=0)
+    large = batch.encode([bytes(1_000_000)], timestamps=1, zstd=3)
+    lone.deliver(3, Chunk(0, 0, 1, "p", 0, large), Chunk(1, 0, 1, "p", 1, large))
+    assert lone.fetch.bytes < WINDOW - 2_000_000
+
+
+def test_arrivals_say_when_half_of_the_credit_is_gone() -> None:
+    """SVC-3"""
+    lone = attached(cursor=0)
+    assert lows(lone.deliver(3, chunk(0, *[b"x"] * 49))) == [False]
+    assert lows(lone.deliver(3, chunk(49, b"x"))) == [True]
+    lone.ask(Want("t", "s", 50, 0))
+    assert lows(lone.deliver(3, chunk(50, bytes(WINDOW // 2)))) == [True]
+
+
+def lows(lone: Lone) -> list[bool]:
+    return [event.low for event in lone.told if isinstance(event, Arrived)]
+
+
+def test_acks_ride_in_a_fetch_or_share_a_call() -> None:
+    """SVC-3"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b"))
+    lone.ask(Want("t", "s", 6, 6)).wait(0.15)
+    assert lone.fetch.ack == 6
+    lone.ask(Want("t", "s", 7, 7)).wait(0.15)
+    assert lone.call.command == do.Ack("t", "s", 3, 7)
+
+
+def test_settled_when_the_node_says_so() -> None:
+    """SVC-3"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b"))
+    lone.ask(Settle(9, "t", "s", 7, 6))
+    assert lone.call.command == do.Ack("t", "s", 3, 6)
+    assert lone.answer(lone.call, results.Acked(6)).told == [Finished(9, results.Acked(6))]
+
+
+def test_ack_of_before_a_move_confirms_nothing_after_it() -> None:
+    """SVC-3"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b", b"c"))
+    old = lone.ask(Settle(9, "t", "s", 8, 8)).call
+    lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2)))
+    assert Finished(9, results.Acked(2)) in lone.told
+    lone.deliver(4, chunk(2, b"x", b"y"))
+    new = lone.ask(Settle(10, "t", "s", 4, 4)).call
+    assert new.command == do.Ack("t", "s", 4, 4)
+    assert lone.answer(old, results.Acked(8)).told == []
+    assert lone.answer(new, results.Acked(4)).told == [Finished(10, results.Acked(4))]
+
+
+def test_handed_back_comes_again_and_is_marked() -> None:
+    """SVC-3"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b", b"c"))
+    lone.ask(Again("t", "s", 6, 7))
+    offsets = [each.offset for each in lone.sent if isinstance(each, Fetch)]
+    assert offsets == [6, 6], "one alone would only renew the credit, and wait for silence"
+    assert told(lone.deliver(3, chunk(8, b"d"))) == []
+    assert told(lone.deliver(3, chunk(6, b"b", b"c"))) == [(6, b"b", True), (7, b"c", False)]
+
+
+def test_own_seek_goes_on_in_the_new_epoch() -> None:
+    """SVC-1"""
+    lone = attached()
+    lone.ask(Move(9, "t", "s", do.FromEarliest()))
+    assert lone.call.command == do.Seek("t", "s", do.FromEarliest(), 0, "life.1.1", 3)
+    call = lone.call
+    # What the node says of it before its answer comes is no news.
+    assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 0))).outputs == []
+    lone.answer(call, results.Sought(4, 0, False))
+    assert lone.told == [Positioned("t", "s", 0, 9), Finished(9, results.Sought(4, 0, False))]
+    assert lone.fetch == Fetch("t", "s", 4, 0, 0, 100, WINDOW)
+    assert lone.deliver(3, chunk(5, b"a")).outputs == []
+
+
+def test_seek_of_somebody_else_moves_the_reader() -> None:
+    """SVC-3"""
+    lone = attached()
+    lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2)))
+    assert lone.told == [Positioned("t", "s", 2, 9)]
+    assert lone.fetch == Fetch("t", "s", 4, 2, 2, 100, WINDOW)
+    assert lone.hear(FlowEnded("t", "s", 3, errors.Repositioned(4, 2))).outputs == []
+
+
+def test_fenced_reader_is_told_and_stops() -> None:
+    """SVC-8"""
+    lone = attached()
+    assert lone.hear(FlowEnded("t", "s", 2, errors.Fenced(4))).outputs == []
+    assert lone.hear(FlowEnded("t", "s", 3, errors.Fenced(4))).told == [
+        Ended("t", "s", errors.Fenced(4))
+    ]
+    assert lone.deliver(3, chunk(5, b"a")).outputs == []
+    assert lone.wait(30.0).sent == []
+    gone = errors.NotSubscribed("t", "s")
+    assert lone.ask(Settle(9, "t", "s", 5, 5)).told == [Finished(9, gone)]
+
+
+def test_new_reader_takes_over_from_the_one_that_is_attached() -> None:
+    """SVC-8"""
+    lone = Lone().start().ask(Read("t", "s"))
+    for epoch in (2, 5):
+        lone.answer(lone.call, errors.Fenced(epoch))
+        assert lone.told == []
+        assert lone.call.command == do.Attach("t", "s", "life.1", expected=epoch)
+    lone.answer(lone.call, results.Attached(6, 5, 0, 9, 9, 1))
+    assert lone.told == [Positioned("t", "s", 5, 9)]
+
+
+def test_reader_that_leaves_takes_over_from_nobody() -> None:
+    """SVC-8"""
+    lone = Lone().start().ask(Read("t", "s"))
+    attach = lone.call
+    lone.ask(Leave(4, "t", "s", 0, 0, timeout=5.0))
+    lone.answer(attach, errors.Fenced(2))
+    assert (lone.sent, lone.told) == ([], [Finished(4, results.Detached(0))])
+
+
+def test_refused_attach_is_the_end() -> None:
+    """SVC-7"""
+    lone = Lone().start().ask(Read("t", "s"))
+    why = errors.NotSubscribed("t", "s")
+    assert lone.answer(lone.call, why).told == [Ended("t", "s", why)]
+
+
+def test_damaged_delivery_is_fetched_again_and_at_last_reported() -> None:
+    """SVC-10"""
+    lone = attached()
+    good = chunk(5, b"a")
+    bad = type(good)(5, 0, 1, "p", 5, good.batch[:-1] + b"?")
+    for _ in range(reading.DAMAGED_MAX - 1):
+        assert lone.deliver(3, bad).fetch.offset == 5
+    (ended,) = lone.deliver(3, bad).told
+    assert isinstance(ended, Ended)
+    assert isinstance(ended.why, errors.BadBatch)
+
+
+def broken(offset: int, *values: bytes) -> Chunk:
+    """A chunk whose batch cannot be read."""
+    good = chunk(offset, *values)
+    return Chunk(offset, 0, len(values), "p", offset, good.batch[:-1] + b"?")
+
+
+def test_messages_before_a_bad_batch_are_taken_and_acknowledged_first() -> None:
+    """SVC-3 SVC-10: or a slow application would never get past them."""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b"))
+    for _ in range(reading.DAMAGED_MAX + 1):
+        assert lone.deliver(3, broken(7, b"c", b"d")).told == []
+    assert lone.ask(Want("t", "s", 6, 5)).told == []
+    (ended,) = lone.ask(Want("t", "s", 7, 7)).told
+    assert isinstance(ended, Ended)
+    assert "offsets 7 to 8 of topic 't' cannot be read" in ended.why.text
+    assert lone.call.command == do.Ack("t", "s", 3, 7)
+    assert lone.answer(lone.call, results.Acked(7)).call.command == do.Detach("t", "s", 3, 7)
+
+
+def test_loss_reported_by_the_node_comes_after_the_messages_before_it() -> None:
+    """SVC-10"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    why = errors.BadBatch("offset 6 of topic 't' is lost")
+    assert lone.hear(FlowEnded("t", "s", 3, why)).told == []
+    assert lone.ask(Want("t", "s", 6, 5)).told == [Ended("t", "s", why)]
+
+
+def test_batch_that_is_readable_after_all_is_read() -> None:
+    """SVC-10: it was damaged on its way, and only there."""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    for _ in range(reading.DAMAGED_MAX):
+        lone.deliver(3, broken(6, b"b"))
+    assert told(lone.deliver(3, chunk(6, b"b"))) == [(6, b"b", False)]
+    assert lone.ask(Want("t", "s", 7, 6)).told == []
+
+
+def test_leaving_before_a_bad_batch_is_reported_is_as_any_leaving() -> None:
+    """SVC-11"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    lone.hear(FlowEnded("t", "s", 3, errors.BadBatch("offset 6 is lost")))
+    lone.ask(Leave(9, "t", "s", 6, 6))
+    detach = lone.answer(lone.call, results.Acked(6)).call
+    assert lone.answer(detach, results.Detached(6)).told == [Finished(9, results.Detached(6))]
+
+
+def test_settling_at_a_bad_batch_is_told_of_it() -> None:
+    """SVC-7: a flush does not wait for ever."""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    why = errors.BadBatch("offset 6 is lost")
+    lone.hear(FlowEnded("t", "s", 3, why))
+    assert lone.ask(Settle(9, "t", "s", 6, 6)).told == [Ended("t", "s", why), Finished(9, why)]
+
+
+def test_leaving_without_an_answer_to_the_ack_is_reported() -> None:
+    """SVC-7: whether it was acknowledged is not known."""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    lone.ask(Leave(9, "t", "s", 6, 6, 1.0))
+    assert lone.wait(1.5).told == [Finished(9, NoAnswer(1.0))]
+
+
+def test_leaving_acknowledges_and_says_what_was_handed_out() -> None:
+    """SVC-11"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a", b"b", b"c"))
+    lone.ask(Leave(9, "t", "s", 7, 6))
+    ack = lone.call
+    assert ack.command == do.Ack("t", "s", 3, 6)
+    detach = lone.answer(ack, results.Acked(6)).call
+    assert detach.command == do.Detach("t", "s", 3, 7)
+    done = results.Detached(7)
+    assert lone.answer(lone.call, done).told == [Finished(9, done)]
+    assert lone.deliver(3, chunk(8, b"d")).outputs == []
+
+
+# Own books (E3), and what is gone.
+
+
+def test_own_offset_is_where_reading_begins() -> None:
+    """SVC-3"""
+    lone = Lone().start().ask(Read("t", "s", 7))
+    lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
+    assert lone.told == [Positioned("t", "s", 7, 9)]
+    assert lone.fetch == Fetch("t", "s", 3, 7, 7, 100, WINDOW)
+
+
+def test_own_offset_before_the_cursor_goes_back() -> None:
+    """SVC-3"""
+    lone = Lone().start().ask(Read("t", "s", 2))
+    lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
+    seek = lone.call
+    assert seek.command == do.Seek("t", "s", do.FromOffset(2), 0, "life.1.1", 3)
+    lone.answer(seek, results.Sought(4, 4, False))
+    assert lone.told == [Positioned("t", "s", 4, 9), Skipped("t", "s", 2, 4)]
+    assert {each.offset for each in lone.sent if isinstance(each, Fetch)} == {4}
+
+
+def test_own_offset_behind_the_end_is_refused() -> None:
+    """SVC-7"""
+    lone = Lone().start().ask(Read("t", "s", 10))
+    lone.answer(lone.call, results.Attached(3, 5, 0, 9, 9, 1))
+    assert lone.told == [Ended("t", "s", errors.OutOfRange(9))]
+
+
+def test_what_the_policy_let_go_is_reported_in_its_place() -> None:
+    """SVC-9"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    lone.deliver(3, chunk(8, b"d"))
+    lone.wait(0.6)
+    (look,) = [each for each in lone.sent if isinstance(each, Look)]
+    topic = TopicView("t", 1, 8, 9, 0, Policy(), (), 0)
+    assert lone.hear(View(look.id, (topic,), False, "node", "1")).told == []
+    assert lone.call.command == do.Ack("t", "s", 3, 5)
+    assert lone.answer(lone.call, results.Acked(5)).told == []
+    lone.ask(Want("t", "s", 6, 6))
+    assert lone.told == [Skipped("t", "s", 6, 8)]
+    assert told(lone.deliver(3, chunk(8, b"d"))) == [(8, b"d", False)]
+
+
+def test_that_nothing_is_left_behind_what_was_let_go_is_reported_too() -> None:
+    """SVC-4 SVC-9"""
+    lone = attached()
+    lone.deliver(3, chunk(5, b"a"))
+    assert lone.hear(Delivery("t", "s", 3, (), 0, 9)).told == []
+    lone.ask(Want("t", "s", 6, 6))
+    assert lone.told == [Skipped("t", "s", 6, 9)]
+    assert lone.fetch.offset == 9
+    assert lone.hear(Delivery("t", "s", 3, (), 0, 9)).told == []
+
+
+def test_what_a_newer_life_has_acknowledged_was_not_let_go() -> None:
+    """SVC-8"""
+    lone = attached()
+    lone.deliver(3, chunk(8, b"d"))
+    lone.wait(0.6)
+    (look,) = [each for each in lone.sent if isinstance(each, Look)]
+    topic = TopicView("t", 1, 8, 9, 0, Policy(), (), 0)
+    lone.hear(View(look.id, (topic,), False, "node", "1"))
+    assert lone.answer(lone.call, errors.Fenced(4)).told == [Ended("t", "s", errors.Fenced(4))]
+
+
+def test_who_leaves_before_it_is_attached_waits_for_that_and_not_for_ever() -> None:
+    """SVC-3: a node that answers in time hears that nobody reads."""
+    lone = Lone().start().ask(Read("t", "s"))
+    attach = lone.call
+    lone.ask(Leave(7, "t", "s", 0, 0, 5.0))
+    assert lone.told == []
+    assert Finished(7, NoAnswer(5.0)) in lone.wait(5.0).told
+    assert lone.answer(attach, results.Attached(3, 5, 0, 9, 0, 1)).sent == []
+    assert lone.wait(20.0).sent == [], "nobody attaches any more"
+
+    lone = Lone().start().ask(Read("t", "s"))
+    attach = lone.call
+    lone.ask(Leave(7, "t", "s", 0, 0, 5.0))
+    lone.answer(attach, results.Attached(3, 5, 0, 9, 0, 1))
+    lone.answer(lone.call, results.Acked(5))
+    assert isinstance(lone.call.command, do.Detach)
+
+
+def test_each_reading_has_a_life_of_its_own() -> None:
+    """SVC-3: what is still to come of an earlier one must not end the next."""
+    lone = attached()
+    lone.ask(Leave(7, "t", "s", 5, 5))
+    lone.ask(Read("t", "s"))
+    assert lone.call.command == do.Attach("t", "s", "life.2", expected=0)
+    lone.ask(Leave(8, "t", "s", 5, 5))
+    lone.ask(Read("t", "s"))
+    assert Finished(8, NoAnswer(NEVER)) in lone.told
+    assert lone.call.command == do.Attach("t", "s", "life.3", expected=0)

@@ -1,0 +1,92 @@
+"""Sessions through bad weather: nothing lost, nothing twice, nothing out of order."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.simulator import simulated
+from oncecast.simulator.latency import Latency, Uniform
+from oncecast.wire.errors import Fenced
+from tests.client.session.client_world import NODE, Publisher, Subscriber, World
+from tests.seeds import seeds
+
+pytestmark = pytest.mark.long
+
+SLOW_DISK = Uniform(0.01, 0.3)
+
+
+def storm(
+    seed: int, *, total: int = 60, crashes: bool = True, disk: Latency = simulated.SSD
+) -> World:
+    world = World(seed, loss=0.2, duplication=0.1, sync_latency=disk)
+    subscribers = [Subscriber(world, "auto"), Subscriber(world, "books", books=True)]
+    world.run_until(lambda: all(each.positioned for each in subscribers))
+    publishers = [
+        Publisher(world, "plain", total),
+        Publisher(world, "durable", total, durable=True),
+    ]
+    if crashes:
+        world.chaos(world.sim.now + 15.0, [NODE, *world.apps])
+    world.sim.run(until=world.sim.now + 20.0)
+    world.run_until(lambda: all(each.put == total for each in publishers))
+    world.sim.run(until=world.sim.now + 60.0)
+    return world
+
+
+@pytest.mark.parametrize("seed", seeds(30, 240))
+def test_loss_duplication_and_reordering_cost_nothing_but_time(seed: int) -> None:
+    """SVC-2 SVC-3"""
+    world = storm(seed, crashes=False)
+    assert len(world.finish()) == 120
+
+
+@pytest.mark.parametrize("seed", seeds(60, 480))
+def test_crashes_of_node_publishers_and_subscribers(seed: int) -> None:
+    """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11"""
+    world = storm(seed)
+    assert world.finish()
+
+
+@pytest.mark.parametrize("seed", seeds(30, 240))
+def test_crashes_while_the_disks_are_slow(seed: int) -> None:
+    """SVC-2 SVC-10"""
+    world = storm(seed, disk=SLOW_DISK)
+    assert world.finish()
+
+
+def fencing(seed: int, total: int = 60) -> tuple[World, Publisher, Publisher]:
+    """Two processes with one name: the newer one begins while the older one is at work."""
+    world = World(seed, loss=0.1, duplication=0.1)
+    subscriber = Subscriber(world, "auto")
+    world.run_until(lambda: subscriber.positioned)
+    older = Publisher(world, "older", total, name="same")
+    world.run_until(lambda: len(older.promised) > 5)
+    newer = Publisher(world, "newer", total, name="same")
+    world.run_until(lambda: len(newer.promised) == total)
+    world.sim.run(until=world.sim.now + 30.0)
+    return world, older, newer
+
+
+@pytest.mark.parametrize("seed", seeds(20, 160))
+def test_of_two_publishers_with_one_name_the_newer_goes_on(seed: int) -> None:
+    """SVC-8"""
+    world, older, newer = fencing(seed)
+    world.finish()
+    assert older.fenced or len(older.promised) == 60
+    assert not newer.fenced
+
+
+@pytest.mark.parametrize("seed", seeds(10, 80))
+def test_of_two_readers_of_one_subscription_the_newer_goes_on(seed: int) -> None:
+    """SVC-8"""
+    world = World(seed, loss=0.1, duplication=0.1)
+    older = Subscriber(world, "older", name="same")
+    world.run_until(lambda: older.positioned)
+    publisher = Publisher(world, "publisher", 60)
+    world.run_until(lambda: len(older.seen) > 5)
+    newer = Subscriber(world, "newer", name="same")
+    newer.seen = older.seen  # they are one: what either was handed comes again marked, or not
+    world.run_until(lambda: older.ended is not None)
+    assert isinstance(older.ended, Fenced)
+    world.run_until(lambda: len(newer.seen) == len(publisher.promised) == 60)
+    world.finish()

@@ -1,0 +1,85 @@
+"""Credit: how much more of a subscription may be sent to a reader."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.client.session.credit import TOLD_BYTES, Credit
+
+WINDOW = 8 << 20  # bytes
+
+
+def granted(messages: int = 10) -> Credit:
+    credit = Credit(messages)
+    credit.grant(0, 0)
+    return credit
+
+
+def test_new_reader_may_get_a_whole_window() -> None:
+    """SVC-3"""
+    assert Credit(10).grant(0, 0) == (10, WINDOW)
+    assert Credit(10).grant(7, 5) == (8, WINDOW)  # two have arrived and are not taken
+    assert TOLD_BYTES == WINDOW // 8
+
+
+def test_bytes_that_are_not_taken_are_not_granted_again() -> None:
+    """SVC-3: a batch is taken when its last message is."""
+    credit = granted()
+    credit.arrived(3, 100)
+    credit.arrived(6, 50)
+    for handed, held in ((2, 150), (3, 50), (5, 50), (6, 0), (9, 0)):
+        credit.taken(handed)
+        assert credit.grant(6, handed)[1] == WINDOW - held
+
+
+@pytest.mark.parametrize("more", [0, 5])
+def test_reader_with_a_full_window_is_granted_no_bytes(more: int) -> None:
+    credit = granted()
+    credit.arrived(1, WINDOW + more)
+    assert credit.grant(1, 0) == (9, 0)
+
+
+def test_bytes_are_told_with_the_next_grant() -> None:
+    assert Credit(10).untold_bytes == 0
+    credit = granted()
+    credit.arrived(1, 100)
+    credit.arrived(2, 20)
+    assert credit.untold_bytes == 120
+    credit.grant(2, 0)
+    assert credit.untold_bytes == 0
+
+
+def test_forgotten_messages_take_no_space() -> None:
+    """SVC-3: they come again."""
+    credit = granted()
+    credit.arrived(3, 100)
+    credit.forget()
+    assert credit.grant(0, 0) == (10, WINDOW)
+    credit.taken(3)
+    assert credit.grant(3, 3) == (10, WINDOW)
+
+
+@pytest.mark.parametrize(("expected", "low"), [(4, False), (5, True)])
+def test_credit_is_low_when_half_of_the_messages_have_come(expected: int, low: bool) -> None:
+    assert granted().low(expected) == low
+
+
+@pytest.mark.parametrize(("size", "low"), [(WINDOW // 2 - 1, False), (WINDOW // 2, True)])
+def test_credit_is_low_when_half_of_the_bytes_have_come(size: int, low: bool) -> None:
+    credit = granted()
+    credit.arrived(1, size)
+    assert credit.low(1) == low
+
+
+@pytest.mark.parametrize(("handed", "worth"), [(4, False), (5, True)])
+def test_grant_is_worth_it_when_half_of_the_messages_are_taken(handed: int, worth: bool) -> None:
+    assert granted().renewable(handed) == worth
+
+
+@pytest.mark.parametrize(("size", "worth"), [(WINDOW // 2 - 1, False), (WINDOW // 2, True)])
+def test_grant_is_worth_it_when_half_of_the_bytes_are_taken(size: int, worth: bool) -> None:
+    credit = granted()
+    credit.arrived(1, size)
+    assert not credit.renewable(0)
+    credit.taken(1)
+    assert credit.renewable(1) == worth

@@ -1,0 +1,215 @@
+"""What a dead process has sent arrives late, and takes nothing from the process after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from oncecast.broker.service import Service
+from oncecast.client.session import local
+from oncecast.kernel.protocol import NodeId
+from oncecast.wire import commands as do
+from oncecast.wire.errors import NotStaged
+from oncecast.wire.frames import Answer
+from oncecast.wire.results import Appended, TopicDeleted
+from tests.broker.desk import ANN, BOB, Desk, packed, producing, put, reading
+from tests.client.session.client_world import NODE, App, Publisher, Subscriber, World
+from tests.client.session.lone import Lone
+
+TOTAL = 60
+
+
+def soon(world: World, reached: Callable[[], bool]) -> None:
+    """Run until it is so, and not much longer."""
+    for _ in range(1000):
+        if reached():
+            return
+        world.sim.run(until=world.sim.now + 0.02)
+    raise AssertionError("what should have happened did not, in 20 seconds")
+
+
+def die(world: World, app: Publisher | Subscriber) -> list[Any]:
+    """What the process sends from now on stays in the network; then it is killed for good."""
+    fronts = world.sim.hold([app.me], [NODE], one_way=True)
+    world.sim.run(until=world.sim.now + 1.0)
+    world.sim.crash(app.me)
+    app.life += 1  # nothing that it wanted to do is done any more
+    return fronts
+
+
+def late_open(seed: int) -> None:
+    """A publisher dies while its OpenProducer is in the network; the next one has its name."""
+    world = World(seed)
+    subscriber = Subscriber(world, "auto")
+    world.run_until(lambda: subscriber.positioned)
+    fronts = die(world, Publisher(world, "dead", TOTAL, name="same"))
+    living = Publisher(world, "living", TOTAL, name="same")
+    soon(world, lambda: len(living.promised) > 5)
+    world.sim.repair(fronts)
+    world.run_until(lambda: living.put == TOTAL)
+    world.sim.run(until=world.sim.now + 10.0)
+    assert not living.fenced
+    assert len(living.promised) == TOTAL
+
+
+class Resumed(Subscriber):
+    """Reads on for a subscription that exists."""
+
+    def begin(self) -> None:
+        self.ask(local.Read(self.topic, self.subscription))
+
+
+def late_attach(seed: int) -> None:
+    """A reader dies while its Attach is in the network; the next one reads on."""
+    world = World(seed)
+    first = Subscriber(world, "first", name="same")
+    world.run_until(lambda: first.positioned)
+    world.sim.crash(first.me)
+    fronts = die(world, Resumed(world, "dead", name="same"))
+    living = Resumed(world, "living", name="same")
+    soon(world, lambda: living.positioned)
+    world.sim.repair(fronts)
+    Publisher(world, "publisher", TOTAL)
+    world.run_until(lambda: len(living.seen) == TOTAL or living.ended is not None)
+    assert living.ended is None
+
+
+def test_late_copy_of_a_refused_publish_has_no_effect() -> None:
+    """PIPE-2: the client was told of the refusal, and has staged the missing part since."""
+    desk = Desk()
+    reading(desk)
+    desk.call(ANN, stage("a"))
+    lone = Lone().start().ask(local.Do(9, do.PublishStaged("source", 0, ("a", "b"), 0)))
+    call = lone.call
+    (refused,) = desk.send(BOB, call)
+    why = NotStaged("source", 0, "b")
+    assert lone.hear(refused).told == [local.Finished(9, why)]
+    desk.call(ANN, stage("b"))
+    earlier_connection = NodeId("client/earlier-bob")
+    desk.send(earlier_connection, call)
+    assert desk.service.machine.bounds("topic") == (0, 0)
+
+
+def late_publish() -> None:
+    """A client stages, publishes and closes its source; then copies of its first calls arrive."""
+    desk = Desk()
+    reading(desk)
+    call = Lone().start().ask(local.Do(9, do.PublishStaged("source", 0, ("a",), 0))).call
+    desk.call(ANN, stage("a"))
+    desk.send(BOB, call)
+    desk.call(ANN, do.CloseSource("source", 0))
+    earlier_connection = NodeId("client/earlier-bob")
+    desk.call(earlier_connection, stage("a"))
+    desk.send(earlier_connection, call)
+    assert desk.service.machine.bounds("topic") == (0, 1)
+
+
+def test_late_copies_of_a_closed_source_publish_nothing() -> None:
+    """PIPE-2: the record that tells a copy from a new publish is deleted with the source."""
+    late_publish()
+
+
+def late_delete() -> None:
+    """A client repeats DeleteTopic over another connection, and the first copy arrives last."""
+    desk = Desk()
+    desk.call(ANN, do.CreateTopic("topic", 0))
+    lone = Lone().start().ask(local.Do(9, do.DeleteTopic("topic", 0)))
+    call = lone.call
+    assert desk.send(BOB, call) == [Answer(call.id, TopicDeleted(already=False))]
+    reading(desk)
+    assert desk.call(ANN, put(producing(desk, ANN), 0, b"x")) == Appended(0, 1, kept=True)
+    earlier_connection = NodeId("client/earlier-bob")
+    already = Answer(call.id, TopicDeleted(already=True))
+    assert desk.send(earlier_connection, call) == [already]
+    desk.restart()
+    assert desk.send(BOB, call) == [already]
+    assert desk.service.machine.bounds("topic") == (0, 1)
+
+
+def test_late_copy_of_an_answered_delete_loses_no_message() -> None:
+    """SVC-10 SVC-13: another client has created the topic again, and has put a message there."""
+    late_delete()
+
+
+class Caller(App):
+    """Makes calls, and keeps what came of them."""
+
+    def __init__(self, world: World, me: str) -> None:
+        self.outcomes: dict[int, Any] = {}
+        super().__init__(world, me)
+
+    def hear(self, event: Any) -> None:
+        if isinstance(event, local.Finished):
+            self.outcomes[event.ticket] = event.outcome
+
+    def done(self, ticket: int, command: Any) -> Any:
+        self.ask(local.Do(ticket, command))
+        soon(self.world, lambda: ticket in self.outcomes)
+        return self.outcomes[ticket]
+
+
+def leader_of(world: World) -> NodeId | None:
+    for node in world.nodes:
+        state = world.sim.nodes[node]
+        if state.stack is not None and not state.paused:
+            service = next(each for each in state.stack.protocols if isinstance(each, Service))
+            if service.leading:
+                return node
+    return None
+
+
+def late_unsubscribe(seed: int) -> None:
+    """The first copy waits in the network until its node leads again, long after the answer."""
+    world = World(seed, replicas=3)
+    sim = world.sim
+    ann, bob = Caller(world, "ann"), Caller(world, "bob")
+    subscribe = do.Subscribe("topic", "sub", do.FromNew(), 0)
+    assert not ann.done(1, subscribe).already
+    soon(world, lambda: leader_of(world) is not None)
+    first = leader_of(world)
+    assert first is not None
+    fronts = sim.hold([ann.me], [first], one_way=True)
+    ann.ask(local.Do(2, do.Unsubscribe("topic", "sub", 0)))
+    sim.run(until=sim.now + 0.5)
+    sim.pause(first)
+    soon(world, lambda: 2 in ann.outcomes)
+    assert not ann.outcomes[2].already
+    again = bob.done(1, subscribe)
+    assert not again.already
+    sim.resume(first)
+    while leader_of(world) != first:
+        other = leader_of(world)
+        if other is None:
+            sim.run(until=sim.now + 0.1)
+            continue
+        sim.pause(other)
+        sim.run(until=sim.now + 3.0)
+        sim.resume(other)
+    sim.repair(fronts)
+    sim.run(until=sim.now + 5.0)
+    assert bob.done(2, subscribe).already
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_late_copy_of_an_answered_unsubscribe_ends_no_new_subscription(seed: int) -> None:
+    """SVC-6 SVC-13: the leader has changed between the copies."""
+    late_unsubscribe(seed)
+
+
+def stage(part: str) -> do.Stage:
+    data = packed(part.encode())
+    return do.Stage("source", 0, part, "topic", 1, len(data), 0, data)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_late_open_of_a_dead_publisher_does_not_fence_the_next(seed: int) -> None:
+    """SVC-8"""
+    late_open(seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_late_attach_of_a_dead_reader_does_not_fence_the_next(seed: int) -> None:
+    """SVC-8"""
+    late_attach(seed)

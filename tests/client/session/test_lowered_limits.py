@@ -1,0 +1,64 @@
+"""A limit on batches is lowered while a client repeats a put that is stored already."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.client.session import local
+from oncecast.wire.errors import Overloaded, TooLarge
+from oncecast.wire.frames import Call
+from oncecast.wire.limits import Limits
+from oncecast.wire.results import Already
+from tests.broker.desk import BOB, Desk, producing, put, reading
+from tests.client.session.lone import Lone, packed
+
+LARGE, SMALL = b"x" * 1000, b"y"
+LOWERED = (Limits(batch_bytes_max=500), Limits(batch_messages_max=1))
+
+
+def lowered(limits: Limits) -> None:
+    """All answers are lost, and the next leader has a lower limit."""
+    desk = Desk()
+    reading(desk)
+    lone = Lone().start().ask(local.Produce(1, "topic", 2, packed(LARGE, LARGE)))
+    (opened,) = desk.send(BOB, lone.call)
+    puts = lone.hear(opened).sent
+    puts += lone.ask(local.Produce(2, "topic", 1, packed(SMALL))).sent
+    for each in puts:
+        desk.send(BOB, each)
+    assert desk.service.machine.bounds("topic") == (0, 3)
+    desk.restart(limits=limits)
+    told = []
+    lone.wait(10.0)
+    for _ in range(10):
+        told += lone.told
+        calls = [each for each in lone.sent if isinstance(each, Call)]
+        if not calls:
+            break
+        for answer in desk.send(BOB, calls[0]):
+            lone.hear(answer)
+    assert told == [local.Stored(1, 0, None), local.Stored(2, 2, None)]
+    assert desk.service.machine.bounds("topic") == (0, 3)
+
+
+@pytest.mark.parametrize("limits", LOWERED)
+def test_put_that_is_stored_already_is_not_refused_by_a_lower_limit(limits: Limits) -> None:
+    """SVC-2: the client would report it as not stored, and put all that follows again."""
+    lowered(limits)
+
+
+def test_large_put_that_is_not_stored_is_refused() -> None:
+    """SVC-7"""
+    desk = Desk(service={"limits": LOWERED[0]})
+    epoch = producing(desk)
+    desk.call(BOB, put(epoch, 0, SMALL))
+    assert desk.call(BOB, put(epoch, 1, LARGE)) == TooLarge("bytes", 500)
+    assert desk.call(BOB, put(epoch, 0, SMALL)) == Already(0, 1)
+
+
+def test_node_without_a_lease_does_not_refuse_a_large_put() -> None:
+    """SVC-2: another leader may have stored it."""
+    desk = Desk(service={"limits": LOWERED[0]})
+    epoch = producing(desk)
+    desk.service.group.leads = lambda now: False  # type: ignore[method-assign]
+    assert isinstance(desk.call(BOB, put(epoch, 0, LARGE)), Overloaded)

@@ -1,0 +1,121 @@
+"""How a durable client keeps its outbox small: these inputs, exactly these effects."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.client.session.client import (
+    OUTBOX_BYTES,
+    READ_AHEAD,
+    ClientSession,
+    ClientState,
+    Named,
+    Tick,
+)
+from oncecast.client.session.outbox import Queued
+from oncecast.kernel.protocol import Append, Effect, Later, NodeId, Snapshot, Trim, Watch
+
+ME, NODE = NodeId("client/me"), NodeId("node")
+NAMED = Append(Named("p", "life"), 1)
+TIDIED = [Snapshot(ClientState("p", "life", ()), 1), Trim("client", 2)]
+
+
+def made_with(*, durable: bool = True, outbox_bytes: int = OUTBOX_BYTES) -> ClientSession:
+    return ClientSession(
+        ME,
+        Random(1),
+        node=NODE,
+        producer="p",
+        life="life",
+        durable=durable,
+        outbox_bytes=outbox_bytes,
+    )
+
+
+def started(*, durable: bool = True) -> ClientSession:
+    made = made_with(durable=durable, outbox_bytes=100)
+    made.start()
+    assert made.drain() == [*([NAMED] if durable else []), Watch(NODE)]
+    return made
+
+
+def kept(effects: list[Effect]) -> list[Effect]:
+    return [each for each in effects if not isinstance(each, Later)]
+
+
+def test_restarted_client_goes_by_the_name_in_its_state_directory() -> None:
+    """SVC-8"""
+    for record in (Named("q", "first life"), ClientState("q", "first life", ())):
+        made = made_with()
+        made.restore(record)
+        made.start()
+        assert made.drain() == [Watch(NODE)]
+        assert (made.producer, made.books) == ("q", "first life")
+
+
+def test_limits_of_a_session() -> None:
+    assert (READ_AHEAD, OUTBOX_BYTES) == (16_384, 4 << 20)
+    made = ClientSession(ME, Random(1), node=NODE, producer="p", life="life")
+    assert not made.durable
+
+
+@pytest.mark.parametrize(("settled", "tidied"), [(130, []), (131, TIDIED)])
+def test_outbox_is_tidied_when_much_more_is_settled_than_not(
+    settled: int, tidied: list[Effect]
+) -> None:
+    """SVC-12: 100 bytes and four times what is unsettled may be written before."""
+    made = started()
+    for _ in range(2):
+        made.wrote(settled)
+        made.settled(settled)
+        assert kept(made.drain()) == []
+        made.wrote(10)
+        assert kept(made.drain()) == tidied
+        made.settled(10)
+        made.tidy()
+        made.drain()
+
+
+@pytest.mark.parametrize(("settled", "tidied"), [(530, False), (531, True)])
+def test_restored_batches_count_as_unsettled(settled: int, tidied: bool) -> None:
+    """SVC-12: of 110 bytes, 100 are left by an earlier process."""
+    made = made_with(outbox_bytes=100)
+    made.restore(Named("p", "life"))
+    made.restore(Queued("t", 0, 1, 0, bytes(100)))
+    made.start()
+    made.wrote(settled)
+    made.settled(settled)
+    made.drain()
+    made.wrote(10)
+    assert bool(made.drain()) == tidied
+
+
+def test_idle_outbox_is_tidied_after_half_a_second() -> None:
+    """SVC-12"""
+    made = started()
+    for _ in range(2):
+        made.wrote(10)
+        made.settled(5)
+        made.settled(5)
+        assert made.drain() == [Later(0.5, Tick())]
+        made.now += 0.5
+        made.timeout(Tick())
+        assert made.drain() == TIDIED
+
+
+def test_client_without_a_state_directory_tidies_nothing() -> None:
+    made = started(durable=False)
+    made.settled(5)
+    assert made.drain() == []
+
+
+def test_timer_is_set_again_only_if_something_is_due_sooner() -> None:
+    made = started()
+    for at in (3.0, 3.0, 4.0, 2.0):
+        made.due(at)
+    assert made.drain() == [Later(3.0, Tick()), Later(2.0, Tick())]
+    made.now = 5.0
+    made.due(1.0)
+    assert made.drain() == [Later(0.0, Tick())]

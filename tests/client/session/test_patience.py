@@ -1,0 +1,85 @@
+"""Patience: how long a client waits before it asks again."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from oncecast.client.session.local import NEVER
+from oncecast.client.session.patience import Patience, longest_wait
+from tests.client.session.standin import NODE, StandIn
+
+MANY = 256 << 20  # bytes that may move before an answer comes
+
+
+class NoChance(Random):
+    def random(self) -> float:
+        return 0.0
+
+
+def patience(rng: Random | None = None) -> tuple[Patience, StandIn]:
+    session = StandIn(rng)
+    session.now = 100.0
+    return Patience(cast("Any", session), "t"), session
+
+
+def test_wait_is_drawn_from_the_upper_half_and_doubles_with_each_attempt() -> None:
+    """SVC-3"""
+    waits = [0.5, 1.0, 2.0, 4.0, 8.0, 8.0]
+    for rng, share in ((None, 1.0), (NoChance(), 0.5)):
+        waiting, session = patience(rng)
+        for attempts, longest in enumerate(waits):
+            waiting.attempts = attempts
+            waiting.begin()
+            assert waiting.due == session.dues[-1] == 100.0 + share * longest
+    assert longest_wait(5000) == 8.0
+
+
+def test_large_messages_are_given_time_to_be_stored() -> None:
+    """SVC-3: 64 KiB a second, until the node is heard."""
+    waiting, session = patience()
+    waiting.begin(128 << 10)
+    assert waiting.due == 102.5
+    waiting.pause()
+    assert waiting.due == 100.5
+    waiting.begin(64 << 10)
+    waiting.begin()
+    assert waiting.due == session.dues[-1] == 100.5
+
+
+def test_it_is_over_when_its_time_has_come() -> None:
+    waiting, session = patience()
+    assert not waiting.over(100.0)
+    assert session.dues == [NEVER]
+    waiting.begin()
+    assert not waiting.over(100.4)
+    assert session.dues == [NEVER, 100.5, 100.5]
+    assert waiting.over(100.5)
+
+
+@pytest.mark.parametrize(("moved", "over"), [(MANY - 1, False), (MANY, True)])
+@pytest.mark.parametrize("before", [0, 7])
+def test_bytes_that_move_prolong_it_up_to_a_limit(before: int, moved: int, over: bool) -> None:
+    """SVC-3: the answer may be among them; but the node may have dropped the question."""
+    waiting, session = patience()
+    counts = {NODE: before}
+    session.moved = counts.__getitem__
+    waiting.begin()
+    session.now = 100.5
+    assert not waiting.over(100.5)  # this is the first look
+    assert waiting.due == session.dues[-1] == 101.0
+    session.now = 101.0
+    counts[NODE] = before + moved
+    assert waiting.over(101.0) == over
+    session.now = 102.0
+    assert waiting.over(102.0)  # nothing has moved since
+
+
+def test_a_busy_node_is_asked_again_whatever_moves() -> None:
+    waiting, session = patience()
+    session.moved = {NODE: 7}.__getitem__
+    waiting.begin()
+    waiting.pause()
+    assert waiting.over(100.5)

@@ -1,0 +1,383 @@
+"""Putting, effect by effect: limits at their boundaries, pauses, and every way to number anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.client.session.client import ClientState, Named
+from oncecast.client.session.local import AllDone, Finish, NotStored, Produce, Stored
+from oncecast.client.session.outbox import Based, Queued, Settled
+from oncecast.kernel.protocol import Append, Emit, Send, Snapshot, Value
+from oncecast.wire import commands as do
+from oncecast.wire import errors, results
+from oncecast.wire.frames import Call
+from tests.client.session.lone import NODE, Lone
+from tests.client.session.test_client_producing import A, B, C, commands, opening, opens, put
+from tests.dice import HighDice
+
+MIB = 1 << 20
+SECOND = 64 * 1024  # bytes that a node stores in a second, at least
+REFUSED = errors.TooLarge("bytes", 1)
+BUSY = errors.Overloaded("calls")
+UNOPENED = errors.Unopened("t", "p")
+FORGOTTEN = errors.Forgotten("t", "p")
+
+
+def putting(*batches: bytes, durable: bool = False, sequence: int = 0, epoch: int = 7) -> Lone:
+    """A session whose producer is open; the batches, of one message each, are sent."""
+    lone = Lone(durable=durable, rng=HighDice(1)).start()
+    for ticket, batch in enumerate(batches or (A,), 1):
+        lone.ask(Produce(ticket, "t", 1, batch))
+    return lone.answer(opens(lone), opening(epoch, sequence, 1))
+
+
+def next_life(*records: Value) -> Lone:
+    """A session that has restored these records, and asks to be let in if it has to put."""
+    lone = Lone(durable=True, life="next", rng=HighDice(1))
+    return lone.start(Named("p", "books"), *records)
+
+
+def calls(lone: Lone) -> list[Call]:
+    return [each for each in lone.sent if isinstance(each, Call)]
+
+
+def expecting(epoch: int, life: str = "life") -> do.OpenProducer:
+    return do.OpenProducer("t", "p", life, 0, expected=epoch)
+
+
+# Windows and records.
+
+
+def test_put_of_a_client_without_a_state_directory_waits_for_no_record() -> None:
+    """SVC-2"""
+    lone = putting()
+    assert lone.outputs == [Send(NODE, lone.call)]
+
+
+def test_repeated_put_waits_for_its_own_record_only() -> None:
+    """SVC-2"""
+    lone = putting(A, durable=True)
+    put_a = lone.call
+    assert lone.outputs == [Append(Based("t", 1, 0, 0), 3), Send(NODE, put_a, 3)]
+    lone.ask(Produce(2, "t", 2, B))
+    assert lone.outputs == [Append(Queued("t", 1, 2, 0, B), 4), Send(NODE, lone.call, 4)]
+    lone.wait(0.51)
+    assert lone.outputs == [Send(NODE, lone.call, 3)]
+    assert lone.call.command == put_a.command
+
+
+@pytest.mark.parametrize(("size", "sent"), [(4 * MIB, 2), (4 * MIB - 1, 3)])
+def test_window_bounds_the_bytes_that_are_in_flight(size: int, sent: int) -> None:
+    """SVC-2: a batch may reach over the end of it."""
+    assert len(calls(putting(bytes(4 * MIB), bytes(size), C))) == sent
+
+
+def test_window_of_bytes_moves_on_with_each_answer() -> None:
+    """SVC-2"""
+    large = bytes(4 * MIB)
+    lone = putting(large, large, large, large, C)
+    for sequence, call in enumerate(calls(lone)):
+        lone.answer(call, results.Appended(sequence, 1, True))
+        assert commands(lone) == [put(sequence + 2, 1, large)]
+
+
+def test_rewound_batches_are_not_in_flight() -> None:
+    """SVC-2"""
+    large = bytes(4 * MIB)
+    lone = putting(large, large, large).down()
+    assert commands(lone) == [put(0, 1, large)]
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    assert commands(lone) == [put(1, 1, large), put(2, 1, large)]
+
+
+# Time.
+
+
+def test_silence_begins_with_the_last_answer_and_grants_time_to_store_the_rest() -> None:
+    """SVC-2"""
+    lone = putting(A, bytes(SECOND))
+    first = calls(lone)[0]
+    assert lone.wait(0.4).answer(first, results.Appended(0, 1, True)).sent == []
+    assert lone.wait(1.49).outputs == []
+    assert commands(lone.wait(0.02)) == [put(1, 1, bytes(SECOND))]
+
+
+def test_busy_node_is_asked_after_longer_and_longer_pauses() -> None:
+    """SVC-7: the answers to all that was in flight count as one."""
+    lone = putting(A, C)
+    for pause in (0.5, 2.0, 8.0):
+        for call in calls(lone):
+            assert lone.answer(call, BUSY).outputs == []
+        assert lone.session.busy == BUSY
+        assert lone.wait(pause - 0.01).outputs == []
+        assert commands(lone.wait(0.02)) == [put(0, 1, A)]
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    assert commands(lone) == [put(1, 1, C)]
+    assert lone.session.busy is None
+    assert lone.wait(0.49).outputs == []
+    assert commands(lone.wait(0.02)) == [put(1, 1, C)]
+
+
+def test_answer_that_comes_during_a_pause_opens_the_window() -> None:
+    """SVC-2"""
+    large = bytes(SECOND)
+    lone = putting(large, large)
+    first = calls(lone)[0]
+    lone.answer(first, BUSY)
+    assert lone.answer(first, errors.Gap(0)).outputs == []
+    lone.answer(first, results.Appended(0, 1, True))
+    assert (lone.told, commands(lone)) == ([Stored(1, 0, True)], [put(1, 1, large)])
+    assert lone.wait(1.49).outputs == []
+    assert commands(lone.wait(0.02)) == [put(1, 1, large)]
+
+
+def test_topic_that_is_not_here_gets_nothing_until_it_is_found() -> None:
+    """REP-6"""
+    lone = putting(A, C)
+    for call in calls(lone):
+        assert lone.answer(call, errors.NotHere("t")).outputs == []
+    assert lone.ask(Produce(3, "t", 2, B)).outputs == []
+    assert commands(lone.wait(0.0)) == [put(0, 1, A)]
+    assert lone.wait(1.99).outputs == []
+    assert commands(lone.wait(0.02)) == [put(0, 1, A)]
+
+
+def test_refused_open_of_an_outbox_is_tried_after_longer_and_longer_pauses() -> None:
+    """SVC-7"""
+    lone = next_life(Queued("t", 0, 1, 0, A))
+    for pause in (0.5, 1.0, 2.0):
+        assert lone.answer(lone.call, errors.TooMany("topics", 1)).outputs == []
+        assert lone.wait(pause - 0.01).outputs == []
+        assert commands(lone.wait(0.02)) == [
+            do.OpenProducer("t", "p", "next", 0, books="books", expected=0)
+        ]
+
+
+def test_link_lost_before_the_producer_is_open_does_not_count_as_silence() -> None:
+    """SVC-2"""
+    lone = Lone(rng=HighDice(1)).start().ask(Produce(1, "t", 1, A)).down()
+    lone.answer(lone.call, opening(7, 0, 1))
+    assert lone.wait(0.49).outputs == []
+    assert commands(lone.wait(0.02)) == [put(0, 1, A)]
+
+
+def test_link_lost_while_nothing_is_in_flight_does_not_close_the_window() -> None:
+    """SVC-2"""
+    lone = putting()
+    lone.answer(lone.call, results.Appended(0, 1, True)).down()
+    assert commands(lone.ask(Produce(2, "t", 1, C))) == [put(1, 1, C)]
+    assert commands(lone.ask(Produce(3, "t", 2, B))) == [put(2, 2, B)]
+
+
+def test_idle_producer_sets_no_timer() -> None:
+    """SVC-9"""
+    lone = putting()
+    lone.session.moved = lambda _: int(1000 * lone.now)
+    lone.answer(lone.call, results.Appended(0, 1, True))
+    assert lone.wait(10.0).wakes == []
+
+
+# Answers.
+
+
+def test_gap_is_resent_from_the_first_batch_that_the_node_lacks() -> None:
+    """SVC-2: the answer to the first was lost; the others were lost themselves."""
+    lone = putting(A, C, C, sequence=40)
+    last = calls(lone)[-1]
+    lone.answer(last, errors.Gap(41))
+    assert commands(lone) == [put(41, 1, C), put(42, 1, C)]
+    assert lone.answer(last, errors.Gap(41)).outputs == []
+
+
+def test_batch_that_was_answered_after_a_rewind_is_not_sent_again() -> None:
+    """SVC-2"""
+    lone = putting(A, C, B, C)
+    _, second, third, _ = calls(lone)
+    lone.wait(0.51)
+    probe = lone.call
+    for ticket, call in ((2, second), (3, third)):
+        lone.answer(call, results.Appended(ticket, 1, True))
+        assert lone.told == [Stored(ticket, ticket, True)]
+    lone.answer(probe, results.Already(0, 1))
+    assert lone.outputs == [Emit(Stored(1, 0, None))]
+
+
+def test_answers_of_an_earlier_epoch_say_nothing() -> None:
+    """SVC-2"""
+    lone = putting(A, C)
+    first, second = calls(lone)
+    assert commands(lone.answer(first, UNOPENED)) == [expecting(0)]
+    for call in (first, second):
+        assert lone.answer(call, results.Appended(0, 1, True)).outputs == []
+
+
+def test_answer_that_no_put_can_have_is_a_bug() -> None:
+    lone = putting()
+    with pytest.raises(AssertionError, match="no answer to a put"):
+        lone.answer(lone.call, results.Detached(0))
+
+
+def test_batches_behind_a_refused_one_are_not_sent_under_the_old_numbers() -> None:
+    """SVC-7"""
+    lone = putting(A, C, B)
+    second = calls(lone)[1]
+    probe = lone.wait(0.51).call
+    lone.answer(second, REFUSED)
+    assert lone.outputs == []
+    lone.answer(probe, results.Appended(0, 1, True))
+    assert lone.told == [Stored(1, 0, True), NotStored(2, REFUSED)]
+    assert commands(lone) == [expecting(7, "life.1")]
+
+
+def test_batch_behind_a_refused_one_is_put_to_a_topic_that_was_created_again() -> None:
+    """SVC-2: it cannot be in the deleted topic, because the one before it is not."""
+    lone = putting(A, C)
+    lone.answer(calls(lone)[0], REFUSED)
+    assert lone.told == [NotStored(1, REFUSED)]
+    lone.answer(lone.call, opening(8, 0, 2))
+    assert (lone.told, commands(lone)) == ([], [put(0, 1, C, epoch=8)])
+
+
+# The name is held by another process.
+
+
+@pytest.mark.parametrize(("held", "told"), [(7, False), (6, False), (8, True)])
+def test_process_takes_its_own_name_back_but_not_from_a_newer_one(held: int, told: bool) -> None:
+    """SVC-8"""
+    lone = putting(A, C)
+    lone.answer(calls(lone)[0], REFUSED)
+    why = errors.Fenced(held)
+    lone.answer(lone.call, why)
+    assert lone.told == ([NotStored(2, why)] if told else [])
+    assert commands(lone) == ([] if told else [expecting(held, "life.1")])
+
+
+def test_first_epoch_of_all_counts_as_held() -> None:
+    """SVC-8"""
+    lone = putting(A, C, epoch=1)
+    lone.answer(calls(lone)[0], REFUSED)
+    why = errors.Fenced(2)
+    assert lone.answer(lone.call, why).outputs == [Emit(NotStored(2, why))]
+
+
+@pytest.mark.parametrize(("durable", "kept"), [(False, 0), (True, 2)])
+def test_fenced_client_keeps_its_batches_only_on_disk(durable: bool, kept: int) -> None:
+    """SVC-8"""
+    lone = putting(A, C, durable=durable)
+    first, why = calls(lone)[0], errors.Fenced(9)
+    lone.answer(first, why)
+    assert lone.outputs == [Emit(NotStored(ticket, why)) for ticket in (1, 2)]
+    assert lone.session.unsettled == kept
+    assert lone.answer(first, results.Appended(0, 1, True)).outputs == []
+    assert lone.wait(30.0).sent == []
+    assert lone.down().sent == []
+    assert lone.ask(Finish(9, forget=True)).told == [AllDone(9)]
+    assert lone.sent == []
+
+
+def test_refused_open_settles_also_what_is_on_disk() -> None:
+    """SVC-7: the application was told, and may put it again."""
+    lone = Lone(durable=True).start().ask(Produce(1, "t", 1, A))
+    lone.answer(lone.call, errors.TooMany("topics", 1))
+    assert lone.session.unsettled == 0
+
+
+# Numbering anew.
+
+
+def test_numbers_are_kept_where_the_node_has_all_and_no_more() -> None:
+    """SVC-2: nothing need be written down again."""
+    for known, stored in ((0, 0), (1, 1), (3, 2)):
+        outbox = [Based("t", 3, 0, 40), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
+        lone = next_life(*outbox)
+        lone.answer(lone.call, opening(8, 40 + known, 3, mine=(40, 40 + known)))
+        assert lone.told == [Stored(0, -1, None)] * stored
+        assert lone.records == []
+        assert commands(lone) == [put(40, 1, A, 8), put(41, 2, B, 8)][stored:]
+        assert all(each.after == 0 for each in lone.outputs if isinstance(each, Send))
+
+
+@pytest.mark.parametrize(
+    ("known", "sequence", "records"),
+    [(42, 42, []), (41, 41, [Based("t", 3, 2, 41)]), (43, 43, [Based("t", 3, 2, 43)])],
+    ids=["all", "less than it acknowledged", "more than was sent"],
+)
+def test_batch_that_was_never_sent_is_numbered_from_where_the_node_is(
+    known: int, sequence: int, records: list[Value]
+) -> None:
+    """SVC-2"""
+    lone = next_life(Based("t", 3, 0, 40), Settled("t", 2))
+    lone.ask(Produce(1, "t", 1, A))
+    lone.answer(lone.call, opening(8, known, 3, mine=(40, known)))
+    assert lone.records == records
+    assert commands(lone) == [put(sequence, 1, A, epoch=8)]
+
+
+def test_put_that_may_be_stored_keeps_its_number() -> None:
+    """SVC-2: under another number it would be stored twice."""
+    lone = putting(sequence=40).down()
+    lone.answer(lone.call, UNOPENED)
+    lone.answer(lone.call, opening(8, 41, 1, mine=(40, 41)))
+    assert (lone.told, commands(lone)) == ([], [put(40, 1, A, epoch=8)])
+
+
+@pytest.mark.parametrize(
+    ("record", "told", "sequence"),
+    [(0, [], 0), (5, [], 0), (1, [NotStored(1, FORGOTTEN)], 1)],
+    ids=["not told", "the same", "another"],
+)
+@pytest.mark.parametrize("durable", [False, True])
+def test_client_is_forgotten_where_it_has_another_record(
+    record: int, told: list[Value], sequence: int, durable: bool
+) -> None:
+    """SVC-2: durable clients write down a record that has changed."""
+    lone = Lone(durable=durable).start().ask(Produce(1, "t", 1, A))
+    lone.answer(lone.call, opening(7, 0, 1, record=5)).down()
+    lone.answer(lone.call, UNOPENED)
+    lone.answer(lone.call, opening(8, 0, 1, record=record))
+    assert lone.told == told
+    based = Based("t", 1, sequence, 0, record)
+    assert lone.records == ([based] if durable and record != 5 else [])
+    assert commands(lone) == [put(0, 1, A, epoch=8)][sequence:]
+
+
+def test_first_batch_that_was_refused_once_is_nowhere_however_often() -> None:
+    """SVC-2: the topic is created again each time."""
+    lone = putting()
+    for topic_id in (2, 3):
+        lone.answer(lone.call, UNOPENED)
+        lone.answer(lone.call, opening(8, 0, topic_id))
+        assert (lone.told, commands(lone)) == ([], [put(0, 1, A, epoch=8)])
+
+
+def test_second_batch_that_was_refused_says_nothing_of_the_first() -> None:
+    """SVC-2: the first may be stored in the deleted topic."""
+    lone = putting(A, C)
+    lone.answer(calls(lone)[1], UNOPENED)
+    lone.answer(lone.call, opening(8, 0, 2))
+    assert lone.told == [NotStored(ticket, FORGOTTEN) for ticket in (1, 2)]
+    assert lone.sent == []
+
+
+# What survives.
+
+
+def test_snapshot_of_a_producer_that_was_never_open() -> None:
+    """SVC-9"""
+    lone = Lone(durable=True).start().ask(Produce(1, "t", 1, A))
+    lone.ask(Finish(9, forget=False))
+    outbox = (Based("t", 0, 0, 0), Settled("t", 0), Queued("t", 0, 1, 0, A))
+    states = [each.state for each in lone.outputs if isinstance(each, Snapshot)]
+    assert states == [ClientState("p", "life", outbox)]
+
+
+def test_next_life_goes_on_behind_what_was_settled() -> None:
+    """SVC-2"""
+    lone = next_life(Based("t", 3, 5, 45), Settled("t", 7))
+    assert lone.ask(Produce(1, "t", 1, A)).records == [Queued("t", 7, 1, 7, A)]
+    lone.answer(lone.call, opening(8, 47, 3, mine=(45, 47)))
+    assert (lone.records, commands(lone)) == ([], [put(47, 1, A, epoch=8)])
+    batches = [Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
+    lone = next_life(Based("t", 3, 0, 40), *batches, Settled("t", 1))
+    lone.answer(lone.call, opening(8, 41, 3, mine=(40, 41)))
+    assert (lone.told, commands(lone)) == ([], [put(41, 2, B, epoch=8)])

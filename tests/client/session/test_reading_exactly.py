@@ -1,0 +1,608 @@
+"""Reading, effect by effect: limits at their boundaries, and every way that a reading ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oncecast.client.session.local import (
+    Again,
+    Arrived,
+    Ended,
+    Finished,
+    Leave,
+    Move,
+    NoAnswer,
+    Positioned,
+    Read,
+    Settle,
+    Skipped,
+    Want,
+)
+from oncecast.kernel.protocol import Emit, NodeId, Send, Watch
+from oncecast.kernel.stack import Output
+from oncecast.wire import batch, errors, results
+from oncecast.wire import commands as do
+from oncecast.wire.frames import (
+    Call,
+    Chunk,
+    Delivery,
+    Fetch,
+    FlowEnded,
+    Look,
+    Owned,
+    TopicView,
+    Tune,
+    View,
+)
+from oncecast.wire.retention import Policy
+from tests.client.session.lone import NODE, Lone, chunk, packed
+from tests.client.session.test_client_reading import TOLD_BYTES, WINDOW, attached, broken, told
+from tests.dice import HighDice
+
+LEADER = NodeId("other/g")
+BAD = errors.BadBatch("offset 6 of topic 't' is lost")
+GONE = errors.NotSubscribed("t", "s")
+A_BYTES = batch.opened_bytes(packed(b"a"))
+
+
+def reading(*, start_at: int = -1, push: bool = False) -> Lone:
+    """A session whose reader waits for the answer to its Attach; it draws the longest waits."""
+    return Lone(rng=HighDice(1)).start().ask(Read("t", "s", start_at, push))
+
+
+def at_five(**options: Any) -> Lone:
+    """A session that reads from offset 5 on."""
+    lone = reading(**options)
+    return lone.answer(lone.call, results.Attached(3, 5, 0, 9, 0, 1))
+
+
+def fetch(
+    offset: int, ack: int = 5, messages: int = 100, room: int = WINDOW, epoch: int = 3
+) -> Send:
+    return Send(NODE, Fetch("t", "s", epoch, offset, ack, messages, room))
+
+
+def positioned(offset: int, end: int = 9) -> Emit:
+    return Emit(Positioned("t", "s", offset, end))
+
+
+def skipped(first: int, end: int) -> Emit:
+    return Emit(Skipped("t", "s", first, end))
+
+
+def ended(why: errors.AnyRefusal) -> Emit:
+    return Emit(Ended("t", "s", why))
+
+
+def finished(outcome: Any, ticket: int = 9) -> Emit:
+    return Emit(Finished(ticket, outcome))
+
+
+def over(why: errors.AnyRefusal) -> FlowEnded:
+    return FlowEnded("t", "s", 3, why)
+
+
+def commands(lone: Lone) -> list[object]:
+    return [each.command for each in lone.sent if isinstance(each, Call)]
+
+
+# Attaching.
+
+
+@pytest.mark.parametrize(
+    ("start_at", "first", "outputs"),
+    [
+        (-1, 0, [positioned(5), fetch(5)]),
+        (-1, 5, [positioned(5), fetch(5)]),
+        (-1, 7, [positioned(5), skipped(5, 7), fetch(7, messages=100), fetch(7)]),
+        (5, 0, [positioned(5), fetch(5)]),
+        (9, 0, [positioned(9), fetch(9, 9)]),
+        (10, 0, [ended(errors.OutOfRange(9))]),
+    ],
+)
+def test_reading_begins_where_it_was_asked_to(
+    start_at: int, first: int, outputs: list[Output]
+) -> None:
+    """SVC-3 SVC-9"""
+    lone = reading(start_at=start_at)
+    lone.answer(lone.call, results.Attached(3, 5, first, 9, 0, 77))
+    assert lone.outputs == outputs
+    if start_at < 10:
+        assert lone.session.readers["t", "s"].topic_id == 77
+
+
+@pytest.mark.parametrize(
+    ("start_at", "landed", "outputs"),
+    [
+        (0, 0, [positioned(0), fetch(0, 0, epoch=4)]),
+        (4, 4, [positioned(4), fetch(4, 4, epoch=4)]),
+        (
+            2,
+            4,
+            [positioned(4), fetch(4, 4, epoch=4), skipped(2, 4), fetch(4, 4, epoch=4)],
+        ),
+    ],
+)
+def test_reader_goes_back_to_the_offset_of_its_application(
+    start_at: int, landed: int, outputs: list[Output]
+) -> None:
+    """SVC-3"""
+    lone = at_five(start_at=start_at)
+    assert commands(lone) == [do.Seek("t", "s", do.FromOffset(start_at), 0, "life.1.1", 3)]
+    assert lone.told == []
+    assert lone.answer(lone.call, results.Sought(4, landed, False)).outputs == outputs
+
+
+def test_reader_that_cannot_go_back_ends() -> None:
+    """SVC-7"""
+    lone = at_five(start_at=2)
+    assert lone.answer(lone.call, GONE).outputs == [ended(GONE)]
+
+
+def test_reader_that_left_while_it_went_back_is_silent() -> None:
+    """SVC-11: the application may read the subscription anew by then."""
+    lone = at_five(start_at=2)
+    seek = lone.call
+    lone.ask(Leave(9, "t", "s", 5, 5))
+    lone.ask(Read("t", "s"))
+    assert lone.answer(seek, results.Sought(4, 4, False)).outputs == []
+
+
+def test_link_lost_while_the_reader_goes_back() -> None:
+    """SVC-13"""
+    lone = at_five(start_at=2)
+    seek = lone.call
+    assert lone.down().sent == [seek, Fetch("t", "s", 3, 5, 0, 95, WINDOW)]
+
+
+def test_reader_that_is_not_attached_fetches_nothing() -> None:
+    """SVC-3"""
+    lone = reading()
+    attach = lone.call
+    assert lone.session.readers["t", "s"].topic_id == 0
+    assert lone.ask(Want("t", "s", 5, 5)).outputs == []
+    assert lone.ask(Again("t", "s", 0, 5)).outputs == []
+    assert lone.down().sent == [attach]
+    assert set(map(type, lone.wait(20.0).sent)) == {Call}
+
+
+def test_first_offset_is_not_marked_as_redelivered() -> None:
+    """SVC-11"""
+    lone = attached(cursor=0)
+    assert told(lone.deliver(3, chunk(0, b"a"))) == [(0, b"a", False)]
+
+
+# Fetching.
+
+
+def of_ring(*, push: bool) -> Lone:
+    """A reader whose topic belongs to a group of a ring."""
+    lone = reading(push=push)
+    lone.hear(Owned("t", "g", LEADER, (LEADER,))).wait(0.0)
+    ((to, attach),) = lone.addressed
+    assert to == LEADER
+    assert isinstance(attach, Call)
+    return lone.answer(attach, results.Attached(3, 5, 0, 9, 0, 1), LEADER)
+
+
+def test_pushed_messages_are_asked_of_the_process_and_others_of_the_group() -> None:
+    """SVC-3"""
+    asked = Fetch("t", "s", 3, 5, 5, 100, WINDOW)
+    assert of_ring(push=True).outputs == [positioned(5), Send(NODE, Tune(asked))]
+    assert of_ring(push=False).outputs == [positioned(5), Send(LEADER, asked)]
+    assert at_five(push=True).outputs == [positioned(5), fetch(5)]
+
+
+@pytest.mark.parametrize(("push", "sent"), [(True, [Tune]), (False, [])])
+def test_pushed_messages_are_asked_for_again_when_the_link_to_the_process_is_lost(
+    push: bool, sent: list[type]
+) -> None:
+    """SVC-13"""
+    assert [type(each) for each in of_ring(push=push).down().sent] == sent
+
+
+def test_delivery_of_a_link_that_moves_no_more_is_awaited_less_and_less_often() -> None:
+    """SVC-3"""
+    lone = at_five()
+    for silence in (0.5, 1.0, 2.0):
+        assert lone.wait(silence - 0.01).outputs == []
+        assert lone.wait(0.01).outputs == [fetch(5)]
+    lone.deliver(3, chunk(5, b"a"))
+    assert lone.wait(0.49).outputs == []
+    room = WINDOW - A_BYTES
+    assert lone.wait(0.01).outputs == [fetch(6, 5, 99, room), fetch(6, 5, 99, room)]
+
+
+def test_silence_begins_with_the_last_delivery() -> None:
+    """SVC-3"""
+    lone = at_five().wait(0.4).deliver(3, chunk(5, b"a"))
+    assert lone.wait(0.49).outputs == []
+    assert {each.offset for each in lone.wait(0.01).sent if isinstance(each, Fetch)} == {6}
+
+
+def test_acks_are_sent_in_time_though_something_else_was_due_before() -> None:
+    """SVC-3"""
+    lone = at_five().wait(0.3).deliver(3, chunk(5, b"a")).wait(0.15)
+    assert lone.ask(Want("t", "s", 6, 6)).outputs == []
+    assert lone.wait(0.09).outputs == []
+    assert lone.wait(0.02).outputs == [fetch(6, 6)]
+
+
+# Deliveries.
+
+
+def test_new_messages_of_a_batch_arrive_with_their_own_numbers() -> None:
+    """SVC-3: the first of the batch were read by somebody else, or before."""
+    lone = at_five().deliver(3, chunk(5, b"a"))
+    whole = packed(b"x", b"a", b"b", b"c")
+    lone.deliver(3, Chunk(5, 1, 3, "p", 41, whole))
+    numbers = {"topic": "t", "offset": 6, "producer": "p", "sequence": 42}
+    new = batch.messages(whole, **numbers, skip=2)  # type: ignore[arg-type]
+    assert [each.value for each in new] == [b"b", b"c"]
+    assert lone.outputs == [Emit(Arrived("t", "s", new, 8, False))]
+
+
+def test_mark_of_redelivery_reaches_over_batches_and_is_never_taken_back() -> None:
+    """SVC-11"""
+    lone = at_five()
+    lone.deliver(3, chunk(5, b"a", b"b"), suspect_below=8)
+    assert told(lone) == [(5, b"a", True), (6, b"b", True)]
+    lone.deliver(3, chunk(7, b"c", b"d"), suspect_below=0)
+    assert told(lone) == [(7, b"c", True), (8, b"d", False)]
+
+
+def test_repeated_delivery_costs_no_credit() -> None:
+    """SVC-4"""
+    lone = at_five()
+    for _ in range(2):
+        lone.deliver(3, chunk(5, b"a"))
+    assert lone.down().outputs == [Watch(NODE), fetch(6, 5, 99, WINDOW - A_BYTES)]
+
+
+def test_missing_messages_are_fetched_once_though_more_comes() -> None:
+    """SVC-3"""
+    lone = at_five()
+    assert lone.deliver(3, chunk(6, b"b"), chunk(5, b"a")).outputs == [fetch(5)]
+
+
+def test_nothing_behind_a_damaged_batch_is_looked_at() -> None:
+    """SVC-10"""
+    lone = at_five()
+    assert lone.deliver(3, broken(5, b"a"), chunk(6, b"b")).outputs == [fetch(5)]
+    assert lone.deliver(3, broken(5, b"a"), chunk(5, b"a")).outputs == [fetch(5)]
+
+
+def test_batch_is_bad_when_it_was_damaged_three_times_in_a_row() -> None:
+    """SVC-10"""
+    lone = at_five()
+    for offset, room in ((5, WINDOW), (6, WINDOW - A_BYTES)):
+        renewed = [fetch(offset, 5, 105 - offset, room)]
+        again = lone.deliver(3, broken(offset, b"x")).outputs
+        assert again == renewed * (1 if offset == 5 else 2)
+        assert lone.deliver(3, broken(offset, b"x")).outputs == renewed
+        lone.deliver(3, chunk(offset, b"a"))
+    lone.ask(Want("t", "s", 7, 7))
+    for _ in range(2):
+        assert lone.deliver(3, broken(7, b"x")).told == []
+    assert [type(each) for each in lone.deliver(3, broken(7, b"x")).told] == [Ended]
+
+
+def test_batch_with_fewer_messages_than_announced_is_damaged() -> None:
+    """SVC-10"""
+    lone = at_five()
+    short = Chunk(5, 0, 3, "p", 5, packed(b"a", b"b"))
+    assert lone.deliver(3, short).outputs == [fetch(5)]
+
+
+@pytest.mark.parametrize(("size", "sent"), [(TOLD_BYTES - 1, []), (TOLD_BYTES, [6])])
+def test_node_is_told_of_an_eighth_of_the_window(size: int, sent: list[int]) -> None:
+    """SVC-3"""
+    header = batch.opened_bytes(packed(bytes(size))) - size
+    large = chunk(5, bytes(size - header))
+    assert batch.opened_bytes(large.batch) == size
+    lone = at_five().deliver(3, large)
+    assert [each.offset for each in lone.sent if isinstance(each, Fetch)] == sent
+
+
+# What the application has done.
+
+
+def test_application_cannot_take_or_acknowledge_more_than_has_come() -> None:
+    """SVC-3"""
+    lone = at_five().deliver(3, chunk(5, b"a", b"b"))
+    lone.ask(Want("t", "s", 100, 100)).ask(Want("t", "s", 5, 5))
+    assert lone.down().outputs == [Watch(NODE), fetch(7, 7)]
+    lone = at_five().deliver(3, chunk(5, b"a", b"b"))
+    lone.ask(Want("t", "s", 6, 100))
+    room = WINDOW - batch.opened_bytes(packed(b"a", b"b"))
+    assert lone.down().outputs == [Watch(NODE), fetch(7, 6, 99, room)]
+
+
+def test_settling_before_a_bad_batch_is_reached_waits_for_the_node() -> None:
+    """SVC-7"""
+    lone = at_five().deliver(3, chunk(5, b"a", b"b")).hear(over(BAD))
+    lone.ask(Settle(9, "t", "s", 6, 6))
+    assert (lone.told, commands(lone)) == ([], [do.Ack("t", "s", 3, 6)])
+
+
+def test_reading_that_a_bad_batch_ends_is_acknowledged_and_detached_within_eight_seconds() -> None:
+    """SVC-10"""
+    lone = at_five().deliver(3, chunk(5, *[b"a"] * 60)).hear(over(BAD))
+    lone.ask(Want("t", "s", 65, 65))
+    ack = Call(lone.call.id, do.Ack("t", "s", 3, 65))
+    assert lone.outputs == [ended(BAD), Send(NODE, ack)]
+    assert set(lone.wait(7.9).sent) == {ack}
+    assert lone.wait(30.0).outputs == []
+    for ask in (Want("t", "s", 65, 65), Again("t", "s", 64, 65)):
+        assert lone.ask(ask).outputs == []
+
+
+@pytest.mark.parametrize(
+    ("offset", "outputs"),
+    [
+        (5, []),
+        (6, [fetch(6, 6), fetch(6, 6)]),
+        (7, [fetch(7, 6), fetch(7, 6)]),
+        (8, []),
+    ],
+)
+def test_only_messages_that_came_and_are_not_acknowledged_come_again(
+    offset: int, outputs: list[Output]
+) -> None:
+    """SVC-3: they are marked up to the last that was handed out, and cost no credit."""
+    lone = at_five().deliver(3, chunk(5, b"a", b"b", b"c"), suspect_below=7)
+    lone.ask(Want("t", "s", 7, 6))
+    assert lone.ask(Again("t", "s", offset, 6)).outputs == outputs
+    if outputs:
+        assert lone.deliver(3, chunk(8, b"d")).outputs == []
+        lone.deliver(3, chunk(offset, *[b"x"] * (8 - offset)))
+        assert [mark for _, _, mark in told(lone)] == [each < 7 for each in range(offset, 8)]
+
+
+def test_reader_that_hands_back_and_leaves_names_all_that_it_has_seen() -> None:
+    """SVC-11"""
+    lone = at_five().deliver(3, chunk(5, b"a", b"b", b"c"))
+    lone.ask(Want("t", "s", 8, 5)).ask(Again("t", "s", 5, 8))
+    lone.ask(Leave(9, "t", "s", 5, 5))
+    assert lone.answer(lone.call, results.Acked(5)).call.command == do.Detach("t", "s", 3, 8)
+
+
+# Refused acks.
+
+
+def test_ack_that_finds_the_subscription_moved_moves_the_reader() -> None:
+    """SVC-3"""
+    lone = at_five().deliver(3, chunk(5, b"a"))
+    ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
+    assert lone.answer(ack, errors.Repositioned(4, 2)).outputs == [
+        finished(results.Acked(2)),
+        positioned(2, 6),
+        fetch(2, 2, epoch=4),
+    ]
+
+
+def test_refused_ack_ends_the_reading() -> None:
+    """SVC-7 SVC-8"""
+    lone = at_five().deliver(3, chunk(5, b"a"))
+    ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
+    assert lone.answer(ack, GONE).outputs == [finished(GONE), ended(GONE)]
+
+
+@pytest.mark.parametrize("why", [errors.Repositioned(4, 2), errors.Fenced(4)])
+def test_refused_ack_of_before_a_move_ends_nothing(why: errors.AnyRefusal) -> None:
+    """SVC-8"""
+    lone = at_five().deliver(3, chunk(5, b"a"))
+    ack = lone.ask(Settle(9, "t", "s", 6, 6)).call
+    lone.hear(over(errors.Repositioned(4, 2)))
+    assert lone.answer(ack, why).outputs == []
+    assert told(lone.deliver(4, chunk(2, b"x"))) == [(2, b"x", False)]
+
+
+def test_answer_that_no_ack_can_have_is_a_bug() -> None:
+    lone = at_five().deliver(3, chunk(5, b"a")).ask(Settle(9, "t", "s", 6, 6))
+    with pytest.raises(AssertionError, match="no answer to an ack"):
+        lone.answer(lone.call, results.Detached(0))
+
+
+# Moves.
+
+
+@pytest.mark.parametrize(
+    ("cursor", "end"), [(2, 9), (20, 20)], ids=["back", "behind the known end"]
+)
+def test_moved_reader_forgets_what_came_before(cursor: int, end: int) -> None:
+    """SVC-3"""
+    moved = over(errors.Repositioned(4, cursor))
+    after = [positioned(cursor, end), fetch(cursor, cursor, epoch=4)]
+    lost = Delivery("t", "s", 3, (), 0, 9)
+    for news in (lost, over(BAD)):
+        lone = at_five().deliver(3, Chunk(5, 0, 1, "p", 5, packed(b"a")))
+        lone.hear(Delivery("t", "s", 3, (chunk(5, b"a"),), 0, 9)).hear(news)
+        assert lone.hear(moved).outputs == after
+        assert lone.ask(Want("t", "s", cursor, cursor)).outputs == []
+
+
+def test_moved_reader_reports_the_end_of_the_topic_that_it_heard_of_last() -> None:
+    lone = at_five().deliver(3, chunk(5, *[b"a"] * 8))
+    assert lone.hear(over(errors.Repositioned(4, 2))).told == [Positioned("t", "s", 2, 13)]
+
+
+def test_gap_at_the_same_offset_is_fetched_again_after_a_move() -> None:
+    """SVC-3"""
+    lone = attached(cursor=0).deliver(3, chunk(1, b"b"))
+    assert lone.outputs == [fetch(0, 0)]
+    lone.hear(over(errors.Repositioned(4, 0)))
+    assert lone.deliver(4, chunk(1, b"b")).outputs == [fetch(0, 0, epoch=4)]
+
+
+def test_older_epoch_moves_nobody() -> None:
+    """SVC-8"""
+    lone = at_five()
+    for epoch in (2, 3):
+        assert lone.hear(over(errors.Repositioned(epoch, 0))).outputs == []
+
+
+def test_seek_is_asked_again_in_the_epoch_of_a_quicker_one() -> None:
+    """SVC-1: under the same token, so it is done once."""
+    lone = at_five().ask(Move(9, "t", "s", do.FromEarliest()))
+    lone.answer(lone.call, errors.Repositioned(6, 2))
+    assert (lone.told, commands(lone)) == (
+        [],
+        [do.Seek("t", "s", do.FromEarliest(), 0, "life.1.1", 6)],
+    )
+    sought = results.Sought(7, 0, False)
+    assert lone.answer(lone.call, sought).outputs == [
+        positioned(0),
+        fetch(0, 0, epoch=7),
+        finished(sought),
+    ]
+
+
+def test_seek_without_an_answer_is_followed_by_a_fetch() -> None:
+    """SVC-7: the node says whether it has moved the reader."""
+    lone = at_five().ask(Move(9, "t", "s", do.FromEarliest(), 0.4))
+    assert lone.wait(0.4).outputs == [fetch(5), finished(NoAnswer(0.4))]
+    moved = over(errors.Repositioned(4, 0))
+    assert lone.hear(moved).outputs == [positioned(0), fetch(0, 0, epoch=4)]
+
+
+def test_refused_seek_leaves_the_reader_where_it_is() -> None:
+    """SVC-7"""
+    lone = at_five().ask(Move(9, "t", "s", do.FromOffset(99)))
+    why = errors.OutOfRange(9)
+    assert lone.answer(lone.call, why).outputs == [finished(why)]
+
+
+def test_seek_that_was_done_before_moves_nobody() -> None:
+    lone = at_five().ask(Move(9, "t", "s", do.FromEarliest()))
+    done = results.Sought(3, 5, True)
+    assert lone.answer(lone.call, done).outputs == [finished(done)]
+
+
+def test_busy_node_ends_no_reading_and_a_moved_topic_is_looked_for() -> None:
+    """SVC-7 REP-6"""
+    lone = at_five()
+    assert lone.hear(over(errors.Overloaded("flows"))).outputs == []
+    assert lone.hear(over(errors.NotHere("t"))).outputs == []
+    assert lone.wait(0.0).outputs == [fetch(5)]
+
+
+# Messages that are gone.
+
+
+def test_skipped_messages_are_reported_once() -> None:
+    """SVC-9"""
+    lone = at_five().hear(Delivery("t", "s", 3, (), 0, 7))
+    assert lone.outputs == [skipped(5, 7), fetch(7)]
+    assert lone.ask(Want("t", "s", 7, 7)).outputs == []
+
+
+def looking() -> tuple[Lone, Look]:
+    """A reader that misses offset 5 and asks for the first offset that is kept."""
+    lone = at_five().deliver(3, chunk(8, b"d")).wait(0.5)
+    (look,) = [each for each in lone.sent if isinstance(each, Look)]
+    assert lone.outputs == [Send(NODE, look), fetch(5)]
+    assert look == Look(look.id, "t", subscriptions=False)
+    return lone, look
+
+
+def view(look: Look, *firsts: int) -> View:
+    topics = [TopicView("t", 1, first, 9, 0, Policy(), (), 0) for first in firsts]
+    return View(look.id, tuple(topics), False, "node", "1")
+
+
+@pytest.mark.parametrize(("firsts", "asked"), [([], []), ([5], []), ([6, 2], [5])])
+def test_epoch_is_checked_only_if_something_is_gone(firsts: list[int], asked: list[int]) -> None:
+    """SVC-9"""
+    lone, look = looking()
+    lone.hear(view(look, *firsts))
+    assert commands(lone) == [do.Ack("t", "s", 3, offset) for offset in asked]
+    assert len(lone.outputs) == len(asked)
+    if asked:
+        assert lone.answer(lone.call, results.Acked(5)).outputs == [skipped(5, 6), fetch(6)]
+
+
+def test_view_that_comes_too_late_changes_nothing() -> None:
+    """SVC-9"""
+    lone, look = looking()
+    lone.hear(over(errors.Fenced(4)))
+    assert lone.hear(view(look, 8)).outputs == []
+
+
+def test_look_without_an_answer_is_given_up_after_eight_seconds() -> None:
+    """SVC-9: another one has taken its place by then."""
+    lone, look = looking()
+    assert look in lone.wait(7.4).sent
+    lone.wait(1.0)
+    assert look not in lone.wait(60.0).sent
+    assert lone.told == []
+
+
+@pytest.mark.parametrize(
+    "meanwhile", [over(errors.Repositioned(4, 2)), over(errors.Fenced(4))], ids=["moved", "ended"]
+)
+def test_answer_for_an_epoch_that_is_over_skips_nothing(meanwhile: FlowEnded) -> None:
+    """SVC-9"""
+    lone, look = looking()
+    ack = lone.hear(view(look, 8)).call
+    lone.hear(meanwhile)
+    assert lone.answer(ack, results.Acked(5)).outputs == []
+
+
+# The end.
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.2])
+def test_reader_that_leaves_before_it_is_attached_waits_as_long_as_it_was_told(
+    timeout: float,
+) -> None:
+    """SVC-7"""
+    lone = reading().wait(0.1)
+    lone.ask(Leave(9, "t", "s", 0, 0, timeout))
+    if timeout:
+        assert lone.outputs == []
+        assert lone.wait(timeout - 0.01).outputs == []
+        lone.wait(0.01)
+    assert lone.outputs == [finished(NoAnswer(timeout))]
+    assert lone.ask(Settle(10, "t", "s", 0, 0)).outputs == [finished(GONE, 10)]
+    assert lone.wait(30.0).outputs == []
+
+
+def test_reader_that_leaves_before_it_is_attached_has_seen_nothing() -> None:
+    """SVC-11"""
+    lone = reading()
+    attach = lone.call
+    lone.ask(Leave(9, "t", "s", 3, 3))
+    lone.answer(attach, results.Attached(3, 5, 0, 9, 0, 1))
+    assert lone.answer(lone.call, results.Acked(5)).call.command == do.Detach("t", "s", 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "outputs"),
+    [
+        (errors.Fenced(2), [finished(results.Detached(0))]),
+        (GONE, [finished(GONE), ended(GONE)]),
+    ],
+)
+def test_reader_that_leaves_and_is_not_attached_has_nothing_to_detach(
+    answer: errors.AnyRefusal, outputs: list[Output]
+) -> None:
+    """SVC-7 SVC-8"""
+    lone = reading()
+    attach = lone.call
+    lone.ask(Leave(9, "t", "s", 0, 0))
+    assert lone.answer(attach, answer).outputs == outputs
+    assert lone.session.readers == {}
+
+
+def test_leaving_takes_as_long_as_it_was_told_for_each_of_its_calls() -> None:
+    """SVC-7"""
+    lone = at_five().ask(Leave(9, "t", "s", 5, 5, 0.3))
+    assert commands(lone) == [do.Ack("t", "s", 3, 5)]
+    ack = lone.call
+    assert lone.wait(0.2).outputs == []
+    assert commands(lone.answer(ack, errors.Fenced(4))) == [do.Detach("t", "s", 3, 5)]
+    assert lone.wait(0.29).outputs == []
+    assert lone.wait(0.01).outputs == [finished(NoAnswer(0.3))]

@@ -1,0 +1,297 @@
+"""Which group of a ring is asked about which topic, by the exact effects."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.client.session import ways
+from oncecast.client.session.local import (
+    Do,
+    Finished,
+    Group,
+    NoAnswer,
+    Positioned,
+    Produce,
+    Read,
+    Show,
+    Stored,
+    Survey,
+)
+from oncecast.client.session.whereabouts import ROUNDS
+from oncecast.kernel.protocol import NodeId, Unwatch, Value, Watch
+from oncecast.wire import commands as do
+from oncecast.wire import errors, results
+from oncecast.wire.frames import Call, Elsewhere, Look, LookGroup, Owned, Scan
+from tests.client.session.lone import NODE, Lone, packed
+
+A, B, C = NodeId("a:1/g"), NodeId("b:1/g"), NodeId("c:1/h")
+DONE = results.TopicCreated(1, False)
+NOWHERE = errors.NotHere("t")
+
+
+def of_g(topic: str = "t", leader: str = A) -> Owned:
+    return Owned(topic, "g", leader, (A, B))
+
+
+def of_h(topic: str = "u") -> Owned:
+    return Owned(topic, "h", C, (C,))
+
+
+def create(topic: str, ticket: int = 1, timeout: float = 1000.0) -> Do:
+    return Do(ticket, do.CreateTopic(topic, 0), timeout)
+
+
+def shown(lone: Lone, owned: Owned) -> Lone:
+    """Home says whose it is; all of that happens at once, in a turn of its own."""
+    return lone.hear(owned).wait(0.0)
+
+
+def bound(*owned: Owned) -> Lone:
+    """A session that has found these topics, and waits for nothing."""
+    lone = Lone().start()
+    for each in owned:
+        call = lone.ask(create(each.topic)).call
+        shown(lone, each)
+        lone.answer(call, DONE, sender=NodeId(each.leader))
+    return lone
+
+
+def asked(lone: Lone, kind: type[Value]) -> list[NodeId]:
+    return [to for to, message in lone.addressed if isinstance(message, kind)]
+
+
+# Finding
+
+
+def test_what_another_group_owns_is_asked_for_there() -> None:
+    """SVC-13"""
+    lone = Lone().start().ask(create("t"))
+    call = lone.call
+    assert lone.addressed == [(NODE, call)]
+    assert lone.hear(of_g()).outputs == [Watch(A)]
+    assert lone.wait(0.0).addressed == [(A, call)]
+    assert lone.answer(call, DONE, sender=A).told == [Finished(1, DONE)]
+
+
+def test_all_that_waits_about_the_topic_goes_there_and_nothing_else() -> None:
+    lone = Lone().start()
+    for ask in (
+        create("t", 1),
+        create("u", 2),
+        Show(3, "t"),
+        Survey(4, Scan(0, "t", do.FromNew())),
+    ):
+        lone.ask(ask)
+    lone.ask(Show(5, prefix="t")).ask(Group(6))
+    lone.ask(Produce(7, "t", 1, packed(b"a"))).ask(Read("t", "s"))
+    shown(lone, of_g())
+    kinds = [
+        type(message.command if isinstance(message, Call) else message) for message in lone.sent
+    ]
+    assert kinds == [do.CreateTopic, Look, Scan, do.OpenProducer, do.Attach]
+    assert {to for to, _ in lone.addressed} == {A}
+
+
+def test_what_is_asked_later_goes_straight_to_the_group_of_its_topic() -> None:
+    lone = bound(of_g("t"), of_h("u"))
+    assert asked(lone.ask(create("t")), Call) == [A]
+    assert asked(lone.ask(create("u")), Call) == [C]
+    assert asked(lone.ask(create("new")), Call) == [NODE]
+    assert asked(lone.ask(Show(1, "t")), Look) == [A]
+    assert asked(lone.ask(Show(1, prefix="t")), Look) == [NODE]
+    assert asked(lone.ask(Group(1)), LookGroup) == [NODE]
+
+
+def test_topics_of_one_group_share_its_link() -> None:
+    lone = bound(of_g("t"))
+    lone.ask(create("t2"))
+    assert shown(lone, of_g("t2")).links == []
+    assert asked(lone, Call) == [A]
+
+
+def test_where_the_leader_is_not_known_any_node_of_the_group_is_asked() -> None:
+    lone = Lone().start().ask(create("t"))
+    call = lone.call
+    assert shown(lone, of_g(leader="")).addressed == [(A, call)]
+    assert lone.hear(Elsewhere(B, (A, B)), A).wait(0.1).addressed == [(B, call)]
+
+
+def test_said_again_it_changes_nothing() -> None:
+    lone = bound(of_g()).ask(create("t"))
+    assert shown(lone, of_g()).outputs == []
+    assert shown(lone, Owned("t", "h", C, (C,))).outputs == []  # only its own group would know
+    assert asked(lone.ask(create("t")), Call) == [A]
+
+
+@pytest.mark.parametrize(
+    "owned",
+    [Owned("", "g", A, (A,)), Owned("t", "", A, (A,)), Owned("t", "g", "", ())],
+    ids=("no topic", "no group", "no node"),
+)
+def test_what_says_nothing_is_dropped(owned: Owned) -> None:
+    lone = Lone().start().ask(create("t"))
+    assert shown(lone, owned).outputs == []
+
+
+def test_only_home_is_asked_whose_a_topic_is() -> None:
+    lone = bound(of_g("t")).ask(create("u"))
+    assert lone.hear(of_h(), A).wait(0.0).outputs == []
+    assert lone.hear(of_h(), NodeId("stranger")).wait(0.0).outputs == []
+
+
+# Groups change without each other
+
+
+def test_a_group_that_changes_its_leader_disturbs_no_other() -> None:
+    """REP-3"""
+    lone = bound(of_g("t"), of_h("u"))
+    first = lone.ask(create("t")).call
+    lone.ask(create("u")).ask(create("v"))
+    lone.hear(Elsewhere(B, (A, B)), A)
+    assert lone.outputs == [Unwatch(A)]
+    assert lone.wait(0.1).addressed == [(B, first)]
+    assert lone.links == [Watch(B)]
+
+
+@pytest.mark.parametrize(("lost", "topic", "then"), [(A, "t", B), (C, "u", C), (NODE, "v", "a:1")])
+def test_a_lost_link_has_only_what_went_over_it_sent_again(
+    lost: NodeId, topic: str, then: str
+) -> None:
+    """SVC-13"""
+    lone = bound(of_g("t"), of_h("u"))
+    calls = {each: lone.ask(create(each)).call for each in "tuv"}
+    assert lone.down(lost).addressed == [(then, calls[topic])]
+
+
+def test_home_may_be_down_while_groups_go_on() -> None:
+    """SVC-13"""
+    lone = bound(of_g())
+    for _ in range(5):
+        assert lone.down(NODE).addressed == []
+    call = lone.ask(create("t", 9)).call
+    assert lone.answer(call, DONE, sender=A).told == [Finished(9, DONE)]
+
+
+def test_a_silent_group_is_asked_around_in_and_no_other() -> None:
+    lone = bound(of_g("t"), Owned("u", "h", C, (C, "d:1/h"))).ask(create("t"))
+    assert set(asked(lone.wait(1.0), LookGroup)) == {B}
+
+
+def test_whether_somebody_leads_is_said_of_the_group_that_was_asked() -> None:
+    """SVC-7"""
+    lone = bound(of_g("t"), of_h("u"))
+    lone.ask(create("t", 1, timeout=0.1)).ask(create("u", 2, timeout=0.1))
+    lone.hear(Elsewhere("", (A, B)), A)
+    assert lone.wait(0.2).told == [
+        Finished(1, NoAnswer(0.1, led=False)),
+        Finished(2, NoAnswer(0.1, led=True)),
+    ]
+
+
+def test_what_moves_over_other_links_is_no_sign_of_an_answer() -> None:
+    lone = bound(of_g("t"), of_h("u")).ask(create("t"))
+    lone.session.moved = lambda node: int(1000 * lone.now) if node == C else 0
+    assert A in asked(lone.wait(2.0), Call)
+
+
+def test_a_group_that_cannot_be_reached_is_asked_home_for() -> None:
+    """Its topics may have moved, or all its nodes be others by now."""
+    lone = bound(of_g())
+    call = lone.ask(create("t")).call
+    for _ in range(ROUNDS * 2):
+        lone.down(lone.session.ways.of("t").node).wait(0.5)
+        assert NODE not in asked(lone, Call)
+    lone.down(lone.session.ways.of("t").node)
+    assert (NODE, call) in lone.addressed
+    new = NodeId("d:1/g")
+    assert lone.hear(Owned("t", "g", new, (new,))).links == [Watch(new)]
+    assert lone.wait(0.0).addressed == [(new, call)]
+
+
+def test_a_group_that_is_astray_believes_home_about_its_nodes() -> None:
+    lone = bound(of_g()).ask(create("t"))
+    lone.down(A)
+    lone.ask(create("t2"))
+    new = NodeId("d:1/g")
+    assert Watch(new) in shown(lone, Owned("t2", "g", new, (new,))).wait(0.5).links
+    assert lone.session.ways.of("t").nodes == (new,)
+
+
+def test_home_and_a_group_may_be_at_the_same_node() -> None:
+    """Somebody may have named a replica; what one of both leaves, the other keeps."""
+    lone = Lone().start().ask(create("t"))
+    call = lone.call
+    assert shown(lone, Owned("t", "g", NODE, (NODE, B))).addressed == [(NODE, call)]
+    lone.hear(Elsewhere(B, (NODE, B)), NODE)
+    assert lone.links == []
+    assert lone.wait(0.1).addressed == [(B, call)]
+
+
+# The processes of a ring
+
+
+def test_any_process_of_the_ring_is_home_when_the_others_are_gone() -> None:
+    """SVC-13"""
+    lone = bound(of_g())
+    assert lone.session.home.nodes == (NODE, "a:1", "b:1")
+    call = lone.ask(create("u")).call
+    assert lone.down(NODE).addressed == [("a:1", call)]
+
+
+def test_a_silent_process_is_left_for_the_next() -> None:
+    lone = bound(of_g()).wait(10.0)
+    call = lone.ask(create("u")).call
+    lone.wait(3.0)
+    assert asked(lone, LookGroup) == []
+    assert [to for to, message in lone.addressed if message == call][-1] != NODE
+    assert Unwatch(NODE) in lone.links
+
+
+# What is not needed any more
+
+
+def test_what_nobody_uses_is_forgotten_and_its_group_left() -> None:
+    lone = bound(of_g("t"))
+    assert lone.wait(ways.SWEEP_EVERY).links == []  # it was used in between
+    assert lone.wait(ways.SWEEP_EVERY).links == [Unwatch(A)]
+    assert asked(lone.ask(create("t")), Call) == [NODE]
+
+
+def test_what_is_read_asked_for_or_put_is_not_forgotten() -> None:
+    lone = bound(of_g("t"), of_h("u"))
+    call = lone.ask(Read("t", "s")).call
+    lone.answer(call, results.Attached(3, 5, 0, 9, 0, 1), A)
+    assert lone.told == [Positioned("t", "s", 5, 9)]
+    lone.session.moved = lambda node: int(lone.now * 1000)  # nobody has any reason to ask again
+    lone.ask(create("u")).wait(3 * ways.SWEEP_EVERY)
+    assert lone.links == []
+    assert asked(lone.ask(create("t")), Call) == [A]
+
+
+def test_there_are_no_more_bindings_and_links_than_are_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ways, "BOUND_MAX", 3)
+    lone = bound(of_h("u"))
+    waiting = lone.ask(create("u")).call
+    for number in range(20):
+        call = lone.ask(create(f"t{number}")).call
+        shown(lone, Owned(f"t{number}", f"g{number}", f"n{number}", (f"n{number}",)))
+        lone.answer(call, DONE, NodeId(f"n{number}"))
+    assert len(lone.session.watched) <= 1 + 3
+    assert asked(lone.ask(create("u")), Call) == [C]
+    assert lone.answer(waiting, DONE, C).told == [Finished(1, DONE)]
+
+
+def test_the_put_of_a_forgotten_topic_finds_its_group_again() -> None:
+    """SVC-2"""
+    lone = bound(of_g("t"))
+    opening = lone.ask(Produce(1, "t", 1, packed(b"a"))).call
+    put = lone.answer(opening, results.Opened(4, 0, 1, (0, 0)), A).call
+    assert lone.answer(put, results.Appended(0, 1, True), A).told == [Stored(1, 0, True)]
+    lone.wait(2 * ways.SWEEP_EVERY)
+    put = lone.ask(Produce(2, "t", 1, packed(b"b"))).call
+    assert lone.addressed == [(NODE, put)]
+    again = shown(lone, of_g()).call
+    assert lone.addressed == [(A, Call(again.id, put.command))]
+    assert lone.answer(again, results.Appended(1, 1, True), A).told == [Stored(2, 1, True)]

@@ -1,0 +1,222 @@
+"""Ways, rule by rule: which topics are bound to which group, and when home is asked again."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from oncecast.client.session import ways as module
+from oncecast.client.session.ways import Rebound, Sweep, Ways
+from oncecast.client.session.whereabouts import Whereabouts
+from oncecast.kernel.protocol import Later, NodeId, Unwatch, Watch
+from oncecast.wire.frames import Owned
+from tests.client.session.standin import NODE, StandIn
+from tests.dice import LowDice
+
+A, B, C = NodeId("a:1/g"), NodeId("b:1/g"), NodeId("c:1/h")
+
+
+def make(rng: Random | None = None) -> tuple[Ways, StandIn]:
+    session = StandIn(rng)
+    session.now = 100.0
+    home = Whereabouts(cast("Any", session), "", (NODE,))
+    session.ways = made = Ways(cast("Any", session), home)
+    made.begin()
+    assert session.drain() == [Watch(NODE)]
+    return made, session
+
+
+def bound(*topics: str) -> tuple[Ways, StandIn]:
+    """Return ways that found these topics at group g."""
+    made, session = make()
+    for topic in topics:
+        made.owned(Owned(topic, "g", A, (A, B)))
+    made.timeout(Rebound())
+    session.drain()
+    session.resent.clear()
+    return made, session
+
+
+def test_session_begins_at_home() -> None:
+    made, _ = make()
+    assert made.at == {NODE: made.home}
+    assert made.of("t") is made.bound_to("t") is made.to("") is made.home
+    assert made.to("g") is None
+
+
+def test_topic_is_bound_to_its_group_and_asked_about_there_at_once() -> None:
+    """REP-4"""
+    made, session = make()
+    made.owned(Owned("t", "g", B, (A, B)))
+    assert session.drain() == [Later(60.0, Sweep()), Watch(B), Later(0.0, Rebound())]
+    way = made.of("t")
+    assert (way.group, way.node, way.nodes) == ("g", B, (B, A))
+    assert made.at == {NODE: made.home, B: way}
+    assert made.home.nodes == (NODE, "a:1", "b:1")
+    made.owned(Owned("u", "g", B, (A, B)))
+    assert session.drain() == []  # both are looked at in the same turn
+    made.timeout(Rebound())
+    (about,) = session.resent
+    assert [about(topic) for topic in ("t", "u", "v")] == [True, True, False]
+    assert [made.whose(node) for node in (A, NODE, C)] == [way, made.home, None]
+
+
+@pytest.mark.parametrize(
+    ("leader", "nodes", "node"), [("", (A, B), A), (B, (), B), (B, (A,), B), (A, (B,), A)]
+)
+def test_leader_is_asked_or_else_the_first_node(
+    leader: str, nodes: tuple[str, ...], node: NodeId
+) -> None:
+    made, _ = make()
+    made.owned(Owned("t", "g", leader, nodes))
+    assert made.of("t").node == node
+
+
+@pytest.mark.parametrize(
+    "owned", [Owned("", "g", A, (A,)), Owned("t", "", A, (A,)), Owned("t", "g", "", ())]
+)
+def test_answer_without_topic_group_or_node_is_dropped(owned: Owned) -> None:
+    made, session = make()
+    made.owned(owned)
+    assert (session.drain(), made.home.of_ring) == ([], False)
+
+
+def test_processes_that_are_not_known_yet_become_home() -> None:
+    """REP-4"""
+    made, _ = bound("t")
+    made.owned(Owned("u", "g", A, (A, NodeId("c:1/g"), NodeId("d"))))
+    assert made.home.nodes == (NODE, "a:1", "b:1", "c:1")
+
+
+@pytest.mark.parametrize("group", ["g", "h"])
+def test_home_says_where_the_nodes_of_a_bound_topic_are(group: str) -> None:
+    """REP-5: what it says of another group does not count."""
+    made, session = bound("t")
+    way = made.of("t")
+    way.astray = True
+    made.owned(Owned("t", group, B, (B,)))
+    assert made.of("t") is way
+    assert (way.node, way.nodes) == ((B, (B,)) if group == "g" else (A, (A, B)))
+    assert bool(session.drain()) == (group == "g")
+
+
+def test_home_is_asked_again_later_and_later_if_the_ring_contradicts_itself() -> None:
+    """REP-6"""
+    for rng, share in ((None, 1.0), (LowDice(), 0.5)):
+        made, session = make(rng)
+        pauses = []
+        for _ in range(9):
+            made.owned(Owned("t", "g", A, (A, B)))
+            session.now += 8.0
+            made.timeout(Rebound())
+            session.drain()
+            made.not_here("t", made.of("t"))
+            (later,) = session.drain()
+            assert isinstance(later, Later)
+            pauses.append(later.delay)
+            assert made.of("t") is made.home
+            session.now += later.delay
+            made.timeout(Rebound())
+            session.now -= later.delay
+            session.drain()
+        longest = [0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 8.0, 8.0]
+        assert pauses == pytest.approx([share * each for each in longest])
+
+
+@pytest.mark.parametrize(("later", "pause"), [(15.0, 0.2), (16.0, 0.0)])
+def test_topic_that_was_missed_long_ago_is_forgiven(later: float, pause: float) -> None:
+    made, session = bound("t")
+    made.not_here("t", made.of("t"))
+    session.now += later
+    made.timeout(Rebound())
+    made.owned(Owned("t", "g", A, (A, B)))
+    made.timeout(Rebound())
+    session.drain()
+    made.not_here("t", made.of("t"))
+    assert session.drain() == [Later(cast("Any", pytest.approx(pause)), Rebound())]
+
+
+def test_home_is_asked_at_once_when_a_topic_is_missed_for_the_first_time() -> None:
+    made, session = bound("t")
+    session.now = 1.0
+    made.not_here("t", made.of("t"))
+    assert session.drain() == [Later(0.0, Rebound())]
+
+
+def test_word_of_a_group_that_was_asked_before_does_not_count() -> None:
+    """REP-6"""
+    made, session = bound("t")
+    way = made.of("t")
+    made.not_here("t", made.home)
+    assert made.of("t") is way
+    made.not_here("t", way)
+    session.drain()
+    session.now += 1.0
+    made.not_here("t", made.home)  # home is being asked
+    assert (session.drain(), made._misses["t"]) == ([], (100.0, 0))
+
+
+def test_topics_whose_time_has_not_come_wait_for_the_next_turn() -> None:
+    made, session = bound("t", "u")
+    made._ask_anew("t", 2.0)
+    made._ask_anew("u", 1.0)
+    made._ask_anew("v", 3.0)
+    assert session.drain() == [Later(2.0, Rebound()), Later(1.0, Rebound())]
+    session.now += 1.0
+    made.timeout(Rebound())
+    (about,) = session.resent
+    assert [about(topic) for topic in ("t", "u", "v")] == [False, True, False]
+    assert session.drain() == [Later(1.0, Rebound())]
+
+
+def test_group_that_cannot_be_reached_is_left_and_its_topics_are_asked_about() -> None:
+    """REP-5"""
+    made, session = bound("t", "u")
+    made.give_up(made.of("t"))
+    assert session.drain() == [Later(0.0, Rebound()), Unwatch(A)]
+    assert (made.of("t"), made.of("u"), list(made)) == (made.home, made.home, [made.home])
+
+
+def test_topics_that_were_not_used_for_a_minute_are_forgotten() -> None:
+    made, session = bound("t", "u", "v")
+    session.used.add("u")
+    made.timeout(Sweep())
+    assert session.drain() == [Later(60.0, Sweep())]
+    way = made.of("t")
+    made.bound_to("v")  # to look is not to use
+    made.timeout(Sweep())
+    assert session.drain() == [Later(60.0, Sweep())]
+    assert [made.bound_to(topic) for topic in ("t", "u", "v")] == [way, way, made.home]
+    session.used.clear()
+    made.timeout(Sweep())
+    assert session.drain() == [Unwatch(A)]
+    assert session.resent == []
+
+
+def test_old_misses_are_forgotten() -> None:
+    made, session = bound("t", "u")
+    made.not_here("t", made.of("t"))
+    session.now += 1.0
+    made.not_here("u", made.of("u"))
+    session.now += 15.0
+    made.timeout(Sweep())
+    assert list(made._misses) == ["u"]
+
+
+@pytest.mark.parametrize("limit", ["BOUND_MAX", "WAYS_MAX"])
+def test_bindings_and_links_that_are_not_in_use_make_room(
+    limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When all are in use, there may be twice as many before the next look."""
+    assert (module.BOUND_MAX, module.WAYS_MAX) == (10_000, 128)
+    monkeypatch.setattr(module, limit, 3)
+    made, session = make()
+    counts = []
+    for number in range(16):
+        if number == 4:
+            session.used.update(f"t{each}" for each in range(3, 13))
+        made.owned(Owned(f"t{number}", f"g{number}", f"n{number}", (f"n{number}",)))
+        counts.append(len(list(made)) - 1)
+    assert counts == [1, 2, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 11]

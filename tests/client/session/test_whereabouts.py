@@ -1,0 +1,236 @@
+"""A client finds who leads: it follows what it is told, waits where news come, and asks around."""
+
+from __future__ import annotations
+
+from random import Random
+
+from oncecast.client.session.client import ClientSession
+from oncecast.client.session.local import Do, Finished, NoAnswer
+from oncecast.client.session.whereabouts import SILENCE, WAIT_HERE
+from oncecast.kernel.protocol import NodeId, Send, Value, Watch
+from oncecast.kernel.stack import Output, Stack, Wake
+from oncecast.wire.commands import CreateTopic
+from oncecast.wire.frames import Answer, Call, Elsewhere, GroupView, LookGroup
+from oncecast.wire.results import Already
+
+A, B, C = map(NodeId, "abc")
+GROUP = ("a", "b", "c")
+ASKED = Do(1, CreateTopic("t", 0), timeout=20.0)
+
+
+class Seeker:
+    """One session that knows three nodes, and is at the first; it is owed an answer."""
+
+    def __init__(self) -> None:
+        self.session = ClientSession(
+            NodeId("client/me"), Random(3), node=A, others=(B, C), producer="p", life="life"
+        )
+        self.stack = Stack([self.session])
+        self.now = 0.0
+        self.outputs: list[Output] = []
+        self._did(self.stack.start(0.0))
+        self._did(self.stack.request(0.0, ASKED))
+
+    def _did(self, outputs: list[Output]) -> None:
+        self.outputs += outputs
+
+    def hear(self, sender: NodeId, message: Value) -> None:
+        self.outputs = [each for each in self.outputs if isinstance(each, Wake)]
+        self._did(self.stack.receive(self.now, sender, message))
+
+    def down(self, peer: NodeId) -> None:
+        self._did(self.stack.down(self.now, peer))
+
+    def wait(self, seconds: float) -> None:
+        until = self.now + seconds
+        while due := [e for e in self.outputs if isinstance(e, Wake) and e.at <= until]:
+            wake = min(due, key=lambda each: each.at)
+            self.outputs.remove(wake)
+            self.now = wake.at
+            self._did(self.stack.wake(self.now, wake))
+        self.now = until
+
+    def asked(self, kind: type[Value]) -> list[NodeId]:
+        """Whom it has sent this to since it last heard something."""
+        sends = [each for each in self.outputs if isinstance(each, Send)]
+        return [each.to for each in sends if isinstance(each.message, kind)]
+
+    def told(self, leader: str, sender: NodeId | None = None) -> None:
+        self.hear(sender or self.session.home.node, Elsewhere(leader, GROUP))
+
+    def lose(self, node: NodeId) -> None:
+        """Its link breaks, and again when it is dialled."""
+        self.down(node)
+        self.wait(0.05)
+        self.told(node)
+        self.wait(0.5)
+        assert self.session.home.node == node
+        self.down(node)
+        self.wait(0.5)
+        assert self.session.home.node != node
+
+
+def test_it_goes_where_it_is_told_and_asks_again_there() -> None:
+    """REP-3"""
+    seeker = Seeker()
+    seeker.told("c")
+    seeker.wait(0.1)
+    assert seeker.session.home.node == C
+    assert seeker.asked(Call) == [C]
+    assert Watch(C) in seeker.outputs
+
+
+def test_one_whose_link_broke_twice_is_not_tried_at_every_word_of_others() -> None:
+    seeker = Seeker()
+    seeker.lose(A)
+    here = seeker.session.home.node
+    for _ in range(5):
+        seeker.told("a")
+        seeker.wait(0.01)
+    assert seeker.session.home.node == here
+
+
+def test_it_waits_where_news_come_and_goes_as_soon_as_they_do() -> None:
+    seeker = Seeker()
+    seeker.lose(A)
+    here = seeker.session.home.node
+    other = B if here == C else C
+    seeker.told("")
+    seeker.wait(0.1)
+    assert seeker.session.home.node == here
+    seeker.told(other)
+    seeker.wait(0.5)
+    assert seeker.session.home.node == other
+    assert other in seeker.asked(Call)
+
+
+def test_where_it_waits_may_come_to_lead() -> None:
+    seeker = Seeker()
+    seeker.lose(A)
+    here = seeker.session.home.node
+    seeker.told("")
+    seeker.told(here)
+    seeker.wait(0.01)
+    assert seeker.asked(Call) == [here]
+
+
+def test_where_no_news_come_it_goes_on_after_a_while() -> None:
+    seeker = Seeker()
+    seeker.told("")
+    seeker.wait(2 * WAIT_HERE)
+    assert seeker.session.home.node == B
+
+
+def test_a_busy_client_leaves_a_node_that_knows_no_leader() -> None:
+    """REP-3: every call that it repeats there is answered with the same news."""
+    seeker = Seeker()
+    for _ in range(10):
+        if seeker.session.home.node == A:
+            seeker.told("")
+        seeker.wait(WAIT_HERE / 5)
+    assert seeker.session.home.node == B
+
+
+def test_two_that_name_each_other_first_do_not_keep_it_from_the_rest() -> None:
+    """REP-3: replicas without a seat know old members, and lead nowhere."""
+    seeker = Seeker()
+    seeker.hear(A, Elsewhere("", ("b", "c")))
+    seeker.wait(WAIT_HERE)
+    assert seeker.session.home.node == B
+    seeker.hear(B, Elsewhere("", ("a", "c")))
+    seeker.wait(WAIT_HERE)
+    assert seeker.session.home.node == C
+
+
+def test_one_that_was_lost_is_tried_again_after_a_while() -> None:
+    """Its link may have broken, and it leads all the same."""
+    seeker = Seeker()
+    seeker.lose(A)
+    here = seeker.session.home.node
+    seeker.told("a")
+    seeker.wait(2 * WAIT_HERE)
+    assert seeker.session.home.node != here
+    seeker.told("a")
+    seeker.wait(0.5)
+    assert seeker.session.home.node == A
+
+
+def test_an_old_node_does_not_call_away_from_one_that_answers() -> None:
+    seeker = Seeker()
+    seeker.told("c")
+    seeker.wait(0.1)
+    seeker.hear(C, Answer(seeker.session.calls.new_id() - 1, Already(0, 0)))
+    seeker.told("b", sender=A)
+    assert seeker.session.home.node == C
+
+
+def test_a_dial_that_hangs_is_given_up_when_news_come_from_elsewhere() -> None:
+    seeker = Seeker()
+    seeker.down(A)
+    seeker.wait(0.05)
+    seeker.told("a")
+    seeker.wait(0.5)
+    assert seeker.session.home.node == A
+    seeker.told("c", sender=B)
+    assert seeker.session.home.node == C
+
+
+# A leader that says nothing
+
+
+def view(node: NodeId, leader: str) -> GroupView:
+    return GroupView(0, node, leader, True, 1, 3, 0, (), ())
+
+
+def test_a_silent_leader_is_not_left_but_others_are_asked() -> None:
+    seeker = Seeker()
+    seeker.wait(1.0)
+    assert seeker.session.home.node == A
+    assert set(seeker.asked(LookGroup)) == {B, C}
+
+
+def test_a_leader_that_answers_in_time_has_nobody_asked() -> None:
+    seeker = Seeker()
+    id_ = seeker.session.calls.new_id() - 1
+    seeker.hear(A, Answer(id_, Already(0, 0)))
+    seeker.wait(20.0)
+    assert seeker.asked(LookGroup) == []
+
+
+def test_whom_others_follow_by_now_is_gone_to() -> None:
+    seeker = Seeker()
+    seeker.wait(1.0)
+    seeker.hear(B, view(B, "a"))
+    assert seeker.session.home.node == A
+    seeker.hear(B, view(B, ""))
+    assert seeker.session.home.node == A
+    seeker.hear(C, view(C, "b"))
+    seeker.wait(0.1)
+    assert seeker.session.home.node == B
+    assert seeker.asked(Call) == [B]
+
+
+def test_others_are_asked_until_the_silent_one_speaks() -> None:
+    seeker = Seeker()
+    seeker.wait(1.0)
+    before = len(seeker.asked(LookGroup))
+    seeker.wait(4 * SILENCE)
+    assert len(seeker.asked(LookGroup)) >= before + 4
+    seeker.hear(A, Answer(seeker.session.calls.new_id() - 1, Already(0, 0)))
+    seeker.wait(20.0)
+    assert seeker.asked(LookGroup) == []
+
+
+# No leader at all
+
+
+def test_a_call_that_is_not_answered_says_whether_somebody_leads() -> None:
+    for leader, led in (("", False), ("a", True)):
+        seeker = Seeker()
+        while seeker.now < 19.9:
+            seeker.told(leader)
+            seeker.wait(0.1)
+        seeker.outputs = [each for each in seeker.outputs if isinstance(each, Wake)]
+        seeker.wait(0.5)
+        events = [each.event for each in seeker.outputs if hasattr(each, "event")]
+        assert events == [Finished(1, NoAnswer(20.0, led))]

@@ -1,0 +1,57 @@
+"""Logical clocks: what can have caused something is before it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncecast.coordination.protocols.clock import LamportClock, Stamp
+from oncecast.kernel.protocol import NodeId
+
+A, B = NodeId("a"), NodeId("b")
+
+
+def test_each_tick_is_later_than_the_one_before() -> None:
+    clock = LamportClock(A)
+    assert [clock.tick(), clock.tick()] == [Stamp(1, A), Stamp(2, A)]
+
+
+def test_what_happens_after_a_message_is_later_than_its_sending() -> None:
+    clock = LamportClock(A)
+    clock.witness(Stamp(7, B))
+    assert clock.tick() == Stamp(8, A)
+
+
+def test_an_old_message_does_not_set_the_clock_back() -> None:
+    clock = LamportClock(A)
+    clock.time = 9
+    clock.witness(Stamp(2, B))
+    assert clock.tick() == Stamp(10, A)
+
+
+def test_of_two_at_the_same_time_the_lower_name_is_first() -> None:
+    assert Stamp(1, B) < Stamp(2, A)
+    assert Stamp(2, A) < Stamp(2, B)
+
+
+@pytest.mark.parametrize(
+    ("time", "possible"), [(0, False), (1, True), (2**62, True), (2**62 + 1, False)]
+)
+def test_stamps_begin_with_one_and_leave_room_to_count_on(time: int, possible: bool) -> None:
+    assert Stamp(time, A).possible == possible
+
+
+@pytest.mark.long
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40))
+def test_stamps_follow_causality(talk: list[tuple[int, int]]) -> None:
+    """DDS-4: along every chain of messages the stamps grow, and no two are equal."""
+    clocks = [LamportClock(NodeId(f"n{index}")) for index in range(4)]
+    seen: list[Stamp] = []
+    for sender, receiver in talk:
+        sent = clocks[sender].tick()
+        clocks[receiver].witness(sent)
+        received = clocks[receiver].tick()
+        assert sent < received
+        seen += [sent, received]
+    assert len(set(seen)) == len(seen)

@@ -1,0 +1,151 @@
+"""Group: who is in the view, who is suspected, and how a wrong suspicion is healed."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.coordination.protocols.events import Join, Leave, ViewChanged
+from oncecast.coordination.protocols.group import Alive, Beat, Group, Silent
+from oncecast.kernel.protocol import Effect, Emit, Later, NodeId, Send, Unwatch, Watch
+from tests.dice import HighDice, LowDice, MiddleDice
+
+A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
+HERE = Alive(True, ())
+
+
+def started(*, member: bool = True) -> Group:
+    group = Group(
+        A,
+        MiddleDice(),
+        peers=[A, B],
+        member=member,
+        heartbeat=1.0,
+        suspect_after=4.0,
+        forget_after=9,
+    )
+    group.start()
+    group.drain()
+    return group
+
+
+def with_b() -> Group:
+    group = started()
+    group.receive(B, HERE)
+    group.drain()
+    return group
+
+
+def events(effects: list[Effect]) -> list[object]:
+    return [effect.event for effect in effects if isinstance(effect, Emit)]
+
+
+def test_start_tells_every_peer_and_sees_itself() -> None:
+    group = Group(A, MiddleDice(), peers=[A, B], heartbeat=1.0)
+    group.start()
+    assert group.drain() == [Send(B, Alive(True, ())), Later(1.0, Beat()), Emit(ViewChanged((A,)))]
+
+
+@pytest.mark.parametrize(("dice", "delay"), [(LowDice(), 0.375), (HighDice(), 0.625)])
+def test_alive_is_repeated_every_half_second_give_or_take_a_quarter(
+    dice: Random, delay: float
+) -> None:
+    group = Group(A, dice, peers=[B])
+    group.timeout(Beat())
+    assert group.drain() == [Send(B, Alive(True, ())), Later(delay, Beat())]
+
+
+def test_peer_is_suspected_after_two_seconds_and_kept_for_a_minute() -> None:
+    """DDS-4"""
+    group = Group(A, MiddleDice(), peers=[B])
+    group.receive(B, Alive(False, ()))
+    assert Later(2.0, Silent(B)) in group.drain()
+    group.timeout(Silent(B))
+    assert Later(60.0, Silent(B)) in group.drain()
+
+
+def test_who_says_that_it_is_alive_is_in_the_view() -> None:
+    """DDS-4"""
+    group = started()
+    group.receive(B, HERE)
+    assert group.drain() == [
+        Watch(B),
+        Send(B, Alive(True, (B,))),
+        Later(4.0, Silent(B)),
+        Emit(ViewChanged((A, B))),
+    ]
+    group.receive(B, HERE)
+    assert group.drain() == [Later(4.0, Silent(B))]
+
+
+def test_guest_sees_the_members_and_is_none() -> None:
+    group = started(member=False)
+    group.receive(B, HERE)
+    assert list(group.view) == [B]
+    group.request(Join())
+    assert list(group.view) == [A, B]
+
+
+def test_who_leaves_tells_so_and_is_not_suspected_for_it() -> None:
+    """DDS-4"""
+    group = with_b()
+    group.request(Leave())
+    assert group.drain() == [Send(B, Alive(False, (B,))), Emit(ViewChanged((B,)))]
+    group.receive(B, Alive(False, ()))
+    assert list(group.view) == []
+    assert not group.known[B].suspected
+
+
+def test_silence_is_suspected_and_the_next_word_heals_it_with_more_patience() -> None:
+    """DDS-4: a wrong suspicion is made once for each length of silence."""
+    group = with_b()
+    group.timeout(Silent(B))
+    assert group.drain() == [Later(9, Silent(B)), Emit(ViewChanged((A,)))]
+    group.receive(B, HERE)
+    effects = group.drain()
+    assert events(effects) == [ViewChanged((A, B))]
+    assert Later(5.0, Silent(B)) in effects
+
+
+def test_link_that_breaks_is_suspected_at_once_and_costs_no_patience() -> None:
+    group = with_b()
+    del group.watched[B]  # as the stack does
+    group.down(B)
+    assert events(group.drain()) == [ViewChanged((A,))]
+    group.receive(B, HERE)
+    assert Later(4.0, Silent(B)) in group.drain()
+
+
+def test_broken_link_to_a_suspected_or_forgotten_peer_changes_nothing() -> None:
+    group = started()
+    for peer in (B, C):  # B has not been heard yet, and C is unknown
+        group.down(peer)
+    assert group.drain() == []
+
+
+def test_members_are_found_through_those_who_know_them() -> None:
+    group = started()
+    group.receive(B, Alive(True, (A, C)))
+    assert group.drain()[:2] == [Send(C, Alive(True, ())), Later(9, Silent(C))]
+    assert list(group.view) == [A, B]  # nobody is in it by hearsay
+    group.receive(C, HERE)
+    assert list(group.view) == [A, B, C]
+
+
+def test_who_was_only_met_is_forgotten_and_who_was_named_never() -> None:
+    group = with_b()
+    group.receive(C, HERE)
+    for node, effects in ((B, []), (C, [Unwatch(C)])):
+        group.timeout(Silent(node))
+        group.drain()
+        group.timeout(Silent(node))
+        assert group.drain() == effects
+    assert list(group.known) == [B]
+
+
+def test_crowd_is_bounded() -> None:
+    group = started()
+    group.receive(B, Alive(True, tuple(NodeId(f"x{index}") for index in range(2000))))
+    group.receive(C, HERE)
+    assert (len(group.known), group.dropped) == (1000, 1)

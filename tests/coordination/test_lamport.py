@@ -1,0 +1,139 @@
+"""Lamport's mutual exclusion: one at a time, in the order of the requests, for 3(N-1) messages."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from oncecast.coordination.protocols.clock import Stamp
+from oncecast.coordination.protocols.events import Acquire, Acquired, Release
+from oncecast.coordination.protocols.lamport import Given, LamportMutex, Noted, Wanted
+from oncecast.kernel.protocol import Emit, NodeId, Send
+from tests.coordination.wires import Wires, names
+
+LOCK = "door"
+A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
+
+
+def group(count: int, rng: Random | None = None) -> Wires:
+    members = names(count)
+    return Wires({me: LamportMutex(me, Random(0), members=members) for me in members}, rng)
+
+
+def one_entry(count: int) -> int:
+    """The messages that one member's entry takes, from its request to the end of its release."""
+    wires = group(count)
+    me = names(count)[count // 2]
+    wires.ask(me, Acquire(LOCK))
+    wires.run()
+    assert wires.events == [(me, Acquired(LOCK, 1))]
+    wires.ask(me, Release(LOCK))
+    wires.run()
+    return len(wires.sent)
+
+
+@pytest.mark.long
+def test_an_entry_costs_three_messages_for_each_other_member() -> None:
+    """DDS-4: exactly 3(N-1), for 2 to 200 members."""
+    for count in range(2, 201):
+        assert one_entry(count) == 3 * (count - 1)
+
+
+@pytest.mark.parametrize("count", range(2, 10))
+def test_entries_under_contention_cost_the_same(count: int) -> None:
+    """DDS-4: all want it at once, and each of them costs 3(N-1)."""
+    wires = group(count, Random(count))
+    for node in names(count):
+        wires.ask(node, Acquire(LOCK))
+    for turn in range(1, count + 1):
+        wires.run()
+        assert len(wires.events) == turn
+        wires.ask(wires.events[-1][0], Release(LOCK))
+    wires.run()
+    assert len(wires.sent) == 3 * (count - 1) * count
+    assert [event for _, event in wires.events] == [
+        Acquired(LOCK, token) for token in range(1, count + 1)
+    ]
+
+
+def test_who_is_alone_enters_at_once() -> None:
+    wires = group(1)
+    wires.ask(names(1)[0], Acquire(LOCK))
+    assert wires.events == [(names(1)[0], Acquired(LOCK, 1))]
+
+
+def test_request_goes_to_all_others_and_reply_says_a_later_time() -> None:
+    mutex = LamportMutex(A, Random(0), members=[A, B, C])
+    mutex.request(Acquire(LOCK))
+    wanted = Wanted(LOCK, Stamp(1, A))
+    assert mutex.drain() == [Send(B, wanted), Send(C, wanted)]
+    mutex.receive(B, Wanted(LOCK, Stamp(5, B)))
+    assert mutex.drain() == [Send(B, Noted(Stamp(6, A)))]
+
+
+def test_member_enters_when_all_have_said_something_later() -> None:
+    mutex = LamportMutex(A, Random(0), members=[A, B, C])
+    mutex.request(Acquire(LOCK))
+    mutex.drain()
+    mutex.receive(B, Noted(Stamp(2, B)))
+    assert mutex.drain() == []
+    mutex.receive(C, Noted(Stamp(2, C)))
+    assert mutex.drain() == [Emit(Acquired(LOCK, 1))]
+
+
+def test_an_older_request_is_served_first_though_it_comes_later() -> None:
+    mutex = LamportMutex(B, Random(0), members=[A, B])
+    mutex.request(Acquire(LOCK))
+    mutex.receive(A, Wanted(LOCK, Stamp(1, A)))
+    mutex.receive(A, Noted(Stamp(2, A)))
+    assert Emit(Acquired(LOCK, 1)) not in mutex.drain()
+    mutex.receive(A, Given(LOCK, Stamp(4, A)))
+    assert Emit(Acquired(LOCK, 2)) in mutex.drain()
+
+
+def test_who_holds_or_waits_already_asks_nobody_again() -> None:
+    wires = group(2)
+    me = names(2)[0]
+    wires.ask(me, Acquire(LOCK))
+    wires.ask(me, Acquire(LOCK))
+    wires.run()
+    wires.ask(me, Acquire(LOCK))
+    assert len(wires.sent) == 2
+
+
+def test_member_that_has_released_the_lock_can_acquire_it_again() -> None:
+    """DDS-4"""
+    wires = group(2)
+    me = names(2)[0]
+    for request in (Acquire(LOCK), Release(LOCK), Release(LOCK), Acquire(LOCK)):
+        wires.ask(me, request)
+        wires.run()
+    assert wires.events == [(me, Acquired(LOCK, 1)), (me, Acquired(LOCK, 2))]
+
+
+def test_different_locks_are_held_at_the_same_time() -> None:
+    wires = group(2)
+    one, other = names(2)
+    wires.ask(one, Acquire("left"))
+    wires.ask(other, Acquire("right"))
+    wires.run()
+    assert sorted(node for node, _ in wires.events) == [one, other]
+
+
+def test_crashed_member_blocks_all_others() -> None:
+    """DDS-4: the limit that the page states."""
+    wires = group(3)
+    one, other, dead = names(3)
+    wires.crash(dead)
+    wires.ask(one, Acquire(LOCK))
+    wires.ask(other, Acquire(LOCK))
+    wires.run()
+    assert wires.events == []
+
+
+def test_strangers_and_impossible_stamps_are_ignored_and_counted() -> None:
+    mutex = LamportMutex(A, Random(0), members=[A, B])
+    mutex.receive(C, Wanted(LOCK, Stamp(1, C)))
+    mutex.receive(B, Wanted(LOCK, Stamp(2**63 - 1, B)))
+    assert (mutex.drain(), mutex.dropped) == ([], 2)

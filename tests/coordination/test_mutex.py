@@ -1,0 +1,457 @@
+"""LeaseMutex: leases that end for their holder first, and tokens that only grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from oncecast.coordination.protocols.events import (
+    Acquire,
+    Acquired,
+    Decide,
+    Lapsed,
+    Release,
+    Renewed,
+    Settled,
+    ViewChanged,
+)
+from oncecast.coordination.protocols.fence import Fence, Stale
+from oncecast.coordination.protocols.group import Group
+from oncecast.coordination.protocols.mutex import (
+    Ending,
+    Freed,
+    LeaseMutex,
+    Query,
+    Renewal,
+    Vacant,
+    stated_lease,
+)
+from oncecast.coordination.protocols.synod import Synod
+from oncecast.coordination.protocols.synod_messages import NUMBER_MAX
+from oncecast.kernel.protocol import Ask, Cancel, Effect, Emit, Later, NodeId, Send
+from oncecast.kernel.stack import Stack
+from oncecast.simulator.simulated import Build, Simulation
+
+A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
+SERIES = "lock/door"
+LOCK, LEASE = "the lock", 0.8
+
+
+def mutex() -> LeaseMutex:
+    made = LeaseMutex(A, Random(0), lease=10.0, drift=0.2)
+    made.observe(ViewChanged((A, B, C)))
+    made.now = 100.0
+    return made
+
+
+def holding() -> LeaseMutex:
+    made = mutex()
+    made.request(Acquire("door"))
+    made.observe(Settled(SERIES, 1, made.myself))
+    made.drain()
+    return made
+
+
+def ended(token: int) -> list[Effect]:
+    """Return the effects of a lease that ends for its holder."""
+    return [Cancel(Ending("door")), Cancel(Renewal("door")), Emit(Lapsed("door", token))]
+
+
+def freed(token: int) -> list[Effect]:
+    return [Send(node, Freed("door", token)) for node in (B, C)]
+
+
+def queries(token: int) -> list[Send]:
+    return [Send(node, Query("door", token)) for node in (B, C)]
+
+
+def asks(effects: list[Effect]) -> list[object]:
+    return [effect.request for effect in effects if isinstance(effect, Ask)]
+
+
+def test_free_lock_is_asked_for_at_once_and_held_when_its_token_is_settled() -> None:
+    """DDS-4"""
+    made = mutex()
+    made.request(Acquire("door"))
+    assert made.drain() == [Ask(Decide(SERIES, 1, made.myself))]
+    made.now = 101.0
+    made.observe(Settled(SERIES, 1, made.myself))
+    assert made.drain() == [
+        Emit(Acquired("door", 1)),
+        Later(9.0, Ending("door")),  # since it asked, not since it was told
+        Later(4.5, Renewal("door")),
+    ]
+
+
+@pytest.mark.parametrize("lease", [2.5, 10.0, 100.0])
+def test_waiting_process_waits_for_the_holders_lease_by_the_slowest_clock(lease: float) -> None:
+    """DDS-4: not for its own lease; and longer than the holder's own clock says, by both drifts."""
+    holder = LeaseMutex(B, Random(1), lease=lease, drift=0.5)
+    made = mutex()
+    made.observe(Settled(SERIES, 1, holder.myself))
+    made.request(Acquire("door"))
+    patience = lease / (1 - 0.5) * (1 + 0.2)
+    assert made.drain() == [Later(patience, Vacant("door")), *queries(1)]
+    made.now = 100.0 + patience + 0.01
+    made.timeout(Vacant("door"))
+    assert asks(made.drain()) == [Decide(SERIES, 2, made.myself)]
+
+
+def test_holder_is_given_its_grace_after_its_lease() -> None:
+    """DDS-4: what it has started under the lock takes a while to end."""
+    holder = LeaseMutex(B, Random(1), lease=10.0, grace=5.0, drift=0.0)
+    made = LeaseMutex(A, Random(0), drift=0.0)
+    made.observe(Settled(SERIES, 1, holder.myself))
+    assert made.locks["door"].vacant_at == 15.0
+    holder.request(Acquire("door"))
+    holder.observe(Settled(SERIES, 1, holder.myself))
+    assert Later(10.0, Ending("door")) in holder.drain()
+
+
+def test_stated_lease_may_be_shorter_than_a_second() -> None:
+    assert stated_lease("b~0123456789ab 0.5", 10.0) == 0.5
+
+
+@pytest.mark.parametrize(
+    "holder", ["b", "b~0123456789ab", "late 7~0123456789ab", "b inf", "b 0", "b -0.5"]
+)
+def test_holder_that_states_no_lease_is_given_our_own(holder: str) -> None:
+    """DDS-4: earlier versions stored the name alone, and every process had the same lease."""
+    made = mutex()
+    made.observe(Settled(SERIES, 1, holder))
+    assert made.locks["door"].vacant_at == pytest.approx(100.0 + 10.0 / 0.8 * 1.2)
+
+
+def test_others_are_asked_once_a_token_whether_it_was_released_before() -> None:
+    made = mutex()
+    made.request(Acquire("door"))
+    made.observe(Settled(SERIES, 5, "b"))
+    made.request(Acquire("door"))
+    assert [each for each in made.drain() if isinstance(each, Send)] == queries(5)
+    made.observe(Settled(SERIES, 6, "b"))
+    assert [each for each in made.drain() if isinstance(each, Send)] == queries(6)
+
+
+def test_who_comes_after_a_release_hears_of_it_from_whoever_was_there() -> None:
+    """DDS-4: it would wait for a lease that nobody has any more."""
+    there, holder = mutex(), holding()
+    holder.request(Release("door"))
+    there.receive(B, Freed("door", 3))
+    there.observe(Settled(SERIES, 4, "b"))
+    there.drain()
+    holder.drain()
+    for made, token, answers in (
+        (there, 3, [Send(C, Freed("door", 3))]),
+        (there, 4, []),
+        (holder, 1, [Send(C, Freed("door", 1))]),
+        (mutex(), 1, []),
+    ):
+        made.receive(C, Query("door", token))
+        assert made.drain() == answers
+
+
+def test_lease_is_ten_seconds_and_a_clock_may_drift_by_one_in_a_hundred() -> None:
+    made = LeaseMutex(A, Random(0))
+    assert made.myself.split()[-1] == repr(10.0 / 0.99)
+
+
+def test_waiting_or_holding_process_asks_for_no_second_token() -> None:
+    made = mutex()
+    for _ in range(2):
+        made.request(Acquire("door"))
+    assert made.drain() == [Ask(Decide(SERIES, 1, made.myself))]
+    made.observe(Settled(SERIES, 1, made.myself))
+    made.drain()
+    made.request(Acquire("door"))
+    assert made.drain() == []
+
+
+@pytest.mark.parametrize("token", [0, NUMBER_MAX])
+@pytest.mark.parametrize("message", [Freed, Query])
+def test_impossible_token_is_dropped_and_counted(message: type[Freed | Query], token: int) -> None:
+    made = mutex()
+    made.request(Acquire("door"))
+    made.drain()
+    for possible in (1, NUMBER_MAX - 1):
+        made.receive(B, message("door", possible))
+    assert made.dropped == 0
+    lock = {name: getattr(made.locks["door"], name) for name in made.locks["door"].__slots__}
+    made.drain()
+    made.receive(B, message("door", token))
+    assert (made.drain(), made.dropped) == ([], 1)
+    assert lock == {name: getattr(made.locks["door"], name) for name in lock}
+
+
+def test_release_of_an_older_token_changes_nothing() -> None:
+    made = mutex()
+    made.observe(Settled(SERIES, 5, "b"))
+    made.request(Acquire("door"))
+    made.drain()
+    made.receive(B, Freed("door", 4))
+    assert made.drain() == []
+    assert (made.locks["door"].token, made.locks["door"].vacant_at) == (5, 115.0)
+
+
+def test_nobody_else_can_release_the_token_of_a_holder() -> None:
+    made = holding()
+    made.receive(B, Freed("door", 1))
+    assert made.drain() == []
+    made.receive(B, Query("door", 1))
+    assert made.drain() == []
+
+
+def test_holder_that_hears_of_the_release_of_a_later_token_holds_no_longer() -> None:
+    made = holding()
+    made.receive(B, Freed("door", 2))
+    assert made.drain() == ended(1)
+
+
+def test_process_whose_token_was_won_and_released_by_another_asks_for_the_next() -> None:
+    made = mutex()
+    made.request(Acquire("door"))
+    made.drain()
+    made.receive(B, Freed("door", 1))
+    asked = [Ask(Decide(SERIES, 2, made.myself))]
+    assert made.drain() == asked
+    made.receive(B, Freed("door", 1))  # again: token 2 is still asked for
+    assert made.drain() == []
+
+
+def test_token_that_is_settled_twice_prolongs_no_lease() -> None:
+    made = mutex()
+    made.observe(Settled(SERIES, 2, "b"))
+    made.request(Acquire("door"))
+    made.drain()
+    made.now = 107.0
+    for token in (1, 2):
+        made.observe(Settled(SERIES, token, "b"))
+    assert made.drain() == []
+    assert (made.locks["door"].token, made.locks["door"].vacant_at) == (2, 115.0)
+
+
+def test_token_that_was_not_asked_for_is_not_held() -> None:
+    """DDS-4: nobody knows when its lease began."""
+    made = mutex()
+    made.request(Acquire("door"))
+    made.drain()
+    made.observe(Settled(SERIES, 5, made.myself))
+    assert made.drain() == [*freed(5), Ask(Decide(SERIES, 6, made.myself))]
+
+
+def test_lock_that_is_released_is_asked_for_at_once() -> None:
+    made = mutex()
+    made.observe(Settled(SERIES, 1, "b"))
+    made.request(Acquire("door"))
+    made.drain()
+    made.receive(B, Freed("door", 1))
+    assert asks(made.drain()) == [Decide(SERIES, 2, made.myself)]
+
+
+def test_who_loses_a_token_waits_for_the_lease_of_the_winner() -> None:
+    made = mutex()
+    made.request(Acquire("door"))
+    made.drain()
+    made.observe(Settled(SERIES, 1, "b"))
+    assert made.drain() == [Later(15.0, Vacant("door")), *queries(1)]
+
+
+def test_holder_renews_by_the_next_token() -> None:
+    made = holding()
+    made.now = 105.0
+    made.timeout(Renewal("door"))
+    assert asks(made.drain()) == [Decide(SERIES, 2, made.myself)]
+    made.observe(Settled(SERIES, 2, made.myself))
+    assert made.drain() == [
+        Emit(Renewed("door", 2)),
+        Later(10.0, Ending("door")),
+        Later(5.0, Renewal("door")),
+    ]
+
+
+def test_release_is_told_to_all_others() -> None:
+    made = holding()
+    made.request(Release("door"))
+    assert made.drain() == [
+        Cancel(Ending("door")),
+        Cancel(Renewal("door")),
+        Send(B, Freed("door", 1)),
+        Send(C, Freed("door", 1)),
+    ]
+
+
+def test_lease_that_ends_is_told_to_the_holder() -> None:
+    made = holding()
+    made.now = 110.0
+    made.timeout(Ending("door"))
+    assert made.drain() == ended(1)
+    assert not made.locks["door"].held
+    made.request(Acquire("door"))
+    assert made.drain() == [Ask(Decide(SERIES, 2, made.myself))]
+
+
+def test_holder_that_hears_of_a_later_token_holds_no_longer() -> None:
+    made = holding()
+    made.observe(Settled(SERIES, 2, "b"))
+    assert made.drain() == ended(1)  # and it does not wait for the lock again by itself
+
+
+def test_token_that_comes_when_nobody_waits_any_more_is_freed() -> None:
+    made = mutex()
+    made.request(Acquire("door"))
+    made.request(Release("door"))
+    made.drain()
+    made.observe(Settled(SERIES, 1, made.myself))
+    assert made.drain() == [Send(B, Freed("door", 1)), Send(C, Freed("door", 1))]
+
+
+@pytest.mark.parametrize(("late", "held"), [(0.49, True), (0.5, False), (1.0, False)])
+def test_token_that_comes_after_half_its_lease_is_freed_and_the_next_asked_for(
+    late: float, held: bool
+) -> None:
+    """DDS-4: the rest is too short to renew the lease."""
+    made = LeaseMutex(A, Random(0), lease=1.0)
+    made.observe(ViewChanged((A, B, C)))
+    made.request(Acquire("door"))
+    made.drain()
+    made.now = late
+    made.observe(Settled(SERIES, 1, made.myself))
+    if held:
+        assert made.drain()[0] == Emit(Acquired("door", 1))
+    else:
+        assert made.drain() == [*freed(1), Ask(Decide(SERIES, 2, made.myself))]
+
+
+@pytest.mark.parametrize(("late", "renewed"), [(5.0, True), (9.9, True), (10.0, False)])
+def test_holder_may_renew_until_the_end_of_the_next_lease(late: float, renewed: bool) -> None:
+    made = holding()
+    made.timeout(Renewal("door"))
+    made.drain()
+    made.now = 100.0 + late
+    made.observe(Settled(SERIES, 2, made.myself))
+    assert (Emit(Renewed("door", 2)) in made.drain()) == renewed
+
+
+@pytest.mark.parametrize(("now", "effects"), [(114.9, []), (115.0, freed(2))])
+def test_late_token_of_a_former_holder_is_freed_when_its_grace_is_over(
+    now: float, effects: list[Effect]
+) -> None:
+    """DDS-4: what ran under the lock may not have stopped yet."""
+    made = LeaseMutex(A, Random(0), lease=10.0, grace=5.0, drift=0.0)
+    made.observe(ViewChanged((A, B, C)))
+    made.now = 100.0
+    made.request(Acquire("door"))
+    made.observe(Settled(SERIES, 1, made.myself))
+    made.now = 109.0
+    made.timeout(Renewal("door"))
+    made.now = 110.0
+    made.timeout(Ending("door"))
+    made.drain()
+    made.now = now
+    made.observe(Settled(SERIES, 2, made.myself))
+    assert made.drain() == effects
+
+
+def test_restarted_process_does_not_hold_what_its_forerunner_held() -> None:
+    before, after = (LeaseMutex(A, Random(seed)) for seed in range(2))
+    after.request(Acquire("door"))
+    after.observe(Settled(SERIES, 1, before.myself))
+    assert not after.locks["door"].held
+
+
+def test_late_token_is_refused_by_who_has_seen_a_later_one() -> None:
+    """DDS-4"""
+    fence = Fence()
+    assert fence.highest == 0
+    for token in (1, 1, 3):
+        fence.admit(token)
+    with pytest.raises(Stale, match="token 2 is stale: 3 was here since; acquire the lock anew"):
+        fence.admit(2)
+
+
+class Cast:
+    """Three nodes with a lock, and the lease of each."""
+
+    def __init__(self, leases: Sequence[float] = (LEASE,) * 3) -> None:
+        self.sim = Simulation(1, listener=self.hear)
+        self.names = [NodeId(f"n{index}") for index in range(3)]
+        self.heard: list[tuple[NodeId, object]] = []
+        for name, lease in zip(self.names, leases, strict=True):
+            self.sim.add(name, self.build(lease), durable=True)
+        self.sim.run(until=1.0)
+
+    def build(self, lease: float) -> Build:
+        def made(me: NodeId, rng: Random) -> Stack:
+            return Stack(
+                [
+                    Group(me, rng, peers=self.names, heartbeat=0.3, suspect_after=0.8),
+                    Synod(me, rng, acceptors=self.names, resend=0.2),
+                    LeaseMutex(me, rng, lease=lease),
+                ]
+            )
+
+        return made
+
+    def hear(self, node: NodeId, event: object) -> None:
+        self.heard.append((node, event))
+
+    def run(self, seconds: float) -> None:
+        self.sim.run(until=self.sim.now + seconds)
+
+
+@pytest.mark.parametrize("holder", range(3))
+def test_lock_goes_on_when_its_holder_dies(holder: int) -> None:
+    """DDS-4: the holder may be the leader too."""
+    cast = Cast()
+    first, second = cast.names[holder], cast.names[holder - 1]
+    cast.sim.ask(first, Acquire(LOCK))
+    cast.run(0.5)
+    cast.sim.ask(second, Acquire(LOCK))
+    cast.sim.crash(first)
+    cast.run(5.0)
+    entries = [(node, event.token) for node, event in cast.heard if isinstance(event, Acquired)]
+    (one, token), (other, next_token) = entries
+    assert (one, other) == (first, second)
+    assert token < next_token
+
+
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_process_with_a_short_lease_takes_no_lock_from_a_holder_with_a_long_one(
+    cut_off: bool,
+) -> None:
+    """DDS-4: neither while the holder renews its lease, nor before it is over."""
+    cast = Cast(leases=(10.0, 1.0, 1.0))
+    patient, hasty, _ = cast.names
+    cast.sim.ask(patient, Acquire(LOCK))
+    cast.run(0.5)
+    cast.sim.ask(hasty, Acquire(LOCK))
+    cast.run(0.5)
+    if cut_off:
+        cast.sim.isolate(patient)
+    cast.run(8.0)
+    assert not [event for node, event in cast.heard if node == hasty]
+    cast.run(20.0)
+    entered = [event for node, event in cast.heard if node == hasty]
+    lapsed = [event for node, event in cast.heard if isinstance(event, Lapsed)]
+    assert bool(entered) == bool(lapsed) == cut_off
+
+
+def test_holder_that_was_stopped_hears_that_it_is_late_and_its_token_is_refused() -> None:
+    """DDS-4"""
+    cast = Cast()
+    late, other, _ = cast.names
+    fence = Fence()
+    cast.sim.ask(late, Acquire(LOCK))
+    cast.run(LEASE / 4)
+    cast.sim.pause(late)
+    cast.sim.ask(other, Acquire(LOCK))
+    cast.run(5.0)
+    tokens = {node: event.token for node, event in cast.heard if isinstance(event, Acquired)}
+    assert tokens[late] < tokens[other]
+    fence.admit(tokens[other])
+    with pytest.raises(Stale):
+        fence.admit(tokens[late])
+    cast.sim.resume(late)
+    cast.run(0.1)
+    assert (late, Lapsed(LOCK, tokens[late])) in cast.heard

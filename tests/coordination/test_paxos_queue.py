@@ -1,0 +1,335 @@
+"""PaxosQueue: which elements it asks for, and what survives on disk."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from oncecast.coordination.assemble import assemble
+from oncecast.coordination.protocols.events import (
+    CaughtUp,
+    Decide,
+    Deposit,
+    Deposited,
+    Dequeue,
+    Dequeued,
+    Enqueue,
+    Settled,
+    ViewChanged,
+    Withdraw,
+)
+from oncecast.coordination.protocols.paxos_queue import (
+    WINDOW,
+    DepositNoted,
+    DepositsNoted,
+    Entrusted,
+    Item,
+    Kept,
+    PaxosQueue,
+)
+from oncecast.coordination.protocols.synod import Synod
+from oncecast.coordination.protocols.synod_messages import Column, Minuted
+from oncecast.kernel.protocol import Append, Ask, Emit, NodeId, Send, Snapshot, Trim
+from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios.queue import paxos_stack
+from oncecast.overlay.events import Delivered, Discard, Disregard, MessageId, Publish
+from oncecast.overlay.recovery import Recovery
+from oncecast.simulator.simulated import Simulation
+
+A, B = NodeId("a"), NodeId("b")
+JOBS = "jobs"
+ID = MessageId(B, 1)
+PAYLOAD = msgspec.msgpack.encode(Item(JOBS, b""))
+
+
+def layers(me: NodeId) -> dict[str, Any]:
+    rng = Random(0)
+    return {"elements": Recovery(me, rng), "takers": Synod(me, rng, acceptors=[A])}
+
+
+def queue(seed: int = 0) -> PaxosQueue:
+    return PaxosQueue(A, Random(seed), **layers(A))
+
+
+def with_job() -> PaxosQueue:
+    made = queue()
+    made.request(Enqueue(JOBS, b"job"))
+    [published] = made.drain()
+    assert isinstance(published, Ask)
+    assert isinstance(published.request, Publish)
+    made.observe(Delivered(ID, published.request.payload))
+    return made
+
+
+def test_no_more_elements_are_asked_for_than_tickets_wait() -> None:
+    made = with_job()
+    assert made.drain() == []
+    made.request(Dequeue(JOBS, 1))
+    assert made.drain() == [Ask(Decide("queue/b", 1, made.myself))]
+
+
+def test_element_that_is_settled_for_another_is_gone_and_who_will_not_wait_is_told() -> None:
+    """DDS-5"""
+    made = with_job()
+    made.request(Dequeue(JOBS, 1))
+    made.request(Dequeue(JOBS, 2, wait=True))
+    made.drain()
+    made.observe(Settled("queue/b", 1, "somebody"))
+    assert made.drain() == [Ask(Discard(ID)), Emit(Dequeued(JOBS, 1, None))]
+    assert made.length(JOBS) == 0
+
+
+def test_what_others_took_before_is_dropped_and_what_is_asked_for_is_kept() -> None:
+    """DDS-5: the element may be ours, and the word of it still under way."""
+    for asked in (False, True):
+        made = with_job()
+        if asked:
+            made.request(Dequeue(JOBS, 1))
+        made.takers.receive(A, Minuted((Column("queue/b", 1, ()),)))
+        made.observe(CaughtUp())
+        assert made.length(JOBS) == asked
+        discarded = [] if asked else [Ask(Discard(ID))]
+        assert made.drain()[asked:] == [*discarded, Ask(Disregard(B, 1, ()))]
+
+
+def test_element_that_comes_after_it_was_settled_is_discarded() -> None:
+    made = queue()
+    made.takers.receive(A, Minuted((Column("queue/b", 1, ()),)))
+    made.observe(Delivered(ID, PAYLOAD))
+    assert (made.drain(), made.length(JOBS), made.dropped) == ([Ask(Discard(ID))], 0, 0)
+
+
+def test_element_that_is_settled_before_it_comes_is_discarded_at_once() -> None:
+    made = queue()
+    made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))  # its record is not waited for
+    made.drain()
+    made.observe(Settled("queue/b", 1, "somebody"))
+    assert made.drain() == [Ask(Discard(ID))]
+
+
+def test_old_elements_are_discarded_without_waiting_for_the_disk() -> None:
+    made = with_job()
+    made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))
+    made.takers.receive(A, Minuted((Column("queue/b", 1, ()),)))
+    made.drain()
+    made.observe(CaughtUp())
+    assert made.drain() == [Ask(Discard(ID)), Ask(Disregard(B, 1, ()))]
+
+
+def test_withdrawn_ticket_takes_nothing() -> None:
+    """DDS-5"""
+    made = queue()
+    made.request(Dequeue(JOBS, 1, wait=True))
+    made.request(Withdraw(JOBS, 1))
+    made.observe(Delivered(ID, PAYLOAD))
+    assert (made.drain(), made.length(JOBS)) == ([], 1)
+
+
+def test_withdrawn_deposit_is_not_confirmed() -> None:
+    made = queue()
+    made.takers.observe(ViewChanged((A,)))
+    made.request(Deposit(JOBS, 7, b"job"))
+    made.request(Withdraw(JOBS, 7))
+    made.drain()
+    made.receive(B, Kept(7))
+    assert made.drain() == []
+
+
+class LastDice(Random):
+    def randrange(self, *bounds: int) -> int:  # type: ignore[override]
+        return bounds[0] - 1
+
+
+def test_choice_is_among_the_sixty_four_oldest_elements() -> None:
+    made = PaxosQueue(A, LastDice(0), **layers(A))
+    for number in range(1, 100):
+        made.observe(Delivered(MessageId(B, number), PAYLOAD))
+    made.request(Dequeue(JOBS, 1))
+    assert made.drain() == [Ask(Decide("queue/b", 64, made.myself))]
+
+
+def test_any_of_the_oldest_elements_is_asked_for() -> None:
+    """All would ask for the same one otherwise; and what is settled stays almost without gaps."""
+    asked = set()
+    for seed in range(200):
+        made = queue(seed)
+        for number in range(1, 2 * WINDOW):
+            made.observe(Delivered(MessageId(B, number), PAYLOAD))
+        made.request(Dequeue(JOBS, 1))
+        [effect] = made.drain()
+        assert isinstance(effect, Ask)
+        assert isinstance(effect.request, Decide)
+        asked.add(effect.request.number)
+    assert max(asked) <= WINDOW
+    assert len(asked) > WINDOW / 2
+
+
+def test_deposit_goes_to_the_leader_and_is_confirmed_when_it_is_published() -> None:
+    """DDS-5"""
+    leader, guest = queue(), PaxosQueue(B, Random(1), **layers(B))
+    guest.takers.observe(ViewChanged((A,)))
+    guest.request(Deposit(JOBS, 7, b"job"))
+    entrusted = Entrusted(guest.myself, 7, JOBS, b"job")
+    assert guest.drain() == [Send(A, entrusted)]
+    leader.receive(B, entrusted)
+    noted, published = leader.drain()
+    assert noted == Append(DepositNoted(guest.myself, 7), 1)
+    assert isinstance(published, Ask)
+    assert isinstance(published.request, Publish)
+    leader.observe(Delivered(MessageId(A, 1), published.request.payload))
+    kept = Kept(7, guest.myself)
+    assert leader.drain() == [Send(B, kept, after=1)]
+    guest.receive(A, kept)
+    guest.receive(A, kept)
+    assert guest.drain() == [Emit(Deposited(JOBS, 7, True))]
+
+
+def test_deposit_of_an_earlier_life_confirms_none_of_this_one() -> None:
+    """DDS-5: a restarted process counts its tickets anew."""
+    earlier, guest = (PaxosQueue(B, Random(seed), **layers(B)) for seed in range(2))
+    guest.takers.observe(ViewChanged((A,)))
+    guest.request(Deposit(JOBS, 7, b"job"))
+    guest.drain()
+    guest.receive(A, Kept(7, earlier.myself))
+    assert guest.drain() == []
+    guest.receive(A, Kept(7))  # of a leader with an earlier version
+    assert guest.drain() == [Emit(Deposited(JOBS, 7, True))]
+
+
+def test_leader_deposits_with_itself() -> None:
+    leader = queue()
+    leader.takers.observe(ViewChanged((A,)))
+    leader.request(Deposit(JOBS, 7, b"job"))
+    [published] = leader.drain()
+    assert isinstance(published, Ask)
+    assert isinstance(published.request, Publish)
+    leader.observe(Delivered(MessageId(A, 1), published.request.payload))
+    assert leader.drain() == [Emit(Deposited(JOBS, 7, True))]
+
+
+def test_who_deposits_while_nobody_leads_is_told_that_it_was_not_put_in() -> None:
+    made = queue()
+    made.request(Deposit(JOBS, 7, b"job"))
+    assert made.drain() == [Emit(Deposited(JOBS, 7, False))]
+
+
+def test_deposit_that_comes_twice_is_put_in_once_and_memory_of_that_is_bounded() -> None:
+    made = queue()
+    for _ in range(2):
+        made.receive(B, Entrusted("b~1", 7, JOBS, b"job"))
+    assert len([each for each in made.drain() if isinstance(each, Ask)]) == 1
+    for ticket in range(10_000):
+        made.receive(B, Entrusted("b~2", ticket, JOBS, b"job"))
+    assert list(made.entrusted) == [DepositNoted("b~2", ticket) for ticket in range(10_000)]
+
+
+def test_deposits_are_saved_every_ten_thousand_records() -> None:
+    """DDS-5: the log is cut off behind the snapshot."""
+    made = queue()
+    for ticket in range(9_999):
+        made.receive(B, Entrusted("b~1", ticket, JOBS, b"job"))
+    made.drain()
+    made.observe(CaughtUp())
+    assert made.drain() == []
+    made.receive(B, Entrusted("b~1", 9_999, JOBS, b"job"))
+    made.drain()
+    made.observe(CaughtUp())
+    noted = tuple(DepositNoted("b~1", ticket) for ticket in range(10_000))
+    saved = [Snapshot(DepositsNoted(noted), 10_000), Trim("paxos_queue", 10_001)]
+    assert made.drain() == saved
+    made.observe(CaughtUp())
+    assert made.drain() == []
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_deposit_that_comes_again_after_a_restart_is_put_in_once(saved: bool) -> None:
+    """DDS-5: the leader finds on its disk that it has put it in."""
+    before, after = queue(), queue(seed=1)
+    before.snapshot_every = 1 if saved else 100
+    entrusted = Entrusted("b~1", 7, JOBS, b"job")
+    before.receive(B, entrusted)
+    before.observe(CaughtUp())
+    kept = [each for each in before.drain() if isinstance(each, Append | Snapshot | Trim)]
+    assert [type(each) for each in kept] == ([Append, Snapshot, Trim] if saved else [Append])
+    for each in kept[saved:]:
+        if not isinstance(each, Trim):
+            found = each.state if isinstance(each, Snapshot) else each.record
+            assert isinstance(found, DepositNoted | DepositsNoted)
+            after.restore(found)
+    after.receive(B, entrusted)
+    assert after.drain() == []
+
+
+def test_elements_can_be_looked_at_and_stay() -> None:
+    made = with_job()
+    assert made.peek(JOBS, 5) == [b"job"]
+    assert made.peek(JOBS, 0) == made.peek("nothing", 5) == []
+    assert made.length(JOBS) == 1
+
+
+def test_broadcast_that_is_no_element_is_dropped_and_counted() -> None:
+    made = queue()
+    made.observe(Delivered(ID, b"what is this"))
+    assert (made.drain(), made.dropped) == ([], 1)
+
+
+def test_locks_of_the_same_synod_are_none_of_its_business() -> None:
+    made = with_job()
+    made.observe(Settled("lock/b", 1, made.myself))
+    assert made.length(JOBS) == 1
+
+
+def test_elements_of_a_restarted_process_without_a_disk_are_taken() -> None:
+    """DDS-5: others remember the numbers of its earlier life, and that those elements are gone."""
+    heard: list[Dequeued] = []
+
+    def listen(node: NodeId, event: object) -> None:
+        if isinstance(event, Dequeued):
+            heard.append(event)
+
+    def guest(me: NodeId, rng: Random) -> Stack:
+        times = {"heartbeat": 0.3, "suspect_after": 0.8, "lease": 1.0, "grace": 0.0}
+        life = f"{rng.getrandbits(64):x}"
+        return assemble(me, rng, peers=[keeper], acceptors=[keeper], life=life, **times).stack
+
+    keeper, comes_and_goes = NodeId("keeper"), NodeId("guest")
+    sim = Simulation(1, listener=listen)
+    sim.add(keeper, guest)
+    sim.add(comes_and_goes, guest)
+    for data in (b"of one life", b"of the next"):
+        sim.run(until=sim.now + 2.0)
+        sim.ask(comes_and_goes, Enqueue(JOBS, data))
+        sim.ask(keeper, Dequeue(JOBS, 1, wait=True))
+        sim.run(until=sim.now + 2.0)
+        sim.bounce(comes_and_goes)
+    assert [event.data for event in heard] == [b"of one life", b"of the next"]
+
+
+def test_elements_and_takers_survive_a_crash_of_all() -> None:
+    """DDS-5: with disks."""
+    heard: list[Dequeued] = []
+
+    def listen(node: NodeId, event: object) -> None:
+        if isinstance(event, Dequeued):
+            heard.append(event)
+
+    sim = Simulation(1, listener=listen)
+    names = [NodeId(f"n{index}") for index in range(3)]
+    for name in names:
+        sim.add(name, paxos_stack(names), durable=True)
+    sim.run(until=2.0)
+    sim.ask(names[0], Enqueue(JOBS, b"taken"))
+    sim.ask(names[1], Dequeue(JOBS, 1, wait=True))
+    sim.run(until=4.0)
+    sim.ask(names[0], Enqueue(JOBS, b"left"))
+    sim.run(until=6.0)
+    for name in names:
+        sim.bounce(name, away=0.1)
+    sim.run(until=8.0)
+    for ticket in (2, 3):
+        sim.ask(names[2], Dequeue(JOBS, ticket))
+        sim.run(until=sim.now + 2.0)
+    assert [event.data for event in heard] == [b"taken", b"left", None]

@@ -1,0 +1,112 @@
+"""A codec knows its own types and nothing else."""
+
+from __future__ import annotations
+
+import types
+
+import msgspec
+import pytest
+
+from oncecast.kernel.codec import Codec
+from oncecast.kernel.errors import Malformed, NetworkError
+from oncecast.kernel.protocol import NodeId, Value
+
+
+class Ping(Value):
+    hops: int
+
+
+class Parcel(Value):
+    to: NodeId
+    content: bytes
+    labels: dict[str, list[int]]
+    inner: Parcel | None = None
+
+
+class Stranger(Value):
+    hops: int
+
+
+CODEC = Codec((Ping, Parcel))
+
+
+def test_a_value_comes_back_equal() -> None:
+    for value in (
+        Ping(3),
+        Parcel(NodeId("a:1"), b"\x00\xff", {"x": [1]}, Parcel(NodeId("b:1"), b"", {})),
+    ):
+        assert CODEC.decode(CODEC.encode(value)) == value
+
+
+def test_a_value_survives_the_reuse_of_its_buffer() -> None:
+    buffer = bytearray(CODEC.encode(Parcel(NodeId("a:1"), b"content", {})))
+    value = CODEC.decode(memoryview(buffer))
+    buffer[:] = bytes(len(buffer))
+    assert value == Parcel(NodeId("a:1"), b"content", {})
+
+
+@pytest.mark.parametrize(
+    "bytes_",
+    [
+        b"",
+        b"\xc1",
+        b"\x92\xa8Stranger\x01",
+        b"\x92\xa4Ping\xa1x",
+        b"\x91\xa4Ping",
+        CODEC.encode(Ping(1)) + b"\x00",
+        b"\x92\xa4Ping\xdd\xff\xff\xff\xff",
+        b"\x94\xa6Parcel\xa1a\xc6\xff\xff\xff\xff",
+        b"\x94\xa6Parcel\xa2\xff\xff\xc4\x00\x80",
+        b"\x93\xa4Ping\x01" + b"\x91" * 100_000,
+        b"\x94\xa6Parcel\xa1a\xc4\x00\x81\x90\x90",
+    ],
+    ids=[
+        "nothing",
+        "no MessagePack",
+        "a type that exists elsewhere",
+        "text for a number",
+        "a field too few",
+        "one byte too many",
+        "an array of four thousand million",
+        "bytes that are not there",
+        "text that is no UTF-8",
+        "nested without end",
+        "a key that is a list",
+    ],
+)
+def test_whatever_the_bytes_are_the_only_error_is_malformed(bytes_: bytes) -> None:
+    with pytest.raises(Malformed):
+        CODEC.decode(bytes_)
+
+
+def test_malformed_is_an_error_of_the_network() -> None:
+    assert issubclass(Malformed, NetworkError)
+
+
+def test_two_types_with_the_same_tag_are_named_at_once() -> None:
+    other = types.new_class("Ping", (Value,), {}, lambda body: body.update(__module__="elsewhere"))
+    with pytest.raises(
+        TypeError, match=r"test_codec\.Ping and elsewhere\.Ping .* 'Ping': rename one"
+    ):
+        Codec((Ping, other))
+
+
+def test_a_type_may_be_given_twice() -> None:
+    assert Codec((Ping, Ping)).decode(b"\x92\xa4Ping\x01") == Ping(1)
+
+
+def test_a_field_that_would_point_into_the_buffer_is_turned_down() -> None:
+    class Window(Value):
+        parts: tuple[dict[str, memoryview], ...]
+
+    class Later(Value):
+        content: msgspec.Raw
+
+    for kind in (Window, Later):
+        with pytest.raises(TypeError, match=f"{kind.__name__} has a field .* declare it as bytes"):
+            Codec((kind,))
+
+
+def test_a_codec_without_types_knows_no_value() -> None:
+    with pytest.raises(Malformed):
+        Codec(()).decode(b"\x92\xa4Ping\x01")

@@ -1,0 +1,26 @@
+"""Claims about Scribe, at sizes that take seconds; `oncecast sim papers` has the full ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.lab.papers import scribe as scribe_paper
+from oncecast.lab.papers.tables import Experiment
+
+pytestmark = pytest.mark.long
+
+
+def test_all_members_get_every_message_and_trees_mend_within_three_heartbeats() -> None:
+    """NET-5: Castro et al., sections III and IV."""
+    table = scribe_paper.groups(Experiment(nodes=120))
+    assert all(must.holds for must in table.must)
+
+
+def test_a_lookup_costs_the_logarithm_and_a_publish_one_copy_a_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """NET-4 NET-5"""
+    monkeypatch.setattr(scribe_paper, "LOOKUPS", 300)
+    table = scribe_paper.cost(Experiment(nodes=100))
+    assert [row[0] for row in table.rows] == [10, 30, 100]
+    assert all(must.holds for must in table.must)

@@ -1,0 +1,49 @@
+"""CLI-3: `oncecast sim papers` prints what the experiments yield, and says whether it holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from oncecast.cli import exits
+from oncecast.cli.main import main
+from oncecast.lab.papers.catalogue import PAPERS
+from oncecast.lab.papers.tables import Experiment, Must, Table
+
+
+def tables(experiment: Experiment) -> Iterator[Table]:
+    experiment.say("measuring")
+    yield Table("nodes", ("figure", "paper", "ours"), (("nodes", None, experiment.nodes),))
+    must = Must("it is small", (experiment.nodes or 0) < 100)
+    yield Table("size", ("figure", "ours"), (("path", 6.38512),), (must,), ("as found",))
+
+
+@pytest.fixture(autouse=True)
+def paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PAPERS, "example", tables)
+
+
+def test_tables_are_printed_as_a_page_can_hold_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(("sim", "papers", "--only", "example", "--nodes", "50")) == exits.OK
+    out, err = capsys.readouterr()
+    assert "| figure | paper | ours |\n|--------|-------|------|\n| nodes  |       | 50   |" in out
+    assert "| path   | 6.3851 |" in out
+    assert "- holds: it is small\n- as found" in out
+    assert err == "oncecast: measuring\n"
+
+
+def test_what_does_not_hold_is_said_and_is_the_status(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sim", "papers", "--only", "example", "--nodes", "1000", "--seed", "3", "--json")
+    assert main(words) == exits.FAILURE
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["paper"], first["seed"], first["rows"]) == ("example", 3, [["nodes", None, 1000]])
+    assert second["must"] == [{"text": "it is small", "holds": False}]
+
+
+def test_paper_that_is_not_there_is_a_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(("sim", "papers", "--only", "nonsense"))
+    assert end.value.code == exits.USAGE
+    assert ", ".join(PAPERS) in capsys.readouterr().err

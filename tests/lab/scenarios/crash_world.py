@@ -1,0 +1,311 @@
+"""Publishers, subscribers and a node of which each may die at a named point, and the books of it.
+
+    ordeal([point, other], seed, reply="late")
+
+lets the points be hit one after the other, each by whoever comes there first, and raises what was
+lost, repeated or out of order in the end.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+from oncecast.client.session import local
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios.paxos_clients import Client
+from oncecast.node.assemble import assemble
+from oncecast.simulator import simnode
+from oncecast.simulator.agenda import Action
+from oncecast.simulator.checkers import Violation
+from oncecast.simulator.simulated import Simulation
+from oncecast.wire.batch import Message
+from tests.client.session import client_world
+from tests.client.session.client_world import NODE, Publisher, Subscriber, World
+from tests.crashpoints import Point, all_planted
+
+PATIENCE = 90.0  # virtual seconds until all points must have been hit
+CALM = 20.0  # longer than anybody waits before asking again
+TROUBLE = 2.0  # for so long after a death replies have a bad time
+REPLIES = ("", "lost", "repeated", "late")
+SEGMENT_BYTES = 2048  # small, so that a short run trims its log
+
+Fate = Callable[[NodeId, NodeId, Value], Sequence[float] | None]
+
+
+class Died(BaseException):
+    """Whoever runs is gone, in the middle of what it does; nobody can catch that."""
+
+    def __init__(self, victim: NodeId, point: Point) -> None:
+        self.victim, self.point = victim, point
+
+
+class Mortal(Simulation):
+    """Nodes may die within a step, and each message may have a fate of its own."""
+
+    def __init__(self, seed: int, **options: Any) -> None:
+        super().__init__(seed, **options)
+        self.fate: Fate = lambda sender, to, message: None
+        self.died: Callable[[Died], None]
+
+    def at(self, time: float, action: Action, first: Any, second: Any) -> None:
+        super().at(time, self._do, action, (first, second))
+
+    def _do(self, action: Action, arguments: tuple[Any, Any]) -> None:
+        try:
+            action(*arguments)
+        except Died as death:
+            self.died(death)
+
+    def carry(self, sender: NodeId, to: NodeId, message: Value) -> None:
+        delays = None if sender == to else self.fate(sender, to, message)
+        if delays is None:
+            super().carry(sender, to, message)
+            return
+        lives = self.nodes[sender].life, self.nodes[to].life
+        for delay in delays:
+            self.call(delay, lambda: self._carry_late(sender, to, message, lives))
+
+    def _carry_late(
+        self, sender: NodeId, to: NodeId, message: Value, lives: tuple[int, int]
+    ) -> None:
+        """What a connection carries ends with it."""
+        if lives == (self.nodes[sender].life, self.nodes[to].life):
+            super().carry(sender, to, message)
+
+
+def running() -> NodeId:
+    """Who runs: the node, or the program of a client, that is nearest up the call stack."""
+    frame = sys._getframe(1)
+    while True:
+        found = frame.f_locals.get("self")
+        if isinstance(found, simnode.SimulatedNode | Client):
+            return found.me
+        assert frame.f_back is not None, "nobody runs"
+        frame = frame.f_back
+
+
+class Rigged(Random):
+    """Of what was not synced nothing survives, or the beginning."""
+
+    def __init__(self, kept: str, rng: Random) -> None:
+        super().__init__(rng.random())
+        self._choice = {"stale": 0, "torn": 1}[kept]
+
+    def choice(self, options: Any) -> Any:
+        return options[self._choice]
+
+
+class Bookkeeper(Subscriber):
+    """Stores its offset with its result (E3), in steps between which it may die."""
+
+    def __init__(self, world: World, me: str, **options: Any) -> None:
+        self._busy = False
+        super().__init__(world, me, books=True, **options)
+
+    def begin(self) -> None:
+        self._busy = False
+        super().begin()
+
+    def hear(self, event: Value) -> None:
+        match event:
+            case local.Positioned(_, _, offset):
+                self._learn(offset)
+            case local.Skipped(_, _, _, next) if next <= len(self.effects):
+                # Our own books have moved on since we have looked: another life was at work.
+                self._learn(next)
+                self._expected = next
+                self.inbox.position(next)
+                return
+            case _:
+                pass
+        super().hear(event)
+
+    def _learn(self, offset: int) -> None:
+        """What another life of this subscription was handed, we were."""
+        apps = [each for each in self.world.apps.values() if isinstance(each, Subscriber)]
+        lives = [each.seen for each in apps if each.subscription == self.subscription]
+        longest = max(lives, key=len)
+        self.seen += longest[len(self.seen) : offset]
+
+    def take(self) -> None:
+        message = None if self._busy else self.inbox.take()
+        if message is not None:
+            self._busy = True
+            self.check(message)
+            self.handle(message)
+
+    def handle(self, message: Message) -> None:
+        self.soon(self.world.sim.rng.uniform(0.0, 0.02), lambda: self.commit(message))
+
+    def commit(self, message: Message) -> None:
+        """Result and offset at once, and only if the offset is still what it was."""
+        if message.offset > len(self.effects):
+            raise Violation(f"{self.me}: {message.offset} before {len(self.effects)}")
+        if message.offset == len(self.effects):
+            self.effects.append(message.value)
+        self.soon(0.001, lambda: self.ack(message))
+
+    def ack(self, message: Message) -> None:
+        inbox = self.inbox
+        self._busy = False
+        if message.offset < inbox.handed:  # or we were moved meanwhile
+            inbox.acknowledge(message.offset)
+        self.want_more()
+        self.take()
+
+
+def build_node(me: NodeId, rng: Random) -> Stack:
+    return assemble(me, rng, snapshot_bytes=1024).stack
+
+
+class CrashWorld(World):
+    """`points` are hit in this order."""
+
+    def __init__(self, seed: int, points: Sequence[Point] = (), reply: str = "") -> None:
+        with (
+            patch.object(client_world, "Simulation", Mortal),
+            patch.object(client_world, "build_node", build_node),
+        ):
+            super().__init__(seed)
+        assert isinstance(self.sim, Mortal)
+        self.mortal = self.sim
+        self.mortal.died = self._bury
+        self.mortal.fate = self._fate
+        self.reply = reply
+        self.due = list(points)
+        self.hit: list[str] = []
+        self.passes = self.sim.rng.randint(1, 4)  # of the next point, until it is hit
+        self._trouble_until = -1.0
+
+    def _hear(self, node: NodeId, event: Value) -> None:
+        if isinstance(event, local.Stored):
+            self.apps[node].hear(event)  # told is told, whatever comes next
+        else:
+            super()._hear(node, event)
+
+    # -- points --
+
+    def strike(self, point: Point, arguments: Any) -> None:
+        if not self.due or self.due[0] is not point:
+            return
+        who = running()
+        if self._kind(who) != point.process:
+            return
+        self.passes -= 1
+        if self.passes > 0:
+            return
+        self.due.pop(0)
+        self.passes = self.sim.rng.randint(1, 3)
+        self.hit.append(str(point))
+        self._trouble_until = self.sim.now + TROUBLE
+        match point.deed:
+            case "meet a twin":
+                self._twin(self.apps[who])
+            case "come late":
+                self._come_late(who, arguments[1].message, point)
+            case _:
+                raise Died(who, point)
+
+    def _kind(self, who: NodeId) -> str:
+        if who == NODE:
+            return "node"
+        return "publisher" if isinstance(self.apps[who], Publisher) else "subscriber"
+
+    def _bury(self, death: Died) -> None:
+        disk = self.sim.nodes[death.victim].disk
+        if death.point.disk:
+            assert disk is not None
+            rng, disk.rng = disk.rng, Rigged(death.point.disk, disk.rng)
+            self.bounce(death.victim)
+            disk.rng = rng
+        else:
+            self.bounce(death.victim)
+
+    def bounce(self, node: NodeId) -> None:
+        if self.sim.nodes[node].stack is None:  # it dies while it starts
+            self.sim.crash(node)
+            self.sim.call(0.5, lambda: self.sim.restart(node))
+        else:
+            super().bounce(node)
+
+    def _come_late(self, who: NodeId, message: Value, point: Point) -> NoReturn:
+        """It dies, comes back, and then its old message arrives."""
+        for delay in (1.5, 3.0):
+            self.sim.call(delay, lambda: Simulation.carry(self.sim, who, NODE, message))
+        raise Died(who, point)
+
+    def _twin(self, app: Client) -> None:
+        name = f"twin {len(self.hit)} of {app.me.removeprefix('client/')}"
+
+        def begin() -> None:
+            if isinstance(app, Bookkeeper):
+                twin = Bookkeeper(self, name, name=app.subscription)
+                twin.effects, twin.seen = app.effects, list(app.seen)
+            else:
+                assert isinstance(app, Publisher)
+                Publisher(self, name, app.puts, durable=True, name=app.producer or "")
+
+        self.sim.call(0.0, begin)
+
+    # -- replies --
+
+    def _fate(self, sender: NodeId, to: NodeId, message: Value) -> Sequence[float] | None:
+        if sender != NODE or not self.reply or self.sim.now > self._trouble_until:
+            return None
+        rng = self.sim.rng
+        if rng.random() < 0.5:
+            return None
+        match self.reply:
+            case "lost":
+                return ()
+            case "repeated":
+                return (0.0, rng.uniform(0.0, 1.0))
+            case _:
+                return (rng.uniform(0.1, 2.0),)
+
+    # -- the story --
+
+    def live(self) -> None:
+        """Put and read until all points were hit, and for a while after it."""
+        with (
+            patch.object(simnode, "SEGMENT_BYTES", SEGMENT_BYTES),
+            all_planted(self.due, self.strike),
+        ):
+            self._live()
+        self.finish()
+
+    def _live(self) -> None:
+        subscribers = [Subscriber(self, "auto"), Bookkeeper(self, "books", name="books")]
+        self.run_until(lambda: all(each.positioned for each in subscribers))
+        Publisher(self, "durable", 4, durable=True, name="durable")
+        while self.due:
+            self.more(4)
+            self.sim.run(until=self.sim.now + 0.5)
+            if self.sim.now > PATIENCE:
+                raise Violation(f"nobody came to: {self.due[0]}")
+        self.more(8)
+        self.run_until(self._all_put)
+        self.sim.run(until=self.sim.now + CALM)
+
+    def _working(self) -> list[Publisher]:
+        return [app for app in self.apps.values() if isinstance(app, Publisher) and not app.fenced]
+
+    def more(self, count: int) -> None:
+        for publisher in self._working():
+            if publisher.put >= publisher.puts:
+                publisher.puts += count
+                publisher.soon(0.0, publisher.go_on)
+
+    def _all_put(self) -> bool:
+        return all(each.put >= each.puts for each in self._working())
+
+
+def ordeal(points: Sequence[Point], seed: int, reply: str = "") -> CrashWorld:
+    world = CrashWorld(seed, points, reply)
+    world.live()
+    return world

@@ -1,0 +1,115 @@
+"""Broadcast without one of its rules is found out by a storm."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from oncecast.kernel.protocol import Emit, NodeId, Protocol, Value
+from oncecast.lab.scenarios.broadcast import BROADCAST
+from oncecast.lab.scenarios.scenario import run
+from oncecast.overlay.events import Delivered, MessageId
+from oncecast.overlay.recovery import Recovery
+from oncecast.storage.gate import Gate
+from tests.mutants import Mutant, Plant, must_be_noticed
+
+pytestmark = pytest.mark.mutants
+
+SEEDS = 100
+MUTANTS: list[Mutant] = []
+
+
+def storm(seed: int) -> None:
+    outcome = run(BROADCAST, seed)
+    assert outcome.ok, outcome.violation
+
+
+def mutant(plant: Plant) -> Plant:
+    MUTANTS.append(Mutant(plant.__name__.replace("_", " "), plant, storm, SEEDS))
+    return plant
+
+
+@mutant
+def told_before_synced(patch: pytest.MonkeyPatch) -> None:
+    """The runtime does not hold back what depends on an unsynced record."""
+    patch.setattr(Gate, "opens", lambda self, output, synced: True)
+
+
+@mutant
+def delivered_without_waiting(patch: pytest.MonkeyPatch) -> None:
+    """The protocol says of its deliveries that they depend on nothing."""
+
+    def emit(self: Protocol, event: Value, after: int = -1) -> None:
+        after = 0 if isinstance(event, Delivered) else self.after
+        self._effects.append(Emit(event, after))
+
+    patch.setattr(Recovery, "emit", emit)
+
+
+@mutant
+def never_published(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Recovery, "request", lambda self, request: None)
+
+
+@mutant
+def never_appended(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Recovery, "append", lambda self, record: 0)
+
+
+@mutant
+def never_compared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Recovery, "start", lambda self: None)
+
+
+@mutant
+def taken_twice(patch: pytest.MonkeyPatch) -> None:
+    """What has been seen is not looked up."""
+
+    def take(self: Recovery, key: MessageId, payload: bytes) -> bool:
+        self._store(key, payload)
+        return True
+
+    patch.setattr(Recovery, "_take", take)
+
+
+@mutant
+def numbered_like_an_earlier_life(patch: pytest.MonkeyPatch) -> None:
+    """A node without a disk publishes under its name alone."""
+    init = Recovery.__init__
+
+    def nameless(self: Recovery, me: NodeId, rng: Random, *, life: str = "", **more: Any) -> None:
+        init(self, me, rng, **more)
+
+    patch.setattr(Recovery, "__init__", nameless)
+
+
+@mutant
+def payload_damaged(patch: pytest.MonkeyPatch) -> None:
+    store = Recovery._store
+
+    def damaged(self: Recovery, key: MessageId, payload: bytes) -> None:
+        store(self, key, payload if key.number != 3 else payload[:-1])
+
+    patch.setattr(Recovery, "_store", damaged)
+
+
+@mutant
+def snapshot_forgets(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot leaves out what one origin published."""
+    restore = Recovery.restore
+
+    def forgetful(self: Recovery, record: Value) -> None:
+        restore(self, record)  # type: ignore[arg-type]
+        if type(record).__name__ == "Archive":
+            for key in [key for key in self.held if key.origin == NodeId("n1")]:
+                del self.kept.by_id[key]
+
+    patch.setattr(Recovery, "restore", forgetful)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_broadcast_without_this_rule_is_found_out(mutant: Mutant) -> None:
+    """NET-1 NET-3"""
+    must_be_noticed(mutant)

@@ -1,0 +1,103 @@
+"""Long storms over a replica group: many slots, in bounded memory, with the order of all puts."""
+
+from __future__ import annotations
+
+import google_crc32c
+import pytest
+
+from oncecast.lab.scenarios import paxos_books
+from oncecast.lab.scenarios.draw import draw_long
+from oncecast.lab.scenarios.paxos import PAXOS_LONG, play_drawn
+from oncecast.lab.scenarios.paxos_books import FORGOTTEN, Books
+from oncecast.lab.scenarios.paxos_ledger import Order
+from oncecast.lab.scenarios.scenario import run
+from oncecast.replication.ballot import Ballot
+from oncecast.replication.messages import Item
+from oncecast.simulator.checkers import Violation
+from oncecast.simulator.simulated import Simulation
+from tests.replication.replicas import THREE, A
+
+ONE, TWO = (0, 0), (0, 1)
+
+
+@pytest.mark.long
+def test_a_long_storm_keeps_every_rule_while_the_books_forget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """REP-1 REP-2"""
+    monkeypatch.setattr(paxos_books, "KEPT_SLOTS", 1000)
+    sim = Simulation(2)
+    figures = play_drawn(sim, 3, draw_long(2, 3, 4000))
+    sim.finish()
+    assert figures["slots"] >= 4000
+    assert figures["ballots"] > 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(3))
+def test_a_hundred_thousand_slots_keep_every_rule(seed: int) -> None:
+    """REP-1 REP-2 REP-5"""
+    outcome = run(PAXOS_LONG, seed, 3 + 2 * (seed % 2))
+    assert outcome.ok, f"{outcome.violation}\nreplay: {outcome.replay}"
+    assert outcome.figures["slots"] >= 100_000
+
+
+def test_the_books_forget_old_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """REP-1: all but their checksums."""
+    monkeypatch.setattr(paxos_books, "KEPT_SLOTS", 10)
+    monkeypatch.setattr(paxos_books, "FORGET_EVERY", 5)
+    books, ballot = Books(THREE), Ballot(1, A)
+    for slot in range(1, 31):
+        books.propose(A, slot, ballot, Item(0, b"%d" % slot))
+        books.accepted[slot] = {ballot: dict.fromkeys(THREE.members[:2])}
+        books._choose()
+    assert books.last == 30
+    assert books.chosen[19].item is FORGOTTEN
+    assert books.chosen[20].item == Item(0, b"20")
+    chain = 0
+    for slot in range(1, 31):
+        chain = google_crc32c.extend(chain, b"%d 0 %d" % (slot, slot))
+        assert books.chosen[slot].chain == chain
+    assert books.is_chosen(19, Item(0, b"anything"))
+    assert not books.is_chosen(20, Item(0, b"anything"))
+    assert not books.is_chosen(31, Item(0, b"31"))
+    assert list(books.proposed) == list(books.accepted) == list(range(20, 31))
+
+
+def order_of_two() -> Order:
+    """Two puts, of which the second one was made when the first one was acknowledged."""
+    order = Order()
+    order.made(ONE)
+    order.placed(ONE, 5)
+    assert order.acknowledged(ONE)
+    order.made(TWO)
+    return order
+
+
+def test_a_put_that_is_made_after_an_acknowledged_one_stands_behind_it() -> None:
+    """REP-1"""
+    order_of_two().placed(TWO, 6)
+    with pytest.raises(Violation, match="was acknowledged before it was made"):
+        order_of_two().placed(TWO, 4)
+
+
+def test_a_put_has_the_same_place_at_every_replica() -> None:
+    """REP-1"""
+    order = order_of_two()
+    order.placed(TWO, 6)
+    order.placed(TWO, 6)
+    with pytest.raises(Violation, match="at place 6 and at place 7"):
+        order.placed(TWO, 7)
+
+
+def test_no_put_is_acknowledged_before_a_replica_has_applied_it() -> None:
+    """REP-1"""
+    with pytest.raises(Violation, match="no replica has applied it"):
+        order_of_two().acknowledged(TWO)
+
+
+def test_a_settled_put_is_forgotten() -> None:
+    order = order_of_two()
+    order.settled(ONE)
+    order.placed(ONE, 9)
+    assert not order.acknowledged(ONE)

@@ -1,0 +1,1150 @@
+"""Multi-Paxos without one of its rules is found out by a storm over three or five replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from oncecast.broker.service import Service
+from oncecast.lab.scenarios.draw import Draw, draw
+from oncecast.lab.scenarios.paxos import play_drawn
+from oncecast.lab.scenarios.paxos_ledger import Ledger
+from oncecast.replication.acceptor import Acceptor
+from oncecast.replication.core import Core
+from oncecast.replication.leader import Leader
+from oncecast.replication.learner import Learner
+from oncecast.replication.messages import Learned, Skipped
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import HANDLERS, Paxos
+from oncecast.replication.places import Places
+from oncecast.replication.promises import Promises
+from oncecast.replication.quorum import Config
+from oncecast.replication.retiring import Retirement
+from oncecast.replication.seats import Seats
+from oncecast.replication.supply import TRIES, Supplier
+from oncecast.simulator.simulated import Simulation
+from tests.lab.scenarios import test_paxos_rules
+from tests.mutants import Mutant, Plant, exact, must_be_noticed, replaced
+from tests.replication import (
+    test_acceptor,
+    test_alone,
+    test_damage_history,
+    test_leader,
+    test_learner,
+    test_lost_records,
+    test_promises,
+    test_replaced,
+    test_restart,
+    test_retiring,
+    test_seating,
+    test_seats,
+    test_supply,
+    test_supply_exactly,
+    test_two_groups,
+)
+
+pytestmark = pytest.mark.mutants
+
+SEEDS = 200
+MUTANTS: list[Mutant] = []
+Story = Callable[[int], object]
+
+
+def storm(seed: int, *, sessions: bool = False) -> None:
+    sim, nodes = Simulation(seed), 3 + 2 * (seed % 2)
+    play_drawn(sim, nodes, replace(draw(seed, nodes), sessions=sessions))
+    sim.finish()
+
+
+def storm_with_fixed_options(seed: int) -> None:
+    """Damage matters most in a long storm with many slots in flight, which few seeds draw."""
+    sim = Simulation(seed)
+    play_drawn(sim, 3 + 2 * (seed % 2), Draw())
+    sim.finish()
+
+
+def storm_with_sessions(seed: int) -> None:
+    storm(seed, sessions=True)
+
+
+def hears_of_another_value(seed: int) -> None:
+    test_leader.test_what_was_decided_by_another_is_not_called_our_own()
+
+
+def hears_of_another_group(seed: int) -> None:
+    try:
+        test_two_groups.test_a_founder_without_its_disk_stops_and_the_group_keeps_what_it_had()
+    except pytest.fail.Exception as failed:  # nothing was raised
+        raise AssertionError(str(failed)) from failed
+
+
+def loses_its_seat_as_a_candidate(seed: int) -> None:
+    test_leader.test_a_candidate_that_loses_its_seat_releases_nobody_from_whoever_leads()
+
+
+def loses_a_disk_beside_a_silent_member(seed: int) -> None:
+    test_replaced.test_a_disk_is_lost_while_a_silent_member_is_replaced_and_that_one_comes_back(
+        "other", 0.0
+    )
+
+
+def takes_a_state(seed: int) -> None:
+    test_supply.test_a_state_becomes_ones_own_when_all_that_it_needs_is_here()
+
+
+def takes_two_states(seed: int) -> None:
+    test_supply.test_pieces_of_two_states_are_not_mixed()
+
+
+def meets_a_stranger(seed: int) -> None:
+    test_promises.test_the_vote_of_a_stranger_does_not_count()
+
+
+def waits_for_what_it_lacks(seed: int) -> None:
+    test_leader.test_who_is_behind_asks_until_it_is_answered()
+
+
+def makes_out_what_is_lost(seed: int) -> None:
+    test_learner.test_what_only_one_knew_to_be_chosen_is_made_out_from_the_votes_of_the_others()
+
+
+def is_behind_with_all_whom_it_knows(seed: int) -> None:
+    test_learner.test_what_no_known_member_has_is_asked_of_a_leader_with_an_unknown_seat()
+
+
+def restores_more_than_it_holds(seed: int) -> None:
+    test_restart.test_a_slot_voted_for_again_comes_back_with_its_last_value_however_much_is_pending()
+
+
+def is_judged_by_the_rules(seed: int) -> None:
+    test_paxos_rules.judge_a_restart()
+
+
+def restores_a_long_tail(seed: int) -> None:
+    test_restart.test_a_long_tail_behind_a_hole_is_applied_from_the_log_once_the_hole_is_filled()
+
+
+def loses_records(seed: int) -> None:
+    test_damage_history.Life(Random(seed)).go(60)
+
+
+def loses_a_rebirth(seed: int) -> None:
+    test_lost_records.test_a_lost_rebirth_raises_doubt_about_all_votes_before_it()
+
+
+def loses_more(seed: int) -> None:
+    test_lost_records.test_votes_that_were_doubted_once_are_doubted_again_if_more_is_lost()
+
+
+def learns_and_loses(seed: int) -> None:
+    lost = Learned(1, 0, b"new")
+    test_lost_records.test_what_a_restart_reads_is_noticed_if_a_later_restart_cannot_read_it(lost)
+
+
+def skips_and_loses(seed: int) -> None:
+    lost = Skipped(1)
+    test_lost_records.test_what_a_restart_reads_is_noticed_if_a_later_restart_cannot_read_it(lost)
+
+
+def promises_what_it_learned(seed: int) -> None:
+    test_lost_records.test_a_promise_reports_what_was_learned_with_the_highest_ballot()
+
+
+def is_alone_no_more(seed: int) -> None:
+    test_lost_records.test_a_founder_takes_no_vote_for_chosen_once_another_replica_has_joined()
+
+
+def restarts_last(seed: int) -> None:
+    test_alone.test_the_last_replica_waits_for_the_lease_of_the_leader_that_left()
+
+
+def is_told_of_much(seed: int) -> None:
+    test_seating.test_a_newcomer_that_has_all_it_was_told_of_gets_a_seat_however_much_is_decided_since()
+
+
+def comes_near(seed: int) -> None:
+    test_seating.test_a_newcomer_hears_of_proposals_once_it_is_near()
+
+
+def comes_to_a_lonely_leader(seed: int) -> None:
+    test_seating.test_a_newcomer_hears_of_no_proposal_of_a_leader_that_is_alone()
+
+
+def comes_too_late(seed: int) -> None:
+    test_seating.test_a_newcomer_hears_of_proposals_no_more_when_there_is_no_seat_left()
+
+
+def falls_behind(seed: int) -> None:
+    test_seating.test_a_newcomer_that_falls_behind_hears_of_proposals_no_more()
+
+
+def never_catches_up(seed: int) -> None:
+    test_seating.test_a_newcomer_that_never_catches_up_keeps_no_other_one_out()
+
+
+def joins_a_busy_group(seed: int) -> None:
+    test_seating.test_a_newcomer_gets_the_seat_of_a_lost_member_under_constant_load(1)
+
+
+def lacks_a_slot(seed: int) -> None:
+    test_seating.test_what_a_replica_holds_in_memory_is_bounded_in_bytes_while_it_lacks_a_slot()
+
+
+def has_nothing_yet(seed: int) -> None:
+    test_seating.test_nobody_goes_before_a_majority_of_the_others_has_what_was_decided()
+
+
+def writes_slowly(seed: int) -> None:
+    test_seating.test_a_beat_is_answered_with_what_is_on_disk()
+
+
+def is_seated_without_a_leader(seed: int) -> None:
+    test_seating.test_a_new_member_waits_for_a_leader_even_if_none_has_spoken_since_it_was_seated()
+
+
+def retires(seed: int) -> None:
+    test_retiring.test_a_leader_hands_over_to_the_follower_that_has_applied_most()
+
+
+def loses_its_heir(seed: int) -> None:
+    test_retiring.test_it_asks_the_next_follower_if_the_link_to_the_first_breaks()
+
+
+def is_asked_to_stand_again(seed: int) -> None:
+    test_retiring.test_it_never_stands_again()
+
+
+def has_too_many_votes(seed: int) -> None:
+    test_lost_records.test_a_promise_that_has_no_room_for_all_votes_calls_the_rest_lost()
+
+
+def asks_in_parts(seed: int) -> None:
+    test_lost_records.test_a_candidate_asks_again_who_could_not_report_all()
+
+
+def restarts_with_much_undecided(seed: int) -> None:
+    test_lost_records.test_a_founder_that_restarts_with_much_undecided_applies_it_before_it_starts()
+
+
+def comes_upon_an_old_check(seed: int) -> None:
+    test_lost_records.test_a_check_that_is_long_past_is_not_compared()
+
+
+def is_beaten(seed: int) -> None:
+    test_lost_records.test_a_leader_that_hears_of_a_chosen_slot_it_has_not_proposed_leads_no_more()
+
+
+def keeps_a_value_in_memory(seed: int) -> None:
+    test_lost_records.test_a_value_stays_in_memory_until_its_newest_record_is_on_disk()
+
+
+def reports_what_is_lost(seed: int) -> None:
+    test_lost_records.test_what_a_promise_reports_as_known_stays_lost_until_it_is_applied()
+
+
+def mutant_by(rule: str, plant: Plant, story: Story = storm, seeds: int = SEEDS) -> None:
+    MUTANTS.append(Mutant(rule, plant, story, seeds))
+
+
+def mutant(
+    rule: str, owner: Any, name: str, text: str, instead: str, own_test: Story | None = None
+) -> None:
+    """`own_test`: where storms would have to be thousands."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        before = getattr(Paxos, name, None)
+        replaced(owner, name, text, instead)(patch)
+        for kind, handler in HANDLERS.items():
+            if handler is before:
+                patch.setitem(HANDLERS, kind, getattr(Paxos, name))
+
+    if own_test is None:
+        mutant_by(rule, plant)
+    else:
+        mutant_by(rule, plant, own_test, 1)
+
+
+def damage_mutant(rule: str, owner: Any, name: str, text: str, instead: str) -> None:
+    """One that a single replica with a damaged log must notice."""
+    mutant(rule, owner, name, text, instead)
+    MUTANTS[-1] = MUTANTS[-1]._replace(story=loses_records, seeds=2000)
+
+
+# -- nothing is said before it is on disk --
+
+mutant(
+    "a promise waits for the disk",
+    Acceptor,
+    "on_prepare",
+    "self.options.promise_bytes))",
+    "self.options.promise_bytes), after=0)",
+)
+mutant(
+    "a vote waits for the disk",
+    Acceptor,
+    "on_accept",
+    "last, self.life))",
+    "last, self.life), after=0)",
+)
+mutant(
+    "one's own vote waits for the disk",
+    Core,
+    "say_stored",
+    "Stored(self._records.last))",
+    "Stored(self._records.last), after=0)",
+)
+mutant(
+    "a replica that is far behind says only that it has accepted what it has stored",
+    Acceptor,
+    "accept",
+    "return min(message.slot + len(message.items) - 1, reach)",
+    "return message.slot + len(message.items) - 1",
+)
+
+# -- ballots only grow --
+
+mutant(
+    "no promise below a promise",
+    Acceptor,
+    "on_prepare",
+    "if ballot < self.promised:",
+    "if False:",
+)
+mutant(
+    "no vote below a promise",
+    Acceptor,
+    "on_accept",
+    "if ballot < self.promised:",
+    "if False:",
+)
+mutant(
+    "a promise is remembered",
+    Core,
+    "store_promise",
+    "self.append(Promised(ballot, self.vouch))",
+    "0",
+)
+mutant(
+    "a promise comes back after a restart",
+    Core,
+    "_vouched",
+    "max(self.promised, ballot)",
+    "self.promised",
+)
+mutant(
+    "a promise is in the state",
+    Core,
+    "_restore_state",
+    "self.promised = state.promised",
+    "pass",
+)
+mutant(
+    "a vote comes back after a restart",
+    Core,
+    "restore",
+    "self._found(slot, number, item)\n                self._voted(slot, ballot)",
+    "self._found(slot, number, item)",
+)
+mutant(
+    "a vote given again comes back with its last ballot",
+    Core,
+    "restore",
+    "if slot in self.votes:\n                self._voted(slot, ballot)",
+    "pass",
+)
+mutant(
+    "a vote comes back with its last value, however much is pending",
+    Core,
+    "_found",
+    "self.let_go(slot)",
+    "if slot in self.items and not self._may_hold_more():\n        return",
+    restores_more_than_it_holds,
+)
+MUTANTS.append(
+    MUTANTS[-1]._replace(
+        rule="a vote that comes back with another value breaks a rule of the storms",
+        story=is_judged_by_the_rules,
+    )
+)
+mutant(
+    "a tail that does not fit in memory is applied after the restore",
+    Paxos,
+    "start",
+    "self.finish_restore()",
+    "pass",
+    restores_a_long_tail,
+)
+mutant(
+    "a higher ballot ends a reign",
+    Leader,
+    "outrun",
+    "self.step_down()",
+    "pass",
+)
+
+# -- what may have been chosen is kept --
+
+mutant(
+    "the value of the highest ballot is proposed",
+    Promises,
+    "value",
+    "highest(votes[member] for member in config.members if member in votes)",
+    "next((votes[member] for member in config.members if member in votes), None)",
+)
+mutant(
+    "votes of strangers do not count",
+    Promises,
+    "value",
+    "votes[member] for member in config.members if member in votes",
+    "vote for vote in votes.values()",
+    meets_a_stranger,
+)
+mutant(
+    "a candidate asks again for what it lacks",
+    Leader,
+    "on_promise",
+    "self.await_more()",
+    "pass",
+    waits_for_what_it_lacks,
+)
+mutant(
+    "what is lost is made out from a majority's votes",
+    Learner,
+    "on_recalled",
+    "and config.agreed(votes)",
+    "",
+    makes_out_what_is_lost,
+)
+mutant(
+    "what is lost is made out at all",
+    Learner,
+    "on_lacking",
+    "self.send(sender, Recall(message.slot, self.group), after=0)",
+    "pass",
+    makes_out_what_is_lost,
+)
+mutant(
+    "a leader with an unknown seat is asked for what is missing",
+    Learner,
+    "sources",
+    "self.leader, *self.contacts",
+    "*self.contacts",
+    is_behind_with_all_whom_it_knows,
+)
+mutant(
+    "accepted values are carried into the new ballot",
+    Promises,
+    "value",
+    'Item(NOOP, b"") if best is None else best.item',
+    'Item(NOOP, b"")',
+)
+mutant(
+    "a promise says up to where all is chosen",
+    Acceptor,
+    "_promise",
+    "first, known, tuple(votes)",
+    "first, 0, tuple(votes)",
+)
+mutant(
+    "a replica that has cut its log does not cover slots that it does not report",
+    Promises,
+    "cover",
+    "promise.known < slot and",
+    "",
+)
+mutant(
+    "a majority must have promised",
+    Promises,
+    "cover",
+    "return config.agreed(\n",
+    "return bool(\n",
+)
+mutant(
+    "a leader proposes behind all that was reported",
+    Promises,
+    "add",
+    "self.horizon = max(self.horizon, vote.slot)",
+    "pass",
+)
+mutant(
+    "a leader has all that was decided before it acts",
+    Leader,
+    "_take_office",
+    "self.applied >= promises.horizon",
+    "True",
+)
+mutant(
+    "a leader has caught up before it is elected",
+    Leader,
+    "_take_office",
+    "or self.applied < promises.known",
+    "",
+)
+
+# -- what is chosen --
+
+mutant(
+    "votes of different ballots are not added up",
+    Learner,
+    "_vote",
+    "if ballot == tally.ballot:",
+    "if True:",
+)
+mutant(
+    "one vote is no majority",
+    Config,
+    "agreed",
+    "len(members) // 2 + 1",
+    "len(members) // 2",
+)
+mutant(
+    "what was accepted with a lower ballot is not the chosen value",
+    Learner,
+    "_is_chosen",
+    "return mine >= tally.ballot",
+    "return mine > BOTTOM",
+)
+mutant(
+    "a leader speaks for its own ballot only",
+    Learner,
+    "_is_chosen",
+    "mine == ballot",
+    "mine > BOTTOM",
+)
+MUTANTS.append(
+    Mutant(
+        "a leader that hears of another chosen value steps down",
+        lambda patch: patch.delattr(Leader, "keep_learned"),
+        hears_of_another_value,
+        1,  # no storm brings it about: docs/protocols/multipaxos.md says why
+    )
+)
+MUTANTS.append(
+    Mutant(
+        "what another group asks for is not answered",
+        lambda patch: patch.setattr(Paxos, "group", 0),
+        hears_of_another_group,
+        1,
+    )
+)
+mutant(
+    "a replica that does not lead owns no proposal",
+    Leader,
+    "step_down",
+    "self.tokens.clear()",
+    "pass",
+)
+mutant(
+    "only what is applied is given as chosen",
+    Supplier,
+    "on_want",
+    "min(message.last, self.applied)",
+    "message.last",
+)
+mutant(
+    "what was chosen takes the place of what was voted for",
+    Core,
+    "keep_learned",
+    "if self.places.get(slot) is not None and self.readable(slot) == item:",
+    "if self.places.get(slot) is not None:",
+)
+mutant(
+    "a slot is where it was put last",
+    Places,
+    "put",
+    "self._apart[slot] = record",
+    "pass",
+)
+mutant(
+    "a log says of what was applied that it is chosen, and of no more",
+    Core,
+    "restore",
+    "self.certain = max(self.certain, applied)",
+    "self.certain = max(self.certain, slot)",
+)
+
+# -- memberships --
+
+mutant(
+    "the membership of its own slot votes on it",
+    Learner,
+    "_is_chosen",
+    "self.memberships.of(slot)",
+    "self.memberships._configs[0]",
+)
+mutant(
+    "what comes behind a membership waits for it",
+    Leader,
+    "proceed",
+    "if reign.changing is not None:",
+    "if False:",
+)
+mutant(
+    "one member more or less at a time",
+    Seats,
+    "_towards",
+    "return config.added(member, size)",
+    "return config.successor(*config.removed(change.remove).members, member, size=size)",
+)
+MUTANTS.append(
+    Mutant(
+        "a silent member is removed after its replacement has joined, not before",
+        replaced(
+            Seats,
+            "_with_one",
+            "return config.added(member)",
+            "return config.added(member) if free else config.removed(next(iter(self.silent)))",
+        ),
+        loses_a_disk_beside_a_silent_member,
+        1,  # a disk must be lost at just that moment: storms may need more than a hundred
+    )
+)
+mutant(
+    "of one too many one goes",
+    Seats,
+    "_wished",
+    "if len(self.config.members) > self.config.size:",
+    "if False:",
+)
+mutant(
+    "a newcomer is judged by what it was told",
+    Seats,
+    "_told_at",
+    "next((known for at, known in self.beats if at == stamp), self.applied)",
+    "self.applied",
+    is_told_of_much,
+)
+mutant(
+    "a newcomer that is near hears of proposals",
+    Seats,
+    "followers",
+    'self.courted if self.live and not alone else NodeId("")',
+    'NodeId("")',
+    comes_near,
+)
+mutant(
+    "a leader that is alone sends its proposals to no other node",
+    Seats,
+    "followers",
+    "and not alone",
+    "",
+    comes_to_a_lonely_leader,
+)
+mutant(
+    "a newcomer that falls behind hears of proposals no more",
+    Seats,
+    "_may_follow",
+    "offered.lag <= self.options.ahead_slots // 2",
+    "True",
+    falls_behind,
+)
+mutant(
+    "a newcomer is sent nothing while the group has no free seat",
+    Seats,
+    "_with_one",
+    'self._court(NodeId(""))  # there is no seat to be had',
+    "pass",
+    comes_too_late,
+)
+mutant(
+    "newcomers catch up in turn",
+    Seats,
+    "_next_to_court",
+    "if self.now < self.courted_at + self.options.replace_after:",
+    "if True:",
+    never_catches_up,
+)
+mutant(
+    "a membership goes before the commands that wait",
+    Seats,
+    "look_at_seats",
+    "reign.queue.appendleft(",
+    "reign.queue.append(",
+    joins_a_busy_group,
+)
+mutant(
+    "what waits for a missing slot is not all held in memory",
+    Core,
+    "on_disk",
+    "or self._holds_much()",
+    "",
+    lacks_a_slot,
+)
+mutant(
+    "no member is removed before a majority of the remaining ones has all slots",
+    Seats,
+    "_informed",
+    "return left.agreed([*told, self.self_as_member])",
+    "return True",
+    has_nothing_yet,
+)
+mutant(
+    "a member whose node has lost its disk counts as absent",
+    Seats,
+    "absent",
+    "or self.reborn(node)",
+    "",
+    exact(test_seats.test_no_member_is_removed_while_another_one_has_lost_its_disk),
+)
+mutant(
+    "a surplus member stays if the others would be no majority",
+    Seats,
+    "_without_one",
+    "self._viable(left) and",
+    "",
+    exact(test_seats.test_a_surplus_member_stays_while_another_one_has_lost_its_disk),
+)
+mutant(
+    "a replica reports what is on disk",
+    Acceptor,
+    "on_beat",
+    "self.life, self.durable, bound",
+    "self.life, self.applied, bound",
+    writes_slowly,
+)
+mutant(
+    "a new member waits for a leader",
+    Seats,
+    "_take_seat",
+    "self.later(self.patience(), Silence())",
+    "pass",
+    is_seated_without_a_leader,
+)
+mutant(
+    "a state has the membership of its place",
+    Supplier,
+    "_save",
+    "config = self.memberships.of(place + 1)",
+    "config = self.memberships.last",
+)
+mutant(
+    "a given state has the membership of its place",
+    Supplier,
+    "_give",
+    "config = self.memberships.of(place + 1)",
+    "config = self.memberships._configs[0]",
+)
+
+# -- lives --
+
+mutant(
+    "a wiped disk has another life",
+    Paxos,
+    "_begin_life",
+    "self.life or self.rng.getrandbits(62) + 1",
+    "self.life or 1",
+)
+mutant(
+    "another life is another member",
+    Config,
+    "agreed",
+    "if member in voters:",
+    "if member.node in [voter.node for voter in voters]:",
+)
+mutant(
+    "a replica that may have lost a promise begins a new incarnation",
+    Paxos,
+    "_outlive_damage",
+    "if self.forgetful:",
+    "if False:",
+)
+
+# -- damage --
+
+mutant(
+    "lost votes are reported as lost",
+    Acceptor,
+    "_promise",
+    "tuple(votes), tuple(lost))",
+    "tuple(votes), ())",
+)
+mutant(
+    "a replica that has lost a vote does not cover its slot",
+    Promises,
+    "cover",
+    "and not within(promise.lost, slot)",
+    "",
+)
+MUTANTS[-1] = MUTANTS[-1]._replace(story=storm_with_fixed_options)
+mutant(
+    "what is lost reaches up to the highest slot accepted",
+    Core,
+    "_vouched",
+    "(low, top if high == FAR else high)",
+    "(low, low if high == FAR else high)",
+)
+mutant(
+    "what may have been replaced is doubted",
+    Core,
+    "_vouched",
+    "self._doubt(first)",
+    "pass",
+)
+MUTANTS[-1] = MUTANTS[-1]._replace(story=storm_with_fixed_options)
+
+damage_mutant(
+    "a new life keeps no value that may not be chosen",
+    Core,
+    "live_anew",
+    "self._doubt(min(self._first_lost(), self.known_to_be_chosen + 1))",
+    "self.votes.clear()",
+)
+mutant(
+    "a lost rebirth raises doubt about all votes before it",
+    Core,
+    "_vouched",
+    "if reborn or counted is None",
+    "if counted is None",
+    loses_a_rebirth,
+)
+mutant(
+    "votes that were doubted once are doubted again",
+    Core,
+    "_doubt",
+    "self.replaced += FORGOT",
+    "pass",
+    loses_more,
+)
+damage_mutant(
+    "a lost state is noticed",
+    Supplier,
+    "_jump",
+    "self.replaced += FORGOT",
+    "pass",
+)
+mutant(
+    "what was learned counts as replaced after a restart",
+    Core,
+    "restore",
+    "self.replaced += 1",
+    "pass",
+    learns_and_loses,
+)
+mutant(
+    "a state that was taken counts after a restart",
+    Core,
+    "restore",
+    "self.replaced += FORGOT",
+    "pass",
+    skips_and_loses,
+)
+damage_mutant(
+    "the furthest state that was taken counts",
+    Core,
+    "restore",
+    "max(self.skipped, place)",
+    "place",
+)
+damage_mutant(
+    "no vote replaces what was learned",
+    Acceptor,
+    "accept",
+    "slot not in self.told",
+    "True",
+)
+damage_mutant(
+    "no vote fills a slot that is chosen and cannot be read",
+    Acceptor,
+    "accept",
+    "if known < slot",
+    "if self.applied < slot",
+)
+mutant(
+    "a promise reports what was learned",
+    Acceptor,
+    "_promise",
+    "self.votes | dict.fromkeys(self.told, ballot)",
+    "self.votes",
+    promises_what_it_learned,
+)
+mutant(
+    "what is lost stays lost until it is applied",
+    Acceptor,
+    "_promise",
+    "behind(self.applied, self.lost)",
+    "behind(known, self.lost)",
+    reports_what_is_lost,
+)
+mutant(
+    "a leader does not propose where it knows of a choice",
+    Leader,
+    "_next_items",
+    "if self._beaten(slot, value):",
+    "if False:",
+    is_beaten,
+)
+mutant(
+    "a replica that is no longer alone does not take an open vote for chosen",
+    Leader,
+    "finish_alone",
+    "and self.config.nodes() == [self.me]",
+    "",
+    is_alone_no_more,
+)
+mutant(
+    "a replica that is alone applies its log before it starts",
+    Paxos,
+    "start",
+    "if not self.damage:\n        self.finish_alone()\n    self.started = True",
+    "self.started = True\n    if not self.damage:\n        self.finish_alone()",
+    restarts_with_much_undecided,
+)
+mutant(
+    "a promise fits in a message",
+    Acceptor,
+    "_promise",
+    "if room <= 0:",
+    "if False:",
+    has_too_many_votes,
+)
+mutant(
+    "a replica that could not report all votes at once is asked again",
+    Leader,
+    "_prepare_again",
+    "if not whole and",
+    "if promise is None and",
+    asks_in_parts,
+)
+mutant(
+    "a check that is long past is not compared",
+    Paxos,
+    "_compare_mine",
+    "if chain is not None:",
+    "if True:",
+    comes_upon_an_old_check,
+)
+mutant(
+    "a value is held until its newest record is on disk",
+    Core,
+    "on_disk",
+    "and self.settled(slot)",
+    "",
+    keeps_a_value_in_memory,
+)
+
+# -- the lease --
+
+mutant(
+    "a replica that has heard of a leader makes no promise to another node",
+    Acceptor,
+    "leased",
+    "return candidate",
+    "return False and candidate",
+)
+mutant_by(
+    "a lease reckons with clocks that drift",
+    lambda patch: patch.setattr(GroupOptions, "lease", lambda self, bound: bound),
+)
+mutant(
+    "a lease binds after a restart",
+    Paxos,
+    "start",
+    "if alone else self.now",
+    "",
+)
+mutant(
+    "a lease binds the last replica after a restart",
+    Paxos,
+    "start",
+    "alone and not bound",
+    "alone",
+    restarts_last,
+)
+mutant(
+    "a lease counts from when the Beat was sent",
+    Leader,
+    "on_heard",
+    "message.stamp + ",
+    "self.now + ",
+)
+mutant(
+    "a lease ends",
+    Leader,
+    "leads",
+    "and now < self.lease_ends()",
+    "",
+)
+mutant(
+    "a lease needs a majority",
+    Leader,
+    "_lease",
+    "ends[len(ends) - config.majority]",
+    "ends[-1]",
+)
+mutant(
+    "an old release does not end the lease of a newer leader",
+    Acceptor,
+    "on_release",
+    "or message.ballot < self.promised",
+    "",
+    exact(test_acceptor.test_an_old_release_frees_nobody_from_a_newer_leader),
+)
+
+mutant(
+    "the ballot that a replica follows is on disk before it answers",
+    Acceptor,
+    "on_beat",
+    "self.store_promise(message.ballot)",
+    "pass",
+)
+MUTANTS.append(
+    Mutant(
+        "a replica that does not lead sends no release",
+        replaced(Leader, "resign", "if reign.acting:", "if True:"),
+        loses_its_seat_as_a_candidate,
+        1,  # storms may need more than a hundred
+    )
+)
+
+# -- elections --
+
+mutant(
+    "each ballot without a leader is given more time",
+    Acceptor,
+    "recess",
+    "2.0 ** min(self.vain, 64)",
+    "2.0",
+    exact(test_acceptor.test_each_ballot_without_a_leader_is_given_more_time_than_the_one_before),
+)
+mutant(
+    "an elected candidate that was rejected is free to promise",
+    Leader,
+    "on_reject",
+    "if self.reign.elected:",
+    "if self.leader == self.me:",
+    exact(test_leader.test_an_elected_candidate_that_was_rejected_promises_another_one_at_once),
+)
+
+# -- stopping --
+
+mutant(
+    "a leader hands over before it stops",
+    Retirement,
+    "begin",
+    "group.resign(reign, heir)",
+    "pass",
+    retires,
+)
+mutant(
+    "the follower that has applied most leads next",
+    Retirement,
+    "_next",
+    "max(left, key=lambda member: group.reported.get(member, 0)).node",
+    "left[0].node",
+    retires,
+)
+mutant(
+    "another follower is asked if the first is gone",
+    Retirement,
+    "lost",
+    "heir = self._next()",
+    "heir = None",
+    loses_its_heir,
+)
+mutant(
+    "a replica that is about to stop does not stand",
+    Leader,
+    "stand",
+    "or self.retired",
+    "",
+    is_asked_to_stand_again,
+)
+
+# -- states --
+
+mutant(
+    "a state stands for no record behind it",
+    Supplier,
+    "_save",
+    "else behind - 1",
+    "else behind",
+)
+mutant(
+    "nothing is trimmed that a state needs",
+    Supplier,
+    "_save",
+    "else lowest)",
+    "else self._records.last + 1)",
+)
+mutant(
+    "a state is taken with the entries that were chosen",
+    Supplier,
+    "_has",
+    "if slot > self.applied:",
+    "if False:",
+)
+MUTANTS.append(
+    Mutant(
+        "what was voted for before a state was taken is not chosen",
+        replaced(Supplier, "_jump", "self.append(Skipped(place))", "pass"),
+        takes_a_state,
+        1,  # a disk must be full at just that moment: storms may need more than two hundred
+    )
+)
+mutant(
+    "pieces of two states are not mixed",
+    Supplier,
+    "on_piece",
+    "and not taking.whole",
+    "and False",
+    takes_two_states,
+)
+mutant(
+    "a state is cut into a bounded number of pieces",
+    GroupOptions,
+    "piece_size",
+    "max(self.piece_bytes, min(ceil(state_bytes / PIECES), 1 << 16))",
+    "self.piece_bytes",
+    exact(
+        test_supply_exactly.test_a_state_arrives_within_a_bounded_number_of_round_trips_however_small_its_pieces
+    ),
+)
+MUTANTS.append(
+    Mutant(
+        "the source of a state has the suspicion time to answer",
+        lambda patch: patch.setattr(Supplier, "_tries", TRIES),
+        exact(
+            test_supply_exactly.test_a_taker_waits_for_its_source_for_the_suspicion_time_however_often_it_asks
+        ),
+        1,
+    )
+)
+mutant(
+    "the records for deduplication are in the state",
+    Ledger,
+    "install",
+    "self.place, self.kept",
+    "self.next = dict.fromkeys(self.next, 0)\n    self.place, self.kept",
+)
+
+# -- what a state of the service must hold --
+
+
+def service_mutant(rule: str, name: str, text: str, instead: str) -> None:
+    plant = replaced(Service, name, text, instead)
+    MUTANTS.append(Mutant(rule, plant, storm_with_sessions, SEEDS))
+
+
+service_mutant(
+    "the producers of messages are in the service's state",
+    "install",
+    "self._upkeep.restore",
+    "[each.producers.clear() for each in self.machine.registry.topics.values()]\n"
+    "    self._upkeep.restore",
+)
+service_mutant(
+    "what was handed out is in the service's state",
+    "install",
+    "self._upkeep.restore",
+    "[setattr(sub, 'suspect_below', 0) for each in self.machine.registry.topics.values()"
+    " for sub in each.subscriptions.values()]\n    self._upkeep.restore",
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_a_rule_taken_away_is_noticed(mutant: Mutant) -> None:
+    must_be_noticed(mutant)

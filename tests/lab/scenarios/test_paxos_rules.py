@@ -1,0 +1,84 @@
+"""The rules by which storms judge replicas compare values, not only ballots."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.kernel.protocol import Send, Value
+from oncecast.lab.scenarios.paxos_books import Books, Disk
+from oncecast.lab.scenarios.paxos_checks import Honesty, Memory
+from oncecast.replication.messages import Again, Entry, Item, Promise, Recalled, Vote
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.paxos import Paxos
+from oncecast.simulator.checkers import Violation
+from tests.replication.replicas import THREE, B, C, ballot, command, restored
+from tests.replication.test_restart import entry, promise_of
+
+SMALL = GroupOptions(compare_every=0.0, window_slots=2)
+PENDING = [entry(slot) for slot in range(1, 8)]
+LOG = [*PENDING, entry(2, 5, b"new"), Again(7, ballot(5), PENDING[-1].vouch)]
+
+
+def kept(log: list[Value]) -> Books:
+    """The books of a group in which B has this log on disk."""
+    books = Books(THREE)
+    disk = books.disks[B] = Disk()
+    disk.life = 1
+    for record in log:
+        if isinstance(record, Entry):
+            disk.values[record.slot] = Item(record.kind, record.data)
+        if isinstance(record, Entry | Again):
+            disk.votes[record.slot] = disk.promised = record.ballot
+            books.propose(B, record.slot, record.ballot, disk.values[record.slot])
+    return books
+
+
+def judge(books: Books, group: Paxos) -> None:
+    """Judge a restart, and the first promise after it."""
+    Memory(books).started(group)
+    honesty = Honesty(books)
+    honesty.started(group)
+    promise = promise_of(group)
+    books.disks[B].promised = promise.ballot
+    honesty.effects()[Promise](Send(C, promise, 0), group)
+
+
+def judge_a_restart() -> None:
+    """More slots are pending than a replica holds in memory while it restores its log."""
+    judge(kept(list(LOG)), restored(*LOG, options=SMALL))
+
+
+def test_a_restart_that_keeps_all_values_is_good() -> None:
+    """REP-1"""
+    judge_a_restart()
+
+
+def test_a_restart_that_takes_an_older_value_for_its_vote_is_noticed() -> None:
+    """REP-1"""
+    group = restored(*LOG, options=SMALL)
+    group.items[2] = command(b"2")
+    with pytest.raises(Violation, match="what it accepted for slot 2"):
+        judge(kept(list(LOG)), group)
+
+
+def test_a_promise_with_a_value_that_was_not_proposed_is_noticed() -> None:
+    """REP-1: also for a vote that is not yet on disk."""
+    group, books = restored(*LOG, options=SMALL), kept(list(LOG))
+    honesty = Honesty(books)
+    honesty.started(group)
+    promise = promise_of(group)
+    books.disks[B].promised = promise.ballot
+    wrong = [vote._replace(item=command(b"wrong")) for vote in promise.votes]
+    for at in range(len(wrong)):
+        votes = (*promise.votes[:at], wrong[at], *promise.votes[at + 1 :])
+        said = Promise(promise.ballot, 1, 1, 0, votes, ())
+        with pytest.raises(Violation, match="what was proposed is"):
+            honesty.effects()[Promise](Send(C, said, 0), group)
+
+
+def test_a_recalled_vote_with_a_value_that_was_not_proposed_is_noticed() -> None:
+    """REP-1"""
+    group, books = restored(*LOG, options=SMALL), kept(list(LOG))
+    recalled = Recalled(2, 1, Vote(2, ballot(5), command(b"2")))
+    with pytest.raises(Violation, match="what was proposed is"):
+        Honesty(books).effects()[Recalled](Send(C, recalled, 0), group)

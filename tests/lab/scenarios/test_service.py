@@ -1,0 +1,47 @@
+"""The whole service in storms whose options are drawn from the seed: see `scenarios.service`."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.lab.scenarios.scenario import run
+from oncecast.lab.scenarios.service import SERVICE
+from tests.lab.scenarios.test_service_mutants import (
+    cursor_moves_at_send,
+    half_a_batch_is_new,
+    no_dedup,
+)
+from tests.mutants import Mutant, Plant, must_be_noticed
+from tests.seeds import seeds
+
+pytestmark = pytest.mark.long
+
+PER_TEST = 10
+# `oncecast sim run service` goes through as many as you like.
+
+
+def storm(seed: int) -> None:
+    outcome = run(SERVICE, seed)
+    assert outcome.ok, f"{outcome.violation}\nreplay: {outcome.replay}"
+
+
+@pytest.mark.parametrize("first", seeds(30, 600, PER_TEST))
+def test_service_in_a_storm_loses_repeats_and_disorders_nothing(first: int) -> None:
+    """SVC-2 SVC-3 SVC-8 SVC-9 SVC-10 SVC-11 SVC-13 REP-5: what all clients were told is
+    linearizable, too."""
+    for seed in range(first, first + PER_TEST):
+        storm(seed)
+
+
+def test_each_seed_draws_a_service_of_its_own() -> None:
+    """SVC-10: groups of one to five nodes, with and without what a client can do."""
+    assert SERVICE.draw is not None
+    draws = [SERVICE.draw(seed, SERVICE.nodes) for seed in range(100)]
+    assert {draw.nodes for draw in draws} == {1, 2, 3, 4, 5}  # type: ignore[attr-defined]
+    assert len({repr(draw) for draw in draws}) == 100
+
+
+@pytest.mark.parametrize("plant", [no_dedup, cursor_moves_at_send, half_a_batch_is_new])
+def test_service_without_this_rule_is_found_out_within_50_seeds(plant: Plant) -> None:
+    """SVC-2 SVC-3: these mutants were written for other storms."""
+    must_be_noticed(Mutant(plant.__name__, plant, storm, 50))

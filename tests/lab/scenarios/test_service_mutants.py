@@ -1,0 +1,208 @@
+"""One rule is taken away at a time, and the storms must notice."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from oncecast.broker.clock import Clock
+from oncecast.broker.delivery import Flow
+from oncecast.broker.gateway import Gateway
+from oncecast.broker.producer import Producer
+from oncecast.broker.service import Service
+from oncecast.broker.subscription import Subscription
+from oncecast.broker.topic import Topic
+from oncecast.broker.upkeep import Upkeep
+from oncecast.replication.ballot import Ballot
+from oncecast.replication.events import Compact
+from oncecast.replication.messages import Stored
+from oncecast.replication.paxos import Paxos
+from oncecast.simulator.simnode import SimulatedNode
+from oncecast.wire import commands as do
+from tests.client.session.promises import storm
+from tests.mutants import Mutant, Plant, must_be_noticed
+
+pytestmark = pytest.mark.mutants
+
+SEEDS = 100
+MUTANTS: list[Mutant] = []
+
+learn, install = Service.learn, Service.install
+on_disk, on_compact = Paxos.on_disk, Paxos.on_compact
+serve, renew, put, append = Gateway._serve, Flow.renew, Topic.put, Topic.append
+
+
+def mutant(plant: Plant) -> Plant:
+    MUTANTS.append(Mutant(plant.__name__.replace("_", " "), plant, storm, SEEDS))
+    return plant
+
+
+@mutant
+def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
+    def impatient(self: Paxos) -> None:
+        self.send(self.me, Stored(self._records.last), after=0)
+
+    patch.setattr(Paxos, "say_stored", impatient)
+
+
+@mutant
+def held_messages_survive_their_life(patch: pytest.MonkeyPatch) -> None:
+    """As if a message to oneself, from before a crash, could be heard after it."""
+
+    def hear_itself(self: SimulatedNode, message: Any, life: int) -> None:
+        self.receive(self.me, message)
+
+    def all_that_waits(self: Paxos, record: int) -> list[tuple[int, Ballot]]:
+        return on_disk(self, self._records.last)
+
+    patch.setattr(SimulatedNode, "hear_itself", hear_itself)
+    patch.setattr(Paxos, "on_disk", all_that_waits)
+
+
+@mutant
+def trim_above_what_is_needed(patch: pytest.MonkeyPatch) -> None:
+    def compact(self: Paxos, request: Compact) -> None:
+        on_compact(self, Compact(request.place, request.place + 1, request.state))
+
+    patch.setattr(Paxos, "on_compact", compact)
+
+
+@mutant
+def start_forgets_what_came_after_the_snapshot(patch: pytest.MonkeyPatch) -> None:
+    def install_only(self: Service, place: int, value: bytes) -> None:
+        if place % 10:
+            learn(self, place, value)
+
+    patch.setattr(Service, "learn", install_only)
+
+
+@mutant
+def no_dedup(patch: pytest.MonkeyPatch) -> None:
+    def put_anyway(self: Topic, place: int, command: do.Put, clock: Clock) -> Any:
+        producer = self.producers.get(command.producer)
+        if producer is not None and command.sequence < producer.next:
+            self._places.add(place)
+            append(self, place, producer, command.count, command.size, clock)
+        return put(self, place, command, clock)
+
+    patch.setattr(Topic, "put", put_anyway)
+
+
+@mutant
+def gap_is_taken(patch: pytest.MonkeyPatch) -> None:
+    def jump(self: Topic, place: int, command: do.Put, clock: Clock) -> Any:
+        producer = self.producers.get(command.producer)
+        if producer is not None and command.sequence > producer.next:
+            producer.next = command.sequence
+        return put(self, place, command, clock)
+
+    patch.setattr(Topic, "put", jump)
+
+
+@mutant
+def dedup_is_not_in_the_snapshot(patch: pytest.MonkeyPatch) -> None:
+    def forgetful(self: Service, place: int, state: tuple[bytes, ...]) -> None:
+        install(self, place, state)
+        for topic in self.machine.registry.topics.values():
+            for producer in topic.producers.values():
+                producer.next = max(0, producer.next - 1)
+
+    patch.setattr(Service, "install", forgetful)
+
+
+@mutant
+def cursor_moves_at_send(patch: pytest.MonkeyPatch) -> None:
+    def serve_and_ack(self: Gateway, flow: Flow) -> None:
+        serve(self, flow)
+        self.ask(do.Ack(flow.topic, flow.subscription, flow.epoch, flow.next))
+
+    patch.setattr(Gateway, "_serve", serve_and_ack)
+
+
+@mutant
+def collection_above_the_low_water_mark(patch: pytest.MonkeyPatch) -> None:
+    def highest(self: Topic) -> int:
+        return max(each.cursor for each in self.subscriptions.values())
+
+    patch.setattr(Topic, "low_water", highest)
+
+
+@mutant
+def ack_may_go_back_and_forth(patch: pytest.MonkeyPatch) -> None:
+    def acknowledge(self: Subscription, upto: int) -> None:
+        self.cursor = upto + 2
+
+    patch.setattr(Subscription, "acknowledge", acknowledge)
+
+
+@mutant
+def resend_is_refused(patch: pytest.MonkeyPatch) -> None:
+    def never_back(self: Flow, offset: int, messages: int, size: int) -> None:
+        self._base = -1
+        renew(self, max(offset, self.next), messages, size)
+
+    patch.setattr(Flow, "renew", never_back)
+
+
+@mutant
+def flow_skips_a_message(patch: pytest.MonkeyPatch) -> None:
+    def hop(self: Flow, offset: int, messages: int, size: int) -> None:
+        renew(self, offset + (offset % 7 == 6), messages, size)
+
+    patch.setattr(Flow, "renew", hop)
+
+
+@mutant
+def carried_batches_are_mixed_up(patch: pytest.MonkeyPatch) -> None:
+    carry = Service._carry
+
+    def carry_wrong(self: Service, needed: int) -> None:
+        group, shifted = self.group, Shifted(self.group)
+        self.group = cast("Any", shifted)
+        carry(self, needed)
+        self.group = group
+
+    patch.setattr(Service, "_carry", carry_wrong)
+
+
+class Shifted:
+    """Gives the batch that was asked for before."""
+
+    def __init__(self, group: Any) -> None:
+        self._group, self._last = group, -1
+
+    def entry(self, place: int) -> bytes:
+        last, self._last = self._last, place
+        found: bytes = self._group.entry(place if last < 0 else last)
+        return found
+
+
+@mutant
+def half_a_batch_is_new(patch: pytest.MonkeyPatch) -> None:
+    """A producer that is told less than it put would go on too early."""
+
+    def appended(self: Producer, offset: int, count: int) -> None:
+        self.next += max(1, count - 1)
+
+    patch.setattr(Producer, "appended", appended)
+
+
+@mutant
+def log_is_cut_without_being_carried(patch: pytest.MonkeyPatch) -> None:
+    def snapshot_due(self: Upkeep, needed: int) -> bool:
+        return True
+
+    def compact(self: Service, needed: int) -> None:
+        place = self.machine.registry.place
+        state = (self._upkeep.state(needed), *self.machine.state())
+        self.ask(Compact(place, needed + 30, state))
+
+    patch.setattr(Upkeep, "snapshot_due", snapshot_due)
+    patch.setattr(Service, "_compact", compact)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_node_without_this_rule_is_found_out(mutant: Mutant) -> None:
+    """SVC-2 SVC-3 SVC-9 SVC-10"""
+    must_be_noticed(mutant)

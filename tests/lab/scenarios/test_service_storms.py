@@ -1,0 +1,26 @@
+"""A node that crashes, whose disk fails, over a network that loses and repeats: exactly once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.client.session.promises import storm
+from tests.seeds import seeds
+
+pytestmark = pytest.mark.long
+
+PER_TEST = 25
+
+
+@pytest.mark.parametrize("first", seeds(150, 1200, PER_TEST))
+def test_a_storm_at_the_node_loses_repeats_and_disorders_nothing(first: int) -> None:
+    """SVC-2, SVC-3, SVC-4, SVC-9, SVC-10: a failing seed is replayed by `storm(seed)`."""
+    total = {"snapshots": 0, "carried": 0, "cut": 0}
+    for seed in range(first, first + PER_TEST):
+        try:
+            counts = storm(seed).counts
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+        for name, count in counts.items():
+            total[name] += count
+    assert min(total.values()) >= PER_TEST - 1, f"too little has happened: {total}"

@@ -1,0 +1,183 @@
+"""Bugs of earlier versions, put back: random storms find them without being told where to look.
+
+Some are judged by the history of the clients alone: every other checker is silenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import pytest
+from msgspec.structs import replace
+
+from oncecast.broker.administering import Administering
+from oncecast.broker.clock import Clock
+from oncecast.broker.gateway import Gateway
+from oncecast.broker.governing import Governor
+from oncecast.broker.scanning import Scanner
+from oncecast.broker.subscription import Subscription
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.lab.scenarios.draw import Draw, Shape, draw
+from oncecast.lab.scenarios.histories import Histories
+from oncecast.lab.scenarios.paxos import play_drawn
+from oncecast.replication.core import Core
+from oncecast.replication.learner import Learner
+from oncecast.replication.messages import Chosen
+from oncecast.replication.paxos import HANDLERS, Paxos
+from oncecast.replication.seats import Seats
+from oncecast.simulator.checkers import Checker, Violation
+from oncecast.simulator.simulated import Simulation
+from oncecast.simulator.trace import Step
+from tests.lab.scenarios.test_service import storm as service_storm
+from tests.lab.scenarios.test_service_mutants import no_dedup
+from tests.mutants import Mutant, Plant, Story, must_be_noticed, replaced
+
+pytestmark = pytest.mark.mutants
+
+SEEDS = 100
+Change = Callable[[Draw], Draw]
+
+
+def play(sim: Simulation, change: Change) -> None:
+    nodes = 3 + 2 * (sim.seed % 2)
+    play_drawn(sim, nodes, change(draw(sim.seed, nodes)))
+    sim.finish()
+
+
+# -- stories: storms as drawn, except for what the bug needs in order to matter --
+
+
+def storm(seed: int) -> None:
+    play(Simulation(seed), lambda drawn: drawn)
+
+
+def storm_under_load(seed: int) -> None:
+    drawn = draw(seed, 3 + 2 * (seed % 2))
+    if drawn.load.shape is Shape.FLOOD and not drawn.sessions:
+        storm(seed)
+
+
+def busy(drawn: Draw, *, deletes: bool) -> Draw:
+    habits = replace(drawn.habits, roamers=3, rate=5.0, deletes=deletes)
+    return replace(drawn, sessions=True, habits=habits, seconds=min(drawn.seconds, 6.0))
+
+
+class Silenced(Checker):
+    """Another checker that keeps its books, but reports no violation."""
+
+    def __init__(self, checker: Checker) -> None:
+        self._checker = checker
+
+    def after(self, sim: Simulation, step: Step) -> None:
+        self._quietly(lambda: self._checker.after(sim, step))
+
+    def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
+        self._quietly(lambda: self._checker.heard(sim, node, event))
+
+    def finish(self, sim: Simulation) -> None:
+        self._quietly(lambda: self._checker.finish(sim))
+
+    def _quietly(self, look: Callable[[], None]) -> None:
+        with suppress(Violation, KeyError, IndexError):  # its books are wrong after the first one
+            look()
+
+
+class JudgedByHistory(Simulation):
+    def check(self, *checkers: Checker) -> None:
+        super().check(
+            *(each if isinstance(each, Histories) else Silenced(each) for each in checkers)
+        )
+
+
+def history(seed: int) -> None:
+    """Raise only what the history of the clients shows."""
+    try:
+        play(JudgedByHistory(seed), partial(busy, deletes=seed % 4 < 2))
+    except Violation as violation:
+        if "not linearizable" in str(violation):
+            raise
+
+
+# -- plants --
+
+
+def both(*plants: Plant) -> Plant:
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        for each in plants:
+            each(patch)
+
+    return plant
+
+
+def seat_by_what_was_heard_last(patch: pytest.MonkeyPatch) -> None:
+    """A newcomer hears of what is chosen by Beats alone, and is compared with the present."""
+
+    def caught_up(self: Seats, node: NodeId) -> bool:
+        return self.applied - self.offers[node].applied <= self.options.window_slots // 4
+
+    def on_chosen(self: Paxos, sender: NodeId, message: Chosen) -> None:
+        known = self.known
+        Learner.on_chosen(self, sender, Chosen(message.first, message.items, known))
+
+    patch.setattr(Seats, "_caught_up", caught_up)
+    patch.setattr(Seats, "followers", Seats.others)
+    patch.setitem(HANDLERS, Chosen, on_chosen)
+    replaced(Seats, "look_at_seats", "reign.queue.appendleft(", "reign.queue.append(")(patch)
+
+
+read_without_a_lease = both(
+    replaced(Gateway, "receive", "elif not self._leased:", "elif False:"),
+    replaced(Scanner, "receive", "if not service.group.leads(self.now):", "if False:"),
+    replaced(Governor, "receive", "elif not self.group.leads(self.now):", "elif False:"),
+)
+
+OLD_BUGS: dict[str, tuple[Plant, Story, tuple[int, ...]]] = {
+    "restart keeps the first of two values of a slot": (
+        replaced(
+            Core,
+            "_found",
+            "self.let_go(slot)",
+            "if slot in self.items and not self._may_hold_more():\n        return",
+        ),
+        storm,
+        (152, 50),
+    ),
+    "group under load admits no newcomer": (seat_by_what_was_heard_last, storm_under_load, (112,)),
+    "deposed leader answers reads": (read_without_a_lease, service_storm, (83, 87)),
+    "one wall clock far ahead empties a topic": (
+        replaced(Clock, "pass_time", "if not step or", "if True or"),
+        storm,
+        (72,),
+    ),
+}
+
+HISTORY: dict[str, tuple[Plant, tuple[int, ...]]] = {
+    "repeated put is stored again": (no_dedup, (1,)),
+    "acknowledgement is lost": (
+        replaced(Subscription, "acknowledge", "self.cursor = max(self.cursor, upto)", "pass"),
+        (4,),
+    ),
+    "seek moves no cursor": (
+        replaced(Subscription, "seek", "self.cursor = cursor", "pass"),
+        (6,),
+    ),
+    "deleted topic keeps its messages": (
+        replaced(Administering, "delete", "self._registry.remove(topic)", "pass"),
+        (4,),
+    ),
+}
+
+MUTANTS = [
+    Mutant(rule, plant, story, SEEDS, known) for rule, (plant, story, known) in OLD_BUGS.items()
+] + [
+    Mutant(f"history: {rule}", plant, history, SEEDS, known)
+    for rule, (plant, known) in HISTORY.items()
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_storms_notice_a_bug_that_is_put_back(mutant: Mutant) -> None:
+    """REP-1 REP-5 SVC-9 SVC-10"""
+    must_be_noticed(mutant)

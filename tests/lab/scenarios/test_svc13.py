@@ -1,0 +1,277 @@
+"""SVC-13: the failure scenarios of the sources, one by one, each with several seeds.
+
+The broker is our node; GET is a Fetch, MSG a Delivery, and the resend request a Gap. Publishers,
+readers and the checks of E1 to E4 are those of `crash_world`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from oncecast.broker.machine import Machine
+from oncecast.client.session import local
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.wire import commands as do
+from oncecast.wire.errors import Gap
+from oncecast.wire.frames import Answer, Call, Delivery
+from oncecast.wire.results import Subscribed, Unsubscribed
+from tests.client.session.client_world import TOPIC, App, Publisher, Subscriber
+from tests.client.session.promises import service_of
+from tests.crashpoints import (
+    BY_NAME,
+    DECIDED,
+    LETS_GO,
+    Place,
+    Point,
+    after,
+    decides,
+    hears,
+    is_ack,
+    is_get,
+    is_put,
+    lets_go,
+)
+from tests.lab.scenarios.crash_world import CrashWorld, ordeal
+
+pytestmark = pytest.mark.long
+
+SEEDS = 8
+FICKLE = "fickle"  # a subscription that goes
+seeds = pytest.mark.parametrize("seed", range(SEEDS))
+
+
+def at(process: str, place: Place) -> Point:
+    return Point(process, "as this scenario says", "", place)
+
+
+def calls(command: type[Value]) -> Callable[[Value], bool]:
+    return lambda message: isinstance(message, Call) and isinstance(message.command, command)
+
+
+def machine(world: CrashWorld) -> Machine:
+    return service_of(world.sim).machine
+
+
+# -- the subscriber crashes --
+
+
+@seeds
+def test_subscriber_that_crashes_after_get_goes_on_where_it_was(seed: int) -> None:
+    """SVC-13 SVC-3 SVC-11"""
+    ordeal([BY_NAME["subscriber: get sent"]], seed)
+
+
+@seeds
+def test_subscriber_that_crashes_after_msg_before_ack_does_its_work_once(seed: int) -> None:
+    """SVC-13 SVC-3"""
+    for name in ("data received", "handler runs", "committed, not acked"):
+        ordeal([BY_NAME[f"subscriber: {name}"]], seed)
+
+
+@seeds
+def test_subscriber_that_crashes_after_subscribe_is_subscribed_once(seed: int) -> None:
+    """SVC-13 SVC-6"""
+    world = CrashWorld(seed, [at("subscriber", after(LETS_GO, lets_go(calls(do.Subscribe))))])
+    world.passes = 1 + seed % 2
+    world.live()
+    assert list(machine(world).registry.topics[TOPIC].subscriptions) in (
+        ["auto", "books"],
+        ["books", "auto"],
+    )
+
+
+class Leaver(App):
+    """Unsubscribes for another reader, in as many lives as it takes."""
+
+    heard: list[bool]
+
+    def begin(self) -> None:
+        self.heard = []
+        self.ask(local.Do(1, do.Unsubscribe(TOPIC, FICKLE, 0)))
+
+    def hear(self, event: Value) -> None:
+        if isinstance(event, local.Finished):
+            assert isinstance(event.outcome, Unsubscribed)
+            self.heard.append(event.outcome.already)
+
+
+def unsubscribing(seed: int, point: Point) -> Leaver:
+    """One of three subscriptions goes while messages are put, and somebody crashes."""
+    world = CrashWorld(seed, [point])
+    world.away = (0.4, 1.0)  # what a dead life has sent arrives before the next one begins
+    world.passes = 1
+    reader = Subscriber(world, "reader", name=FICKLE)
+    world.run_until(lambda: reader.positioned)
+    leaver = Leaver(world, "leaver")
+    world.live()
+    assert reader.ended is not None
+    topic = machine(world).registry.topics[TOPIC]
+    assert FICKLE not in topic.subscriptions
+    assert topic.index.first == min(each.cursor for each in topic.subscriptions.values())
+    return leaver
+
+
+@seeds
+def test_subscriber_that_crashes_after_unsubscribe_is_unsubscribed_once(seed: int) -> None:
+    """SVC-13 SVC-6"""
+    point = at("subscriber", after(LETS_GO, lets_go(calls(do.Unsubscribe))))
+    leaver = unsubscribing(seed, point)
+    assert (leaver.life, leaver.heard) == (2, [True])  # its next life was told "already"
+
+
+# -- the broker crashes before its reply --
+
+
+@seeds
+def test_broker_that_crashes_after_get_is_asked_again(seed: int) -> None:
+    """SVC-13 SVC-3"""
+    ordeal([at("node", after("oncecast.broker.gateway:Gateway.receive", hears(is_get)))], seed)
+
+
+@seeds
+def test_broker_that_crashes_after_put_has_it_once(seed: int) -> None:
+    """SVC-13 SVC-2 SVC-10"""
+    for name in ("proposed", "accepted by the only one", "applied, not answered"):
+        ordeal([BY_NAME[f"node: {name}"]], seed)
+
+
+@seeds
+def test_broker_that_crashes_after_subscribe_says_already(seed: int) -> None:
+    """SVC-13 SVC-6"""
+    answers: list[Subscribed] = []
+
+    def note(sender: NodeId, to: NodeId, message: Value) -> None:
+        if isinstance(message, Answer) and isinstance(message.result, Subscribed):
+            answers.append(message.result)
+
+    world = CrashWorld(seed, [at("node", after(DECIDED, decides(do.Subscribe)))])
+    world.passes = 1
+    world.mortal.fate = note
+    world.live()
+    assert any(each.already for each in answers)
+
+
+@seeds
+def test_broker_that_crashes_after_unsubscribe_says_already(seed: int) -> None:
+    """SVC-13 SVC-6"""
+    leaver = unsubscribing(seed, at("node", after(DECIDED, decides(do.Unsubscribe))))
+    assert (leaver.life, leaver.heard) == (1, [True])
+
+
+# -- the publisher crashes --
+
+
+@seeds
+def test_publisher_that_crashes_before_the_send_puts_it_later(seed: int) -> None:
+    """SVC-13 SVC-2"""
+    ordeal([BY_NAME["publisher: stored"]], seed)
+
+
+@seeds
+def test_publisher_that_crashes_after_the_send_has_put_it_once(seed: int) -> None:
+    """SVC-13 SVC-2"""
+    ordeal([BY_NAME["publisher: sent"]], seed)
+
+
+# -- a message is lost --
+
+
+def losing(seed: int, wanted: Sequence[Callable[[Value], bool]]) -> None:
+    """Of each kind some are lost on their way, one after the other."""
+    world = CrashWorld(seed)
+    left = [(kind, passes) for kind in wanted for passes in (world.sim.rng.randint(1, 2), 1)]
+
+    def lose(sender: NodeId, to: NodeId, message: Value) -> Sequence[float] | None:
+        if not left or not left[0][0](message):
+            return None
+        kind, passes = left.pop(0)
+        if passes > 1:
+            left.insert(0, (kind, passes - 1))
+            return None
+        return ()
+
+    world.mortal.fate = lose
+    world.live()
+    assert not left, "it was never sent, so it could not be lost"
+
+
+@seeds
+def test_lost_put_is_sent_again(seed: int) -> None:
+    """SVC-13 SVC-2"""
+    losing(seed, [is_put])
+
+
+@seeds
+def test_lost_resend_request_is_made_again(seed: int) -> None:
+    """SVC-13 SVC-2: a put is lost, and so is what the broker says when it misses it"""
+    world = CrashWorld(seed)
+    lost = {"put": 0, "resend request": 0}
+
+    def lose(sender: NodeId, to: NodeId, message: Value) -> Sequence[float] | None:
+        if is_put(message) and not lost["put"]:
+            lost["put"] += 1
+            return ()
+        if isinstance(message, Answer) and isinstance(message.result, Gap):
+            lost["resend request"] += 1
+            return () if lost["resend request"] < 3 else None
+        return None
+
+    world.mortal.fate = lose
+    world.live()
+    assert lost["resend request"] > 0, "nothing was missed, so nothing was asked for"
+
+
+@seeds
+def test_lost_get_is_sent_again(seed: int) -> None:
+    """SVC-13 SVC-3"""
+    losing(seed, [is_get])
+
+
+@seeds
+def test_lost_msg_comes_again(seed: int) -> None:
+    """SVC-13 SVC-3"""
+    losing(seed, [lambda message: isinstance(message, Delivery)])
+
+
+@seeds
+def test_lost_ack_is_covered_by_the_next(seed: int) -> None:
+    """SVC-13 SVC-3 SVC-9"""
+    losing(seed, [is_ack])
+
+
+# -- sync after a crash --
+
+
+def synchronising(seed: int, *, waiting: bool) -> None:
+    """A reader that has read all there is crashes while it waits for more."""
+    world = CrashWorld(seed)
+    reader = Subscriber(world, "auto")
+    world.run_until(lambda: reader.positioned)
+    publisher = Publisher(world, "plain", 3)
+    world.run_until(lambda: len(reader.seen) == 3)
+    world.sim.run(until=world.sim.now + 1.0)  # it acknowledges, asks for more, and waits
+    reader.positioned = False
+    world.bounce(reader.me)
+    if not waiting:  # its question is answered while nobody is there
+        world.more(4)
+    world.run_until(lambda: reader.positioned)
+    if waiting:
+        assert len(reader.seen) == 3
+        world.more(4)
+    world.run_until(lambda: len(reader.seen) == publisher.puts == 7)
+    world.sim.run(until=world.sim.now + 10.0)
+    assert len(world.finish()) == 7
+
+
+@seeds
+def test_reader_that_crashed_while_waiting_finds_that_it_still_waits(seed: int) -> None:
+    """SVC-13 SVC-11"""
+    synchronising(seed, waiting=True)
+
+
+@seeds
+def test_reader_that_crashed_while_waiting_finds_what_came_meanwhile(seed: int) -> None:
+    """SVC-13 SVC-11"""
+    synchronising(seed, waiting=False)

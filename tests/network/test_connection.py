@@ -1,0 +1,250 @@
+"""One connection over a fake transport: when it writes, and when it is given up."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from oncecast.kernel.errors import OutOfPlace
+from oncecast.network.connection import Connection, Wires
+from oncecast.network.framing import MESSAGE, PREAMBLE, frame
+from oncecast.network.options import Options, Stats
+from tests.network.talk import drive
+
+
+class FakeTransport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.backlog = 0
+        self.aborted = self.paused = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+
+    def get_write_buffer_size(self) -> int:
+        return self.backlog
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Listens:
+    def __init__(self) -> None:
+        self.frames: list[tuple[int, bytes]] = []
+        self.reasons: list[str] = []
+
+    def frame(self, kind: int, body: memoryview) -> None:
+        if kind == 99:
+            raise OutOfPlace("not here")
+        self.frames.append((kind, bytes(body)))
+
+    def lost(self, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+class Desk:
+    """A connection, what it is connected to, and a clock that stands still."""
+
+    def __init__(self, **options: int | float) -> None:
+        self.stats = Stats()
+        self.wires = Wires(Options(**options), self.stats)  # type: ignore[arg-type]
+        self.session, self.transport = Listens(), FakeTransport()
+        self.connection = Connection(self.wires, self.session, "peer")
+        self.connection.connection_made(self.transport)
+        self.start = self.connection.heard
+
+    def feed(self, data: bytes) -> None:
+        self.connection.get_buffer(-1)[: len(data)] = data
+        self.connection.buffer_updated(len(data))
+
+    def look(self, seconds: float) -> None:
+        self.connection.overdue(self.start + seconds)
+
+
+def test_what_is_sent_in_one_turn_leaves_in_one_write() -> None:
+    async def test() -> None:
+        desk = Desk()
+        for n in range(100):
+            desk.connection.send(MESSAGE, b"%d" % n)
+        assert desk.transport.writes == [PREAMBLE]
+        await asyncio.sleep(0)
+        frames = b"".join(frame(MESSAGE, b"%d" % n) for n in range(100))
+        assert desk.transport.writes == [PREAMBLE, frames]
+
+    drive(test())
+
+
+def test_a_large_turn_does_not_wait_for_its_end() -> None:
+    async def test() -> None:
+        desk = Desk()
+        for _ in range(5):
+            desk.connection.send(MESSAGE, bytes(100_000))
+        assert [len(write) for write in desk.transport.writes] == [8, 300_015]
+
+    drive(test())
+
+
+def test_a_full_queue_ends_it_and_one_large_message_does_not() -> None:
+    async def test() -> None:
+        desk = Desk(queue_bytes_max=1000)
+        desk.transport.backlog = 1000
+        desk.connection.send(MESSAGE, bytes(300_000))
+        assert not desk.session.reasons
+        desk.transport.backlog = 1001
+        desk.connection.send(MESSAGE, b"")
+        desk.wires.flush()
+        assert desk.session.reasons == ["1006 bytes unsent; its link is reset"]
+        assert desk.transport.aborted
+        assert desk.stats.slow == 1
+
+    drive(test())
+
+
+def test_what_is_sent_after_the_end_goes_nowhere() -> None:
+    async def test() -> None:
+        desk = Desk()
+        desk.connection.drop("over")
+        desk.connection.send(MESSAGE, b"late")
+        desk.wires.flush()
+        assert desk.transport.writes == [PREAMBLE]
+        assert desk.connection.unsent_bytes == 0
+
+    drive(test())
+
+
+def test_silence_ends_it() -> None:
+    async def test() -> None:
+        desk = Desk(keepalive=2.0)
+        desk.look(6.0)
+        assert not desk.session.reasons
+        desk.look(6.1)
+        assert desk.session.reasons == ["nothing heard for 6.1 s"]
+        assert desk.stats.silent == 1
+
+    drive(test())
+
+
+def test_a_backlog_that_moves_is_a_sign_of_life() -> None:
+    """A peer that reads slowly cannot answer a ping that waits behind megabytes."""
+
+    async def test() -> None:
+        desk = Desk(keepalive=2.0)
+        desk.connection.send(MESSAGE, bytes(200_000))
+        desk.wires.flush()
+        for seconds in range(1, 20):
+            desk.transport.backlog = 200_000 - 1000 * seconds
+            desk.look(seconds)
+        for seconds in range(20, 26):  # and one that stands still is none
+            desk.look(seconds)
+        assert not desk.session.reasons
+        desk.look(25.5)
+        assert desk.session.reasons == ["nothing heard for 6.5 s"]
+
+    drive(test())
+
+
+def test_what_the_kernel_takes_without_a_backlog_is_no_sign_of_life() -> None:
+    """The kernel of a stopped process takes a good deal before it is full."""
+
+    async def test() -> None:
+        desk = Desk(keepalive=2.0)
+        for seconds in range(1, 7):
+            desk.connection.send(MESSAGE, b"small")
+            desk.wires.flush()
+            desk.look(seconds)
+        desk.look(6.1)
+        assert desk.session.reasons == ["nothing heard for 6.1 s"]
+
+    drive(test())
+
+
+def test_a_frame_that_is_begun_must_be_finished_in_time() -> None:
+    async def test() -> None:
+        desk = Desk(frame_timeout=10.0, keepalive=1000.0)
+        desk.feed(PREAMBLE + frame(MESSAGE, b"whole") + frame(MESSAGE, b"cut")[:-1])
+        desk.look(10.0)
+        assert not desk.session.reasons
+        desk.look(11.0)
+        assert desk.session.reasons[0].startswith("a frame was begun 11.0 s ago")
+        assert desk.stats.overdue == 1
+
+    drive(test())
+
+
+def test_a_large_frame_that_moves_is_waited_for() -> None:
+    """A slow link is not a dead one."""
+
+    async def test() -> None:
+        desk = Desk(frame_timeout=10.0, keepalive=1000.0)
+        desk.connection.framer.trust(1_000_000)
+        large = frame(MESSAGE, bytes(200_000))
+        desk.feed(PREAMBLE + large[:100_000])
+        desk.look(100.0)
+        assert not desk.session.reasons
+        desk.look(108.0)  # no more has come
+        assert desk.session.reasons[0].startswith("a frame was begun 108.0 s ago")
+
+    drive(test())
+
+
+def test_what_the_kernel_holds_and_lets_go_is_a_sign_of_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a slow link megabytes are in the kernel, and a ping waits behind them."""
+
+    async def test() -> None:
+        desk = Desk(keepalive=2.0)
+        desk.connection.send(MESSAGE, bytes(200_000))
+        desk.wires.flush()
+        for seconds in range(1, 20):
+            monkeypatch.setattr(Connection, "in_kernel", 200_000 - 1000 * seconds)
+            desk.look(seconds)
+        assert not desk.session.reasons
+        desk.look(25.5)
+        assert desk.session.reasons == ["nothing heard for 6.5 s"]
+
+    drive(test())
+
+
+def test_while_we_do_not_read_the_silence_is_ours() -> None:
+    async def test() -> None:
+        desk = Desk(keepalive=2.0)
+        desk.connection.pause()
+        desk.look(100.0)
+        desk.connection.resume()
+        assert not desk.session.reasons
+        assert not desk.transport.paused
+
+    drive(test())
+
+
+def test_frames_behind_one_that_breaks_the_rules_are_not_heard() -> None:
+    async def test() -> None:
+        desk = Desk()
+        desk.feed(PREAMBLE + frame(1, b"a") + frame(99) + frame(2, b"b"))
+        assert desk.session.frames == [(1, b"a")]
+        assert desk.session.reasons == ["not here"]
+        assert desk.transport.aborted
+        assert desk.stats.hostile == 1
+
+    drive(test())
+
+
+def test_the_end_is_told_once() -> None:
+    async def test() -> None:
+        desk = Desk()
+        desk.connection.fail("hostile", "first")
+        desk.connection.drop("second")
+        desk.connection.connection_lost(None)
+        assert desk.session.reasons == ["first"]
+        assert desk.wires.connections == {}
+
+    drive(test())

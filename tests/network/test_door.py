@@ -1,0 +1,477 @@
+"""Several stacks behind one door: each is reached by its name, and none disturbs another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oncecast.kernel.errors import BadAddress, CannotListen
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.stack import Stack
+from oncecast.network.addresses import home, name_of, split, split_home
+from oncecast.network.framing import BYE, MESSAGE
+from oncecast.network.handshake import CLIENT, Refusal, Welcome
+from oncecast.network.network import Runtime
+from oncecast.storage.disk import OsDisk
+from oncecast.storage.journal import Journal
+from tests.network.raw import Raw, hello
+from tests.network.talk import (
+    LOOPS,
+    Break,
+    Gone,
+    Heard,
+    Keep,
+    Leave,
+    Node,
+    Noted,
+    Talk,
+    Tell,
+    TellDurably,
+    Word,
+    drive,
+)
+from tests.network.test_clients import WORDS, Talkative, word
+from tests.network.test_transport import message
+
+every_loop = pytest.mark.parametrize("loop", LOOPS)
+
+
+class Tenant(Runtime):
+    """A stack behind another's door, with its events in a queue."""
+
+    def __init__(
+        self, landlord: Runtime, name: str, *, talk: type[Talk] = Talk, **how: Any
+    ) -> None:
+        self.events: asyncio.Queue[Value] = asyncio.Queue()
+        me = NodeId(f"{landlord.me}/{name}")
+        self.talk = talk(me)
+        stack = Stack([self.talk])
+        if path := how.pop("path", None):
+            how["journal"] = Journal.open(OsDisk(path), stack)
+        super().__init__(stack, me=me, landlord=landlord, on_event=self.events.put_nowait, **how)
+
+    async def event(self) -> Value:
+        return await self.events.get()
+
+
+# -- names --
+
+
+@pytest.mark.parametrize("node", ["a.example:1/g-3f2a", "[::1]:7400/x", "h:1/" + "a" * 64])
+def test_a_node_behind_a_door_has_the_address_of_the_door(node: str) -> None:
+    address, _, name = node.partition("/")
+    assert (home(NodeId(node)), name_of(node)) == (address, name)
+    assert split(node) == split(address)
+    with pytest.raises(
+        BadAddress, match=r'a node behind a door; write the door\'s own "host:port"'
+    ):
+        split_home(node)
+
+
+@pytest.mark.parametrize("name", ["", "A", "a/b", "a b", "a_b", "a\n", "ä", "a" * 65])
+def test_a_name_is_short_and_plain(name: str) -> None:
+    with pytest.raises(BadAddress, match=r'write "host:port"'):
+        split(f"127.0.0.1:7400/{name}")
+
+
+# -- from outside --
+
+
+@every_loop
+def test_peers_reach_each_stack_and_hear_which_one_speaks(loop: str) -> None:
+    async def test() -> None:
+        async with Node() as host, Node() as far, Tenant(host, "a") as a, Tenant(host, "b") as b:
+            for stack in (host, a, b):
+                far.request(Tell(stack.me, stack.me.encode()))
+                assert await stack.event() == Heard(far.me, stack.me.encode())
+                stack.request(Tell(far.me, b"answer"))
+                assert await far.event() == Heard(stack.me, b"answer")
+
+    drive(test(), loop)
+
+
+def test_tenants_of_two_doors_reach_each_other() -> None:
+    async def test() -> None:
+        async with Node() as one, Node() as two, Tenant(one, "g") as a, Tenant(two, "g") as b:
+            a.request(Tell(b.me, b"hi"))
+            assert await b.event() == Heard(a.me, b"hi")
+            b.request(Tell(a.me, b"hello"))
+            assert await a.event() == Heard(b.me, b"hello")
+
+    drive(test())
+
+
+def test_a_client_is_let_in_where_it_has_dialled_and_may_use_one_name_at_several() -> None:
+    """SVC-8: who comes by the same name elsewhere behind the door does not oust it."""
+
+    async def test() -> None:
+        async with Node() as host, client_door(host, "a") as a, client_door(host, "b") as b:
+            raws = []
+            for stack in (a, b):
+                raw = await Raw.dial(host.port)
+                # It may have dialled the host by another name than the host has for itself.
+                raw.greet(hello(NodeId(f"localhost:1/{name_of(stack.me)}"), "ann", role=CLIENT))
+                welcome = await raw.greeting()
+                assert isinstance(welcome, Welcome)
+                assert (welcome.sender, welcome.you) == (stack.me, "ann")
+                raws.append(raw)
+            for stack, raw in zip((a, b), raws, strict=True):
+                raw.write(word(b"hello"))
+                assert await stack.event() == Heard(NodeId("client/ann"), b"hello")
+                stack.request(Tell(NodeId("client/ann"), b"from " + stack.me.encode()))
+                heard = (MESSAGE, WORDS.encode(Word(b"from " + stack.me.encode())))
+                assert await raw.read() == heard
+                raw.close()
+
+    drive(test())
+
+
+def client_door(host: Runtime, name: str) -> Tenant:
+    return Tenant(host, name, talk=Talkative, clients=(Word,))
+
+
+@pytest.mark.parametrize("role", ["peer", CLIENT])
+def test_a_name_that_nobody_has_here_is_refused_for_now(
+    role: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with Node() as host, Tenant(host, "a"):
+            raw = await Raw.dial(host.port)
+            raw.greet(hello(NodeId(f"{host.me}/g-1"), role=role))
+            told = f"no replica of g-1 here: ask {host.me} who has one"
+            assert await raw.greeting() == Refusal(told, passing=True)
+            await raw.closed()
+
+    with caplog.at_level(logging.INFO):
+        drive(test())
+    assert [each.levelname for each in caplog.records if "refused" in each.message] == ["INFO"]
+
+
+@pytest.mark.parametrize(
+    ("sender", "to", "reason"),
+    [
+        ("{host}/b", "{host}/a", "two nodes have the id {host}: give each an address"),
+        ("127.0.0.1:1/b", "127.0.0.1:1/a", "wants 127.0.0.1:1/a, but this is {host}/a"),
+        ("127.0.0.1:1/B", "{host}/a", "'127.0.0.1:1/B' is no address"),
+    ],
+)
+def test_what_holds_among_nodes_holds_behind_a_door(sender: str, to: str, reason: str) -> None:
+    async def test() -> None:
+        async with Node() as host, Tenant(host, "a"):
+            raw = await Raw.dial(host.port)
+            raw.greet(hello(NodeId(to.format(host=host.me)), sender.format(host=host.me)))
+            refusal = await raw.greeting()
+            assert isinstance(refusal, Refusal)
+            assert reason.format(host=host.me) in refusal.reason
+            assert not refusal.passing
+            raw.close()
+
+    drive(test())
+
+
+def test_a_peer_comes_again_until_the_one_it_wants_is_there() -> None:
+    async def test() -> None:
+        async with Node() as host, Node(backoff_min=0.001) as far:
+            peer = NodeId(f"{host.me}/a")
+            for _ in range(3):
+                far.request(Keep(peer))
+                assert await far.event() == Gone(peer)
+            assert far.stats.unreachable == 3
+            async with Tenant(host, "a") as a:
+                far.request(Tell(peer, b"at last"))
+                assert await a.event() == Heard(far.me, b"at last")
+
+    drive(test())
+
+
+# -- coming and going --
+
+
+@every_loop
+def test_one_that_closes_takes_its_own_connections_with_it_and_no_other(loop: str) -> None:
+    async def test() -> None:
+        async with Node() as host, Node() as far, client_door(host, "b") as b:
+            raw = await Raw.dial(host.port)
+            raw.greet(hello(b.me, "ann", role=CLIENT))
+            await raw.greeting()
+            async with client_door(host, "a") as a:
+                guest = await Raw.dial(host.port)
+                guest.greet(hello(a.me, "ann", role=CLIENT))
+                await guest.greeting()
+                peer = await Raw.dial(host.port)
+                peer.greet(hello(a.me))
+                await peer.greeting()
+                far.request(Keep(a.me))
+                far.request(Keep(host.me))
+                for stack in (a, host):
+                    stack.request(Tell(far.me, b"hi"))
+                    assert await far.event() == Heard(stack.me, b"hi")
+                a.request(Tell(NodeId("client/ann"), b"last"))
+                closing = asyncio.create_task(a.close())
+                assert await guest.read() == (MESSAGE, WORDS.encode(Word(b"last")))
+                assert await guest.read() == (BYE, b"")
+                guest.close()
+                await closing
+                await peer.closed()
+            assert await far.event() == Gone(a.me)
+            host.request(Tell(far.me, b"still here"))
+            assert await far.event() == Heard(host.me, b"still here")
+            raw.write(word(b"so am I"))
+            assert await b.event() == Heard(NodeId("client/ann"), b"so am I")
+            assert far.events.empty()
+            raw.close()
+
+    drive(test(), loop)
+
+
+def test_a_tenant_that_comes_back_is_reached_again() -> None:
+    async def test() -> None:
+        async with Node() as host, Node(backoff_min=0.001) as far:
+            for _ in range(3):
+                async with Tenant(host, "a") as a:
+                    far.request(Keep(a.me))
+                    far.request(Tell(a.me, b"hi"))
+                    assert await a.event() == Heard(far.me, b"hi")
+                assert await far.event() == Gone(a.me)
+
+    drive(test())
+
+
+def test_the_end_of_a_landlord_closes_its_tenants_first(tmp_path: Path) -> None:
+    """SVC-10: what they had appended is on disk, and what waited for that has gone out."""
+
+    async def test() -> None:
+        async with Node() as far:
+            async with Node() as host:
+                started = asyncio.Event()
+                tenant = Tenant(host, "a", path=tmp_path, trace=lambda *step: started.set())
+                running = asyncio.create_task(tenant.run())
+                await started.wait()
+                tenant.request(Tell(far.me, b"connected"))
+                assert await far.event() == Heard(tenant.me, b"connected")
+                tenant.request(TellDurably(far.me, b"kept"))
+            await running
+            assert await far.event() == Heard(tenant.me, b"kept")
+            assert await tenant.event() == Noted(b"kept")
+            with pytest.raises(CannotListen, match="stops; start it again first"):
+                async with Tenant(host, "b"):
+                    pass
+        again = Talk(tenant.me)
+        Journal.open(OsDisk(tmp_path, read_only=True), Stack([again]))
+        assert again.restored == [b"kept"]
+
+    drive(test())
+
+
+@every_loop
+def test_a_bug_in_a_tenant_ends_its_landlord(loop: str) -> None:
+    async def test() -> None:
+        started = asyncio.Event()
+        host = Node(trace=lambda *step: started.set())
+        running = asyncio.create_task(host.run())
+        await started.wait()
+        with pytest.raises(ZeroDivisionError):
+            async with Tenant(host, "a") as a:
+                a.request(Break())
+        with pytest.raises(ZeroDivisionError, match="a bug in a protocol"):
+            await running
+
+    drive(test(), loop)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_disk_that_fails_a_tenant_at_its_end_fails_the_landlord(
+    tmp_path: Path, alone: bool
+) -> None:
+    async def test() -> None:
+        async with Node() as host:
+            tenant = Tenant(host, "a", path=tmp_path)
+            await tenant.__aenter__()
+            assert tenant.journal is not None
+
+            def full() -> None:
+                raise OSError("no space")
+
+            tenant.journal.sync = full  # type: ignore[method-assign]
+            tenant.request(TellDurably(host.me, b"lost"))
+            tenant.stop()
+            if alone:
+                assert isinstance(await tenant.close(), OSError)
+                assert host.stopping
+
+    with pytest.raises(OSError, match="no space"):
+        drive(test())
+
+
+def test_a_failure_that_is_spared_ends_the_tenant_alone() -> None:
+    async def test() -> None:
+        async with Node() as host, Tenant(host, "b") as b:
+            with pytest.raises(ZeroDivisionError):
+                await asyncio.gather(break_soon(tenant := spared(host)), tenant.run())
+            host.request(Tell(b.me, b"still here"))
+            assert await b.event() == Heard(host.me, b"still here")
+            async with spared(host) as again:
+                host.request(Tell(again.me, b"and again"))
+                assert await again.event() == Heard(host.me, b"and again")
+
+    drive(test())
+
+
+def spared(host: Runtime) -> Tenant:
+    return Tenant(host, "a", spared=(ZeroDivisionError,))
+
+
+async def break_soon(tenant: Tenant) -> None:
+    await asyncio.sleep(0)
+    tenant.request(Break())
+
+
+# -- next door --
+
+
+@every_loop
+def test_neighbours_hear_each_other_in_order_and_without_a_network(loop: str) -> None:
+    async def test() -> None:
+        async with Node() as host, Tenant(host, "a") as a, Tenant(host, "b") as b:
+            texts = [b"%d" % n for n in range(2000)]
+            ways: list[tuple[Node | Tenant, Node | Tenant]] = [(host, a), (a, host), (a, b), (b, a)]
+            for one, other in ways:
+                for text in texts:
+                    one.request(Tell(other.me, text))
+                assert other.events.empty()  # until the next turn
+                assert [await other.event() for _ in texts] == [Heard(one.me, t) for t in texts]
+            assert (host.stats.bytes_out, host.stats.accepted) == (0, 0)
+
+    drive(test(), loop)
+
+
+def test_what_a_neighbour_says_waits_for_its_disk(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Node() as host, Tenant(host, "a", path=tmp_path) as a:
+            a.request(TellDurably(host.me, b"kept"))
+            assert await host.event() == Heard(a.me, b"kept")
+            assert a.journal is not None
+            assert a.journal.synced == 1
+
+    drive(test())
+
+
+def test_a_neighbour_is_watched_from_its_start_to_its_end() -> None:
+    async def test() -> None:
+        async with Node() as host, Tenant(host, "b") as b:
+            nobody = NodeId(f"{host.me}/a")
+            for _ in range(2):
+                b.request(Keep(nobody))
+                assert b.events.empty()
+                assert await b.event() == Gone(nobody)
+            async with Tenant(host, "a") as a:
+                for stack in (host, b):
+                    stack.request(Keep(a.me))
+                host.request(Leave(a.me))
+                b.request(Tell(a.me, b"hi"))
+                assert await a.event() == Heard(b.me, b"hi")
+                assert b.events.empty()
+            assert await b.event() == Gone(a.me)
+            assert b.events.empty()
+            assert host.events.empty()
+
+    drive(test())
+
+
+def test_what_was_for_an_earlier_life_is_not_heard_in_the_next() -> None:
+    async def test() -> None:
+        async with Node() as host:
+            async with Tenant(host, "a") as a:
+                a._transport.pause()
+                host.request(Tell(a.me, b"early"))
+            host.request(Tell(a.me, b"between"))
+            async with Tenant(host, "a") as a:
+                host.request(Tell(a.me, b"late"))
+                assert await a.event() == Heard(host.me, b"late")
+            assert host.stats.bytes_dropped > 0
+
+    drive(test())
+
+
+def test_only_so_much_waits_for_a_neighbour_that_takes_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As with a slow peer, the bound is the queue and one message on top of it."""
+
+    async def test() -> None:
+        async with Node(queue_bytes_max=100_000) as host, Tenant(host, "a") as a:
+            a._transport.pause()
+            host.request(Keep(a.me))
+            host.request(Tell(a.me, bytes(90_000)))
+            host.request(Tell(a.me, bytes(60_000)))
+            assert host.events.empty()
+            assert 150_000 < host.unsent_bytes(a.me) < 150_100
+            host.request(Tell(a.me, b"begins anew"))
+            assert await host.event() == Gone(a.me)
+            assert host.unsent_bytes(a.me) < 100
+            assert host.stats.slow == 1
+            a._transport.resume()
+            assert await a.event() == Heard(host.me, b"begins anew")
+
+    drive(test())
+    assert "slow peer=127.0.0.1:" in caplog.text
+
+
+def test_a_neighbour_that_catches_up_hears_all_that_waited() -> None:
+    async def test() -> None:
+        async with Node() as host, Tenant(host, "a") as a:
+            a._transport.pause()
+            texts = [b"one", b"two", b"three"]
+            for text in texts:
+                host.request(Tell(a.me, text))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert a.events.empty()
+            a._transport.resume()
+            assert [await a.event() for _ in texts] == [Heard(host.me, text) for text in texts]
+
+    drive(test())
+
+
+def test_the_way_to_a_neighbour_is_forgotten_when_nobody_uses_it() -> None:
+    async def test() -> None:
+        async with Node() as host, Tenant(host, "a") as a, Tenant(host, "b") as b:
+            host.request(Keep(b.me))
+            for name in range(100):
+                host.request(Tell(NodeId(f"{host.me}/nobody-{name}"), b"hi"))
+            host.request(Tell(a.me, b"hi"))
+            assert await a.event() == Heard(host.me, b"hi")
+            assert len(host._transport.passages) == 102
+            host._transport._look_once(now=0.0)
+            assert list(host._transport.passages) == [b.me]
+
+    drive(test())
+
+
+def test_what_no_frame_holds_and_nobody_knows_is_not_heard_next_door_either() -> None:
+    async def test() -> None:
+        async with Node(frame_bytes_max=10_000) as host, Tenant(host, "a") as a:
+            host.request(Tell(a.me, bytes(10_000)))
+            host._transport.hear(a.me, b"\x91\xa7Unknown")
+            host.request(Tell(a.me, b"hi"))
+            assert await a.event() == Heard(host.me, b"hi")
+            assert (host.stats.too_long, host.stats.malformed) == (1, 1)
+
+    drive(test())
+
+
+def test_a_stranger_may_not_speak_as_a_neighbour() -> None:
+    async def test() -> None:
+        async with Node() as host, Tenant(host, "a") as a:
+            raw = await Raw.dial(host.port)
+            raw.greet(hello(host.me, a.me))
+            assert isinstance(await raw.greeting(), Refusal)
+            raw.write(message(b"I am a"))
+            await raw.closed()
+            assert host.events.empty()
+
+    drive(test())

@@ -1,0 +1,68 @@
+"""Where a node listens, and where it refuses to."""
+
+from __future__ import annotations
+
+import pytest
+
+from oncecast.kernel.errors import BadAddress, CannotListen
+from oncecast.network.addresses import is_loopback, split
+from tests.network.raw import Raw
+from tests.network.talk import LOOPS, drive, listening, port_of, reserve
+
+
+def test_a_port_open_to_the_world_needs_tls_or_a_word() -> None:
+    async def test() -> None:
+        with pytest.raises(CannotListen, match=r"TLS is off: give this node a certificate, listen"):
+            async with listening("0.0.0.0:0"):
+                pass
+        async with listening("0.0.0.0:0", insecure=True):
+            pass
+
+    drive(test())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_port_in_use_is_named(loop: str) -> None:
+    async def test() -> None:
+        with reserve() as taken:
+            taken.listen()
+            address = f"127.0.0.1:{port_of(taken)}"
+            with pytest.raises(CannotListen, match=rf"{address}: .*in use.*; stop what uses"):
+                async with listening(address):
+                    pass
+
+    drive(test(), loop)
+
+
+def test_localhost_is_loopback() -> None:
+    async def test() -> None:
+        with reserve() as reserved:
+            async with listening(f"localhost:{port_of(reserved)}"):
+                (await Raw.dial(port_of(reserved))).close()
+
+    drive(test())
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [
+        ("a.example:1", "a.example", 1),
+        ("[::1]:65535", "::1", 65535),
+        ("localhost:0", "localhost", 0),
+    ],
+)
+def test_an_address_has_a_host_and_a_port(address: str, host: str, port: int) -> None:
+    assert split(address) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "a", "a:", ":1", "a:b", "a:65536", "::1:1", "a b:1", "a:1\n"]
+)
+def test_anything_else_is_no_address(address: str) -> None:
+    with pytest.raises(BadAddress, match=r'write "host:port"'):
+        split(address)
+
+
+def test_only_loopback_is_loopback() -> None:
+    assert all(map(is_loopback, ["localhost", "127.0.0.1", "127.9.9.9", "::1"]))
+    assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "localhost.example", ""]))

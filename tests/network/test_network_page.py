@@ -1,0 +1,42 @@
+"""docs/network.md says what the code does."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from oncecast.network import framing
+from oncecast.network.incidents import LINES_AT_ONCE
+from oncecast.network.options import KiB, MiB, Options
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "network.md").read_text()
+UNITS = {"KiB": KiB, "MiB": MiB}
+
+
+def documented_options() -> dict[str, str]:
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", PAGE, re.MULTILINE)
+    return dict(rows)
+
+
+def test_every_option_is_documented_with_its_default() -> None:
+    for field in dataclasses.fields(Options):
+        cell = documented_options()[field.name].strip("`")
+        number, _, unit = cell.partition(" ")
+        if isinstance(field.default, str):
+            assert cell == field.default
+        else:
+            assert float(number) * UNITS.get(unit, 1) == field.default, field.name
+
+
+def test_no_option_is_documented_that_does_not_exist() -> None:
+    assert set(documented_options()) == {field.name for field in dataclasses.fields(Options)}
+
+
+def test_the_wire_format_is_documented() -> None:
+    assert framing.MAGIC.hex(" ") in PAGE
+    assert f"wire format, now {framing.FORMAT}" in PAGE
+    for name in ("GREETING", "MESSAGE", "PING", "PONG", "BYE"):
+        assert f"| {getattr(framing, name)} | {name} |" in PAGE
+    assert f"may send {framing.HELLO_BYTES_MAX // KiB} KiB" in PAGE
+    assert f"at most {LINES_AT_ONCE} at once" in PAGE

@@ -1,0 +1,300 @@
+"""Links between nodes: in order, bounded, and honest about their end (NET-1)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from oncecast.kernel.codec import Codec
+from oncecast.kernel.protocol import NodeId
+from oncecast.network.connection import Wires
+from oncecast.network.framing import BYE, MESSAGE, PING, PONG, frame
+from oncecast.network.handshake import Identity
+from oncecast.network.links import Link, longest_wait
+from oncecast.network.options import Options, Stats
+from tests.network.raw import RawPeer
+from tests.network.talk import (
+    LOOPS,
+    Gone,
+    Heard,
+    Keep,
+    Leave,
+    Node,
+    Tell,
+    Word,
+    drive,
+    reserve,
+)
+
+KB = 1000
+every_loop = pytest.mark.parametrize("loop", LOOPS)
+
+
+def message(text: bytes) -> bytes:
+    return frame(MESSAGE, Codec((Word,)).encode(Word(text)))
+
+
+@every_loop
+def test_messages_arrive_once_and_in_order(loop: str) -> None:
+    """NET-1"""
+
+    async def test() -> None:
+        async with Node() as a, Node() as b:
+            texts = [b"%d" % n for n in range(2000)]
+            for text in texts:
+                a.request(Tell(b.me, text))
+            assert [await b.event() for _ in texts] == [Heard(a.me, text) for text in texts]
+
+    drive(test(), loop)
+
+
+@every_loop
+def test_large_messages_pass_between_small_ones(loop: str) -> None:
+    async def test() -> None:
+        async with Node() as a, Node() as b:
+            a.request(Tell(b.me, b"connected"))
+            await b.event()
+            texts = [b"small", bytes(5_000 * KB), b"", bytes(300 * KB), b"last"]
+            for text in texts:
+                a.request(Tell(b.me, text))
+            assert [await b.event() for _ in texts] == [Heard(a.me, text) for text in texts]
+
+    drive(test(), loop)
+
+
+def test_a_message_longer_than_a_frame_is_reported_and_costs_no_link(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test() -> None:
+        async with Node(frame_bytes_max=10 * KB) as a, Node() as b:
+            a.request(Tell(b.me, bytes(10 * KB)))
+            a.request(Tell(b.me, b"short"))
+            assert await b.event() == Heard(a.me, b"short")
+            assert a.stats.too_long == 1
+
+    drive(test())
+    assert "a Word of 10009 bytes is not sent: raise frame_bytes_max" in caplog.text
+
+
+@every_loop
+def test_a_peer_that_cannot_be_reached_is_down_once_a_watch(loop: str) -> None:
+    async def test() -> None:
+        with reserve() as nobody:
+            peer = NodeId(f"127.0.0.1:{nobody.getsockname()[1]}")
+            async with Node(backoff_min=0.001) as a:
+                for _ in range(3):
+                    a.request(Keep(peer))
+                    assert await a.event() == Gone(peer)
+                assert a.events.empty()
+
+    drive(test(), loop)
+
+
+@pytest.mark.parametrize(
+    "peer", ["nowhere", "127.0.0.1:99999", "a b:1", "a" * 70 + ".x:1", ":1", "\x00:1"]
+)
+def test_an_id_that_is_no_address_is_a_peer_that_is_down(peer: str) -> None:
+    async def test() -> None:
+        async with Node() as a:
+            a.request(Keep(NodeId(peer)))
+            assert await a.event() == Gone(NodeId(peer))
+
+    drive(test())
+
+
+def test_the_end_of_a_peer_is_told_to_who_watches_it() -> None:
+    async def test() -> None:
+        async with Node() as a:
+            async with Node() as b, Node() as c:
+                a.request(Keep(b.me))
+                a.request(Tell(b.me, b"hi"))
+                a.request(Tell(c.me, b"hi"))
+                await b.event()
+                await c.event()
+            assert await a.event() == Gone(b.me)
+            assert a.events.empty()
+
+    drive(test())
+
+
+def test_a_peer_no_longer_watched_goes_in_silence() -> None:
+    async def test() -> None:
+        async with Node() as a:
+            async with Node() as b, Node() as c:
+                for peer in (b, c):
+                    a.request(Keep(peer.me))
+                    a.request(Tell(peer.me, b"hi"))
+                    await peer.event()
+                a.request(Leave(b.me))
+            assert await a.event() == Gone(c.me)
+
+    drive(test())
+
+
+def test_a_peer_that_comes_back_is_dialled_again() -> None:
+    async def test() -> None:
+        async with Node(backoff_min=0.001) as a:
+            sock = reserve()
+            async with Node(sock.dup()) as b:
+                a.request(Keep(b.me))
+                a.request(Tell(b.me, b"first life"))
+                await b.event()
+            assert await a.event() == Gone(b.me)
+            async with Node(sock) as b:
+                a.request(Tell(b.me, b"second life"))
+                assert await b.event() == Heard(a.me, b"second life")
+
+    drive(test())
+
+
+def test_a_peer_that_dials_us_need_not_be_waited_for() -> None:
+    """Else a node that comes back would stay alone for as long as its peers back off."""
+
+    async def test() -> None:
+        sock = reserve()
+        peer = NodeId(f"127.0.0.1:{sock.getsockname()[1]}")
+        async with Node(backoff_min=1000.0, backoff_max=1000.0) as a:
+            a.request(Keep(peer))
+            assert await a.event() == Gone(peer)
+            a.request(Tell(peer, b"waits"))
+            async with Node(sock) as b:
+                b.request(Tell(a.me, b"I am here"))
+                assert await a.event() == Heard(b.me, b"I am here")
+                assert await b.event() == Heard(a.me, b"waits")
+
+    drive(test())
+
+
+def test_a_watch_is_told_of_one_end_only() -> None:
+    """Messages may be sent, and lost, long after it."""
+
+    async def test() -> None:
+        downs: list[NodeId] = []
+        identity = Identity(NodeId("127.0.0.1:1"), "oncecast", life=1)
+        nowhere = NodeId("nowhere")
+        link = Link(Wires(Options(), Stats()), identity, nowhere, downs.append, None)
+        link.watched = True
+        for _ in range(2):
+            await link._connect()
+        assert downs == [nowhere]
+
+    drive(test())
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    options = Options(backoff_min=0.1, backoff_max=5.0)
+    waits = [longest_wait(failures, options) for failures in range(1, 9)]
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert longest_wait(10_000, options) == 5.0
+
+
+# -- slow, stopped and idle peers --
+
+
+@every_loop
+def test_a_peer_that_does_not_read_is_cut_off_and_reported(
+    loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it costs is bounded: the queue, and one write on top of it."""
+
+    async def test() -> None:
+        async with Node(queue_bytes_max=1000 * KB) as a, RawPeer() as peer:
+            a.request(Keep(peer.id))
+            (await peer.welcome()).writer.transport.pause_reading()  # type: ignore[attr-defined]
+            while a.events.empty():
+                a.request(Tell(peer.id, bytes(100 * KB)))
+                await asyncio.sleep(0)
+            assert await a.event() == Gone(peer.id)
+            assert a.stats.slow == 1
+            assert 1000 * KB < a.stats.bytes_dropped < 1400 * KB
+
+    drive(test(), loop)
+    assert "slow peer=127.0.0.1:" in caplog.text
+    assert "bytes unsent; its link is reset" in caplog.text
+
+
+@every_loop
+def test_a_peer_that_answers_no_ping_is_down(loop: str) -> None:
+    async def test() -> None:
+        async with Node(keepalive=0.02) as a, RawPeer() as peer:
+            a.request(Keep(peer.id))
+            raw = await peer.welcome()
+            assert (await raw.read())[0] == PING
+            assert await a.event() == Gone(peer.id)
+            assert a.stats.silent == 1
+
+    drive(test(), loop)
+
+
+def test_a_peer_that_accepts_and_never_answers_stays_down() -> None:
+    """So it is with a stopped process: its kernel still accepts."""
+
+    async def test() -> None:
+        async with Node(handshake_timeout=0.05, backoff_min=0.001) as a, RawPeer() as peer:
+            for _ in range(2):
+                a.request(Keep(peer.id))
+                assert await a.event() == Gone(peer.id)
+            assert a.stats.unreachable == 2
+
+    drive(test())
+
+
+def test_a_peer_that_answers_its_pings_is_not_down() -> None:
+    async def test() -> None:
+        async with Node(keepalive=0.02) as a, RawPeer() as peer:
+            a.request(Keep(peer.id))
+            raw = await peer.welcome()
+            for _ in range(10):  # three unanswered ones would be too many
+                assert await raw.read() == (PING, b"")
+                raw.write(frame(PONG))
+            assert a.events.empty()
+
+    drive(test())
+
+
+def test_only_a_little_waits_for_a_peer_that_is_not_connected() -> None:
+    async def test() -> None:
+        async with Node(waiting_bytes_max=1000 * KB) as a, RawPeer() as peer:
+            for letter in (b"a", b"b", b"c"):
+                a.request(Tell(peer.id, letter * 400 * KB))
+            assert a.stats.bytes_dropped == 400_011
+            raw = await peer.welcome()
+            for letter in (b"a", b"b"):
+                _, body = await raw.read()
+                assert Codec((Word,)).decode(body) == Word(letter * 400 * KB)
+
+    drive(test())
+
+
+def test_what_waits_is_lost_with_the_attempt_it_waits_for() -> None:
+    async def test() -> None:
+        async with Node(handshake_timeout=0.05, backoff_min=0.001) as a, RawPeer() as peer:
+            a.request(Keep(peer.id))
+            a.request(Tell(peer.id, b"too early"))
+            await a.event()
+            assert a.stats.bytes_dropped == len(message(b"too early")) - 5
+            (await peer.accepted.get()).close()
+            a.request(Tell(peer.id, b"in time"))
+            raw = await peer.welcome()
+            _, body = await raw.read()
+            assert Codec((Word,)).decode(body) == Word(b"in time")
+
+    drive(test())
+
+
+def test_a_link_that_nobody_uses_is_closed() -> None:
+    async def test() -> None:
+        async with Node(unused_after=0.05) as a, RawPeer() as peer, Node() as watched:
+            a.request(Keep(watched.me))
+            a.request(Tell(peer.id, b"once"))
+            raw = await peer.welcome()
+            assert (await raw.read())[0] == MESSAGE
+            assert (await raw.read())[0] == BYE
+            raw.close()
+            a.request(Tell(peer.id, b"again"))
+            assert (await (await peer.welcome()).read())[0] == MESSAGE
+            assert a.stats.lost == 0
+            assert a.events.empty()
+
+    drive(test())

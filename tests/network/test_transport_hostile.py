@@ -1,0 +1,178 @@
+"""Whatever a stranger sends: its connection is closed, one line is logged, others are served."""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+
+import pytest
+
+from oncecast.kernel.protocol import NodeId
+from oncecast.network.framing import GREETING, HEADER, MESSAGE, PREAMBLE, frame
+from oncecast.network.handshake import GREETINGS, Welcome
+from oncecast.network.incidents import LINES_AT_ONCE, Incidents
+from oncecast.network.options import Options, Stats
+from tests.network.raw import Raw, hello
+from tests.network.talk import LOOPS, Heard, Node, Tell, drive
+
+every_loop = pytest.mark.parametrize("loop", LOOPS)
+
+ME = NodeId("127.0.0.1:1")
+HELLO = PREAMBLE + frame(GREETING, GREETINGS.encode(hello(ME)))
+GREETINGS_OF_STRANGERS = {
+    "random bytes": (Random(1).randbytes(300), "not oncecast"),
+    "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP request"),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), "TLS greeting"),
+    "another format": (PREAMBLE[:-1] + b"\x02", "wire format 2"),
+    "a huge length": (PREAMBLE + HEADER.pack(0xFFFFFFFF, GREETING), "4294967295 bytes where 4096"),
+    "a message before the Hello": (PREAMBLE + frame(MESSAGE, b"x"), "before the handshake"),
+    "two Hellos": (HELLO + HELLO[len(PREAMBLE) :], "a second greeting"),
+    "a Welcome for a Hello": (
+        PREAMBLE + frame(GREETING, GREETINGS.encode(Welcome("x", 1))),
+        "does not begin with a Hello",
+    ),
+    "a Hello of noise": (PREAMBLE + frame(GREETING, Random(2).randbytes(50)), "no known value"),
+}
+
+
+async def serves(node: Node) -> None:
+    """Whatever happened before, an honest peer is heard."""
+    async with Node() as honest:
+        honest.request(Tell(node.me, b"hi"))
+        assert await node.event() == Heard(honest.me, b"hi")
+
+
+@every_loop
+@pytest.mark.parametrize("stranger", GREETINGS_OF_STRANGERS)
+def test_a_stranger_is_shown_out(
+    stranger: str, loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    greeting, told = GREETINGS_OF_STRANGERS[stranger]
+
+    async def test() -> None:
+        async with Node() as node:
+            raw = await Raw.dial(node.port)
+            raw.write(greeting)
+            await raw.closed()
+            await serves(node)
+            assert node.stats.hostile == 1
+
+    drive(test(), loop)
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(lines) == 1
+    assert lines[0].startswith("hostile peer=127.0.0.1:")
+    assert told in lines[0]
+    assert lines[0].isprintable()
+
+
+@pytest.mark.parametrize("begun", [b"", PREAMBLE[:3], PREAMBLE, HELLO[:-1]])
+def test_a_handshake_that_is_not_finished_is_ended(begun: bytes) -> None:
+    async def test() -> None:
+        async with Node(handshake_timeout=0.05) as node:
+            raw = await Raw.dial(node.port)
+            raw.write(begun)
+            await raw.closed()
+            assert node.stats.overdue == 1
+            await serves(node)
+
+    drive(test())
+
+
+def test_a_peer_that_does_not_finish_its_frame_is_ended() -> None:
+    async def test() -> None:
+        async with Node(frame_timeout=0.05) as node:
+            raw = await Raw.dial(node.port)
+            raw.greet(hello(node.me))
+            await raw.greeting()
+            raw.write(HEADER.pack(1000, MESSAGE), bytes(999))
+            await raw.closed()
+            assert node.stats.overdue == 1
+            await serves(node)
+
+    drive(test())
+
+
+@pytest.mark.parametrize("kind", [0, GREETING, 200])
+def test_a_peer_that_sends_what_peers_do_not_send_is_ended(kind: int) -> None:
+    async def test() -> None:
+        async with Node() as node:
+            raw = await Raw.dial(node.port)
+            raw.greet(hello(node.me))
+            await raw.greeting()
+            raw.write(frame(kind))
+            await raw.closed()
+            assert node.stats.hostile == 1
+
+    drive(test())
+
+
+def test_a_peer_that_announces_too_much_is_ended() -> None:
+    async def test() -> None:
+        async with Node(frame_bytes_max=1000) as node:
+            raw = await Raw.dial(node.port)
+            raw.greet(hello(node.me))
+            await raw.greeting()
+            raw.write(HEADER.pack(1001, MESSAGE))
+            await raw.closed()
+            assert node.stats.hostile == 1
+
+    drive(test())
+
+
+@every_loop
+def test_a_crowd_of_strangers_makes_way_for_a_peer(loop: str) -> None:
+    """The one that has waited longest goes, so the door stays open."""
+
+    async def test() -> None:
+        async with Node(strangers_max=5) as node:
+            strangers = [await Raw.dial(node.port) for _ in range(20)]
+            await serves(node)
+            for stranger in strangers[:15]:
+                await stranger.closed()
+            assert node.stats.crowded == 16  # the honest one took a place too
+            for stranger in strangers[15:]:
+                stranger.close()
+
+    drive(test(), loop)
+
+
+def test_there_is_a_limit_to_connections() -> None:
+    async def test() -> None:
+        async with Node(connections_max=3) as node:
+            raws = [await Raw.dial(node.port) for _ in range(3)]
+            for n, raw in enumerate(raws):
+                raw.greet(hello(node.me, f"127.0.0.1:{n + 1}"))
+                await raw.greeting()
+            await (await Raw.dial(node.port)).closed()
+            assert node.stats.crowded == 1
+            raws[0].close()
+            raws[1].write(frame(200))
+            await raws[1].closed()
+            await serves(node)
+            raws[2].close()
+
+    drive(test())
+
+
+def test_many_incidents_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    stats, clock = Stats(), [0.0]
+    incidents = Incidents(stats, clock=lambda: clock[0])
+    for n in range(1000):
+        incidents.report("hostile", peer=n)
+    assert stats.hostile == 1000
+    assert len(caplog.records) == LINES_AT_ONCE
+    clock[0] = 2.0
+    incidents.report("hostile", peer="last")
+    assert caplog.records[-1].getMessage() == f"hostile peer=last left_out={1000 - LINES_AT_ONCE}"
+
+
+def test_a_stranger_cannot_write_lines_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    Incidents(Stats()).report("hostile", reason='x"\nhostile peer=innocent \x1b[2J')
+    assert caplog.records[-1].getMessage() == (
+        'hostile reason="x\\"\\x0ahostile peer=innocent \\x1b[2J"'
+    )
+
+
+def test_the_defaults_leave_room_for_files() -> None:
+    """A journal needs descriptors too, and most systems give a process 1024."""
+    assert Options().connections_max < 900

@@ -1,0 +1,182 @@
+"""With TLS both sides prove who they are."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from oncecast.kernel.errors import TlsUnusable
+from oncecast.network.tls import Tls, check_certificate
+from tests.network.raw import Raw
+from tests.network.talk import LOOPS, Gone, Heard, Keep, Node, Tell, drive, listening
+from tests.network.test_door import Tenant
+
+every_loop = pytest.mark.parametrize("loop", LOOPS)
+
+
+class Authority:
+    def __init__(self, directory: Path) -> None:
+        self.ca, self.directory = trustme.CA(), directory
+        self.ca.cert_pem.write_to_path(directory / "ca.pem")
+
+    def issue(self, host: str) -> Tls:
+        certificate = self.ca.issue_cert(host)
+        whole, key = self.directory / f"{host}.pem", self.directory / f"{host}.key"
+        whole.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+        certificate.private_key_pem.write_to_path(key)
+        return Tls.from_files(certificate=whole, key=key, ca=self.directory / "ca.pem")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def tls(authority: Authority) -> Tls:
+    return authority.issue("127.0.0.1")
+
+
+@every_loop
+def test_nodes_of_one_authority_talk(loop: str, tls: Tls) -> None:
+    async def test() -> None:
+        async with Node(tls=tls) as a, Node(tls=tls) as b:
+            a.request(Tell(b.me, b"x"))
+            await b.event()
+            texts = [b"small", bytes(3_000_000), b"last"]
+            for text in texts:
+                a.request(Tell(b.me, text))
+            assert [await b.event() for _ in texts] == [Heard(a.me, text) for text in texts]
+
+    drive(test(), loop)
+
+
+@every_loop
+def test_a_certificate_serves_all_behind_the_door_of_its_host(loop: str, tls: Tls) -> None:
+    async def test() -> None:
+        async with (
+            Node(tls=tls) as one,
+            Node(tls=tls) as other,
+            Tenant(one, "g") as a,
+            Tenant(other, "g") as b,
+        ):
+            a.request(Tell(b.me, b"hi"))
+            assert await b.event() == Heard(a.me, b"hi")
+
+    drive(test(), loop)
+
+
+@every_loop
+def test_the_end_of_a_peer_is_noticed(loop: str, tls: Tls) -> None:
+    async def test() -> None:
+        async with Node(tls=tls) as a:
+            async with Node(tls=tls) as b:
+                a.request(Keep(b.me))
+                a.request(Tell(b.me, b"hi"))
+                await b.event()
+            assert await a.event() == Gone(b.me)
+
+    drive(test(), loop)
+
+
+@every_loop
+@pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n", b"\xf0once\r\n\x01", b""])
+def test_plain_bytes_are_shown_out(
+    words: bytes, loop: str, tls: Tls, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with Node(tls=tls, handshake_timeout=0.5) as node:
+            raw = await Raw.dial(node.port)
+            raw.write(words)
+            await raw.closed()
+            async with Node(tls=tls) as honest:
+                honest.request(Tell(node.me, b"hi"))
+                assert await node.event() == Heard(honest.me, b"hi")
+            assert node.stats.hostile + node.stats.overdue == 1
+
+    drive(test(), loop)
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+
+
+@every_loop
+def test_a_certificate_of_another_authority_is_not_taken(
+    loop: str, tls: Tls, tmp_path: Path
+) -> None:
+    foreign = Authority(tmp_path).issue("127.0.0.1")
+
+    async def test() -> None:
+        async with Node(tls=tls) as a, Node(tls=foreign) as b:
+            a.request(Keep(b.me))
+            assert await a.event() == Gone(b.me)
+            b.request(Keep(a.me))
+            assert await b.event() == Gone(a.me)
+            assert a.events.empty()
+
+    drive(test(), loop)
+
+
+def test_a_node_without_tls_and_one_with_it_tell_why_they_cannot_talk(
+    tls: Tls, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with Node() as plain, Node(tls=tls) as guarded:
+            for one, other in ((plain, guarded), (guarded, plain)):
+                one.request(Keep(other.me))
+                assert await one.event() == Gone(other.me)
+
+    drive(test())
+    assert "a TLS greeting: give this node a certificate" in caplog.text
+    assert "no TLS handshake" in caplog.text
+
+
+def test_a_certificate_for_another_host_is_refused(
+    authority: Authority, tls: Tls, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be of the right authority: a node must not speak in the name of another."""
+    elsewhere = authority.issue("elsewhere.example")
+
+    async def test() -> None:
+        async with Node(tls=tls) as a, Node(tls=elsewhere) as b:
+            b.request(Keep(a.me))
+            assert await b.event() == Gone(a.me)
+            assert a.stats.refused == 1
+
+    drive(test())
+    assert "shows a certificate for elsewhere.example: give it one with 127.0.0.1" in caplog.text
+
+
+def test_other_spellings_of_a_host_are_the_same_host() -> None:
+    shown = {"subjectAltName": (("IP Address", "0:0:0:0:0:0:0:1"), ("DNS", "Node.Example"))}
+    check_certificate(shown, "::1", "[::1]:7400")
+    check_certificate(shown, "node.example", "node.example:7400")
+
+
+def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.pem"
+    broken.write_text("hello")
+    with pytest.raises(TlsUnusable, match=r"broken\.pem.*give PEM files"):
+        Tls.from_files(certificate=broken, key=broken, ca=broken)
+    with pytest.raises(TlsUnusable, match=r"missing\.pem"):
+        missing = tmp_path / "missing.pem"
+        Tls.from_files(certificate=missing, key=missing, ca=missing)
+
+
+def test_contexts_that_are_too_lax_are_turned_down(tls: Tls) -> None:
+    open_door = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with pytest.raises(TlsUnusable, match="server context takes peers without a certificate"):
+        Tls(open_door, tls.client)
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.minimum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(TlsUnusable, match=r"client context takes versions before TLS 1\.3"):
+        Tls(tls.server, old)
+
+
+def test_with_tls_a_port_may_be_open_to_the_world(tls: Tls) -> None:
+    async def test() -> None:
+        async with listening("0.0.0.0:0", tls=tls):
+            pass
+
+    drive(test())

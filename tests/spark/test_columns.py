@@ -1,0 +1,50 @@
+"""PIPE-1: slices become one Arrow batch, with what each of them would be by itself."""
+
+from __future__ import annotations
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+
+from oncecast.client.scanning import Slice
+from oncecast.spark.columns import joined
+from oncecast.spark.source import COLUMNS, HEADERS
+from oncecast.wire import batch
+from oncecast.wire.frames import Chunk
+
+NAMES = [*COLUMNS, *HEADERS]
+PLAIN = batch.encode([b"one", b"", b"three"], timestamps=7)
+RICH = batch.encode(
+    [b"a", b"bb", b"ccc", b"dddd"],
+    timestamps=[1, 2, 3, 4],
+    keys=[b"k", None, b"", b"key"],
+    headers=[{"h": b"1"}, None, {}, {"h": b"2", "i": b"3"}],
+)
+
+
+def slice_of(data: bytes, offset: int, producer: str = "p", skip: int = 0, count: int = 3) -> Slice:
+    return Slice("t", Chunk(offset, skip, count, producer, 100 + offset, data))
+
+
+@pytest.mark.parametrize(
+    "slices",
+    [
+        [slice_of(PLAIN, 0)],
+        [slice_of(PLAIN, 0), slice_of(PLAIN, 3)],
+        [slice_of(PLAIN, 5, skip=1, count=1), slice_of(PLAIN, 6, "q")],
+        [slice_of(PLAIN, 0), slice_of(RICH, 3, skip=1), slice_of(RICH, 90, "q", count=4)],
+        [slice_of(RICH, 0, skip=3, count=1)],
+    ],
+    ids=["one", "alike", "parts", "unlike", "last"],
+)
+def test_slices_together_are_what_each_is_by_itself(slices: list[Slice]) -> None:
+    apart = pa.Table.from_batches([each.to_arrow().select(NAMES) for each in slices])
+    together = joined(slices, NAMES)
+    together.validate(full=True)
+    assert together.schema == apart.schema
+    assert together.to_pylist() == apart.to_pylist()
+
+
+def test_batch_that_is_damaged_is_refused() -> None:
+    damaged = bytes([*PLAIN[:-9], PLAIN[-9] ^ 1, *PLAIN[-8:]])
+    with pytest.raises(batch.BadBatch):
+        joined([slice_of(damaged, 0)], NAMES)

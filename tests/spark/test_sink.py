@@ -1,0 +1,133 @@
+"""PIPE-1 PIPE-2: topics as a sink, used as Spark uses it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+from pyspark.sql.types import StructType
+
+from oncecast import Policy, blocking, errors
+from oncecast.spark import sink
+from oncecast.spark.options import BadOption
+from oncecast.spark.register import OncecastSource
+from oncecast.spark.sink import BadRows
+from tests.spark.micro_batches import Task, lower, values
+
+pytestmark = pytest.mark.long
+
+KEEP = Policy(keep_all=True)
+
+
+def schema(columns: str) -> StructType:
+    """Spark's own parser is in Java."""
+    found = StructType()
+    for each in columns.split(", "):
+        name, kind = each.split()
+        found = found.add(name, kind)
+    return found
+
+
+def writer(columns: str, overwrite: bool = False, **options: str) -> sink.BatchWriter:
+    source = OncecastSource(lower(options))
+    return source.writer(schema(columns), overwrite)
+
+
+def write(to: sink.BatchWriter, partition: int, **columns: Any) -> sink.Parts:
+    with patch.object(sink, "task", lambda: Task(partition, "", 0)):
+        return to.write(iter([pa.record_batch(columns)]))
+
+
+def test_rows_are_put_in_the_order_of_their_partitions(
+    client: blocking.Client, address: str
+) -> None:
+    client.create_topic("ordered", KEEP)
+    to = writer("value string", address=address, topic="ordered")
+    parts = [write(to, partition, value=[b"%d" % partition]) for partition in (2, 0, 1)]
+    assert values(client, "ordered") == []
+    to.commit([*parts])
+    assert values(client, "ordered") == [b"0", b"1", b"2"]
+
+
+def test_batch_that_fails_puts_nothing_and_leaves_nothing(
+    client: blocking.Client, address: str
+) -> None:
+    client.create_topic("all.or.none", KEEP)
+    to = writer("value string", address=address, topic="all.or.none")
+    parts = write(to, 0, value=[b"good"])
+    with pytest.raises(ValueError, match="column `value` without nulls; drop or fill those"):
+        write(to, 1, value=[b"good", None])
+    to.abort([parts, None])
+    assert values(client, "all.or.none") == []
+    assert client.drop_staged(parts.source, parts.number) == 0
+
+
+def test_large_rows_are_cut_into_parts_that_can_be_sent(
+    client: blocking.Client, address: str
+) -> None:
+    client.create_topic("large", KEEP)
+    to = writer("value binary", address=address, topic="large", zstd="1")
+    rows = [bytes([each]) * (3 << 20) for each in range(5)]
+    parts = write(to, 0, value=rows)
+    assert len(parts.names) == 5
+    to.commit([parts])
+    assert values(client, "large") == rows
+
+
+def test_row_without_a_topic_is_named(address: str) -> None:
+    to = writer("value binary, topic string", address=address)
+    with pytest.raises(BadRows, match="a row has no topic: fill the column `topic`, or drop"):
+        write(to, 0, value=[b"a", b"b"], topic=["t", None])
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "overwrite", "kind", "text"),
+    [
+        (
+            "number integer",
+            {"topic": "t"},
+            False,
+            BadRows,
+            "there is no column `value`; name what is",
+        ),
+        ("value integer", {"topic": "t"}, False, BadRows, "column value is int; cast it to binary"),
+        (
+            "value string, more integer",
+            {"topic": "t"},
+            False,
+            BadRows,
+            "'more' is not put: drop it",
+        ),
+        ("value string", {}, False, BadOption, "say where rows go by option topic or by a column"),
+        ("value string, topic string", {"topic": "t"}, False, BadOption, "one of them"),
+        ("value string", {"topics": "t"}, False, BadOption, "option 'topics' is unknown here; the"),
+        ("value string", {"topic": "t"}, True, BadOption, "a topic is only appended to: use mode"),
+    ],
+)
+def test_bad_input_is_named(
+    columns: str, options: dict[str, str], overwrite: bool, kind: type[Exception], text: str
+) -> None:
+    """SVC-7"""
+    for streaming in (False, True):
+        source = OncecastSource(lower(options))
+        make = source.streamWriter if streaming else source.writer
+        with pytest.raises(kind, match=re.escape(text)):
+            make(schema(columns), overwrite)
+
+
+def test_node_that_is_away_is_named_with_what_to_do() -> None:
+    """SVC-7"""
+    to = writer("value string", address="127.0.0.1:1", timeout="1", topic="t")
+    with pytest.raises(errors.NotConnected, match=r"127\.0\.0\.1:1.*oncecast serve"):
+        write(to, 0, value=[b"a"])
+
+
+def test_rows_of_another_batch_are_not_published(address: str) -> None:
+    """Where Spark's own numbers disagree, nothing is put exactly once."""
+    source = OncecastSource({"address": address, "topic": "t"})
+    to = source.streamWriter(schema("value string"), False)
+    with pytest.raises(RuntimeError, match="rows of batch 3 come with batch 4"):
+        to.commit([sink.Parts("spark/q", 3, ("a",))], 4)

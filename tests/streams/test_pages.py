@@ -1,0 +1,61 @@
+"""The page of streams says what the code does: the matching table, messages, events, limits."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import get_args
+
+from oncecast.kernel.stack import members
+from oncecast.streams.endpoint import StreamEvent
+from oncecast.streams.protocols.events import STREAMS_MAX
+from oncecast.streams.protocols.policies import Durability, QoS, Reliability, mismatches
+from oncecast.streams.protocols.reading import ACK_EVERY, ACK_EVERY_BYTES
+from oncecast.streams.protocols.streams import Streams
+from oncecast.streams.protocols.writing import AWAY_MAX, WINDOW, WINDOW_BYTES
+from oncecast.streams.writer import VALUE_BYTES_MAX
+from tests.streams.test_policies import ALL
+
+PAGE = (Path(__file__).parents[2] / "docs" / "streams.md").read_text()
+RULE = re.compile(r"^\| ([a-z_, ]+) \| (?:offered ([≥≤]) requested|always) \|", re.MULTILINE)
+COMPARE: dict[str, Callable[[float, float], bool]] = {"≥": operator.ge, "≤": operator.le}
+
+
+def rows(head: str) -> list[str]:
+    """The first column of the table that is headed so."""
+    table = PAGE.split(f"\n| {head}")[1].strip().split("\n\n")[0].splitlines()[2:]
+    return re.findall(r"`(\w+)[`(]", "\n".join(row.split("|")[1] for row in table))
+
+
+def test_page_says_who_matches_whom() -> None:
+    """DDS-1: each offer against each request, by the page's table and by the code."""
+    rules = dict(RULE.findall(PAGE))
+    named = [name for row in rules for name in row.split(", ")]
+    assert sorted(named) == sorted(QoS.__struct_fields__)
+    for offered, requested in product(ALL, ALL):
+        refused = tuple(
+            name
+            for name, sign in rules.items()
+            if sign and not COMPARE[sign](getattr(offered, name), getattr(requested, name))
+        )
+        assert mismatches(offered, requested) == refused
+
+
+def test_page_names_every_level_event_and_message() -> None:
+    """DDS-1"""
+    assert rows("reliability | what") == [each.name for each in Reliability]
+    assert rows("durability | what") == [each.name for each in Durability]
+    assert sorted(rows("event |")) == sorted(each.__name__ for each in get_args(StreamEvent))
+    assert rows("message |") == [each.__name__ for each in members(Streams.Message)]
+
+
+def test_page_names_the_limits() -> None:
+    """DDS-1"""
+    assert f"at most {WINDOW} values and {WINDOW_BYTES >> 20} MiB are under way" in PAGE
+    assert f"every {ACK_EVERY} values or {ACK_EVERY_BYTES >> 10} KiB" in PAGE
+    assert f"for {AWAY_MAX:g} s a writer keeps what a suspected reader lacks" in PAGE
+    assert f"{STREAMS_MAX} writers and {STREAMS_MAX} readers" in PAGE
+    assert f"a value at most {VALUE_BYTES_MAX >> 20} MiB" in PAGE

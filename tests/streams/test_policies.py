@@ -1,0 +1,81 @@
+"""What is offered and what is requested: the whole table, and what makes no sense."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import inf, nan
+
+import msgspec
+import pytest
+
+from oncecast.streams.protocols.policies import (
+    KEEP_ALL,
+    BadQoS,
+    Durability,
+    QoS,
+    Reliability,
+    mismatches,
+)
+
+TIMES = (0.5, 2.0, inf)
+ALL = [
+    QoS(reliability=reliability, durability=durability, deadline=deadline, liveliness=liveliness)
+    for reliability, durability, deadline, liveliness in product(
+        Reliability, Durability, TIMES, TIMES
+    )
+]
+
+
+def test_every_offer_against_every_request() -> None:
+    """DDS-1: 81 offers, 81 requests; a mismatch names exactly the qualities that are too low."""
+    for offered, requested in product(ALL, ALL):
+        found = mismatches(offered, requested)
+        assert ("reliability" in found) == (offered.reliability < requested.reliability)
+        assert ("durability" in found) == (offered.durability < requested.durability)
+        assert ("deadline" in found) == (offered.deadline > requested.deadline)
+        assert ("liveliness" in found) == (offered.liveliness > requested.liveliness)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"history": KEEP_ALL},
+        {"history": 5},
+        {"lifespan": 1.0},
+        {"samples_max": 7},
+        {"keys_max": 7},
+        {"blocking_max": 0.0},
+    ],
+)
+def test_what_is_each_sides_own_business_never_keeps_them_apart(own: dict[str, float]) -> None:
+    """DDS-1"""
+    plain, other = QoS(), msgspec.structs.replace(QoS(), **own)
+    assert mismatches(plain, other) == mismatches(other, plain) == ()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fact"),
+    [
+        ({"history": 0}, "history: 0; keep 1 to 1048576 values, or KEEP_ALL"),
+        ({"history": -2}, "history: -2; keep 1 to"),
+        ({"deadline": 0.0}, "deadline: 0 s is no time"),
+        ({"deadline": nan}, "deadline: nan s is no time"),
+        ({"lifespan": -1.0}, "lifespan: -1 s is no time"),
+        ({"liveliness": 0.0}, "liveliness: 0 s is no time"),
+        ({"samples_max": 0}, "samples_max: 0; a cache holds at least 1"),
+        ({"keys_max": 0}, "keys_max: 0; a cache holds at least 1"),
+        ({"history": 10, "samples_max": 5}, "do not fit into samples_max 5"),
+        ({"blocking_max": inf}, "blocking_max: inf s; give 0 or more, and an end"),
+        ({"blocking_max": -0.1}, "blocking_max: -0.1 s"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_a_remedy(wrong: dict[str, float], fact: str) -> None:
+    """DDS-1"""
+    with pytest.raises(BadQoS, match=fact):
+        msgspec.structs.replace(QoS(), **wrong).checked()
+
+
+def test_what_makes_sense_passes() -> None:
+    """DDS-1"""
+    for qos in ALL:
+        assert qos.checked() is qos

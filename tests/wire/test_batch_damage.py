@@ -1,0 +1,316 @@
+"""Batches that were damaged, and batches that lie: BadBatch, and never a wrong message."""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+import zstandard
+from google_crc32c import value
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncecast.wire import batch
+from oncecast.wire.batch import BadBatch
+from oncecast.wire.batch_layout import (
+    BYTES_MAX,
+    HEADER_BYTES,
+    HEADERS,
+    KEYS,
+    MESSAGES_MAX,
+    TIMES,
+    ZSTD,
+    Parts,
+    seal,
+    seal_columns,
+)
+
+PLACE: dict[str, Any] = {"topic": "t", "offset": 0, "producer": "p", "sequence": 0}
+FIELDS = struct.Struct("<8sHHIqIIIIII")
+
+PLAIN = batch.encode([b"one", b"", b"three"], timestamps=5)
+FULL = batch.encode(
+    [b"one", b"", b"three"],
+    keys=[b"k", None, b""],
+    headers=[{"é": b"1", "h": b""}, None, {"n": b"22"}],
+    timestamps=[1, 2, 3],
+)
+COMPRESSED = batch.encode([b"x" * 40] * 4, timestamps=range(4), zstd=3, zstd_from=0)
+FOREIGN = batch.wrap(b"whatever", format=999, count=3, timestamp=1)
+KINDS = pytest.mark.parametrize(
+    "data", [PLAIN, FULL, COMPRESSED, FOREIGN], ids=["plain", "full", "compressed", "foreign"]
+)
+
+
+def sealed(data: bytes) -> bytes:
+    """With the checksum that a liar would put."""
+    return data[:-4] + int(value(data[:-4])).to_bytes(4, "little")
+
+
+def lying(data: bytes, **fields: int) -> bytes:
+    header = msgspec.structs.replace(batch.peek(data), **fields)
+    return sealed(FIELDS.pack(*msgspec.structs.astuple(header)) + data[HEADER_BYTES:])
+
+
+def lengths(*numbers: int) -> bytes:
+    return struct.pack(f"<{len(numbers)}I", *numbers)
+
+
+def made(**parts: bytes) -> bytes:
+    return seal_columns(Parts(**parts), 0, zstd=None, zstd_from=0)
+
+
+def headed(*, names: tuple[int, int], values: tuple[int, int]) -> bytes:
+    """A message with two headers of these sizes."""
+    return made(
+        value_lengths=lengths(0),
+        header_counts=lengths(2),
+        name_lengths=lengths(*names),
+        header_lengths=lengths(*values),
+        names=b"n" * sum(names),
+        headers=bytes(sum(values)),
+    )
+
+
+def read(data: bytes) -> None:
+    """What check lets through can be read, or it is compressed and then BadBatch."""
+    header = batch.check(data)
+    if header.format != 1:
+        batch.unwrap(data)
+        return
+    try:
+        messages = batch.messages(data, **PLACE)
+    except BadBatch:
+        assert header.flags & ZSTD
+        raise
+    assert len(messages) == header.count
+    assert sum(len(message.value) for message in messages) == header.value_bytes
+
+
+@KINDS
+def test_every_flipped_bit_is_noticed(data: bytes) -> None:
+    """SVC-10: damage is found by the checksum and never served."""
+    for place in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[place] ^= 1 << bit
+            with pytest.raises(BadBatch):
+                batch.check(flipped)
+            with pytest.raises(BadBatch):
+                batch.messages(flipped, **PLACE)
+
+
+@KINDS
+def test_every_cut_and_every_surplus_is_noticed(data: bytes) -> None:
+    """SVC-10."""
+    for size in range(len(data)):
+        with pytest.raises(BadBatch):
+            batch.check(data[:size])
+        with pytest.raises(BadBatch):
+            batch.values(data[:size])
+    with pytest.raises(BadBatch, match="send it whole"):
+        batch.check(data + b"\0")
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_a_bad_batch(data: bytes) -> None:
+    for attempt in (data, PLAIN[:8] + data, sealed(PLAIN[:24] + data + bytes(4))):
+        with pytest.raises(BadBatch):
+            read(attempt)
+
+
+@KINDS
+@given(place=st.integers(0, 200), put=st.binary(min_size=1, max_size=8))
+def test_a_liar_with_a_correct_checksum_breaks_no_reader(
+    data: bytes, place: int, put: bytes
+) -> None:
+    place %= len(data) - 4
+    forged = sealed((data[:place] + put + data[place + len(put) :])[: len(data) - 4] + bytes(4))
+    with suppress(BadBatch):
+        read(forged)
+
+
+@given(st.data())
+def test_lies_in_the_header_break_no_reader(data: st.DataObject) -> None:
+    source = data.draw(st.sampled_from([PLAIN, FULL, COMPRESSED]))
+    name = data.draw(
+        st.sampled_from(
+            ["flags", "count", "value_bytes", "key_bytes", "pairs", "name_bytes", "header_bytes"]
+        )
+    )
+    true = getattr(batch.peek(source), name)
+    most = 0xFFFF if name == "flags" else 0xFFFFFFFF
+    number = data.draw(st.integers(0, 50) | st.integers(0, most))
+    if number != true:
+        with pytest.raises(BadBatch):
+            read(lying(source, **{name: number}))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (lying(PLAIN, count=0), "0 messages"),
+        (lying(PLAIN, count=MESSAGES_MAX + 1), "1,000,001 messages"),
+        (lying(PLAIN, count=MESSAGES_MAX), "columns of 4,000,008 bytes"),
+        (lying(PLAIN, value_bytes=0xFFFFFFFF), "4,294,967,307 bytes"),
+        (lying(PLAIN, value_bytes=9), "columns of 21 bytes"),
+        (lying(PLAIN, bytes=0xFFFFFFFF), "send it whole"),
+        (lying(PLAIN, format=2), "format 2 is unknown"),
+        (lying(PLAIN, flags=16), "flags 0x10 are unknown"),
+        (lying(PLAIN, key_bytes=1, value_bytes=7), "in one place"),
+        (lying(PLAIN, name_bytes=1, value_bytes=7), "in one place"),
+        (lying(FULL, flags=TIMES | KEYS), "in one place"),
+        (lying(FULL, flags=KEYS | HEADERS), "columns of"),
+        (b"not a batch, but as long as one would be at the least", "begins with other bytes"),
+        (b"", "at least 52 bytes, here are 0"),
+        (made(value_lengths=lengths(3, 3), values=b"seven b"), "values do not add up"),
+        (made(value_lengths=lengths(3, 3), values=b"five "), "values do not add up"),
+        (made(value_lengths=lengths(0xFFFFFFFF, 8), values=b"seven b"), "values do not add up"),
+        (made(value_lengths=lengths(0), key_lengths=lengths(2), keys=b"k"), "(key) do not add up"),
+        (
+            made(value_lengths=lengths(0), key_lengths=lengths(65_536), keys=bytes(65_536)),
+            "key: 65,536 to 65,536, but 0 to 65,535",
+        ),
+        (made(value_lengths=lengths(0), header_counts=lengths(1)), "number of headers"),
+        (
+            made(
+                value_lengths=lengths(0),
+                header_counts=lengths(65),
+                name_lengths=lengths(*[1] * 65),
+                header_lengths=lengths(*[0] * 65),
+                names=b"n" * 65,
+            ),
+            "number of headers: 65",
+        ),
+        (
+            made(
+                value_lengths=lengths(0),
+                header_counts=lengths(2),
+                name_lengths=lengths(1, 1),
+                header_lengths=lengths(0, 0),
+                names="é".encode(),
+            ),
+            "not UTF-8",
+        ),
+        (
+            made(
+                value_lengths=lengths(0),
+                header_counts=lengths(1),
+                name_lengths=lengths(0),
+                header_lengths=lengths(0),
+            ),
+            "header name: 0 to 0, but 1 to 255",
+        ),
+        (
+            made(
+                value_lengths=lengths(0, 0),
+                key_lengths=lengths(0, 65_536),
+                keys=bytes(65_536),
+            ),
+            "key: 0 to 65,536, but 0 to 65,535",
+        ),
+        (headed(names=(0, 3), values=(0, 0)), "header name: 0 to 3, but 1 to 255"),
+        (headed(names=(1, 256), values=(0, 0)), "header name: 1 to 256, but 1 to 255"),
+        (headed(names=(1, 1), values=(0, 65_536)), "header value: 0 to 65,536, but 0 to 65,535"),
+        (
+            lying(headed(names=(1, 1), values=(2, 3)), header_bytes=4, name_bytes=3),
+            "(header name) do not add up",
+        ),
+        (
+            made(
+                value_lengths=lengths(0),
+                header_counts=lengths(3),
+                name_lengths=lengths(1, 1, 1),
+                header_lengths=lengths(0, 0, 0),
+                names="aé".encode(),
+            ),
+            "not UTF-8",
+        ),
+        (
+            made(
+                value_lengths=lengths(0),
+                header_counts=lengths(1),
+                name_lengths=lengths(1),
+                header_lengths=lengths(2),
+                names=b"n",
+                headers=b"x",
+            ),
+            "(header value) do not add up",
+        ),
+        (lying(PLAIN, flags=TIMES), "columns of 44 bytes"),
+        (made(value_lengths=lengths(0x01000003), values=b"abc"), "values do not add up"),
+    ],
+)
+def test_lies_are_named(data: bytes, text: str) -> None:
+    with pytest.raises(BadBatch) as raised:
+        batch.check(data)
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_declared_size_of_the_values_must_be_their_size(count: int) -> None:
+    """SVC-10: the lengths of the values agree with every lie."""
+    for size in range(40):
+        numbers = lengths(size, *[0] * (count - 1))
+        data = lying(made(value_lengths=numbers, values=b"twelve bytes"), value_bytes=size)
+        if size == 12:
+            batch.check(data)
+        else:
+            with pytest.raises(BadBatch):
+                batch.check(data)
+
+
+def test_checksum_is_never_read_as_a_length() -> None:
+    """SVC-10: at some of these times the checksum begins as the rest of the length would."""
+    for time in range(2048):
+        data = seal(1, 0, 1, time, (1, 0, 0, 0, 0), [lengths(1)[:3]])
+        with pytest.raises(BadBatch, match="columns of 5 bytes"):
+            batch.check(data)
+
+
+def test_flag_of_headers_without_any_header_is_sound() -> None:
+    """SVC-1"""
+    data = made(value_lengths=lengths(1), header_counts=lengths(0), values=b"x")
+    batch.check(data)
+    assert [each.headers for each in batch.messages(data, **PLACE)] == [{}]
+
+
+@pytest.mark.long
+def test_a_batch_over_the_limit_is_refused_though_it_is_whole() -> None:
+    data = lying(PLAIN + bytes(BYTES_MAX), bytes=len(PLAIN) + BYTES_MAX)
+    with pytest.raises(BadBatch, match="at most 67,108,864"):
+        batch.check(data)
+
+
+def bomb(frame: bytes, value_bytes: int) -> bytes:
+    return seal(1, ZSTD, 1, 0, (value_bytes, 0, 0, 0, 0), [frame])
+
+
+def frame_of(data: bytes, **options: Any) -> bytes:
+    return zstandard.ZstdCompressor(**options).compress(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (bomb(frame_of(bytes(BYTES_MAX + 1)), BYTES_MAX - 3), "at most 67,108,864"),
+        (bomb(frame_of(bytes(BYTES_MAX + 1)), 10), "another size"),
+        (bomb(frame_of(bytes(14), write_content_size=False), 10), "another size"),
+        (bomb(frame_of(bytes(14)) + b"more", 10), "cannot be decompressed"),
+        (bomb(frame_of(bytes(14)) + frame_of(bytes(9)), 10), "cannot be decompressed"),
+        (bomb(frame_of(bytes(range(200)) * 9)[:-5], 1796), "cannot be decompressed"),
+        (bomb(b"no frame at all", 10), "cannot be decompressed"),
+        (bomb(frame_of(lengths(9) + bytes(10)), 10), "do not add up"),
+    ],
+    ids=["large", "lie", "silent", "surplus", "two", "cut", "noise", "inside"],
+)
+def test_a_compressed_lie_is_refused_before_it_is_unpacked(
+    data: bytes, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if text in ("another size", "at most 67,108,864"):
+        monkeypatch.setattr(zstandard, "ZstdDecompressor", None)
+    with pytest.raises(BadBatch, match=text):
+        batch.values(data)

@@ -1,0 +1,268 @@
+"""SVC-1: batches at their limits: empty spans, full builders, strange values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+
+from oncecast.wire import batch, batch_arrow, batch_builder, batch_layout
+from oncecast.wire.batch import Builder, Oversized
+from oncecast.wire.batch_arrow import from_arrow, to_arrow
+from oncecast.wire.batch_builder import of_values
+from oncecast.wire.batch_layout import FRAME_BYTES, check_level
+
+PLACE: dict[str, Any] = {"topic": "my data", "offset": 100, "producer": "p", "sequence": 7}
+
+
+# -- reading --
+
+
+def test_no_messages_are_read_if_none_are_asked_for() -> None:
+    one = batch.encode([b"a"], timestamps=0)
+    assert batch.messages(one, **PLACE, count=0) == []
+    assert batch.messages(one, **PLACE, skip=1, count=1) == []
+    assert batch.values(one, 0, 0) == []
+    assert len(batch.messages(one, **PLACE, count=1)) == 1
+    assert len(batch.messages(one, **PLACE, count=2)) == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        batch.encode([b"a"], timestamps=9),
+        batch.encode([b"a", b"b"], timestamps=9),
+        batch.encode([b"a"], keys=[b""], timestamps=9),
+        batch.encode([b"a"], headers=[{"h": b""}], timestamps=9),
+        batch.encode([b"a"] * 9, timestamps=9, zstd=3, zstd_from=0),
+    ],
+    ids=["alone", "first", "key", "headers", "compressed"],
+)
+def test_first_message_read_alone_is_the_first_of_all(data: bytes) -> None:
+    """SVC-1"""
+    assert batch.messages(data, **PLACE, count=1) == batch.messages(data, **PLACE)[:1]
+
+
+def test_wrapped_batch_is_never_read_as_a_value() -> None:
+    """SVC-1: these bytes would be a sound column of one empty value."""
+    with pytest.raises(batch.BadBatch, match="not ours"):
+        batch.messages(batch.wrap(bytes(4), format=999, count=1, timestamp=0), **PLACE, count=1)
+
+
+def test_opened_size_of_a_compressed_batch_is_that_of_the_plain_one() -> None:
+    """SVC-1"""
+    columns: dict[str, Any] = {"keys": [b"k", None], "headers": [None, {"h": b"x"}]}
+    values = [b"x" * 500, b"y" * 500]
+    plain = batch.encode(values, **columns, timestamps=[1, 2])
+    packed = batch.encode(values, **columns, timestamps=[1, 2], zstd=3)
+    assert len(packed) < len(plain)
+    assert [batch.opened_bytes(each) for each in (plain, packed)] == [len(plain)] * 2
+    foreign = batch.wrap(b"payload", format=999, count=9, timestamp=0)
+    assert batch.opened_bytes(foreign) == len(foreign)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_single_value_is_bytes_whatever_it_is_read_from(kind: type) -> None:
+    data = kind(batch.encode([b"abc"], timestamps=9))
+    (message,) = batch.messages(data, **PLACE, count=1)
+    assert (type(message.value), message.value, message.timestamp) == (bytes, b"abc", 9)
+
+
+def test_headers_without_keys_are_packed_too() -> None:
+    data = batch.encode([b"a"], headers=[{"h": b"x"}], timestamps=0)
+    assert batch.messages(data, **PLACE)[0].headers == {"h": b"x"}
+
+
+# -- foreign batches --
+
+
+def test_a_wrapped_batch_declares_no_columns() -> None:
+    header = batch.check(batch.wrap(b"payload", format=0xFFFF, count=3, timestamp=4))
+    assert (header.format, header.flags, header.count, header.time) == (0xFFFF, 0, 3, 4)
+    sizes = header.value_bytes, header.key_bytes, header.pairs, header.name_bytes
+    assert (*sizes, header.header_bytes) == (0, 0, 0, 0, 0)
+    with pytest.raises(ValueError, match="256 to 65535"):
+        batch.wrap(b"", format=0x10000, count=1, timestamp=0)
+
+
+# -- building --
+
+
+def test_the_size_that_a_builder_counts_is_exact_if_messages_have_everything() -> None:
+    builder = Builder()
+    for at in range(3):
+        builder.add(b"value", b"key", {"a": b"1", "bc": b"23"}, at)
+    assert len(builder.build()) == builder.bytes
+
+
+def test_a_builder_takes_just_as_many_bytes_as_it_may() -> None:
+    room = FRAME_BYTES + 20 + 10
+    for value, key in ((bytes(10), None), (bytes(4), bytes(6))):
+        Builder(room).add(value, key, None, 0)
+        with pytest.raises(Oversized, match="begin another"):
+            Builder(room - 1).add(value, key, None, 0)
+    assert Builder(room).extend([bytes(10)], 0) == 0
+    with pytest.raises(Oversized, match="begin another"):
+        Builder(room - 1).extend([bytes(10)], 0)
+    with pytest.raises(Oversized, match="begin another"):
+        Builder(room).add(b"", b"", {"name": bytes(10)}, 0)
+    full = Builder(room)
+    full.add(bytes(10), None, None, 0)
+    with pytest.raises(Oversized, match="begin another"):
+        full.add(b"", None, None, 0)
+    assert len(full) == 1
+
+
+def test_a_builder_takes_no_more_than_a_batch_may_have() -> None:
+    assert Builder(1 << 40)._most == batch_layout.BYTES_MAX
+
+
+def test_a_builder_takes_as_many_messages_as_a_batch_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batch_builder, "MESSAGES_MAX", 3)
+    builder = Builder()
+    builder.extend([b"a", b"b"], 0)
+    assert builder.add(b"c", None, None, 0) == 2
+    with pytest.raises(Oversized):
+        builder.extend([b"d"], 0)
+    with pytest.raises(Oversized):
+        builder.add(b"d", None, None, 0)
+    assert len(builder) == 3
+
+
+def test_times_are_stored_only_where_they_differ() -> None:
+    builder = Builder()
+    builder.extend([], 4)
+    builder.extend([b"a"], 5)
+    builder.extend([b"b"], 5)
+    builder.extend([], 6)
+    assert builder.build() == batch.encode([b"a", b"b"], timestamps=5)
+    assert batch.check(builder.build()).flags == 0
+
+
+def test_time_0_of_the_first_message_is_kept_beside_others() -> None:
+    """SVC-1"""
+    data = batch.encode([b"a", b"b"], timestamps=[0, 5])
+    assert [each.timestamp for each in batch.messages(data, **PLACE)] == [0, 5]
+
+
+def test_headers_must_be_a_mapping_with_text_for_names() -> None:
+    with pytest.raises(TypeError, match="headers: list given"):
+        Builder().add(b"", None, ["a"], 0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="header name: int given"):
+        Builder().add(b"", None, {1: b""}, 0)  # type: ignore[dict-item]
+
+
+def test_headers_may_be_as_many_and_as_large_as_the_limits_say() -> None:
+    headers = {f"{at:03}": b"" for at in range(64)}
+    headers["n" * 255] = headers.pop("000")
+    headers["001"] = bytes(65_535)
+    data = batch.encode([b""], keys=[bytes(65_535)], headers=[headers], timestamps=0)
+    (message,) = batch.messages(data, **PLACE)
+    assert message.headers == headers
+
+
+@pytest.mark.parametrize(("size", "smaller"), [(1019, False), (1020, True)])
+def test_columns_of_a_kibibyte_and_more_are_compressed(size: int, smaller: bool) -> None:
+    """Four bytes of them are the length of the value."""
+    value = b"x" * size
+    assert (len(batch.encode([value], timestamps=0, zstd=3)) < size) == smaller
+    assert (len(of_values([value], 0, zstd=3)) < size) == smaller
+
+
+class Zstandard:
+    """Stands in for the package: its frames are shorter than the columns by a fixed number."""
+
+    def __init__(self, shorter: int) -> None:
+        self.shorter = shorter
+        self.levels: list[int] = []
+
+    def ZstdCompressor(self, *, level: int = 3) -> Zstandard:  # noqa: N802
+        self.levels.append(level)
+        return self
+
+    def compress(self, data: bytes) -> bytes:
+        return bytes(len(data) - self.shorter)
+
+
+@pytest.mark.parametrize("shorter", [0, 1])
+def test_columns_that_compressing_makes_no_shorter_stay_plain(
+    monkeypatch: pytest.MonkeyPatch, shorter: int
+) -> None:
+    """SVC-1"""
+    zstandard = Zstandard(shorter)
+    monkeypatch.setattr(batch_layout, "_zstandard", lambda: zstandard)
+    data = batch.encode([b"abc"], timestamps=0, zstd=7, zstd_from=0)
+    assert batch.peek(data).flags == (batch_layout.ZSTD if shorter else 0)
+    assert zstandard.levels == [7]
+
+
+def test_limit_of_a_batch_is_the_last_size_that_is_packed_and_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SVC-7: compressed columns have the same limit, or a small batch could fill the memory."""
+    plain = FRAME_BYTES + 4 + 500
+    for most, zstd in ((plain, None), (plain - FRAME_BYTES, 3)):
+        monkeypatch.setattr(batch_layout, "BYTES_MAX", most)
+        data = batch.encode([bytes(500)], timestamps=0, zstd=zstd, zstd_from=0)
+        assert batch.check(data).count == 1
+        assert batch.values(data) == [bytes(500)]
+        monkeypatch.setattr(batch_layout, "BYTES_MAX", most - 1)
+        with pytest.raises(batch.BadBatch, match=f"at most {most - 1}"):
+            batch.check(data)
+        with pytest.raises(Oversized, match=f"at most {most - 1}"):
+            batch.encode([bytes(500)], timestamps=0, zstd=zstd, zstd_from=0)
+
+
+def test_values_alone_make_the_same_batch_as_a_builder() -> None:
+    values = [b"a", b"", b"ccc" * 1000]
+    assert of_values(values, 7) == batch.encode(values, timestamps=7)
+    assert of_values(values, 7, zstd=3) == batch.encode(values, timestamps=7, zstd=3)
+
+
+def test_levels_that_zstd_knows_are_accepted_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for level in (-131_072, 1, 22):
+        check_level(level)
+    for wrong in (-131_073, 23, "3"):
+        with pytest.raises(ValueError, match="zstd level is"):
+            check_level(wrong)
+    monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
+    with pytest.raises(ValueError, match="pip install zstandard"):
+        check_level(3)
+
+
+# -- Arrow --
+
+
+def test_a_time_before_1970_goes_through_arrow() -> None:
+    data = batch.encode([b"a"], timestamps=-1)
+    table = to_arrow(data, **PLACE)
+    assert table.column("timestamp").cast(pa.int64()).to_pylist() == [-1]
+    assert from_arrow(table, timestamp=0) == data
+
+
+def test_no_rows_are_no_batch() -> None:
+    empty = pa.table(
+        {
+            "value": pa.array([], pa.binary()),
+            "key": pa.array([], pa.binary()),
+            "timestamp": pa.array([], pa.timestamp("us", "UTC")),
+        }
+    )
+    with pytest.raises(Oversized, match="1 to 1,000,000"):
+        from_arrow(empty, timestamp=0)
+
+
+def test_a_column_may_be_twice_as_large_as_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Part of it may be compressed, or be a slice of what is shown."""
+    rows = pa.table({"value": pa.array([bytes(100)] * 10, pa.binary())})
+    size = rows.column("value").nbytes
+    monkeypatch.setattr(batch_arrow, "BYTES_MAX", size // 2)
+    assert from_arrow(rows, timestamp=0)
+    monkeypatch.setattr(batch_arrow, "BYTES_MAX", size // 2 - 1)
+    with pytest.raises(Oversized, match="bytes of column value"):
+        from_arrow(rows, timestamp=0)

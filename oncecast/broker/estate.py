@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from oncecast.broker.staging import Part, Source
 from oncecast.broker.topic import Topic
-from oncecast.dht.ring import Key, key_of, up_to
+from oncecast.dht.identifiers import Key, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Value
 
 PartName = tuple[str, int, str]

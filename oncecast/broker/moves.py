@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oncecast.broker.estate import Party
-from oncecast.dht.ring import Key
+from oncecast.dht.identifiers import Key
 from oncecast.kernel.protocol import Value
 from oncecast.wire.commands import Command, Put, Stage
 

@@ -21,7 +21,7 @@ from oncecast.broker.registry import Registry
 from oncecast.broker.staging import Part, Source
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
-from oncecast.dht.ring import Key
+from oncecast.dht.identifiers import Key
 from oncecast.kernel.protocol import Value
 from oncecast.wire.errors import MachineRefusal
 from oncecast.wire.limits import Limits

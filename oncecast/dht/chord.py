@@ -39,10 +39,10 @@ from oncecast.dht.events import (
     possible,
 )
 from oncecast.dht.finding import Again, Confirming, Hopping, Seeking
+from oncecast.dht.identifiers import Place, finger_start, positions
 from oncecast.dht.keeping import Keeper, Rectifying, Stabilize, Stabilizing
 from oncecast.dht.lookup import Fixing, Joining, Lookup, Reuniting, Root
 from oncecast.dht.member import Member
-from oncecast.dht.ring import Place, finger_start, positions
 from oncecast.kernel.protocol import NodeId
 
 GONE_CHANCE = 0.1  # of a turn of stabilizing to look for one of them

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from oncecast.dht.ring import BYTES, NODE_LENGTH_MAX, Key, Place
+from oncecast.dht.identifiers import BYTES, NODE_LENGTH_MAX, Key, Place
 from oncecast.kernel.protocol import NodeId, Value
 
 PLACES_MAX = 64  # in one message; lists are shorter

@@ -27,9 +27,9 @@ from oncecast.dht.events import (
     Routed,
     Unsure,
 )
+from oncecast.dht.identifiers import Key, Place, up_to
 from oncecast.dht.lookup import STEPS_MAX, Fixing, Lookup, Purpose, Reuniting, Root
 from oncecast.dht.member import Member
-from oncecast.dht.ring import Key, Place, up_to
 from oncecast.kernel.protocol import NodeId, Value
 
 HASTE = 0.2  # of a time-out: so long one waits for news that takes a round trip

@@ -10,8 +10,8 @@ from random import Random
 
 from oncecast.dht.events import Hurry, Notify, Probe, RangeChanged, Report
 from oncecast.dht.finding import HASTE, Finder
+from oncecast.dht.identifiers import Key, Place, between
 from oncecast.dht.member import Member
-from oncecast.dht.ring import Key, Place, between
 from oncecast.kernel.protocol import NodeId, Value
 
 PATIENCE = 4  # times to stabilize, in which a predecessor would have told us of itself

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oncecast.dht.events import AVOID_MAX
+from oncecast.dht.identifiers import Key, Place, between
 from oncecast.dht.member import Member
-from oncecast.dht.ring import Key, Place, between
 from oncecast.kernel.protocol import NodeId
 
 STEPS_MAX = 600  # more than an id has bits: the ring has changed under us, and we begin anew

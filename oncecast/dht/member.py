@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Iterator
 
-from oncecast.dht.ring import BITS, Key, Place, between, finger_start, up_to
+from oncecast.dht.identifiers import BITS, Key, Place, between, finger_start, up_to
 from oncecast.kernel.protocol import NodeId
 
 

@@ -17,7 +17,7 @@ from random import Random
 from typing import assert_never
 
 from oncecast.dht.events import FIRST_NUMBER_BITS, RangeChanged, Route, Routed
-from oncecast.dht.ring import Key, distance, up_to
+from oncecast.dht.identifiers import Key, distance, up_to
 from oncecast.dht.tree import (
     Adopted,
     Copy,

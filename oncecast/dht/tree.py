@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from oncecast.dht.events import NUMBER_MAX
-from oncecast.dht.ring import BYTES, NODE_LENGTH_MAX, Key, key_of
+from oncecast.dht.identifiers import BYTES, NODE_LENGTH_MAX, Key, key_of
 from oncecast.kernel.protocol import NodeId, Value
 
 TOPIC_BYTES_MAX = 255

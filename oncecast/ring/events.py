@@ -6,7 +6,7 @@ process → process  WhoOwns, Owner                ring ↓ ↑          Leave; 
 
 from __future__ import annotations
 
-from oncecast.dht.ring import Key, key_of
+from oncecast.dht.identifiers import Key, key_of
 from oncecast.kernel.protocol import NodeId, Value
 
 

@@ -19,7 +19,7 @@ from typing import assert_never
 from oncecast.broker import moves as do
 from oncecast.broker.estate import Estate, Party
 from oncecast.broker.service import Execute, Executed, Service
-from oncecast.dht.ring import after, key_of
+from oncecast.dht.identifiers import after, key_of
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import LeaderChanged
 from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhoseKey

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from oncecast.broker.estate import Party
 from oncecast.broker.moves import Import
-from oncecast.dht.ring import Key
+from oncecast.dht.identifiers import Key
 from oncecast.kernel.protocol import NodeId, Value
 
 TOPICS_MAX = 1000  # in one answer

@@ -18,7 +18,7 @@ from typing import assert_never
 import msgspec
 
 from oncecast.broker.delivery import Flow, Flows, Window
-from oncecast.dht.ring import key_of
+from oncecast.dht.identifiers import key_of
 from oncecast.dht.scribe import Scribe
 from oncecast.dht.tree import JoinTree, LeaveTree, Multicast, Multicasted
 from oncecast.kernel.protocol import NodeId, Protocol, Value

@@ -21,7 +21,7 @@ from bisect import bisect_left
 from random import Random
 from typing import assert_never
 
-from oncecast.dht.ring import Key, distance, key_of, up_to
+from oncecast.dht.identifiers import Key, distance, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.ring.events import GiveUp, GroupFacts, Leave, Left, Seat, Unseat, WhereIs

@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple, assert_never
 
 from oncecast.dht.events import FIRST_NUMBER_BITS, FindRoot, RootFound
-from oncecast.dht.ring import Key, key_of
+from oncecast.dht.identifiers import Key, key_of
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
 from oncecast.ring.roster import Roster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from oncecast.dht.ring import key_of
+from oncecast.dht.identifiers import key_of
 from oncecast.dht.scribe import Scribe
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.ring.events import Leave

@@ -10,7 +10,7 @@ from oncecast.broker import moves
 from oncecast.broker.estate import Party
 from oncecast.broker.gateway import ANSWERED_MAX, Gateway, Pump
 from oncecast.broker.service import Execute, Executed, Service
-from oncecast.dht.ring import key_of
+from oncecast.dht.identifiers import key_of
 from oncecast.kernel.protocol import Ask, NodeId, Send, Watch
 from oncecast.replication.events import LeaderChanged
 from oncecast.wire import commands as do

@@ -13,7 +13,7 @@ from oncecast.broker.machine import Machine
 from oncecast.broker.producer import Producer
 from oncecast.broker.staging import Part, Source
 from oncecast.broker.topic import Topic
-from oncecast.dht.ring import key_of
+from oncecast.dht.identifiers import key_of
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire import results as done

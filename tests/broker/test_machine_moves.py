@@ -12,7 +12,7 @@ from oncecast.broker.clock import Dispute
 from oncecast.broker.estate import Estate, Party
 from oncecast.broker.machine import Machine
 from oncecast.broker.topic import Topic
-from oncecast.dht.ring import key_of, up_to
+from oncecast.dht.identifiers import key_of, up_to
 from oncecast.wire import commands as do
 from oncecast.wire.errors import Fenced, NotHere, NotStaged
 from oncecast.wire.limits import LIMITS

@@ -25,7 +25,7 @@ from oncecast.cli.cluster.ring_words import (
 )
 from oncecast.cli.connecting import table
 from oncecast.cli.main import main
-from oncecast.dht.ring import key_of
+from oncecast.dht.identifiers import key_of
 from oncecast.wire.frames import ArcView, ProcessView, RingView, TreeView
 
 GROUPS = {"g-a": "2", "g-b": "4", "g-c": "c"}  # and the first digits of their positions

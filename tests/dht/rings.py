@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 from oncecast.dht.chord import Chord
+from oncecast.dht.identifiers import BYTES, Key, Place
 from oncecast.dht.member import Member
-from oncecast.dht.ring import BYTES, Key, Place
 from oncecast.kernel.protocol import NodeId
 
 # Positions by their first byte, and nodes named after them: p(0x40) is at a quarter of the ring.

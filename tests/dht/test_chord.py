@@ -31,8 +31,8 @@ from oncecast.dht.events import (
     Unsure,
 )
 from oncecast.dht.finding import Again
+from oncecast.dht.identifiers import Key, Place
 from oncecast.dht.keeping import Stabilize
-from oncecast.dht.ring import Key, Place
 from oncecast.kernel.protocol import Cancel, Effect, Emit, Later, NodeId, Send, Unwatch, Watch
 from tests.dht.rings import chord_at, counting_from_one, k, only, p
 

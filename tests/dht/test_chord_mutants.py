@@ -9,9 +9,9 @@ import pytest
 from oncecast.dht import calls
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import Report
+from oncecast.dht.identifiers import Key, Place, between
 from oncecast.dht.keeping import Stabilizing
 from oncecast.dht.member import Member
-from oncecast.dht.ring import Key, Place, between
 from oncecast.lab.scenarios.chord_cut import CHORD_CUT
 from oncecast.lab.scenarios.chord_steps import CHORD_STEPS
 from oncecast.lab.scenarios.scenario import run

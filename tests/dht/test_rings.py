@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from oncecast.dht.chord import Chord
-from oncecast.dht.ring import between, distance, finger_start, key_of, positions, up_to
+from oncecast.dht.identifiers import between, distance, finger_start, key_of, positions, up_to
 from oncecast.dht.scribe import Scribe
 from oncecast.dht.tree import Multicasted
 from oncecast.kernel.protocol import NodeId

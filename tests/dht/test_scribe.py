@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oncecast.dht.events import RangeChanged, Route, Routed
-from oncecast.dht.ring import BITS, BYTES, Key, key_of
+from oncecast.dht.identifiers import BITS, BYTES, Key, key_of
 from oncecast.dht.scribe import PulseDue, Scribe, Unadopted
 from oncecast.dht.tree import (
     TOPICS_MAX,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oncecast.dht import Chord, FindRoot, JoinTree, LeaveTree, Multicast, Scribe
 from oncecast.dht import events as ring
 from oncecast.dht import tree as trees
-from oncecast.dht.ring import BYTES, Key, Place, key_of
+from oncecast.dht.identifiers import BYTES, Key, Place, key_of
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack, Wake

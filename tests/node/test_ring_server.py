@@ -14,7 +14,7 @@ import pytest
 import oncecast
 from oncecast.broker.estate import Frozen, Party
 from oncecast.client.errors import NotConnected
-from oncecast.dht.ring import key_of
+from oncecast.dht.identifiers import key_of
 from oncecast.kernel.errors import BadAddress
 from oncecast.kernel.protocol import NodeId
 from oncecast.network.addresses import home

@@ -15,7 +15,7 @@ import msgspec
 from oncecast.broker.estate import Estate
 from oncecast.broker.moves import AnyCommand
 from oncecast.broker.service import Execute, Executed, Service
-from oncecast.dht.ring import key_of, up_to
+from oncecast.dht.identifiers import key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol, Send, Value
 from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.replication.events import Compact, Decided, Digest, LeaderChanged, Missing, Propose

@@ -10,7 +10,7 @@ from oncecast.broker import moves as do
 from oncecast.broker import state
 from oncecast.broker.clock import Dispute
 from oncecast.broker.estate import Party
-from oncecast.dht.ring import after, key_of
+from oncecast.dht.identifiers import after, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.ring.events import GroupFacts, KeyOwner, WhereIs, WhoseKey
 from oncecast.ring.moves import (

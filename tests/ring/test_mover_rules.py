@@ -12,7 +12,7 @@ from oncecast.broker import moves as do
 from oncecast.broker.answered import Answered
 from oncecast.broker.estate import Claim, Estate, Frozen, Party
 from oncecast.broker.service import Execute, Executed
-from oncecast.dht.ring import after, key_of
+from oncecast.dht.identifiers import after, key_of
 from oncecast.kernel.protocol import Ask, Effect, Later, NodeId, Send
 from oncecast.replication.events import LeaderChanged, Missing
 from oncecast.ring import giver

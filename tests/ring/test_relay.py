@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from oncecast.dht.events import RangeChanged, Route, Routed
-from oncecast.dht.ring import BITS, BYTES, Key, key_of
+from oncecast.dht.identifiers import BITS, BYTES, Key, key_of
 from oncecast.dht.scribe import Scribe
 from oncecast.dht.tree import Copy, Enlist, JoinTree, LeaveTree, Multicast, Multicasted, encode
 from oncecast.kernel.protocol import Ask, Effect, Later, NodeId, Send, Watch

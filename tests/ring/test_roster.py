@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oncecast.dht.ring import Key, key_of
+from oncecast.dht.identifiers import Key, key_of
 from oncecast.kernel.protocol import Effect, Emit, Later, NodeId, Send
 from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.ring import roster as module

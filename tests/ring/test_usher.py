@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from oncecast.dht.events import FindRoot, RootFound
-from oncecast.dht.ring import Key, key_of
+from oncecast.dht.identifiers import Key, key_of
 from oncecast.kernel.protocol import Ask, Cancel, Effect, Later, NodeId, Send
 from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
 from oncecast.ring.usher import Overdue, Usher

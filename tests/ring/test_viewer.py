@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from oncecast.dht.ring import Key, key_of
+from oncecast.dht.identifiers import Key, key_of
 from oncecast.dht.tree import Tree
 from oncecast.kernel.protocol import Ask, NodeId, Send
 from oncecast.replication.events import HandOver

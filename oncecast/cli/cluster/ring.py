@@ -192,7 +192,7 @@ def asker(arguments: argparse.Namespace) -> Ask:
 
 async def root_of(ask: Ask, processes: tuple[ProcessView, ...], topic: str) -> str:
     """The process at the topic's key; or, if it has just come, whoever it hangs on."""
-    from oncecast.dht.ring import key_of
+    from oncecast.dht.identifiers import key_of
 
     at = bisect_left([each.position for each in processes], key_of(topic).hex())
     process, before = processes[at % len(processes)].process, set[str]()

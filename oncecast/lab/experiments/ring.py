@@ -9,8 +9,8 @@ from __future__ import annotations
 from random import Random
 
 from oncecast.dht.chord import Chord
+from oncecast.dht.identifiers import BITS, finger_start, key_of, up_to
 from oncecast.dht.member import Member
-from oncecast.dht.ring import BITS, finger_start, key_of, up_to
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.lab.experiments.runs import Note, Run, Scale

@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import FindRoot, RootFound
-from oncecast.dht.ring import BYTES, Key
+from oncecast.dht.identifiers import BYTES, Key
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.papers.chord_churn import Churn

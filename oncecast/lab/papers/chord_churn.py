@@ -7,7 +7,7 @@ from random import Random
 
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import RootFound
-from oncecast.dht.ring import BYTES, Key
+from oncecast.dht.identifiers import BYTES, Key
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.chord import Owners

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from oncecast.dht.calls import Call, Silent
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import Notify, Report
+from oncecast.dht.identifiers import Place, between, key_of
 from oncecast.dht.keeping import Rectifying, Stabilizing
 from oncecast.dht.member import Member
-from oncecast.dht.ring import Place, between, key_of
 from oncecast.kernel.protocol import NodeId, Send
 from oncecast.lab.scenarios.chord_invariant import View, broken
 from oncecast.lab.scenarios.chord_steady import Steady

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from random import Random
 from statistics import fmean
 
+from oncecast.dht.identifiers import BITS, BYTES, Key, Place
 from oncecast.dht.member import Member
-from oncecast.dht.ring import BITS, BYTES, Key, Place
 from oncecast.kernel.protocol import NodeId
 from oncecast.lab.papers.tables import Cell, Experiment, Must, Table
 from oncecast.lab.scenarios.chord_steady import Steady

@@ -10,8 +10,8 @@ from random import Random
 
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import FindRoot, Near, RangeChanged, Report, RootFound
+from oncecast.dht.identifiers import Key, Place, key_of
 from oncecast.dht.member import Member
-from oncecast.dht.ring import Key, Place, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.chord_invariant import View, broken, out_of_shape, view_to_come

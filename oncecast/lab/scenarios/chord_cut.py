@@ -11,7 +11,7 @@ from random import Random
 
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import FindRoot, RootFound
-from oncecast.dht.ring import Key, key_of
+from oncecast.dht.identifiers import Key, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.chord import chord_of

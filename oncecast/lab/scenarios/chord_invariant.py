@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from oncecast.dht.events import Near, Report
+from oncecast.dht.identifiers import Key, Place, between, key_of
 from oncecast.dht.member import Member
-from oncecast.dht.ring import Key, Place, between, key_of
 from oncecast.kernel.protocol import NodeId
 
 

@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from oncecast.dht.chord import Chord
+from oncecast.dht.identifiers import BITS, Key, Place, finger_start, positions, up_to
 from oncecast.dht.member import Member
-from oncecast.dht.ring import BITS, Key, Place, finger_start, positions, up_to
 from oncecast.kernel.protocol import NodeId
 
 

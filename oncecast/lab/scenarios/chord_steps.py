@@ -12,7 +12,7 @@ from random import Random
 from oncecast.dht.calls import Silent
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import Answer, ChordMessage, Near, Report
-from oncecast.dht.ring import Place
+from oncecast.dht.identifiers import Place
 from oncecast.kernel.protocol import NodeId, Send
 from oncecast.lab.scenarios.chord_invariant import View, broken, out_of_shape, view_to_come
 from oncecast.lab.scenarios.chord_steady import Steady

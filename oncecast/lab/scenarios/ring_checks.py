@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 from oncecast.broker.estate import Estate
-from oncecast.dht.ring import Key, up_to
+from oncecast.dht.identifiers import Key, up_to
 from oncecast.lab.scenarios.ring_world import RingWorld
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation

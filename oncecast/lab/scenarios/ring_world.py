@@ -7,7 +7,7 @@ from random import Random
 from msgspec.structs import replace
 
 from oncecast.broker.estate import Estate
-from oncecast.dht.ring import distance, key_of
+from oncecast.dht.identifiers import distance, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.ring_draw import RingDraw

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from oncecast.broker.service import Service
-from oncecast.dht.ring import Key, key_of, up_to
+from oncecast.dht.identifiers import Key, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.kernel.stack import Stack
 from oncecast.node.assemble import Chair, assemble

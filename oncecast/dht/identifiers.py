@@ -1,4 +1,7 @@
-"""The ring of 256-bit ids: pure arithmetic. Ids are 32 bytes, so comparing bytes compares ids."""
+"""Arithmetic on 256-bit identifiers, which lie on a circle.
+
+An identifier is 32 bytes, so comparing bytes compares identifiers.
+"""
 
 from __future__ import annotations
 

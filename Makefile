@@ -5,6 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 PEERS := .venv/peers
+SITE := .venv/site
 GET_PEERS := $(BIN)/pip install --quiet --disable-pip-version-check --no-deps
 # Three on two cores: tests of real processes mostly wait. A worker that dies ends the run: without it,
 # the tests of its group would be waited for.
@@ -52,6 +53,10 @@ check: $(READY) ## format, lint, types, layers, docs
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tools/check_docs.py
 
+docs: $(READY) $(SITE) ## build the documentation site in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html, or run: $(BIN)/mkdocs serve"
+
 format: $(READY) ## rewrite what can be formatted, fixed or generated
 	@$(BIN)/ruff format $(SOURCES)
 	@$(BIN)/ruff check --fix $(SOURCES)
@@ -77,4 +82,8 @@ $(PEERS): requirements-bench.lock $(READY)
 	@if $(GET_PEERS) --requirement $<; then touch $@; \
 	else for pin in $$(grep -v '^#' $<); do $(GET_PEERS) $$pin || echo "bench: cannot get $$pin" >&2; done; fi
 
-.PHONY: help demo quick test soak mutants mutate bench check format lock clean
+$(SITE): requirements-docs.lock $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --requirement $<
+	@touch $@
+
+.PHONY: help demo quick test soak mutants mutate bench check docs format lock clean

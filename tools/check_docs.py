@@ -1,10 +1,11 @@
-"""Checks that the pages say what is so. Run it by `make check`; `--write` renews what is generated.
+"""Check that the documentation matches the code. `make check` runs it; `--write` updates tables.
 
-links         relative links and their anchors lead somewhere
-places        no file names a place on somebody's machine or a package index
-requirements  every requirement named exists, and docs/requirements.md lists the tests that name it
-commands      docs/cli.md has each command and each of its options, and no other
-console       what a `console` block types can be typed
+links         relative links and their anchors exist
+paths         no file contains a path of a developer's machine or the address of a package index
+requirements  every requirement id exists, and docs/requirements.md lists the tests that name it
+commands      docs/cli.md describes each command and option, and no others
+console       the commands in `console` blocks can be parsed
+site          each page in docs/ is in the navigation of mkdocs.yml
 """
 
 from __future__ import annotations
@@ -190,6 +191,13 @@ def project_files() -> list[Path]:
     return [path for path in map(Path, output.splitlines()) if path.is_file()]
 
 
+def missing_from_site(navigation: str, pages: Sequence[Path]) -> Iterator[str]:
+    """Yield a problem for each page in docs/ that no entry of the navigation names."""
+    for page in pages:
+        if page.parts[0] == "docs" and page.relative_to("docs").as_posix() not in navigation:
+            yield f"{page}: not in the navigation of mkdocs.yml; add it"
+
+
 def problems() -> Iterator[str]:
     files = project_files()
     pages = [file for file in files if file.suffix == ".md"]
@@ -205,6 +213,7 @@ def problems() -> Iterator[str]:
     if with_tests(requirements, Path("tests")) != requirements:
         yield "docs/requirements.md: the column of tests is out of date; run `make format`"
     yield from undocumented(parser, Path("docs/cli.md").read_text())
+    yield from missing_from_site(Path("mkdocs.yml").read_text(), pages)
     for page in pages:
         yield from untypable(parser, targets, page)
 

@@ -58,7 +58,7 @@ RULES = [
     rule(r"\b(who|whom|whose|whoever|whomever)\b", NAME_IT),
     rule(r"\b(nobody|somebody|anybody|everybody|one's own|of one's)\b", NAME_IT),
     rule(r"\bthe others?\b(?! \w)", NAME_IT),
-    rule(r"^(?:what|whatever)\b[^?]*$", "start with the subject"),
+    rule(r"^(?:what|whatever)\b[^?]*[.;,:]$", "start with the subject"),
     rule(r"[;:,] (?:whether|what|who) [^?]*$", "say what the function returns in a sentence"),
     rule(
         r"\b(?:is|are|was|were) no (?!longer|more than|less than|other|such)\w+",
@@ -87,59 +87,14 @@ RULES = [
     ),
 ]
 NOT_VERBS = frozenset(
-    [
-        "a",
-        "all",
-        "also",
-        "an",
-        "and",
-        "any",
-        "as",
-        "at",
-        "but",
-        "by",
-        "each",
-        "every",
-        "for",
-        "from",
-        "how",
-        "if",
-        "in",
-        "it",
-        "its",
-        "no",
-        "not",
-        "nothing",
-        "of",
-        "on",
-        "one",
-        "only",
-        "or",
-        "so",
-        "some",
-        "still",
-        "such",
-        "that",
-        "the",
-        "there",
-        "these",
-        "this",
-        "those",
-        "to",
-        "two",
-        "what",
-        "when",
-        "where",
-        "whether",
-        "which",
-        "who",
-        "why",
-        "with",
-    ]
+    "a all also an and any as at but by each every for from how if in it its no not nothing of on "  # noqa: SIM905
+    "one only or so some still such that the there these this those to two what when where whether "
+    "which who why with".split()
 )
 SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+|\n\s*\n|\n(?=\s*[-*|#\d])")
 WORD = re.compile(r"[A-Za-z][\w'-]*")
 CODE = re.compile(r"``[^`]*``|`[^`\n]*`")
+LITERAL = re.compile(r"^(?: {4,}.*|.*\S {2,}\S.*)$", re.MULTILINE)  # a listing, or columns
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\([^)]*\)|<[^>\s]+>|https?://\S+")
 
@@ -158,6 +113,7 @@ def passages(path: Path, root: Path = ROOT) -> Iterator[Passage]:
 
 def _of_page(name: str, page: str) -> Iterator[Passage]:
     page = FENCE.sub(lambda match: "\n" * match[0].count("\n"), page)
+    page = re.sub(r"(?<=\n\n) {4,}\S(?:.*\n)+?(?=\n|\Z)", _blank, page)
     page = LINK.sub("]", CODE.sub("X", page))
     line = 1
     for paragraph in re.split(r"(\n\s*\n|\n(?=\s*[-*] )|\n(?=\s*\d+\. )|\n(?=\|)|\n(?=#))", page):
@@ -165,6 +121,10 @@ def _of_page(name: str, page: str) -> Iterator[Passage]:
             for cell in paragraph.split("|") if paragraph.lstrip().startswith("|") else [paragraph]:
                 yield Passage(name, line + _leading_lines(cell), TEXT, cell.strip(" #-*\n"))
         line += paragraph.count("\n")
+
+
+def _blank(match: re.Match[str]) -> str:
+    return "\n" * match[0].count("\n")
 
 
 def _leading_lines(text: str) -> int:
@@ -203,7 +163,7 @@ def _of_tree(name: str, tree: ast.Module) -> Iterator[Passage]:
                 first = node.body[0]
                 assert isinstance(first, ast.Expr)
                 docstrings.add(id(first.value))
-                text = CODE.sub("X", text)
+                text = LITERAL.sub("", CODE.sub("X", text))
                 kind = (
                     DOCSTRING if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else TEXT
                 )

@@ -11,6 +11,7 @@ from tools.check_docs import (
     anchor,
     broken_links,
     machine_places,
+    missing_from_site,
     undocumented,
     unknown_requirements,
     untypable,
@@ -139,3 +140,9 @@ def test_option_that_no_longer_exists_is_found() -> None:
 def test_console_line_that_cannot_be_typed_is_found(tmp_path: Path, line: str, count: int) -> None:
     console = page(tmp_path, f"```console\n$ {line}\noutput\n```\n")
     assert len(list(untypable(parser(), {"test"}, console))) == count
+
+
+def test_page_outside_of_the_navigation_is_reported() -> None:
+    pages = [Path("docs/api.md"), Path("docs/protocols/chord.md"), Path("README.md")]
+    found = list(missing_from_site("nav:\n  - API: api.md\n", pages))
+    assert found == ["docs/protocols/chord.md: not in the navigation of mkdocs.yml; add it"]

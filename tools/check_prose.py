@@ -55,9 +55,9 @@ def rule(pattern: str, remedy: str) -> Rule:
 
 NAME_IT = "name the subject: client, process, leader, reader, caller, node"
 RULES = [
-    rule(r"\b(who|whom|whose|whoever|whomever)\b", NAME_IT),
+    rule(r"\b(who|whom|whoever|whomever)\b|^whose\b", NAME_IT),
     rule(r"\b(nobody|somebody|anybody|everybody|one's own|of one's)\b", NAME_IT),
-    rule(r"\bthe others?\b(?! \w)", NAME_IT),
+    rule(r"\bthe others\b", NAME_IT),
     rule(r"^(?:what|whatever)\b[^?]*[.;,:]$", "start with the subject"),
     rule(r"[;:,] (?:whether|what|who) [^?]*$", "say what the function returns in a sentence"),
     rule(
@@ -114,7 +114,8 @@ def passages(path: Path, root: Path = ROOT) -> Iterator[Passage]:
 def _of_page(name: str, page: str) -> Iterator[Passage]:
     page = FENCE.sub(lambda match: "\n" * match[0].count("\n"), page)
     page = re.sub(r"(?<=\n\n) {4,}\S(?:.*\n)+?(?=\n|\Z)", _blank, page)
-    page = LINK.sub("]", CODE.sub("X", page))
+    page = LINK.sub("]", CODE.sub("X", page)).replace("**", "")
+    page = re.sub(r"^(#.*)$", r"\1\n", page, flags=re.MULTILINE)
     line = 1
     for paragraph in re.split(r"(\n\s*\n|\n(?=\s*[-*] )|\n(?=\s*\d+\. )|\n(?=\|)|\n(?=#))", page):
         if paragraph.strip():

@@ -1,8 +1,8 @@
-"""The moments at which a process may die that exactly-once has to survive, by name.
+"""Crash points: the named moments at which a process may die without breaking exactly-once.
 
-A moment is a call of a named function: before it, or after it. The same catalogue serves the
-simulator, where whoever runs the function loses its memory and what it had not synced, and real
-processes, which kill themselves there by SIGKILL. The program knows nothing of it.
+A crash point is right before or after a call of a named function. The same catalogue serves the
+simulator and real processes. A simulated process loses its memory and its unsynced writes there; a
+real process kills itself with SIGKILL. The program itself does not know about crash points.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Place(NamedTuple):
     function: str
     after: bool
     when: When = always
-    left: bool = False  # not before what it sends has left a real process
+    left: bool = False  # wait until the message has left a real process
 
 
 class Point(NamedTuple):
-    process: str  # whose: publisher, node or subscriber
+    process: str  # publisher, node or subscriber
     name: str
     outcome: str
     place: Place  # in the simulator
-    elsewhere: Place | None = None  # in a real process, if it is another there
+    elsewhere: Place | None = None  # in a real process, if it differs
     deed: str = "die"
-    disk: str = ""  # what is left of unsynced writes, unless chance decides
+    disk: str = ""  # the fate of unsynced writes; random if empty
 
     def __str__(self) -> str:
         return f"{self.process}: {self.name}"
@@ -56,7 +56,7 @@ class Point(NamedTuple):
         return self.elsewhere or self.place
 
 
-# -- what to look for: functions of a call's arguments --
+# -- conditions on the arguments of a call --
 
 
 def is_put(message: Value) -> bool:
@@ -72,7 +72,7 @@ def is_get(message: Value) -> bool:
 
 
 def is_ack(message: Value) -> bool:
-    """A get takes it along, or it goes by itself."""
+    """Return whether `message` carries an ack, alone or with a get."""
     if isinstance(message, Call):
         return isinstance(message.command, do.Ack)
     return isinstance(message, Fetch) and message.ack > 0
@@ -141,17 +141,17 @@ def after(function: str, when: When = always) -> Place:
 
 
 def sent(wanted: Callable[[Value], bool]) -> tuple[Place, Place]:
-    """The message has left, in the simulator and in a real process."""
+    """Return the moments after the message was sent: simulated and real."""
     return after(LETS_GO, lets_go(wanted)), Place(SENDS, True, sends(wanted), left=True)
 
 
-NOT_PUT = "nobody was told that it is stored, and it is not in the topic"
-FROM_OUTBOX = "the next life finds it in its outbox, and puts it once"
-ASKS = "the next life asks how far the node is, and puts only what is missing"
-ASKED_AGAIN = "the client gets no answer and asks again; it is appended once"
-ALREADY = "it is in the topic; the client asks again, and is told that it is"
-NO_HARM = "the older snapshot and the log after it lead to the same state"
-FROM_BOOKS = "the next life reads on from its own books, so it is done once"
+NOT_PUT = "the message is not in the topic, and no caller was told that it is"
+FROM_OUTBOX = "the next process finds the message in the outbox and puts it once"
+ASKS = "the next process asks for the last stored sequence and puts only the rest"
+ASKED_AGAIN = "the client gets no answer and repeats the put; it is appended once"
+ALREADY = "the message is in the topic; the client repeats the put and learns that it is"
+NO_HARM = "the older snapshot and the log after it restore the same state"
+FROM_BOOKS = "the next process resumes from its database, so the effect happens once"
 
 POINTS = [
     # -- publisher --
@@ -166,10 +166,10 @@ POINTS = [
     Point("publisher", "application told, not recorded", ASKS,
           after(LETS_GO, tells_stored), after("oncecast.client.putting:Putting.stored")),
     Point("publisher", "restart with the old epoch",
-          "what the old life has under way is Fenced, whenever it arrives",
+          "puts of the old process are rejected as Fenced, whenever they arrive",
           before(LETS_GO, lets_go(is_put)), deed="come late"),
-    Point("publisher", "two lives at once",
-          "the newer one goes on, the older one gets Fenced; nothing is in the topic twice",
+    Point("publisher", "two processes at once",
+          "the newer process continues, the older one gets Fenced; no duplicates",
           after(LETS_GO, lets_go(is_put)), after(SENDS, sends(is_put)), deed="meet a twin"),
     # -- node --
     Point("node", "received", ASKED_AGAIN,
@@ -179,52 +179,52 @@ POINTS = [
     Point("node", "accepted by the only one", ALREADY, after(SYNC, writes_records)),
     Point("node", "chosen, not applied", ALREADY, before(DECIDED, decides(do.Put))),
     Point("node", "applied, not answered", ALREADY, after(DECIDED, decides(do.Put))),
-    Point("node", "answered", "what was answered is on disk, and stays", *sent(is_receipt)),
+    Point("node", "answered", "the acknowledged message is on disk and stays", *sent(is_receipt)),
     Point("node", "snapshot half written", NO_HARM,
           before("oncecast.storage.snapshot:_put", lambda *written: store.END in written[3:4])),
     Point("node", "snapshot not renamed", NO_HARM,
           before("oncecast.simulator.disk:SimulatedDisk.rename", is_snapshot),
           before("oncecast.storage.disk:OsDisk.rename", is_snapshot)),
-    Point("node", "log not trimmed", "the snapshot says from where on the log counts",
+    Point("node", "log not trimmed", "the snapshot says where replay of the log starts",
           before("oncecast.storage.log:Log.truncate", cuts)),
-    Point("node", "collection decided", "the ack is on disk, so what it frees is freed later",
+    Point("node", "collection decided", "the ack is on disk; the disk space is freed later",
           before(DECIDED, decides(do.Acks))),
-    Point("node", "collection applied", "only what every subscription has acknowledged is gone",
+    Point("node", "collection applied", "only messages that all subscriptions acked are deleted",
           after("oncecast.broker.index:Index.drop_below")),
-    Point("node", "restart with a stale disk", "unsynced writes are gone; " + ASKED_AGAIN,
+    Point("node", "restart with a stale disk", "unsynced writes are lost; " + ASKED_AGAIN,
           before(SYNC, writes_records),
           before("oncecast.storage.log:Log.write", lambda log: log.pending_bytes > 0),
           disk="stale"),
     Point("node", "restart with a torn disk", "the torn tail is cut off; " + ASKED_AGAIN,
           before(SYNC, writes_records), disk="torn"),
     # -- subscriber --
-    Point("subscriber", "get sent", "the next life asks anew, from its books or its cursor",
+    Point("subscriber", "get sent", "the next process resumes from its database or its cursor",
           *sent(is_get)),
     Point("subscriber", "data received",
-          "it comes again; what may have been handed out is marked redelivered",
+          "the message is delivered again, marked redelivered if the application may have it",
           after(CLIENT + ".receive", hears(lambda message: isinstance(message, Delivery)))),
     Point("subscriber", "handler runs", FROM_BOOKS,
           before(BOOKS + ".handle"), before(SQLITE + ".handle")),
-    Point("subscriber", "effect done, not committed", "the transaction is void; " + FROM_BOOKS,
+    Point("subscriber", "effect done, not committed", "the database rolls back; " + FROM_BOOKS,
           before(BOOKS + ".commit"), before(SQLITE + ".commit")),
-    Point("subscriber", "committed, not acked", "it is in the books, so it is not done again",
+    Point("subscriber", "committed, not acked", "the effect is in the database and is not repeated",
           after(BOOKS + ".commit"), after(SQLITE + ".commit")),
-    Point("subscriber", "ack lost", "the node keeps it for longer; the next ack covers this one",
+    Point("subscriber", "ack lost", "the node keeps the message longer; the next ack covers it",
           before(LETS_GO, lets_go(is_ack)), before(SENDS, sends(is_ack))),
     Point("subscriber", "fenced in the handler",
-          "its ack is Fenced, and its commit finds that the books have moved on",
+          "its ack is Fenced, and its commit detects the newer process",
           before(BOOKS + ".handle"), before(SQLITE + ".handle"), deed="meet a twin"),
 ]  # fmt: skip
 
 BY_NAME = {str(point): point for point in POINTS}
 
 
-# -- how they are hit --
+# -- planting them --
 
 
 @contextmanager
 def planted(place: Place, strike: Strike) -> Iterator[None]:
-    """For as long as this lasts, `strike` is called at that place."""
+    """Call `strike` at that place while the context lasts."""
     module, _, path = place.function.partition(":")
     owner: Any = import_module(module)
     *outer, name = path.split(".")

@@ -22,7 +22,7 @@ ROW = re.compile(
 )
 OWN_TESTS = {
     "publisher: restart with the old epoch": "put_of_an_old_epoch_that_comes_late_is_fenced",
-    "publisher: two lives at once": "publisher_whose_newer_life_is_at_work_is_fenced",
+    "publisher: two processes at once": "publisher_whose_newer_life_is_at_work_is_fenced",
     "subscriber: fenced in the handler": "subscriber_fenced_in_the_handler_does_nothing_twice",
 }
 DEATHS = {

@@ -105,8 +105,8 @@ def test_publisher_dies_and_the_next_goes_on(
 def test_publisher_whose_newer_life_is_at_work_is_fenced(
     address: str, topic: str, tmp_path: Path
 ) -> None:
-    """SVC-8 SVC-13: two lives at once"""
-    point = named("publisher", "two lives at once")
+    """SVC-8 SVC-13: two processes at once"""
+    point = named("publisher", "two processes at once")
     older = [address, topic, str(tmp_path / "older"), "10"]
     with victim(point, TIMES, "publisher", *older) as process:
         assert process.stdout is not None

@@ -16,6 +16,7 @@ from oncecast.replication.ballot import BOTTOM, Ballot
 from oncecast.replication.core import within
 from oncecast.replication.events import Crippled, Mended
 from oncecast.replication.messages import (
+    CONFIG,
     Accepted,
     Behind,
     Chosen,
@@ -28,7 +29,7 @@ from oncecast.replication.messages import (
     Want,
     highest,
 )
-from oncecast.replication.quorum import Member
+from oncecast.replication.quorum import NOBODY, Config, Member
 
 
 class Tally:
@@ -221,15 +222,28 @@ class Learner(Acceptor):
         majority the highest vote is it: one of them has voted for what was chosen, before we asked,
         and no later ballot had another value."""
         slot = message.slot
-        if slot not in self.holes or not self.memberships.knows(slot):
+        if slot not in self.holes:
             return
         votes = self.recalled.setdefault(slot, {})
         votes[Member(sender, message.life)] = message.vote
-        config = self.memberships.of(slot)
+        config = self._config_behind(slot)
         best = highest(vote for member in config.members if (vote := votes.get(member)))
         if best is not None and config.agreed(votes):
             self._mend(slot, best.item)
             self.say_stored()
+
+    def _config_behind(self, slot: int) -> Config:
+        """Return the membership that is in force behind a slot, or NOBODY if that is forgotten.
+
+        Each of its majorities meets each one that can have chosen the slot, whatever was chosen.
+        """
+        behind = slot + 1
+        while not self.memberships.knows(behind):
+            item = self.readable(behind)
+            if item is None or item.kind == CONFIG:
+                return NOBODY
+            behind += 1
+        return self.memberships.of(behind)
 
     def missed(self, slot: int) -> None:
         if slot not in self.holes:

@@ -131,6 +131,9 @@ class Supplier(Learner):
             known = message.first <= self.known_to_be_chosen
             lost = known and self.readable(message.first) is None
             self.send(sender, Lacking(message.first, lost), after=0)
+            if lost and message.first <= self.applied:
+                # This replica may be the only one that knows that the slot is chosen.
+                self.missed(message.first)
 
     def tell_since(self, node: NodeId, first: int) -> None:
         if first <= self.applied:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from oncecast.kernel.protocol import Later
@@ -231,11 +233,62 @@ def test_who_gave_no_vote_counts_and_a_stranger_does_not() -> None:
     assert records(hear(group, C, Recalled(1, 1, None))) == [Learned(1, 0, b"one")]
 
 
-def test_a_slot_whose_membership_is_forgotten_is_not_made_out() -> None:
-    group = with_a_hole()
-    group.memberships.start(1, THREE)
-    hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one"))))
-    assert not records(hear(group, C, Recalled(1, 1, None)))
+def after_a_snapshot(second: Item, *, damaged: tuple[int, ...] = (2,)) -> Paxos:
+    """Build a replica that has applied slots 1 to 3, cannot read slot 1, and knows no membership
+    before slot 4."""
+    one, three = command(b"one"), command(b"three")
+    group = restored(
+        *(
+            Entry(slot, ballot(1), *item, slot - 1, vouch(slot))
+            for slot, item in enumerate((one, second, three, three), 1)
+        )
+    )
+    read = group._records.read
+
+    def reads(number: int) -> Any:
+        if number in damaged:
+            raise Corrupt("00000001.log", 4096, number, number, "checksum mismatch")
+        return read(number)
+
+    group._records.read = reads
+    group.memberships.start(3, group.config)
+    group.start()
+    assert group.applied == 3
+    hear(group, C, Want(1, 3))
+    return group
+
+
+@pytest.mark.parametrize("place", [1, 3])
+def test_a_slot_is_made_out_by_the_membership_behind_it(place: int) -> None:
+    """REP-1: a snapshot at this place has forgotten the memberships before it."""
+    group = after_a_snapshot(command(b"two"))
+    group.memberships.start(place, THREE)
+    assert not records(hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one")))))
+    assert records(hear(group, C, Recalled(1, 1, None))) == [Learned(1, 0, b"one")]
+
+
+FOUR = THREE.added(Member(D, 1))
+
+
+@pytest.mark.parametrize(
+    ("second", "damaged"), [(Item(CONFIG, encode_config(FOUR)), (2,)), (command(b"two"), (2, 3))]
+)
+def test_a_slot_whose_membership_is_forgotten_is_not_made_out(
+    second: Item, damaged: tuple[int, ...]
+) -> None:
+    """REP-1: the membership changed since, or may have."""
+    group = after_a_snapshot(second, damaged=damaged)
+    for node in (A, C, D):
+        assert not records(hear(group, node, Recalled(1, 1, Vote(1, ballot(3), command(b"one")))))
+
+
+def test_an_entry_that_a_peer_lacks_and_this_replica_cannot_read_is_made_out() -> None:
+    """REP-1: a leader with the only copy of a decided entry loses it, and its followers need it."""
+    group = after_a_snapshot(command(b"two"))
+    group.timeout(Behind())
+    asked = [node for node, message in sends(group.drain()) if message == Want(1, 1)]
+    assert asked
+    assert sends(hear(group, asked[0], Lacking(1, False))) == [(asked[0], Recall(1))]
 
 
 def test_a_vote_is_recalled() -> None:

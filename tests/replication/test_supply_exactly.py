@@ -156,8 +156,21 @@ def test_entries_are_given_up_to_the_first_that_cannot_be_read() -> None:
     group = replica()
     group.places.cut(3)
     assert hear(group, C, Want(1, 5)) == [Send(C, Chosen(1, FIVE[:2], 5), after=0)]
-    assert hear(group, C, Want(3, 5)) == [Send(C, Lacking(3, True), after=0)]
+    lacking = Send(C, Lacking(3, True), after=0)
+    assert hear(group, C, Want(3, 5)) == [lacking, Later(0.0, Behind())]
+    assert hear(group, C, Want(3, 5)) == [lacking]
+    assert list(group.holes) == [3]
     assert hear(group, C, Want(2, 2)) == [Send(C, Chosen(2, FIVE[1:2], 5), after=0)]
+
+
+def test_a_lost_entry_that_is_not_applied_yet_is_not_a_hole() -> None:
+    """REP-1: a replica that catches up asks for it anyway."""
+    group = replica(known=2)
+    group.certain = 4
+    group.places.cut(3)
+    group.items.clear()
+    assert hear(group, C, Want(3, 5)) == [Send(C, Lacking(3, True), after=0)]
+    assert group.holes == {}
 
 
 def test_an_entry_that_is_not_decided_is_lacking_but_not_lost() -> None:

@@ -33,6 +33,11 @@ def test_service_in_a_storm_loses_repeats_and_disorders_nothing(first: int) -> N
         storm(seed)
 
 
+def test_followers_catch_up_though_their_leader_has_lost_the_next_entry() -> None:
+    """REP-1: only the leader knew that the entry was decided, and it has taken a snapshot since."""
+    storm(63442)
+
+
 def test_each_seed_draws_a_service_of_its_own() -> None:
     """SVC-10: groups of one to five nodes, with and without what a client can do."""
     assert SERVICE.draw is not None

@@ -1,22 +1,22 @@
-"""The contract of a protocol: an input is a method call, an output is a value; that is all.
+"""The interface of a protocol: inputs are method calls, outputs are values.
 
-A protocol is a pure state machine in the spirit of Babel (Fouto et al., SRDS 2022). Its inputs:
+A protocol is a pure state machine in the style of Babel (Fouto et al., SRDS 2022). Its inputs:
 
-    restore(record)             what it appended in an earlier life, oldest first
-    damaged(first, last)        in between: these records cannot be read any more
+    restore(record)             after a restart: a record it appended earlier, oldest first
+    damaged(first, last)        during restore: these records cannot be read
     start()                     once, after the last restore
-    request(request)            a layer above asks
-    receive(sender, message)    a peer sends
-    observe(event)              another layer of the same node emits
-    timeout(timer)              time has come
-    down(peer)                  the link to a watched peer is gone
+    request(request)            a layer above makes a request
+    receive(sender, message)    a message from a peer arrives
+    observe(event)              another layer of the same node emits an event
+    timeout(timer)              a timer expires
+    down(peer)                  the link to a watched peer is lost
 
-Its outputs are effects, made by six verbs: `ask` (down), `emit` (up), `send` (across), `later` (in
-time), `append` (to disk) and `watch` (a link). Time is `self.now`, chance is `self.rng`.
+Its outputs are effects, created by six methods: `ask` (down), `emit` (up), `send` (to a peer),
+`later` (a timer), `append` (to disk) and `watch` (a link). Time is `self.now`, chance is `self.rng`.
 
-Saved before sent: a Send, Emit or Ask carries `after`, the number of the last record that its
-protocol knew of when it was made, and leaves the node only when that record is on disk. A protocol
-that has appended nothing never waits; one that knows better gives an `after` of its own.
+Records are saved before messages that depend on them are sent. A Send, Emit or Ask carries `after`:
+the number of the last record that its protocol knew of. It leaves the node only when that record is
+on disk. A protocol that has appended nothing never waits. A protocol may pass its own `after`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 from typing import Any, ClassVar, NewType, dataclass_transform, final
+from typing import Protocol as Interface
 
 import msgspec
 
@@ -32,9 +33,9 @@ NodeId = NewType("NodeId", str)
 
 @dataclass_transform(frozen_default=True)
 class Value(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
-    """Base of everything that crosses a wire, a disk or a layer.
+    """Base class of messages, records, requests, events and timers.
 
-    Values are frozen and never part of a cycle, so the garbage collector need not look at them.
+    Values are immutable and never part of a cycle, so the garbage collector does not track them.
     """
 
 
@@ -47,7 +48,7 @@ class Send(Value):
 
 @final
 class Emit(Value):
-    """An event, for whoever above observes its type."""
+    """An event for the layers that observe its type, or for the application."""
 
     event: Value
     after: int = 0
@@ -55,7 +56,7 @@ class Emit(Value):
 
 @final
 class Ask(Value):
-    """A request, for the one protocol below that serves its type."""
+    """A request to the layer that serves its type."""
 
     request: Value
     after: int = 0
@@ -63,7 +64,7 @@ class Ask(Value):
 
 @final
 class Append(Value):
-    """Make `record` durable; it is the node's record `number`."""
+    """Write `record` to disk as the node's record `number`."""
 
     record: Value
     number: int
@@ -71,21 +72,21 @@ class Append(Value):
 
 @final
 class Snapshot(Value):
-    """`state` stands for all that its protocol has appended up to record `number`."""
+    """A state that replaces all records of its protocol up to `number`."""
 
     state: Value
     number: int
 
 
 class Chunked(Value):
-    """Base of a state that may be large: its chunks are saved and given back as they are."""
+    """Base class of a large state, which is saved and restored in chunks."""
 
     chunks: tuple[bytes, ...]
 
 
 @final
 class Trim(Value):
-    """Its protocol will never again read a record before `number`."""
+    """A promise that `protocol` will not read records before `number` again."""
 
     protocol: str
     number: int
@@ -93,7 +94,7 @@ class Trim(Value):
 
 @final
 class Later(Value):
-    """Timers are values: setting an equal one again re-arms it."""
+    """Set a timer. Timers are values: setting an equal timer moves it."""
 
     delay: float
     timer: Value
@@ -106,7 +107,7 @@ class Cancel(Value):
 
 @final
 class Watch(Value):
-    """Keep a link to `peer` and say `down(peer)`, once, when it is gone or cannot be made."""
+    """Keep a link to `peer`; call `down(peer)` once when it is lost or cannot be established."""
 
     peer: NodeId
 
@@ -120,7 +121,7 @@ Effect = Send | Emit | Ask | Append | Snapshot | Trim | Later | Cancel | Watch |
 
 
 class Moment:
-    """What time it is; the protocols of a stack share one."""
+    """The current time, shared by the protocols of a stack."""
 
     __slots__ = ("now",)
 
@@ -129,7 +130,7 @@ class Moment:
 
 
 class Tally:
-    """Counts the records of a node, and finds them again; the protocols of a stack share one."""
+    """The number of the last record and access to earlier ones, shared by a stack's protocols."""
 
     __slots__ = ("last", "read")
 
@@ -139,28 +140,47 @@ class Tally:
 
 
 def nothing_kept(number: int) -> Value:
-    raise LookupError(f"record {number}: this node has no journal to read it from")
+    raise LookupError(f"cannot read record {number}: this node has no journal")
+
+
+class Port(Interface):
+    """Carries out sends and timers of a stack at once, instead of returning them as effects.
+
+    A driver that neither delays nor records the effects of a node gives its stack a port, because
+    that is faster. Stacks that share a clock and a list of effects must not run concurrently.
+    """
+
+    @property
+    def clock(self) -> Moment: ...
+    @property
+    def effects(self) -> list[Effect]:
+        """Return the list for all effects but sends and timers."""
+
+    def send(self, to: NodeId, message: Value) -> None: ...
+    def later(self, delay: float, timer: Value) -> None: ...
+    def cancel(self, timer: Value) -> None: ...
 
 
 class Protocol:
-    """A pure state machine. The six class variables say which types are its own."""
+    """A pure state machine. Its class variables declare the types that it handles."""
 
     name: ClassVar[str]
-    Request: ClassVar[Any] = None  # what layers above may ask
-    Message: ClassVar[Any] = None  # what peers may send
-    Observed: ClassVar[Any] = None  # which events of other layers it follows
-    Timer: ClassVar[Any] = None  # what it sets itself
-    Record: ClassVar[Any] = None  # what it appends
-    State: ClassVar[Any] = None  # what its snapshots hold
-    heals: ClassVar[bool] = False  # it can do without some of its records; others must not start
+    Request: ClassVar[Any] = None  # requests from layers above
+    Message: ClassVar[Any] = None  # messages from peers
+    Observed: ClassVar[Any] = None  # events of other layers
+    Timer: ClassVar[Any] = None
+    Record: ClassVar[Any] = None  # the types that it appends
+    State: ClassVar[Any] = None  # the types of its snapshots
+    heals: ClassVar[bool] = False  # whether it can start although some records are damaged
 
     def __init__(self, me: NodeId, rng: Random) -> None:
         self.me, self.rng = me, rng
-        self.after = 0  # the last record this protocol knows of, its own or another layer's
+        self.after = 0  # the last record that this protocol depends on
         self.watched: dict[NodeId, None] = {}
         self._clock = Moment()
         self._records = Tally()
         self._effects: list[Effect] = []
+        self._port: Port | None = None
 
     @property
     def now(self) -> float:
@@ -180,7 +200,10 @@ class Protocol:
     def down(self, peer: NodeId) -> None: ...
 
     def send(self, to: NodeId, message: Value, after: int = -1) -> None:
-        self._effects.append(Send(to, message, self.after if after < 0 else after))
+        if self._port is None:
+            self._effects.append(Send(to, message, self.after if after < 0 else after))
+        else:
+            self._port.send(to, message)
 
     def emit(self, event: Value, after: int = -1) -> None:
         self._effects.append(Emit(event, self.after if after < 0 else after))
@@ -189,34 +212,40 @@ class Protocol:
         self._effects.append(Ask(request, self.after if after < 0 else after))
 
     def append(self, record: Value) -> int:
-        """Make `record` durable and return its number; what is sent from now on waits for it."""
+        """Write `record` to disk and return its number; later messages wait until it is durable."""
         self._records.last = self.after = number = self._records.last + 1
         self._effects.append(Append(record, number))
         return number
 
     def recall(self, number: int) -> Value:
-        """Read an own record again, once it is on disk: state that need not be kept in memory."""
+        """Read one of this protocol's records from disk, so that it need not stay in memory."""
         return self._records.read(number)
 
     def snapshot(self, state: Value, number: int = -1) -> None:
-        """After a restart `restore` sees `state` first, then only what was appended since.
+        """Save `state`; after a restart, `restore` gets it and then only later records.
 
-        A state that does not know of the newest records yet says which is the last it stands for.
+        Pass `number` if `state` does not include the newest records.
         """
         self._effects.append(Snapshot(state, self._records.last if number < 0 else number))
 
     def trim(self, number: int) -> None:
-        """Give back the disk space of records before `number` that a snapshot covers.
+        """Free the disk space of records before `number` that a snapshot covers.
 
-        The log is shared: it is cut off only where every protocol that appends has let go.
+        The protocols of a stack share one log, which is trimmed at the lowest of their numbers.
         """
         self._effects.append(Trim(self.name, number))
 
     def later(self, delay: float, timer: Value) -> None:
-        self._effects.append(Later(delay, timer))
+        if self._port is None:
+            self._effects.append(Later(delay, timer))
+        else:
+            self._port.later(delay, timer)
 
     def cancel(self, timer: Value) -> None:
-        self._effects.append(Cancel(timer))
+        if self._port is None:
+            self._effects.append(Cancel(timer))
+        else:
+            self._port.cancel(timer)
 
     def watch(self, peer: NodeId) -> None:
         if peer not in self.watched:
@@ -229,11 +258,13 @@ class Protocol:
             self._effects.append(Unwatch(peer))
 
     def drain(self) -> list[Effect]:
-        """The effects so far, for tests and whoever drives a protocol without a stack."""
+        """Return and clear the effects so far, for a protocol that runs without a stack."""
         effects = self._effects[:]
         self._effects.clear()
         return effects
 
-    def share(self, clock: Moment, records: Tally, effects: list[Effect]) -> None:
-        """Become part of a stack: its protocols write into one list of effects, in order."""
-        self._clock, self._records, self._effects = clock, records, effects
+    def share(
+        self, clock: Moment, records: Tally, effects: list[Effect], port: Port | None
+    ) -> None:
+        """Join a stack, whose protocols append to one list of effects."""
+        self._clock, self._records, self._effects, self._port = clock, records, effects, port

@@ -1,21 +1,21 @@
-"""A node is a stack of protocols, and is itself one pure state machine.
+"""A stack of protocols: a node, which is itself one pure state machine.
 
-A value finds its protocol by its type, so neither messages, timers nor records carry a name. One
-step runs one input, and all that it causes inside the node, to completion. It returns what the
-driver must do:
+The type of a value selects its protocol, so messages, timers and records carry no protocol name. A
+step processes one input and everything that it causes inside the node. It returns what the driver
+must do:
 
-    Send, Emit        let it go once record `after` is on disk; an Emit is for the application
-    Append            write it; records are numbered 1, 2, 3, ... without a gap
+    Send, Emit        send it once record `after` is on disk; an Emit goes to the application
+    Append            write it; records are numbered 1, 2, 3, ... without gaps
     Snapshot, Trim    save the state under its number; records before a trimmed number may go
-    Wake              give it back by `wake` at that time of the node's own clock
-    Watch, Unwatch    keep, or give up, a link; call `down(peer)` once when it is gone
+    Wake              pass it to `wake` at that time of the node's clock
+    Watch, Unwatch    keep or drop a link; call `down(peer)` once when it is lost
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from types import MethodType, UnionType
-from typing import Any, ClassVar, NamedTuple, get_args
+from collections.abc import Iterable
+from types import UnionType
+from typing import Any, ClassVar, get_args
 
 from oncecast.kernel.protocol import (
     Append,
@@ -26,6 +26,7 @@ from oncecast.kernel.protocol import (
     Later,
     Moment,
     NodeId,
+    Port,
     Protocol,
     Send,
     Snapshot,
@@ -40,21 +41,21 @@ NEVER = float("inf")
 
 
 class Wake(Value):
-    """An appointment; only the last one made for a timer counts."""
+    """A wake-up call; only the latest one for a timer counts."""
 
     at: float
     timer: Value
 
 
 Output = Send | Emit | Append | Snapshot | Trim | Wake | Watch | Unwatch
-NOTHING: list[Output] = []  # made once: most steps of a large simulation return it
+NOTHING: list[Output] = []  # shared, because most steps of a large simulation return it
 
 
 class Alarm:
-    """A timer that is set: when it is due, and when the driver will call for it.
+    """A timer that is set: when it is due, and when the driver will call `wake`.
 
-    Re-arming moves `due` and leaves the call alone while it comes early enough: a time-out that is
-    put off at every message then costs the driver nothing.
+    Setting it again moves `due` and keeps the call if that is early enough. A timeout that every
+    message extends then costs the driver nothing.
     """
 
     __slots__ = ("call", "due")
@@ -64,7 +65,7 @@ class Alarm:
 
 
 class Wiring:
-    """Which type belongs to which layer. Ten thousand nodes of the same make share one."""
+    """Maps each type to its layer; nodes with the same layers share one."""
 
     _made: ClassVar[dict[tuple[type[Protocol], ...], Wiring]] = {}
 
@@ -81,6 +82,7 @@ class Wiring:
 
     @classmethod
     def of(cls, layers: tuple[type[Protocol], ...]) -> Wiring:
+        """Return the wiring of these layers; build it on first use."""
         if layers not in cls._made:
             cls._made[layers] = cls(layers)
         return cls._made[layers]
@@ -92,27 +94,13 @@ class Wiring:
                 other = owners.setdefault(kind, layer)
                 assert other == layer, (
                     f"{kind.__name__} is the {role} of both {self.layers[other].name} "
-                    f"and {protocol.name}: give one of them a type of its own"
+                    f"and {protocol.name}; give one of them its own type"
                 )
         return owners
 
 
-class ShortCut(NamedTuple):
-    """A driver that neither holds back nor writes down takes messages and timers at once.
-
-    That saves most of a step's cost. Such a driver sets timers by `arm`, and may even give a
-    message to its protocol itself and only `finish` the step. Only one of its stacks runs at a
-    time, so they share a clock and a list of effects.
-    """
-
-    send: Callable[..., None]  # what the verbs of a protocol do; the protocol comes first
-    later: Callable[..., None]
-    clock: Moment
-    effects: list[Effect]
-
-
 class Stack:
-    """Protocols, lowest first, with one clock, one list of effects and one numbering of records."""
+    """Protocols, lowest first, that share a clock, a list of effects and the record numbers."""
 
     __slots__ = (
         "_alarms",
@@ -133,30 +121,29 @@ class Stack:
         self._receiver, self._server = self.wiring.receiver, self.wiring.server
         self._observers = self.wiring.observers
         self.records = Tally()
-        self.ignored = 0  # messages that no protocol here knows
+        self.ignored = 0  # messages of unknown types
         self._alarms: dict[Value, Alarm] = {}
-        self._share(Moment(), [])
+        self._share(Moment(), [], None)
 
-    def _share(self, clock: Moment, effects: list[Effect]) -> None:
+    def _share(self, clock: Moment, effects: list[Effect], port: Port | None) -> None:
         self.clock = clock
-        self.effects = effects  # of the last step, those inside the node included
+        self.effects = effects  # of the last step, including those inside the node
         for protocol in self.protocols:
-            protocol.share(clock, self.records, effects)
+            protocol.share(clock, self.records, effects, port)
 
-    def take(self, short_cut: ShortCut) -> None:
-        self._share(short_cut.clock, short_cut.effects)
-        for protocol in self.protocols:
-            protocol.send = MethodType(short_cut.send, protocol)  # type: ignore[method-assign]
-            protocol.later = MethodType(short_cut.later, protocol)  # type: ignore[method-assign]
-            protocol.cancel = self.disarm  # type: ignore[method-assign]
+    def attach(self, port: Port) -> None:
+        """Send messages and set timers through `port` from now on.
 
-    def leave_short_cut(self) -> None:
-        self._share(Moment(self.clock.now), [])
-        for protocol in self.protocols:
-            del protocol.send, protocol.later, protocol.cancel
+        The driver may also pass messages to the protocols itself; it calls `finish` after each.
+        """
+        self._share(port.clock, port.effects, port)
+
+    def detach(self) -> None:
+        """Return sends and timers as outputs of a step again."""
+        self._share(Moment(self.clock.now), [], None)
 
     def restore(self, number: int, record: Value) -> None:
-        """Give back a record of an earlier life, or a snapshot taken at that number."""
+        """Restore a record of an earlier run, or a snapshot taken at that number."""
         protocol = self.protocols[self.wiring.restorer[type(record)]]
         self.records.last = max(self.records.last, number)
         protocol.restore(record)
@@ -164,11 +151,11 @@ class Stack:
 
     @property
     def heals(self) -> bool:
-        """Whether all who append can do without some of their records."""
+        """Return whether every protocol with records can start without some of them."""
         return all(each.heals for each in self.protocols if each.Record is not None)
 
     def damaged(self, first: int, last: int) -> None:
-        """The records from `first` to `last` of an earlier life cannot be given back."""
+        """Report that the records from `first` to `last` cannot be restored."""
         self.records.last = max(self.records.last, last)
         for protocol in self.protocols:
             protocol.damaged(first, last)
@@ -200,16 +187,16 @@ class Stack:
         return self._run(now) if effects else NOTHING
 
     def finish(self, now: float) -> list[Output]:
-        """Carry out what a protocol has done, if a driver has given it an input directly."""
+        """Complete a step after the driver has passed an input directly to a protocol."""
         return self._run(now)
 
     def wake(self, now: float, wake: Wake) -> list[Output]:
-        """The driver keeps an appointment; the timer may have been put off or cancelled since."""
+        """Fire the timer of `wake`, unless it was moved or cancelled in the meantime."""
         self.effects.clear()
         timer = wake.timer
         alarm = self._alarms.get(timer)
         if alarm is None or alarm.call != wake.at:
-            return NOTHING  # not the last one made
+            return NOTHING  # not the latest wake-up call
         if now < alarm.due:
             if alarm.due == NEVER:
                 del self._alarms[timer]
@@ -221,7 +208,7 @@ class Stack:
         self.clock.now = now
         protocol.timeout(timer)
         outputs = self._run(now) if self.effects else NOTHING
-        if alarm.call == NEVER:  # it was not set again
+        if alarm.call == NEVER:  # the timer was not set again
             del self._alarms[timer]
         return outputs
 
@@ -235,11 +222,11 @@ class Stack:
         return self._run(now)
 
     def _run(self, now: float) -> list[Output]:
-        """Carry effects between the layers until only those for the driver are left."""
+        """Pass effects between the layers and return those for the driver."""
         outputs: list[Output] = []
         protocols = self.protocols
-        for effect in self.effects:  # it grows while we go: what a layer does comes after its cause
-            # No `match` and no isinstance: where the type is another, they are slow for structs.
+        for effect in self.effects:  # layers append to it during the loop
+            # No `match` and no isinstance, because a mismatch is slow for structs.
             if type(effect) is Send:
                 outputs.append(effect)
             elif type(effect) is Emit:
@@ -249,7 +236,7 @@ class Stack:
                     continue
                 for layer in observers:
                     protocol = protocols[layer]
-                    # Who hears of something not yet on disk must not speak of it too early.
+                    # The observer's messages must wait for the records that the event depends on.
                     if effect.after > protocol.after:
                         protocol.after = effect.after
                     protocol.observe(effect.event)
@@ -268,7 +255,7 @@ class Stack:
         return outputs
 
     def arm(self, due: float, timer: Value) -> Wake | None:
-        """Set a timer; the appointment, unless the one that is made already comes early enough."""
+        """Set a timer. Return a wake-up call, or None if an earlier one is already scheduled."""
         alarm = self._alarms.get(timer)
         if alarm is None:
             self._alarms[timer] = Alarm(due)
@@ -288,7 +275,7 @@ class Stack:
 
 
 def members(union: Any) -> tuple[type[Value], ...]:
-    """The types of `A | B`, of a single type, or of None."""
+    """Return the types of `A | B`, of a single type, or of None."""
     if union is None:
         return ()
     return get_args(union) if isinstance(union, UnionType) else (union,)

@@ -17,6 +17,7 @@ from oncecast.kernel.protocol import (
 )
 from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.simulator.disk import SimulatedDisk
+from oncecast.simulator.fastpath import FastPath
 from oncecast.storage.errors import StorageError
 from oncecast.storage.gate import Gate
 from oncecast.storage.journal import Flush, Journal
@@ -71,12 +72,12 @@ class SimulatedNode:
         "build",
         "clock",
         "disk",
+        "fast",
         "gate",
         "halted",
         "journal",
         "life",
         "me",
-        "short",
         "sim",
         "stack",
         "wall_ahead",
@@ -85,7 +86,7 @@ class SimulatedNode:
     def __init__(self, sim: Simulation, me: NodeId, build: Build, *, durable: bool) -> None:
         self.sim, self.me, self.build = sim, me, build
         self.stack: Stack | None = None
-        self.short: Stack | None = None  # the same, while its messages take the short way
+        self.fast: Stack | None = None  # the same, while it is on the fast path
         self.life = 0
         self.clock = RIGHT
         self.wall_ahead = 0.0  # seconds
@@ -102,17 +103,17 @@ class SimulatedNode:
         return self._missed is not None
 
     def look(self) -> bool:
-        """Take or leave the short way, as things are now; whether it was left."""
-        left = self.short
-        self.short = self.stack if self._undisturbed() else None
-        if self.short is left:
+        """Enter or leave the fast path as needed; return whether the node left it."""
+        left = self.fast
+        self.fast = self.stack if self._undisturbed() else None
+        if self.fast is left:
             return False
         if left is not None:
-            left.leave_short_cut()
-            self.sim.close(self.me)
-        if self.short is not None:
-            self.short.take(self.sim.short_cut)
-            self.sim.open(self.me, self.short)
+            left.detach()
+            self.sim.remove_handlers(self.me)
+        if self.fast is not None:
+            self.fast.attach(FastPath(self.sim, self, self.fast))
+            self.sim.add_handlers(self.me, self.fast)
         return left is not None
 
     def _undisturbed(self) -> bool:
@@ -173,9 +174,9 @@ class SimulatedNode:
             self._done("receive", (sender, message), outputs)
 
     def finish(self) -> None:
-        """Carry out what a protocol has done with a message that came the short way."""
-        assert self.short is not None
-        self._act_on(self.short.finish(self.sim.now))
+        """Complete the step of a message that was delivered on the fast path."""
+        assert self.fast is not None
+        self._act_on(self.fast.finish(self.sim.now))
 
     def hear_itself(self, message: Value, life: int) -> None:
         """What a node says to itself crosses no network, and dies with it."""
@@ -191,7 +192,7 @@ class SimulatedNode:
         stack = self.stack
         if stack is None or life != self.life:
             return
-        if self.short is not None:
+        if self.fast is not None:
             outputs = stack.wake(self.sim.now, wake)
             if outputs or self.sim.left:
                 self._act_on(outputs)

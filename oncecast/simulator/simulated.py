@@ -19,10 +19,9 @@ from oncecast.simulator.agenda import Action, Agenda, Event
 from oncecast.simulator.checkers import Checker
 from oncecast.simulator.disk import SimulatedDisk
 from oncecast.simulator.latency import Latency, Uniform
-from oncecast.simulator.shortcut import short_cut
 from oncecast.simulator.simnode import SEGMENT_BYTES, SimulatedNode
 from oncecast.simulator.trace import Step, Trace
-from oncecast.simulator.weather import LAN, Doors, Front, Kind, Weather
+from oncecast.simulator.weather import LAN, Front, Handlers, Kind, Weather
 
 Build = Callable[[NodeId, Random], Stack]
 Listener = Callable[[NodeId, Value], None]
@@ -54,10 +53,10 @@ class Simulation(Agenda):
         self.dice = Random(
             f"{seed}/nodes"
         )  # shared by the nodes: ten thousand would not fit a cache
-        self.doors: Doors = {}  # of the nodes that take the short way
+        self.handlers: Handlers = {}  # of the nodes on the fast path
         self.weather = Weather(
             Random(f"{seed}/weather"),
-            self.doors,
+            self.handlers,
             latency=latency,
             loss=loss,
             duplication=duplication,
@@ -67,7 +66,6 @@ class Simulation(Agenda):
         self.trace, self.listener = trace, listener
         self.checkers: list[Checker] = []
         self.observed = trace is not None
-        self.short_cut = short_cut(self)
         self.nodes: dict[NodeId, SimulatedNode] = {}
         self._watchers: dict[NodeId, dict[NodeId, int]] = {}  # who watches a node, in which life
 
@@ -119,35 +117,37 @@ class Simulation(Agenda):
         for checker in self.checkers:
             checker.finish(self)
 
-    # -- the short way --
+    # -- the fast path --
 
-    def open(self, node: NodeId, stack: Stack) -> None:
-        """Give messages for `node` straight to its protocols."""
-        doors: list[Action] = [protocol.receive for protocol in stack.protocols]
+    def add_handlers(self, node: NodeId, stack: Stack) -> None:
+        """Deliver messages for `node` directly to its protocols."""
+        handlers: list[Action] = [protocol.receive for protocol in stack.protocols]
         for kind, layer in stack.wiring.receiver.items():
-            self.doors.setdefault(kind, {})[node] = doors[layer]
+            self.handlers.setdefault(kind, {})[node] = handlers[layer]
 
-    def close(self, node: NodeId) -> None:
-        for doors in self.doors.values():
-            doors.pop(node, None)
+    def remove_handlers(self, node: NodeId) -> None:
+        for handlers in self.handlers.values():
+            handlers.pop(node, None)
 
     def look(self, *nodes: SimulatedNode) -> None:
-        """Something about these has changed. What is under way to one that leaves the short way
-        leaves it too."""
+        """Check whether nodes that have changed may use the fast path.
+
+        Messages in flight to a node that leaves the fast path leave it as well.
+        """
         if [node for node in nodes if node.look()]:
             self.revise_all()
 
     def revise(self, bucket: list[Event]) -> None:
-        """A message that was given a door that is closed now takes the long way."""
+        """Reroute messages whose handler was removed."""
         for index, (time, action, sender, message) in enumerate(bucket):
             protocol = getattr(action, "__self__", None)
             if isinstance(protocol, Protocol):
-                door = self.doors[type(message)].get(protocol.me)
-                if door is not action:
+                handler = self.handlers[type(message)].get(protocol.me)
+                if handler is not action:
                     bucket[index] = (time, self.nodes[protocol.me].receive, sender, message)
 
     def settle(self, action: Any) -> None:
-        """A protocol that was given a message has left more than messages and timers."""
+        """Complete the step of a handler that has more effects than messages and timers."""
         self.nodes[action.__self__.me].finish()
 
     # -- what nodes do --

@@ -20,7 +20,8 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.simulator.agenda import Action
 from oncecast.simulator.latency import Draw, Fixed, Latency, Uniform
 
-Doors = dict[type[Value], dict[NodeId, Action]]  # where messages of a type go straight in
+# Functions that deliver a message of this type directly to a node.
+Handlers = dict[type[Value], dict[NodeId, Action]]
 LAN = Uniform(0.001, 0.05)
 
 
@@ -52,7 +53,7 @@ class Weather:
     def __init__(
         self,
         rng: Random,
-        doors: Doors,
+        handlers: Handlers,
         *,
         latency: Latency = LAN,
         loss: float = 0.0,
@@ -61,10 +62,10 @@ class Weather:
     ) -> None:
         """`fifo` keeps the order between two nodes, as one TCP connection does.
 
-        `doors` are open while the weather is fair.
+        The `handlers` are used while the weather is fair.
         """
         self.rng = rng
-        self._doors = doors
+        self._handlers = handlers
         self.fronts: list[Front] = []
         self.lost = self.duplicated = 0
         self._last: dict[tuple[NodeId, NodeId], float] = {}
@@ -92,7 +93,7 @@ class Weather:
 
     def _look(self) -> None:
         self.fair = not (self.fronts or self.loss or self.duplication or self.fifo)
-        self.doors: Doors = self._doors if self.fair else {}
+        self.handlers: Handlers = self._handlers if self.fair else {}
 
     def add(self, *fronts: Front) -> None:
         self.fronts += fronts

@@ -20,7 +20,7 @@ from oncecast.kernel.protocol import (
     Value,
     Watch,
 )
-from oncecast.kernel.stack import ShortCut, Stack, Wake
+from oncecast.kernel.stack import Stack, Wake
 
 A, B = NodeId("a"), NodeId("b")
 
@@ -279,45 +279,48 @@ def test_a_timer_that_is_set_again_and_cancelled_in_its_own_step_is_silent() -> 
     assert alarmed.set(9.0, 1.0) == [Wake(10.0, Patience())]
 
 
-class Hasty:
-    """A driver that takes messages and timers as they come."""
+class FakePort:
+    """A port that notes sends and timers."""
 
-    def __init__(self) -> None:
+    def __init__(self, stack: Stack) -> None:
         self.clock, self.effects = Moment(2.0), list[Effect]()
         self.taken: list[tuple[object, ...]] = []
-        self.short_cut = ShortCut(self.send, self.later, self.clock, self.effects)
+        self.stack = stack
 
-    def send(self, protocol: Protocol, to: NodeId, message: Value, after: int = -1) -> None:
-        self.taken.append((protocol.name, to, message))
+    def send(self, to: NodeId, message: Value) -> None:
+        self.taken.append((to, message))
 
-    def later(self, protocol: Protocol, delay: float, timer: Value) -> None:
-        self.taken.append((protocol.name, delay, timer))
+    def later(self, delay: float, timer: Value) -> None:
+        self.taken.append((delay, timer))
+
+    def cancel(self, timer: Value) -> None:
+        self.stack.disarm(timer)
 
 
-def test_messages_and_timers_take_a_short_cut_and_the_rest_is_left_to_finish() -> None:
+def test_port_gets_messages_and_timers_and_finish_returns_the_rest() -> None:
     stack, wire, _ = make()
-    hasty = Hasty()
-    stack.take(hasty.short_cut)
+    port = FakePort(stack)
+    stack.attach(port)
     assert wire.now == 2.0
     wire.receive(B, Ping("hello"))
     wire.later(1.0, Patience())
     assert stack.finish(2.0) == [Append(Noted("hello"), 1)]
-    assert hasty.taken == [("wire", 1.0, Patience()), ("wire", B, Ping("noted hello"))]
+    assert port.taken == [(1.0, Patience()), (B, Ping("noted hello"))]
 
 
-def test_a_stack_that_leaves_the_short_cut_goes_on_from_where_it_was() -> None:
+def test_detached_stack_continues_with_its_time_and_timers() -> None:
     stack, wire, _ = make()
-    hasty = Hasty()
-    stack.take(hasty.short_cut)
+    port = FakePort(stack)
+    stack.attach(port)
     assert stack.arm(5.0, Patience()) == Wake(5.0, Patience())
     wire.cancel(Patience())
-    stack.leave_short_cut()
-    hasty.clock.now = 3.0
+    stack.detach()
+    port.clock.now = 3.0
     assert wire.now == 2.0
     assert stack.wake(5.0, Wake(5.0, Patience())) == []
     assert stack.request(6.0, Tell("now")) == [Send(B, Ping("now"))]
-    assert not hasty.taken
-    assert not hasty.effects
+    assert not port.taken
+    assert not port.effects
     assert wire.now == 6.0
 
 

@@ -48,8 +48,8 @@ class Tally:
             if node.stack is not None:
                 for protocol in node.stack.protocols:
                     self.attach(protocol)
-                if node.short is not None:
-                    sim.open(node.me, node.stack)  # its doors lead past what they led to before
+                if node.fast is not None:
+                    sim.add_handlers(node.me, node.stack)  # replace those registered before
 
     def attach(self, protocol: Protocol) -> None:
         received, sent, layer, receive = self.received, self.sent, protocol.name, protocol.receive

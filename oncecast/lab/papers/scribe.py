@@ -66,7 +66,7 @@ def depth(forest: Forest, topic: str) -> int:
 
 
 class Counted:
-    """A forest whose lookups are kept, on the simulator's short way."""
+    """A forest whose lookups are kept, on the simulator's fast path."""
 
     def __init__(self, seed: int, nodes: int, groups: int) -> None:
         self.found: list[RootFound] = []

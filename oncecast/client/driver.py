@@ -83,7 +83,7 @@ class ClientLink(Link):
         )
         identity = self._identity
         hello = Hello(
-            VERSION, identity.cluster, CLIENT, self._transport.name, self.peer, identity.life
+            VERSION, identity.cluster, CLIENT, self._transport.name, self.peer, identity.incarnation
         )
         connection.send(GREETING, GREETINGS.encode(hello))
         match await greeting.wait():

@@ -30,13 +30,13 @@ from oncecast.coordination.protocols.events import (
 )
 from oncecast.coordination.register import PEERS_MAX, Register
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.network.addresses import split_home
+from oncecast.network.addresses import split_process
 from oncecast.network.listener import Listen, bind
 from oncecast.network.network import Runtime
 from oncecast.network.options import Options
 from oncecast.node.config import Settings
+from oncecast.node.derived import listen_address
 from oncecast.node.directory import open_directory
-from oncecast.node.following import door
 from oncecast.storage.journal import Journal
 from oncecast.streams.errors import BadName, NoCluster, Stopped
 from oncecast.streams.protocols.events import Arrived
@@ -115,7 +115,7 @@ class Node:
 
     async def __aenter__(self) -> Self:
         listen: Listen
-        listen, self.me = door(Settings(listen=self.listen))
+        listen, self.me = listen_address(Settings(listen=self.listen))
         if self._through is not None and isinstance(listen, str):
             # Whoever is signed in listens: a refused connection means that it has ended.
             listen = await bind(listen)
@@ -168,7 +168,7 @@ class Node:
         self.streams.stopped()
 
     def _choose_acceptors(self) -> tuple[NodeId, ...]:
-        fixed = split_home(self.listen)[1] > 0
+        fixed = split_process(self.listen)[1] > 0
         chosen = self._acceptors or ((self.me,) if fixed or not self.peers else ()) + self.peers
         return tuple(sorted({NodeId(each) for each in chosen}))
 

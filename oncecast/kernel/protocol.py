@@ -12,7 +12,8 @@ A protocol is a pure state machine in the style of Babel (Fouto et al., SRDS 202
     down(peer)                  the link to a watched peer is lost
 
 Its outputs are effects, created by six methods: `ask` (down), `emit` (up), `send` (to a peer),
-`later` (a timer), `append` (to disk) and `watch` (a link). Time is `self.now`, chance is `self.rng`.
+`later` (a timer), `append` (to disk) and `watch` (a link). The time is `self.now`; random numbers
+come from `self.rng`.
 
 Records are saved before messages that depend on them are sent. A Send, Emit or Ask carries `after`:
 the number of the last record that its protocol knew of. It leaves the node only when that record is

@@ -1,7 +1,7 @@
-"""A node's id is the address to dial: `host:port`, or `[v6 address]:port`.
+"""Addresses of nodes, which are also their ids: `host:port` or `[v6 address]:port`.
 
-Several nodes may share a process and its door. Each but the first then has a name behind the
-address: `host:port/name`.
+Several nodes may share a process and its listener. All but the first have a name after the address:
+`host:port/name`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from oncecast.kernel.errors import BadAddress
 
-if TYPE_CHECKING:  # the command line reads addresses, and need not load the kernel for that
+if TYPE_CHECKING:  # the command line parses addresses without loading the kernel
     from oncecast.kernel.protocol import NodeId
 
 NAME = re.compile(r"[a-z0-9-]{1,64}")
@@ -23,32 +23,34 @@ ADDRESS = re.compile(
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host and port; of a name behind them only that it is one."""
+    """Return host and port of a node or a process; check the name but leave it out."""
     match = ADDRESS.fullmatch(address)
     if match is None or int(match["port"]) > 0xFFFF:
-        raise BadAddress(f'{address!r} is no address; write "host:port", such as 127.0.0.1:7400')
+        raise BadAddress(
+            f'{address!r} is not an address; write "host:port", such as 127.0.0.1:7400'
+        )
     return match["host"].strip("[]"), int(match["port"])
 
 
-def split_home(address: str) -> tuple[str, int]:
-    """Of a place to listen at, or a process to reach: there is no name behind it."""
+def split_process(address: str) -> tuple[str, int]:
+    """Return host and port of a process, whose address has no node name."""
     if name_of(address):
-        raise BadAddress(f'{address!r} is a node behind a door; write the door\'s own "host:port"')
+        raise BadAddress(f'{address!r} names a node of a process; write only "host:port"')
     return split(address)
 
 
-def home(node: NodeId) -> NodeId:
-    """The node whose door it is; for most that is the node itself."""
+def process_of(node: NodeId) -> NodeId:
+    """Return the address of the node's process, which is also the id of its first node."""
     return cast("NodeId", node.partition("/")[0])
 
 
 def is_name(text: str) -> bool:
-    """Whether a node behind a door may be called that."""
+    """Return whether `text` is a valid node name."""
     return NAME.fullmatch(text) is not None
 
 
 def name_of(node: str) -> str:
-    """Which of the nodes behind a door is meant; the first one has no name."""
+    """Return the name of the node within its process; empty for the first node."""
     return node.partition("/")[2]
 
 
@@ -57,12 +59,12 @@ def is_loopback(host: str) -> bool:
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
-    except ValueError:  # a name: who knows where it leads
+    except ValueError:  # a host name, which may resolve to any address
         return False
 
 
 def canonical(host: str) -> str:
-    """One spelling for each host: ::1 is written in several ways, and names know no case."""
+    """Return one spelling for each host: IPv6 has several, and names ignore case."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:

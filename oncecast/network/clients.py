@@ -1,9 +1,9 @@
-"""Clients of a node: they dial in, are never dialled, and their connection is used both ways.
+"""Client connections of a node.
 
-A client speaks the vocabulary of clients and no other: what is for peers cannot come from it. To
-the stack it is the node `client/NAME`, which no address of a peer can be. A newer connection of the
-same name takes over, because the older one may be dead without our knowing; should it live, it is
-told.
+A client dials the node, and its connection carries messages both ways. It may send only the message
+types of clients. The stack knows it as the node `client/NAME`, which is not a valid peer address. A
+new connection with the same name replaces the old one, which may be dead without our knowledge. The
+old client gets a Refusal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME_BYTES_MAX = 255
 
 
 class Clients:
-    """Who is here, by its id in the stack."""
+    """The connected clients by their node id."""
 
     def __init__(self, wires: Wires, codec: Codec, *, deliver: Deliver, down: Down) -> None:
         self._wires, self._codec, self._deliver, self._down = wires, codec, deliver, down
@@ -34,12 +34,12 @@ class Clients:
         name = hello.sender or secrets.token_hex(8)
         if len(name.encode(errors="replace")) > NAME_BYTES_MAX or not name.isprintable():
             raise Refused(
-                f"a client's name is 1 to {NAME_BYTES_MAX} bytes of printable text, not "
-                f"{name[:40]!r}: choose another, or none and be given one"
+                f"invalid client name {name[:40]!r} (1 to {NAME_BYTES_MAX} bytes of printable "
+                "text); choose another, or leave it empty to get one"
             )
         id = NodeId(PREFIX + name)
         if older := self.here.get(id):
-            older.oust(f"a newer connection goes by the name {name!r}: give each its own")
+            older.oust(f"another connection has taken over the name {name!r}; use unique names")
         connection.name = id
         client = self.here[id] = Client(
             self._wires, connection, id, self._codec, self._deliver, self._gone
@@ -47,7 +47,7 @@ class Clients:
         return client
 
     def send(self, id: NodeId, body: bytes) -> None:
-        """To whoever is here; what is for somebody who has left is dropped."""
+        """Send to a client; drop the message if the client is not connected."""
         if id in self.here:
             self.here[id].connection.send(MESSAGE, body)
         else:
@@ -64,7 +64,7 @@ class Clients:
             self.here[id].watched = False
 
     def leave(self) -> list[Connection]:
-        """Say goodbye: each closes when it has read everything, and is `over` then."""
+        """Ask all clients to close; return their connections, which are `over` when they have."""
         connections = [client.connection for client in self.here.values()]
         for connection in connections:
             connection.session = Leaving()
@@ -80,7 +80,7 @@ class Clients:
 
 
 class Client(Inbound):
-    """The session of one connection."""
+    """The session of one client connection."""
 
     def __init__(
         self,

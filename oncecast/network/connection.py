@@ -1,7 +1,7 @@
-"""One TCP or TLS connection as frames in and frames out, whichever side opened it.
+"""One TCP or TLS connection that sends and receives frames.
 
-What happens to it is the business of its session: first a Greeting, then a Link, an Inbound, or
-whatever a role has registered. A session may raise a ProtocolError, which ends the connection.
+A session handles the frames: first a Greeting, then a Link, an Inbound or the session of a role. A
+session may raise a ProtocolError, which ends the connection.
 """
 
 from __future__ import annotations
@@ -20,41 +20,39 @@ from oncecast.network.handshake import GREETINGS
 from oncecast.network.incidents import Incidents
 from oncecast.network.options import Options, Stats
 
-WRITE_BYTES = 256 * 1024  # so much is written at once, without waiting for the end of the turn
-COPIED_BYTES_MAX = 16 * 1024  # larger parts, on average, are not joined for their write
-SILENT_AFTER = 3  # keepalives
-SLOWEST_LINK = (
-    1024  # bytes a second: a frame that comes no faster than this is not worth waiting for
-)
-KERNEL_BYTES = 64 * 1024  # so much in the kernel's queue tells nothing about the other side
+WRITE_BYTES = 256 * 1024  # written at once, without waiting for the end of the loop's turn
+COPIED_BYTES_MAX = 16 * 1024  # parts with a larger average size are written without joining
+SILENT_AFTER = 3  # keepalive intervals
+SLOWEST_LINK = 1024  # bytes per second; a slower frame is abandoned
+KERNEL_BYTES = 64 * 1024  # up to this size, the kernel's queue tells nothing about the peer
 
 
 class Session(Interface):
-    """Who a connection belongs to."""
+    """Handles the frames and the end of a connection."""
 
     def frame(self, kind: int, body: memoryview) -> None: ...
     def lost(self, reason: str) -> None: ...
 
 
 class Wires:
-    """What all connections of a node share."""
+    """Options, counters and buffers that the connections of a process share."""
 
     def __init__(self, options: Options, stats: Stats) -> None:
         self.options, self.stats = options, stats
         self.loop = asyncio.get_running_loop()
         self.incidents = Incidents(stats)
         self.buffers = Buffers()
-        self.connections: dict[Connection, None] = {}  # from made to lost
+        self.connections: dict[Connection, None] = {}  # the open ones
         self._unflushed: list[Connection] = []
 
     def flush_soon(self, connection: Connection) -> None:
-        """At the end of this turn of the loop: what is sent until then leaves in one write."""
+        """Flush at the end of this turn of the loop, so that one write sends all frames."""
         if not self._unflushed:
             self.loop.call_soon(self.flush)
         self._unflushed.append(connection)
 
     def flush(self) -> bool:
-        """Write all that was sent; whether there was anything."""
+        """Write the pending frames; return whether there were any."""
         connections, self._unflushed = self._unflushed, []
         for connection in connections:
             connection.flush()
@@ -65,24 +63,23 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, wires: Wires, session: Session, name: str) -> None:
         self.session, self.name = session, name
         self.transport: asyncio.Transport | None = None
-        self.ended = ""  # why, once its session knows
-        self.over: asyncio.Future[str] = wires.loop.create_future()  # why, when all is closed
+        self.ended = ""  # the reason, once the session has ended
+        self.over: asyncio.Future[str] = wires.loop.create_future()  # the reason, once closed
         self.framer = Framer(wires.buffers)
-        self.heard = self.began = (
-            wires.loop.time()
-        )  # when bytes came, and when the open frame began
+        # The time of the last bytes, and of the start of the unfinished frame.
+        self.heard = self.began = wires.loop.time()
         self._wires, self._paused = wires, False
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._written = 0
-        self._taken = -1  # by the other side, when we last looked; -1: all of it
+        self._taken = -1  # bytes acknowledged at the last check; -1: all of them
 
-    # -- the other side speaks --
+    # -- receiving --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's own is one in all but name
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         self._wires.connections[self] = None
-        if self.ended:  # given up while it was being made
+        if self.ended:  # dropped while connecting
             self.transport.abort()
         else:
             self.transport.write(PREAMBLE)
@@ -112,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self._end(f"connection lost: {error}" if error else "closed by the other side")
         self._forget()
 
-    # -- we speak --
+    # -- sending --
 
     def send(self, kind: int, body: bytes = b"") -> None:
         if not self._unsent:
@@ -126,10 +123,10 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         unsent, count = self._unsent, self._unsent_bytes
         if self.backlog > self._wires.options.queue_bytes_max:
-            self.fail("slow", f"{self.unsent_bytes} bytes unsent; its link is reset")
+            self.fail("slow", f"{self.unsent_bytes} bytes unsent; link reset")
         self._unsent, self._unsent_bytes = [], 0
         if unsent and self.transport is not None and not self.ended:
-            # It goes on top of a queue that may be nearly full, so a large message fits into any.
+            # The limit is checked before the write, so a large message fits into any queue.
             if count < COPIED_BYTES_MAX * len(unsent):
                 self.transport.write(b"".join(unsent))
             else:
@@ -139,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def backlog(self) -> int:
-        """Bytes that we wrote and the kernel has not taken."""
+        """Return the number of written bytes that the kernel has not accepted."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     @property
@@ -147,19 +144,19 @@ class Connection(asyncio.BufferedProtocol):
         return self._unsent_bytes + self.backlog
 
     @property
-    def under_way(self) -> int:
-        """Bytes that we wrote and the other side's kernel has not acknowledged."""
+    def in_flight(self) -> int:
+        """Return the number of written bytes that the peer's kernel has not acknowledged."""
         return self.backlog + self.in_kernel
 
     @property
     def in_kernel(self) -> int:
-        """On a slow link this may be megabytes, of which the backlog knows nothing."""
+        """Return the size of the kernel's send queue, which is megabytes on a slow link."""
         socket = None if self.transport is None else self.transport.get_extra_info("socket")
         if socket is None or self.ended:
             return 0
         try:
             answer = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
-        except OSError:  # this system does not say
+        except OSError:  # not supported by this system
             return 0
         return int(struct.unpack("i", answer)[0])
 
@@ -171,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume(self) -> None:
         if self.transport is not None and not self.ended:
             self._paused = False
-            self.heard = self.began = self._wires.loop.time()  # it was we who did not listen
+            self.heard = self.began = self._wires.loop.time()  # the silence was ours
             self.transport.resume_reading()
 
     def peer_certificate(self) -> dict[str, Any] | None:
@@ -179,28 +176,30 @@ class Connection(asyncio.BufferedProtocol):
         certificate: dict[str, Any] | None = self.transport.get_extra_info("peercert")
         return certificate
 
-    # -- the end --
+    # -- closing --
 
     def overdue(self, now: float) -> None:
-        """Close it if its last frame stays unfinished, or nothing at all is heard."""
+        """Close the connection if a frame takes too long or the peer is silent."""
         options = self._wires.options
         if self._moves() or self._paused:
             self.heard = now
         patience = options.frame_timeout + self.framer.unfinished / SLOWEST_LINK
         if self.framer.unfinished and now - self.began > patience:
-            self.fail("overdue", f"a frame was begun {now - self.began:.1f} s ago and not finished")
+            self.fail("overdue", f"frame unfinished after {now - self.began:.1f} s")
         elif now - self.heard > SILENT_AFTER * options.keepalive:
             self.fail("silent", f"nothing heard for {now - self.heard:.1f} s")
 
     def _moves(self) -> bool:
-        """Pings wait behind a backlog. But while it moves the other side lives: a full kernel takes
-        no more before its process has read something."""
-        before, rest = self._taken, self.under_way
+        """Return whether the peer has acknowledged bytes of a backlog since the last check.
+
+        Pings wait behind a backlog, but progress shows that the peer's process is reading.
+        """
+        before, rest = self._taken, self.in_flight
         self._taken = self._written - rest if self.backlog or rest > KERNEL_BYTES else -1
         return 0 <= before < self._taken
 
     def fail(self, incident: str, reason: str) -> None:
-        """Give it up at once, and say so in the log; what is unsent is dropped."""
+        """Report an incident and close at once, without sending the rest."""
         if not self.ended:
             self._wires.incidents.report(incident, peer=self.name, reason=reason)
             self.drop(reason)
@@ -211,13 +210,13 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def abandon(self, reason: str) -> None:
-        """Forget one that was never used; uvloop may not tell us its end if it was cancelled."""
+        """Drop a connection whose handshake failed; uvloop may not call `connection_lost`."""
         if not self.ended:
             self.drop(reason)
         self._forget()
 
     def close(self, reason: str) -> None:
-        """Write what is unsent, then close."""
+        """Send the rest, then close."""
         self.flush()
         self._end(reason)
         if self.transport is not None:
@@ -235,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class Greeting:
-    """The session of a connection until its handshake is done: waits for one frame."""
+    """The session during the handshake, which waits for one frame."""
 
     def __init__(self, wires: Wires) -> None:
         self._greeting: asyncio.Future[Value] = wires.loop.create_future()
@@ -245,21 +244,21 @@ class Greeting:
 
     def frame(self, kind: int, body: memoryview) -> None:
         if kind != GREETING:
-            raise OutOfPlace(f"a frame of kind {kind} before the handshake")
+            raise OutOfPlace(f"frame of kind {kind} before the handshake")
         if self._greeting.cancelled():
-            return  # whoever waited has given up, and the connection is about to be abandoned
+            return  # the handshake timed out and the connection is about to be dropped
         if self._greeting.done():
-            raise OutOfPlace("a second greeting")
+            raise OutOfPlace("second greeting")
         self._greeting.set_result(GREETINGS.decode(body))
 
     def lost(self, reason: str) -> None:
         if not self._greeting.done():
             self._greeting.set_exception(NetworkError(reason))
-            self._greeting.exception()  # whoever waited may be gone
+            self._greeting.exception()  # mark it as retrieved, in case no task waits
 
 
 class Leaving:
-    """The session of a connection that is only there to send its last bytes."""
+    """The session of a connection that only sends its last bytes."""
 
     def frame(self, kind: int, body: memoryview) -> None:
         pass

@@ -1,15 +1,15 @@
-"""The wire below the messages, without any I/O: a preamble, then frames.
+"""The frame format, without I/O: a preamble, then frames.
 
-    preamble   7 bytes magic, 1 byte format      once, first, in both directions
-    frame      u32 length of the body, u8 kind, body        big-endian, then the next frame
+    preamble   7 bytes magic, 1 byte format          once in each direction
+    frame      u32 length of the body, u8 kind, body  big-endian
 
-The first byte that does not fit the preamble ends the connection, so a web browser, a TLS greeting
-or a port scanner costs a few bytes. A length is checked before anything is reserved for it, and the
-buffer of a large frame grows with the bytes that arrive, not with the bytes that were announced.
+The first byte that differs from the preamble ends the connection, so a browser, a TLS client or a
+port scanner costs a few bytes. Lengths are checked before memory is allocated. The buffer of a
+large frame grows with the bytes received, not with the announced length.
 
-A framer is driven as `asyncio.BufferedProtocol` is: `get_buffer()`, fill it, `received(count)`. All
-framers of a loop share their buffers, because frames are used up before the next read; an idle
-connection therefore owns none.
+A framer works like `asyncio.BufferedProtocol`: call `get_buffer()`, fill it and call
+`received(count)`. The framers of a loop share their buffers, because frames are processed before
+the next read.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from struct import Struct
 from oncecast.kernel.errors import FrameTooLong, NotOncecast, WrongFormat
 
 FORMAT = 1
-MAGIC = b"\xf0once\r\n"  # no text, no TLS record; a transfer that mends line ends breaks it
+MAGIC = b"\xf0once\r\n"  # neither text nor TLS; a conversion of line ends breaks it
 PREAMBLE = MAGIC + bytes([FORMAT])
 
 HEADER = Struct(">IB")
 HEADER_BYTES = HEADER.size
 
-HELLO_BYTES_MAX = 4 * 1024  # what a stranger may send us
+HELLO_BYTES_MAX = 4 * 1024  # before the handshake is done
 SCRATCH_BYTES = 256 * 1024
-TAIL_BYTES_MAX = 16 * 1024  # a longer unfinished frame gets a buffer of its own
-SPARE_BYTES_MAX = 8 * 1024 * 1024  # a larger one is not kept for the next large frame
+TAIL_BYTES_MAX = 16 * 1024  # a longer unfinished frame gets its own buffer
+SPARE_BYTES_MAX = 8 * 1024 * 1024  # larger buffers are not kept for the next frame
 
 # Kinds of frames.
 GREETING, MESSAGE, PING, PONG, BYE = range(1, 6)
@@ -41,9 +41,9 @@ def frame(kind: int, body: bytes = b"") -> bytes:
 
 
 class Buffers:
-    """What the framers of a loop share: a scratch buffer, and a large one that is not in use.
+    """The buffers that the framers of a loop share: one for small frames, one spare large one.
 
-    Memory that is given back and asked for again at every large frame costs more than the frame.
+    Allocating memory for each large frame would cost more than the frame itself.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Buffers:
         self._spare = bytearray()
 
     def take(self, size: int) -> bytearray:
-        """A buffer of at least this size."""
+        """Return a buffer of at least `size` bytes."""
         spare, self._spare = self._spare, bytearray()
         return spare if len(spare) >= size else bytearray(size)
 
@@ -61,38 +61,38 @@ class Buffers:
 
 
 class Framer:
-    """Cuts what arrives into frames. A body is valid until the next `get_buffer` of any framer."""
+    """Splits received bytes into frames. A body is valid until any framer's next `get_buffer`."""
 
     __slots__ = ("_buffers", "_filled", "_large", "_limit", "_scratch", "_tail", "greeted")
 
     def __init__(self, buffers: Buffers) -> None:
-        self.greeted = False  # the preamble was seen
+        self.greeted = False  # whether the preamble has arrived
         self._buffers = buffers
         self._scratch = buffers.scratch
         self._limit = HELLO_BYTES_MAX
-        self._tail = b""  # of an unfinished frame that fits into the scratch buffer
-        self._large = bytearray()  # for an unfinished frame of its own, filled as far as `_filled`
+        self._tail = b""  # a small unfinished frame
+        self._large = bytearray()  # a large unfinished frame, of which `_filled` bytes are valid
         self._filled = 0
 
     def trust(self, frame_bytes_max: int) -> None:
-        """The handshake is done: longer frames may come."""
+        """Allow frames of this size once the handshake is done."""
         self._limit = frame_bytes_max
 
     @property
     def unfinished(self) -> int:
-        """So many of the last bytes were the beginning of something."""
+        """Return how many bytes of an unfinished frame have arrived."""
         return self._filled or len(self._tail)
 
     def get_buffer(self) -> memoryview:
         if self._filled:
-            return self._room()
+            return self._rest_of_large()
         if self._tail:
             self._scratch[: len(self._tail)] = self._tail
             return self._scratch[len(self._tail) :]
         return self._scratch
 
     def received(self, count: int) -> list[Frame]:
-        """The frames that `count` more bytes complete; a ProtocolError if they break the rules."""
+        """Return the frames that `count` more bytes complete, or raise a ProtocolError."""
         if self._filled:
             return self._continue_large(count)
         start, end = 0, len(self._tail) + count
@@ -119,15 +119,15 @@ class Framer:
         return frames
 
     def _greet(self, end: int) -> bool:
-        """Check the preamble as far as it is there; whether it is whole."""
+        """Check the bytes of the preamble so far; return whether it is complete."""
         seen = bytes(self._scratch[: min(end, len(PREAMBLE))])
         if not MAGIC.startswith(seen[: len(MAGIC)]):
-            raise NotOncecast(f"not oncecast: it begins with {seen!r}{guess(seen)}")
+            raise NotOncecast(f"not an oncecast connection: starts with {seen!r}{guess(seen)}")
         if len(seen) < len(PREAMBLE):
             return False
         if seen != PREAMBLE:
             raise WrongFormat(
-                f"it speaks wire format {seen[-1]}, this node {FORMAT}: upgrade the older one"
+                f"peer uses wire format {seen[-1]}, this node {FORMAT}; upgrade the older one"
             )
         self.greeted = True
         return True
@@ -145,8 +145,8 @@ class Framer:
         length, _ = HEADER.unpack_from(self._large)
         return int(HEADER_BYTES + length)
 
-    def _room(self) -> memoryview:
-        """Room for the rest of a large frame; new memory only for as much again as has arrived."""
+    def _rest_of_large(self) -> memoryview:
+        """Return the buffer for the rest of a large frame, which at most doubles each time."""
         wanted = self._wanted()
         if self._filled == len(self._large):
             small, self._large = self._large, self._buffers.take(min(wanted, 2 * self._filled))
@@ -167,15 +167,15 @@ class Framer:
 
 def too_long(kind: int, length: int, limit: int) -> FrameTooLong:
     return FrameTooLong(
-        f"a frame of kind {kind} announces {length} bytes where {limit} are allowed; if it is "
-        "meant, raise frame_bytes_max on all nodes"
+        f"frame of kind {kind} is {length} bytes long (limit {limit}); raise frame_bytes_max on "
+        "all nodes, or send less at once"
     )
 
 
 def guess(first: bytes) -> str:
-    """What a stranger probably wanted, for the log."""
+    """Return a hint about the protocol of these bytes, for the log."""
     if first[:2] == b"\x16\x03":
-        return " (a TLS greeting: give this node a certificate, or turn TLS off on the other side)"
+        return " (TLS; give this node a certificate, or turn TLS off on the other side)"
     if first[:4] in (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"PRI ", b"CONN"):
-        return " (an HTTP request: this port is for nodes and clients of oncecast)"
+        return " (an HTTP request; this port is for oncecast nodes and clients)"
     return ""

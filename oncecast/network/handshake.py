@@ -1,11 +1,10 @@
-"""Who talks to whom: the first frame of each side, and why it may be turned down.
+"""The handshake: the first frame of each side.
 
-dialler     Hello      what it speaks, which cluster, who it is, whom it means to reach
-acceptor    Welcome    or Refusal, with a reason that names the remedy
+dialler     Hello      protocol version, cluster, role, own id, id of the node to reach
+acceptor    Welcome    or Refusal, with a reason and a remedy
 
-A client dials in and is never dialled: its connection is used both ways. It brings its name as
-`sender`, or nothing and is given one (SVC-8). `to` is then only what it dialled, of which nothing
-counts but the name behind the address: that says which stack behind this door it wants.
+A client sends its name as `sender`, or an empty one to get a name assigned (SVC-8). Its `to` is the
+address it dialled, of which only the node name after the slash counts.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from dataclasses import dataclass
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.errors import Absent, BadAddress, NetworkError, Refused
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.network.addresses import home, split
+from oncecast.network.addresses import process_of, split
 
-VERSION = 1  # of what frames say; the preamble has the version of how they are cut
-PEER = "peer"  # the role of a node among nodes
-CLIENT = "client"  # the role of who only uses them
+VERSION = 1  # of the contents of frames; the preamble has the version of the frame format
+PEER = "peer"  # the role of another node
+CLIENT = "client"  # the role of a client
 
 
 class Hello(Value, tag="Hello"):
@@ -28,19 +27,19 @@ class Hello(Value, tag="Hello"):
     role: str
     sender: str
     to: str
-    life: int  # drawn at random at each start: tells two processes with one id apart
+    incarnation: int  # random at each start; distinguishes processes with the same id
 
 
 class Welcome(Value, tag="Welcome"):
     sender: str
-    life: int
-    you: str = ""  # the name by which a client goes from now on
-    batch_bytes_max: int = 0  # that it may send; 0: nothing is said
+    incarnation: int
+    you: str = ""  # the name of the client
+    batch_bytes_max: int = 0  # limit for the client's batches; 0: unknown
 
 
 class Refusal(Value, tag="Refusal"):
     reason: str
-    passing: bool = False  # it may be worth to come again
+    passing: bool = False  # whether a retry may succeed
 
 
 GREETINGS = Codec((Hello, Welcome, Refusal))
@@ -50,41 +49,41 @@ GREETINGS = Codec((Hello, Welcome, Refusal))
 class Identity:
     me: NodeId
     cluster: str
-    life: int
+    incarnation: int
 
     def hello(self, to: NodeId) -> bytes:
-        return GREETINGS.encode(Hello(VERSION, self.cluster, PEER, self.me, to, self.life))
+        return GREETINGS.encode(Hello(VERSION, self.cluster, PEER, self.me, to, self.incarnation))
 
     def welcome(self, you: str = "", batch_bytes_max: int = 0) -> bytes:
-        return GREETINGS.encode(Welcome(self.me, self.life, you, batch_bytes_max))
+        return GREETINGS.encode(Welcome(self.me, self.incarnation, you, batch_bytes_max))
 
     def check_speech(self, hello: Hello) -> None:
-        """What holds for every role."""
-        who = hello.sender or "a client"  # it may bring no name
+        """Check version and cluster, for every role."""
+        sender = hello.sender or "a client"
         if hello.version != VERSION:
             raise Refused(
-                f"{who} speaks version {hello.version}, {self.me} version {VERSION}: "
-                "upgrade the older of the two"
+                f"{sender} uses protocol version {hello.version}, {self.me} version {VERSION}; "
+                "upgrade the older one"
             )
         if hello.cluster != self.cluster:
             raise Refused(
-                f"{who} belongs to cluster {hello.cluster!r}, {self.me} to "
-                f"{self.cluster!r}: correct the address or the cluster's name"
+                f"{sender} belongs to cluster {hello.cluster!r}, {self.me} to "
+                f"{self.cluster!r}; correct the address or the cluster name"
             )
 
     def check_peer(self, hello: Hello) -> None:
-        """What holds among nodes."""
-        mine = home(self.me)  # and all behind my door's, who do not dial each other
-        if home(NodeId(hello.sender)) == mine and hello.life == self.life:
+        """Check the ids of two nodes."""
+        mine = process_of(self.me)  # nodes of one process do not dial each other
+        if process_of(NodeId(hello.sender)) == mine and hello.incarnation == self.incarnation:
             raise Refused(
-                f"{mine} has dialled itself as {hello.to}: drop its own address from its peers"
+                f"{mine} has dialled itself as {hello.to}; remove its own address from its peers"
             )
-        if home(NodeId(hello.sender)) == mine:
-            raise Refused(f"two nodes have the id {mine}: give each an address of its own")
+        if process_of(NodeId(hello.sender)) == mine:
+            raise Refused(f"two nodes have the id {mine}; give each its own address")
         if hello.to != self.me:
             raise Refused(
-                f"{hello.sender} wants {hello.to}, but this is {self.me}: write a node's address "
-                "the same way everywhere, and correct it where it has changed"
+                f"{hello.sender} dialled {hello.to}, but this is {self.me}; use the same spelling "
+                "of a node's address everywhere"
             )
         try:
             split(hello.sender)
@@ -93,16 +92,20 @@ class Identity:
 
 
 def answer(greeting: Value, expected: NodeId) -> Welcome:
-    """What came back to our Hello."""
+    """Return the Welcome in answer to our Hello, or raise Refused or Absent."""
     match greeting:
         case Welcome() if greeting.sender == expected:
             return greeting
         case Welcome():
-            raise Refused(f"{greeting.sender} answers where {expected} was dialled")
+            raise Refused(
+                f"dialled {expected}, but {greeting.sender} answered; correct the address"
+            )
         case Refusal():
             raise turned_down(greeting)
         case _:
-            raise Refused(f"{expected} answers a Hello with a Hello: it is no oncecast node")
+            raise Refused(
+                f"{expected} answered with a Hello: not an oncecast node; correct the address"
+            )
 
 
 def turned_down(refusal: Refusal) -> NetworkError:

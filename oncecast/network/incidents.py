@@ -1,4 +1,4 @@
-"""One line in the log for each incident, and no flood: `event key=value key="two words"`."""
+"""Log lines of the form `event key=value key="two words"`, with a rate limit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ LINES_PER_SECOND = 1.0
 
 
 class Incidents:
-    """Counts every incident and writes down as many as a person can read.
+    """Counts every incident and logs a limited number of them.
 
-    Strangers decide how often an incident happens, so they must not decide how much is written:
-    each kind has a bucket of lines, and the next line says how many were left out.
+    Unknown peers can cause incidents at any rate, so each kind has a token bucket. The next line
+    says how many were left out.
     """
 
     def __init__(self, stats: Stats, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,7 +26,7 @@ class Incidents:
         self._buckets: dict[str, Bucket] = {}
 
     def report(self, event: str, level: int = logging.WARNING, **facts: object) -> None:
-        """`event` is the name of a counter in Stats."""
+        """Count and log an incident; `event` is the name of a counter in Stats."""
         setattr(self._stats, event, getattr(self._stats, event) + 1)
         bucket = self._buckets.get(event)
         if bucket is None:
@@ -55,7 +55,7 @@ class Bucket:
 
 
 class Line(str):
-    """The text of a line, and what it says, for a log that machines read."""
+    """The text of a line with its event and facts, for JSON logs."""
 
     event: str
     facts: Mapping[str, object]
@@ -68,7 +68,7 @@ def line(event: str, facts: Mapping[str, object]) -> Line:
 
 
 def quoted(fact: str) -> str:
-    """A word as it is; anything else in quotes, on one line whatever a stranger put into it."""
+    """Return a single word unchanged, and any other text quoted and on one line."""
     if fact.isprintable() and not any(mark in fact for mark in ' ="'):
         return fact
     escaped = fact.replace("\\", "\\\\").replace('"', '\\"')

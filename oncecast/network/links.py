@@ -1,10 +1,10 @@
-"""A link carries messages one way, from the node that dialled to the node that accepted.
+"""Links: one-way connections for messages, from the node that dialled to the one that accepted.
 
-    Link       our end of it: dials when there is something to send or to watch, pings, gives up
-    Inbound    the other end: decodes messages, answers pings
+    Link       the sender: dials on demand, sends pings, reconnects
+    Inbound    the receiver: decodes messages, answers pings
 
-Messages over a link arrive in order and without a gap until it is gone; then all that was under way
-is lost, and whoever watches it is told, once.
+Messages over a link arrive in order and without gaps until the link is lost. Messages in flight are
+lost with it, and the protocols that watch the peer get `down` once.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Link:
         self.peer, self.watched = peer, False
         self._wires, self._identity, self._down, self._tls = wires, identity, down, tls
         self._connection: Connection | None = None
-        self._waiting: list[bytes] = []  # messages, until there is a connection
+        self._waiting: list[bytes] = []  # messages for the next connection
         self._waiting_bytes = 0
         self._rng = Random()
         self._failures = 0  # in a row
         self._retry_at = 0.0
         self._dial_at: asyncio.TimerHandle | None = None
         self._dialling: asyncio.Task[None] | None = None
-        self._used = True  # since the last look
+        self._used = True  # since the last check
         self._used_at = self._up_at = self._pinged_at = wires.loop.time()
 
-    # -- what the transport asks for --
+    # -- for the transport --
 
     def send(self, message: bytes) -> None:
         self._used = True
@@ -73,13 +73,13 @@ class Link:
             self._dial_in_time()
 
     def hurry(self) -> None:
-        """The peer has just dialled us, so it is alive: no need to wait any longer."""
+        """Dial at once, because the peer has just dialled us."""
         self._failures, self._retry_at = 0, 0.0
         if self._dial_at is not None:
             self._dial()
 
     def look(self, now: float) -> bool:
-        """Ping it when it is time; false if it is of no more use."""
+        """Send a ping if one is due; return False if the link was closed as unused."""
         if self._used or self.watched:
             self._used, self._used_at = False, now
         if now - self._used_at > self._wires.options.unused_after:
@@ -91,7 +91,7 @@ class Link:
         return True
 
     def leave(self) -> Connection | None:
-        """Let the other side close, once it has read everything; it is `over` when it has."""
+        """Ask the peer to close; return the connection, which is `over` when it has."""
         self._stop_dialling()
         self._drop_waiting()
         connection, self._connection = self._connection, None
@@ -101,7 +101,7 @@ class Link:
         connection.send(BYE)
         return connection
 
-    # -- the way up: backoff, connect, handshake --
+    # -- backoff, connect, handshake --
 
     def _dial_in_time(self) -> None:
         if self._dial_at is None and self._dialling is None:
@@ -147,7 +147,7 @@ class Link:
         self._gone()
 
     def _up(self, connection: Connection) -> None:
-        if connection.ended:  # between the Welcome and now
+        if connection.ended:  # since the Welcome
             raise NetworkError(connection.ended)
         connection.session = self
         connection.framer.trust(self._wires.options.frame_bytes_max)
@@ -164,7 +164,7 @@ class Link:
 
     def frame(self, kind: int, body: memoryview) -> None:
         if kind != PONG:
-            raise OutOfPlace(f"a frame of kind {kind} over a link that only we send on")
+            raise OutOfPlace(f"frame of kind {kind} from the receiver of a one-way link")
 
     def lost(self, reason: str) -> None:
         connection, self._connection = self._connection, None
@@ -198,13 +198,16 @@ class Link:
 
 
 def longest_wait(failures: int, options: Options) -> float:
-    """Doubles with each failure. What is waited is drawn evenly from 0 to it ("full jitter"), lest
-    all peers of a node that comes back dial it at the same moment."""
+    """Return the upper limit of the backoff, which doubles with each failure.
+
+    The delay is uniform between 0 and this limit ("full jitter"), so that the peers of a restarted
+    node do not all dial it at once.
+    """
     return min(options.backoff_max, options.backoff_min * 2.0 ** min(failures - 1, 30))
 
 
 class Inbound:
-    """What a peer sends us over the link that it dialled."""
+    """The receiving end of a link."""
 
     def __init__(
         self, wires: Wires, connection: Connection, peer: NodeId, codec: Codec, deliver: Deliver
@@ -218,18 +221,18 @@ class Inbound:
         elif kind == PING:
             self.connection.send(PONG)
         elif kind == BYE:
-            self.connection.close("the peer has closed its link")
+            self.connection.close("closed by the peer")
         else:
-            raise OutOfPlace(f"a frame of kind {kind} from a peer")
+            raise OutOfPlace(f"unexpected frame of kind {kind} from a peer")
 
     def lost(self, reason: str) -> None:
-        pass  # its other end knows; a peer that dies is noticed by the link that we have to it
+        pass  # the failure of a peer shows on our own link to it
 
 
 def hear(wires: Wires, codec: Codec, peer: NodeId, body: Buffer, deliver: Deliver) -> None:
     try:
         message = codec.decode(body)
-    except Malformed as error:  # the frame was sound, so the next one may be understood
+    except Malformed as error:  # the frame is intact, so the next one may be valid
         wires.incidents.report("malformed", peer=peer, reason=error)
         return
     wires.stats.messages_in += 1

@@ -1,8 +1,8 @@
-"""The door of a process: accepts connections, hears their Hello, hands them to whom they want.
+"""The listener of a process: accepts connections and passes them to the node they ask for.
 
-A stranger costs a socket and a little memory, for a few seconds: what it may send, how long it may
-take and how many there may be is bounded before it has said who it is. When there are too many, the
-one that has waited longest must go, because an honest one is through within a round trip.
+Until its handshake is done, a connection costs a socket and a little memory for a few seconds. The
+bytes, the time and the number of pending handshakes are limited. If there are too many, the oldest
+is closed, because a genuine peer completes its handshake within a round trip.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ import socket
 from dataclasses import dataclass, field
 
 from oncecast.kernel.errors import Absent, CannotListen, NetworkError, OutOfPlace, Refused
-from oncecast.network.addresses import is_loopback, name_of, split_home
+from oncecast.network.addresses import is_loopback, name_of, split_process
 from oncecast.network.clients import Client
 from oncecast.network.connection import Connection, Greeting, Leaving, Wires
 from oncecast.network.framing import GREETING
 from oncecast.network.handshake import GREETINGS, Hello, Identity, Refusal
 from oncecast.network.incidents import line, logger
-from oncecast.network.rooms import Room, Rooms
+from oncecast.network.local import LocalStack, LocalStacks
 from oncecast.network.tls import Tls
 
 BACKLOG = 256
-ACCEPT_PAUSE = 0.1  # when the system is out of sockets
+ACCEPT_PAUSE = 0.1  # seconds, when the system is out of file descriptors
 
-Listen = str | socket.socket | list[socket.socket]  # an address, or sockets that have one
+Listen = str | socket.socket | list[socket.socket]  # an address, or bound sockets
 
 
 @dataclass(eq=False)
-class Stranger:
-    """Somebody who has come and not yet said who it is."""
+class Handshake:
+    """An accepted socket whose handshake is not done."""
 
     sock: socket.socket
     name: str
-    taken: bool = False  # by the loop, which then closes the socket
+    started: bool = False  # then the task closes the socket
     task: asyncio.Task[None] = field(init=False)
 
 
 class Listener:
     def __init__(self, wires: Wires, identity: Identity, tls: Tls | None) -> None:
-        self.rooms: Rooms = {}
+        self.stacks: LocalStacks = {}
         self.connections: dict[Connection, None] = {}
         self._wires, self._identity, self._tls = wires, identity, tls
         self._sockets: list[socket.socket] = []
-        self._strangers: dict[Stranger, None] = {}  # oldest first
+        self._handshakes: dict[Handshake, None] = {}  # oldest first
 
     async def open(self, listen: Listen, *, insecure: bool) -> None:
         if isinstance(listen, str):
@@ -55,7 +55,7 @@ class Listener:
             if self._tls is None and not insecure and not is_loopback(host):
                 await self.close()
                 raise CannotListen(
-                    f"{host}:{port} can be reached from other machines and TLS is off: give this "
+                    f"{host}:{port} can be reached from other machines and TLS is off; give this "
                     "node a certificate, listen on 127.0.0.1, or allow it with insecure=True"
                 )
             sock.setblocking(False)
@@ -65,15 +65,15 @@ class Listener:
             logger.info(line("listening", facts))
 
     async def close(self) -> None:
-        """Accept no more, and turn away who is not through yet; sessions go on."""
+        """Stop accepting and cancel pending handshakes; open sessions continue."""
         for sock in self._sockets:
             self._wires.loop.remove_reader(sock)
             sock.close()
         self._sockets.clear()
-        strangers = list(self._strangers)
-        for stranger in strangers:
-            self._show_out(stranger)
-        await asyncio.gather(*(each.task for each in strangers), return_exceptions=True)
+        handshakes = list(self._handshakes)
+        for handshake in handshakes:
+            self._cancel(handshake)
+        await asyncio.gather(*(each.task for each in handshakes), return_exceptions=True)
 
     def _listen(self, sock: socket.socket) -> None:
         if sock.fileno() >= 0:
@@ -82,38 +82,38 @@ class Listener:
     def _accept(self, sock: socket.socket) -> None:
         incidents, options = self._wires.incidents, self._wires.options
         try:
-            guest, address = sock.accept()
-        except BlockingIOError:  # it has left again
+            accepted, address = sock.accept()
+        except BlockingIOError:  # the peer has closed it already
             return
-        except OSError as error:  # out of file descriptors: it would be called again at once
+        except OSError as error:  # out of file descriptors: pause, or the loop would spin
             incidents.report("crowded", logging.ERROR, peer="?", reason=error)
             self._wires.loop.remove_reader(sock)
             self._wires.loop.call_later(ACCEPT_PAUSE, self._listen, sock)
             return
         name = f"{address[0]}:{address[1]}"
         self._wires.stats.accepted += 1
-        if len(self.connections) + len(self._strangers) >= options.connections_max:
-            guest.close()
+        if len(self.connections) + len(self._handshakes) >= options.connections_max:
+            accepted.close()
             incidents.report("crowded", peer=name, reason="too many connections")
             return
-        if len(self._strangers) >= options.strangers_max:
-            self._show_out(next(iter(self._strangers)))
-        guest.setblocking(False)
-        stranger = Stranger(guest, name)
-        stranger.task = asyncio.create_task(self._receive(stranger))
-        stranger.task.add_done_callback(lambda _: self._strangers.pop(stranger, None))
-        self._strangers[stranger] = None
+        if len(self._handshakes) >= options.handshakes_max:
+            self._cancel(next(iter(self._handshakes)))
+        accepted.setblocking(False)
+        handshake = Handshake(accepted, name)
+        handshake.task = asyncio.create_task(self._receive(handshake))
+        handshake.task.add_done_callback(lambda _: self._handshakes.pop(handshake, None))
+        self._handshakes[handshake] = None
 
-    def _show_out(self, stranger: Stranger) -> None:
-        del self._strangers[stranger]
-        stranger.task.cancel()
-        if not stranger.taken:  # its task will never begin
-            stranger.sock.close()
+    def _cancel(self, handshake: Handshake) -> None:
+        del self._handshakes[handshake]
+        handshake.task.cancel()
+        if not handshake.started:
+            handshake.sock.close()
 
-    async def _receive(self, stranger: Stranger) -> None:
-        """From the first byte to the Welcome, in bounded time."""
-        stranger.taken = True
-        name = stranger.name
+    async def _receive(self, handshake: Handshake) -> None:
+        """Run the handshake, with a time limit."""
+        handshake.started = True
+        name = handshake.name
         greeting = Greeting(self._wires)
         connection = Connection(self._wires, greeting, name)
         timeout = self._wires.options.handshake_timeout
@@ -121,7 +121,7 @@ class Listener:
             async with asyncio.timeout(timeout):
                 await self._wires.loop.connect_accepted_socket(
                     lambda: connection,
-                    stranger.sock,
+                    handshake.sock,
                     ssl=self._tls.server if self._tls else None,
                 )
                 hello = await greeting.wait()
@@ -129,12 +129,14 @@ class Listener:
         except TimeoutError:
             connection.fail("overdue", f"no handshake within {timeout} s")
         except asyncio.CancelledError:
-            connection.fail("crowded", "turned away before its handshake was done")
+            connection.fail("crowded", "closed before its handshake was done")
             raise
-        except OSError as error:  # of TLS, above all
-            self._wires.incidents.report("hostile", peer=name, reason=f"no TLS handshake: {error}")
+        except OSError as error:  # mostly TLS errors
+            self._wires.incidents.report(
+                "hostile", peer=name, reason=f"TLS handshake failed: {error}"
+            )
         except NetworkError:
-            pass  # it went away, or was reported when it broke the rules
+            pass  # closed by the peer, or already reported
         finally:
             if connection not in self.connections:
                 connection.abandon("no handshake")
@@ -143,33 +145,33 @@ class Listener:
         if connection.ended:  # since its Hello
             return
         if not isinstance(hello, Hello):
-            connection.fail("hostile", str(OutOfPlace("it does not begin with a Hello")))
+            connection.fail("hostile", str(OutOfPlace("first frame is not a Hello")))
             return
         try:
             self._identity.check_speech(hello)
-            room = self._room(name_of(hello.to))
-            if hello.role not in room.roles:
-                raise Refused(f"no role {hello.role!r} here: a node has {', '.join(room.roles)}")
-            session = room.roles[hello.role](connection, hello)
+            stack = self._stack(name_of(hello.to))
+            if hello.role not in stack.roles:
+                raise Refused(f"unknown role {hello.role!r}; use {' or '.join(stack.roles)}")
+            session = stack.roles[hello.role](connection, hello)
         except (Refused, Absent) as refused:
             self._refuse(connection, refused)
             return
         connection.session = session
         options = self._wires.options
         connection.framer.trust(options.frame_bytes_max)
-        told = (session.name, options.batch_bytes_max) if isinstance(session, Client) else ()
-        connection.send(GREETING, room.identity.welcome(*told))
+        facts = (session.name, options.batch_bytes_max) if isinstance(session, Client) else ()
+        connection.send(GREETING, stack.identity.welcome(*facts))
         self.connections[connection] = None
         connection.over.add_done_callback(lambda _: self.connections.pop(connection))
 
-    def _room(self, name: str) -> Room:
-        if name not in self.rooms:
-            raise Absent(f"no replica of {name[:64]} here: ask {self._identity.me} who has one")
-        return self.rooms[name]
+    def _stack(self, name: str) -> LocalStack:
+        if name not in self.stacks:
+            raise Absent(f"no replica of {name[:64]} here; ask {self._identity.me} where it is")
+        return self.stacks[name]
 
     def _refuse(self, connection: Connection, refused: Refused | Absent) -> None:
         passing = isinstance(refused, Absent)
-        level = logging.INFO if passing else logging.WARNING  # groups move all the time
+        level = logging.INFO if passing else logging.WARNING  # groups often move
         self._wires.incidents.report("refused", level, peer=connection.name, reason=refused)
         connection.session = Leaving()
         connection.send(GREETING, GREETINGS.encode(Refusal(str(refused), passing)))
@@ -177,8 +179,8 @@ class Listener:
 
 
 async def bind(listen: str) -> list[socket.socket]:
-    """A socket for each address that the host has: localhost often has two."""
-    host, port = split_home(listen)
+    """Bind a socket to each address of the host; localhost often has two."""
+    host, port = split_process(listen)
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
     try:
@@ -189,6 +191,6 @@ async def bind(listen: str) -> list[socket.socket]:
         for sock in sockets:
             sock.close()
         raise CannotListen(
-            f"{listen}: {error.strerror or error}; stop what uses the port, or listen elsewhere"
+            f"cannot listen on {listen}: {error.strerror or error}; free the port or choose another"
         ) from error
     return sockets

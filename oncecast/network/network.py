@@ -1,14 +1,16 @@
-"""A stack on a real network: steps its inputs, keeps its records, carries its messages.
+"""Runs a stack on a real network: feeds it inputs, writes its records, sends its messages.
 
-Inputs are stepped as they come. What a step sends leaves at the end of the loop's turn, one write a
-peer; what depends on a record that is not on disk yet is held, and goes when it is. Records are
-written in groups: all that one turn has appended, or all that came while the disk was busy, share
-one fdatasync. Meanwhile the loop goes on stepping.
+The messages of a step leave at the end of the loop's turn, with one write for each peer. Messages
+that depend on a record wait until it is on disk. Records are written in groups that share one
+fdatasync: all of one turn, or all that arrived while the disk was busy. The loop continues
+meanwhile.
 
-A bug in a protocol or a disk that fails ends the node: `run` raises it, and nothing held is sent.
+A bug in a protocol or a disk failure ends the node: `run` raises it, and waiting messages are not
+sent.
 
-Several stacks may share a process and its door. The first is the landlord of the others, which come
-and go while it runs; each has its own id, journal and clock. A tenant's failure is its landlord's.
+Several stacks may share a process and its listener. The primary one runs as long as the process;
+the others start and stop at any time. Each has its own id, journal and clock. The failure of a
+stack ends the primary one too.
 """
 
 from __future__ import annotations
@@ -48,16 +50,14 @@ from oncecast.storage.journal import Flush, Journal
 
 T = TypeVar("T")
 
-SETTLE_ROUNDS = (
-    100  # a protocol that never stops talking to itself must not keep a node from ending
-)
+SETTLE_ROUNDS = 100  # a protocol that keeps sending to itself must not prevent a stop
 
-# Called after each step: when, which input, what it carried, what came of it. The list is reused.
+# Called after each step with time, kind and subject of the input, and its effects (a reused list).
 Trace = Callable[[float, str, object, list[Effect]], None]
 
 
 class Runtime:
-    """One node. Either `await run()`, which ends by a signal, or `async with` it."""
+    """One node. Either `await run()`, which returns on a signal, or use it with `async with`."""
 
     def __init__(
         self,
@@ -65,25 +65,25 @@ class Runtime:
         *,
         me: NodeId,
         listen: Listen | None = None,
-        journal: Journal | None = None,  # without one, nothing survives a restart
+        journal: Journal | None = None,  # None: nothing survives a restart
         on_event: Callable[[Value], None] = lambda event: None,
         tls: Tls | None = None,
         insecure: bool = False,
         trace: Trace | None = None,
-        clients: tuple[type[Value], ...] = (),  # what clients may send; nothing: none are let in
+        clients: tuple[type[Value], ...] = (),  # message types of clients; empty: none are accepted
         options: Options | None = None,
-        landlord: Runtime | None = None,  # whose door, TLS, options and counters it then shares
-        spared: tuple[type[Exception], ...] = (),  # failures that the landlord survives
+        primary: Runtime | None = None,  # shares its listener, TLS, options and counters
+        tolerated: tuple[type[Exception], ...] = (),  # failures that do not end `primary`
     ) -> None:
         self.me, self.stack, self.journal = me, stack, journal
         self.options, self.stats = options or Options(), Stats()
         self._listen = me if listen is None else listen
         self._on_event, self._tls, self._insecure, self._trace = on_event, tls, insecure, trace
-        self._clients, self._landlord, self._spared = clients, landlord, spared
-        if landlord is not None:
-            assert not any((listen, tls, options)), f"{me} has these of its landlord"
-            self.options, self.stats, self._tls = landlord.options, landlord.stats, landlord._tls
-        self._tenants: dict[Runtime, None] = {}
+        self._clients, self._primary, self._tolerated = clients, primary, tolerated
+        if primary is not None:
+            assert not any((listen, tls, options)), f"{me} gets these from {primary.me}"
+            self.options, self.stats, self._tls = primary.options, primary.stats, primary._tls
+        self._secondaries: dict[Runtime, None] = {}
         self._closing: asyncio.Task[BaseException | None] | None = None
         self._transport: Transport
         self._loop: asyncio.AbstractEventLoop
@@ -93,66 +93,66 @@ class Runtime:
         self._inputs: deque[tuple[Callable[..., list[Output]], tuple[Any, ...]]] = deque()
         self._stepping = False
         self._wakes: Wakes
-        self._deeds: dict[type[Value], Callable[[Any], None]]
+        self._handlers: dict[type[Value], Callable[[Any], None]]
         self._gate = Gate()
         self._idle: asyncio.TimerHandle | None = None
         self._commit_due = self._paused = False
         self._flushing: tuple[Flush, asyncio.Future[None]] | None = None
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="oncecast-disk")
 
-    # -- life --
+    # -- start and stop --
 
     async def run(self) -> None:
-        """Serve until `stop()`, SIGTERM or SIGINT; raise what makes it impossible to go on."""
+        """Serve until `stop()`, SIGTERM or SIGINT; raise the error that ends the node, if any."""
         async with self:
             await self.wait()
 
     async def wait(self) -> None:
-        """For the end, which is then to be made by leaving it. A tenant leaves signals alone."""
-        with contextlib.nullcontext() if self._landlord else self._signals():
+        """Wait until the node should be closed; only a primary one handles signals."""
+        with contextlib.nullcontext() if self._primary else self._signals():
             await asyncio.wait((self._ended, self._asked), return_when=asyncio.FIRST_COMPLETED)
         if self._ended.done():
             self._ended.result()
 
     def ask_to_stop(self) -> None:
-        """Have `wait` return. Inputs are taken until the owner leaves it."""
+        """Make `wait` return. The node processes inputs until it is closed."""
         if not self._asked.done():
             self._asked.set_result(None)
 
     def stop(self) -> None:
-        """Take no more inputs; `run` then makes everything durable, empties its queues, returns."""
+        """Process no more inputs; `run` then writes all records, empties its queues and returns."""
         if not self._ended.done():
             self._ended.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Take no more inputs; `run` then raises this."""
+        """Process no more inputs; `run` then raises `error`."""
         if not self._ended.done():
             self._ended.set_exception(error)
-            self._ended.exception()  # whoever leaves it will ask
-            self._tell_landlord(error)
+            self._ended.exception()  # mark it as retrieved; `close` raises it
+            self._fail_primary(error)
 
     def when_ended(self, tell: Callable[[BaseException | None], None]) -> None:
-        """Have this told why it takes no more inputs; None if it was asked to stop."""
+        """Call `tell` with the error that ends the node, or with None at a normal stop."""
         self._ended.add_done_callback(lambda ended: tell(ended.exception()))
 
-    def _tell_landlord(self, error: Exception) -> None:
-        if self._landlord is not None and not isinstance(error, self._spared):
-            self._landlord.fail(error)
+    def _fail_primary(self, error: Exception) -> None:
+        if self._primary is not None and not isinstance(error, self._tolerated):
+            self._primary.fail(error)
 
     @property
     def stopping(self) -> bool:
-        ended = getattr(self, "_ended", None)  # none before it is entered
+        ended = getattr(self, "_ended", None)  # not set before the start
         return ended is not None and ended.done()
 
     @property
     def draining(self) -> bool:
-        """Whether it is about to stop, or has begun to."""
+        """Return whether the node is stopping or was asked to."""
         asked = getattr(self, "_asked", None)
         return self.stopping or (asked is not None and asked.done())
 
     @property
     def failure(self) -> BaseException | None:
-        """Why it has ended; None if it runs, or was told to stop."""
+        """Return the error that ended the node; None while it runs or after a normal stop."""
         return self._ended.exception() if self.stopping else None
 
     def _prepare(self) -> None:
@@ -160,12 +160,14 @@ class Runtime:
         self._ended = self._loop.create_future()
         self._asked = self._loop.create_future()
         self._wakes = Wakes(self._loop, self._wake)
-        self._deeds = self._all_deeds()
+        self._handlers = self._output_handlers()
 
     async def __aenter__(self) -> Self:
-        landlord = self._landlord
-        if landlord is not None and landlord.stopping:
-            raise CannotListen(f"{self.me}: {landlord.me} stops; start it again first")
+        primary = self._primary
+        if primary is not None and primary.stopping:
+            raise CannotListen(
+                f"cannot start {self.me}: its process {primary.me} is stopping; restart the process"
+            )
         self._prepare()
         self._transport = Transport(
             self.me,
@@ -176,11 +178,11 @@ class Runtime:
             options=self.options,
             stats=self.stats,
             tls=self._tls,
-            landlord=None if landlord is None else landlord._transport,
+            primary=None if primary is None else primary._transport,
         )
         await self._transport.open(self._listen, insecure=self._insecure)
-        if landlord is not None:
-            landlord._tenants[self] = None
+        if primary is not None:
+            primary._secondaries[self] = None
         self._input(self.stack.start)
         return self
 
@@ -195,7 +197,7 @@ class Runtime:
             raise failed
 
     async def close(self) -> BaseException | None:
-        """Stop, and wait for the end; what has failed, if anything has. Once is enough."""
+        """Stop and wait for the end; return the error, if any. Later calls do the same."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
         return await asyncio.shield(self._closing)
@@ -207,32 +209,32 @@ class Runtime:
         if self._idle is not None:
             self._idle.cancel()
         await self._transport.lock()
-        evicted = await self._evict()
+        secondary_error = await self._close_secondaries()
         try:
             if failed is None:
                 await self._settle()
-        except Exception as unsettled:  # noqa: BLE001  # it is raised again, after the clean-up
+        except Exception as unsettled:  # noqa: BLE001  # `close` returns it
             failed = unsettled
-            self._tell_landlord(unsettled)
+            self._fail_primary(unsettled)
         await self._transport.close(0.0 if failed else self.options.drain_timeout)
         self._disk.shutdown()
         if self.journal is not None:
             self.journal.abandon() if failed else self.journal.close()
-        if self._landlord is not None:
-            self._landlord._tenants.pop(self, None)
-        return failed or evicted
+        if self._primary is not None:
+            self._primary._secondaries.pop(self, None)
+        return failed or secondary_error
 
-    async def _evict(self) -> BaseException | None:
-        """Close the tenants; what has failed of one, unless it is to be survived."""
-        tenants = list(self._tenants)
-        failures = await asyncio.gather(*(tenant.close() for tenant in tenants))
-        for tenant, failed in zip(tenants, failures, strict=True):
-            if failed is not None and not isinstance(failed, tenant._spared):
+    async def _close_secondaries(self) -> BaseException | None:
+        """Close the other stacks; return the first error that is not tolerated."""
+        runtimes = list(self._secondaries)
+        failures = await asyncio.gather(*(runtime.close() for runtime in runtimes))
+        for runtime, failed in zip(runtimes, failures, strict=True):
+            if failed is not None and not isinstance(failed, runtime._tolerated):
                 return failed
         return None
 
     async def _settle(self) -> None:
-        """Everything on disk, and everything held on its way."""
+        """Write all records to disk and send all waiting messages."""
         journal = self.journal
         if journal is None:
             return
@@ -240,7 +242,7 @@ class Runtime:
             flush, done = self._flushing
             await done
             journal.finish(flush)
-        # What the node says to itself may append again, and its answers wait for that.
+        # Messages to itself may append more records, for which other messages wait.
         for _ in range(SETTLE_ROUNDS):
             if journal.waiting:
                 journal.sync()
@@ -262,25 +264,22 @@ class Runtime:
     # -- inputs --
 
     def request(self, request: Value) -> None:
-        """Ask the stack for something; what comes of it are events."""
+        """Make a request to the stack, which answers with events."""
         self._input(self.stack.request, request)
 
     def unsent_bytes(self, peer: NodeId) -> int:
-        """What waits to leave for this peer: who produces faster than it reads should look."""
+        """Return the number of unsent bytes for this peer."""
         return self._transport.unsent_bytes(peer)
 
     def _input(self, step: Callable[..., list[Output]], *subject: Any) -> None:
-        # The stack is not re-entrant: what an event's receiver asks for waits for the step's end.
+        # The stack is not re-entrant: requests of an event handler wait for the end of the step.
         if self._stepping:
             self._inputs.append((step, subject))
         else:
             self._guard(self._step, step, subject)
 
     def _guard(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Do `work`, then the inputs that it caused.
-
-        If something fails the node ends, whichever callback of the loop this was.
-        """
+        """Run `work`, then the inputs that it caused; any exception ends the node."""
         if self._ended.done():
             return
         self._stepping = True
@@ -288,7 +287,7 @@ class Runtime:
             work(*arguments)
             while self._inputs:
                 self._step(*self._inputs.popleft())
-        except Exception as error:  # noqa: BLE001  # it is raised again, by run()
+        except Exception as error:  # noqa: BLE001  # `run` raises it
             self.fail(error)
         finally:
             self._stepping = False
@@ -301,19 +300,19 @@ class Runtime:
         self.stats.steps += 1
         outputs = step(now, *subject)
         if self._trace is not None:
-            self._trace(now, step.__name__, told(subject), self.stack.effects)
+            self._trace(now, step.__name__, traced(subject), self.stack.effects)
         for output in outputs:
-            self._deeds[type(output)](output)
+            self._handlers[type(output)](output)
 
     def _wake(self, wake: Wake) -> None:
-        self._now = max(self._now, wake.at)  # the loop's clock is coarse
+        self._now = max(self._now, wake.at)  # the loop's timer may fire early
         self._input(self.stack.wake, wake)
 
     # -- outputs --
 
-    def _all_deeds(self) -> dict[type[Value], Callable[[Any], None]]:
-        """What to do for each kind of output."""
-        deeds: dict[type[Value], Callable[[Any], None]] = {
+    def _output_handlers(self) -> dict[type[Value], Callable[[Any], None]]:
+        """Return a function for each kind of output."""
+        handlers: dict[type[Value], Callable[[Any], None]] = {
             Send: self._send,
             Emit: self._emit,
             Append: self._record,
@@ -323,8 +322,8 @@ class Runtime:
             Watch: lambda watch: self._transport.watch(watch.peer),
             Unwatch: lambda unwatch: self._transport.unwatch(unwatch.peer),
         }
-        assert deeds.keys() == set(get_args(Output))
-        return deeds
+        assert handlers.keys() == set(get_args(Output))
+        return handlers
 
     def _send(self, send: Send) -> None:
         if not send.after or self.journal is None or self._gate.opens(send, self.journal.synced):
@@ -341,7 +340,7 @@ class Runtime:
             self._transport.send(send.to, send.message)
 
     def _release(self, journal: Journal) -> None:
-        """What was held goes, and with it what the node says to itself."""
+        """Send the messages that waited for the disk, and process those to this node."""
         for output in self._gate.release(journal.synced):
             if isinstance(output, Send):
                 self._let_go(output)
@@ -371,7 +370,7 @@ class Runtime:
         return waiting > options.unsynced_bytes_max or len(self._gate.held) > options.held_max
 
     def _turn_ends(self) -> None:
-        # What waits for nothing leaves first; a loop that writes at the end of its turn needs one.
+        # Messages that need no record leave before the disk blocks the loop.
         if self._transport.flush():
             self._loop.call_soon(self._guard, self._commit)
         else:
@@ -381,7 +380,7 @@ class Runtime:
         self._commit_due = False
         journal = self.journal
         if journal is None or self._flushing is not None:
-            return  # a flush that is under way commits the rest when it is done
+            return  # the flush in progress commits the rest
         waiting = journal.waiting_bytes
         if not waiting:
             return
@@ -398,13 +397,13 @@ class Runtime:
         assert self.journal is not None
         assert self._flushing is not None
         (flush, done), self._flushing = self._flushing, None
-        done.result()  # raises what went wrong in the thread
+        done.result()  # raise the thread's error, if any
         self.journal.finish(flush)
         self._synced()
         self._commit()
 
     def _synced(self) -> None:
-        """Let go what has waited for this, and all that comes of it, in the same turn."""
+        """Send the messages that waited for these records, in the same turn."""
         self.stats.syncs += 1
         assert self.journal is not None
         self._release(self.journal)
@@ -421,7 +420,7 @@ class Runtime:
             )
 
     def _rest(self, journal: Journal, synced: int) -> None:
-        """Idle since then: note on disk that nothing before is a torn tail."""
+        """Mark the log as fully synced, if no record was appended since."""
         self._idle = None
         if journal.synced != synced or journal.waiting or self._flushing is not None:
             self._await_idleness(journal)
@@ -429,15 +428,15 @@ class Runtime:
             journal.mark()
 
 
-def told(subject: tuple[Any, ...]) -> object:
-    """What an input carried, as a trace shows it: a timer rather than its appointment."""
+def traced(subject: tuple[Any, ...]) -> object:
+    """Return the subject of an input for a trace: the timer instead of its wake-up call."""
     if len(subject) != 1:
         return subject or None
     return subject[0].timer if isinstance(subject[0], Wake) else subject[0]
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` on uvloop, or on asyncio's own loop where there is no uvloop."""
+    """Run `main` on uvloop if it is installed, or else on asyncio's loop."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""The limits and time-outs of a node on the network, and what it counts."""
+"""Limits, timeouts and counters of a node on the network."""
 
 from __future__ import annotations
 
@@ -9,57 +9,57 @@ KiB, MiB = 1024, 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Times are in seconds. docs/network.md says what happens at each limit."""
+    """Limits and timeouts, in bytes and seconds. docs/network.md describes each."""
 
     cluster: str = "oncecast"  # nodes of different clusters refuse each other
 
     frame_bytes_max: int = 64 * MiB  # the largest message
-    batch_bytes_max: int = 0  # that a client may send, as it is told when it comes; 0: no word
-    queue_bytes_max: int = 16 * MiB  # unsent to one peer: beyond, its link is reset
-    waiting_bytes_max: int = 1 * MiB  # for a peer that is not connected: beyond, dropped
-    connections_max: int = (
-        800  # accepted ones; keep it well below the process's limit of open files
-    )
-    strangers_max: int = 128  # of these, not yet through the handshake; a new one ousts the oldest
+    batch_bytes_max: int = 0  # limit that the handshake tells a client; 0: none
+    queue_bytes_max: int = 16 * MiB  # unsent bytes to one peer, then its link is reset
+    waiting_bytes_max: int = (
+        1 * MiB
+    )  # unsent bytes to a disconnected peer, then messages are dropped
+    connections_max: int = 800  # accepted connections; keep it below the limit of open files
+    handshakes_max: int = 128  # pending handshakes; beyond that, the oldest is closed
 
     handshake_timeout: float = 5.0
-    frame_timeout: float = 30.0  # for a frame, and 1 s more for each KiB of it that has come
-    keepalive: float = 2.0  # between pings; three times that without a word is a lost link
-    unused_after: float = 60.0  # a link nobody watches or sends over is closed
-    backoff_min: float = 0.1  # the first reconnect waits up to this long, each further one twice it
+    frame_timeout: float = 30.0  # for a whole frame, plus 1 s per KiB received
+    keepalive: float = 2.0  # between pings; a link is lost after three silent intervals
+    unused_after: float = 60.0  # a link without messages and watchers is closed
+    backoff_min: float = 0.1  # upper limit of the first reconnect delay; doubles each time
     backoff_max: float = 5.0
-    drain_timeout: float = 5.0  # what a clean stop gives the send queues
+    drain_timeout: float = 5.0  # for emptying the send queues at a clean stop
 
-    inline_bytes_max: int = 64 * KiB  # a larger group of records is written in a thread
-    idle_after: float = 0.05  # without a new record; then the log notes that all of it is synced
-    unsynced_bytes_max: int = 64 * MiB  # records that wait for the disk: beyond, nothing is read
-    held_max: int = 100_000  # messages and events that wait for the disk: beyond, nothing is read
+    inline_bytes_max: int = 64 * KiB  # larger groups of records are written in a thread
+    idle_after: float = 0.05  # without new records, then the log is marked as fully synced
+    unsynced_bytes_max: int = 64 * MiB  # records not yet on disk, then reading pauses
+    held_max: int = 100_000  # messages and events that wait for the disk, then reading pauses
 
 
 @dataclass
 class Stats:
-    """Counted since the start."""
+    """Counters since the start of the process."""
 
     accepted: int = 0  # connections
-    linked: int = 0  # handshakes done, as the one who dialled
+    linked: int = 0  # links established to peers
     messages_in: int = 0
     messages_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    bytes_dropped: int = 0  # of messages: the peer was away, slow or lost
+    bytes_dropped: int = 0  # of messages to peers that are disconnected or slow
 
-    # Incidents, each with a line in the log.
-    hostile: int = 0  # bytes that break the rules of the wire
-    crowded: int = 0  # connections turned away, because there were too many
-    overdue: int = 0  # handshakes and frames that were begun and not finished in time
-    refused: int = 0  # handshakes turned down, by us or by the other side
-    silent: int = 0  # links lost because the other side said nothing any more
-    slow: int = 0  # links reset because too much was unsent
-    lost: int = 0  # links that the other side or the network closed
-    unreachable: int = 0  # links that could not be made
-    malformed: int = 0  # messages that no codec here knows
-    too_long: int = 0  # messages of our own that no frame may hold
+    # Incidents, which are logged.
+    hostile: int = 0  # connections closed for protocol violations
+    crowded: int = 0  # connections closed because there were too many
+    overdue: int = 0  # handshakes and frames that timed out
+    refused: int = 0  # handshakes refused by either side
+    silent: int = 0  # connections closed because the peer was silent
+    slow: int = 0  # connections reset because too many bytes were unsent
+    lost: int = 0  # links closed by the peer or the network
+    unreachable: int = 0  # failed attempts to connect
+    malformed: int = 0  # messages that could not be decoded
+    too_long: int = 0  # messages not sent because they exceed frame_bytes_max
 
     steps: int = 0  # inputs of the stack
-    records: int = 0  # appended
-    syncs: int = 0  # groups of records made durable
+    records: int = 0  # records appended
+    syncs: int = 0  # groups of records written to disk

@@ -1,4 +1,4 @@
-"""Mutual TLS 1.3: both sides show a certificate of the same authority, or nothing is said."""
+"""Mutual TLS 1.3: both sides need a certificate of the same authority."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oncecast.network.addresses import canonical
 
 @dataclass(frozen=True)
 class Tls:
-    """One context a direction. A node is server and client at once, with the same certificate."""
+    """The TLS contexts for accepted and for dialled connections."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
@@ -22,20 +22,20 @@ class Tls:
         for name, context in (("server", self.server), ("client", self.client)):
             if context.verify_mode != ssl.CERT_REQUIRED:
                 raise TlsUnusable(
-                    f"the {name} context takes peers without a certificate: set its verify_mode to "
-                    "ssl.CERT_REQUIRED"
+                    f"the {name} context accepts peers without a certificate; set its verify_mode "
+                    "to ssl.CERT_REQUIRED"
                 )
             if context.minimum_version < ssl.TLSVersion.TLSv1_3:
                 raise TlsUnusable(
-                    f"the {name} context takes versions before TLS 1.3: set its minimum_version to "
-                    "ssl.TLSVersion.TLSv1_3"
+                    f"the {name} context accepts versions before TLS 1.3; set its minimum_version "
+                    "to ssl.TLSVersion.TLSv1_3"
                 )
 
     @classmethod
     def from_files(
         cls, *, certificate: str | PathLike[str], key: str | PathLike[str], ca: str | PathLike[str]
     ) -> Tls:
-        """PEM files: this node's certificate (with its chain), its key, the peers' authority."""
+        """Load PEM files: the certificate with its chain, its key, and the authority of peers."""
         contexts = [
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
@@ -48,17 +48,17 @@ class Tls:
                 context.load_verify_locations(ca)
             except OSError as error:  # ssl.SSLError is one too
                 raise TlsUnusable(
-                    f"certificate {certificate}, key {key} or CA {ca}: {error}; give PEM files "
-                    "that exist and belong together"
+                    f"cannot load certificate {certificate}, key {key} or CA {ca}: {error}; use "
+                    "existing PEM files that belong together"
                 ) from error
         return cls(*contexts)
 
 
 def check_certificate(certificate: dict[str, Any] | None, host: str, sender: str) -> None:
-    """The dialler's certificate must be for the host it says it is at; names must match exactly."""
+    """Raise Refused unless the dialler's certificate names exactly the host of its address."""
     names = [name for _, name in (certificate or {}).get("subjectAltName", ())]
     if canonical(host) not in map(canonical, names):
         raise Refused(
-            f"{sender} shows a certificate for {', '.join(names) or 'nobody'}: give it one with "
-            f"{host} among its alternative names"
+            f"certificate of {sender} is for {', '.join(names) or 'no host'}; use one with {host} "
+            "among its alternative names"
         )

@@ -1,10 +1,10 @@
-"""Messages between nodes: links out, connections in, one look at all of them now and then.
+"""The transport of a stack: outgoing links, accepted connections and their timeouts.
 
-It asks two functions of its owner: `deliver(sender, message)`, and `down(peer)` for a watched peer
-whose link is gone or could not be made. Both are called from the loop, never from inside a call to
-the transport that is under way, save for `down`: a queue may overflow while it is written.
+It calls `deliver(sender, message)`, and `down(peer)` when the link to a watched peer is lost or
+cannot be established. Both are called from the loop and not from within a call to the transport.
+The exception is `down` in `send`, when a queue overflows.
 
-Stacks that share a door have a transport each: the first one listens for all, its tenants.
+Each stack of a process has a transport. The primary one owns the listener.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from dataclasses import replace
 
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.network.addresses import home, name_of, split
+from oncecast.network.addresses import name_of, process_of, split
 from oncecast.network.clients import PREFIX, Clients
 from oncecast.network.connection import Connection, Session, Wires
 from oncecast.network.handshake import CLIENT, PEER, Hello, Identity
 from oncecast.network.links import Deliver, Down, Inbound, Link, hear
 from oncecast.network.listener import Listen, Listener
+from oncecast.network.local import Accept, LocalLink
 from oncecast.network.options import Options, Stats
-from oncecast.network.rooms import Accept, Passage
 from oncecast.network.tls import Tls, check_certificate
 
-CLOSE_SECONDS = 1.0  # for the loop to close what we have dropped; it takes a turn or two
+CLOSE_SECONDS = 1.0  # for the loop to close dropped connections
 
 
 class Transport:
@@ -39,40 +39,42 @@ class Transport:
         options: Options,
         stats: Stats,
         tls: Tls | None = None,
-        client_codec: Codec | None = None,  # without one, no clients are let in
-        landlord: Transport | None = None,  # whose door it shares, with all connections' Wires
+        client_codec: Codec | None = None,  # None: no clients are accepted
+        primary: Transport | None = None,  # the transport that owns the listener
     ) -> None:
         split(me)
-        self._landlord = landlord
-        if landlord is None:
+        self._primary = primary
+        if primary is None:
             self.identity = Identity(me, options.cluster, secrets.randbits(63))
             self._wires = Wires(options, stats)
             self.listener = Listener(self._wires, self.identity, tls)
         else:
-            assert home(me) == landlord.identity.me, f"{me} is not behind the door of its landlord"
-            self.identity = replace(landlord.identity, me=me)
-            self._wires, self.listener = landlord._wires, landlord.listener
+            assert process_of(me) == primary.identity.me, (
+                f"{me} is no node of {primary.identity.me}"
+            )
+            self.identity = replace(primary.identity, me=me)
+            self._wires, self.listener = primary._wires, primary.listener
         self.roles: dict[str, Accept] = {PEER: self._accept_peer}
         self.clients = Clients(self._wires, client_codec or Codec(()), deliver=deliver, down=down)
         if client_codec is not None:
             self.roles[CLIENT] = self._accept_client
         self._codec, self._deliver, self._down, self._tls = codec, deliver, down, tls
         self._links: dict[NodeId, Link] = {}
-        self.passages: dict[NodeId, Passage] = {}
+        self.local_links: dict[NodeId, LocalLink] = {}
         self._inbound: dict[NodeId, Inbound] = {}
         self.paused = False
         self._encoded: tuple[Value | None, bytes] = (None, b"")  # the last message
         self._looking: asyncio.Task[None] | None = None
 
     async def open(self, listen: Listen, *, insecure: bool = False) -> None:
-        rooms, name = self.listener.rooms, name_of(self.identity.me)
-        assert name not in rooms, f"{self.identity.me} is there already"
-        rooms[name] = self
-        if self._landlord is None:
+        stacks, name = self.listener.stacks, name_of(self.identity.me)
+        assert name not in stacks, f"{self.identity.me} is already running"
+        stacks[name] = self
+        if self._primary is None:
             await self.listener.open(listen, insecure=insecure)
         self._looking = asyncio.create_task(self._look())
 
-    # -- out --
+    # -- sending --
 
     def send(self, to: NodeId, message: Value) -> None:
         last, body = self._encoded
@@ -97,27 +99,27 @@ class Transport:
     def unwatch(self, peer: NodeId) -> None:
         if peer.startswith(PREFIX):
             self.clients.unwatch(peer)
-        elif way := self._links.get(peer) or self.passages.get(peer):
+        elif way := self._links.get(peer) or self.local_links.get(peer):
             way.watched = False
 
     def unsent_bytes(self, peer: NodeId) -> int:
-        way = self._links.get(peer) or self.passages.get(peer)
+        way = self._links.get(peer) or self.local_links.get(peer)
         return way.unsent_bytes if way else 0
 
     def flush(self) -> bool:
-        """Write what was sent without waiting for the end of the turn; whether there was any."""
+        """Write pending frames now instead of at the end of the turn; return whether any were."""
         return self._wires.flush()
 
-    def _way(self, peer: NodeId) -> Link | Passage:
-        return self._links.get(peer) or self.passages.get(peer) or self._new_way(peer)
+    def _way(self, peer: NodeId) -> Link | LocalLink:
+        return self._links.get(peer) or self.local_links.get(peer) or self._new_way(peer)
 
-    def _new_way(self, peer: NodeId) -> Link | Passage:
-        me, rooms = self.identity.me, self.listener.rooms
-        if peer == me or home(peer) != home(me):
+    def _new_way(self, peer: NodeId) -> Link | LocalLink:
+        me, stacks = self.identity.me, self.listener.stacks
+        if peer == me or process_of(peer) != process_of(me):
             return self._link(peer)
-        passage = Passage(self._wires, rooms, me=me, peer=peer, down=self._down)
-        self.passages[peer] = passage
-        return passage
+        link = LocalLink(self._wires, stacks, me=me, peer=peer, down=self._down)
+        self.local_links[peer] = link
+        return link
 
     def _link(self, peer: NodeId) -> Link:
         link = self._links.get(peer)
@@ -128,11 +130,12 @@ class Transport:
 
     def _describe(self, message: Value, body: bytes) -> str:
         return (
-            f"a {type(message).__name__} of {len(body)} bytes is not sent: raise frame_bytes_max "
-            "on all nodes, or send less at once"
+            f"{type(message).__name__} of {len(body)} bytes not sent (limit "
+            f"{self._wires.options.frame_bytes_max}); raise frame_bytes_max on all nodes, or send "
+            "less at once"
         )
 
-    # -- in --
+    # -- receiving --
 
     def _accept_peer(self, connection: Connection, hello: Hello) -> Session:
         self.identity.check_peer(hello)
@@ -140,9 +143,9 @@ class Transport:
             host, _ = split(hello.sender)
             check_certificate(connection.peer_certificate(), host, hello.sender)
         peer = NodeId(hello.sender)
-        # A peer dials anew when it has given up its old link, which may not have closed here yet.
+        # A peer that dials again has dropped its old link, which may still be open here.
         if older := self._inbound.get(peer):
-            older.connection.drop("its peer has dialled anew")
+            older.connection.drop("replaced by a new connection of the peer")
         connection.name = peer
         inbound = Inbound(self._wires, connection, peer, self._codec, self._deliver)
         self._inbound[peer] = inbound
@@ -167,7 +170,7 @@ class Transport:
             del self._inbound[peer]
 
     def pause(self) -> None:
-        """Read nothing more for now: the senders' kernels, then their queues fill up."""
+        """Stop reading, so that the senders' queues fill up."""
         self.paused = True
         for inbound in self._readers():
             inbound.connection.pause()
@@ -176,18 +179,18 @@ class Transport:
         self.paused = False
         for inbound in self._readers():
             inbound.connection.resume()
-        for passage in self._passages_here():
-            passage.carry_soon()
+        for link in self._links_here():
+            link.carry_soon()
 
     def _readers(self) -> list[Inbound]:
         return [*self._inbound.values(), *self.clients.here.values()]
 
-    def _passages_here(self) -> list[Passage]:
+    def _links_here(self) -> list[LocalLink]:
         me = self.identity.me
-        rooms = self.listener.rooms.values()
-        return [room.passages[me] for room in rooms if me in room.passages]
+        stacks = self.listener.stacks.values()
+        return [stack.local_links[me] for stack in stacks if me in stack.local_links]
 
-    # -- time --
+    # -- timeouts --
 
     async def _look(self) -> None:
         options = self._wires.options
@@ -197,28 +200,28 @@ class Transport:
             self._look_once(self._wires.loop.time())
 
     def _look_once(self, now: float) -> None:
-        if self._landlord is None:
+        if self._primary is None:
             for connection in list(self._wires.connections):
                 connection.overdue(now)
         for peer, link in list(self._links.items()):
             if not link.look(now):
                 del self._links[peer]
-        for peer, passage in list(self.passages.items()):
-            if not passage.watched and not passage.unsent_bytes:
-                del self.passages[peer]
+        for peer, local in list(self.local_links.items()):
+            if not local.watched and not local.unsent_bytes:
+                del self.local_links[peer]
 
-    # -- the end --
+    # -- closing --
 
     async def lock(self) -> None:
-        """Let nobody in any more; who is in may stay."""
-        if self._landlord is None:
+        """Accept no new connections; open ones stay."""
+        if self._primary is None:
             await self.listener.close()
-        elif self.listener.rooms.pop(name_of(self.identity.me), None):
-            for passage in self._passages_here():
-                passage.lost()
+        elif self.listener.stacks.pop(name_of(self.identity.me), None):
+            for link in self._links_here():
+                link.lost()
 
     async def close(self, drain: float) -> None:
-        """Give the queues `drain` seconds to empty, then close all there is."""
+        """Wait up to `drain` seconds for the send queues, then close all connections."""
         await self.lock()
         if self._looking is not None:
             self._looking.cancel()
@@ -228,13 +231,13 @@ class Transport:
         self.flush()
         if leaving and drain > 0:
             await asyncio.wait([connection.over for connection in leaving], timeout=drain)
-        rest = list(self._wires.connections) if self._landlord is None else self._open(leaving)
+        rest = list(self._wires.connections) if self._primary is None else self._open(leaving)
         for connection in rest:
-            connection.drop("this node stops")
+            connection.drop("this node is stopping")
         if rest:
             await asyncio.wait([connection.over for connection in rest], timeout=CLOSE_SECONDS)
 
     def _open(self, leaving: list[Connection]) -> list[Connection]:
-        """Of a tenant's own; those of its landlord and the other tenants stay."""
+        """Return the open connections of this stack; those of other stacks stay open."""
         inbound = [inbound.connection for inbound in self._inbound.values()]
         return [each for each in (*leaving, *inbound) if not each.over.done()]

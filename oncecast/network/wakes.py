@@ -1,4 +1,4 @@
-"""The appointments of a stack, kept with one timer of the loop."""
+"""The wake-up calls of a stack, on one timer of the event loop."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from heapq import heappop, heappush
 
 from oncecast.kernel.stack import Wake
 
-EARLY = 0.001  # uvloop counts milliseconds, so a timer may fire that much before its time
+EARLY = 0.001  # seconds; uvloop's timers may fire up to a millisecond early
 
 
 class Wakes:
-    def __init__(self, loop: asyncio.AbstractEventLoop, keep: Callable[[Wake], None]) -> None:
-        self._loop, self._keep = loop, keep
+    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[Wake], None]) -> None:
+        self._loop, self._wake = loop, wake
         self._heap: list[tuple[float, int, Wake]] = []
-        self._made = 0  # so far; equal times keep their order
+        self._made = 0  # a counter that keeps the order of equal times
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -34,7 +34,7 @@ class Wakes:
         now = self._loop.time() + EARLY
         while self._heap and self._heap[0][0] <= now:
             _, _, wake = heappop(self._heap)
-            self._keep(wake)
+            self._wake(wake)
         self._set_timer()
 
     def _set_timer(self) -> None:

@@ -22,12 +22,12 @@ from oncecast.wire.limits import LIMITS, Limits
 VERSION = metadata.version("oncecast")
 
 
-class Chair(NamedTuple):
-    """Where a replica of a ring sits."""
+class RingMembership(NamedTuple):
+    """The place of a replica in a ring of groups."""
 
     group: str
-    home: NodeId  # the ring stack of its process
-    first: bool = False  # of a new ring
+    process: NodeId  # the ring stack of its process
+    first: bool = False  # whether the group starts a new ring
 
 
 class Parts(NamedTuple):
@@ -50,7 +50,7 @@ def assemble(
     window_bytes: int = 8 << 20,
     options: GroupOptions = GroupOptions(),  # noqa: B008  # frozen
     contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; nobody: it founds one
-    chair: Chair | None = None,
+    membership: RingMembership | None = None,
 ) -> Parts:
     group = Paxos(me, rng, options=options, contacts=contacts)
     service = Service(
@@ -61,16 +61,15 @@ def assemble(
     governor = Governor(me, rng, group=group)
     layers: list[Protocol] = [group, service, gateway, Scanner(me, rng, service=service), governor]
     mover = None
-    if chair is not None:
-        home, name = chair.home, chair.group
+    if membership is not None:
         mover = Mover(
             me,
             rng,
             service=service,
-            home=home,
-            group=name,
-            first=chair.first,
+            home=membership.process,
+            group=membership.group,
+            first=membership.first,
             replicas=options.size,
         )
-        layers += [mover, Caster(me, rng, service=service, home=home)]
+        layers += [mover, Caster(me, rng, service=service, home=membership.process)]
     return Parts(Stack(layers), service, gateway, governor, mover)

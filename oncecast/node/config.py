@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from oncecast.network.addresses import split_home
+from oncecast.network.addresses import split_process
 
 PREFIX = "ONCECAST_SERVE_"
 LEVELS = ("debug", "info", "warning", "error")
@@ -147,7 +147,7 @@ def checked(settings: Settings) -> Settings:
             "by which they can"
         )
     for address in addresses(settings.join):
-        split_home(address)
+        split_process(address)
     return settings
 
 
@@ -157,4 +157,4 @@ def addresses(text: str) -> list[str]:
 
 
 def is_anywhere(address: str) -> bool:
-    return split_home(address)[0] in ("0.0.0.0", "::", "")
+    return split_process(address)[0] in ("0.0.0.0", "::", "")

@@ -37,7 +37,7 @@ class Members(msgspec.Struct):
     members: tuple[NodeId, ...]
 
 
-class RingPlace(msgspec.Struct):
+class RingIdentity(msgspec.Struct):
     """Who this process is in its ring."""
 
     me: NodeId
@@ -115,11 +115,11 @@ def set_aside(path: str) -> Path:
 # -- of a process that is part of a ring --
 
 
-def recall_ring(path: str) -> RingPlace | None:
+def recall_ring(path: str) -> RingIdentity | None:
     """None if it was never noted."""
     file = Path(path) / RING
     try:
-        return msgspec.json.decode(file.read_bytes(), type=RingPlace)
+        return msgspec.json.decode(file.read_bytes(), type=RingIdentity)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
@@ -128,7 +128,7 @@ def recall_ring(path: str) -> RingPlace | None:
         ) from error
 
 
-def note_ring(path: str, place: RingPlace) -> None:
+def note_ring(path: str, place: RingIdentity) -> None:
     write(Path(path) / RING, place)
 
 

@@ -32,7 +32,7 @@ class Page(NamedTuple):
 Pages = dict[str, Callable[[], Page]]
 
 
-class HttpDoor:
+class HttpServer:
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None

@@ -1,4 +1,4 @@
-"""What every server of this process has: a door, pages for machines, a start and an end."""
+"""The base class of servers: listener, HTTP pages, start and stop."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Self
 
 from oncecast.kernel.errors import CannotListen
 from oncecast.kernel.protocol import NodeId
-from oncecast.network.addresses import split_home
+from oncecast.network.addresses import split_process
 from oncecast.network.incidents import line
 from oncecast.network.network import Runtime
 from oncecast.node.config import BadSetting, Settings, addresses
-from oncecast.node.following import check_doors, door, tls_of
+from oncecast.node.derived import check_exposure, listen_address, tls_of
 from oncecast.node.health import ending, page_of
-from oncecast.node.http import HttpDoor, Page
+from oncecast.node.http import HttpServer, Page
 from oncecast.node.replica import without
 
 logger = logging.getLogger("oncecast.node")
@@ -29,14 +29,14 @@ class Process:
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.tls = settings, tls_of(settings)
-        check_doors(settings)
-        self.listen, self.me = door(settings)
+        check_exposure(settings)
+        self.listen, self.me = listen_address(settings)
         named = tuple(map(NodeId, addresses(settings.join)))
         self.joined = without(named, self.me)  # whom it shall ask to be taken in
         if named and not self.joined:
             raise BadSetting(f"join: {self.me} is this node itself; name another one, or none")
         pages = {"/metrics": self.metrics, "/health": self.health, "/live": self.live}
-        self._http = HttpDoor(pages)
+        self._http = HttpServer(pages)
         self.http_port = 0
 
     # -- what each kind of server does in its own way --
@@ -110,13 +110,13 @@ class Process:
         self.announce()
         if not self.settings.http:
             return
-        host, port = split_home(self.settings.http)
+        host, port = split_process(self.settings.http)
         try:
             self.http_port = await self._http.open(host, port)
         except OSError as error:
             raise CannotListen(
-                f"{self.settings.http}: {error.strerror or error}; stop what uses the port, or "
-                "give http another one"
+                f"cannot serve HTTP on {self.settings.http}: {error.strerror or error}; free the "
+                "port or choose another"
             ) from error
         logger.info(line("http", {"at": f"{host}:{self.http_port}"}))
 

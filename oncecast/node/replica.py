@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Iterable
 from random import SystemRandom
-from typing import Any
 
 import msgspec
 
@@ -15,11 +14,14 @@ from oncecast.broker.governing import News, has_quorum, role_of
 from oncecast.broker.service import ClockDisputed, ClockOutvoted
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.incidents import line
+from oncecast.network.listener import Listen
 from oncecast.network.network import Runtime
-from oncecast.node.assemble import VERSION, Chair, assemble
+from oncecast.network.options import Options
+from oncecast.network.tls import Tls
+from oncecast.node.assemble import VERSION, RingMembership, assemble
 from oncecast.node.config import Settings
+from oncecast.node.derived import group_options_of
 from oncecast.node.directory import Members, note, open_directory, recall, set_aside
-from oncecast.node.following import group_options_of
 from oncecast.node.health import Health
 from oncecast.replication.events import Crippled, Retire, Retired
 from oncecast.storage.errors import Corrupt
@@ -64,12 +66,12 @@ class Replica:
         path: str,
         joined: tuple[NodeId, ...],  # to ask, beside those that the directory knows; nobody: found
         *,
-        chair: Chair | None = None,  # in a ring of groups
+        membership: RingMembership | None = None,  # in a ring of groups
     ) -> None:
         """Open the directory and recover what it holds; it does not run yet."""
         self.settings, self.me, self.path, self._joined = settings, me, path, joined
-        self._chair = chair
-        self._named = {"group": chair.group} if chair else {}  # in each line of the log
+        self._membership = membership
+        self._named = {"group": membership.group} if membership else {}  # in each line of the log
         self._noted: tuple[NodeId, ...] = ()  # the group, as the directory says
         self._full, self._ask_disk_at = False, 0.0  # as the log was last told
         self.runtime: Runtime  # none before it moves in
@@ -129,7 +131,7 @@ class Replica:
             window_bytes=settings.window_bytes,
             options=group_options_of(settings),
             contacts=contacts,
-            chair=self._chair,
+            membership=self._membership,
         )
         self.group = self.parts.governor.group
         self.journal = Journal.open(self._disk, self.parts.stack)
@@ -168,15 +170,29 @@ class Replica:
 
     # -- life --
 
-    def move_in(self, **where: Any) -> Runtime:
-        """What runs it, at a door of its own or behind another's."""
+    def make_runtime(
+        self,
+        *,
+        listen: Listen | None = None,
+        tls: Tls | None = None,
+        insecure: bool = False,
+        options: Options | None = None,
+        primary: Runtime | None = None,
+        tolerated: tuple[type[Exception], ...] = (),
+    ) -> Runtime:
+        """Return a runtime for this replica, with its own listener or that of `primary`."""
         self.runtime = Runtime(
             self.parts.stack,
             me=self.me,
+            listen=listen,
             journal=self.journal,
             on_event=self._hear,
+            tls=tls,
+            insecure=insecure,
             clients=tuple(kind for kind in CLIENTS if kind in self.parts.stack.wiring.receiver),
-            **where,
+            options=options,
+            primary=primary,
+            tolerated=tolerated,
         )
         return self.runtime
 

@@ -17,15 +17,16 @@ from random import SystemRandom
 
 from oncecast.dht.chord import GONE_MAX
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.network.addresses import home, is_name
+from oncecast.network.addresses import is_name, process_of
 from oncecast.network.incidents import line
 from oncecast.network.network import Runtime
-from oncecast.node.assemble import Chair
+from oncecast.node.assemble import RingMembership
 from oncecast.node.assemble_ring import assemble_ring
 from oncecast.node.config import Settings
+from oncecast.node.derived import options_of, ring_options_of, warn_of_batches, warn_of_join
 from oncecast.node.directory import (
     OURS_OF_RING,
-    RingPlace,
+    RingIdentity,
     group_path,
     groups_in,
     note_ring,
@@ -33,7 +34,6 @@ from oncecast.node.directory import (
     recall_ring,
     remove_group,
 )
-from oncecast.node.following import options_of, ring_options_of, warn_of_batches, warn_of_join
 from oncecast.node.health import Health
 from oncecast.node.http import Page
 from oncecast.node.metrics import counters, page, replica_metrics, ring_metrics
@@ -89,16 +89,16 @@ class RingServer(Process):
 
     # -- what the directory holds --
 
-    def _find_place(self) -> RingPlace:
+    def _find_place(self) -> RingIdentity:
         """A group is founded once. If its directory is gone others may have it, and go on with it:
         this process then founds another one."""
         known, groups = recall_ring(self.settings.data), groups_in(self.settings.data)
         self._returns, self._was = known is not None, known.me if known is not None else self.me
         if known is not None and known.group in groups:
-            place = RingPlace(self.me, known.group, known.first)
+            place = RingIdentity(self.me, known.group, known.first)
         else:
             first = not self.joined and not groups
-            place = RingPlace(self.me, f"g-{secrets.token_hex(4)}", first)
+            place = RingIdentity(self.me, f"g-{secrets.token_hex(4)}", first)
         note_ring(self.settings.data, place)
         return place
 
@@ -109,7 +109,7 @@ class RingServer(Process):
             NodeId(f"{self.me}/{group}"),
             group_path(self.settings.data, group),
             nodes,
-            chair=Chair(group, self.me, first),
+            membership=RingMembership(group, self.me, first),
         )
         return self.replicas[group]
 
@@ -117,7 +117,7 @@ class RingServer(Process):
         """Other processes of the ring: those it was told, and those who were in its groups. Who is
         a ring by itself joins no other: both would own all."""
         known = [node for each in self.replicas.values() for node in each.group.nodes()]
-        others = without(map(home, known), self.me, self._was)
+        others = without(map(process_of, known), self.me, self._was)
         if self.joined and self._returns and self.place.first and not others:
             warn_of_join(self.settings, "ring")
             return ()
@@ -168,7 +168,7 @@ class RingServer(Process):
             return ""
         known = self.parts.roster.groups.values()
         owners = [each for each in known if each.low and each.group != estate.group]
-        others = without((home(node) for each in owners for node in each.nodes), self.me)
+        others = without((process_of(node) for each in owners for node in each.nodes), self.me)
         return next(iter(others), "")
 
     def _hear(self, event: Value) -> None:
@@ -233,7 +233,9 @@ class RingServer(Process):
     async def _keep(self, replica: Replica) -> None:
         """Run it until it is cancelled, or this process ends; what is of no use begins anew."""
         while not self.runtime.stopping:
-            runtime = replica.move_in(landlord=self.runtime, spared=(Diverged, Corrupt, Crippled))
+            runtime = replica.make_runtime(
+                primary=self.runtime, tolerated=(Diverged, Corrupt, Crippled)
+            )
             replica.announce()
             try:
                 await runtime.run()

@@ -7,7 +7,7 @@ import logging
 from oncecast.network.incidents import line
 from oncecast.node.assemble import Parts
 from oncecast.node.config import Settings
-from oncecast.node.following import options_of, warn_of_batches, warn_of_join
+from oncecast.node.derived import options_of, warn_of_batches, warn_of_join
 from oncecast.node.http import Page
 from oncecast.node.metrics import counters, page, replica_metrics
 from oncecast.node.process import Process
@@ -26,7 +26,7 @@ class Server(Process):
         except BaseException:
             super().close()
             raise
-        self.runtime = self.replica.move_in(
+        self.runtime = self.replica.make_runtime(
             listen=self.listen,
             tls=self.tls,
             insecure=settings.insecure,

@@ -81,7 +81,7 @@ def test_port_of_somebody_else_is_complained_about_in_one_line(
         other.shutdown(socket.SHUT_RDWR)
         answering.join()
     (line,) = capsys.readouterr().err.splitlines()
-    assert "not oncecast: it begins with b'HTTP/1.1'" in line
+    assert "not an oncecast connection: starts with b'HTTP/1.1'" in line
     assert line.endswith(connecting.NO_NODE)
     assert logging.getLogger("oncecast").handlers  # else Python prints what has no other place
 

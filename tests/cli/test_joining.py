@@ -12,8 +12,8 @@ import pytest
 from oncecast.cli.serve import joining
 from oncecast.client.errors import NotConnected
 from oncecast.node.config import BadSetting, Settings
+from oncecast.node.derived import NotAllowed
 from oncecast.node.directory import MEMBERS, RING
-from oncecast.node.following import NotAllowed
 
 A, B = "127.0.0.1:1", "127.0.0.1:2"
 

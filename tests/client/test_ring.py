@@ -12,7 +12,7 @@ from oncecast.client.client import connect
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.network.network import Runtime
-from oncecast.node.assemble import Chair, assemble
+from oncecast.node.assemble import RingMembership, assemble
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.journal import Journal
 from oncecast.wire.frames import Call, Fetch, Look, Scan
@@ -34,9 +34,11 @@ def door() -> Runtime:
 def replica(host: Runtime, group: str, path: Path) -> Runtime:
     """A group of one, behind that door."""
     me = NodeId(f"{host.me}/{group}")
-    stack = assemble(me, Random(), chair=Chair(group, host.me, first=group == OLD)).stack
+    stack = assemble(
+        me, Random(), membership=RingMembership(group, host.me, first=group == OLD)
+    ).stack
     journal = Journal.open(OsDisk(path / group), stack)
-    return Runtime(stack, me=me, journal=journal, clients=FRAMES, landlord=host)
+    return Runtime(stack, me=me, journal=journal, clients=FRAMES, primary=host)
 
 
 def test_a_client_finds_its_topics_and_goes_with_them(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_the_older_of_two_producers_with_one_name_is_told(node: Process, oncecas
         older.stdin.write(b"third\n")
         older.stdin.close()
         assert older.wait(PATIENCE) == exits.NOT_ALLOWED
-        assert b"a newer connection goes by the name 'ann'" in older.stderr.read()
+        assert b"another connection has taken over the name 'ann'" in older.stderr.read()
     assert oncecast("get", "fenced", "--count", "9")[1] == "first\nsecond\n"
 
 
@@ -205,8 +205,8 @@ def test_a_client_of_another_version_is_refused_with_the_remedy(node: Process) -
         stranger = Guest(node.port, version=version)
         stranger.close()
         assert isinstance(stranger.greeting, Refusal)
-        assert f"a client speaks version {version}" in stranger.greeting.reason
-        assert "upgrade the older of the two" in stranger.greeting.reason
+        assert f"a client uses protocol version {version}" in stranger.greeting.reason
+        assert "upgrade the older one" in stranger.greeting.reason
 
 
 def test_a_client_of_another_cluster_is_refused_by_what_it_is(oncecast: Command) -> None:
@@ -277,7 +277,7 @@ def test_a_port_in_use_is_named_and_harms_nobody(node: Process, tmp_path: Path) 
     for flags in (("--listen", used), ("--listen", "127.0.0.1:0", "--http", used)):
         ended = ended_at_once("--data", str(tmp_path / "data"), *flags)
         assert (ended.returncode, used in ended.stderr) == (exits.FAILURE, True), ended.stderr
-        assert "stop what uses the port" in ended.stderr
+        assert "free the port" in ended.stderr
     assert command(node, "status")[0] == exits.OK
 
 

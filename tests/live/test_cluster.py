@@ -349,7 +349,7 @@ def test_a_group_speaks_tls_and_to_nobody_who_does_not(tmp_path: Path) -> None:
         with replicas(tmp_path, 2, *flags, tls=files.tls) as guarded:
             guarded.settled()
             stranger.start(*guarded.addresses)
-            until("they turn it away", lambda: one_has_said(guarded, "no TLS handshake"))
+            until("they turn it away", lambda: one_has_said(guarded, "TLS handshake failed"))
     finally:
         stranger.close()
 
@@ -358,7 +358,7 @@ def test_a_node_of_another_cluster_is_told_so(group: Replicas, tmp_path: Path) -
     stranger = Replica(tmp_path, "--cluster", "other")
     try:
         stranger.start(*group.addresses)
-        named = "belongs to cluster 'other', .* to 'oncecast': correct the address"
+        named = "belongs to cluster 'other', .* to 'oncecast'; correct the address"
         until("it is refused", lambda: stranger.has_said(named) or None)
     finally:
         stranger.close()
@@ -456,7 +456,7 @@ def test_what_is_no_address_is_wrong_usage(
     with pytest.raises(SystemExit) as exit_:
         main(("cluster", verb, node))
     assert exit_.value.code == exits.USAGE
-    assert 'is no address; write "host:port"' in capsys.readouterr().err
+    assert 'is not an address; write "host:port"' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "any"])

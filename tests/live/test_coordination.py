@@ -123,7 +123,7 @@ def test_negative_or_endless_grace_is_rejected(value: float) -> None:
 def test_two_members_with_one_address_are_told() -> None:
     async def story() -> None:
         async with join("127.0.0.1:0", **FAST) as one:
-            with pytest.raises(CannotListen, match="stop what uses the port"):
+            with pytest.raises(CannotListen, match="free the port"):
                 async with join(one.me, **FAST):
                     pass
 

@@ -167,10 +167,14 @@ def ended_at_once(*flags: str) -> subprocess.CompletedProcess[str]:
     [
         (["--listen", "0.0.0.0:0"], 5, "can be reached from other machines and TLS is off"),
         (["--http", "0.0.0.0:0"], 5, "can be reached from other machines and TLS is off"),
-        (["--listen", "nowhere"], 2, "no address"),
+        (["--listen", "nowhere"], 2, "not an address"),
         (["--snapshot-bytes", "many"], 2, "is not an integer"),
         (["--tls-key", "k.pem"], 2, "give all three, or none"),
-        (["--tls-key", "k", "--tls-certificate", "c", "--tls-ca", "a"], 2, "give PEM files"),
+        (
+            ["--tls-key", "k", "--tls-certificate", "c", "--tls-ca", "a"],
+            2,
+            "use existing PEM files",
+        ),
         (["--config", "missing.toml"], 2, "missing.toml"),
         (["--data", "FILE"], 1, "give a directory"),
         (["--data", "STRANGE"], 1, "holds other files"),
@@ -196,7 +200,7 @@ def test_a_directory_and_a_port_in_use_are_named(tmp_path: Path, processes: list
     processes.append(node)
     for data, listen, fact in (
         ("data", "127.0.0.1:0", "in use by process"),
-        ("other", f"127.0.0.1:{node.port}", "listen elsewhere"),
+        ("other", f"127.0.0.1:{node.port}", "free the port"),
     ):
         ended = ended_at_once("--data", str(tmp_path / data), "--listen", listen)
         assert (ended.returncode, fact in ended.stderr) == (1, True), ended.stderr

@@ -323,5 +323,5 @@ def test_a_shell_without_a_node_waits_for_one_to_come(tmp_path: Path) -> None:
 
 def test_a_shell_that_can_never_work_says_so_and_ends(tmp_path: Path) -> None:
     with screen("nowhere", tmp_path) as shell:
-        shell.see("'nowhere' is no address")
+        shell.see("'nowhere' is not an address")
         assert shell.end() == exits.USAGE

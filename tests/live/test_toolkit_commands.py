@@ -235,13 +235,13 @@ def test_keepers_of_another_list_refuse_and_say_so(
 def test_address_that_is_taken_is_told(keeper: tuple[int, str], oncecast: Command) -> None:
     """Two members with one id."""
     status, _, err = oncecast("queue", "stats", "jobs", "--listen", keeper[1])
-    assert (status, "stop what uses the port" in err) == (exits.FAILURE, True)
+    assert (status, "free the port" in err) == (exits.FAILURE, True)
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("queue", "stats", "jobs", "--peers", "nowhere"), "'nowhere' is no address"),
+        (("queue", "stats", "jobs", "--peers", "nowhere"), "'nowhere' is not an address"),
         (("queue", "stats", "jobs", "--peers", "10.0.0.1:7500"), "cannot reach 127.0.0.1:0"),
         (("keep", "--listen", "127.0.0.1:0", "--peers", "127.0.0.1:1"), "needs a port of its own"),
     ],

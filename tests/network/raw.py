@@ -92,6 +92,6 @@ def hello(
     version: int = VERSION,
     cluster: str = "oncecast",
     role: str = PEER,
-    life: int = 1,
+    incarnation: int = 1,
 ) -> Hello:
-    return Hello(version, cluster, role, sender, to, life)
+    return Hello(version, cluster, role, sender, to, incarnation)

@@ -129,7 +129,7 @@ def test_a_newer_connection_of_the_same_name_takes_over_and_the_older_is_told() 
                 told = GREETINGS.decode(body)
                 assert kind == GREETING
                 assert isinstance(told, Refusal)
-                assert "newer" in told.reason
+                assert "taken over the name" in told.reason
                 await older.closed()
                 host.request(Tell(NodeId("client/ann"), b"to the newer"))
                 assert await newer.read() == (MESSAGE, WORDS.encode(Word(b"to the newer")))
@@ -194,8 +194,8 @@ def test_a_stop_says_goodbye_after_the_last_message() -> None:
         ("ann", {"version": 99}, (Word,), "upgrade"),
         ("ann", {"cluster": "other"}, (Word,), "ann belongs to cluster 'other'"),
         ("", {"cluster": "other"}, (Word,), "a client belongs to cluster 'other'"),
-        ("", {"version": 99}, (Word,), "a client speaks version 99"),
-        ("ann", {}, (), "no role 'client'"),
+        ("", {"version": 99}, (Word,), "a client uses protocol version 99"),
+        ("ann", {}, (), "unknown role 'client'"),
     ],
 )
 def test_a_client_that_cannot_be_let_in_is_told_why(

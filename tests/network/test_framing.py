@@ -83,7 +83,7 @@ def test_framers_that_share_buffers_do_not_mix(sizes: tuple[int, ...]) -> None:
 
 
 def test_a_stranger_is_held_to_the_small_limit() -> None:
-    with pytest.raises(FrameTooLong, match=r"4097 bytes where 4096 .* frame_bytes_max"):
+    with pytest.raises(FrameTooLong, match=r"4097 bytes long \(limit 4096\).* frame_bytes_max"):
         feed(framer(trusted=False), [PREAMBLE, HEADER.pack(HELLO_BYTES_MAX + 1, 1)])
     fits = frame(1, bytes(HELLO_BYTES_MAX))
     assert feed(framer(trusted=False), [PREAMBLE + fits]) == [(1, bytes(HELLO_BYTES_MAX))]
@@ -114,8 +114,8 @@ def test_an_announced_length_reserves_nothing() -> None:
     [
         (b"GET / HTTP/1.1\r\n", "HTTP"),
         (b"\x16\x03\x01\x02\x00\x01\x00", "TLS"),
-        (b"\x00", "not oncecast"),
-        (b"\xf0onceXX", "not oncecast"),
+        (b"\x00", "not an oncecast connection"),
+        (b"\xf0onceXX", "not an oncecast connection"),
     ],
 )
 def test_a_foreign_greeting_is_known_by_its_first_bytes(greeting: bytes, told: str) -> None:
@@ -131,5 +131,5 @@ def test_the_first_wrong_byte_of_a_preamble_ends_it() -> None:
 
 
 def test_another_format_is_told_from_another_protocol() -> None:
-    with pytest.raises(WrongFormat, match="wire format 9, this node 1: upgrade"):
+    with pytest.raises(WrongFormat, match="wire format 9, this node 1; upgrade"):
         feed(framer(), [PREAMBLE[:-1] + b"\x09"])

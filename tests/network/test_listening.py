@@ -12,7 +12,7 @@ from tests.network.talk import LOOPS, drive, listening, port_of, reserve
 
 def test_a_port_open_to_the_world_needs_tls_or_a_word() -> None:
     async def test() -> None:
-        with pytest.raises(CannotListen, match=r"TLS is off: give this node a certificate, listen"):
+        with pytest.raises(CannotListen, match=r"TLS is off; give this node a certificate, listen"):
             async with listening("0.0.0.0:0"):
                 pass
         async with listening("0.0.0.0:0", insecure=True):
@@ -27,7 +27,7 @@ def test_a_port_in_use_is_named(loop: str) -> None:
         with reserve() as taken:
             taken.listen()
             address = f"127.0.0.1:{port_of(taken)}"
-            with pytest.raises(CannotListen, match=rf"{address}: .*in use.*; stop what uses"):
+            with pytest.raises(CannotListen, match=rf"{address}: .*in use.*; free the port"):
                 async with listening(address):
                     pass
 

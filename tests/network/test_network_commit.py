@@ -271,7 +271,7 @@ def test_a_disk_that_cannot_keep_up_stops_the_reading() -> None:
                 a.request(TellDurably(a.me, b"%d" % n))
             raw.write(message(b"unread"))
             await raw.writer.drain()
-            probe = await Raw.dial(a.port)  # the loop goes on, and strangers are still answered
+            probe = await Raw.dial(a.port)  # the loop goes on, and handshakes are still answered
             probe.greet(hello(a.me, "127.0.0.1:2"))
             await probe.greeting()
             assert a.events.empty()

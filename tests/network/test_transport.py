@@ -74,7 +74,7 @@ def test_a_message_longer_than_a_frame_is_reported_and_costs_no_link(
             assert a.stats.too_long == 1
 
     drive(test())
-    assert "a Word of 10009 bytes is not sent: raise frame_bytes_max" in caplog.text
+    assert "Word of 10009 bytes not sent (limit 10000); raise frame_bytes_max" in caplog.text
 
 
 @every_loop
@@ -171,7 +171,7 @@ def test_a_watch_is_told_of_one_end_only() -> None:
 
     async def test() -> None:
         downs: list[NodeId] = []
-        identity = Identity(NodeId("127.0.0.1:1"), "oncecast", life=1)
+        identity = Identity(NodeId("127.0.0.1:1"), "oncecast", incarnation=1)
         nowhere = NodeId("nowhere")
         link = Link(Wires(Options(), Stats()), identity, nowhere, downs.append, None)
         link.watched = True
@@ -211,7 +211,7 @@ def test_a_peer_that_does_not_read_is_cut_off_and_reported(
 
     drive(test(), loop)
     assert "slow peer=127.0.0.1:" in caplog.text
-    assert "bytes unsent; its link is reset" in caplog.text
+    assert "bytes unsent; link reset" in caplog.text
 
 
 @every_loop

@@ -32,12 +32,12 @@ def test_a_hello_is_answered_with_a_welcome() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"version": 7}, "speaks version 7, .* version 1: upgrade the older"),
-        ({"cluster": "other"}, "belongs to cluster 'other', .* to 'oncecast': correct"),
-        ({"role": "ghost"}, "no role 'ghost' here: a node has peer"),
-        ({"to": "127.0.0.1:2"}, "wants 127.0.0.1:2, but this is .*same way everywhere"),
-        ({"sender": "me"}, "two nodes have the id .*: give each an address of its own"),
-        ({"sender": "nonsense"}, "'nonsense' is no address; write"),
+        ({"version": 7}, "uses protocol version 7, .* version 1; upgrade the older"),
+        ({"cluster": "other"}, "belongs to cluster 'other', .* to 'oncecast'; correct"),
+        ({"role": "ghost"}, "unknown role 'ghost'; use peer"),
+        ({"to": "127.0.0.1:2"}, "dialled 127.0.0.1:2, but this is .*same spelling"),
+        ({"sender": "me"}, "two nodes have the id .*; give each its own address"),
+        ({"sender": "nonsense"}, "'nonsense' is not an address; write"),
     ],
 )
 def test_a_hello_is_refused_with_a_reason(

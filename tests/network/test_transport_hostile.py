@@ -1,4 +1,4 @@
-"""Whatever a stranger sends: its connection is closed, one line is logged, others are served."""
+"""Whatever a handshake sends: its connection is closed, one line is logged, others are served."""
 
 from __future__ import annotations
 
@@ -20,16 +20,22 @@ every_loop = pytest.mark.parametrize("loop", LOOPS)
 ME = NodeId("127.0.0.1:1")
 HELLO = PREAMBLE + frame(GREETING, GREETINGS.encode(hello(ME)))
 GREETINGS_OF_STRANGERS = {
-    "random bytes": (Random(1).randbytes(300), "not oncecast"),
+    "random bytes": (Random(1).randbytes(300), "not an oncecast connection"),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP request"),
-    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), "TLS greeting"),
+    "TLS": (
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+        "TLS; give this node a certificate",
+    ),
     "another format": (PREAMBLE[:-1] + b"\x02", "wire format 2"),
-    "a huge length": (PREAMBLE + HEADER.pack(0xFFFFFFFF, GREETING), "4294967295 bytes where 4096"),
+    "a huge length": (
+        PREAMBLE + HEADER.pack(0xFFFFFFFF, GREETING),
+        "4294967295 bytes long (limit 4096)",
+    ),
     "a message before the Hello": (PREAMBLE + frame(MESSAGE, b"x"), "before the handshake"),
-    "two Hellos": (HELLO + HELLO[len(PREAMBLE) :], "a second greeting"),
+    "two Hellos": (HELLO + HELLO[len(PREAMBLE) :], "second greeting"),
     "a Welcome for a Hello": (
         PREAMBLE + frame(GREETING, GREETINGS.encode(Welcome("x", 1))),
-        "does not begin with a Hello",
+        "first frame is not a Hello",
     ),
     "a Hello of noise": (PREAMBLE + frame(GREETING, Random(2).randbytes(50)), "no known value"),
 }
@@ -43,11 +49,11 @@ async def serves(node: Node) -> None:
 
 
 @every_loop
-@pytest.mark.parametrize("stranger", GREETINGS_OF_STRANGERS)
+@pytest.mark.parametrize("handshake", GREETINGS_OF_STRANGERS)
 def test_a_stranger_is_shown_out(
-    stranger: str, loop: str, caplog: pytest.LogCaptureFixture
+    handshake: str, loop: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    greeting, told = GREETINGS_OF_STRANGERS[stranger]
+    greeting, told = GREETINGS_OF_STRANGERS[handshake]
 
     async def test() -> None:
         async with Node() as node:
@@ -124,14 +130,14 @@ def test_a_crowd_of_strangers_makes_way_for_a_peer(loop: str) -> None:
     """The one that has waited longest goes, so the door stays open."""
 
     async def test() -> None:
-        async with Node(strangers_max=5) as node:
-            strangers = [await Raw.dial(node.port) for _ in range(20)]
+        async with Node(handshakes_max=5) as node:
+            handshakes = [await Raw.dial(node.port) for _ in range(20)]
             await serves(node)
-            for stranger in strangers[:15]:
-                await stranger.closed()
+            for handshake in handshakes[:15]:
+                await handshake.closed()
             assert node.stats.crowded == 16  # the honest one took a place too
-            for stranger in strangers[15:]:
-                stranger.close()
+            for handshake in handshakes[15:]:
+                handshake.close()
 
     drive(test(), loop)
 

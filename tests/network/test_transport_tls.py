@@ -12,7 +12,7 @@ from oncecast.kernel.errors import TlsUnusable
 from oncecast.network.tls import Tls, check_certificate
 from tests.network.raw import Raw
 from tests.network.talk import LOOPS, Gone, Heard, Keep, Node, Tell, drive, listening
-from tests.network.test_door import Tenant
+from tests.network.test_shared_process import Secondary
 
 every_loop = pytest.mark.parametrize("loop", LOOPS)
 
@@ -60,8 +60,8 @@ def test_a_certificate_serves_all_behind_the_door_of_its_host(loop: str, tls: Tl
         async with (
             Node(tls=tls) as one,
             Node(tls=tls) as other,
-            Tenant(one, "g") as a,
-            Tenant(other, "g") as b,
+            Secondary(one, "g") as a,
+            Secondary(other, "g") as b,
         ):
             a.request(Tell(b.me, b"hi"))
             assert await b.event() == Heard(a.me, b"hi")
@@ -128,8 +128,8 @@ def test_a_node_without_tls_and_one_with_it_tell_why_they_cannot_talk(
                 assert await one.event() == Gone(other.me)
 
     drive(test())
-    assert "a TLS greeting: give this node a certificate" in caplog.text
-    assert "no TLS handshake" in caplog.text
+    assert "TLS; give this node a certificate" in caplog.text
+    assert "TLS handshake failed" in caplog.text
 
 
 def test_a_certificate_for_another_host_is_refused(
@@ -145,7 +145,7 @@ def test_a_certificate_for_another_host_is_refused(
             assert a.stats.refused == 1
 
     drive(test())
-    assert "shows a certificate for elsewhere.example: give it one with 127.0.0.1" in caplog.text
+    assert "is for elsewhere.example; use one with 127.0.0.1" in caplog.text
 
 
 def test_other_spellings_of_a_host_are_the_same_host() -> None:
@@ -157,7 +157,7 @@ def test_other_spellings_of_a_host_are_the_same_host() -> None:
 def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
     broken = tmp_path / "broken.pem"
     broken.write_text("hello")
-    with pytest.raises(TlsUnusable, match=r"broken\.pem.*give PEM files"):
+    with pytest.raises(TlsUnusable, match=r"broken\.pem.*use existing PEM files"):
         Tls.from_files(certificate=broken, key=broken, ca=broken)
     with pytest.raises(TlsUnusable, match=r"missing\.pem"):
         missing = tmp_path / "missing.pem"
@@ -166,11 +166,11 @@ def test_files_that_are_no_certificates_are_named(tmp_path: Path) -> None:
 
 def test_contexts_that_are_too_lax_are_turned_down(tls: Tls) -> None:
     open_door = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    with pytest.raises(TlsUnusable, match="server context takes peers without a certificate"):
+    with pytest.raises(TlsUnusable, match="server context accepts peers without a certificate"):
         Tls(open_door, tls.client)
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     old.minimum_version = ssl.TLSVersion.TLSv1_2
-    with pytest.raises(TlsUnusable, match=r"client context takes versions before TLS 1\.3"):
+    with pytest.raises(TlsUnusable, match=r"client context accepts versions before TLS 1\.3"):
         Tls(tls.server, old)
 
 

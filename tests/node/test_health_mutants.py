@@ -43,11 +43,11 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
         views.test_member_is_heard_by_any_message_of_it,
         Paxos, "receive", "self.last_message[sender] = self.now", "pass",
     ),
-    "members forgotten for strangers": (
+    "members forgotten for handshakes": (
         views.test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears,
         Paxos, "_forget_sender", "node in replicas, ", "",
     ),
-    "strangers remembered for ever": (
+    "handshakes remembered for ever": (
         views.test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears,
         Paxos, "receive", "self._forget_sender()", "pass",
     ),

@@ -7,13 +7,13 @@ import contextlib
 
 import pytest
 
-from oncecast.node.http import REQUEST_BYTES_MAX, HttpDoor, Page
+from oncecast.node.http import REQUEST_BYTES_MAX, HttpServer, Page
 
 PAGES = {"/health": lambda: Page(200, "text/plain", "fine\n")}
 
 
 async def visit(request: bytes) -> bytes:
-    door = HttpDoor(PAGES)
+    door = HttpServer(PAGES)
     port = await door.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:

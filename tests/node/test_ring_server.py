@@ -17,11 +17,11 @@ from oncecast.client.errors import NotConnected
 from oncecast.dht.identifiers import key_of
 from oncecast.kernel.errors import BadAddress
 from oncecast.kernel.protocol import NodeId
-from oncecast.network.addresses import home
+from oncecast.network.addresses import process_of
 from oncecast.network.handshake import CLIENT, Refusal, Welcome
 from oncecast.network.network import run
 from oncecast.node.config import BadSetting, Settings
-from oncecast.node.directory import GONE, RING, Members, RingPlace, note, note_ring, recall
+from oncecast.node.directory import GONE, RING, Members, RingIdentity, note, note_ring, recall
 from oncecast.node.replica import Replica
 from oncecast.node.ring_server import RingServer
 from oncecast.node.server import Server
@@ -51,7 +51,7 @@ def drive(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 async def greeted(ring: RingServer, node: str) -> object:
     """What a client hears that wants this node of the process."""
-    raw = await Raw.dial(int(home(ring.me).rpartition(":")[2]))
+    raw = await Raw.dial(int(process_of(ring.me).rpartition(":")[2]))
     raw.greet(hello(NodeId(node), "ann", role=CLIENT))
     greeting = await raw.greeting()
     raw.close()
@@ -122,7 +122,7 @@ def test_who_founded_a_ring_stops_when_it_hears_of_one_that_is_there(tmp_path: P
             assert ring.other_ring() == ""
             there = GroupFacts("g-other", key_of("x"), NOBODY[0], NOBODY, 1)
             ring.parts.roster.groups["g-other"] = there
-            assert ring.other_ring() == home(NOBODY[0])
+            assert ring.other_ring() == process_of(NOBODY[0])
             registry.estate.frozen = Frozen("move", key_of("y"), Party("g-other", NOBODY))
             assert ring.other_ring() == ""  # it is being given a part
             registry.estate.frozen = None
@@ -163,7 +163,7 @@ def test_what_was_begun_or_given_up_and_not_finished_is_removed_at_the_next_star
 
 def test_a_group_whose_directory_is_lost_is_not_founded_again(tmp_path: Path) -> None:
     """Others may have it; of the ring it is then not the first, if anything says there is one."""
-    note_ring(str(mkdir(tmp_path)), RingPlace(NodeId("127.0.0.1:9"), "g-lost", first=True))
+    note_ring(str(mkdir(tmp_path)), RingIdentity(NodeId("127.0.0.1:9"), "g-lost", first=True))
     note(str(mkdir(tmp_path / "groups" / "g-other")), Members(NodeId("x"), NOBODY))
     ring = server(tmp_path)
     ring.close()
@@ -402,7 +402,7 @@ def test_a_ring_that_cannot_be_read_is_named_with_the_remedy(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("what", ["listen", "http", "advertise"])
 def test_a_process_listens_at_its_door_and_nowhere_behind_it(tmp_path: Path, what: str) -> None:
-    with pytest.raises(BadAddress, match="write the door's own"):
+    with pytest.raises(BadAddress, match="write only"):
         Server(Settings(**{"data": str(tmp_path), what: "127.0.0.1:7400/g-1"}))  # type: ignore[arg-type]
 
 

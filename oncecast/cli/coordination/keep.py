@@ -31,10 +31,10 @@ async def run(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from oncecast.coordination import join
-    from oncecast.network.addresses import split_home
+    from oncecast.network.addresses import split_process
 
     listen, peers = places(arguments)
-    if not split_home(listen)[1]:
+    if not split_process(listen)[1]:
         return complain(f"{listen}: a keeper needs a port of its own; give one", exits.USAGE)
     if not arguments.peers and listen != KEEPER and peers == [KEEPER]:
         peers = []  # one keeper alone, at another address

@@ -56,14 +56,14 @@ def add_patience(parser: argparse.ArgumentParser, default: float, about: str) ->
 def places(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     """Where to listen, and the peers. Raises BadAddress."""
     from oncecast.kernel.errors import BadAddress
-    from oncecast.network.addresses import is_loopback, split_home
+    from oncecast.network.addresses import is_loopback, split_process
 
     listen = arguments.listen or os.environ.get("ONCECAST_LISTEN") or arguments.anywhere
     peers = arguments.peers or os.environ.get("ONCECAST_PEERS") or KEEPER
     found = [each.strip() for each in peers.split(",") if each.strip()]
-    near = is_loopback(split_home(listen)[0])
+    near = is_loopback(split_process(listen)[0])
     for peer in found:
-        if near and not is_loopback(split_home(peer)[0]):
+        if near and not is_loopback(split_process(peer)[0]):
             raise BadAddress(
                 f"{peer} cannot reach {listen}; give --listen an address of this machine that "
                 "others can reach"

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     from oncecast.kernel.errors import BadAddress, NetworkError, TlsUnusable
     from oncecast.network.network import run as run_loop
     from oncecast.node.config import TABLE, BadSetting, load
-    from oncecast.node.following import NotAllowed
+    from oncecast.node.derived import NotAllowed
     from oncecast.node.logs import log_to_stderr
     from oncecast.replication.events import Diverged
     from oncecast.storage.errors import StorageError

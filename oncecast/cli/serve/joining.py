@@ -14,8 +14,8 @@ from oncecast.client.client import Client
 from oncecast.client.errors import OncecastError
 from oncecast.network.incidents import line
 from oncecast.node.config import BadSetting, Settings, addresses
+from oncecast.node.derived import check_exposure, tls_of
 from oncecast.node.directory import MEMBERS, RING
-from oncecast.node.following import check_doors, tls_of
 
 logger = logging.getLogger("oncecast.node")
 network = logging.getLogger("oncecast.network")
@@ -32,7 +32,7 @@ async def is_of_ring(settings: Settings) -> bool:
         return True
     if (data / MEMBERS).exists() or not others:
         return settings.own_group
-    check_doors(settings)  # before it waits for anybody
+    check_exposure(settings)  # before it waits for anybody
     who, ring = await ask(settings, others)
     if settings.own_group and not ring:
         raise BadSetting(

@@ -11,7 +11,7 @@ from oncecast.dht.identifiers import distance, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.ring_draw import RingDraw
-from oncecast.node.assemble import Chair, Parts, assemble
+from oncecast.node.assemble import Parts, RingMembership, assemble
 from oncecast.node.assemble_ring import RingParts, assemble_ring
 from oncecast.ring.events import Leave, Left, Seat, Unseat
 from oncecast.simulator.simnode import SimulatedNode
@@ -97,7 +97,9 @@ class Process:
             window_bytes=self.world.draw.habits.window_bytes,
             options=self.options,
             contacts=self.seats[group],
-            chair=Chair(group, self.me, first=not self.contacts and group == self.group),
+            membership=RingMembership(
+                group, self.me, first=not self.contacts and group == self.group
+            ),
         )
         parts.service.wall = lambda: self.world.sim.wall_us(me)
         if parts.mover is not None:

@@ -13,7 +13,7 @@ from oncecast.broker.service import Service
 from oncecast.dht.identifiers import Key, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.kernel.stack import Stack
-from oncecast.node.assemble import Chair, assemble
+from oncecast.node.assemble import RingMembership, assemble
 from oncecast.ring.events import GroupFacts, KeyOwner, WhoseKey
 from oncecast.simulator.simulated import Build
 from oncecast.wire.frames import Call, Fetch, Look, Owned, Scan
@@ -91,9 +91,9 @@ class RingWorld(World):
 
         def replica(me: NodeId, rng: Random) -> Stack:
             contacts = () if me == nodes[0] else (nodes[0],)
-            chair = Chair(group, NodeId(me.partition("/")[0]), first)
+            membership = RingMembership(group, NodeId(me.partition("/")[0]), first)
             return assemble(
-                me, rng, snapshot_bytes=4096, options=FAST, contacts=contacts, chair=chair
+                me, rng, snapshot_bytes=4096, options=FAST, contacts=contacts, membership=membership
             ).stack
 
         for each in nodes:

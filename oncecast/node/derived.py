@@ -7,7 +7,7 @@ import socket
 
 from oncecast.kernel.errors import CannotListen
 from oncecast.kernel.protocol import NodeId
-from oncecast.network.addresses import is_loopback, split_home
+from oncecast.network.addresses import is_loopback, split_process
 from oncecast.network.incidents import line
 from oncecast.network.options import Options
 from oncecast.network.tls import Tls
@@ -82,11 +82,11 @@ def tls_of(settings: Settings) -> Tls | None:
     )
 
 
-def check_doors(settings: Settings) -> None:
+def check_exposure(settings: Settings) -> None:
     """Not open to the world, unless somebody said that they should be."""
     guarded = settings.insecure or bool(settings.tls_certificate)
     for address in filter(None, (settings.listen, settings.http)):
-        host, _ = split_home(address)
+        host, _ = split_process(address)
         if not guarded and not is_loopback(host):
             raise NotAllowed(
                 f"{address} can be reached from other machines and TLS is off: give this node a "
@@ -103,12 +103,12 @@ def warn_of_join(settings: Settings, kind: str) -> None:
     logger.warning(line("join_ignored", facts))
 
 
-def door(settings: Settings) -> tuple[str | socket.socket, NodeId]:
+def listen_address(settings: Settings) -> tuple[str | socket.socket, NodeId]:
     """Where to listen, and the address that a node has by it, unless it is told another."""
     listen, advertise = settings.listen, settings.advertise
     if advertise:
-        split_home(advertise)
-    host, port = split_home(listen)
+        split_process(advertise)
+    host, port = split_process(listen)
     if port:
         return listen, NodeId(advertise or listen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from oncecast.node.config import Settings
-from oncecast.node.following import options_of, warn_of_batches
+from oncecast.node.derived import options_of, warn_of_batches
 
 
 @pytest.mark.parametrize(

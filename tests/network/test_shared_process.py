@@ -12,7 +12,7 @@ import pytest
 from oncecast.kernel.errors import BadAddress, CannotListen
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
-from oncecast.network.addresses import home, name_of, split, split_home
+from oncecast.network.addresses import name_of, process_of, split, split_process
 from oncecast.network.framing import BYE, MESSAGE
 from oncecast.network.handshake import CLIENT, Refusal, Welcome
 from oncecast.network.network import Runtime
@@ -40,19 +40,17 @@ from tests.network.test_transport import message
 every_loop = pytest.mark.parametrize("loop", LOOPS)
 
 
-class Tenant(Runtime):
+class Secondary(Runtime):
     """A stack behind another's door, with its events in a queue."""
 
-    def __init__(
-        self, landlord: Runtime, name: str, *, talk: type[Talk] = Talk, **how: Any
-    ) -> None:
+    def __init__(self, primary: Runtime, name: str, *, talk: type[Talk] = Talk, **how: Any) -> None:
         self.events: asyncio.Queue[Value] = asyncio.Queue()
-        me = NodeId(f"{landlord.me}/{name}")
+        me = NodeId(f"{primary.me}/{name}")
         self.talk = talk(me)
         stack = Stack([self.talk])
         if path := how.pop("path", None):
             how["journal"] = Journal.open(OsDisk(path), stack)
-        super().__init__(stack, me=me, landlord=landlord, on_event=self.events.put_nowait, **how)
+        super().__init__(stack, me=me, primary=primary, on_event=self.events.put_nowait, **how)
 
     async def event(self) -> Value:
         return await self.events.get()
@@ -64,12 +62,10 @@ class Tenant(Runtime):
 @pytest.mark.parametrize("node", ["a.example:1/g-3f2a", "[::1]:7400/x", "h:1/" + "a" * 64])
 def test_a_node_behind_a_door_has_the_address_of_the_door(node: str) -> None:
     address, _, name = node.partition("/")
-    assert (home(NodeId(node)), name_of(node)) == (address, name)
+    assert (process_of(NodeId(node)), name_of(node)) == (address, name)
     assert split(node) == split(address)
-    with pytest.raises(
-        BadAddress, match=r'a node behind a door; write the door\'s own "host:port"'
-    ):
-        split_home(node)
+    with pytest.raises(BadAddress, match=r'names a node of a process; write only "host:port"'):
+        split_process(node)
 
 
 @pytest.mark.parametrize("name", ["", "A", "a/b", "a b", "a_b", "a\n", "ä", "a" * 65])
@@ -84,7 +80,12 @@ def test_a_name_is_short_and_plain(name: str) -> None:
 @every_loop
 def test_peers_reach_each_stack_and_hear_which_one_speaks(loop: str) -> None:
     async def test() -> None:
-        async with Node() as host, Node() as far, Tenant(host, "a") as a, Tenant(host, "b") as b:
+        async with (
+            Node() as host,
+            Node() as far,
+            Secondary(host, "a") as a,
+            Secondary(host, "b") as b,
+        ):
             for stack in (host, a, b):
                 far.request(Tell(stack.me, stack.me.encode()))
                 assert await stack.event() == Heard(far.me, stack.me.encode())
@@ -96,7 +97,7 @@ def test_peers_reach_each_stack_and_hear_which_one_speaks(loop: str) -> None:
 
 def test_tenants_of_two_doors_reach_each_other() -> None:
     async def test() -> None:
-        async with Node() as one, Node() as two, Tenant(one, "g") as a, Tenant(two, "g") as b:
+        async with Node() as one, Node() as two, Secondary(one, "g") as a, Secondary(two, "g") as b:
             a.request(Tell(b.me, b"hi"))
             assert await b.event() == Heard(a.me, b"hi")
             b.request(Tell(a.me, b"hello"))
@@ -130,8 +131,8 @@ def test_a_client_is_let_in_where_it_has_dialled_and_may_use_one_name_at_several
     drive(test())
 
 
-def client_door(host: Runtime, name: str) -> Tenant:
-    return Tenant(host, name, talk=Talkative, clients=(Word,))
+def client_door(host: Runtime, name: str) -> Secondary:
+    return Secondary(host, name, talk=Talkative, clients=(Word,))
 
 
 @pytest.mark.parametrize("role", ["peer", CLIENT])
@@ -139,10 +140,10 @@ def test_a_name_that_nobody_has_here_is_refused_for_now(
     role: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:
-        async with Node() as host, Tenant(host, "a"):
+        async with Node() as host, Secondary(host, "a"):
             raw = await Raw.dial(host.port)
             raw.greet(hello(NodeId(f"{host.me}/g-1"), role=role))
-            told = f"no replica of g-1 here: ask {host.me} who has one"
+            told = f"no replica of g-1 here; ask {host.me} where it is"
             assert await raw.greeting() == Refusal(told, passing=True)
             await raw.closed()
 
@@ -154,14 +155,14 @@ def test_a_name_that_nobody_has_here_is_refused_for_now(
 @pytest.mark.parametrize(
     ("sender", "to", "reason"),
     [
-        ("{host}/b", "{host}/a", "two nodes have the id {host}: give each an address"),
-        ("127.0.0.1:1/b", "127.0.0.1:1/a", "wants 127.0.0.1:1/a, but this is {host}/a"),
-        ("127.0.0.1:1/B", "{host}/a", "'127.0.0.1:1/B' is no address"),
+        ("{host}/b", "{host}/a", "two nodes have the id {host}; give each its own address"),
+        ("127.0.0.1:1/b", "127.0.0.1:1/a", "dialled 127.0.0.1:1/a, but this is {host}/a"),
+        ("127.0.0.1:1/B", "{host}/a", "'127.0.0.1:1/B' is not an address"),
     ],
 )
 def test_what_holds_among_nodes_holds_behind_a_door(sender: str, to: str, reason: str) -> None:
     async def test() -> None:
-        async with Node() as host, Tenant(host, "a"):
+        async with Node() as host, Secondary(host, "a"):
             raw = await Raw.dial(host.port)
             raw.greet(hello(NodeId(to.format(host=host.me)), sender.format(host=host.me)))
             refusal = await raw.greeting()
@@ -181,7 +182,7 @@ def test_a_peer_comes_again_until_the_one_it_wants_is_there() -> None:
                 far.request(Keep(peer))
                 assert await far.event() == Gone(peer)
             assert far.stats.unreachable == 3
-            async with Tenant(host, "a") as a:
+            async with Secondary(host, "a") as a:
                 far.request(Tell(peer, b"at last"))
                 assert await a.event() == Heard(far.me, b"at last")
 
@@ -232,7 +233,7 @@ def test_a_tenant_that_comes_back_is_reached_again() -> None:
     async def test() -> None:
         async with Node() as host, Node(backoff_min=0.001) as far:
             for _ in range(3):
-                async with Tenant(host, "a") as a:
+                async with Secondary(host, "a") as a:
                     far.request(Keep(a.me))
                     far.request(Tell(a.me, b"hi"))
                     assert await a.event() == Heard(far.me, b"hi")
@@ -248,19 +249,19 @@ def test_the_end_of_a_landlord_closes_its_tenants_first(tmp_path: Path) -> None:
         async with Node() as far:
             async with Node() as host:
                 started = asyncio.Event()
-                tenant = Tenant(host, "a", path=tmp_path, trace=lambda *step: started.set())
-                running = asyncio.create_task(tenant.run())
+                secondary = Secondary(host, "a", path=tmp_path, trace=lambda *step: started.set())
+                running = asyncio.create_task(secondary.run())
                 await started.wait()
-                tenant.request(Tell(far.me, b"connected"))
-                assert await far.event() == Heard(tenant.me, b"connected")
-                tenant.request(TellDurably(far.me, b"kept"))
+                secondary.request(Tell(far.me, b"connected"))
+                assert await far.event() == Heard(secondary.me, b"connected")
+                secondary.request(TellDurably(far.me, b"kept"))
             await running
-            assert await far.event() == Heard(tenant.me, b"kept")
-            assert await tenant.event() == Noted(b"kept")
-            with pytest.raises(CannotListen, match="stops; start it again first"):
-                async with Tenant(host, "b"):
+            assert await far.event() == Heard(secondary.me, b"kept")
+            assert await secondary.event() == Noted(b"kept")
+            with pytest.raises(CannotListen, match="is stopping; restart the process"):
+                async with Secondary(host, "b"):
                     pass
-        again = Talk(tenant.me)
+        again = Talk(secondary.me)
         Journal.open(OsDisk(tmp_path, read_only=True), Stack([again]))
         assert again.restored == [b"kept"]
 
@@ -275,7 +276,7 @@ def test_a_bug_in_a_tenant_ends_its_landlord(loop: str) -> None:
         running = asyncio.create_task(host.run())
         await started.wait()
         with pytest.raises(ZeroDivisionError):
-            async with Tenant(host, "a") as a:
+            async with Secondary(host, "a") as a:
                 a.request(Break())
         with pytest.raises(ZeroDivisionError, match="a bug in a protocol"):
             await running
@@ -289,18 +290,18 @@ def test_a_disk_that_fails_a_tenant_at_its_end_fails_the_landlord(
 ) -> None:
     async def test() -> None:
         async with Node() as host:
-            tenant = Tenant(host, "a", path=tmp_path)
-            await tenant.__aenter__()
-            assert tenant.journal is not None
+            secondary = Secondary(host, "a", path=tmp_path)
+            await secondary.__aenter__()
+            assert secondary.journal is not None
 
             def full() -> None:
                 raise OSError("no space")
 
-            tenant.journal.sync = full  # type: ignore[method-assign]
-            tenant.request(TellDurably(host.me, b"lost"))
-            tenant.stop()
+            secondary.journal.sync = full  # type: ignore[method-assign]
+            secondary.request(TellDurably(host.me, b"lost"))
+            secondary.stop()
             if alone:
-                assert isinstance(await tenant.close(), OSError)
+                assert isinstance(await secondary.close(), OSError)
                 assert host.stopping
 
     with pytest.raises(OSError, match="no space"):
@@ -309,9 +310,9 @@ def test_a_disk_that_fails_a_tenant_at_its_end_fails_the_landlord(
 
 def test_a_failure_that_is_spared_ends_the_tenant_alone() -> None:
     async def test() -> None:
-        async with Node() as host, Tenant(host, "b") as b:
+        async with Node() as host, Secondary(host, "b") as b:
             with pytest.raises(ZeroDivisionError):
-                await asyncio.gather(break_soon(tenant := spared(host)), tenant.run())
+                await asyncio.gather(break_soon(secondary := spared(host)), secondary.run())
             host.request(Tell(b.me, b"still here"))
             assert await b.event() == Heard(host.me, b"still here")
             async with spared(host) as again:
@@ -321,13 +322,13 @@ def test_a_failure_that_is_spared_ends_the_tenant_alone() -> None:
     drive(test())
 
 
-def spared(host: Runtime) -> Tenant:
-    return Tenant(host, "a", spared=(ZeroDivisionError,))
+def spared(host: Runtime) -> Secondary:
+    return Secondary(host, "a", tolerated=(ZeroDivisionError,))
 
 
-async def break_soon(tenant: Tenant) -> None:
+async def break_soon(secondary: Secondary) -> None:
     await asyncio.sleep(0)
-    tenant.request(Break())
+    secondary.request(Break())
 
 
 # -- next door --
@@ -336,9 +337,14 @@ async def break_soon(tenant: Tenant) -> None:
 @every_loop
 def test_neighbours_hear_each_other_in_order_and_without_a_network(loop: str) -> None:
     async def test() -> None:
-        async with Node() as host, Tenant(host, "a") as a, Tenant(host, "b") as b:
+        async with Node() as host, Secondary(host, "a") as a, Secondary(host, "b") as b:
             texts = [b"%d" % n for n in range(2000)]
-            ways: list[tuple[Node | Tenant, Node | Tenant]] = [(host, a), (a, host), (a, b), (b, a)]
+            ways: list[tuple[Node | Secondary, Node | Secondary]] = [
+                (host, a),
+                (a, host),
+                (a, b),
+                (b, a),
+            ]
             for one, other in ways:
                 for text in texts:
                     one.request(Tell(other.me, text))
@@ -351,7 +357,7 @@ def test_neighbours_hear_each_other_in_order_and_without_a_network(loop: str) ->
 
 def test_what_a_neighbour_says_waits_for_its_disk(tmp_path: Path) -> None:
     async def test() -> None:
-        async with Node() as host, Tenant(host, "a", path=tmp_path) as a:
+        async with Node() as host, Secondary(host, "a", path=tmp_path) as a:
             a.request(TellDurably(host.me, b"kept"))
             assert await host.event() == Heard(a.me, b"kept")
             assert a.journal is not None
@@ -362,13 +368,13 @@ def test_what_a_neighbour_says_waits_for_its_disk(tmp_path: Path) -> None:
 
 def test_a_neighbour_is_watched_from_its_start_to_its_end() -> None:
     async def test() -> None:
-        async with Node() as host, Tenant(host, "b") as b:
+        async with Node() as host, Secondary(host, "b") as b:
             nobody = NodeId(f"{host.me}/a")
             for _ in range(2):
                 b.request(Keep(nobody))
                 assert b.events.empty()
                 assert await b.event() == Gone(nobody)
-            async with Tenant(host, "a") as a:
+            async with Secondary(host, "a") as a:
                 for stack in (host, b):
                     stack.request(Keep(a.me))
                 host.request(Leave(a.me))
@@ -385,11 +391,11 @@ def test_a_neighbour_is_watched_from_its_start_to_its_end() -> None:
 def test_what_was_for_an_earlier_life_is_not_heard_in_the_next() -> None:
     async def test() -> None:
         async with Node() as host:
-            async with Tenant(host, "a") as a:
+            async with Secondary(host, "a") as a:
                 a._transport.pause()
                 host.request(Tell(a.me, b"early"))
             host.request(Tell(a.me, b"between"))
-            async with Tenant(host, "a") as a:
+            async with Secondary(host, "a") as a:
                 host.request(Tell(a.me, b"late"))
                 assert await a.event() == Heard(host.me, b"late")
             assert host.stats.bytes_dropped > 0
@@ -403,7 +409,7 @@ def test_only_so_much_waits_for_a_neighbour_that_takes_nothing(
     """As with a slow peer, the bound is the queue and one message on top of it."""
 
     async def test() -> None:
-        async with Node(queue_bytes_max=100_000) as host, Tenant(host, "a") as a:
+        async with Node(queue_bytes_max=100_000) as host, Secondary(host, "a") as a:
             a._transport.pause()
             host.request(Keep(a.me))
             host.request(Tell(a.me, bytes(90_000)))
@@ -423,7 +429,7 @@ def test_only_so_much_waits_for_a_neighbour_that_takes_nothing(
 
 def test_a_neighbour_that_catches_up_hears_all_that_waited() -> None:
     async def test() -> None:
-        async with Node() as host, Tenant(host, "a") as a:
+        async with Node() as host, Secondary(host, "a") as a:
             a._transport.pause()
             texts = [b"one", b"two", b"three"]
             for text in texts:
@@ -439,22 +445,22 @@ def test_a_neighbour_that_catches_up_hears_all_that_waited() -> None:
 
 def test_the_way_to_a_neighbour_is_forgotten_when_nobody_uses_it() -> None:
     async def test() -> None:
-        async with Node() as host, Tenant(host, "a") as a, Tenant(host, "b") as b:
+        async with Node() as host, Secondary(host, "a") as a, Secondary(host, "b") as b:
             host.request(Keep(b.me))
             for name in range(100):
                 host.request(Tell(NodeId(f"{host.me}/nobody-{name}"), b"hi"))
             host.request(Tell(a.me, b"hi"))
             assert await a.event() == Heard(host.me, b"hi")
-            assert len(host._transport.passages) == 102
+            assert len(host._transport.local_links) == 102
             host._transport._look_once(now=0.0)
-            assert list(host._transport.passages) == [b.me]
+            assert list(host._transport.local_links) == [b.me]
 
     drive(test())
 
 
 def test_what_no_frame_holds_and_nobody_knows_is_not_heard_next_door_either() -> None:
     async def test() -> None:
-        async with Node(frame_bytes_max=10_000) as host, Tenant(host, "a") as a:
+        async with Node(frame_bytes_max=10_000) as host, Secondary(host, "a") as a:
             host.request(Tell(a.me, bytes(10_000)))
             host._transport.hear(a.me, b"\x91\xa7Unknown")
             host.request(Tell(a.me, b"hi"))
@@ -466,7 +472,7 @@ def test_what_no_frame_holds_and_nobody_knows_is_not_heard_next_door_either() ->
 
 def test_a_stranger_may_not_speak_as_a_neighbour() -> None:
     async def test() -> None:
-        async with Node() as host, Tenant(host, "a") as a:
+        async with Node() as host, Secondary(host, "a") as a:
             raw = await Raw.dial(host.port)
             raw.greet(hello(host.me, a.me))
             assert isinstance(await raw.greeting(), Refusal)

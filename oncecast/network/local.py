@@ -1,8 +1,8 @@
-"""Several stacks behind one door: each has a room, and there are passages between them.
+"""Links between stacks that share a process.
 
-A passage is to a stack what a link is, without a network: messages arrive in a later turn of the
-loop, in order and without a gap until the other stack is closed; whoever watches it is then told.
-They are encoded all the same, so that the same things are understood, refused and bounded.
+A local link behaves like a network link: messages arrive in a later turn of the loop, in order and
+without gaps until the other stack closes. The protocols that watch it then get `down`. Messages are
+encoded, so that the same checks and limits apply.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ from oncecast.network.connection import Connection, Session, Wires
 from oncecast.network.handshake import Hello, Identity
 from oncecast.network.links import Down
 
-# Takes a connection whose Hello names its role, and returns its session; or raises Refused.
+# Returns the session for a connection with this Hello, or raises Refused.
 Accept = Callable[[Connection, Hello], Session]
 
 
-class Room(Interface):
-    """One stack, as the door and its neighbours see it."""
+class LocalStack(Interface):
+    """A stack, as the listener and the other stacks of its process see it."""
 
     identity: Identity
     roles: dict[str, Accept]
     paused: bool
-    passages: dict[NodeId, Passage]  # from here, by the neighbour
+    local_links: dict[NodeId, LocalLink]  # by the receiving node
 
     def hear(self, sender: NodeId, body: bytes) -> None:
-        """A message of a neighbour."""
+        """Receive a message of another stack."""
 
 
-Rooms = dict[str, Room]  # by the name behind the address; "" is the one whose door it is
+LocalStacks = dict[str, LocalStack]  # by node name; "" is the primary one
 
 
-class Passage:
-    def __init__(self, wires: Wires, rooms: Rooms, *, me: NodeId, peer: NodeId, down: Down) -> None:
+class LocalLink:
+    def __init__(
+        self, wires: Wires, stacks: LocalStacks, *, me: NodeId, peer: NodeId, down: Down
+    ) -> None:
         self.watched = False
-        self._wires, self._rooms, self._name = wires, rooms, name_of(peer)
+        self._wires, self._stacks, self._name = wires, stacks, name_of(peer)
         self._me, self._peer, self._down = me, peer, down
         self._waiting: deque[bytes] = deque()
         self._due = False
         self.unsent_bytes = 0
 
     def send(self, message: bytes) -> None:
-        if self._name not in self._rooms:
+        if self._name not in self._stacks:
             self._wires.stats.bytes_dropped += len(message)
             return
         if self.unsent_bytes > self._wires.options.queue_bytes_max:
-            reason = f"{self.unsent_bytes} bytes wait for it; they are dropped"
+            reason = f"{self.unsent_bytes} bytes unsent; dropped"
             self._wires.incidents.report("slow", peer=self._peer, reason=reason)
             self.lost()
         self._waiting.append(message)
@@ -59,7 +61,7 @@ class Passage:
 
     def watch(self) -> None:
         self.watched = True
-        if self._name not in self._rooms:
+        if self._name not in self._stacks:
             self._wires.loop.call_soon(self.lost)
 
     def carry_soon(self) -> None:
@@ -69,18 +71,18 @@ class Passage:
 
     def _carry(self) -> None:
         self._due = False
-        for _ in range(len(self._waiting)):  # what is sent meanwhile goes in the next turn
-            room = self._rooms.get(self._name)
-            if room is None or room.paused or not self._waiting:
+        for _ in range(len(self._waiting)):  # later messages wait for the next turn
+            stack = self._stacks.get(self._name)
+            if stack is None or stack.paused or not self._waiting:
                 return
             message = self._waiting.popleft()
             self.unsent_bytes -= len(message)
-            room.hear(self._me, message)
+            stack.hear(self._me, message)
         if self._waiting:
             self.carry_soon()
 
     def lost(self) -> None:
-        """The other stack is closed, or too much waits for it: nothing of that will arrive."""
+        """Drop the pending messages and report `down`, because the stack is closed or too slow."""
         self._wires.stats.bytes_dropped += self.unsent_bytes
         self._waiting.clear()
         self.unsent_bytes = 0

@@ -1,7 +1,6 @@
-"""The settings of a node, in one table: defaults < config file < environment < flags.
+"""The settings of a node, from defaults, config file, environment and flags; the last one wins.
 
-A name that is not in the table is an error wherever it stands: a setting that is misspelt would
-otherwise be a setting that is silently not made.
+An unknown name is an error in each of them. A misspelt setting would otherwise have no effect.
 """
 
 from __future__ import annotations
@@ -9,82 +8,139 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+import msgspec
+from msgspec import Meta
 
 from oncecast.network.addresses import split_process
 
 PREFIX = "ONCECAST_SERVE_"
-LEVELS = ("debug", "info", "warning", "error")
-FORMATS = ("text", "json")
+
+Count = Annotated[int, Meta(gt=0)]
+Bytes = Annotated[int, Meta(gt=0)]
+Seconds = Annotated[float, Meta(gt=0)]
+Level = Literal["debug", "info", "warning", "error"]
+
+
+def about(text: str) -> Meta:
+    return Meta(description=text)
 
 
 class BadSetting(ValueError):
-    """A setting that is unknown or of no use; says where it stands."""
+    """An unknown or invalid setting; the message says where it is set."""
 
 
-def setting(default: Any, about: str, *, choices: tuple[str, ...] = ()) -> Any:
-    return field(default=default, metadata={"about": about, "choices": choices})
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings of a node, each with its default and its help text."""
+
+    data: Annotated[str, about("directory for the log and all other state")] = "oncecast-data"
+    listen: Annotated[
+        str, about("host:port for clients and other nodes; port 0 picks a free port")
+    ] = "127.0.0.1:7400"
+    http: Annotated[str, about("host:port for /metrics, /health and /live; empty: no HTTP")] = ""
+    cluster: Annotated[
+        str, about("name of the cluster; clients and nodes of another cluster are refused")
+    ] = "oncecast"
+
+    join: Annotated[
+        str,
+        about(
+            "host:port of nodes whose group or ring to join, separated by commas; "
+            "empty: start a new one"
+        ),
+    ] = ""
+    advertise: Annotated[
+        str, about("host:port at which others reach this node; empty: the listen address")
+    ] = ""
+    own_group: Annotated[
+        bool, about("start a new ring; each process that joins gets its own replica group")
+    ] = False
+    replicas: Annotated[Count, about("number of replicas in a new group")] = 3
+    heartbeat: Annotated[Seconds, about("seconds between heartbeats of the leader")] = 1.0
+    suspicion: Annotated[
+        Seconds, about("seconds without a heartbeat until an election; at least two heartbeats")
+    ] = 2.0
+    replace_after: Annotated[
+        Seconds, about("seconds until another node replaces an unreachable replica")
+    ] = 30.0
+    compare_every: Annotated[
+        Seconds, about("seconds between comparisons of the replicas' states")
+    ] = 60.0
+
+    insecure: Annotated[
+        bool, about("listen on an address that other machines can reach, without TLS")
+    ] = False
+    tls_certificate: Annotated[
+        str, about("PEM file with this node's certificate and its chain")
+    ] = ""
+    tls_key: Annotated[str, about("PEM file with the certificate's private key")] = ""
+    tls_ca: Annotated[
+        str, about("PEM file with the authority for the certificates of clients and nodes")
+    ] = ""
+
+    log_level: Annotated[
+        Level, about("least severe level to log: debug, info, warning or error")
+    ] = "info"
+    log_format: Annotated[
+        Literal["text", "json"], about("text, or json for one JSON object per line")
+    ] = "text"
+
+    connections_max: Annotated[
+        Count, about("maximum open connections; keep it below the limit of open files")
+    ] = 800
+    batch_bytes_max: Annotated[
+        Bytes, about("maximum bytes in one batch; use the same value on all nodes of a group")
+    ] = 64 << 20
+    producer_idle: Annotated[
+        Seconds, about("seconds until an idle producer or source is forgotten; inf: never")
+    ] = 604_800.0
+    window_bytes: Annotated[
+        Bytes, about("maximum unacknowledged bytes in flight to one client")
+    ] = 8 << 20
+    snapshot_bytes: Annotated[
+        Bytes, about("bytes of log between snapshots; a restart replays about as much")
+    ] = 64 << 20
+    unsynced_bytes_max: Annotated[
+        Bytes, about("maximum bytes that wait for the disk; beyond that, the node reads no input")
+    ] = 64 << 20
+    drain_timeout: Annotated[
+        Seconds, about("seconds to send pending messages when the node stops")
+    ] = 5.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    data: str = setting("oncecast-data", "the directory for all that must survive")
-    listen: str = setting("127.0.0.1:7400", "host:port for clients; port 0 takes any free one")
-    http: str = setting("", "host:port for /metrics, /health and /live; off if left out")
-    cluster: str = setting("oncecast", "clients of another cluster are turned away")
+class Setting(NamedTuple):
+    """One field of Settings."""
 
-    join: str = setting(
-        "", "host:port of nodes whose group or ring to join, with commas; off: found one"
-    )
-    advertise: str = setting("", "host:port by which others reach this node; that of listen if off")
-    own_group: bool = setting(
-        False, "found a ring, not a group; who joins a ring has a group of its own there"
-    )
-    replicas: int = setting(3, "nodes that a new group should have")
-    heartbeat: float = setting(1.0, "seconds between two signs of life of the leader")
-    suspicion: float = setting(2.0, "seconds without one until another leads; two of them or more")
-    replace_after: float = setting(30.0, "seconds until a silent node loses its place to another")
-    compare_every: float = setting(60.0, "seconds between comparisons of the replicas' states")
-
-    insecure: bool = setting(False, "allow an address that others can reach without TLS")
-    tls_certificate: str = setting("", "PEM file of this node, with its chain")
-    tls_key: str = setting("", "PEM file of its key")
-    tls_ca: str = setting("", "PEM file of the authority of clients and nodes")
-
-    log_level: str = setting("info", "least important line to log", choices=LEVELS)
-    log_format: str = setting("text", "text or one JSON object a line", choices=FORMATS)
-
-    connections_max: int = setting(800, "clients at once; keep it below the limit of open files")
-    batch_bytes_max: int = setting(64 << 20, "of one batch; the same on all nodes of a group")
-    producer_idle: float = setting(
-        604_800.0, "seconds until the record of an idle producer or source is deleted; inf: never"
-    )
-    window_bytes: int = setting(8 << 20, "under way to one client that has not said it has them")
-    snapshot_bytes: int = setting(64 << 20, "of log between snapshots; a start replays as much")
-    unsynced_bytes_max: int = setting(64 << 20, "waiting for the disk; beyond, nothing is read")
-    drain_timeout: float = setting(5.0, "seconds that a stop gives to what is unsent")
+    kind: Any  # the annotated type
+    default: str | bool | int | float
+    about: str
 
 
-TABLE = {each.name: each for each in fields(Settings)}
+def described(field: msgspec.structs.FieldInfo) -> Setting:
+    text = "".join(each.description or "" for each in field.type.__metadata__)
+    return Setting(field.type, field.default, text)
+
+
+TABLE = {field.name: described(field) for field in msgspec.structs.fields(Settings)}
 
 
 def load(
     flags: Mapping[str, Any], environment: Mapping[str, str], config: str | None = None
 ) -> Settings:
-    """`flags` are those that were given; `config` is the name of a TOML file."""
+    """Return the settings; `flags` are those given, `config` is the path of a TOML file."""
     config = config or environment.get(PREFIX + "CONFIG") or None
     found: dict[str, Any] = {}
     if config:
         for name, value in read_file(config).items():
-            found[name] = typed(name, value, f"{config}: {name}")
+            found[name] = converted(name, value, f"{config}: {name}", strict=True)
     for variable, text in environment.items():
         if variable.startswith(PREFIX) and variable != PREFIX + "CONFIG":
             name = variable.removeprefix(PREFIX).lower()
-            found[name] = typed(name, text, variable)
+            found[name] = converted(name, text, variable, strict=False)
     for name, value in flags.items():
-        found[name] = typed(name, value, f"--{name.replace('_', '-')}")
+        found[name] = converted(name, value, f"--{name.replace('_', '-')}", strict=False)
     return checked(Settings(**found))
 
 
@@ -95,43 +151,32 @@ def read_file(path: str) -> dict[str, Any]:
         raise BadSetting(f"{path}: {error}; give a readable TOML file") from None
 
 
-KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
-
-
-def typed(name: str, value: Any, where: str) -> Any:
-    """The value as the type of its setting, which is that of its default."""
+def converted(name: str, value: Any, where: str, *, strict: bool) -> Any:
+    """Return `value` as the type of its setting; a string is parsed unless `strict`."""
     known = TABLE.get(name)
     if known is None:
         near = difflib.get_close_matches(name, TABLE, 1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TABLE)}"
+        hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(TABLE)}"
         raise BadSetting(f"{where}: no such setting; {hint}")
-    kind: Any = type(known.default)
     try:
-        value = parsed(value, kind) if isinstance(value, str) else value
-    except ValueError:
-        raise BadSetting(f"{where}: {value!r} is not {KINDS[kind]}") from None
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:
-        raise BadSetting(f"{where}: {value!r} is not {KINDS[kind]}")
-    choices = known.metadata["choices"]
-    if choices and value not in choices:
-        raise BadSetting(f"{where}: {value!r} is none of {', '.join(choices)}; choose one")
-    if kind in (int, float) and not value > 0:
-        raise BadSetting(f"{where}: {value!r} is not above 0; write a larger number")
-    return value
+        return msgspec.convert(value, known.kind, strict=strict)
+    except msgspec.ValidationError:
+        raise BadSetting(f"{where}: {value!r} is not {wanted(known)}") from None
 
 
-def parsed(text: str, kind: type) -> Any:
-    if kind is not bool:
-        return kind(text)
-    if text.lower() not in ("true", "false", "1", "0"):
-        raise ValueError(text)
-    return text.lower() in ("true", "1")
+def wanted(setting: Setting) -> str:
+    """Return a phrase for the values that a setting accepts."""
+    kind = get_args(setting.kind)[0]
+    if choices := get_args(kind):
+        return f"one of {', '.join(choices)}"
+    numbers = {int: "an integer above 0", float: "a number above 0"}
+    if kind in numbers:
+        return f"{numbers[kind]}; the default is {setting.default}"
+    return "true or false" if kind is bool else "a string; put it in quotes"
 
 
 def checked(settings: Settings) -> Settings:
-    """What must fit together."""
+    """Return the settings, or raise BadSetting if they contradict each other."""
     tls = (settings.tls_certificate, settings.tls_key, settings.tls_ca)
     if any(tls) and not all(tls):
         raise BadSetting("TLS needs tls_certificate, tls_key and tls_ca; give all three, or none")
@@ -141,10 +186,10 @@ def checked(settings: Settings) -> Settings:
             f"{settings.heartbeat:g} s, so that a single late heartbeat would trigger an election; "
             "raise it"
         )
-    if settings.join and not settings.advertise and is_anywhere(settings.listen):
+    if settings.join and not settings.advertise and is_wildcard(settings.listen):
         raise BadSetting(
-            f"listen: others cannot reach a node as {settings.listen}; give advertise the address "
-            "by which they can"
+            f"listen: other nodes cannot connect to {settings.listen}; set advertise to an address "
+            "that they can reach"
         )
     for address in addresses(settings.join):
         split_process(address)
@@ -152,9 +197,9 @@ def checked(settings: Settings) -> Settings:
 
 
 def addresses(text: str) -> list[str]:
-    """Those that commas stand between."""
+    """Return the addresses of a comma-separated list."""
     return [each.strip() for each in text.split(",") if each.strip()]
 
 
-def is_anywhere(address: str) -> bool:
+def is_wildcard(address: str) -> bool:
     return split_process(address)[0] in ("0.0.0.0", "::", "")

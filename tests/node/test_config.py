@@ -1,4 +1,4 @@
-"""Settings: one table, four places, no name that is not in it."""
+"""Settings: where they come from, their types, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> N
     )
 
 
-def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
+def test_environment_can_name_the_config_file(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text("snapshot_bytes = 5000\n")
     assert load({}, {"ONCECAST_SERVE_CONFIG": str(file)}).snapshot_bytes == 5000
@@ -41,19 +41,19 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
     ("environment", "file", "fact"),
     [
         ({"ONCECAST_SERVE_LISTN": "x"}, "", "ONCECAST_SERVE_LISTN: no such setting; did you mean"),
-        ({"ONCECAST_SERVE_XYZZY": "x"}, "", "there are data, listen"),
+        ({"ONCECAST_SERVE_XYZZY": "x"}, "", "choose from data, listen"),
         ({}, "lisen = 'x'", "did you mean listen?"),
-        ({}, "listen = 7", "7 is not a string"),
+        ({}, "listen = 7", "7 is not a string; put it in quotes"),
         ({}, "insecure = 1", "1 is not true or false"),
         ({}, "snapshot_bytes = true", "True is not an integer"),
-        ({}, "snapshot_bytes = 0", "is not above 0"),
+        ({}, "snapshot_bytes = 0", "0 is not an integer above 0; the default is"),
         ({}, "listen", "give a readable TOML file"),
         ({"ONCECAST_SERVE_INSECURE": "maybe"}, "", "'maybe' is not true or false"),
-        ({"ONCECAST_SERVE_LOG_LEVEL": "loud"}, "", "none of debug, info"),
+        ({"ONCECAST_SERVE_LOG_LEVEL": "loud"}, "", "'loud' is not one of debug, info"),
         ({"ONCECAST_SERVE_TLS_CA": "ca.pem"}, "", "give all three, or none"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(
+def test_error_names_the_place_and_the_value(
     tmp_path: Path, environment: dict[str, str], file: str, fact: str
 ) -> None:
     path = tmp_path / "node.toml"
@@ -62,17 +62,14 @@ def test_what_is_wrong_is_named_with_its_place(
         load({}, environment, str(path))
 
 
-def test_the_page_has_every_setting_with_its_default_and_meaning() -> None:
+def test_page_lists_every_setting_with_default_and_help() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (?:`(.*)`)? ?\| (.*) \|$", PAGE.read_text(), re.MULTILINE)
-    expected = [
-        (name, str(known.default), known.metadata["about"]) for name, known in TABLE.items()
-    ]
-    assert rows == expected
+    assert rows == [(name, str(known.default), known.about) for name, known in TABLE.items()]
 
 
-def test_producers_can_be_remembered_for_ever() -> None:
+def test_idle_producers_can_be_kept_forever() -> None:
     """SVC-9"""
     assert idle_us(load({"producer_idle": "2.5"}, {}).producer_idle) == 2_500_000
     assert idle_us(load({"producer_idle": "inf"}, {}).producer_idle) == 0
-    with pytest.raises(BadSetting, match="not above 0"):
+    with pytest.raises(BadSetting, match="'0' is not a number above 0"):
         load({"producer_idle": "0"}, {})

@@ -20,10 +20,9 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     serve.add_argument("--config", metavar="FILE", help="a TOML file with settings")
     for name, known in TABLE.items():
         flag = f"--{name.replace('_', '-')}"
-        about = known.metadata["about"]
         if isinstance(known.default, bool):
             serve.add_argument(
-                flag, action="store_true", default=argparse.SUPPRESS, dest=name, help=about
+                flag, action="store_true", default=argparse.SUPPRESS, dest=name, help=known.about
             )
         else:
             serve.add_argument(
@@ -31,7 +30,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
                 metavar=name.rsplit("_", 1)[-1].upper(),
                 default=argparse.SUPPRESS,
                 dest=name,
-                help=f"{about} ({known.default})" if known.default != "" else about,
+                help=f"{known.about} (default: {known.default})" if known.default else known.about,
             )
     serve.set_defaults(run=run)
 

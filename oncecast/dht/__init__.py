@@ -2,7 +2,7 @@
 
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import FindRoot, RangeChanged, RootFound, Route, Routed
-from oncecast.dht.identifiers import Key, Place, key_of
+from oncecast.dht.identifiers import Key, Position, key_of
 from oncecast.dht.scribe import Scribe
 from oncecast.dht.tree import JoinTree, LeaveTree, Multicast, Multicasted
 
@@ -14,7 +14,7 @@ __all__ = [
     "LeaveTree",
     "Multicast",
     "Multicasted",
-    "Place",
+    "Position",
     "RangeChanged",
     "RootFound",
     "Route",

@@ -1,11 +1,10 @@
-"""Calls: messages that are answered in time, or whose receiver counts as dead."""
+"""Calls: messages that a peer answers in time, or else counts as dead."""
 
 from __future__ import annotations
 
-from random import Random
-from typing import Any
+from typing import NamedTuple
 
-from oncecast.dht.events import FIRST_NUMBER_BITS, Answer
+from oncecast.dht.messages import FIRST_NUMBER_BITS, Answer
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 
@@ -15,51 +14,69 @@ class Silent(Value):
     number: int
 
 
-class Call:
-    """Who was called and what for."""
+class Again(Value):
+    """Timer: try a lookup or a payload again that had no node to go to."""
 
-    __slots__ = ("peer", "what")
-
-    def __init__(self, peer: NodeId, what: Any) -> None:
-        self.peer, self.what = peer, what
+    number: int
 
 
-class Caller(Protocol):
-    """What the parts of Chord have in common: numbered calls, each ended once."""
+class Call(NamedTuple):
+    peer: NodeId
+    purpose: object  # a value of the part that made the call
 
-    def __init__(self, me: NodeId, rng: Random, answer_within: float) -> None:
-        super().__init__(me, rng)
+
+class Counters:
+    """Counts of what Chord did not serve."""
+
+    def __init__(self) -> None:
+        self.dropped = 0  # invalid messages and late answers
+        self.refused = 0  # requests beyond lookups_max
+
+
+class Calls:
+    """The calls of this node that wait for an answer. Each ends exactly once."""
+
+    def __init__(self, protocol: Protocol, counters: Counters, answer_within: float) -> None:
+        self._protocol, self._counters = protocol, counters
         self.answer_within = answer_within
-        self.calls: dict[int, Call] = {}
-        # An answer to an earlier life of this node must not be taken for one to a call of ours.
-        self._last_number = rng.getrandbits(FIRST_NUMBER_BITS)
-        self.dropped = 0  # messages that make no sense, or come too late
+        self.waiting: dict[int, Call] = {}
+        self._last_number = protocol.rng.getrandbits(FIRST_NUMBER_BITS)
 
     def next_number(self) -> int:
         self._last_number += 1
         return self._last_number
 
-    def call(self, peer: NodeId, number: int, message: Value, what: Any) -> None:
-        self.calls[number] = Call(peer, what)
-        self.send(peer, message)
-        self.later(self.answer_within, Silent(number))
+    def call(self, peer: NodeId, number: int, message: Value, purpose: object) -> None:
+        self.waiting[number] = Call(peer, purpose)
+        self._protocol.send(peer, message)
+        self._protocol.later(self.answer_within, Silent(number))
 
-    def take_answer(self, sender: NodeId, answer: Answer) -> Any:
-        """What the call was for; None if it has been given up, or was never made."""
-        call = self.calls.get(answer.number)
+    def retry_later(self, number: int, share: float = 1.0) -> None:
+        """Set the timer Again to `share` of the time a peer has to answer."""
+        self._protocol.later(self.answer_within * share, Again(number))
+
+    def take_answer(self, sender: NodeId, answer: Answer) -> object:
+        """End a call and return its purpose, or None if `sender` owes no such answer."""
+        call = self.waiting.get(answer.number)
         if call is None or call.peer != sender:
-            self.dropped += 1
+            self._counters.dropped += 1
             return None
-        del self.calls[answer.number]
-        self.cancel(Silent(answer.number))
-        return call.what
+        del self.waiting[answer.number]
+        self._protocol.cancel(Silent(answer.number))
+        return call.purpose
 
     def take_silence(self, number: int) -> Call:
-        return self.calls.pop(number)
+        """End a call after its timer has fired."""
+        return self.waiting.pop(number)
 
-    def fail_calls_to(self, peer: NodeId) -> list[Call]:
-        """A link says sooner than a timer that nobody will answer."""
-        numbers = [number for number, call in self.calls.items() if call.peer == peer]
+    def take_late(self, number: int) -> None:
+        """End a call by an answer of any peer that was asked under this number."""
+        call = self.waiting.pop(number, None)
+        self._protocol.cancel(Again(number) if call is None else Silent(number))
+
+    def take_lost(self, peer: NodeId) -> list[Call]:
+        """End all calls to a peer when its link breaks, without waiting for their timers."""
+        numbers = [number for number, call in self.waiting.items() if call.peer == peer]
         for number in numbers:
-            self.cancel(Silent(number))
-        return [self.calls.pop(number) for number in numbers]
+            self._protocol.cancel(Silent(number))
+        return [self.waiting.pop(number) for number in numbers]

@@ -1,29 +1,36 @@
-"""Chord: a ring on which every key has one owner, found in a logarithmic number of hops.
+"""Chord: a ring on which each key has an owner, found in a logarithmic number of hops.
 
 Stoica et al., "Chord: A Scalable Peer-to-peer Lookup Protocol for Internet Applications", ToN 2003,
-with the rules made correct by Zave (see `member`). An id is the SHA-256 of a name; a key belongs to
-the first position at or after it.
+with the rules that Zave has corrected (see `member`). An id is the SHA-256 of a name. A key belongs
+to the first position at or after it.
 
-Needs a contact to join by, and links if it may have them. Serves FindRoot and Route. Gives
+Needs a contact to join by, and links unless told to do without. Serves FindRoot and Route. Emits
 RootFound, Routed and RangeChanged.
 
 The ring holds while no member loses all its successors at once, and has more members than a list is
-long; smaller rings work, but a member that all others lose sight of has to be found again. A member
-that is cut off makes a ring of its own; those that saw each other go look for each other, so rings
-grow together again.
+long. Smaller rings work, but a member that all others lose has to be found again. A member that is
+cut off forms its own ring. Nodes that lose each other look for each other, so rings merge again.
+
+Chord passes each input to one of its parts. The parts share `Members`, the positions of this node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from random import Random
 from typing import assert_never
 
-from oncecast.dht.calls import Call, Silent
-from oncecast.dht.events import (
+from oncecast.dht.calls import Again, Call, Calls, Counters, Silent
+from oncecast.dht.events import FindRoot, Route
+from oncecast.dht.identifiers import Position, finger_start, position_ids
+from oncecast.dht.joining import Joining, Reunion
+from oncecast.dht.links import Links
+from oncecast.dht.lookups import Confirming, Lookups, Seeking
+from oncecast.dht.member import Member, Members
+from oncecast.dht.messages import (
     ChordMessage,
     Confirm,
-    FindRoot,
     Found,
     Hop,
     Hopped,
@@ -34,22 +41,20 @@ from oncecast.dht.events import (
     Notify,
     Probe,
     Report,
-    Route,
     Unsure,
     possible,
 )
-from oncecast.dht.finding import Again, Confirming, Hopping, Seeking
-from oncecast.dht.identifiers import Place, finger_start, positions
-from oncecast.dht.keeping import Keeper, Rectifying, Stabilize, Stabilizing
-from oncecast.dht.lookup import Fixing, Joining, Lookup, Reuniting, Root
-from oncecast.dht.member import Member
-from oncecast.kernel.protocol import NodeId
+from oncecast.dht.ranges import Ranges
+from oncecast.dht.responder import Responder
+from oncecast.dht.routing import Hopping, Routing
+from oncecast.dht.stabilization import Rectifying, Stabilization, Stabilize, Stabilizing
+from oncecast.dht.status import Status
+from oncecast.kernel.protocol import NodeId, Protocol
 
-GONE_CHANCE = 0.1  # of a turn of stabilizing to look for one of them
-GONE_MAX = 16  # nodes remembered that were lost sight of
+PATIENCE = 4  # turns of stabilizing in which a live predecessor notifies us
 
 
-class Chord(Keeper):
+class Chord(Protocol):
     name = "chord"
     Request = FindRoot | Route
     Message = ChordMessage
@@ -61,6 +66,8 @@ class Chord(Keeper):
         rng: Random,
         *,
         contacts: Iterable[NodeId] = (),
+        lost: Iterable[NodeId] = (),
+        members: Iterable[Member] = (),
         ring_name: str = "",
         positions_count: int = 1,
         successors_max: int = 8,
@@ -69,65 +76,81 @@ class Chord(Keeper):
         links: bool = True,
         lookups_max: int = 10_000,
     ) -> None:
-        super().__init__(
-            me,
-            rng,
-            stabilize_every=stabilize_every,
-            answer_within=answer_within,
-            links=links,
-            lookups_max=lookups_max,
+        super().__init__(me, rng)
+        ids = position_ids(ring_name or me, positions_count)
+        new = (Member(Position(id, me), successors_max) for id in ids)
+        self.members = Members(tuple(members) or new)
+        counters = self._counters = Counters()
+        self.calls = Calls(self, counters, answer_within)
+        self._links = Links(self, self.members, links)
+        ranges = self._ranges = Ranges(self, PATIENCE * stabilize_every)
+        self.stabilization = Stabilization(
+            self, self.members, self.calls, ranges, self._links, stabilize_every
         )
-        self.contacts = [contact for contact in contacts if contact != me]
-        for id in positions(ring_name or me, positions_count):
-            self.members[id] = Member(Place(id, me), successors_max)
-        self.gone: dict[NodeId, None] = {}  # lost sight of, and not heard of since
+        self._responder = Responder(self, self.members, self.stabilization, ranges, counters)
+        self._lookups = Lookups(
+            self, self.members, self.calls, self._responder, counters, lookups_max
+        )
+        self._routing = Routing(self, self.members, self.calls, ranges, counters, lookups_max)
+        known = tuple(contact for contact in contacts if contact != me)
+        self.joining = Joining(self, known, self._lookups, self.stabilization, ranges, self._links)
+        self._reunion = Reunion(self, self._lookups, (node for node in lost if node != me))
 
-    # -- inputs --
+    @property
+    def status(self) -> Status:
+        return Status(
+            members=self.members,
+            calls=self.calls.waiting,
+            lookups=len(self._lookups.in_flight),
+            payloads=len(self._routing.in_flight),
+            contacts=self.joining.contacts,
+            lost=tuple(self._reunion.lost),
+            dropped=self._counters.dropped,
+            refused=self._counters.refused,
+        )
 
     def start(self) -> None:
-        for index, member in enumerate(self.members.values()):
-            if member.joined:  # built in a steady ring, whose other nodes may start after this one
-                self._stabilize_later(member)
-                self._tell_range(member)
-            elif not self.contacts and index == 0:
-                member.joined = member.settled = member.recognized = True
-                self._tell_range(member)
-                self._be_member(member)
+        for index, member in enumerate(self.members):
+            if member.joined:  # built as part of a ring; its other nodes may start later
+                self.stabilization.schedule(member)
+                self._ranges.announce(member)
+            elif not self.joining.contacts and index == 0:
+                self.joining.start_ring(member)
             else:
-                self._join(member)
+                self.joining.join(member)
 
     def request(self, request: FindRoot | Route) -> None:
         match request:
             case FindRoot():
-                self.find_root(request)
+                self._lookups.find_root(request)
             case Route():
-                self.route(request)
+                self._routing.route(request)
             case _:
                 assert_never(request)
 
     def receive(self, sender: NodeId, message: ChordMessage) -> None:
         if not possible(message):
-            self.dropped += 1
+            self._counters.dropped += 1
             return
         match message:
             case Probe():
-                self._report(sender, message)
-            case Notify(at, place):
-                member = self.members.get(at)
+                self.stabilization.answer_probe(sender, message)
+            case Notify(at, position):
+                member = self.members.at(at)
                 if member is not None:
-                    self._rectify(member, place)
+                    self.stabilization.rectify(member, position)
             case Hurry(at):
-                member = self.members.get(at)
+                member = self.members.at(at)
                 if member is not None:
-                    self.stabilize(member)
+                    self.stabilization.stabilize(member)
             case Locate():
-                self.locate(sender, message)
+                self._responder.answer_locate(sender, message)
             case Confirm():
-                self.confirm(sender, message)
+                self._responder.answer_confirm(sender, message)
             case Hop():
-                self.hop(sender, message)
+                self._routing.hop(sender, message)
             case Hopped(number):
-                self.hopped(number)
+                self._routing.hopped(number)
             case Report() | Near() | Nearer() | Found() | Unsure():
                 self._receive_answer(sender, message)
             case _:
@@ -136,122 +159,73 @@ class Chord(Keeper):
     def timeout(self, timer: Stabilize | Silent | Again) -> None:
         match timer:
             case Stabilize(at):
-                member = self.members[at]
+                member = self.members.at(at)
+                assert member is not None, "a timer of another node"
                 if member.joined:
-                    self._stabilize_later(member)
-                    self.miss_predecessor(member)
-                    self.stabilize(member)
-                    self._fix_finger(member)
-                    self._look_for_the_gone(member)
+                    self._take_turn(member)
                 else:
-                    self._join(member)
+                    self.joining.join(member)
             case Silent(number):
-                self._give_up(self.take_silence(number))
+                self._give_up(self.calls.take_silence(number))
             case Again(number):
-                self.again(number)
+                self._routing.retry(number)
+                self._lookups.retry(number)
             case _:
                 assert_never(timer)
 
     def down(self, peer: NodeId) -> None:
-        self.gone[peer] = None
-        if len(self.gone) > GONE_MAX:
-            del self.gone[next(iter(self.gone))]
-        for member in self.members.values():
-            lost_head = self._drop(member, peer)
-            if member.predecessor is not None and member.predecessor.node == peer:
-                self._set_predecessor(member, None)
-            if lost_head:
-                self.stabilize(member)
-        for call in self.fail_calls_to(peer):
+        self._reunion.lose(peer)
+        self.stabilization.lose(peer)
+        for call in self.calls.take_lost(peer):
             self._give_up(call)
-        self._keep_links()
+        self._links.update()
 
-    # -- answers --
+    # -- calls --
 
     def _receive_answer(
         self, sender: NodeId, answer: Report | Near | Nearer | Found | Unsure
     ) -> None:
-        match self.take_answer(sender, answer), answer:
-            case Stabilizing() as stabilizing, Report():
-                self._stabilized(stabilizing, answer)
-            case Rectifying() as rectifying, Report():
-                self._finish(rectifying.member)
+        match self.calls.take_answer(sender, answer), answer:
+            case (Stabilizing() | Rectifying()) as purpose, Report():
+                self.stabilization.answered(purpose, answer)
             case Seeking() as seeking, Near() | Nearer():
-                self.sought(seeking, answer)
+                self._lookups.sought(seeking, answer)
             case Confirming() as confirming, Found() | Nearer() | Unsure():
-                self.confirmed(confirming, answer)
+                self._lookups.confirmed(confirming, answer)
             case None, _:
                 pass
-            case what, _:  # another answer than the one it was asked for
-                self.dropped += 1
-                self._give_up(Call(sender, what))
+            case purpose, _:  # not an answer to this question
+                self._counters.dropped += 1
+                self._give_up(Call(sender, purpose))
 
     def _give_up(self, call: Call) -> None:
-        match call.what:
-            case Stabilizing() as stabilizing:
-                self._not_stabilized(stabilizing)
-            case Rectifying(member=member, new=new):
-                self._set_predecessor(member, new)
-                self._finish(member)
-            case Seeking() | Confirming() | Hopping() as what:
-                self.not_answered(what, call.peer)
-            case what:
-                raise AssertionError(f"a call for {what}")
+        match call.purpose:
+            case Stabilizing() | Rectifying() as purpose:
+                self.stabilization.unanswered(purpose)
+            case Seeking() | Confirming() as purpose:
+                self._lookups.unanswered(purpose, call.peer)
+            case Hopping() as hopping:
+                self._routing.unanswered(hopping, call.peer)
+            case purpose:
+                raise AssertionError(f"a call for {purpose}")
 
-    # -- join: find the one before us, copy its list, and be a member --
+    # -- a turn of stabilizing --
 
-    def _join(self, member: Member) -> None:
-        self.look_up(member.place.id, Joining(member), *self.contacts)
-
-    def found_before(self, lookup: Lookup, before: Place, successors: tuple[Place, ...]) -> None:
-        match lookup.purpose:
-            case Joining(member=member):
-                self.joined(member, before, successors)
-            case Fixing(member=member, index=index):
-                member.set_finger(index, successors[0])
-                self._keep_links()
-            case Reuniting(member=member):
-                self._reunite(member, successors[0], lookup.purpose.node)
-            case Root():
-                raise AssertionError("a root is confirmed by itself")
-            case _:
-                assert_never(lookup.purpose)
-
-    def joined(self, member: Member, before: Place, successors: tuple[Place, ...]) -> None:
-        head = successors[0]
-        if head.id == member.place.id and head.node != self.me:
-            # Another node holds our position; when it is gone, we may have it.
-            self.later(self.stabilize_every, Stabilize(member.place.id))
-            return
-        member.join(before, successors)
-        self._tell_range(member)
-        self._be_member(member)
-
-    def _be_member(self, member: Member) -> None:
-        self._stabilize_later(member)
-        self.stabilize(member)
-        self._keep_links()
-
-    # -- fingers, and rings that were parted --
+    def _take_turn(self, member: Member) -> None:
+        self.stabilization.schedule(member)
+        self._ranges.check_predecessor(member)
+        self.stabilization.stabilize(member)
+        self._fix_finger(member)
+        self._reunion.look(member)
 
     def _fix_finger(self, member: Member) -> None:
         index = member.finger_to_fix()
         if index is not None:
-            self.look_up(finger_start(member.place.id, index), Fixing(member, index))
+            start = finger_start(member.position.id, index)
+            self._lookups.look_up(start, partial(self._fixed_finger, member, index), retry=False)
 
-    def _look_for_the_gone(self, member: Member) -> None:
-        """Now and then, the longest gone first; who does not answer goes to the end."""
-        if self.gone and self.rng.random() < GONE_CHANCE:
-            node = next(iter(self.gone))
-            del self.gone[node]
-            self.gone[node] = None
-            self.look_up(member.place.id, Reuniting(member, node), node)
-
-    def _reunite(self, member: Member, after: Place, gone: NodeId) -> None:
-        """A node that was gone is back; on its ring `after` comes after us."""
-        if member.successors and member.successors[0] == after:
-            self.gone.pop(gone, None)  # that is our ring
-        elif member.nearer(after):
-            member.candidate = after
-        elif after.id != member.place.id:
-            self.send(after.node, Notify(after.id, member.place))
+    def _fixed_finger(
+        self, member: Member, index: int, before: Position, successors: tuple[Position, ...]
+    ) -> None:
+        member.set_finger(index, successors[0])
+        self._links.update()

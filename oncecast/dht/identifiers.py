@@ -17,51 +17,57 @@ BYTES = BITS // 8
 NODE_LENGTH_MAX = 255
 
 
-class Place(Value, tag=False):
-    """A position on the ring, and the node that holds it."""
+class Position(Value, tag=False):
+    """An identifier on the ring and the node that holds it."""
 
     id: Key
     node: NodeId
 
     @property
     def possible(self) -> bool:
-        """Whether an honest node could have said it; what a peer sends need not be."""
+        """Return whether an honest peer could have sent this position."""
         return len(self.id) == BYTES and 0 < len(self.node) <= NODE_LENGTH_MAX
 
 
 def key_of(text: str) -> Key:
+    """Return the SHA-256 of `text`."""
     return Key(sha256(text.encode()).digest())
 
 
-def positions(name: str, count: int) -> tuple[Key, ...]:
-    """The ids of a member with several positions; the first is the one of a member with one."""
+def position_ids(name: str, count: int) -> tuple[Key, ...]:
+    """Return the identifiers of a node with `count` positions. The first does not depend on it."""
     return tuple(key_of(f"{name}#{index}" if index else name) for index in range(count))
 
 
 def between(low: Key, key: Key, high: Key) -> bool:
-    """Whether `key` comes after `low` and before `high`, going round. From an id to itself is once
-    round: everything but the id."""
+    """Return whether `key` lies after `low` and before `high`, clockwise.
+
+    If `low` equals `high`, the interval is the whole circle without that identifier.
+    """
     if low < high:
         return low < key < high
     return low < key or key < high
 
 
 def up_to(low: Key, key: Key, high: Key) -> bool:
-    """The same, `high` included: whether `high` owns `key` when `low` is the one before it."""
+    """Return whether `key` lies after `low` and not after `high`.
+
+    If `low` is the predecessor of `high`, these are the keys that `high` owns.
+    """
     return key == high or between(low, key, high)
 
 
 def finger_start(id: Key, index: int) -> Key:
-    """Where finger `index` begins: 2^index further on."""
+    """Return the identifier 2^index after `id`, where finger `index` starts."""
     start = (int.from_bytes(id) + (1 << index)) % (1 << BITS)
     return Key(start.to_bytes(BYTES))
 
 
 def after(id: Key) -> Key:
-    """The next id."""
+    """Return the next identifier."""
     return finger_start(id, 0)
 
 
 def distance(low: Key, high: Key) -> int:
-    """How far it is from `low` on to `high`."""
+    """Return how far `high` lies from `low`, clockwise."""
     return (int.from_bytes(high) - int.from_bytes(low)) % (1 << BITS)

@@ -1,93 +1,51 @@
-"""A lookup as its asker sees it: whom to ask next, whom to avoid, who owns the key at last.
+"""The state of one lookup: which nodes to ask next, which to avoid, and which may own the key.
 
-It is iterative, as in the simulations of the Chord paper: the asker goes from node to node, so a
-dead one costs it a time-out and never the lookup.
+A lookup is iterative, as in the simulations of the Chord paper. The asker goes from node to node,
+so a dead node costs a time-out and never the lookup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from oncecast.dht.events import AVOID_MAX
-from oncecast.dht.identifiers import Key, Place, between
-from oncecast.dht.member import Member
+from oncecast.dht.identifiers import Key, Position, between
+from oncecast.dht.messages import AVOID_MAX
 from oncecast.kernel.protocol import NodeId
 
-STEPS_MAX = 600  # more than an id has bits: the ring has changed under us, and we begin anew
-
-
-class Root:
-    """Purpose: tell the layer above who owns the key."""
-
-
-class Joining:
-    """Purpose: find the one that our position comes after."""
-
-    def __init__(self, member: Member) -> None:
-        self.member = member
-
-
-class Reuniting:
-    """Purpose: see whether a node that was gone knows another ring than ours."""
-
-    def __init__(self, member: Member, node: NodeId) -> None:
-        self.member, self.node = member, node
-
-
-class Fixing:
-    """Purpose: renew a finger."""
-
-    def __init__(self, member: Member, index: int) -> None:
-        self.member, self.index = member, index
-
-
-Purpose = Root | Joining | Reuniting | Fixing
+# Called with the member before the key and its successors.
+OnFound = Callable[[Position, tuple[Position, ...]], None]
 
 
 class Lookup:
-    __slots__ = (
-        "asked",
-        "avoid",
-        "before",
-        "contacts",
-        "contacts_left",
-        "doubted",
-        "doubts",
-        "hops",
-        "itself",
-        "key",
-        "nearest",
-        "news",
-        "number",
-        "owners",
-        "pool",
-        "purpose",
-        "steps",
-        "timeouts",
-        "unavoided",
-    )
-
     def __init__(
-        self, number: int, key: Key, purpose: Purpose, contacts: tuple[NodeId, ...]
+        self,
+        number: int,
+        key: Key,
+        contacts: tuple[NodeId, ...],
+        *,
+        itself: bool,
+        retry: bool,
+        on_found: OnFound | None,
     ) -> None:
-        self.number, self.key, self.purpose = number, key, purpose
-        self.contacts = contacts  # whom to ask first; their places on the ring are unknown
+        self.number, self.key = number, key
+        self.contacts = contacts  # nodes to ask first; their positions are unknown
         self.contacts_left = list(contacts)
-        self.pool: dict[Key, Place] = {}  # known, and not asked yet
+        self.itself = itself  # only the member before the key may name its successors
+        self.retry = retry  # try again until there is an answer
+        self.on_found = on_found  # None: ask the owner, and tell the layer above
+        self.pool: dict[Key, Position] = {}  # known and not asked yet
         self.asked: dict[Key, None] = {}
-        self.avoid: dict[NodeId, None] = {}  # they did not answer
-        self.unavoided = True  # nobody has been avoided since the last beginning
-        self.nearest: Place | None = None  # the last that has answered,
-        self.news = False  # and whether somebody was avoided since
-        self.before: Place | None = None  # the one before the key, once it is found,
-        self.owners: list[Place] = []  # and who comes after it
+        self.avoid: dict[NodeId, None] = {}  # nodes that did not answer
+        self.unavoided = True  # all nodes have answered since the last start
+        self.nearest: Position | None = None  # the last node that has answered
+        self.news = False  # a node after `nearest` did not answer
+        self.before: Position | None = None  # the member before the key, once found
+        self.owners: list[Position] = []  # the successors of `before`
         self.hops = self.timeouts = self.steps = 0
-        self.doubted = 0  # times that an owner was not sure to be it,
-        self.doubts = 0  # and how many were asked because of that
-        # Whether the one before the key must answer itself: who joins copies its list.
-        self.itself = isinstance(purpose, Joining | Reuniting)
+        self.doubted = 0  # how often an owner was not sure
+        self.doubts = 0  # nodes asked because of that
 
-    def begin_again(self, *, forgive: bool) -> None:
+    def start_again(self, *, forgive: bool) -> None:
         if forgive:
             self.avoid.clear()
         self.contacts_left = [node for node in self.contacts if node not in self.avoid]
@@ -98,53 +56,59 @@ class Lookup:
         self.steps = 0
         self.unavoided = True
 
-    def learn(self, places: Iterable[Place]) -> None:
-        for place in places:
-            if place.id != self.key and place.id not in self.asked:
-                self.pool[place.id] = place
+    def learn(self, positions: Iterable[Position]) -> None:
+        for position in positions:
+            if position.id != self.key and position.id not in self.asked:
+                self.pool[position.id] = position
 
-    def next(self) -> Place | None:
-        """The nearest before the key, of those not asked yet; but never go back.
+    def next(self) -> Position | None:
+        """Return the position nearest before the key that is not asked yet, but never go back.
 
-        Where the nearest that has answered named only dead ones, it is asked again without them.
+        If the nearest node that has answered named only dead nodes, it is asked again without them.
         """
         key, nearest = self.key, self.nearest
         while self.pool:
             id = max(self.pool, key=lambda id: (id < key, id))
             if nearest is not None and not between(nearest.id, id, key):
                 break
-            place = self.pool.pop(id)
-            if place.node not in self.avoid:
+            position = self.pool.pop(id)
+            if position.node not in self.avoid:
                 self.asked[id] = None
-                return place
+                return position
         if nearest is not None and self.news:
             self.news = False
             return nearest
         return None
 
-    def answered(self, place: Place | None) -> None:
-        """By somebody on the way; its place is unknown if it is a contact."""
-        if place is None or place != self.nearest:
+    def answered(self, position: Position | None) -> None:
+        """Count a hop. The position is None if a contact has answered."""
+        if position is None or position != self.nearest:
             if self.doubted:
                 self.doubts += 1
             else:
                 self.hops += 1
-            self.nearest, self.news = place, False
+            self.nearest, self.news = position, False
 
-    def found_before(self, before: Place, successors: Iterable[Place], me: NodeId) -> None:
+    def found_before(self, before: Position, successors: Iterable[Position], me: NodeId) -> None:
         self.before = before
         self.owners = list(successors) or [before]
-        who = me if self.nearest is None else self.nearest.node
-        if before.node != who and not self.itself:
-            self.hops += 1  # past the one before it, right to the owner
+        answerer = me if self.nearest is None else self.nearest.node
+        if before.node != answerer and not self.itself:
+            self.hops += 1  # the list of the answerer leads past `before`, right to the owner
 
-    def owner(self) -> Place | None:
-        """The first after the key that may be alive."""
+    def owner(self) -> Position | None:
+        """Return the first position after the key that may be alive."""
         while self.owners and self.owners[0].node in self.avoid:
             del self.owners[0]
         return self.owners[0] if self.owners else None
 
+    def put_owner_first(self, nearer: Position) -> None:
+        """Ask `nearer` next, even if it did not answer before."""
+        self.avoid.pop(nearer.node, None)
+        self.owners.insert(0, nearer)
+
     def silent(self, node: NodeId) -> None:
+        """Count a time-out, and avoid `node` from now on."""
         if self.doubted:
             self.doubts += 1
         else:

@@ -1,20 +1,29 @@
-"""One position on the ring: who comes after it, who before, and short cuts across.
+"""One position of this node on the ring: its neighbours and its fingers.
 
-The rules that change it are Zave's ("Reasoning about Identifier Spaces: How to Make Chord Correct",
-arXiv 1610.01140), which mend those of 2001. They read other members; Chord does that for them.
+The rules that change it are those of Zave, "Reasoning about Identifier Spaces: How to Make Chord
+Correct" (arXiv 1610.01140), which correct the rules of 2001. `Stabilization` applies them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Iterator
+from enum import IntEnum
 
-from oncecast.dht.identifiers import BITS, Key, Place, between, finger_start, up_to
+from oncecast.dht.identifiers import BITS, Key, Position, between, finger_start, up_to
 from oncecast.kernel.protocol import NodeId
 
 
+class Ownership(IntEnum):
+    """How sure a member is that it owns a key."""
+
+    NO = 0
+    HINT = 1  # it cannot rule it out, and knows no better owner
+    CERTAIN = 2
+
+
 class Member:
-    """`successors` is empty for a member alone on its ring."""
+    """`successors` is empty if the member is alone on its ring."""
 
     __slots__ = (
         "_ids",
@@ -22,11 +31,11 @@ class Member:
         "busy",
         "candidate",
         "fingers",
-        "heard",
+        "heard_at",
         "joined",
         "next_finger",
         "notified",
-        "place",
+        "position",
         "predecessor",
         "recognized",
         "settled",
@@ -35,150 +44,152 @@ class Member:
         "unheard",
     )
 
-    def __init__(self, place: Place, successors_max: int) -> None:
-        self.place, self.successors_max = place, successors_max
+    def __init__(self, position: Position, successors_max: int) -> None:
+        self.position, self.successors_max = position, successors_max
         self.joined = False
-        self.settled = False  # its successor has named it as predecessor at least once,
-        self.recognized = False  # and did so when it was last asked
-        self.successors: tuple[Place, ...] = ()
-        self.predecessor: Place | None = None
-        self.heard = 0.0  # when a predecessor last told us of itself,
-        self.unheard = False  # and whether that is too long ago
-        self.fingers: dict[int, Place] = {}
+        self.settled = False  # its successor has named it as predecessor at least once
+        self.recognized = False  # its successor named it as predecessor in the last report
+        self.successors: tuple[Position, ...] = ()
+        self.predecessor: Position | None = None
+        self.heard_at = 0.0  # when a predecessor last notified this member
+        self.unheard = False  # that is too long ago
+        self.fingers: dict[int, Position] = {}
         self.next_finger = BITS - 1
-        self.busy = False  # one operation at a time
-        self.notified: Place | None = None  # who notified us meanwhile
-        self.candidate: Place | None = None  # a nearer successor than ours, by hearsay
-        self._known: list[Place] | None = None  # all of them by id, until something changes
+        self.busy = False  # one operation runs at a time
+        self.notified: Position | None = None  # the best Notify since that operation began
+        self.candidate: Position | None = None  # possibly a nearer successor; not asked yet
+        self._known: list[Position] | None = None  # successors and fingers by id; None: stale
         self._ids: list[Key] = []
 
-    # -- the rules --
+    # -- Zave's rules --
 
-    def join(self, before: Place, successors: Iterable[Place]) -> None:
+    def join(self, before: Position, successors: Iterable[Position]) -> None:
         """Become a member right after `before`, with its whole list."""
-        me = self.place.id
+        me = self.position.id
         self.joined = True
         self.predecessor = before
-        self._set([place for place in successors if place.id != me] or [before])
+        self._set([each for each in successors if each.id != me] or [before])
 
-    def follow(self, head: Place, successors: Iterable[Place]) -> None:
-        """Replace the list by `head` and its list: never merge them."""
+    def follow(self, head: Position, successors: Iterable[Position]) -> None:
+        """Replace the list with `head` and its list. Lists are never merged."""
         self._set([head, *successors])
 
-    def _set(self, successors: list[Place]) -> None:
-        kept: list[Place] = []
-        last, me = self.place.id, self.place.id
-        for place in successors[: self.successors_max]:
-            if not between(last, place.id, me):
-                break  # once round: the ring is smaller than the list
-            kept.append(place)
-            last = place.id
+    def _set(self, successors: list[Position]) -> None:
+        kept: list[Position] = []
+        last, me = self.position.id, self.position.id
+        for position in successors[: self.successors_max]:
+            if not between(last, position.id, me):
+                break  # the ring is smaller than the list
+            kept.append(position)
+            last = position.id
         self.successors = tuple(kept)
         self._known = None
 
     def drop(self, node: NodeId) -> bool:
-        """A node is dead: no successor and no finger of ours. Whether it was the head."""
+        """Remove a dead node from the list and the fingers. Return whether it was the head."""
         was_head = bool(self.successors) and self.successors[0].node == node
-        self.successors = tuple(place for place in self.successors if place.node != node)
+        self.successors = tuple(each for each in self.successors if each.node != node)
         for index in [index for index, finger in self.fingers.items() if finger.node == node]:
             del self.fingers[index]
         if self.candidate is not None and self.candidate.node == node:
             self.candidate = None
         self._known = None
+        if was_head:
+            self.recognized = not self.successors  # a member alone needs no confirmation
+            self.settled = self.settled or self.recognized
         return was_head
 
-    def nearer(self, place: Place | None) -> bool:
-        """Whether it lies between us and the head of our list."""
-        if place is None:
+    def nearer(self, position: Position | None) -> bool:
+        """Return whether `position` lies between this member and the head of its list."""
+        if position is None:
             return False
-        head = self.successors[0].id if self.successors else self.place.id
-        return between(self.place.id, place.id, head)
+        head = self.successors[0].id if self.successors else self.position.id
+        return between(self.position.id, position.id, head)
 
-    def precedes_better(self, new: Place) -> bool:
-        """Whether it lies between our predecessor and us."""
+    def precedes_better(self, new: Position) -> bool:
+        """Return whether `new` lies between the predecessor and this member."""
         before = self.predecessor
-        return before is None or between(before.id, new.id, self.place.id)
+        return before is None or between(before.id, new.id, self.position.id)
 
-    # -- who owns what --
+    # -- ownership --
 
     @property
     def low(self) -> Key | None:
-        """Return the id after which the keys of this member begin, or None if it is unknown.
+        """Return the identifier after which the keys of this member begin, or None if unknown.
 
-        This is the only rule for who owns a key, and it takes both neighbours: the predecessor has
-        told us of itself lately, and the successor names us as its predecessor. Where links are
-        cut two members may own a key even so. What must not have two owners is decided elsewhere.
+        It takes both neighbours: the predecessor has notified this member lately, and the successor
+        names it as predecessor. If links are cut, two members may own a key even so.
         """
         if not self.recognized:
             return None
         if self.predecessor is None:
-            return None if self.successors else self.place.id
+            return None if self.successors else self.position.id
         return None if self.unheard else self.predecessor.id
 
-    def owns(self, key: Key) -> bool:
-        """Return whether this member is certain to own `key`."""
-        low = self.low
-        return low is not None and up_to(low, key, self.place.id)
+    def owns(self, key: Key, via: Key | None = None) -> Ownership:
+        """Return whether this member owns `key`: the only rule of ownership.
 
-    def may_own(self, key: Key, via: Key | None = None) -> bool:
-        """Return whether this member is the best guess for the owner of `key`.
-
-        `via` is where another node says that our predecessor is. It counts when no predecessor has
-        told us of itself for long: the link to it may be cut.
+        `via` is the predecessor of this member according to another node. It counts if no
+        predecessor has notified this member for long, because the link to it may be cut.
         """
-        low = via if self.unheard else None
-        if self.predecessor is not None:
-            low = self.predecessor.id
-        return self.settled and low is not None and up_to(low, key, self.place.id)
-
-    def is_before(self, key: Key) -> bool:
-        """Whether the key lies between us and our successor."""
-        return not self.successors or up_to(self.place.id, key, self.successors[0].id)
+        low, sure = self.low, Ownership.CERTAIN
+        if low is None and self.settled:
+            sure = Ownership.HINT
+            if self.predecessor is not None:
+                low = self.predecessor.id
+            elif self.unheard:
+                low = via
+        return sure if low is not None and up_to(low, key, self.position.id) else Ownership.NO
 
     # -- the way to a key --
 
-    def preceding(self, key: Key, most: int, avoid: Container[NodeId] = ()) -> tuple[Place, ...]:
-        """Of those known the nearest before `key`; the nearest first."""
-        found: list[Place] = []
-        for place in self._back_from(key):
-            if place.node not in avoid:
-                found.append(place)
+    def is_before(self, key: Key) -> bool:
+        """Return whether `key` lies between this member and its successor."""
+        return not self.successors or up_to(self.position.id, key, self.successors[0].id)
+
+    def preceding(self, key: Key, most: int, avoid: Container[NodeId] = ()) -> tuple[Position, ...]:
+        """Return up to `most` known positions before `key`, the nearest first."""
+        found: list[Position] = []
+        for position in self._back_from(key):
+            if position.node not in avoid:
+                found.append(position)
                 if len(found) == most:
                     break
         return tuple(found)
 
-    def listed_owner(self, key: Key) -> tuple[Place, int] | None:
-        """If the key lies within our list: who comes before it, and where in the list its owner."""
-        before = self.place
-        for at, place in enumerate(self.successors):
-            if up_to(before.id, key, place.id):
+    def listed_owner(self, key: Key) -> tuple[Position, int] | None:
+        """Return the position before `key` and the index of its owner, if the list covers `key`."""
+        before = self.position
+        for at, position in enumerate(self.successors):
+            if up_to(before.id, key, position.id):
                 return before, at
-            before = place
+            before = position
         return None
 
-    def _back_from(self, key: Key) -> Iterator[Place]:
+    def _back_from(self, key: Key) -> Iterator[Position]:
         known = self.known()
-        me = self.place.id
+        me = self.position.id
         start = bisect_left(self._ids, key) - 1
         for index in range(start, start - len(known), -1):
-            place = known[index]  # below 0 it goes round, as the ring does
-            if not between(me, place.id, key):
+            position = known[index]  # a negative index wraps around, as the ring does
+            if not between(me, position.id, key):
                 return
-            yield place
+            yield position
 
-    def known(self) -> list[Place]:
+    def known(self) -> list[Position]:
+        """Return all successors and fingers, sorted by identifier."""
         if self._known is None:
-            by_id = {place.id: place for place in self.fingers.values()}
-            by_id.update((place.id, place) for place in self.successors)
-            by_id.pop(self.place.id, None)
+            by_id = {position.id: position for position in self.fingers.values()}
+            by_id.update((position.id, position) for position in self.successors)
+            by_id.pop(self.position.id, None)
             self._ids = sorted(by_id)
             self._known = [by_id[id] for id in self._ids]
         return self._known
 
-    # -- fingers: they make lookups fast and never matter for anything else --
+    # -- fingers: they only make lookups fast --
 
     def finger_to_fix(self) -> int | None:
-        """The next in turn, from the farthest to the last one that is not our successor."""
+        """Return the next finger in turn, from the farthest down to the last beyond the head."""
         if not self.successors:
             self.fingers.clear()
             self._known = None
@@ -195,11 +206,37 @@ class Member:
         return index
 
     def _within_head(self, index: int) -> bool:
-        return up_to(self.place.id, finger_start(self.place.id, index), self.successors[0].id)
+        me = self.position.id
+        return up_to(me, finger_start(me, index), self.successors[0].id)
 
-    def set_finger(self, index: int, place: Place) -> None:
-        if place.id == self.place.id:
+    def set_finger(self, index: int, position: Position) -> None:
+        if position.id == self.position.id:
             self.fingers.pop(index, None)
         else:
-            self.fingers[index] = place
+            self.fingers[index] = position
         self._known = None
+
+
+class Members:
+    """The positions of this node: the state that the parts of Chord share."""
+
+    def __init__(self, members: Iterable[Member]) -> None:
+        self._by_id = {member.position.id: member for member in members}
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self._by_id.values())
+
+    def at(self, id: Key) -> Member | None:
+        return self._by_id.get(id)
+
+    def before(self, key: Key) -> Member | None:
+        """Return the joined member of this node that is nearest before `key`."""
+        ids = [id for id, member in self._by_id.items() if member.joined]
+        if not ids:
+            return None
+        return self._by_id[max(ids, key=lambda id: (id < key, id))]
+
+    def own(self, key: Key) -> Ownership:
+        """Return whether a joined member of this node owns `key`."""
+        joined = (member.owns(key) for member in self if member.joined)
+        return max(joined, default=Ownership.NO)

@@ -16,8 +16,9 @@ from __future__ import annotations
 from random import Random
 from typing import assert_never
 
-from oncecast.dht.events import FIRST_NUMBER_BITS, RangeChanged, Route, Routed
+from oncecast.dht.events import RangeChanged, Route, Routed
 from oncecast.dht.identifiers import Key, distance, up_to
+from oncecast.dht.messages import FIRST_NUMBER_BITS
 from oncecast.dht.tree import (
     Adopted,
     Copy,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from oncecast.dht.events import NUMBER_MAX
 from oncecast.dht.identifiers import BYTES, NODE_LENGTH_MAX, Key, key_of
+from oncecast.dht.messages import NUMBER_MAX
 from oncecast.kernel.protocol import NodeId, Value
 
 TOPIC_BYTES_MAX = 255

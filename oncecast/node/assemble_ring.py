@@ -45,14 +45,18 @@ def assemble_ring(
     *,
     group: str,  # of this process; its position is the process's own
     contacts: tuple[NodeId, ...] = (),  # processes of the ring; nobody: it is the first
+    returns: bool = False,  # this process was on the ring before
     epoch_us: int = 0,
     options: RingOptions = RingOptions(),  # noqa: B008  # frozen
 ) -> RingParts:
     views = HyParView(me, rng, contacts=contacts, shuffle_every=options.shuffle_every)
+    # If all processes of a ring restart, none of them finds a ring to join. So a process that
+    # returns starts alone and looks for the processes it knew: their rings merge.
     chord = Chord(
         me,
         rng,
-        contacts=contacts,
+        contacts=() if returns else contacts,
+        lost=contacts if returns else (),
         ring_name=group,
         stabilize_every=options.stabilize_every,
         answer_within=options.answer_within,

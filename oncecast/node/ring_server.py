@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Coroutine
 from random import SystemRandom
 
-from oncecast.dht.chord import GONE_MAX
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import is_name, process_of
 from oncecast.network.incidents import line
@@ -71,11 +70,11 @@ class RingServer(Process):
             SystemRandom(),
             group=self.place.group,
             contacts=self._contacts(),
+            returns=self._returns,
             epoch_us=epoch_us(),
             options=ring_options_of(settings),
         )
         self.parts.roster.seated(tuple(self.replicas))
-        self._return_to_ring()
         self.runtime = Runtime(
             self.parts.stack,
             me=self.me,
@@ -122,14 +121,6 @@ class RingServer(Process):
             warn_of_join(self.settings, "ring")
             return ()
         return without((*self.joined, *others), self.me)
-
-    def _return_to_ring(self) -> None:
-        """If all of a ring start again, none of them finds a ring to join. So each begins as a
-        member that has lost sight of the others: rings of such members grow together again."""
-        chord = self.parts.chord
-        if self._returns:
-            chord.gone.update(dict.fromkeys(chord.contacts[:GONE_MAX]))
-            chord.contacts.clear()
 
     def leave(self) -> None:
         """Give to others what the group of this process owns; then it stops by itself."""

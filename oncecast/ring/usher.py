@@ -12,8 +12,9 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple, assert_never
 
-from oncecast.dht.events import FIRST_NUMBER_BITS, FindRoot, RootFound
+from oncecast.dht.events import FindRoot, RootFound
 from oncecast.dht.identifiers import Key, key_of
+from oncecast.dht.messages import FIRST_NUMBER_BITS
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.ring.events import GroupFacts, KeyOwner, Owner, WhoOwns, WhoseKey
 from oncecast.ring.roster import Roster

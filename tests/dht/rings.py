@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from oncecast.dht.chord import Chord
-from oncecast.dht.identifiers import BYTES, Key, Place
+from oncecast.dht.identifiers import BYTES, Key, Position
 from oncecast.dht.member import Member
 from oncecast.kernel.protocol import NodeId
 
@@ -17,8 +17,8 @@ def k(first: int) -> Key:
     return Key(bytes([first]) + bytes(BYTES - 1))
 
 
-def p(first: int) -> Place:
-    return Place(k(first), NodeId(f"n{first:02x}"))
+def p(first: int) -> Position:
+    return Position(k(first), NodeId(f"n{first:02x}"))
 
 
 def member_at(
@@ -31,23 +31,25 @@ def member_at(
     return member
 
 
-def counting_from_one(chord: Chord) -> Chord:
-    """So that tests can name the numbers of its calls."""
-    chord._last_number = 0
-    return chord
+class Dice(Random):
+    """Dice with which Chord numbers its calls from 1, so that tests can name them."""
+
+    def getrandbits(self, k: int) -> int:
+        return 0
 
 
 def chord_at(
     at: int, successors: tuple[int, ...], predecessor: int | None = None, **options: Any
 ) -> Chord:
-    """One node, and what it believes of the ring."""
-    options = {"successors_max": 3, "links": False} | options
-    chord = counting_from_one(Chord(p(at).node, Random(1), **options))
-    chord.members = {k(at): member_at(at, successors, predecessor, options["successors_max"])}
-    chord.ranges = {at: member.low for at, member in chord.members.items()}
+    """Return a node on a ring, started. Its list holds up to `successors_max` positions."""
+    member = member_at(at, successors, predecessor, options.pop("successors_max", 3))
+    member.settled = member.recognized = options.pop("settled", True)
+    chord = Chord(p(at).node, Dice(1), members=(member,), **{"links": False} | options)
+    chord.start()
+    chord.drain()
     return chord
 
 
 def only(chord: Chord) -> Member:
-    (member,) = chord.members.values()
+    (member,) = chord.members
     return member

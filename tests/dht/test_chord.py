@@ -6,14 +6,15 @@ from random import Random
 
 import pytest
 
-from oncecast.dht.calls import Silent
+from oncecast.dht.calls import Again, Silent
 from oncecast.dht.chord import Chord
-from oncecast.dht.events import (
+from oncecast.dht.events import FindRoot, RangeChanged, RootFound, Route, Routed
+from oncecast.dht.identifiers import Key, Position
+from oncecast.dht.messages import (
     NUMBER_MAX,
-    PLACES_MAX,
+    POSITIONS_MAX,
     ChordMessage,
     Confirm,
-    FindRoot,
     Found,
     Hop,
     Hopped,
@@ -23,18 +24,12 @@ from oncecast.dht.events import (
     Nearer,
     Notify,
     Probe,
-    RangeChanged,
     Report,
-    RootFound,
-    Route,
-    Routed,
     Unsure,
 )
-from oncecast.dht.finding import Again
-from oncecast.dht.identifiers import Key, Place
-from oncecast.dht.keeping import Stabilize
+from oncecast.dht.stabilization import Stabilize
 from oncecast.kernel.protocol import Cancel, Effect, Emit, Later, NodeId, Send, Unwatch, Watch
-from tests.dht.rings import chord_at, counting_from_one, k, only, p
+from tests.dht.rings import Dice, chord_at, k, only, p
 
 
 def called(effects: list[Effect]) -> list[Effect]:
@@ -47,13 +42,13 @@ def called(effects: list[Effect]) -> list[Effect]:
 
 def test_stabilize_asks_the_head_of_the_list() -> None:
     chord = chord_at(0x10, (0x20, 0x30))
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     assert chord.drain() == [Send(p(0x20).node, Probe(k(0x20), 1)), Later(0.5, Silent(1))]
 
 
 def test_the_list_is_replaced_by_the_heads_and_the_head_is_notified() -> None:
     chord = chord_at(0x10, (0x20, 0x30, 0x40))
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     chord.drain()
     chord.receive(p(0x20).node, Report(1, p(0x10), (p(0x35), p(0x50), p(0x60))))
     assert chord.drain() == [Cancel(Silent(1)), Send(p(0x20).node, Notify(k(0x20), p(0x10)))]
@@ -62,7 +57,7 @@ def test_the_list_is_replaced_by_the_heads_and_the_head_is_notified() -> None:
 
 def test_a_nearer_successor_is_asked_and_followed_only_when_it_answers() -> None:
     chord = chord_at(0x10, (0x20, 0x30))
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     chord.drain()
     chord.receive(p(0x20).node, Report(1, p(0x18), (p(0x30),)))
     assert called(chord.drain()) == [Send(p(0x18).node, Probe(k(0x18), 2))]
@@ -74,7 +69,7 @@ def test_a_nearer_successor_is_asked_and_followed_only_when_it_answers() -> None
 
 def test_a_nearer_successor_that_is_silent_is_not_followed() -> None:
     chord = chord_at(0x10, (0x20, 0x30))
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     chord.receive(p(0x20).node, Report(1, p(0x18), (p(0x30),)))
     chord.drain()
     chord.timeout(Silent(2))
@@ -84,7 +79,7 @@ def test_a_nearer_successor_that_is_silent_is_not_followed() -> None:
 
 def test_a_dead_head_is_dropped_and_the_next_is_asked() -> None:
     chord = chord_at(0x10, (0x20, 0x30))
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     chord.drain()
     chord.timeout(Silent(1))
     assert called(chord.drain()) == [Send(p(0x30).node, Probe(k(0x30), 2))]
@@ -93,9 +88,9 @@ def test_a_dead_head_is_dropped_and_the_next_is_asked() -> None:
 
 def test_one_operation_at_a_time() -> None:
     chord = chord_at(0x10, (0x20,), 0x05)
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     chord.drain()
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     chord.receive(p(0x08).node, Notify(k(0x10), p(0x08)))
     assert chord.drain() == []
     chord.receive(p(0x20).node, Report(1, p(0x10), ()))
@@ -115,7 +110,7 @@ def test_a_member_alone_follows_who_has_found_it() -> None:
 
 def test_a_list_goes_round_at_most_once() -> None:
     chord = chord_at(0x10, (0x20,))
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     chord.receive(p(0x20).node, Report(1, p(0x10), (p(0x80), p(0x10), p(0x20))))
     assert only(chord).successors == (p(0x20), p(0x80))
 
@@ -149,12 +144,13 @@ def test_a_farther_predecessor_is_adopted_only_if_the_old_one_is_dead() -> None:
 
 def test_who_joins_copies_the_list_of_the_one_before_it() -> None:
     me, contact = NodeId("joiner"), p(0x20).node
-    joiner = Chord(me, Random(1), contacts=[me, contact], successors_max=3)
-    chord = counting_from_one(joiner)
-    (at,) = chord.members
+    chord = Chord(me, Dice(1), contacts=[me, contact], successors_max=3)
+    at = only(chord).position.id
     chord.start()
     assert called(chord.drain()) == [Send(contact, Locate(at, 2, (), itself=True))]
-    before, head, after = (Place(at_step(at, step), NodeId(f"near {step}")) for step in (-1, 1, 2))
+    before, head, after = (
+        Position(at_step(at, step), NodeId(f"near {step}")) for step in (-1, 1, 2)
+    )
     chord.receive(contact, Near(2, before, (head, after)))
     effects = called(chord.drain())
     assert effects[:2] == [
@@ -163,7 +159,7 @@ def test_who_joins_copies_the_list_of_the_one_before_it() -> None:
     ]
     assert only(chord).successors == (head, after)
     assert only(chord).predecessor == before
-    chord.receive(head.node, Report(3, Place(at, me), (after,)))
+    chord.receive(head.node, Report(3, Position(at, me), (after,)))
     assert Emit(RangeChanged(at, before.id)) in chord.drain()
 
 
@@ -172,20 +168,19 @@ def at_step(id: Key, step: int) -> Key:
 
 
 def test_a_position_that_another_node_holds_is_waited_for() -> None:
-    joiner = Chord(NodeId("joiner"), Random(1), contacts=[p(0x20).node], stabilize_every=2.0)
-    chord = counting_from_one(joiner)
-    (at,) = chord.members
+    chord = Chord(NodeId("joiner"), Dice(1), contacts=[p(0x20).node], stabilize_every=2.0)
+    at = only(chord).position.id
     chord.start()
     chord.drain()
-    chord.receive(p(0x20).node, Near(2, p(0x20), (Place(at, NodeId("older")),)))
+    chord.receive(p(0x20).node, Near(2, p(0x20), (Position(at, NodeId("older")),)))
     assert chord.drain() == [Cancel(Silent(2)), Later(2.0, Stabilize(at))]
     assert not only(chord).joined
 
 
 def test_a_silent_contact_is_passed_over_and_tried_again_later() -> None:
     one, two = p(0x20).node, p(0x30).node
-    chord = counting_from_one(Chord(NodeId("joiner"), Random(1), contacts=[one, two]))
-    (at,) = chord.members
+    chord = Chord(NodeId("joiner"), Dice(1), contacts=[one, two])
+    at = only(chord).position.id
     chord.start()
     chord.drain()
     chord.timeout(Silent(2))
@@ -197,12 +192,10 @@ def test_a_silent_contact_is_passed_over_and_tried_again_later() -> None:
 
 
 def test_a_new_member_owns_nothing_until_its_successor_knows_of_it() -> None:
-    chord = chord_at(0x10, (0x20,), 0x05)
-    only(chord).settled = only(chord).recognized = False
-    chord.ranges = {k(0x10): None}
+    chord = chord_at(0x10, (0x20,), 0x05, settled=False)
     chord.receive(NodeId("x"), Confirm(k(0x08), k(0x10), 7, (), k(0x05)))
     assert chord.drain() == [Send(NodeId("x"), Unsure(7))]
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     chord.drain()
     chord.receive(p(0x20).node, Report(1, p(0x10), ()))
     assert called(chord.drain()) == [
@@ -237,7 +230,7 @@ def test_a_lookup_goes_to_the_nearest_before_the_key_and_asks_the_owner_last() -
     assert called(chord.drain()) == [Send(p(0x78).node, Confirm(key, k(0x78), 4, (), k(0x70)))]
     chord.receive(p(0x78).node, Found(4))
     assert called(chord.drain()) == [Emit(RootFound(key, p(0x78).node, 2, 0))]
-    assert (chord.lookups, chord.calls) == ({}, {})
+    assert (chord.status.lookups, chord.status.calls) == (0, {})
 
 
 def test_dead_nodes_are_gone_round_and_the_nearest_is_asked_again_without_them() -> None:
@@ -266,7 +259,7 @@ def test_who_is_unsure_is_asked_again_soon_and_then_less_and_less_often() -> Non
     chord.request(FindRoot(k(0x15)))
     waits = []
     for _ in range(1100):  # and for ever: the delay does not outgrow a number
-        call = max(chord.calls)  # the owner is asked last
+        call = max(chord.status.calls)  # the owner is asked last
         chord.receive(p(0x20).node, Unsure(call))
         waits += [each.delay for each in chord.drain() if isinstance(each, Later)][-1:]
         chord.timeout(Again(1))
@@ -276,7 +269,7 @@ def test_who_is_unsure_is_asked_again_soon_and_then_less_and_less_often() -> Non
 def turn(chord: Chord, now: float) -> None:
     """Let the member stabilize, and forget what it does for that."""
     chord.now = now
-    chord.timeout(Stabilize(only(chord).place.id))
+    chord.timeout(Stabilize(only(chord).position.id))
     chord.drain()
 
 
@@ -305,7 +298,7 @@ def test_member_that_no_predecessor_can_reach_answers_with_a_hint() -> None:
 def test_member_whose_successor_names_another_predecessor_answers_with_a_hint() -> None:
     """NET-4: another chain of members may lead past it, and own the same keys."""
     chord = chord_at(0x10, (0x20,), 0x08)
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     chord.receive(p(0x20).node, Report(1, p(0x18), ()))
     chord.drain()
     chord.timeout(Silent(2))  # the link to 0x18 is cut
@@ -318,7 +311,7 @@ def test_member_whose_successor_names_another_predecessor_answers_with_a_hint() 
         Emit(RootFound(k(0x09), p(0x10).node, 0, 0, certain=False)),
         Emit(Routed(k(0x09), b"x", p(0x10).node, root=False, hint=True)),
     ]
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     chord.receive(p(0x20).node, Report(4, p(0x10), ()))
     assert Emit(RangeChanged(k(0x10), k(0x08))) in chord.drain()
     chord.request(FindRoot(k(0x09)))
@@ -415,7 +408,7 @@ def test_a_payload_goes_one_hop_and_is_given_up_where_it_comes_to() -> None:
         Later(0.5, Silent(1)),
     ]
     chord.receive(p(0x30).node, Hopped(1))
-    assert (chord.drain(), chord.hopping) == ([Cancel(Silent(1))], {})
+    assert (chord.drain(), chord.status.payloads) == ([Cancel(Silent(1))], 0)
     chord.receive(NodeId("y"), Hop(k(0x25), b"x", 7, k(0x01)))
     chord.receive(NodeId("y"), Hop(k(0x09), b"z", 8, k(0x01)))
     assert chord.drain() == [
@@ -448,9 +441,9 @@ def test_late_answer_ends_the_way_of_a_payload_from_here(silences: int) -> None:
     chord.drain()
     chord.receive(p(0x30).node, Hopped(1))
     assert chord.drain() == [Cancel(Silent(1) if silences == 1 else Again(1))]
-    assert (chord.hopping, chord.calls) == ({}, {})
+    assert (chord.status.payloads, chord.status.calls) == (0, {})
     chord.receive(p(0x20).node, Hopped(1))
-    assert (chord.drain(), chord.dropped) == ([], 1)
+    assert (chord.drain(), chord.status.dropped) == ([], 1)
 
 
 def test_second_copy_of_a_payload_is_not_sent_while_the_first_waits_for_an_answer() -> None:
@@ -473,10 +466,8 @@ def test_second_copy_of_a_payload_is_not_sent_while_the_first_waits_for_an_answe
 
 def test_payload_waits_at_a_new_owner_that_its_successor_does_not_know_yet() -> None:
     """NET-4: passed back, it would go round the whole ring, from each node to the one before."""
-    chord = chord_at(0x10, (0x20,), 0x08)
+    chord = chord_at(0x10, (0x20,), 0x08, settled=False)
     member = only(chord)
-    member.settled = member.recognized = False
-    chord.ranges = {k(0x10): None}
     chord.receive(p(0x08).node, Hop(k(0x09), b"x", 7, k(0x08)))
     assert chord.drain() == [Send(p(0x08).node, Hopped(7)), Later(0.5, Again(1))]
     member.settled = member.recognized = True
@@ -487,7 +478,7 @@ def test_payload_waits_at_a_new_owner_that_its_successor_does_not_know_yet() -> 
 def test_restarted_node_does_not_take_answers_to_its_earlier_life() -> None:
     """NET-4"""
     earlier, later = (Chord(NodeId("x"), Random(seed)) for seed in range(2))
-    assert earlier.next_number() != later.next_number()
+    assert earlier.calls.next_number() != later.calls.next_number()
 
 
 def test_a_payload_for_a_newer_owner_goes_on_to_it() -> None:
@@ -514,7 +505,7 @@ def test_a_payload_waits_while_its_owner_does_not_know_who_comes_before_it() -> 
 
 def test_a_link_that_breaks_ends_calls_and_drops_who_is_gone() -> None:
     chord = chord_at(0x10, (0x20, 0x30), 0x08, links=True)
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     chord.drain()
     chord.down(p(0x20).node)
     assert called(chord.drain()) == [
@@ -527,7 +518,7 @@ def test_a_link_that_breaks_ends_calls_and_drops_who_is_gone() -> None:
 
 def test_where_the_link_to_the_predecessor_breaks_nothing_is_owned_until_another_says_so() -> None:
     chord = chord_at(0x10, (0x20,), 0x08, links=True)
-    chord._keep_links()
+    chord._links.update()
     chord.drain()
     del chord.watched[p(0x08).node]
     chord.down(p(0x08).node)
@@ -538,7 +529,7 @@ def test_where_the_link_to_the_predecessor_breaks_nothing_is_owned_until_another
 
 def test_who_is_left_alone_owns_everything_and_says_so() -> None:
     chord = chord_at(0x10, (0x20,), 0x08, links=True)
-    chord._keep_links()
+    chord._links.update()
     for peer in (p(0x08).node, p(0x20).node):
         chord.down(peer)
     ranges = [each for each in chord.drain() if isinstance(each, Emit)]
@@ -548,10 +539,10 @@ def test_who_is_left_alone_owns_everything_and_says_so() -> None:
 def test_links_are_kept_to_neighbours_and_fingers_only() -> None:
     chord = chord_at(0x10, (0x20,), 0x08, links=True)
     only(chord).set_finger(255, p(0x90))
-    chord._keep_links()
+    chord._links.update()
     assert chord.drain() == [Watch(p(0x20).node), Watch(p(0x90).node), Watch(p(0x08).node)]
     only(chord).set_finger(255, p(0xA0))
-    chord._keep_links()
+    chord._links.update()
     assert chord.drain() == [Unwatch(p(0x90).node), Watch(p(0xA0).node)]
 
 
@@ -562,12 +553,12 @@ NONSENSE: list[ChordMessage] = [
     Probe(Key(b"short"), 1),
     Probe(k(0x10), -1),
     Probe(k(0x10), NUMBER_MAX),
-    Report(1, Place(Key(b""), NodeId("x")), ()),
-    Report(1, None, (p(0x20),) * (PLACES_MAX + 1)),
-    Notify(k(0x10), Place(k(0x08), LONG)),
+    Report(1, Position(Key(b""), NodeId("x")), ()),
+    Report(1, None, (p(0x20),) * (POSITIONS_MAX + 1)),
+    Notify(k(0x10), Position(k(0x08), LONG)),
     Hurry(Key(b"short")),
     Locate(k(0x10), 1, (LONG,), itself=False),
-    Near(1, Place(k(0x08), NodeId("")), ()),
+    Near(1, Position(k(0x08), NodeId("")), ()),
     Confirm(k(0x10), k(0x10), 1, (), Key(b"short")),
     Hop(Key(b"short"), b"", 1, k(0x10)),
     Found(5),
@@ -578,16 +569,16 @@ NONSENSE: list[ChordMessage] = [
 def test_messages_that_make_no_sense_are_dropped_and_counted(message: ChordMessage) -> None:
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.receive(NodeId("x"), message)
-    assert (chord.drain(), chord.dropped) == ([], 1)
+    assert (chord.drain(), chord.status.dropped) == ([], 1)
 
 
 def test_an_answer_of_another_kind_counts_as_none() -> None:
     chord = chord_at(0x10, (0x20, 0x30), 0x08)
-    chord.stabilize(only(chord))
+    chord.stabilization.stabilize(only(chord))
     chord.drain()
     chord.receive(p(0x20).node, Found(1))
     assert called(chord.drain()) == [Send(p(0x30).node, Probe(k(0x30), 2))]
-    assert chord.dropped == 1
+    assert chord.status.dropped == 1
 
 
 def test_lookups_beyond_what_can_be_held_are_refused_and_counted() -> None:
@@ -595,4 +586,5 @@ def test_lookups_beyond_what_can_be_held_are_refused_and_counted() -> None:
     for _ in range(3):
         chord.request(FindRoot(k(0x75)))
         chord.request(Route(k(0x75), b""))
-    assert (len(chord.lookups), len(chord.hopping), chord.refused) == (1, 1, 4)
+    status = chord.status
+    assert (status.lookups, status.payloads, status.refused) == (1, 1, 4)

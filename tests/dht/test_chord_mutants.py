@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from oncecast.dht import calls
-from oncecast.dht.chord import Chord
-from oncecast.dht.events import Report
-from oncecast.dht.identifiers import Key, Place, between
-from oncecast.dht.keeping import Stabilizing
+from oncecast.dht.identifiers import Key, Position, between
 from oncecast.dht.member import Member
+from oncecast.dht.messages import Report
+from oncecast.dht.ranges import Ranges
+from oncecast.dht.responder import Responder
+from oncecast.dht.routing import Routing
+from oncecast.dht.stabilization import Stabilization, Stabilizing
 from oncecast.lab.scenarios.chord_cut import CHORD_CUT
 from oncecast.lab.scenarios.chord_steps import CHORD_STEPS
 from oncecast.lab.scenarios.scenario import run
@@ -34,16 +36,16 @@ def mutant(plant: Plant) -> Plant:
     return plant
 
 
-def join_of_2001(self: Member, before: Place, successors: Iterable[Place]) -> None:
+def join_of_2001(self: Member, before: Position, successors: Iterable[Position]) -> None:
     self.joined = True
     self.predecessor = None
     self._set(list(successors)[:1] or [before])
 
 
-def stabilized_of_2001(self: Chord, stabilizing: Stabilizing, report: Report) -> None:
+def stabilized_of_2001(self: Stabilization, stabilizing: Stabilizing, report: Report) -> None:
     member, head = stabilizing.member, stabilizing.asked
     nearer = report.predecessor
-    if nearer is not None and between(member.place.id, nearer.id, head.id):
+    if nearer is not None and between(member.position.id, nearer.id, head.id):
         head = nearer  # nobody asks whether it is alive
     member.follow(head, report.successors if head is stabilizing.asked else member.successors)
     member.settled = True
@@ -53,7 +55,7 @@ def stabilized_of_2001(self: Chord, stabilizing: Stabilizing, report: Report) ->
 @mutant
 def all_the_rules_of_2001(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Member, "join", join_of_2001)
-    patch.setattr(Chord, "_stabilized", stabilized_of_2001)
+    patch.setattr(Stabilization, "_stabilized", stabilized_of_2001)
 
 
 @mutant
@@ -63,16 +65,16 @@ def a_member_joins_with_its_successor_only(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def a_nearer_successor_is_followed_unasked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Chord, "_stabilized", stabilized_of_2001)
+    patch.setattr(Stabilization, "_stabilized", stabilized_of_2001)
 
 
 @mutant
 def lists_are_merged(patch: pytest.MonkeyPatch) -> None:
     follow = Member.follow
 
-    def merge(self: Member, head: Place, successors: Iterable[Place]) -> None:
-        old = {place.id: place for place in (head, *self.successors, *successors)}
-        me = self.place.id
+    def merge(self: Member, head: Position, successors: Iterable[Position]) -> None:
+        old = {position.id: position for position in (head, *self.successors, *successors)}
+        me = self.position.id
         after = sorted(old, key=lambda id: (id < me, id))
         follow(self, old[after[0]], [old[id] for id in after[1:]])
 
@@ -86,12 +88,12 @@ def the_dead_are_not_dropped(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def nobody_is_notified(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Chord, "_notify", lambda self, member, head: self._finish(member))
+    patch.setattr(Stabilization, "_notify", lambda self, member, head: self._finish(member))
 
 
 @mutant
 def a_dead_predecessor_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Chord, "_set_predecessor", lambda self, member, new: None)
+    patch.setattr(Ranges, "set_predecessor", lambda self, member, new: None)
 
 
 # -- who is certain to own a key --
@@ -104,7 +106,7 @@ def cut(seed: int) -> None:
 
 def low_without_successor(self: Member) -> Key | None:
     if self.predecessor is None:
-        return None if self.successors or not self.settled else self.place.id
+        return None if self.successors or not self.settled else self.position.id
     return self.predecessor.id if self.settled else None
 
 
@@ -129,31 +131,31 @@ MUTANTS += [
     ),
     Mutant(
         "a member owns keys only if its predecessor tells it of itself",
-        lambda patch: patch.setattr(Chord, "miss_predecessor", lambda self, member: None),
+        lambda patch: patch.setattr(Ranges, "check_predecessor", lambda self, member: None),
         missed,
         1,
     ),
     Mutant(
         "an answer in doubt is a hint",
-        replaced(Chord, "confirm", "Found(number, certain=False)", "Found(number)"),
+        replaced(Responder, "answer_confirm", "Found(number, certain=False)", "Found(number)"),
         hints,
         1,
     ),
     Mutant(
         "a payload that comes to a node in doubt does not make it the root",
-        replaced(Chord, "hop", "root, hint))", "root or hint))"),
+        replaced(Routing, "hop", "root, hint))", "root or hint))"),
         hints,
         1,
     ),
     Mutant(
         "a payload is not passed back from where it belongs",
-        replaced(Chord, "hop", "and not up_to(before.id, key, taken.place.id)", ""),
+        replaced(Routing, "hop", "and not up_to(before.id, key, meant.position.id)", ""),
         told(test_chord.test_payload_waits_at_a_new_owner_that_its_successor_does_not_know_yet),
         1,
     ),
     Mutant(
         "copies of a payload do not multiply",
-        replaced(Chord, "_set_off", "known is not None", "False"),
+        replaced(Routing, "_take", "known is not None", "False"),
         told(
             test_chord.test_second_copy_of_a_payload_is_not_sent_while_the_first_waits_for_an_answer
         ),
@@ -161,7 +163,7 @@ MUTANTS += [
     ),
     Mutant(
         "a payload that was sent back goes on",
-        replaced(Chord, "hopped", "if hopping.came_again:", "if False:"),
+        replaced(Routing, "hopped", "if hopping.came_again:", "if False:"),
         told(
             test_chord.test_second_copy_of_a_payload_is_not_sent_while_the_first_waits_for_an_answer
         ),
@@ -175,7 +177,7 @@ MUTANTS += [
     ),
     Mutant(
         "a member without a predecessor answers with a hint after a while",
-        replaced(Member, "may_own", "via if self.unheard else None", "None"),
+        replaced(Member, "owns", "elif self.unheard:", "elif False:"),
         hints,
         1,
     ),

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from oncecast.dht.chord import Chord
-from oncecast.dht.identifiers import between, distance, finger_start, key_of, positions, up_to
+from oncecast.dht.identifiers import between, distance, finger_start, key_of, position_ids, up_to
 from oncecast.dht.scribe import Scribe
 from oncecast.dht.tree import Multicasted
 from oncecast.kernel.protocol import NodeId
@@ -34,7 +34,7 @@ def test_arithmetic_goes_round() -> None:
     assert not up_to(k(0x10), k(0x21), k(0x20))
     assert finger_start(k(0xF0), 255) == k(0x70)
     assert distance(k(0xF0), k(0x10)) == 0x20 << 248
-    assert positions("a", 2) == (key_of("a"), key_of("a#1"))
+    assert position_ids("a", 2) == (key_of("a"), key_of("a#1"))
 
 
 def view(at: int, *successors: int) -> View:
@@ -118,7 +118,7 @@ def views(sim: Simulation) -> list[View]:
     for node in sim.alive():
         chord = sim.nodes[node].stack.protocols[0]  # type: ignore[union-attr]
         assert isinstance(chord, Chord)
-        found += [View(each.place, each.successors) for each in chord.members.values()]
+        found += [View(each.position, each.successors) for each in chord.status.members]
     return found
 
 
@@ -130,11 +130,11 @@ def test_a_ring_grows_from_one_node_to_the_shape_it_is_built_in_for_scenarios(
     sim = grow(1, 9, positions_count=positions_count)
     sim.run(until=sim.now + 60.0)
     assert out_of_shape(views(sim), 8) == ""
-    steady = Steady(sim.alive(), positions_count=positions_count)
+    steady = Steady.of(sim.alive(), positions_count=positions_count)
     chord = sim.nodes[NodeId("n3")].stack.protocols[0]  # type: ignore[union-attr]
     assert isinstance(chord, Chord)
-    like = steady.fill(Chord(NodeId("n3"), Random(1), positions_count=positions_count))
-    for mine, built in zip(chord.members.values(), like.members.values(), strict=True):
+    like = steady.members(NodeId("n3"), positions_count=positions_count)
+    for mine, built in zip(chord.status.members, like, strict=True):
         assert mine.successors == built.successors
         assert mine.predecessor == built.predecessor
         assert mine.fingers == built.fingers

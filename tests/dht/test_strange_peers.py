@@ -9,22 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oncecast.dht import Chord, FindRoot, JoinTree, LeaveTree, Multicast, Scribe
-from oncecast.dht import events as ring
+from oncecast.dht import messages as chords
 from oncecast.dht import tree as trees
-from oncecast.dht.identifiers import BYTES, Key, Place, key_of
+from oncecast.dht.identifiers import BYTES, Key, Position, key_of
 from oncecast.kernel.codec import Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack, Wake
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 
-integers = st.integers(-2, 30) | st.sampled_from([ring.NUMBER_MAX, 2**63 - 1])
+integers = st.integers(-2, 30) | st.sampled_from([chords.NUMBER_MAX, 2**63 - 1])
 nodes = st.sampled_from([A, B, C, *map(NodeId, ("", "d", "e", "x" * 300))])
 keys = st.sampled_from([Key(bytes([each]) * BYTES) for each in (0, 1, 80, 200, 255)]) | (
     st.sampled_from([key_of("a"), key_of("b"), Key(b"short")])
 )
-places = st.builds(Place, keys, nodes)
-lists = st.lists(places, max_size=4).map(tuple)
+positions = st.builds(Position, keys, nodes)
+lists = st.lists(positions, max_size=4).map(tuple)
 names = st.lists(nodes, max_size=3).map(tuple)
 payloads = st.binary(max_size=8)
 topics = st.sampled_from(["t", "u", "", "x" * 300])
@@ -34,18 +34,18 @@ routed = st.one_of(
     st.builds(trees.Publication, topics, nodes, integers, payloads),
 ).map(trees.encode)
 messages: st.SearchStrategy[Value] = st.one_of(
-    st.builds(ring.Probe, keys, integers),
-    st.builds(ring.Report, integers, places | st.none(), lists),
-    st.builds(ring.Notify, keys, places),
-    st.builds(ring.Locate, keys, integers, names, st.booleans()),
-    st.builds(ring.Nearer, integers, lists),
-    st.builds(ring.Near, integers, places, lists),
-    st.builds(ring.Confirm, keys, keys, integers, names, keys),
-    st.builds(ring.Found, integers),
-    st.builds(ring.Unsure, integers),
-    st.builds(ring.Hurry, keys),
-    st.builds(ring.Hop, keys, payloads | routed, integers, keys),
-    st.builds(ring.Hopped, integers),
+    st.builds(chords.Probe, keys, integers),
+    st.builds(chords.Report, integers, positions | st.none(), lists),
+    st.builds(chords.Notify, keys, positions),
+    st.builds(chords.Locate, keys, integers, names, st.booleans()),
+    st.builds(chords.Nearer, integers, lists),
+    st.builds(chords.Near, integers, positions, lists),
+    st.builds(chords.Confirm, keys, keys, integers, names, keys),
+    st.builds(chords.Found, integers),
+    st.builds(chords.Unsure, integers),
+    st.builds(chords.Hurry, keys),
+    st.builds(chords.Hop, keys, payloads | routed, integers, keys),
+    st.builds(chords.Hopped, integers),
     st.builds(trees.Adopted, topics),
     st.builds(trees.Orphaned, topics),
     st.builds(trees.Quit, topics),
@@ -69,11 +69,12 @@ def make(contacts: list[NodeId]) -> tuple[Chord, Scribe, Stack]:
 
 
 def check_bounds(chord: Chord, scribe: Scribe) -> None:
-    (member,) = chord.members.values()
+    status = chord.status
+    (member,) = status.members
     assert len(member.successors) <= 2
-    assert len(chord.lookups) <= 3 + 60  # those of its own turns end by themselves
-    assert len(chord.hopping) <= 3
-    assert len(chord.calls) <= len(chord.lookups) + len(chord.hopping) + 1
+    assert status.lookups <= 3 + 60  # lookups of its own turns end by themselves
+    assert status.payloads <= 3
+    assert len(status.calls) <= status.lookups + status.payloads + 1
     assert len(scribe.trees) <= 2
     assert all(len(tree.children) <= 2 for tree in scribe.trees.values())
     assert len(scribe.seen) <= 2

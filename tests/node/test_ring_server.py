@@ -94,7 +94,7 @@ def test_one_that_joins_a_ring_founds_its_group_but_not_the_ring(tmp_path: Path)
     ring = server(tmp_path, join="127.0.0.1:1,127.0.0.1:2")
     ring.close()
     assert not ring.place.first
-    assert ring.parts.chord.contacts == [NodeId("127.0.0.1:1"), NodeId("127.0.0.1:2")]
+    assert ring.parts.chord.status.contacts == (NodeId("127.0.0.1:1"), NodeId("127.0.0.1:2"))
     assert ring.replicas[ring.place.group].group.contacts == ()
 
 
@@ -105,7 +105,7 @@ def test_a_ring_by_itself_joins_no_other_and_says_so(
     server(tmp_path).close()
     ring = server(tmp_path, join="127.0.0.1:1")
     ring.close()
-    assert (ring.parts.chord.contacts, ring.parts.chord.gone) == ([], {})
+    assert (ring.parts.chord.status.contacts, ring.parts.chord.status.lost) == ((), ())
     assert "the directory holds a ring of its own" in caplog.text
 
 
@@ -178,8 +178,8 @@ def test_one_that_comes_back_looks_for_those_it_knew_and_waits_for_no_ring(tmp_p
     server(tmp_path, join="127.0.0.1:1").close()
     again = server(tmp_path, join="127.0.0.1:1")
     again.close()
-    assert again.parts.chord.contacts == []
-    assert list(again.parts.chord.gone) == [NodeId("127.0.0.1:1")]
+    assert again.parts.chord.status.contacts == ()
+    assert again.parts.chord.status.lost == (NodeId("127.0.0.1:1"),)
 
 
 def mkdir(path: Path) -> Path:

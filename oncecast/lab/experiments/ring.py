@@ -10,7 +10,7 @@ from random import Random
 
 from oncecast.dht.chord import Chord
 from oncecast.dht.identifiers import BITS, finger_start, key_of, up_to
-from oncecast.dht.member import Member
+from oncecast.dht.status import MemberStatus
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.lab.experiments.runs import Note, Run, Scale
@@ -48,13 +48,13 @@ def repair_runs(scale: Scale) -> list[Run]:
 def repair(run: Run, note: Note) -> None:
     """Rows `successors` and `fingers`: of the survivors', so great a share is right."""
     names = [NodeId(f"n{run.seed}-{index}") for index in range(run.nodes)]
-    steady, sim = Steady(names), Simulation(run.seed)
+    steady, sim = Steady.of(names), Simulation(run.seed)
     for name in names:
-        sim.add(name, lambda me, rng: Stack([steady.fill(Chord(me, rng))]))
+        sim.add(name, lambda me, rng: Stack([Chord(me, rng, members=steady.members(me))]))
     sim.run(until=3.0)
     for node in sim.rng.sample(names, round(run.share * run.nodes)):
         sim.crash(node)
-    alive, failure = Steady(sim.alive()), sim.now
+    alive, failure = Steady.of(sim.alive()), sim.now
     for step in range(round(REPAIR_SECONDS / LOOK_EVERY) + 1):
         sim.run(until=failure + step * LOOK_EVERY)
         members = members_of(sim)
@@ -64,14 +64,14 @@ def repair(run: Run, note: Note) -> None:
         note(sim.now - failure, "fingers", "", "", sum(fingers) / max(1, len(fingers)))
 
 
-def knows_successor(member: Member, alive: Steady) -> bool:
-    behind = alive.owner(finger_start(member.place.id, 0))
+def knows_successor(member: MemberStatus, alive: Steady) -> bool:
+    behind = alive.owner(finger_start(member.position.id, 0))
     return bool(member.successors) and member.successors[0] == behind
 
 
-def fingers_right(member: Member, alive: Steady) -> list[bool]:
+def fingers_right(member: MemberStatus, alive: Steady) -> list[bool]:
     """For each finger that it should have, beyond its successor."""
-    me, found = member.place.id, []
+    me, found = member.position.id, []
     head = alive.owner(finger_start(me, 0)).id
     for index in range(BITS - 1, -1, -1):
         start = finger_start(me, index)
@@ -101,7 +101,7 @@ def place(run: Run, note: Note) -> None:
     names = [NodeId(f"n{run.seed}-{index}") for index in range(run.nodes)]
     owned = dict.fromkeys(names, 0)
     dice = Random(f"{run.seed}/even")
-    steady = Steady(names, positions_count=run.positions)
+    steady = Steady.of(names, positions_count=run.positions)
     for number in range(run.messages):
         key = key_of(f"topic {run.seed}-{number}")
         owned[dice.choice(names) if run.system == EVEN else steady.owner(key).node] += 1

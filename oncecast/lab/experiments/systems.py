@@ -131,10 +131,11 @@ class Structured(System):
         super().__init__(deliver)
         self.names = [NodeId(f"n{run.seed}-{index}") for index in range(run.nodes)]
         self.sim = Simulation(run.seed, listener=self._heard)
-        steady = Steady(self.names)
+        steady = Steady.of(self.names)
 
         def build(me: NodeId, rng: Random) -> Stack:
-            return Stack([steady.fill(Chord(me, rng)), Scribe(me, rng)])
+            chord = Chord(me, rng, members=steady.members(me))
+            return Stack([chord, Scribe(me, rng)])
 
         for name in self.names:
             self.sim.add(name, build)

@@ -94,13 +94,11 @@ class Quiet:
         self.found: list[RootFound] = []
         self.sim = Simulation(seed, listener=self._heard)
         self.names = [NodeId(f"n{seed}-{index}") for index in range(nodes)]
-        self.steady = Steady(self.names)
+        self.steady = Steady.of(self.names)
 
         def build(me: NodeId, rng: Random) -> Stack:
-            chord = Chord(
-                me, rng, successors_max=successors_max, stabilize_every=NEVER, links=False
-            )
-            return Stack([self.steady.fill(chord)])
+            members = self.steady.members(me, successors_max)
+            return Stack([Chord(me, rng, members=members, stabilize_every=NEVER, links=False)])
 
         for name in self.names:
             self.sim.add(name, build)
@@ -224,7 +222,7 @@ def survive(nodes: int, share: float, seed: int) -> tuple[float, float, float, i
     quiet = Quiet(nodes, seed, successors_max=20)
     for node in quiet.sim.rng.sample(quiet.names, round(nodes * share)):
         quiet.sim.crash(node)
-    alive = Steady(quiet.sim.alive())
+    alive = Steady.of(quiet.sim.alive())
     found = quiet.look_up(A_RING)
     right = sum(quiet.right(each, alive) for each in found)
     ways = ((each.hops, each.timeouts, each.doubts) for each in found)
@@ -296,7 +294,7 @@ def load(experiment: Experiment) -> Table:
 def keys_a_node(nodes: int, positions_count: int, seed: int) -> tuple[float, float]:
     """The most keys of a node, and what all but a hundredth have, in multiples of the mean."""
     names = [NodeId(f"n{seed}-{index}") for index in range(nodes)]
-    steady = Steady(names, positions_count=positions_count)
+    steady = Steady.of(names, positions_count=positions_count)
     rng = Random(f"{seed}/keys")
     counts = dict.fromkeys(names, 0)
     for _ in range(KEYS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 
 from oncecast.dht.chord import Chord
@@ -31,15 +31,18 @@ class Churn:
         self.sim = Simulation(seed, latency=Exponential(DELAY), listener=self._heard)
         self.joined = 0
         names = [NodeId(f"n{seed}-{index}") for index in range(nodes)]
-        steady = Steady(names)
+        steady = Steady.of(names)
         for name in names:
-            self.sim.add(name, lambda me, rng: Stack([steady.fill(self._make(me, rng, []))]))
+            self.sim.add(name, lambda me, rng: Stack([self._make(me, rng, steady=steady)]))
 
-    def _make(self, me: NodeId, rng: Random, contacts: list[NodeId]) -> Chord:
+    def _make(
+        self, me: NodeId, rng: Random, contacts: Iterable[NodeId] = (), steady: Steady | None = None
+    ) -> Chord:
         return Chord(
             me,
             rng,
             contacts=contacts,
+            members=() if steady is None else steady.members(me, SUCCESSORS),
             successors_max=SUCCESSORS,
             stabilize_every=STABILIZE,
             answer_within=TIMEOUT,

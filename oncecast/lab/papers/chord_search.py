@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from oncecast.dht.calls import Call, Silent
 from oncecast.dht.chord import Chord
-from oncecast.dht.events import Notify, Report
-from oncecast.dht.identifiers import Place, between, key_of
-from oncecast.dht.keeping import Rectifying, Stabilizing
+from oncecast.dht.identifiers import Position, between, key_of
 from oncecast.dht.member import Member
+from oncecast.dht.messages import Notify, Report
+from oncecast.dht.stabilization import Rectifying, Stabilizing
 from oncecast.kernel.protocol import NodeId, Send
 from oncecast.lab.scenarios.chord_invariant import View, broken
 from oncecast.lab.scenarios.chord_steady import Steady
@@ -27,29 +27,29 @@ DICE = Random(0)  # never thrown here: the search takes every turn
 class Asked(NamedTuple):
     """A question under way: to whom, of which operation, and the answer; None if it is dead."""
 
-    place: Place
-    head: Place | None  # of stabilizing: whom we follow already
-    new: Place | None  # of rectifying: who takes the place of a dead predecessor
+    position: Position
+    head: Position | None  # of stabilizing: whom we follow already
+    new: Position | None  # of rectifying: who takes the position of a dead predecessor
     report: Report | None
 
 
 class Joining(NamedTuple):
-    before: Place
-    successors: tuple[Place, ...]
+    before: Position
+    successors: tuple[Position, ...]
 
 
 class State(NamedTuple):
     """Of one node."""
 
-    successors: tuple[Place, ...]
-    predecessor: Place | None
-    notified: Place | None
+    successors: tuple[Position, ...]
+    predecessor: Position | None
+    notified: Position | None
     asked: Asked | Joining | None
 
 
 class World(NamedTuple):
     nodes: tuple[State | None, ...]  # in order of their ids; None: not there yet, or dead
-    notes: tuple[tuple[int, Place], ...]  # notifications under way, to whom
+    notes: tuple[tuple[int, Position], ...]  # notifications under way, to whom
     unborn: tuple[int, ...]
     deaths_left: int
 
@@ -60,21 +60,20 @@ class Search:
     def __init__(self, first: int, joins: int, deaths: int, successors_max: int = 2) -> None:
         self.successors_max = successors_max
         names = [NodeId(f"n{index}") for index in range(first + joins)]
-        steady = Steady(names[:first])
-        self.places = sorted((Place(key_of(name), name) for name in names), key=lambda p: p.id)
-        self.index = {place: at for at, place in enumerate(self.places)}
+        steady = Steady.of(names[:first])
+        self.positions = sorted(
+            (Position(key_of(name), name) for name in names), key=lambda p: p.id
+        )
+        self.index = {position: at for at, position in enumerate(self.positions)}
         nodes: list[State | None] = []
-        for place in self.places:
-            if place in steady.places:
-                (member,) = steady.fill(self._make(place)).members.values()
+        for position in self.positions:
+            if position in steady.positions:
+                member = steady.member(position, successors_max)
                 nodes.append(State(member.successors, member.predecessor, None, None))
             else:
                 nodes.append(None)
         unborn = tuple(at for at, node in enumerate(nodes) if node is None)
         self.start = World(tuple(nodes), (), unborn, deaths)
-
-    def _make(self, place: Place) -> Chord:
-        return Chord(place.node, DICE, successors_max=self.successors_max, links=False)
 
     def run(self, states_max: int) -> int:
         """The number of states; raises what is wrong with the first that is broken."""
@@ -109,7 +108,7 @@ class Search:
             yield from self._join(world, at)
 
     def _join(self, world: World, at: int) -> Iterator[World]:
-        me = self.places[at]
+        me = self.positions[at]
         unborn = tuple(other for other in world.unborn if other != at)
         for before, state in self._members(world):
             if between(before.id, me.id, state.successors[0].id):
@@ -124,43 +123,44 @@ class Search:
 
     def _stabilize(self, world: World, at: int, state: State) -> World:
         chord, member = self._load(at, state)
-        chord.stabilize(member)
+        chord.stabilization.stabilize(member)
         return self._save(world, at, chord, member)
 
     def _answer(self, world: World, at: int, state: State, asked: Asked | Joining) -> World:
         chord, member = self._load(at, state)
         if isinstance(asked, Joining):
-            chord.joined(member, asked.before, asked.successors)
+            chord.joining.joined(member, asked.before, asked.successors)
         elif asked.report is None:
             chord.timeout(Silent(0))
         else:
-            chord.receive(asked.place.node, asked.report)
+            chord.receive(asked.position.node, asked.report)
         return self._save(world, at, chord, member)
 
-    def _notify(self, world: World, note: tuple[int, Place]) -> World:
-        at, place = note
+    def _notify(self, world: World, note: tuple[int, Position]) -> World:
+        at, position = note
         world = world._replace(notes=tuple(each for each in world.notes if each != note))
         state = world.nodes[at]
         if state is None or isinstance(state.asked, Joining):
             return world
         chord, member = self._load(at, state)
-        chord.receive(place.node, Notify(self.places[at].id, place))
+        chord.receive(position.node, Notify(self.positions[at].id, position))
         return self._save(world, at, chord, member)
 
     # -- a node of the protocol, made from its state and back --
 
     def _load(self, at: int, state: State) -> tuple[Chord, Member]:
-        chord = self._make(self.places[at])
-        (member,) = chord.members.values()
+        position = self.positions[at]
+        member = Member(position, self.successors_max)
+        chord = Chord(position.node, DICE, members=(member,), links=False)
         member.joined = not isinstance(state.asked, Joining)
         member.settled = True  # it only hurries
         member.successors, member.predecessor = state.successors, state.predecessor
         member.notified = state.notified
         if isinstance(state.asked, Asked):
-            place, head, new, _ = state.asked
-            stabilizing = Stabilizing(member, place, head)
-            what = stabilizing if new is None else Rectifying(member, new)
-            chord.calls[0] = Call(place.node, what)
+            asked, head, new, _ = state.asked
+            stabilizing = Stabilizing(member, asked, head)
+            purpose = stabilizing if new is None else Rectifying(member, new)
+            chord.calls.waiting[0] = Call(asked.node, purpose)
             member.busy = True
         return chord, member
 
@@ -168,25 +168,26 @@ class Search:
         notes = dict.fromkeys(world.notes)
         for effect in chord.drain():
             if isinstance(effect, Send) and isinstance(effect.message, Notify):
-                to = self.index[Place(effect.message.at, effect.to)]
+                to = self.index[Position(effect.message.at, effect.to)]
                 if world.nodes[to] is not None:
-                    notes[to, effect.message.place] = None
+                    notes[to, effect.message.position] = None
         asked = None
-        for call in chord.calls.values():
-            asked = self._ask(world, call.what)
+        for call in chord.status.calls.values():
+            assert isinstance(call.purpose, Stabilizing | Rectifying)
+            asked = self._ask(world, call.purpose)
         state = State(member.successors, member.predecessor, member.notified, asked)
         ordered = tuple(sorted(notes, key=lambda note: (note[0], note[1].id)))
         return self._with(world, at, state)._replace(notes=ordered)
 
-    def _ask(self, world: World, what: Stabilizing | Rectifying) -> Asked:
-        if isinstance(what, Stabilizing):
-            return Asked(what.asked, what.head, None, self._report(world, what.asked))
-        before = what.member.predecessor
+    def _ask(self, world: World, purpose: Stabilizing | Rectifying) -> Asked:
+        if isinstance(purpose, Stabilizing):
+            return Asked(purpose.asked, purpose.head, None, self._report(world, purpose.asked))
+        before = purpose.member.predecessor
         assert before is not None
-        return Asked(before, None, what.new, self._report(world, before))
+        return Asked(before, None, purpose.new, self._report(world, before))
 
-    def _report(self, world: World, place: Place) -> Report | None:
-        state = world.nodes[self.index[place]]
+    def _report(self, world: World, position: Position) -> Report | None:
+        state = world.nodes[self.index[position]]
         if state is None or isinstance(state.asked, Joining):
             return None
         return Report(0, state.predecessor, state.successors)
@@ -198,24 +199,24 @@ class Search:
 
     # -- what it looks like --
 
-    def _members(self, world: World) -> list[tuple[Place, State]]:
+    def _members(self, world: World) -> list[tuple[Position, State]]:
         return [
-            (place, state)
-            for place, state in zip(self.places, world.nodes, strict=True)
+            (position, state)
+            for position, state in zip(self.positions, world.nodes, strict=True)
             if state is not None and not isinstance(state.asked, Joining)
         ]
 
     def _views(self, world: World) -> list[View]:
-        return [View(place, state.successors) for place, state in self._members(world)]
+        return [View(position, state.successors) for position, state in self._members(world)]
 
     def _may_die(self, world: World, at: int) -> bool:
-        dead = self.places[at]
+        dead = self.positions[at]
         views = [view for view in self._views(world) if view.member != dead]
         to_come = []
-        for place, state in zip(self.places, world.nodes, strict=True):
-            if state is None or place == dead:
+        for position, state in zip(self.positions, world.nodes, strict=True):
+            if state is None or position == dead:
                 continue
-            after = Member(place, self.successors_max)
+            after = Member(position, self.successors_max)
             match state.asked:
                 case Joining(before, successors):
                     after.join(before, successors)
@@ -223,5 +224,5 @@ class Search:
                     after.follow(asked, successors)
                 case _:
                     continue
-            to_come.append(View(place, after.successors))
+            to_come.append(View(position, after.successors))
         return not broken(views, self.successors_max, to_come)

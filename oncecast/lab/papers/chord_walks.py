@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from statistics import fmean
 
-from oncecast.dht.identifiers import BITS, BYTES, Key, Place
+from oncecast.dht.identifiers import BITS, BYTES, Key, Position
 from oncecast.dht.member import Member
 from oncecast.kernel.protocol import NodeId
 from oncecast.lab.papers.tables import Cell, Experiment, Must, Table
@@ -83,12 +83,9 @@ def mean_walk(nodes: int, kind: Ids, rng: Random) -> float:
 
 
 def ring_of(ids: list[int]) -> dict[Key, Member]:
-    places = [Place(Key(id.to_bytes(BYTES)), NodeId(f"n{id}")) for id in ids]
-    steady, members = Steady(()), [Member(place, successors_max=1) for place in places]
-    steady.lay(places)
-    for member in members:
-        steady.fill_member(member)
-    return {member.place.id: member for member in members}
+    positions = [Position(Key(id.to_bytes(BYTES)), NodeId(f"n{id}")) for id in ids]
+    steady = Steady(positions)
+    return {position.id: steady.member(position, successors_max=1) for position in positions}
 
 
 def walk(members: dict[Key, Member], start: Key, key: Key) -> int:

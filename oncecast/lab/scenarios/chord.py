@@ -9,9 +9,10 @@ from __future__ import annotations
 from random import Random
 
 from oncecast.dht.chord import Chord
-from oncecast.dht.events import FindRoot, Near, RangeChanged, Report, RootFound
-from oncecast.dht.identifiers import Key, Place, key_of
-from oncecast.dht.member import Member
+from oncecast.dht.events import FindRoot, RangeChanged, RootFound
+from oncecast.dht.identifiers import Key, Position, key_of
+from oncecast.dht.messages import Near, Report
+from oncecast.dht.status import MemberStatus, Status
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.chord_invariant import View, broken, out_of_shape, view_to_come
@@ -29,26 +30,24 @@ STRIKES = 14
 LOOKUPS = 3
 
 
-def chord_of(sim: Simulation, node: NodeId) -> Chord:
+def status_of(sim: Simulation, node: NodeId) -> Status:
+    """Return the status of the Chord of a live node."""
     stack = sim.nodes[node].stack
     assert stack is not None, f"{node} is down"
     chord = stack.protocols[0]
     assert isinstance(chord, Chord)
-    return chord
+    return chord.status
 
 
-def members_of(sim: Simulation) -> list[Member]:
+def members_of(sim: Simulation) -> list[MemberStatus]:
     """All positions of all nodes that are up and have joined."""
     return [
-        member
-        for node in sim.alive()
-        for member in chord_of(sim, node).members.values()
-        if member.joined
+        member for node in sim.alive() for member in status_of(sim, node).members if member.joined
     ]
 
 
 def views_of(sim: Simulation) -> list[View]:
-    return [View(member.place, member.successors) for member in members_of(sim)]
+    return [View(member.position, member.successors) for member in members_of(sim)]
 
 
 def views_to_come(sim: Simulation) -> list[View]:
@@ -61,7 +60,7 @@ def views_to_come(sim: Simulation) -> list[View]:
                 if sim.nodes[to].stack is not None:
                     found += [
                         view_to_come(member, sender, message)
-                        for member in chord_of(sim, to).members.values()
+                        for member in status_of(sim, to).members
                         if member.joined == isinstance(message, Report)
                     ]
     return found
@@ -79,7 +78,7 @@ class Whole(Checker):
 
     def __init__(self, successors_max: int) -> None:
         self.successors_max = successors_max
-        self._seen: dict[NodeId, tuple[tuple[Place, ...], ...]] = {}
+        self._seen: dict[NodeId, tuple[tuple[Position, ...], ...]] = {}
 
     def after(self, sim: Simulation, step: Step) -> None:
         lists = self._lists(sim, step.node)
@@ -88,10 +87,10 @@ class Whole(Checker):
             if wrong := broken(views_of(sim), self.successors_max):
                 raise Violation(wrong)
 
-    def _lists(self, sim: Simulation, node: NodeId) -> tuple[tuple[Place, ...], ...]:
+    def _lists(self, sim: Simulation, node: NodeId) -> tuple[tuple[Position, ...], ...]:
         if node not in sim.nodes or sim.nodes[node].stack is None:
             return ()
-        members = chord_of(sim, node).members.values()
+        members = status_of(sim, node).members
         return tuple(member.successors for member in members if member.joined)
 
     def finish(self, sim: Simulation) -> None:
@@ -143,8 +142,8 @@ class Owners(Checker):
         members = members_of(sim)
         for ring in (members, [member for member in members if member.settled]):
             if ring:
-                first = min(ring, key=lambda each: (each.place.id < key, each.place.id))
-                owners[first.place.node] = None
+                first = min(ring, key=lambda each: (each.position.id < key, each.position.id))
+                owners[first.position.node] = None
 
     def finish(self, sim: Simulation) -> None:
         if self.asked:
@@ -153,13 +152,19 @@ class Owners(Checker):
 
 def ring_builder(steady: Steady, contacts: list[NodeId]) -> Build:
     """Nodes of the steady ring are in it from the start; others join by the contacts."""
-    there = {place.node: None for place in steady.places}
+    there = {position.node: None for position in steady.positions}
 
     def build(me: NodeId, rng: Random) -> Stack:
+        members = steady.members(me, SUCCESSORS) if me in there else ()
         chord = Chord(
-            me, rng, contacts=contacts, successors_max=SUCCESSORS, stabilize_every=STABILIZE
+            me,
+            rng,
+            contacts=contacts,
+            members=members,
+            successors_max=SUCCESSORS,
+            stabilize_every=STABILIZE,
         )
-        return Stack([steady.fill(chord) if me in there else chord])
+        return Stack([chord])
 
     return build
 
@@ -187,7 +192,7 @@ class Churn:
         self.sim, self.nodes_max = sim, nodes_max
         self.joins = self.deaths = 0
         self.owners = Owners()
-        steady = Steady(first)
+        steady = Steady.of(first)
         for node in first:
             sim.add(node, ring_builder(steady, []))
         sim.check(Whole(SUCCESSORS), self.owners)  # now that all are there
@@ -203,14 +208,14 @@ class Churn:
             self.sim.crash(victim)
 
     def _join(self) -> None:
-        members = [member.place.node for member in members_of(self.sim)]
+        members = [member.position.node for member in members_of(self.sim)]
         self.joins += 1
         contacts = self.sim.rng.sample(members, min(3, len(members)))
-        self.sim.add(NodeId(f"j{self.joins}"), ring_builder(Steady([]), contacts))
+        self.sim.add(NodeId(f"j{self.joins}"), ring_builder(Steady.of([]), contacts))
 
     def look_up(self) -> None:
         members = members_of(self.sim)
-        node = self.sim.rng.choice(members).place.node
+        node = self.sim.rng.choice(members).position.node
         self.owners.ask(self.sim, node, key_of(f"key {self.sim.rng.random()}"))
 
 

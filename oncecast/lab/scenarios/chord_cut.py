@@ -12,9 +12,10 @@ from random import Random
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import FindRoot, RootFound
 from oncecast.dht.identifiers import Key, key_of
+from oncecast.dht.member import Ownership
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
-from oncecast.lab.scenarios.chord import chord_of
+from oncecast.lab.scenarios.chord import members_of, status_of
 from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.simulator.checkers import Checker, Violation
@@ -53,13 +54,14 @@ class Certainty(Checker):
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node not in sim.nodes:
             return
-        (member,) = chord_of(sim, step.node).members.values()
+        (member,) = status_of(sim, step.node).members
         if self._lows.get(step.node) == member.low:
             return
         self._lows[step.node] = member.low
-        chords = [chord_of(sim, node) for node in sim.alive()]
+        members = members_of(sim)
         for key in self.keys:
-            owners = [chord.me for chord in chords if chord.owner_of(key) is not None]
+            certain = [each for each in members if each.owns(key) is Ownership.CERTAIN]
+            owners = [member.position.node for member in certain]
             if len(owners) > 1:
                 raise Violation(f"{' and '.join(owners)} are certain to own {key.hex()[:8]}")
 
@@ -73,11 +75,11 @@ def play(sim: Simulation, nodes: int) -> Figures:
     links = sim.rng.random() < 0.7
     successors = sim.rng.choice((2, 4, 8))
     names = [NodeId(f"n{index}") for index in range(count)]
-    steady = Steady(names)
+    steady = Steady.of(names)
 
     def build(me: NodeId, rng: Random) -> Stack:
-        chord = Chord(me, rng, successors_max=successors, stabilize_every=STABILIZE, links=links)
-        return Stack([steady.fill(chord)])
+        members = steady.members(me, successors)
+        return Stack([Chord(me, rng, members=members, stabilize_every=STABILIZE, links=links)])
 
     for name in names:
         sim.add(name, build)
@@ -95,9 +97,9 @@ def play(sim: Simulation, nodes: int) -> Figures:
 
 def near_each_other(sim: Simulation, steady: Steady) -> list[NodeId]:
     """A node, the one before it on the ring, and the two after it: there a cut link matters."""
-    places = steady.places
-    at = sim.rng.randrange(len(places))
-    return [places[(at + step) % len(places)].node for step in (0, -1, 1, 2)]
+    positions = steady.positions
+    at = sim.rng.randrange(len(positions))
+    return [positions[(at + step) % len(positions)].node for step in (0, -1, 1, 2)]
 
 
 def look_up_until(sim: Simulation, certainty: Certainty, end: float) -> None:

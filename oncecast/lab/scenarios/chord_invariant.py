@@ -11,34 +11,37 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-from oncecast.dht.events import Near, Report
-from oncecast.dht.identifiers import Key, Place, between, key_of
+from oncecast.dht.identifiers import Key, Position, between, key_of
 from oncecast.dht.member import Member
+from oncecast.dht.messages import Near, Report
+from oncecast.dht.status import MemberStatus
 from oncecast.kernel.protocol import NodeId
 
 
 class View(NamedTuple):
     """What one member thinks comes after it; or will think, once what is on its way arrives."""
 
-    member: Place
-    successors: tuple[Place, ...]
+    member: Position
+    successors: tuple[Position, ...]
 
 
-def view_to_come(member: Member, sender: NodeId, answer: Report | Near) -> View:
+def view_to_come(member: MemberStatus, sender: NodeId, answer: Report | Near) -> View:
     """What a member will list when an answer has come; nodes have one position each."""
-    after = Member(member.place, member.successors_max)
+    after = Member(member.position, member.successors_max)
     if isinstance(answer, Near):
-        after.join(answer.place, answer.successors)
+        after.join(answer.position, answer.successors)
     else:
-        after.follow(Place(key_of(sender), sender), answer.successors)
-    return View(member.place, after.successors)
+        after.follow(Position(key_of(sender), sender), answer.successors)
+    return View(member.position, after.successors)
 
 
-def blind(views: Iterable[View], alive: Iterable[Key]) -> list[Place]:
+def blind(views: Iterable[View], alive: Iterable[Key]) -> list[Position]:
     """The members that have no live successor."""
     living = frozenset(alive)
     return [
-        view.member for view in views if all(place.id not in living for place in view.successors)
+        view.member
+        for view in views
+        if all(position.id not in living for position in view.successors)
     ]
 
 
@@ -60,7 +63,7 @@ def broken(views: Iterable[View], successors_max: int, to_come: Iterable[View] =
     members = [view.member.id for view in views]
     views += to_come
     if lost := blind(views, members):
-        return f"{', '.join(place.node for place in lost)} have no live successor"
+        return f"{', '.join(position.node for position in lost)} have no live successor"
     kept = principals(views, members)
     if len(kept) <= successors_max:
         return f"only {len(kept)} members are overlooked by none; {successors_max + 1} are needed"
@@ -70,10 +73,10 @@ def broken(views: Iterable[View], successors_max: int, to_come: Iterable[View] =
 def out_of_shape(views: Iterable[View], successors_max: int) -> str:
     """What is not yet as it will be when all is quiet: every list the members that follow."""
     views = sorted(views, key=lambda view: view.member.id)
-    places = [view.member for view in views]
+    positions = [view.member for view in views]
     for index, view in enumerate(views):
-        following = (places[index + 1 :] + places[:index])[:successors_max]
+        following = (positions[index + 1 :] + positions[:index])[:successors_max]
         if view.successors != tuple(following):
-            listed = ", ".join(place.node for place in view.successors)
+            listed = ", ".join(position.node for position in view.successors)
             return f"{view.member.node} lists {listed or 'nobody'}"
     return ""

@@ -1,7 +1,7 @@
-"""A ring as it is when all is quiet, for scenarios: ten thousand joins would take too long.
+"""A ring in its final shape, for scenarios in which thousands of joins would take too long.
 
-Members filled from it have the successors, predecessors and fingers that joining, stabilizing and
-fixing fingers end with.
+Its members have the successors, predecessors and fingers that a ring ends up with when no node
+joins or fails any more.
 """
 
 from __future__ import annotations
@@ -9,43 +9,51 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from oncecast.dht.chord import Chord
-from oncecast.dht.identifiers import BITS, Key, Place, finger_start, positions, up_to
+from oncecast.dht.identifiers import BITS, Key, Position, finger_start, position_ids, up_to
 from oncecast.dht.member import Member
 from oncecast.kernel.protocol import NodeId
 
+SUCCESSORS_MAX = 8  # the default of Chord
+
 
 class Steady:
-    def __init__(self, nodes: Iterable[NodeId], *, positions_count: int = 1) -> None:
-        self.lay(Place(id, node) for node in nodes for id in positions(node, positions_count))
+    def __init__(self, positions: Iterable[Position]) -> None:
+        self.positions = sorted(positions, key=lambda position: position.id)
+        self._ids = [position.id for position in self.positions]
 
-    def lay(self, places: Iterable[Place]) -> None:
-        self.places = sorted(places, key=lambda place: place.id)
-        self._ids = [place.id for place in self.places]
+    @classmethod
+    def of(cls, nodes: Iterable[NodeId], *, positions_count: int = 1) -> Steady:
+        """Return the ring of `nodes`, with `positions_count` positions each."""
+        return cls(
+            Position(id, node) for node in nodes for id in position_ids(node, positions_count)
+        )
 
-    def owner(self, key: Key) -> Place:
-        return self.places[bisect_left(self._ids, key) % len(self.places)]
+    def owner(self, key: Key) -> Position:
+        return self.positions[bisect_left(self._ids, key) % len(self.positions)]
 
-    def fill(self, chord: Chord) -> Chord:
-        """Make it a member, before it starts; all positions of the ring must be filled."""
-        for member in chord.members.values():
-            self.fill_member(member)
-        return chord
+    def members(
+        self, node: NodeId, successors_max: int = SUCCESSORS_MAX, *, positions_count: int = 1
+    ) -> list[Member]:
+        """Return the members of one node, for the option `members` of its Chord."""
+        ids = position_ids(node, positions_count)
+        return [self.member(Position(id, node), successors_max) for id in ids]
 
-    def fill_member(self, member: Member) -> None:
-        places, me = self.places, member.place.id
+    def member(self, position: Position, successors_max: int) -> Member:
+        member = Member(position, successors_max)
+        positions, me = self.positions, position.id
         at = bisect_left(self._ids, me)
         following = [
-            places[(at + step) % len(places)] for step in range(1, member.successors_max + 1)
+            positions[(at + step) % len(positions)] for step in range(1, successors_max + 1)
         ]
-        member.join(places[at - 1], following)
+        member.join(positions[at - 1], following)
         member.settled = member.recognized = True
         if not member.successors:
             member.predecessor = None
-            return
+            return member
         head = member.successors[0].id
         for index in range(BITS - 1, -1, -1):
             start = finger_start(me, index)
             if up_to(me, start, head):
-                return
+                break
             member.set_finger(index, self.owner(start))
+        return member

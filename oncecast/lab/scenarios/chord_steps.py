@@ -11,8 +11,8 @@ from random import Random
 
 from oncecast.dht.calls import Silent
 from oncecast.dht.chord import Chord
-from oncecast.dht.events import Answer, ChordMessage, Near, Report
-from oncecast.dht.identifiers import Place
+from oncecast.dht.identifiers import Position
+from oncecast.dht.messages import Answer, ChordMessage, Near, Report
 from oncecast.kernel.protocol import NodeId, Send
 from oncecast.lab.scenarios.chord_invariant import View, broken, out_of_shape, view_to_come
 from oncecast.lab.scenarios.chord_steady import Steady
@@ -34,14 +34,10 @@ class Ring:
         self.chords: dict[NodeId, Chord] = {}
         self.bag: list[tuple[NodeId, NodeId, ChordMessage]] = []
         nodes = list(nodes)
-        steady = Steady(nodes)
+        steady = Steady.of(nodes)
         for node in nodes:
-            self._add(steady.fill(self._make(node)))
-
-    def _make(self, node: NodeId, contacts: Iterable[NodeId] = ()) -> Chord:
-        return Chord(
-            node, self.rng, contacts=contacts, successors_max=self.successors_max, links=False
-        )
+            members = steady.members(node, successors_max)
+            self._add(Chord(node, rng, members=members, links=False))
 
     def _add(self, chord: Chord) -> None:
         self.chords[chord.me] = chord
@@ -56,7 +52,10 @@ class Ring:
     # -- what can happen --
 
     def join(self, node: NodeId, contacts: Iterable[NodeId]) -> None:
-        self._add(self._make(node, contacts))
+        chord = Chord(
+            node, self.rng, contacts=contacts, successors_max=self.successors_max, links=False
+        )
+        self._add(chord)
 
     def crash(self, node: NodeId) -> None:
         del self.chords[node]
@@ -64,9 +63,9 @@ class Ring:
 
     def stabilize(self, node: NodeId) -> None:
         chord = self.chords[node]
-        for member in chord.members.values():
+        for member in chord.members:
             if member.joined:
-                chord.stabilize(member)
+                chord.stabilization.stabilize(member)
         self._collect(chord)
 
     def deliver(self, at: int) -> None:
@@ -88,7 +87,7 @@ class Ring:
         return [
             (node, number)
             for node, chord in self.chords.items()
-            for number, call in chord.calls.items()
+            for number, call in chord.status.calls.items()
             if call.peer not in self.chords and (node, number) not in answered
         ]
 
@@ -96,25 +95,25 @@ class Ring:
 
     def views(self) -> list[View]:
         return [
-            View(member.place, member.successors)
+            View(member.position, member.successors)
             for chord in self.chords.values()
-            for member in chord.members.values()
+            for member in chord.status.members
             if member.joined
         ]
 
-    def lists(self, node: NodeId) -> tuple[Place, ...]:
+    def lists(self, node: NodeId) -> tuple[Position, ...]:
         """The successors of a node, and itself if it is a member."""
         if node not in self.chords:
             return ()
-        (member,) = self.chords[node].members.values()
-        return (member.place, *member.successors) if member.joined else ()
+        (member,) = self.chords[node].status.members
+        return (member.position, *member.successors) if member.joined else ()
 
     def views_to_come(self) -> list[View]:
         return [
             view_to_come(member, sender, message)
             for sender, to, message in self.bag
             if isinstance(message, Report | Near) and to in self.chords
-            for member in self.chords[to].members.values()
+            for member in self.chords[to].status.members
             if member.joined == isinstance(message, Report)
         ]
 
@@ -140,7 +139,7 @@ class Schedule:
     def __init__(self, sim: Simulation, ring: Ring, nodes_max: int) -> None:
         self.sim, self.ring, self.nodes_max = sim, ring, nodes_max
         self.joins = self.deaths = 0
-        self._lists: dict[NodeId, tuple[Place, ...]] = {}
+        self._lists: dict[NodeId, tuple[Position, ...]] = {}
 
     def step(self) -> None:
         ring, dice = self.ring, self.sim.rng.random()

@@ -15,6 +15,7 @@ from oncecast.dht.scribe import Scribe
 from oncecast.dht.tree import JoinTree, LeaveTree, Multicast, Multicasted, Tree
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
+from oncecast.lab.scenarios.chord import status_of
 from oncecast.lab.scenarios.chord_invariant import View, out_of_shape
 from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.simulator.checkers import Checker, Violation
@@ -30,14 +31,6 @@ GROUPS_MAX = 100
 DEAD = 0.2
 LEAVERS = 0.1
 SUCCESSORS = 8  # in the list of a node
-
-
-def chord_of(sim: Simulation, node: NodeId) -> Chord:
-    stack = sim.nodes[node].stack
-    assert stack is not None, f"{node} is down"
-    chord = stack.protocols[0]
-    assert isinstance(chord, Chord)
-    return chord
 
 
 def scribe_of(sim: Simulation, node: NodeId) -> Scribe:
@@ -90,7 +83,7 @@ class Forest:
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
         self.groups = [f"topic {rank}" for rank in range(1, groups + 1)]
         self.heartbeats: dict[NodeId, float] = {}  # of nodes that have another one than most
-        self._alive, self._owners = self.names, Steady(self.names)
+        self._alive, self._owners = self.names, Steady.of(self.names)
         self._steady = self._owners
         for name in self.names:
             sim.add(name, self._build)
@@ -100,11 +93,15 @@ class Forest:
         first = me in self.names and self.sim.nodes[me].life == 1
         others = [] if first else [node for node in self.sim.alive() if node != me]
         contacts = self.sim.rng.sample(others, min(3, len(others)))
+        members = self._steady.members(me, SUCCESSORS) if first else ()
         chord = Chord(
-            me, rng, contacts=contacts, stabilize_every=STABILIZE, successors_max=SUCCESSORS
+            me,
+            rng,
+            contacts=contacts,
+            members=members,
+            stabilize_every=STABILIZE,
+            successors_max=SUCCESSORS,
         )
-        if first:
-            self._steady.fill(chord)
         heartbeat = self.heartbeats.get(me, HEARTBEAT)
         return Stack([chord, Scribe(me, rng, heartbeat_every=heartbeat)])
 
@@ -147,7 +144,7 @@ class Forest:
         """Who should own what, of those that are up."""
         alive = self.sim.alive()
         if alive != self._alive:
-            self._alive, self._owners = alive, Steady(alive)
+            self._alive, self._owners = alive, Steady.of(alive)
         return self._owners
 
     def root(self, topic: str) -> NodeId:
@@ -201,9 +198,10 @@ class Forest:
 
     def unsettled(self) -> str:
         """What is not yet as it will be: every list of the ring, the roots, the trees."""
-        chords = [chord_of(self.sim, node) for node in self.sim.alive()]
-        members = [member for chord in chords for member in chord.members.values()]
-        views = [View(member.place, member.successors) for member in members]
+        members = [
+            member for node in self.sim.alive() for member in status_of(self.sim, node).members
+        ]
+        views = [View(member.position, member.successors) for member in members]
         if wrong := out_of_shape(views, SUCCESSORS):
             return wrong
         roots = {topic: self.root(topic) for topic in self.groups}

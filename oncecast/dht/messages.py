@@ -1,0 +1,165 @@
+"""Messages between the members of a Chord ring."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from oncecast.dht.identifiers import BYTES, NODE_LENGTH_MAX, Key, Position
+from oncecast.kernel.protocol import NodeId, Value
+
+POSITIONS_MAX = 64  # in one message; successor lists are shorter
+AVOID_MAX = 64
+NUMBER_MAX = 2**62
+# Calls are numbered from a random start, so an answer meant for the node before its restart fits
+# no call of the new incarnation.
+FIRST_NUMBER_BITS = 60
+
+
+class Probe(Value, tag="Probe"):
+    """Ask the member at `at` for its neighbours."""
+
+    at: Key
+    number: int
+
+
+class Report(Value, tag="Report"):
+    """Answer to Probe."""
+
+    number: int
+    predecessor: Position | None
+    successors: tuple[Position, ...]
+
+
+class Notify(Value, tag="Notify"):
+    """Tell a member that `position` may be its predecessor."""
+
+    at: Key
+    position: Position
+
+
+class Hurry(Value, tag="Hurry"):
+    """Ask a member to stabilize now, because a new member has joined right after it."""
+
+    at: Key
+
+
+class Locate(Value, tag="Locate"):
+    """Ask for the member before `key`. Nodes in `avoid` did not answer the asker.
+
+    `itself`: only that member may answer, not a member that has it in its list. It also stabilizes,
+    because the asker depends on its list.
+    """
+
+    key: Key
+    number: int
+    avoid: tuple[NodeId, ...]
+    itself: bool
+
+
+class Nearer(Value, tag="Nearer"):
+    """Name positions nearer to the key, the nearest first."""
+
+    number: int
+    positions: tuple[Position, ...]
+
+
+class Near(Value, tag="Near"):
+    """Name the member before the key and its successors."""
+
+    number: int
+    position: Position
+    successors: tuple[Position, ...]
+
+
+class Confirm(Value, tag="Confirm"):
+    """Ask the member at `at` whether it owns `key`; the member at `via` names it as successor."""
+
+    key: Key
+    at: Key
+    number: int
+    avoid: tuple[NodeId, ...]
+    via: Key
+
+
+class Found(Value, tag="Found"):
+    """Confirm that the sender owns the key or, if not `certain`, that it knows no better owner."""
+
+    number: int
+    certain: bool = True
+
+
+class Unsure(Value, tag="Unsure"):
+    """Ask to be asked again: the sender's successor or predecessor is not settled yet."""
+
+    number: int
+
+
+class Hop(Value, tag="Hop"):
+    """Carry a payload towards the owner of `key`.
+
+    The receiver is the owner, unless there is a member between it and `via`.
+    """
+
+    key: Key
+    payload: bytes
+    number: int
+    via: Key
+
+
+class Hopped(Value, tag="Hopped"):
+    """Acknowledge a Hop."""
+
+    number: int
+
+
+Answer = Report | Nearer | Near | Found | Unsure | Hopped
+ChordMessage = (
+    Probe
+    | Report
+    | Notify
+    | Hurry
+    | Locate
+    | Nearer
+    | Near
+    | Confirm
+    | Found
+    | Unsure
+    | Hop
+    | Hopped
+)
+
+
+def possible(message: ChordMessage) -> bool:
+    """Return whether an honest member could have sent `message`."""
+    match message:
+        case Notify(at, position):
+            return len(at) == BYTES and position.possible
+        case Hurry(at):
+            return len(at) == BYTES
+        case Probe(at, number):
+            fits = len(at) == BYTES
+        case Report(number, predecessor, successors):
+            fits = (predecessor is None or predecessor.possible) and all_possible(successors)
+        case Locate(key, number, avoid, _):
+            fits = len(key) == BYTES and names_possible(avoid)
+        case Nearer(number, positions):
+            fits = all_possible(positions)
+        case Near(number, position, successors):
+            fits = position.possible and all_possible(successors)
+        case Confirm(key, at, number, avoid, via):
+            fits = len(key) == len(at) == len(via) == BYTES and names_possible(avoid)
+        case Hop(key, _, number, via):
+            fits = len(key) == len(via) == BYTES
+        case Found(number, _) | Unsure(number) | Hopped(number):
+            fits = True
+        case _:
+            assert_never(message)
+    return fits and 0 <= number < NUMBER_MAX
+
+
+def all_possible(positions: tuple[Position, ...]) -> bool:
+    return len(positions) <= POSITIONS_MAX and all(each.possible for each in positions)
+
+
+def names_possible(nodes: tuple[NodeId, ...]) -> bool:
+    return len(nodes) <= AVOID_MAX and all(0 < len(node) <= NODE_LENGTH_MAX for node in nodes)

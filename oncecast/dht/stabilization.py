@@ -1,0 +1,197 @@
+"""Stabilize and rectify: the rules that change the neighbours of a position.
+
+The rules are Zave's (see `member`). Each reads one other member at a time, and a position runs one
+at a time. It answers probes meanwhile, and handles a Notify that arrives meanwhile afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from oncecast.dht.calls import Calls
+from oncecast.dht.identifiers import Key, Position, between
+from oncecast.dht.links import Links
+from oncecast.dht.member import Member, Members
+from oncecast.dht.messages import Hurry, Notify, Probe, Report
+from oncecast.dht.ranges import Ranges
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+
+HASTE = 0.2  # of the time to answer: a round trip usually takes no longer
+
+
+class Stabilize(Value):
+    """Timer: a position checks its successors and fixes a finger."""
+
+    at: Key
+
+
+class Stabilizing(NamedTuple):
+    """Call: probe `asked`, the head of the list. If `head` is set, `asked` may lie before it."""
+
+    member: Member
+    asked: Position
+    head: Position | None = None
+
+
+class Rectifying(NamedTuple):
+    """Call: probe the predecessor. If it is dead, `new` takes over."""
+
+    member: Member
+    new: Position | None
+
+
+class Stabilization:
+    def __init__(
+        self,
+        protocol: Protocol,
+        members: Members,
+        calls: Calls,
+        ranges: Ranges,
+        links: Links,
+        every: float,
+    ) -> None:
+        self._protocol, self._members, self._calls = protocol, members, calls
+        self._ranges, self._links = ranges, links
+        self.every = every
+
+    # -- stabilize: check our successors, and notify the first --
+
+    def schedule(self, member: Member) -> None:
+        # Uniform around the mean, as in the paper, so that members do not act in lockstep.
+        delay = self.every * self._protocol.rng.uniform(0.5, 1.5)
+        self._protocol.later(delay, Stabilize(member.position.id))
+
+    def stabilize(self, member: Member) -> None:
+        if member.joined and not member.busy:
+            member.busy = True
+            self._ask_head(member)
+
+    def _ask_head(self, member: Member) -> None:
+        """Probe the head of the list. A member that is alone probes a node that has notified it."""
+        if member.successors:
+            head = member.successors[0]
+            self._probe(head, Stabilizing(member, head))
+        else:
+            self._approach(member, member.predecessor, None)
+
+    def _probe(self, position: Position, purpose: Stabilizing | Rectifying) -> None:
+        number = self._calls.next_number()
+        self._calls.call(position.node, number, Probe(position.id, number), purpose)
+
+    def answer_probe(self, sender: NodeId, probe: Probe) -> None:
+        member = self._members.at(probe.at)
+        if member is not None and member.joined:
+            report = Report(probe.number, member.predecessor, member.successors)
+            self._protocol.send(sender, report)
+
+    def _stabilized(self, stabilizing: Stabilizing, report: Report) -> None:
+        member, asked, head = stabilizing
+        member.follow(asked, report.successors)
+        member.recognized = report.predecessor == member.position
+        if head is None:
+            if member.recognized and not member.settled:
+                self._settle(member)
+            self._approach(member, report.predecessor, asked)
+        else:
+            self._notify(member, asked)
+
+    def _settle(self, member: Member) -> None:
+        """Tell our predecessor to learn of us now, in case our successor dies before it tells."""
+        member.settled = True
+        if member.predecessor is not None:
+            self._protocol.send(member.predecessor.node, Hurry(member.predecessor.id))
+
+    def _approach(self, member: Member, hearsay: Position | None, head: Position | None) -> None:
+        """Probe a position that may lie before our head. We follow it only if it answers."""
+        nearest, member.candidate = member.candidate, None
+        if nearest is None or (
+            hearsay is not None and between(member.position.id, hearsay.id, nearest.id)
+        ):
+            nearest = hearsay
+        if nearest is not None and member.nearer(nearest):
+            self._probe(nearest, Stabilizing(member, nearest, head or member.position))
+        elif head is not None:
+            self._notify(member, head)
+        else:
+            self._finish(member)
+
+    def _not_stabilized(self, stabilizing: Stabilizing) -> None:
+        member, asked, head = stabilizing
+        if head is None:
+            member.drop(asked.node)
+            self._ask_head(member)
+        elif head == member.position:
+            self._finish(member)
+        else:
+            self._notify(member, head)
+
+    def _notify(self, member: Member, head: Position) -> None:
+        self._protocol.send(head.node, Notify(head.id, member.position))
+        if not member.settled:
+            soon = self._calls.answer_within * HASTE
+            self._protocol.later(soon, Stabilize(member.position.id))
+        self._finish(member)
+
+    def _finish(self, member: Member) -> None:
+        """End an operation, and handle a Notify that arrived meanwhile."""
+        member.busy = False
+        self._ranges.announce(member)
+        new, member.notified = member.notified, None
+        if new is not None:
+            self.rectify(member, new)
+        self._links.update()
+
+    # -- rectify: decide whether another member is our predecessor --
+
+    def rectify(self, member: Member, new: Position) -> None:
+        if not member.joined or new.id == member.position.id:
+            return
+        if new == member.predecessor:
+            self._ranges.hear_predecessor(member)
+        elif member.busy:
+            if member.notified is None or between(member.notified.id, new.id, member.position.id):
+                member.notified = new
+        elif member.precedes_better(new):
+            if member.predecessor is not None:
+                # The new predecessor owns our keys after the old one, and no more than those.
+                self._protocol.send(new.node, Notify(new.id, member.predecessor))
+            self._ranges.set_predecessor(member, new)
+            if not member.successors:
+                self.stabilize(member)
+            self._links.update()
+        else:
+            self._probe_predecessor(member, new)
+
+    def doubt_predecessor(self, member: Member) -> None:
+        """Probe the predecessor, which did not answer another node."""
+        if not member.busy and member.predecessor is not None:
+            self._probe_predecessor(member, None)
+
+    def _probe_predecessor(self, member: Member, new: Position | None) -> None:
+        assert member.predecessor is not None
+        member.busy = True
+        self._probe(member.predecessor, Rectifying(member, new))
+
+    # -- ends of calls and links --
+
+    def answered(self, purpose: Stabilizing | Rectifying, report: Report) -> None:
+        if isinstance(purpose, Stabilizing):
+            self._stabilized(purpose, report)
+        else:
+            self._finish(purpose.member)
+
+    def unanswered(self, purpose: Stabilizing | Rectifying) -> None:
+        if isinstance(purpose, Stabilizing):
+            self._not_stabilized(purpose)
+        else:
+            self._ranges.set_predecessor(purpose.member, purpose.new)
+            self._finish(purpose.member)
+
+    def lose(self, node: NodeId) -> None:
+        """Remove a dead node from all tables."""
+        for member in self._members:
+            lost_head = member.drop(node)
+            if member.predecessor is not None and member.predecessor.node == node:
+                self._ranges.set_predecessor(member, None)
+            if lost_head:
+                self.stabilize(member)

@@ -1,0 +1,44 @@
+"""A read-only view of Chord, for code that only looks: scenarios, checkers, tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from oncecast.dht.calls import Call
+from oncecast.dht.identifiers import Key, Position
+from oncecast.dht.member import Ownership
+from oncecast.kernel.protocol import NodeId
+
+
+class MemberStatus(Protocol):
+    """A position of a node. See `Member` for the meaning of each attribute."""
+
+    @property
+    def position(self) -> Position: ...
+    @property
+    def joined(self) -> bool: ...
+    @property
+    def settled(self) -> bool: ...
+    @property
+    def predecessor(self) -> Position | None: ...
+    @property
+    def successors(self) -> tuple[Position, ...]: ...
+    @property
+    def successors_max(self) -> int: ...
+    @property
+    def fingers(self) -> Mapping[int, Position]: ...
+    @property
+    def low(self) -> Key | None: ...
+    def owns(self, key: Key) -> Ownership: ...
+
+
+class Status(NamedTuple):
+    members: Iterable[MemberStatus]
+    calls: Mapping[int, Call]  # that wait for an answer
+    lookups: int  # in flight
+    payloads: int  # in flight to their next hop
+    contacts: tuple[NodeId, ...]
+    lost: tuple[NodeId, ...]  # nodes to look for, the next first
+    dropped: int  # invalid messages and late answers
+    refused: int  # requests beyond lookups_max

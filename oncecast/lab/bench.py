@@ -1,4 +1,4 @@
-"""How fast the simulator is: the shuffle, events a second and times real time."""
+"""Measure the speed of the simulator with the shuffle scenario."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.trace import Trace
 
 WARM_UP = 3.0  # virtual seconds until views are full
-EVENTS = 120_000  # measured a run
+EVENTS = 120_000  # measured in each run
 
 
 def measure(nodes: int, repeat: int, progress: Callable[[], None]) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def measure(nodes: int, repeat: int, progress: Callable[[], None]) -> dict[str, 
 
 
 def one_run(nodes: int, trace: Trace | None) -> tuple[float, float]:
-    """Virtual seconds a second, and events a node and virtual second."""
+    """Return the virtual seconds per second, and the events per node and virtual second."""
     sim = Simulation(1, trace=trace)
     populate(sim, nodes)
     sim.run(until=WARM_UP)

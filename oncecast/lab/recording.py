@@ -1,4 +1,4 @@
-"""A client that records what its application asks and what it is told.
+"""A client that records the operations of its application and their results.
 
     with open("ann.jsonl", "ab", buffering=0) as file:
         recorder = Recorder(time.monotonic, Writer(file))
@@ -6,13 +6,13 @@
             ...
 
 `oncecast history check ann.jsonl bob.jsonl` then checks the files of all clients together. See
-docs/history.md for what is checked and what the clients must have in common.
+docs/history.md for the checks and for what the clients must share.
 
 Each put is recorded as part of the batch that the client sends. Each message is recorded when the
 application gets it. Calls about the group or the ring are not recorded.
 """
 
-# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+# ruff: noqa: ASYNC109  # a timeout is part of the interface
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from oncecast.history.session import SessionHistory
 from oncecast.kernel.protocol import Value
 from oncecast.wire.batch import Message
 
-TOGETHER = 256  # messages got one by one that share an operation
-SHORTLY = 0.05  # seconds that they may lie apart
+TOGETHER = 256  # single messages that share one recorded operation
+SHORTLY = 0.05  # seconds that they may be apart
 
 
 class RecordedClient(Client):
-    """A Client that gives its operations to `recorder`; `address` and `options` are Client's.
+    """A Client that gives its operations to `recorder`. The other arguments are those of Client.
 
     Clients of one process may share a recorder.
     """
@@ -41,7 +41,7 @@ class RecordedClient(Client):
         self.subscription_type = RecordedSubscription
         self._recorder = recorder
         self._history: SessionHistory | None = None
-        self._got: list[Message] = []  # by one subscription, and not recorded yet
+        self._got: list[Message] = []  # from one subscription, not recorded yet
         self._got_by: Subscription | None = None
         self._got_since = 0.0
 
@@ -59,10 +59,9 @@ class RecordedClient(Client):
             self._recorded().settle()
 
     def took(self, subscription: Subscription, messages: list[Message]) -> None:
-        """Record what a subscription has handed out.
+        """Record messages that the application got.
 
-        Messages that are got one by one share an operation, unless something else is recorded in
-        between.
+        Messages got one by one share an operation, unless something else is recorded in between.
         """
         now = self.loop.time()
         if self._got_by is not subscription or now > self._got_since + SHORTLY:

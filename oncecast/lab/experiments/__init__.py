@@ -1,1 +1,1 @@
-"""Runs whose traces become the tables and figures of the experiments."""
+"""Runs that produce the traces behind the tables and figures of the experiments."""

@@ -1,4 +1,4 @@
-"""The stories of the experiments, by name; and how one is played into rows."""
+"""The stories of the experiments by name, and a function that plays one into rows."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ STORIES: dict[str, Story] = {
 
 
 def rows(run: Run) -> list[Row]:
-    """All that a run notes. A broken promise, or a protocol's bug, is a row `violation`."""
+    """Return all rows of a run. A violation or an exception becomes a row `violation`."""
     found: list[Row] = []
     try:
         STORIES[run.story](run, lambda *row: found.append(row))
-    except Exception as error:  # noqa: BLE001  # whatever a protocol may raise is what we look for
+    except Exception as error:  # noqa: BLE001  # any exception of a protocol is a finding
         found.append((0.0, "violation", "", f"{type(error).__name__}: {error}", 0.0))
     return found

@@ -1,7 +1,7 @@
 """A share of the nodes fails at once while messages are published (EXP-5).
 
-Those who survive publish, five messages a second, before and after; a message is owed to those of
-its subscribers who survive. Time 0 is the moment of the failure.
+The surviving nodes publish five messages a second before and after. A message is owed to its
+surviving subscribers. Time 0 is the moment of the failure.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ def runs(scale: Scale) -> list[Run]:
 
 
 def play(run: Run, note: Note) -> None:
-    """Rows: `publish` (about a message, with how many are to get it), `delivery` (about a message),
-    `failed` (how many nodes), `window` and those of the tally."""
+    """Note these rows: `publish` (about a message, with the number of its receivers), `delivery`
+    (about a message), `failed` (the number of nodes), `window`, and those of the tally.
+    """
 
     def deliver(node: NodeId, payload: bytes) -> None:
         if node in survivors:
@@ -49,7 +50,7 @@ def play(run: Run, note: Note) -> None:
     system.subscribe_all()
     sim, tally = system.sim, Tally()
     tally.watch(sim)
-    # The first node is everybody's contact; it fails too, if any does.
+    # The first node is the contact of all nodes. It fails too, if any node does.
     contact, *others = system.names
     count = round(run.share * run.nodes)
     victims = [contact, *sim.rng.sample(others, count - 1)] if count else []

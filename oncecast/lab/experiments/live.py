@@ -1,10 +1,10 @@
-"""Experiments on real processes: one for each node, over TCP on this machine, by the real clock.
+"""Experiments with real processes: one for each node, over TCP on this machine.
 
-The protocols are those of the simulated runs, and the rows of the trace are, too. A plan says what
-each node does and when; when all are up they are told when to begin, and nothing more.
+They use the protocols of the simulated runs, and write the same rows. A plan lists the actions of
+each node with their times. When all nodes are up, they get the start time.
 
     share 0     as `exp_publish`
-    share > 0   as `exp_failures`: some are killed (SIGKILL) in the middle
+    share > 0   as `exp_failures`: some processes are killed (SIGKILL) in the middle
     paxos       as `exp_paxos`: three replicas and a spare; the leader is killed
 """
 
@@ -51,7 +51,7 @@ from oncecast.storage.journal import Journal
 STORY = "live"
 NODES, MESSAGES = 10, 100
 REPLICAS, SPARES = 3, 1
-SETTLE, SECONDS, AFTER = 8.0, 5.0, 3.0  # to join; to publish; to be calm
+SETTLE, SECONDS, AFTER = 8.0, 5.0, 3.0  # seconds to join, to publish, and to be calm
 READY_WITHIN = 60.0  # seconds
 KILL_AFTER = 2.0  # seconds of publishing
 GRACE = 10.0  # seconds that a process has to end by itself
@@ -59,14 +59,14 @@ PUT_EVERY = 0.02
 
 
 class Planned(msgspec.Struct, frozen=True):
-    at: float  # seconds since the first message of all
+    at: float  # seconds since the first message of all nodes
     topic: str
     payload: str
     owed: int
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Of one node."""
+    """The plan of one node."""
 
     run: Run
     names: list[str]
@@ -85,7 +85,10 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def signal(self) -> Path:
-        """It appears when all are up, and says when the first message is due (since 1970)."""
+        """Return the path of a file that appears when all nodes are up.
+
+        It has the time of the first message, in seconds since 1970.
+        """
         return Path(self.directory) / "begin"
 
 
@@ -99,7 +102,7 @@ def runs(scale: Scale) -> list[Run]:
 
 
 def simulated(scale: Scale) -> list[Run]:
-    """The same in the simulator."""
+    """Return the same runs for the simulator."""
     return [
         msgspec.structs.replace(run, story=exp_failures.STORY if run.share else exp_publish.STORY)
         for run in runs(scale)
@@ -107,11 +110,11 @@ def simulated(scale: Scale) -> list[Run]:
     ]
 
 
-# -- the one who starts them --
+# -- the parent process --
 
 
 def play(run: Run, note: Note) -> None:
-    """Rows as in the simulated run; times are of the real clock."""
+    """Note the rows of a simulated run, with times of the real clock."""
     count = REPLICAS + SPARES if run.system == "paxos" else run.nodes
     with TemporaryDirectory("-oncecast-live") as directory:
         plans, victims = planned(run, count, directory)
@@ -134,7 +137,7 @@ def play(run: Run, note: Note) -> None:
 
 
 def planned(run: Run, count: int, directory: str) -> tuple[list[Plan], list[int]]:
-    """What each does, and who is killed."""
+    """Return the plan of each node, and the nodes to kill."""
     rng = Random(f"{run.seed}/live")
     names = addresses(count)
     victims = rng.sample(range(count), round(run.share * count)) if run.system != "paxos" else []
@@ -145,8 +148,8 @@ def planned(run: Run, count: int, directory: str) -> tuple[list[Plan], list[int]
     messages: list[list[Planned]] = [[] for _ in names]
     for number in range(run.messages):
         topic, at = rng.choice(topics), SECONDS * (number + rng.random()) / run.messages
-        who = survivors[number % len(survivors)]
-        messages[who].append(Planned(at, topic, str(number), owed[topic]))
+        sender = survivors[number % len(survivors)]
+        messages[sender].append(Planned(at, topic, str(number), owed[topic]))
     plans = [
         Plan(run, names, number, joined[number], messages[number], directory)
         for number in range(count)
@@ -173,7 +176,7 @@ def start(plan: Plan) -> subprocess.Popen[bytes]:
 
 
 def begin(plans: list[Plan], processes: list[subprocess.Popen[bytes]]) -> float:
-    """Wait until all are up; tell them when the first message is due."""
+    """Wait until all nodes are up, then set the time of the first message."""
     give_up = time() + READY_WITHIN
     while not all(recalled(plan) for plan in plans):
         ended = [process.args for process in processes if process.poll() is not None]
@@ -194,7 +197,7 @@ def kill(
     victims: list[int],
     began: float,
 ) -> None:
-    """When the time has come; of replicas, whoever says that it leads."""
+    """Kill the victims at the planned time. Among replicas, the victim is the leader."""
     if not run.share:
         return
     sleep(max(0.0, began + KILL_AFTER - time()))
@@ -206,14 +209,14 @@ def kill(
 
 def leading(plans: list[Plan]) -> list[int]:
     def leads(plan: Plan) -> bool:
-        told = [row for row in recalled(plan) if row[1] == "leader"]
-        return bool(told) and told[-1][3] == plan.me
+        reported = [row for row in recalled(plan) if row[1] == "leader"]
+        return bool(reported) and reported[-1][3] == plan.me
 
     return [plan.number for plan in plans if leads(plan)]
 
 
 def recalled(plan: Plan) -> list[Row]:
-    """What a node has written; a last line that it was killed in is left out."""
+    """Return the rows that a node has written, without an incomplete last line."""
     if not plan.file.exists():
         return []  # not up yet
     lines = plan.file.read_bytes().split(b"\n")[:-1]
@@ -224,7 +227,7 @@ def recalled(plan: Plan) -> list[Row]:
 
 
 class Actor(ABC):
-    """A stack on the network, that begins when all are up."""
+    """A stack on the network that starts its work when all nodes are up."""
 
     def __init__(self, plan: Plan, rng: Random, note: Callable[..., None]) -> None:
         self.plan, self._note = plan, note
@@ -235,7 +238,7 @@ class Actor(ABC):
 
     async def come_up(self) -> None:
         self.note("up", "", 0.0)
-        while not self.plan.signal.exists():  # noqa: ASYNC110  # another process makes it
+        while not self.plan.signal.exists():  # noqa: ASYNC110  # another process creates it
             await asyncio.sleep(0.05)
         self.began = float(self.plan.signal.read_text())
 
@@ -244,11 +247,11 @@ class Actor(ABC):
 
     @abstractmethod
     async def run(self) -> None:
-        """Play its part from the first second of the plan to the last."""
+        """Execute the plan from its first to its last second."""
 
 
 class Peer(Actor):
-    """Publishes what is planned, and notes what comes."""
+    """Publishes the planned messages, and notes deliveries."""
 
     def __init__(self, plan: Plan, rng: Random, note: Callable[..., None]) -> None:
         super().__init__(plan, rng, note)
@@ -298,7 +301,7 @@ class Peer(Actor):
 
 
 class Replica(Actor):
-    """Whoever leads puts, one after the other, and goes on where the last one stopped."""
+    """A replica. The leader puts values one by one, from where the previous leader stopped."""
 
     def __init__(self, plan: Plan, rng: Random, note: Callable[..., None]) -> None:
         super().__init__(plan, rng, note)
@@ -340,8 +343,8 @@ class Replica(Actor):
                     self.note("decided", f"{google_crc32c.value(value):08x}", place)
                 case LeaderChanged(leader):
                     self.note("leader", leader, 0.0)
-                case Added(who):
-                    self.note("added", who, 0.0)
+                case Added(member):
+                    self.note("added", member, 0.0)
                 case _:
                     pass
 

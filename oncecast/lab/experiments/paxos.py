@@ -1,7 +1,7 @@
-"""Replica groups: one order at all replicas, whatever happens (EXP-6).
+"""Replica groups: all replicas apply the same values in the same order (EXP-6).
 
-storm      the storm of `oncecast sim run paxos`, with the same seeds, written down
-election   all is calm, and the leader crashes for ever: another one leads, a spare takes the seat
+storm      the storm of `oncecast sim run paxos`, with the same seeds, as rows
+election   the leader crashes for good without other faults; a spare takes its seat
 """
 
 from __future__ import annotations
@@ -38,9 +38,15 @@ def runs(scale: Scale) -> list[Run]:
 
 
 class Scribbler(Checker):
-    """Rows `decided` (about a checksum of the value, with its place), `installed` (a place),
-    `acked` (about a put), `leader` (whom a node takes for it), `added` and `removed` (whom, with
-    the membership's version), `up`, and `fault` (about its kind)."""
+    """Notes these rows:
+
+    - `decided`: about the checksum of the value, with its slot
+    - `installed`: with a slot
+    - `acked`: about a put
+    - `leader`: about the leader that a node follows
+    - `added` and `removed`: about a member, with the version of the membership
+    - `up`, and `fault` about its kind
+    """
 
     def __init__(self, note: Note) -> None:
         self.note = note
@@ -52,9 +58,9 @@ class Scribbler(Checker):
             self.note(sim.now, "fault", step.node, step.kind, 0.0)
         for effect in step.effects:
             if isinstance(effect, Emit):
-                self._told(sim, step.node, effect.event)
+                self._note_event(sim, step.node, effect.event)
 
-    def _told(self, sim: Simulation, node: NodeId, event: Value) -> None:
+    def _note_event(self, sim: Simulation, node: NodeId, event: Value) -> None:
         now = sim.now
         match event:
             case Decided(place, value, _):
@@ -63,10 +69,10 @@ class Scribbler(Checker):
                 self.note(now, "installed", node, "", place)
             case LeaderChanged(leader):
                 self.note(now, "leader", node, leader, 0.0)
-            case Added(who):
-                self.note(now, "added", node, who, version(sim, node))
-            case Removed(who):
-                self.note(now, "removed", node, who, version(sim, node))
+            case Added(member):
+                self.note(now, "added", node, member, version(sim, node))
+            case Removed(member):
+                self.note(now, "removed", node, member, version(sim, node))
             case _:
                 pass
 
@@ -82,7 +88,7 @@ def version(sim: Simulation, node: NodeId) -> int:
 
 
 def storm(run: Run, note: Note) -> None:
-    """Row `held`: all rules did, to the end; what is raised otherwise ends the run."""
+    """Note a row `held` if all rules hold to the end. A violation ends the run."""
     sim = Simulation(run.seed)
     sim.check(Scribbler(note))
     paxos.play_drawn(sim, run.nodes, paxos.FIXED)
@@ -91,7 +97,7 @@ def storm(run: Run, note: Note) -> None:
 
 
 def election(run: Run, note: Note) -> None:
-    """Row `fault` when the leader crashes; then as in a storm."""
+    """Note a row `fault` when the leader crashes, and then the rows of a storm."""
     sim, top = Simulation(run.seed), Ledgers()
     sim.check(Scribbler(note))
     campaign = paxos.Campaign(sim, run.nodes, top)

@@ -1,8 +1,7 @@
-"""Publishing where nothing fails: what it costs, how long it takes, who bears it (EXP-1 to EXP-3).
+"""Publishing without faults: cost, latency and load of each node (EXP-1 to EXP-3).
 
-As in the source, all nodes publish, each at the same rate, on any of thirty topics, while all are
-subscribed to some. The ring and the trees are there before; what is counted begins with the first
-message.
+As in the source, all nodes publish at the same rate on any of thirty topics, and all subscribe to
+some. The ring and the trees exist before. Counting starts with the first message.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from oncecast.lab.experiments.systems import SYSTEMS, Tally
 
 STORY = "publish"
 EVERY = 0.2  # seconds between two messages of a node
-SECONDS_LARGE = 5.0  # of publishing in larger systems, which have few messages a node
+SECONDS_LARGE = 5.0  # of publishing in larger systems, with few messages per node
 SETTLE_SECONDS = 5.0
 
 SOURCE_NODES = 20
-SOURCE_PUBLISHES = (10, 25, 50, 75)  # of each node
+SOURCE_PUBLISHES = (10, 25, 50, 75)  # by each node
 SOURCE_SIZES = (10, 20, 30)
 SIZES_PUBLISHES = 20
-LARGER = {100: 300, 300: 200, 1000: 100, 3000: 50}  # nodes: messages, all in all
-BROADCAST_MAX = 1000  # nodes: where all get everything, larger systems take minutes
+LARGER = {100: 300, 300: 200, 1000: 100, 3000: 50}  # nodes: messages of all nodes together
+BROADCAST_MAX = 1000  # nodes; where every node gets everything, larger systems take minutes
 SEEDS, SEEDS_LARGE = 3, 1
 
 
 def runs(scale: Scale) -> list[Run]:
-    """The source's sizes, several times each, and ours beside them."""
+    """Return the runs of the source, several times each, and larger ones."""
     small = [(SOURCE_NODES, SOURCE_NODES * each) for each in SOURCE_PUBLISHES]
     small += [(nodes, nodes * SIZES_PUBLISHES) for nodes in SOURCE_SIZES]
     sizes = [(*size, SEEDS) for size in small]
@@ -44,8 +43,9 @@ def runs(scale: Scale) -> list[Run]:
 
 
 def play(run: Run, note: Note) -> None:
-    """Rows: `publish` (about a message, with how many are to get it), `delivery` (about a message),
-    `window` (seconds that were counted), and those of the tally."""
+    """Note these rows: `publish` (about a message, with the number of its receivers), `delivery`
+    (about a message), `window` (seconds counted), and those of the tally.
+    """
 
     def deliver(node: NodeId, payload: bytes) -> None:
         note(system.sim.now - began, "delivery", node, payload.decode(), 1.0)

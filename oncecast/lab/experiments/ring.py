@@ -1,7 +1,7 @@
-"""What becomes of a ring, a part of which fails at once, and who owns what (EXP-4, EXP-5).
+"""The repair of a ring after a part of it fails, and the distribution of topics (EXP-4, EXP-5).
 
-repair   how many members know their successor, and have the right fingers, as time goes on
-place    how many topics each node owns; no messages, just the ring's arithmetic
+repair   how many members know their successor and have the right fingers, over time
+place    how many topics each node owns; no messages, only the arithmetic of the ring
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SOURCE_TOPICS = 30
 LARGER = (100, 1000, 3000, 10_000)
 POSITIONS = (1, 20)
 PLACE_SEEDS = {**dict.fromkeys(SOURCE_SIZES, 100), 100: 50, 1000: 10, 3000: 5, 10_000: 3}
-EVEN = "even"  # each topic to any node with the same chance: the best that chance allows
+EVEN = "even"  # each topic to a random node: the best that chance allows
 
 
 # -- repair --
@@ -46,7 +46,7 @@ def repair_runs(scale: Scale) -> list[Run]:
 
 
 def repair(run: Run, note: Note) -> None:
-    """Rows `successors` and `fingers`: of the survivors', so great a share is right."""
+    """Note rows `successors` and `fingers`: the share that is right among survivors."""
     names = [NodeId(f"n{run.seed}-{index}") for index in range(run.nodes)]
     steady, sim = Steady.of(names), Simulation(run.seed)
     for name in names:
@@ -70,7 +70,7 @@ def knows_successor(member: MemberStatus, alive: Steady) -> bool:
 
 
 def fingers_right(member: MemberStatus, alive: Steady) -> list[bool]:
-    """For each finger that it should have, beyond its successor."""
+    """Return True or False for each finger beyond the successor: the right node or not."""
     me, found = member.position.id, []
     head = alive.owner(finger_start(me, 0)).id
     for index in range(BITS - 1, -1, -1):
@@ -81,12 +81,12 @@ def fingers_right(member: MemberStatus, alive: Steady) -> list[bool]:
     return found
 
 
-# -- who owns what --
+# -- ownership --
 
 
 def place_runs(scale: Scale) -> list[Run]:
     sizes = [(nodes, SOURCE_TOPICS) for nodes in SOURCE_SIZES]
-    sizes += [(nodes, 3 * nodes) for nodes in LARGER]  # as many a node as ten nodes have
+    sizes += [(nodes, 3 * nodes) for nodes in LARGER]  # as many per node as with ten nodes
     return [
         Run(PLACE, system, nodes, topics, positions, seed=seed)
         for nodes, topics in sizes
@@ -97,7 +97,7 @@ def place_runs(scale: Scale) -> list[Run]:
 
 
 def place(run: Run, note: Note) -> None:
-    """Rows `owns`: a node, and how many of the topics are its own."""
+    """Note a row `owns` for each node, with the number of its topics."""
     names = [NodeId(f"n{run.seed}-{index}") for index in range(run.nodes)]
     owned = dict.fromkeys(names, 0)
     dice = Random(f"{run.seed}/even")

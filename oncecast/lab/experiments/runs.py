@@ -1,7 +1,7 @@
-"""What experiments are made of: runs of a story, and the rows of the trace that each leaves.
+"""The parts of an experiment: runs of a story, and the rows of their traces.
 
-A story plays one run in the simulator and notes what happens; it draws no conclusions. What the
-rows mean is said where they are noted; tables and figures are made of them by the data pipeline.
+A story plays one run in the simulator and notes events as rows. The function that notes a row
+documents it. The data pipeline makes tables and figures of the rows.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Callable
 
 import msgspec
 
-# When, what kind of thing, at which node, about what, how much.
+# Time, kind, node, subject and value.
 Row = tuple[float, str, str, str, float]
 Note = Callable[[float, str, str, str, float], None]
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run: everything that it does follows from these."""
+    """One run. These fields determine everything that it does."""
 
     story: str
     system: str
     nodes: int
-    messages: int = 0  # published, all in all
+    messages: int = 0  # published by all nodes together
     positions: int = 1  # of each node on the ring
     share: float = 0.0  # of the nodes that fail at once
     seed: int = 1
@@ -31,7 +31,7 @@ Story = Callable[[Run, Note], None]
 
 
 class Scale(msgspec.Struct, frozen=True):
-    """How large the experiments are to be."""
+    """The size of the experiments."""
 
     nodes_max: int = 10_000
     seed: int = 1  # the first one

@@ -1,10 +1,10 @@
-"""Two ways to carry what is published to those who subscribed, one face for experiments.
+"""Systems that carry messages to subscribers, behind one interface for experiments.
 
-    scribe     structured: a multicast tree a topic, over a Chord ring
-    plumtree   unstructured: everything to everybody over one self-mending tree, over HyParView
-    flood      unstructured: everything to everybody over every link, over HyParView
+    scribe     structured: a multicast tree for each topic, over a Chord ring
+    plumtree   unstructured: every message to every node over a repaired tree, over HyParView
+    flood      unstructured: every message to every node over every link, over HyParView
 
-In the unstructured ones a node drops what it has not subscribed to, as there is nobody to ask.
+In unstructured systems each node drops messages of topics that it has not subscribed to.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from oncecast.overlay.events import Broadcast, MessageId, NeighborDown, Neighbor
 from oncecast.overlay.plumtree import Plumtree
 from oncecast.simulator.simulated import Simulation
 
-TOPICS = 30  # as many as the source has where it counts them
-SUBSCRIBED = 10  # of them, by each node
+TOPICS = 30  # as in the source
+SUBSCRIBED = 10  # topics of each node
 SETTLE_SECONDS = 10.0
 SHUFFLE_EVERY = 10.0
 
@@ -36,14 +36,14 @@ Deliver = Callable[[NodeId, bytes], None]
 
 
 class Tally:
-    """Messages counted where they arrive, by node, layer and type; those of the dead are not."""
+    """Messages counted on arrival, by node, layer and type. Crashed nodes do not count."""
 
     def __init__(self) -> None:
         self.received: dict[tuple[NodeId, str, str], int] = {}
         self.sent: dict[tuple[NodeId, str], int] = {}
 
     def watch(self, sim: Simulation) -> None:
-        """From now on."""
+        """Start to count."""
         for node in sim.nodes.values():
             if node.stack is not None:
                 for protocol in node.stack.protocols:
@@ -66,7 +66,7 @@ class Tally:
             self._attach_routed(protocol)
 
     def _attach_routed(self, scribe: Scribe) -> None:
-        """What Chord brings on its way to a root is received in the layer above it, too."""
+        """Count messages that Chord routes to a root in the layer above as well."""
         received, observe = self.received, scribe.observe
 
         def counted(self: Scribe, event: Value) -> None:
@@ -78,7 +78,7 @@ class Tally:
         scribe.observe = MethodType(counted, scribe)  # type: ignore[method-assign]
 
     def tell(self, time: float, note: Note) -> None:
-        """Rows `received` (about layer.type) and `sent` (about a layer), with how many."""
+        """Note rows `received` (about layer.type) and `sent` (about a layer), with counts."""
         for (node, layer, kind), count in self.received.items():
             note(time, "received", node, f"{layer}.{kind}", count)
         for (node, layer), count in self.sent.items():
@@ -86,7 +86,7 @@ class Tally:
 
 
 class System(ABC):
-    """Nodes that subscribe and publish. `deliver` hears of what a subscriber gets."""
+    """Nodes that subscribe and publish. `deliver` is called for each delivery to a subscriber."""
 
     sim: Simulation
     names: list[NodeId]
@@ -94,10 +94,10 @@ class System(ABC):
     def __init__(self, deliver: Deliver) -> None:
         self.deliver = deliver
         self.subscribers: dict[str, dict[NodeId, None]] = {}
-        self.topics: dict[bytes, str] = {}  # of what was published
+        self.topics: dict[bytes, str] = {}  # by payload
 
     def subscribe_all(self) -> None:
-        """Each node to some topics, at moments of its own; returns when all is quiet."""
+        """Subscribe each node to some topics at random times, and wait until it is quiet."""
         names = [f"topic {number}" for number in range(TOPICS)]
         self.subscribers = {topic: {} for topic in names}
         for node in self.names:
@@ -107,7 +107,7 @@ class System(ABC):
         self.sim.run(until=self.sim.now + SETTLE_SECONDS)
 
     def publish_any(self, node: NodeId) -> tuple[bytes, str]:
-        """A message on any topic; its name, and the topic."""
+        """Publish a message on any topic; return its payload and the topic."""
         payload, topic = b"%d" % len(self.topics), self.sim.rng.choice(list(self.subscribers))
         self.topics[payload] = topic
         self.publish(node, topic, payload)
@@ -157,7 +157,7 @@ class Flooded(Value, tag="Flooded"):
 
 
 class Flood(Protocol):
-    """What is new goes on over every link: the baseline that trees are measured by."""
+    """Forwards new messages over every link: the baseline for the trees."""
 
     name = "flood"
     Request = Broadcast
@@ -209,7 +209,7 @@ class Unstructured(System):
 
     def subscribe_all(self) -> None:
         super().subscribe_all()
-        # The first broadcasts go over all links, until each has found which it can do without.
+        # The first broadcasts use all links, until Plumtree has found those that it does not need.
         for node in self.sim.rng.sample(self.names, min(10, len(self.names))):
             self.publish(node, "", b"")
             self.sim.run(until=self.sim.now + 2.0)
@@ -224,7 +224,7 @@ class Unstructured(System):
             self.deliver(node, payload)
 
     def subscribe(self, node: NodeId, topic: str) -> None:
-        pass  # nobody else need know
+        pass  # broadcasts need no subscription
 
     def publish(self, node: NodeId, topic: str, payload: bytes) -> None:
         self.numbers[node] += 1

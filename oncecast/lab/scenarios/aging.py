@@ -1,7 +1,7 @@
-"""A topic that keeps its messages for an age, whatever single wall clocks say.
+"""A topic that keeps messages for a maximum age while single wall clocks are wrong.
 
-Nothing goes before its time, but for the step by which one wrong clock may change it; and in the
-end everything goes (SVC-9).
+No message is removed before its age, minus the step by which one wrong clock may shift it. In the
+end every message is removed (SVC-9).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ LOOK_EVERY = 0.2
 
 
 class Ager(Client):
-    """Puts, and looks from when on messages are kept. It does not crash."""
+    """Puts messages, and checks from which offset they are kept. It does not crash."""
 
     topic = "aging"
 
     def __init__(self, sim: Simulation, name: str, nodes: list[NodeId], habits: Habits) -> None:
         self.stopped = self.empty = False
-        self._asked: dict[int, float] = {}  # when, by ticket
-        self._put: dict[int, float] = {}  # when each was put at the earliest, by offset
+        self._asked: dict[int, float] = {}  # put time by ticket
+        self._put: dict[int, float] = {}  # the earliest put time by offset
         self._first = 0
         super().__init__(sim, name, nodes, crashes=False, habits=habits)
 
@@ -64,10 +64,12 @@ class Ager(Client):
         for offset in range(self._first, first):
             age = self.sim.now - self._put.get(offset, 0.0)
             if age < habits.age - habits.clock_step:
-                raise Violation(f"{self.topic}: {offset} is gone after {age:.2f} s: {habits}")
+                raise Violation(
+                    f"{self.topic}: offset {offset} was removed after {age:.2f} s: {habits}"
+                )
         self._first = max(self._first, first)
         self.empty = self.stopped and not self._asked and first == end
 
     def check(self) -> None:
         if not self.empty:
-            raise Violation(f"{self.topic} still has messages from {self._first} on")
+            raise Violation(f"{self.topic} still has messages from offset {self._first} on")

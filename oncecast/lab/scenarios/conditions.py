@@ -1,7 +1,7 @@
-"""The conditions of a run that its seed draws: nodes, length, delays, losses, clocks, options.
+"""The conditions that a seed draws for a run: nodes, length, delays, losses, clocks, options.
 
-A storm that always uses the same options cannot find what goes wrong with others. Each node gets
-options of its own, and now and then a run is much longer than most.
+A storm with fixed options misses bugs that other options show. Each node gets its own options, and
+a few runs are much longer than the rest.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from oncecast.simulator.latency import Exponential, Latency, LogNormal, Uniform
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.weather import LAN
 
-LONG_SHARE, LONG = 0.02, 8.0  # so many runs are so many times as long
+LONG_SHARE, LONG = 0.02, 8.0  # the share of long runs, and how much longer they are
 DRIFTS = (0.0, 0.01, 0.1, 0.25, 0.25)
-# From far below a heartbeat to above it. Most runs have short delays, or little would be decided.
+# From far below a heartbeat to above it. Most delays are short, so that decisions are frequent.
 DELAYS: tuple[Latency, ...] = (
     Uniform(0.0001, 0.002),
     Uniform(0.0001, 0.002),
@@ -33,10 +33,10 @@ LOOK_EVERY = 0.25
 
 
 class Conditions:
-    """`rng` draws the options; it is not the one that decides what happens in the run."""
+    """Conditions of one run. `rng` draws the options, not the events of the run."""
 
     def __init__(self, sim: Simulation, least: int, most: int, seconds: float) -> None:
-        """There are from `least` to `most` nodes, and the storm lasts `seconds` in the mean."""
+        """Draw `least` to `most` nodes and a storm that lasts `seconds` on average."""
         self.sim = sim
         rng = self.rng = Random(f"{sim.seed}/conditions")
         self.names = [NodeId(f"n{index}") for index in range(rng.randint(least, most))]
@@ -48,32 +48,32 @@ class Conditions:
         self.drifts = {name: rng.choice(DRIFTS) if mixed else usual for name in self.names}
 
     def count(self, mean: int) -> int:
-        """Return how many times something happens in a run, in longer ones more often."""
+        """Return how often something happens in this run; more often in longer runs."""
         return max(1, round(mean * self.stretch * self.rng.uniform(0.5, 1.5)))
 
     def time(self, least: float, most: float) -> float:
-        """Return a time between these, as often below their geometric mean as above."""
+        """Return a time between the limits, drawn from a log-uniform distribution."""
         return least * exp(log(most / least) * self.rng.random())
 
     def rate(self, node: NodeId) -> float:
-        """Return how fast a node's clock may run, often at the limit."""
+        """Return a clock rate for the node, often at the limit of its drift."""
         slow, fast = 1 - self.drifts[node], 1 + self.drifts[node]
         return self.rng.choice((slow, fast, self.rng.uniform(slow, fast)))
 
     def begin(self) -> None:
-        """Set the clocks of the nodes that are there, and the weather."""
+        """Set the clocks of existing nodes, and the network."""
         for name in self.names:
             if name in self.sim.nodes:
                 self.sim.skew(name, rate=self.rate(name))
         self.sim.weather.set(latency=self.latency, loss=self.loss, duplication=self.duplication)
 
     def calm(self, delay_max: float) -> None:
-        """Delays are bounded from now on, and vary little: so timeouts can be long enough."""
+        """Bound the delays, and let them vary little, so that timeouts can adapt."""
         delay = self.time(0.0001, delay_max)
         self.sim.weather.set(latency=Uniform(0.9 * delay, delay))
 
     def run_until(self, done: Callable[[], bool], seconds: float) -> bool:
-        """Run on until it is done, or so many seconds; return whether it is done."""
+        """Run until `done` or for `seconds`; return whether it is done."""
         limit = self.sim.now + seconds
         while not done() and self.sim.now < limit:
             self.sim.run(until=self.sim.now + LOOK_EVERY)
@@ -81,9 +81,9 @@ class Conditions:
 
 
 class DrawnStorm(Storm):
-    """A storm as violent as the conditions say.
+    """A storm as violent as the conditions.
 
-    Nodes also restart at once, so that a new life hears what was sent to the life before it.
+    Nodes may also restart at once, so that they receive messages sent before the restart.
     """
 
     def __init__(self, conditions: Conditions, *, away_max: int) -> None:
@@ -92,7 +92,7 @@ class DrawnStorm(Storm):
             conditions.sim, conditions.names, away_max=away_max, every=every, lasting=lasting
         )
         self.conditions = conditions
-        self.prominent: Callable[[], list[NodeId]] = list  # who is struck more often than others
+        self.prominent: Callable[[], list[NodeId]] = list  # nodes that are struck more often
         self._kinds += (self._bounce, self._bounce)
 
     def _victim(self) -> NodeId:
@@ -102,7 +102,7 @@ class DrawnStorm(Storm):
         return super()._victim()
 
     def _bounce(self, node: NodeId) -> bool:
-        """Restart a node: without delay, or before what is in flight has arrived."""
+        """Restart a node at once, or before messages in flight have arrived."""
         state = self.sim.nodes[node]
         if node in self.away or state.stack is None or state.paused:
             return False

@@ -1,4 +1,4 @@
-"""Storms for the toolkit, and an assassin that strikes in the middle of a protocol."""
+"""Storms for the coordination protocols, and faults in the middle of a protocol step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oncecast.simulator.trace import Step
 
 
 class SteadyStorm(DrawnStorm):
-    """A storm in which no monotonic clock jumps, or runs outside the drift of its node."""
+    """A storm in which monotonic clocks never jump, and drift within the limit of their node."""
 
     def _skew(self, node: NodeId) -> bool:
         self.sim.skew(node, rate=self.conditions.rate(node))
@@ -25,7 +25,7 @@ class SteadyStorm(DrawnStorm):
 
 
 class LosslessStorm(Storm):
-    """Members and messages are late, and nothing is ever lost or out of order."""
+    """A storm that delays nodes and messages, and never loses or reorders a message."""
 
     def __init__(self, sim: Simulation, nodes: Sequence[NodeId]) -> None:
         super().__init__(sim, nodes, away_max=len(nodes), every=0.2, lasting=0.5)
@@ -34,16 +34,16 @@ class LosslessStorm(Storm):
 
 
 class Assassin(Checker):
-    """Crashes nodes that are about to say or hear something that matters, or just have."""
+    """Crashes nodes just before or after they send or emit an important value."""
 
     def __init__(self, storm: SteadyStorm, *victims: type[Value], chance: float = 0.02) -> None:
         self.storm, self.victims, self.chance = storm, victims, chance
 
     def after(self, sim: Simulation, step: Step) -> None:
         for effect in step.effects:
-            said = isinstance(effect, Send) and isinstance(effect.message, self.victims)
-            heard = isinstance(effect, Emit) and isinstance(effect.event, self.victims)
-            if said or heard:
+            sent = isinstance(effect, Send) and isinstance(effect.message, self.victims)
+            emitted = isinstance(effect, Emit) and isinstance(effect.event, self.victims)
+            if sent or emitted:
                 self._consider(sim, step.node)
                 return
 

@@ -1,8 +1,7 @@
-"""What a seed decides about a storm before it begins: options, load, disks, network and length.
+"""The options that a seed draws for a storm: options, load, disks, network and length.
 
-A storm that always runs with the same options sees only the bugs which those options show. So each
-seed draws its own. A draw depends on the seed and the number of replicas alone: it is printed
-beside a violation, and by `oncecast sim replay`, so that a seed explains itself.
+A storm with fixed options misses bugs that other options show. A draw depends on the seed and the
+number of replicas only. It is printed with a violation and by `oncecast sim replay`.
 """
 
 from __future__ import annotations
@@ -46,22 +45,22 @@ class Shape(StrEnum):
     """How the puts of a producer are spread over a run."""
 
     STEADY = "steady"
-    BURSTS = "bursts"  # many at once, then none for a while
-    FLOOD = "flood"  # without a pause, until the group is whole again after the storm
+    BURSTS = "bursts"  # many at once, then a pause
+    FLOOD = "flood"  # without a pause until all seats are taken again after the storm
     IDLE = "idle"  # hardly any
 
 
 SHAPES = {Shape.STEADY: 6, Shape.BURSTS: 3, Shape.FLOOD: 2, Shape.IDLE: 1}
-# How long a storm lasts, in suspicion times: many short ones see more than few long ones, except
-# what takes long to build up.
+# The length of a storm in suspicion times. Many short storms find more than a few long ones,
+# except for faults that build up slowly.
 SECONDS_MAX = 40.0
 LONG_SLOTS = 100_000
-# What the clients of a slow group ask for, so that such runs cost no more than others.
-OPERATIONS_MAX = 40  # of a client that does anything
+# Limits for clients of a slow group, so that such runs cost no more than others.
+OPERATIONS_MAX = 40  # of a roaming client
 PUTS_MAX = 30  # of a publisher
-TINY_SHARE = 0.02  # of the storms without sessions: they cost ten times as much as others
-AHEAD = (4, 32, 256, 4096)  # slots that a replica accepts ahead of what it has applied, at least
-FLOOD_AHEAD = (1024, 4096)  # with less, a newcomer never comes near enough to get a seat
+TINY_SHARE = 0.02  # of the storms without sessions; they cost ten times as much
+AHEAD = (4, 32, 256, 4096)  # minimum slots that a replica accepts ahead of its applied state
+FLOOD_AHEAD = (1024, 4096)  # with less, a new member never catches up enough to get a seat
 SHORT = {(3.0, 8.0): 1}
 SPANS = {(5.0, 15.0): 75, (15.0, 40.0): 23, (40.0, 80.0): 2}
 
@@ -69,71 +68,71 @@ SPANS = {(5.0, 15.0): 75, (15.0, 40.0): 23, (40.0, 80.0): 2}
 class Load(msgspec.Struct, frozen=True):
     shape: Shape = Shape.STEADY
     producers: int = 3
-    puts: int = 70  # of each producer; a flood has no end of its own
-    rate: float = 0.0  # puts a second of each producer, in a flood
+    puts: int = 70  # of each producer; a flood ignores it
+    rate: float = 0.0  # puts per second of each producer, in a flood
     bytes_max: int = 60  # of a put
-    ahead: int = 6  # puts of a producer that wait for their acknowledgement at once
-    patience: float = 0.2  # seconds until a put is sent to the same leader again, at first
+    ahead: int = 6  # unacknowledged puts of a producer
+    patience: float = 0.2  # seconds until a put is first repeated to the same leader
 
 
 class Snapshots(msgspec.Struct, frozen=True):
-    """When a replica replaces its log by a state, and what that state holds."""
+    """When a replica replaces its log by a snapshot, and what the snapshot holds."""
 
     every: int = 40  # puts
     kept: int = 20  # puts that the state refers to
-    filling: int = 600  # bytes that make a state large enough for several pieces
+    filling: int = 600  # bytes of padding, so that a snapshot needs several pieces
 
 
 class Habits(msgspec.Struct, frozen=True):
-    """How the clients of the service behave, and the service towards them."""
+    """The behavior of the clients, and of the service towards them."""
 
     puts: int = 60  # of each publisher
     crashes: int = 2  # of each client that crashes
-    away: float = 0.6  # seconds between two of its lives, at most
-    hasty: float = 0.0  # part of its crashes after which the next life crashes soon
-    renamed: bool = False  # each life has an address of its own, as a process that dials anew
-    roamers: int = 0  # clients that do whatever a client can do
-    watchers: int = 0  # clients that only look, at any topic
-    topics: int = 3  # of theirs
-    deletes: bool = False  # they delete topics; then none has an outbox
-    rate: float = 3.0  # of what each of them does a second
+    away: float = 0.6  # maximum seconds between a crash and the restart
+    hasty: float = 0.0  # share of crashes after which the client soon crashes again
+    renamed: bool = False  # a restarted client has a new address, as a new process does
+    roamers: int = 0  # clients with random operations
+    watchers: int = 0  # clients that only read state, of any topic
+    topics: int = 3  # of the roamers
+    deletes: bool = False  # roamers delete topics; then none has an outbox
+    rate: float = 3.0  # operations per second of each roamer
     read_ahead: int = 8  # messages of a subscription that wait at a client
-    outbox_bytes: int = 0  # written by a durable client, before it gives settled ones back
+    outbox_bytes: int = 0  # a durable client compacts its outbox above this size
     snapshot_bytes: int = 4096  # of the service
     delivery_bytes: int = 1 << 20
-    window_bytes: int = 8 << 20  # on their way to one client
-    clock_step: float = 600.0  # seconds by which one wrong wall clock may change the time
-    age: float = 0.0  # seconds that a topic keeps its messages; 0: there is no such topic
-    nacks: float = 0.0  # part of the messages taken after which a subscriber hands some back
-    books: bool = False  # there is a subscriber that stores its offset with its results
+    window_bytes: int = 8 << 20  # in flight to one client
+    clock_step: float = 600.0  # maximum change of the time by one wrong wall clock, in seconds
+    age: float = 0.0  # seconds that a topic keeps its messages; 0: no such topic
+    nacks: float = 0.0  # share of takes after which a subscriber rejects messages
+    books: bool = False  # one subscriber stores its offset with its results
     directories: int = 0  # state directories of publishers that follow each other under one name
 
 
 class Draw(msgspec.Struct, frozen=True):
-    """Everything that was drawn. The defaults are a storm that is the same for all seeds."""
+    """All options of a run. The defaults make a storm that is the same for all seeds."""
 
     seconds: float = 12.0
-    slots: int = 0  # the storm lasts until so many are decided; 0: for `seconds`
-    sessions: bool = False  # the service with its clients runs on top; otherwise a ledger
-    grows: bool = False  # the group is founded by one node, and the others join it
-    options: tuple[GroupOptions, ...] = (FAST,)  # of each node, in turn
+    slots: int = 0  # the storm lasts until this many slots are decided; 0: for `seconds`
+    sessions: bool = False  # whether the service runs on top, rather than a ledger
+    grows: bool = False  # one node founds the group, and the rest join it
+    options: tuple[GroupOptions, ...] = (FAST,)  # of the nodes, in turn
     load: Load = Load()
     habits: Habits = Habits()
     snapshots: Snapshots = Snapshots()
     segment_bytes: int = SEGMENT_BYTES
     network: Latency = LAN
-    fifo: bool = False  # messages between two nodes keep their order, as those of a connection do
+    fifo: bool = False  # messages between two nodes keep their order, as on a connection
     disk: Latency = SSD
     every: float = 0.35  # seconds between faults, on average
     lasting: float = 0.8  # seconds of a fault, on average
-    faults: float = 1.0  # part of the kinds of faults that strike at all
+    faults: float = 1.0  # share of the kinds of faults that can occur
 
     def options_of(self, index: int) -> GroupOptions:
         return self.options[index % len(self.options)]
 
     @property
     def suspicion(self) -> float:
-        """The longest."""
+        """Return the longest suspicion time of all nodes."""
         return max(options.suspicion for options in self.options)
 
     @property
@@ -142,7 +141,7 @@ class Draw(msgspec.Struct, frozen=True):
 
     @property
     def patience(self) -> float:
-        """Seconds of calm after which everything outstanding must be complete."""
+        """Return the seconds of calm after which everything outstanding must be complete."""
         replace_after = max(options.replace_after for options in self.options)
         aging = self.habits.age + 10 * self.habits.clock_step if self.habits.age else 0.0
         return 15.0 + 12 * self.suspicion + 4 * replace_after + aging
@@ -154,7 +153,7 @@ def draw(seed: int, nodes: int) -> Draw:
     options = draw_options(rng)
     each = draw_apart(rng, options, nodes) if rng.random() < 0.4 else (options,)
     shape = weighted(rng, SHAPES)
-    # The suspicion time is the beat of a group: a fault that is shorter hardly matters to it.
+    # Faults much shorter than the suspicion time hardly matter, so the length scales with it.
     spans = SHORT if shape is Shape.FLOOD else SPANS
     seconds = min(SECONDS_MAX, rounded(options.suspicion * rng.uniform(*weighted(rng, spans))))
     narrow = any(map(is_narrow, each))
@@ -184,7 +183,7 @@ def draw(seed: int, nodes: int) -> Draw:
 
 
 def draw_long(seed: int, nodes: int, slots: int = LONG_SLOTS) -> Draw:
-    """Draw a storm that lasts until many slots are decided, in a group that is fast enough."""
+    """Draw a storm that lasts until `slots` are decided, in a group that is fast enough."""
     drawn = draw(seed, nodes)
     rng = Random(f"{seed}/{nodes}/long")
     return msgspec.structs.replace(
@@ -207,7 +206,7 @@ def draw_long(seed: int, nodes: int, slots: int = LONG_SLOTS) -> Draw:
 
 
 def tiny(options: GroupOptions) -> GroupOptions:
-    """Return options of a group that does one thing at a time, and repeats it before any answer."""
+    """Return options with the smallest windows, and with resends before any answer."""
     return replace(
         options, window_slots=1, window_bytes=1, accept_bytes=1, piece_bytes=1, resend=0.001
     )
@@ -252,14 +251,16 @@ def is_narrow(options: GroupOptions) -> bool:
 
 
 def spared(habits: Habits, seconds: float) -> Habits:
-    """Return habits of clients that ask for little, so that a slow group keeps up with them."""
+    """Return habits with few requests, so that a slow group keeps up."""
     rate = rounded(min(habits.rate, OPERATIONS_MAX / seconds))
     return msgspec.structs.replace(habits, puts=min(PUTS_MAX, habits.puts), rate=rate)
 
 
 def draw_apart(rng: Random, options: GroupOptions, nodes: int) -> tuple[GroupOptions, ...]:
-    """Options that differ from node to node, as while a cluster is given new ones. Only how far
-    clocks may drift is agreed on by all."""
+    """Draw options that differ between nodes, as during a change of settings.
+
+    All nodes agree on the clock drift only.
+    """
     if rng.random() < 0.5:
         times = [rounded(options.suspicion * rng.uniform(0.6, 1.7)) for _ in range(nodes)]
         return tuple(replace(options, suspicion=time) for time in times)
@@ -287,7 +288,7 @@ def draw_load(rng: Random, shape: Shape, options: GroupOptions, seconds: float) 
 
 
 def draw_habits(rng: Random, seconds: float) -> Habits:
-    step = log_uniform(rng, 12.0, 30.0)  # longer than a leader remembers what others have told it
+    step = log_uniform(rng, 12.0, 30.0)  # longer than a leader remembers the clocks of its peers
     return Habits(
         puts=min(150, max(3, round(seconds * log_uniform(rng, 1.0, 8.0)))),
         crashes=rng.randint(0, 4),
@@ -312,12 +313,12 @@ def weighted(rng: Random, choices: dict[T, int]) -> T:
 
 
 def log_uniform(rng: Random, low: float, high: float) -> float:
-    """Each order of magnitude is as likely as any other."""
+    """Draw a number; each order of magnitude is equally likely."""
     return rounded(exp(rng.uniform(log(low), log(high))))
 
 
 def rounded(number: float) -> float:
-    """Three digits: what is drawn is read by people, too."""
+    """Round to three digits, because people read the draws."""
     return float(f"{number:.3g}")
 
 

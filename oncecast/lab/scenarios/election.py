@@ -1,8 +1,8 @@
-"""Group and leader through a storm: in the end all have the same view, and the same leader.
+"""A group and its leader in a storm: in the end all nodes have the same view and leader.
 
-Every node has its own heartbeat, suspicion and clock; a message may take longer than a heartbeat.
-After the storm some crash for good. Whoever is left must then be in every view, the lowest of them
-lead everywhere, and nothing change any more.
+Every node has its own heartbeat, suspicion and clock. A message may take longer than a heartbeat.
+After the storm some nodes crash for good. Then every view must have exactly the remaining nodes,
+the lowest of them must lead everywhere, and nothing may change any more.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
 from oncecast.simulator.trace import Step
 
-ARRIVALS = 1.0  # seconds in which all start
-STORM_SECONDS = 4.0  # in the mean
-SETTLED_SECONDS = 3.0  # in which nothing may change: so long no node is silent
-PATIENCE = 60.0  # seconds until then
-DELAY_MAX = 0.8  # after the storm, and so above the shortest heartbeat
+ARRIVALS = 1.0  # seconds in which all nodes start
+STORM_SECONDS = 4.0  # on average
+SETTLED_SECONDS = 3.0  # without a change: no node is silent for that long
+PATIENCE = 60.0  # seconds until the views settle
+DELAY_MAX = 0.8  # after the storm; above the shortest heartbeat
 
 
 def members(conditions: Conditions) -> Build:
-    """Each knows the one before it, and hears of all others from there."""
+    """Return a function that builds a node, which knows only the node before it at first."""
     names = conditions.names
     beats = {name: conditions.time(0.15, 0.6) for name in names}
     suspicions = {name: conditions.time(0.3, 2.0) for name in names}
@@ -76,7 +76,7 @@ class Agreement(Checker):
             assert isinstance(group, Group)
             assert isinstance(election, LeaderElection)
             if list(group.view) != alive:
-                raise Violation(f"{node} sees {group.view}, and there are {alive}")
+                raise Violation(f"{node} sees {group.view}; the running nodes are {alive}")
             if election.leader != alive[0]:
                 raise Violation(f"{node} follows {election.leader!r}, not {alive[0]}")
 

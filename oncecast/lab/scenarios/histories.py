@@ -1,4 +1,4 @@
-"""Record the client sessions of a simulation, and check their history when it is over."""
+"""Record the client sessions of a simulation, and check their history after the run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ REQUESTS = get_args(local.Request)
 
 
 class Histories(Checker):
-    """Every node with a client session is a client: nothing has to be told to it.
+    """Records every node that has a client session.
 
-    A history that the search cannot decide within `steps_max` steps fails the run: it proves
-    nothing.
+    A run fails if the search cannot decide its history within `steps_max` steps.
     """
 
     def __init__(self, steps_max: int = STEPS_MAX) -> None:
@@ -47,16 +46,16 @@ class Histories(Checker):
             session.heard(event)
 
     def _session(self, sim: Simulation, node: NodeId) -> SessionHistory | None:
-        if node not in self._sessions:  # it was there before us
+        if node not in self._sessions:  # the node is older than this checker
             self._sessions[node] = self._begun(sim, node)
         return self._sessions[node]
 
     def _begun(self, sim: Simulation, node: NodeId) -> SessionHistory | None:
-        """A new life of a client; what the last one asked for stays without an answer."""
+        """Return the history of a new session. Old requests of its node stay unanswered."""
         stack = sim.nodes[node].stack
         for protocol in stack.protocols if stack is not None else ():
             if isinstance(protocol, ClientSession):
-                # What it puts keeps its order over all lives of a client under one name.
+                # Messages of one producer name keep their order across restarts of the client.
                 client = node.partition("#")[0]
                 return SessionHistory(self.recorder, f"{client} as {protocol.producer}", protocol)
         return None

@@ -1,11 +1,10 @@
-"""Locks: never two holders, tokens that only grow, and a turn for everybody in the end.
+"""Locks: never two holders, tokens that only grow, and a turn for every node in the end.
 
-`mutex` is the one with leases, in a storm that crashes, stops, cuts off and skews a minority, those
-in the middle of a decision and the holder included. Every node has its own lease, grace, suspicion
+`mutex` is the lock with leases. Its storm crashes, pauses, isolates and skews a minority, including
+the holder and nodes in the middle of a decision. Every node has its own lease, grace, suspicion
 and clock. In the calm at the end a holder keeps the lock for as long as it wants.
 
-`mutex-lamport` has members that are late, and links that are slow; it promises nothing if one is
-lost.
+`mutex-lamport` has slow members and slow links. It promises nothing if a message is lost.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
 from oncecast.simulator.trace import Step
 
-STORM_SECONDS = 3.0  # in the mean
-PATIENCE = 120.0  # seconds in which everybody must have had its turn
+STORM_SECONDS = 3.0  # on average
+PATIENCE = 120.0  # seconds in which every node must get the lock
 TURNS = 14
 LEASES = 0.3, 2.0  # seconds, from the shortest to the longest
 LOCKS = ("one", "another")
 
 
 def lease_stack(conditions: Conditions) -> Build:
-    """What a node is given it keeps through all its lives."""
+    """Return a function that builds a node. A node keeps its options when it restarts."""
     leases = {name: conditions.time(*LEASES) for name in conditions.names}
     graces = {name: conditions.rng.choice((0.0, 0.0, 0.1, 0.5)) for name in conditions.names}
     beats = {name: conditions.time(0.15, 0.6) for name in conditions.names}
@@ -87,7 +86,7 @@ def mutex_of(sim: Simulation, node: NodeId) -> Protocol | None:
 
 
 def may_act(sim: Simulation, node: NodeId, lock: str) -> bool:
-    """Whether a node that was given the lock may act under it now, by its own clock."""
+    """Return whether a node that got the lock may still act, by its own clock."""
     mutex = mutex_of(sim, node)
     if isinstance(mutex, LeaseMutex):
         known = mutex.locks.get(lock)
@@ -97,14 +96,16 @@ def may_act(sim: Simulation, node: NodeId, lock: str) -> bool:
 
 
 class Exclusive(Checker):
-    """One holder at a time; and what it protects is never touched by one that is late."""
+    """Checks that one node holds the lock at a time, and that fencing stops late holders."""
 
     def __init__(self, lock: str, longest: float) -> None:
         self.lock = lock
-        self.token = 0  # the last that was given
-        self.tokens: dict[NodeId, int] = {}  # what each node last heard, whether it holds or not
+        self.token = 0  # the highest token granted
+        self.tokens: dict[NodeId, int] = {}  # the last token of each node, also after its release
         self.waiting: dict[NodeId, None] = {}
-        self.acting: dict[NodeId, int] = {}  # under the lock, and since which entry
+        self.acting: dict[
+            NodeId, int
+        ] = {}  # nodes in the critical section, with the number of the entry
         self.fence = Fence()
         self.touched: list[int] = []
         self.entries = self.refused = 0
@@ -115,7 +116,9 @@ class Exclusive(Checker):
         match event:
             case Acquired(self.lock, token) | Renewed(self.lock, token):
                 if token <= self.token:
-                    raise Violation(f"{node} got token {token}, and {self.token} was given before")
+                    raise Violation(
+                        f"{node} got token {token} after token {self.token} was granted"
+                    )
                 self.token = self.tokens[node] = token
                 self._no_other(sim, node)
                 if isinstance(event, Acquired):
@@ -124,7 +127,7 @@ class Exclusive(Checker):
                     self._use(sim, node)
             case Lapsed(self.lock, token):
                 if self.calm:
-                    raise Violation(f"{node} lost the lock with token {token} though all is calm")
+                    raise Violation(f"{node} lost the lock with token {token} in the calm")
                 self._stop(sim, node)
             case _:
                 pass
@@ -134,24 +137,28 @@ class Exclusive(Checker):
             event = effect.event if type(effect) is Emit else None
             given = isinstance(event, Acquired | Renewed) and event.lock == self.lock
             if given and not may_act(sim, step.node, self.lock):
-                raise Violation(f"{step.node} is given the lock though its lease is over")
+                raise Violation(f"{step.node} got the lock after its lease ended")
         if step.kind == "crash":
             self.waiting.pop(step.node, None)
             self.acting.pop(step.node, None)
 
     def finish(self, sim: Simulation) -> None:
         if self.waiting:
-            raise Violation(f"{', '.join(self.waiting)} waited and never got the lock {self.lock}")
+            raise Violation(
+                f"{', '.join(self.waiting)} waited for the lock {self.lock} and never got it"
+            )
         if self.touched != sorted(self.touched):
-            raise Violation(f"a late holder was let in: {self.touched}")
+            raise Violation(f"the fence admitted a late holder: {self.touched}")
 
     def _no_other(self, sim: Simulation, node: NodeId) -> None:
         for other in self.acting:
             if other != node and may_act(sim, other, self.lock):
-                raise Violation(f"{node} and {other} hold the lock, with {self.tokens}")
+                raise Violation(
+                    f"{node} and {other} hold the lock at the same time, with tokens {self.tokens}"
+                )
 
     def _use(self, sim: Simulation, node: NodeId) -> None:
-        """Work under the lock for a while; perhaps work on for too long."""
+        """Work under the lock for a while, perhaps for too long."""
         until = sim.rng.uniform(0.0, self.longest)
         for _ in range(3):
             sim.call(sim.rng.uniform(0.0, until), lambda: self._touch(node))
@@ -164,7 +171,7 @@ class Exclusive(Checker):
             sim.ask(node, Release(self.lock))
 
     def _stop(self, sim: Simulation, node: NodeId) -> None:
-        """The lease ran out: stop the work, which may take as long as the grace."""
+        """Stop the work because the lease has ended. It may go on for the grace period."""
         mutex = mutex_of(sim, node)
         assert isinstance(mutex, LeaseMutex)
         entry = self.acting.get(node)
@@ -174,7 +181,7 @@ class Exclusive(Checker):
                 del self.acting[node]
 
         if mutex.grace:
-            sim.call(2 * mutex.grace, stopped)  # `may_act` says when it is really over
+            sim.call(2 * mutex.grace, stopped)  # `may_act` decides when it is really over
         else:
             stopped()
 
@@ -196,7 +203,7 @@ def want(sim: Simulation, checker: Exclusive, node: NodeId) -> None:
 
 
 class Struggle:
-    """Turns at random times; in the end all of them at once, and then one alone."""
+    """Requests at random times; in the end from all nodes at once, and then from one alone."""
 
     def __init__(self, sim: Simulation, conditions: Conditions, build: Build) -> None:
         self.sim, self.conditions = sim, conditions
@@ -216,14 +223,14 @@ class Struggle:
 
     def conclude(self) -> None:
         for checker in self.checkers:
-            checker.longest = 1.5 * LEASES[0]  # there must be time for everybody
+            checker.longest = 1.5 * LEASES[0]  # so that every node gets its turn in time
             for node, entry in list(checker.acting.items()):
                 checker.let_go(self.sim, node, entry)
         self.conditions.run_until(lambda: self._all_free() and self._all_there(), PATIENCE)
         for checker in self.checkers:
             checker.calm = True
         names = self.conditions.names
-        for nodes in (names, [self.sim.rng.choice(names)]):  # all at once, and one alone
+        for nodes in (names, [self.sim.rng.choice(names)]):  # all nodes at once, then one alone
             for checker in self.checkers:
                 for node in nodes:
                     want(self.sim, checker, node)
@@ -233,7 +240,7 @@ class Struggle:
         return not any(checker.waiting or checker.acting for checker in self.checkers)
 
     def _all_there(self) -> bool:
-        """Whether all know each other, so that nobody will be suspected for long."""
+        """Return whether all nodes know each other, so that no suspicion lasts."""
         groups = [stack.protocols[0] for node in self.sim.nodes.values() if (stack := node.stack)]
         return not any(
             isinstance(group, Group) and len(group.view) < len(self.conditions.names)
@@ -258,7 +265,7 @@ def play_lease(sim: Simulation, nodes: int) -> Figures:
     storm.begin()
     sim.run(until=conditions.storm_seconds)
     storm.calm()
-    conditions.calm(LEASES[0] / 20)  # a renewal takes four delays, and has half of a lease
+    conditions.calm(LEASES[0] / 20)  # a renewal takes four delays and must end within half a lease
     struggle.conclude()
     return struggle.figures(storm.strikes)
 

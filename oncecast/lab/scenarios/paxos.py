@@ -1,8 +1,8 @@
-"""Replicas through a storm: one order, kept by whoever is left, and all of it in the end.
+"""A replica group in a storm of faults.
 
-A group of three or five, with spare nodes that offer themselves, under clients, while a storm of
-faults hits processes, disks, clocks and the network, and members and leaders change. Then it is
-calm, and everything outstanding must complete.
+The group has three or five members, spare nodes and clients. During the storm, processes, disks,
+clocks and the network fail, and members and leaders change. Then the faults stop, and everything
+outstanding must complete.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from oncecast.simulator.simulated import Simulation
 FIXED = Draw()
 CALM_SECONDS = 10.0
 SPARES = 2
-SLOT_SECONDS = 0.2  # that a slot may take where each waits for the one before
-LONG_SLOT_SECONDS = 0.1  # that a slot of a long storm may take on average
+SLOT_SECONDS = 0.2  # allowed for a slot if each one waits for the one before
+LONG_SLOT_SECONDS = 0.1  # allowed for a slot of a long storm, on average
 CALM_MAX = 400.0
-LOOK_EVERY = 0.5  # seconds of calm between looks whether all is complete
+LOOK_EVERY = 0.5  # seconds of calm between checks for completion
 
 
 class Campaign(Checker):
-    """The nodes of one run, and what must be so in its end."""
+    """The nodes of one run, and the checks at its end."""
 
     def __init__(
         self,
@@ -43,20 +43,20 @@ class Campaign(Checker):
         draw: Draw = FIXED,
         *,
         spares: int = SPARES,
-        rules: bool = True,  # check all rules of the group, not only what it has chosen
+        rules: bool = True,  # check all rules of the group, not only the chosen values
     ) -> None:
         self.sim, self.top, self.size, self.draw = sim, top, nodes, draw
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
         self.nodes = [*self.names, *[NodeId(f"s{index}") for index in range(spares)]]
         founders = self.names[:1] if draw.grows else self.names
-        # No two disks have the same life: who is alone knows by it that it has only moved.
+        # No two disks have the same life, so a lone replica can tell that it has only moved.
         lives = enumerate(founders, 1)
         members = tuple(Member(node, life) for life, node in lives)
         self.founders = Config(1, members, nodes, group=1)
         self.wiped: dict[NodeId, None] = {}
         self.books = Books(self.founders)
         self._watch: Checker = Rules(self.books) if rules else self.books
-        self.due = 0  # what must be applied everywhere in the end
+        self.due = 0  # slots that every replica must have applied at the end
 
     def build(self, me: NodeId, rng: Random) -> Stack:
         founder = self.founders.member(me) if me not in self.wiped else None
@@ -87,14 +87,19 @@ class Campaign(Checker):
         limit = slots * LONG_SLOT_SECONDS
         while self.books.last < slots:
             if sim.now > limit:
-                raise Violation(f"only {self.books.last} of {slots} slots after {limit:.0f} s")
+                raise Violation(
+                    f"only {self.books.last} of {slots} slots were chosen in {limit:.0f} s"
+                )
             sim.run(until=sim.now + LOOK_EVERY)
 
     # -- the calm --
 
     def settle(self, storm: GroupStorm) -> None:
-        """Run until all is complete. A flood goes on until all seats are taken, also after one more
-        disk is lost: a group that is under load for ever must still admit newcomers."""
+        """Run until everything is complete.
+
+        A flood continues until all seats are taken, also after one more disk is lost: a group under
+        constant load must still admit new members.
+        """
         sim, patience = self.sim, self.draw.patience
         if self.draw.load.shape is Shape.FLOOD:
             self._fill_seats()
@@ -103,7 +108,7 @@ class Campaign(Checker):
         self.top.stop()
         calm = sim.now
         while self._incomplete():
-            # What clients have asked for is worked off first, however slow this group is.
+            # A slow group may take longer to work through its backlog.
             if sim.now > calm + min(CALM_MAX, patience + SLOT_SECONDS * self.books.last):
                 return
             sim.run(until=sim.now + LOOK_EVERY)
@@ -113,19 +118,19 @@ class Campaign(Checker):
         while (fault := self._seats()) and self.sim.now < limit:
             self.sim.run(until=self.sim.now + LOOK_EVERY)
         if fault:
-            raise Violation(f"{fault}, after {self.draw.patience:.0f} s of calm under load")
+            raise Violation(f"{fault} after {self.draw.patience:.0f} s of calm under load")
 
     def _seats(self) -> str:
-        """What is wrong with the membership, if anything is."""
+        """Describe the fault in the membership, or return an empty string."""
         config = self.books.configs[-1][1]
         if len(config.members) < config.size:
-            return f"{config} has free seats, though there are spares"
+            return f"{config} has free seats although there are spare nodes"
         if len(config.members) > config.size:
-            return f"{config} has more members than it should have"
+            return f"{config} has too many members (limit {config.size})"
         for member in config.members:
             paxos = replica(self.sim, member.node)
             if paxos is None or paxos.life != member.life:
-                return f"{member} has a seat, and is not there"
+                return f"{member} has a seat but is not running"
         return ""
 
     def _incomplete(self) -> bool:
@@ -137,7 +142,7 @@ class Campaign(Checker):
         return False
 
     def finish(self, sim: Simulation) -> None:
-        """The group has its size, its members are up and equal, and have all that is chosen."""
+        """Check the size of the group, and that its members are up, current and equal."""
         fault = self._seats()
         if fault:
             raise Violation(fault)
@@ -146,7 +151,7 @@ class Campaign(Checker):
             paxos = replica(sim, member.node)
             assert paxos is not None
             if paxos.applied < self.due:
-                raise Violation(f"{member} applied {paxos.applied} of {self.due}")
+                raise Violation(f"{member} applied {paxos.applied} of {self.due} slots")
             stack = sim.nodes[member.node].stack
             assert stack is not None
             layers[member.node] = stack.protocols[1:]
@@ -186,7 +191,7 @@ def play_drawn(sim: Simulation, nodes: int, drawn: Draw) -> Figures:
 
 PAXOS = Scenario(
     "paxos",
-    "a replica group, its disks and members in a storm",
+    "a replica group in a storm of faults, lost disks and membership changes",
     3,
     play,
     nodes_min=3,

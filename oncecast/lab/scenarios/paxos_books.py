@@ -1,8 +1,7 @@
-"""What is true of a replica group, told by its disks: who promised, who accepted, what is chosen.
+"""The true history of a replica group, computed from its disks: promises, votes, chosen values.
 
-The books are kept from the records that nodes append and that reach their disks, and from nothing
-else; majorities are counted here a second time, so that a rule bent in the protocol does not bend
-what it is measured by.
+The books use only records that nodes append and that reach their disks. They count majorities
+themselves, so a fault in the protocol cannot hide from the checkers.
 """
 
 from __future__ import annotations
@@ -29,33 +28,33 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.trace import Step
 
-CLIENT = "client/"  # so begins the name of who is no replica
+CLIENT = "client/"  # name prefix of nodes that are not replicas
 
-KEPT_SLOTS = 20_000  # behind the last chosen one; older slots are forgotten
+KEPT_SLOTS = 20_000  # kept behind the last chosen slot
 FORGET_EVERY = 1_000  # slots
 
 decode_config = msgspec.msgpack.Decoder(Config).decode
 
 
 class Choice(NamedTuple):
-    """What was chosen for a slot, with which ballot first; and the checksum of all up to it."""
+    """The value chosen for a slot, its first ballot, and the checksum of all values up to it."""
 
     item: Item
     ballot: Ballot
     chain: int
 
 
-FORGOTTEN = Item(-1, b"")  # stands for an item that was chosen long ago
+FORGOTTEN = Item(-1, b"")  # stands for an item that the books no longer keep
 
 
 class Disk:
-    """One disk, in one life."""
+    """The records of one disk since it was last wiped."""
 
     def __init__(self) -> None:
         self.life = 0
         self.promised = BOTTOM
         self.votes: dict[int, Ballot] = {}
-        self.values: dict[int, Item] = {}  # what stands at a slot, accepted or learned
+        self.values: dict[int, Item] = {}  # the value of a slot, accepted or learned
         self.waiting: list[Append] = []  # not synced
 
     def forget_below(self, slot: int) -> None:
@@ -64,7 +63,7 @@ class Disk:
 
 
 class Books(Checker):
-    """Must be the first of the checkers: the others look things up here."""
+    """Must run before all other checkers, which read the books."""
 
     def __init__(self, founders: Config) -> None:
         self.disks: dict[NodeId, Disk] = {}
@@ -73,21 +72,21 @@ class Books(Checker):
         self.promises: dict[Member, Ballot] = {}
         self.lives: dict[Member, None] = {}
         self.chosen: list[Choice] = [Choice(Item(0, b""), BOTTOM, 0)]
-        self.ballots: dict[Ballot, None] = {}  # with which something was chosen
-        self._forgotten = 0  # all slots below this one
-        self.configs: list[tuple[int, Config]] = [(0, founders)]  # in force behind the slot
+        self.ballots: dict[Ballot, None] = {}  # ballots that chose a value
+        self._forgotten = 0  # all slots below this one are forgotten
+        self.configs: list[tuple[int, Config]] = [(0, founders)]  # each in force after its slot
 
     @property
     def last(self) -> int:
-        """All slots up to this one are chosen."""
+        """Return the last slot of the chosen prefix."""
         return len(self.chosen) - 1
 
     def is_chosen(self, slot: int, item: Item) -> bool:
-        """Return whether this item is chosen. Of a forgotten slot any item may be."""
+        """Return whether this item is chosen; for a forgotten slot, return True for any item."""
         return slot <= self.last and self.chosen[slot].item in (item, FORGOTTEN)
 
     def config(self, applied: int) -> Config:
-        """Who votes on the slot behind `applied`."""
+        """Return the configuration that votes on the slot after `applied`."""
         return next(config for slot, config in reversed(self.configs) if slot <= applied)
 
     def after(self, sim: Simulation, step: Step) -> None:
@@ -108,7 +107,7 @@ class Books(Checker):
                 self.disks[step.node].waiting.append(effect)
                 self._written(step.node, effect.record)
 
-    # -- what is proposed --
+    # -- proposals --
 
     def _written(self, node: NodeId, record: Value) -> None:
         if isinstance(record, Entry):
@@ -116,18 +115,25 @@ class Books(Checker):
         elif isinstance(record, Learned):
             item = Item(record.kind, record.data)
             if not self.is_chosen(record.slot, item):
-                raise Violation(f"{node} learned {item} for slot {record.slot}: it is not chosen")
+                raise Violation(
+                    f"{node} learned {item} for slot {record.slot}, which is not chosen"
+                )
 
     def propose(self, node: NodeId, slot: int, ballot: Ballot, item: Item) -> None:
         before = self.proposed.setdefault(slot, {}).setdefault(ballot, item)
         if before != item:
-            raise Violation(f"{node} has {item} for slot {slot} at {ballot}: it is {before}")
+            raise Violation(
+                f"{node} has {item} for slot {slot} at {ballot}; {before} was proposed before"
+            )
         if self._forgotten <= slot <= self.last:
             self._keeps(slot, ballot, item)
 
     def _crashed(self, disk: Disk, node: NodeId) -> None:
-        """What was not synced is gone; and if nobody else votes, nobody else was asked to store it:
-        then the same ballot may propose another value."""
+        """Forget records that were not synced.
+
+        If the node is the only voter, no peer was asked to store the value. The same ballot may
+        then propose another value.
+        """
         for append in disk.waiting:
             record = append.record
             if isinstance(record, Entry) and self.config(record.slot - 1).nodes() == [node]:
@@ -138,11 +144,11 @@ class Books(Checker):
         choice = self.chosen[slot]
         if ballot > choice.ballot and item != choice.item:
             raise Violation(
-                f"slot {slot}: {item} proposed at {ballot}, though {choice.item} "
+                f"slot {slot}: {item} proposed at {ballot}, but {choice.item} "
                 f"was chosen at {choice.ballot}"
             )
 
-    # -- what is on disk --
+    # -- records on disk --
 
     def _synced(self, disk: Disk, node: NodeId, number: int) -> None:
         while disk.waiting and disk.waiting[0].number <= number:
@@ -152,7 +158,7 @@ class Books(Checker):
         match record:
             case Born(life, _):
                 if Member(node, life) in self.lives:
-                    raise Violation(f"{node} lives again as {life}, though its disk was lost")
+                    raise Violation(f"{node} uses life {life} again although its disk was lost")
                 disk.life = life
                 self.lives[Member(node, life)] = None
             case Reborn(life):
@@ -171,7 +177,7 @@ class Books(Checker):
             case Learned(slot, kind, data):
                 disk.values[slot] = Item(kind, data)
             case _:
-                pass  # of no vote
+                pass  # not a vote
 
     def _promise(self, disk: Disk, node: NodeId, ballot: Ballot) -> None:
         if ballot < disk.promised:
@@ -185,7 +191,7 @@ class Books(Checker):
         if slot == self.last + 1:
             self._choose()
 
-    # -- what is chosen: only of the next slot is it known who votes on it --
+    # -- chosen values: only the voters of the next slot are known --
 
     def _choose(self) -> None:
         while (ballot := self._majority(self.last + 1)) is not None:
@@ -202,8 +208,9 @@ class Books(Checker):
                 self._forget_below(slot - KEPT_SLOTS)
 
     def _forget_below(self, floor: int) -> None:
-        """Bound the memory of a long run. Of such a slot only the checksum is known: a replica
-        that was away for long is still measured by it."""
+        """Bound the memory of a long run. A forgotten slot keeps its checksum, so a replica that
+        was away for a long time is still checked.
+        """
         for slot in range(self._forgotten, floor):
             self.chosen[slot] = Choice(FORGOTTEN, BOTTOM, self.chosen[slot].chain)
             self.proposed.pop(slot, None)
@@ -214,7 +221,7 @@ class Books(Checker):
                 disk.forget_below(floor)
 
     def _majority(self, slot: int) -> Ballot | None:
-        """The lowest ballot with which a majority has accepted something for this slot."""
+        """Return the lowest ballot at which a majority accepted a value for this slot."""
         members = self.config(slot - 1).members
         for ballot in sorted(self.accepted.get(slot, {})):
             voters = self.accepted[slot][ballot]
@@ -225,9 +232,9 @@ class Books(Checker):
     def _reconfigure(self, slot: int, config: Config) -> None:
         before = self.configs[-1][1]
         if config.version != before.version + 1:
-            return  # made for a membership that is no more: it changes nothing
+            return  # made for an older membership, so it has no effect
         changed = [each for each in config.members if each not in before.members]
         changed += [each for each in before.members if each not in config.members]
         if len(changed) > 1:
-            raise Violation(f"slot {slot}: {config} differs from {before} by more than one")
+            raise Violation(f"slot {slot}: {config} differs from {before} by more than one member")
         self.configs.append((slot, config))

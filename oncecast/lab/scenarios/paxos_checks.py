@@ -1,7 +1,7 @@
-"""The rules of a replica group, one checker each, after every event.
+"""The rules of a replica group, one class each, checked after every event.
 
-Rules of van Renesse and Altinbuken, "Paxos Made Moderately Complex" (2015), and what a lease, a
-membership and a lost disk add to them. What is true is looked up in the books.
+The rules come from van Renesse and Altinbuken, "Paxos Made Moderately Complex" (2015), plus rules
+for leases, membership changes and lost disks. They compare replicas with the books.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from oncecast.simulator.trace import Step
 
 
 def replica(sim: Simulation, node: NodeId) -> Paxos | None:
-    """The group's protocol of a node that is up."""
+    """Return the Paxos protocol of a node, or None if the node is down."""
     state = sim.nodes.get(node)
     if state is None or state.stack is None:
         return None
@@ -53,10 +53,10 @@ Handler = Callable[[Any, Paxos], None]
 
 
 class Rule:
-    """Looks at the replica that has taken a step: after a start, at some effects, after the step.
+    """Checks the replica that took a step: after a start, for some effects, and after each step.
 
-    `effects` names the effects by what they carry: the message sent, the record appended, the event
-    emitted. Most steps have none of those that a rule is about.
+    `effects` maps the type that an effect carries to a handler: the message sent, the record
+    appended or the event emitted.
     """
 
     def __init__(self, books: Books) -> None:
@@ -70,8 +70,10 @@ class Rule:
 
 
 class Memory(Rule):
-    """Ballots only grow; a restart forgets no promise, no vote and no value that was voted for, or
-    is another life."""
+    """Checks that ballots only grow, and that a restart forgets no promise, vote or accepted value.
+
+    A replica that starts under another id may forget them.
+    """
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
@@ -81,37 +83,36 @@ class Memory(Rule):
         self.promised[paxos.me] = BOTTOM
         disk = self.books.disks[paxos.me]
         if paxos.life != disk.life:
-            return  # whoever promised that is no more
+            return  # the promise belongs to an older life
         if paxos.promised < disk.promised:
-            raise Violation(f"{paxos.me} forgot in a crash that it promised {disk.promised}")
+            raise Violation(f"{paxos.me} forgot its promise of {disk.promised} in a crash")
         known = max(paxos.applied, paxos.certain)
         for slot, ballot in disk.votes.items():
-            # What is known to be chosen needs no vote any more.
+            # A slot that is known to be chosen needs no vote.
             if slot > known and slot not in paxos.told and not within(paxos.lost, slot):
                 self._remembers(paxos, slot, ballot, disk.values[slot])
 
     def _remembers(self, paxos: Paxos, slot: int, ballot: Ballot, item: Item) -> None:
         vote, found = paxos.votes.get(slot, BOTTOM), paxos.readable(slot)
         if vote < ballot:
-            raise Violation(f"{paxos.me} forgot in a crash that it accepted {slot} at {ballot}")
-        if vote == ballot and found not in (None, item):
             raise Violation(
-                f"{paxos.me} takes {found} for what it accepted for slot {slot}: it was {item}"
+                f"{paxos.me} forgot in a crash that it accepted slot {slot} at {ballot}"
             )
+        if vote == ballot and found not in (None, item):
+            raise Violation(f"{paxos.me} restored {found} for slot {slot}, but it accepted {item}")
 
     def look(self, paxos: Paxos) -> None:
         if paxos.promised < self.promised[paxos.me]:
-            raise Violation(f"{paxos.me} went back to ballot {paxos.promised}")
+            raise Violation(f"{paxos.me} went back to the lower ballot {paxos.promised}")
         self.promised[paxos.me] = paxos.promised
 
 
 class Honesty(Rule):
-    """What is said of a promise or a vote, or to a leader, waits until it is on disk, and all of it
-    is said, with the values that were accepted."""
+    """Checks that promises and votes are reported completely, and only once they are on disk."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
-        self.restored: dict[NodeId, Ballot] = {}  # what each has read from its disk, of any life
+        self.restored: dict[NodeId, Ballot] = {}  # promises read at the start, of any life
 
     def effects(self) -> dict[type, Handler]:
         return {
@@ -137,30 +138,32 @@ class Honesty(Rule):
             self._reported(paxos.me, vote)
 
     def _reported(self, node: NodeId, vote: Vote) -> None:
-        """A vote has the value that was proposed for its slot with its ballot. What is chosen may
-        be reported with any ballot."""
+        """Check that a vote has the value proposed for its slot and ballot.
+
+        A chosen value may be reported with any ballot.
+        """
         slot, books = vote.slot, self.books
         proposed = books.proposed.get(slot, {}).get(vote.ballot)
         if vote.item != proposed and not books.is_chosen(slot, vote.item):
-            raise Violation(f"{node} reports {vote}: what was proposed is {proposed}")
+            raise Violation(f"{node} reports {vote}, but the proposal was {proposed}")
 
     def _promise(self, send: Send, paxos: Paxos) -> None:
         message, node = cast("Promise", send.message), paxos.me
         for vote in message.votes:
             self._reported(node, vote)
         if message.ballot < paxos.promised:
-            raise Violation(f"{node} promises {message.ballot}, having promised {paxos.promised}")
+            raise Violation(f"{node} promises {message.ballot} after it promised {paxos.promised}")
         self._on_disk(node, message.ballot, send.after)
         disk = self.books.disks[node]
         if message.life != disk.life:
             return
-        told = {vote.slot: vote for vote in message.votes}
+        reported = {vote.slot: vote for vote in message.votes}
         asked = max(message.known + 1, message.first)
         for slot, ballot in disk.votes.items():
             if slot < asked or within(message.lost, slot):
                 continue
-            if slot not in told or told[slot].ballot < ballot:
-                raise Violation(f"{node} keeps silent of what it accepted for slot {slot}")
+            if slot not in reported or reported[slot].ballot < ballot:
+                raise Violation(f"{node} does not report its vote for slot {slot}")
 
     def _heard(self, send: Send, paxos: Paxos) -> None:
         self._on_disk(paxos.me, cast("Heard", send.message).ballot, send.after)
@@ -171,7 +174,7 @@ class Honesty(Rule):
             return
         written = [ballot_of(each.record) for each in disk.waiting if each.number <= after]
         if ballot > max(written, default=BOTTOM):
-            raise Violation(f"{node} promises or follows {ballot} before that is on disk")
+            raise Violation(f"{node} promises or follows {ballot} before it is on disk")
 
     def _accepted(self, send: Send, paxos: Paxos) -> None:
         message, disk = cast("Accepted", send.message), self.books.disks[paxos.me]
@@ -182,13 +185,13 @@ class Honesty(Rule):
         }
         for slot in range(max(message.first, self.books.last + 1), message.last + 1):
             if votes.get(slot, disk.votes.get(slot)) != message.ballot:
-                raise Violation(f"{paxos.me} says that it accepted {slot} before that is on disk")
+                raise Violation(f"{paxos.me} reports its vote for slot {slot} before it is on disk")
 
     def _chosen(self, send: Send, paxos: Paxos) -> None:
         message = cast("Chosen", send.message)
         last = message.first + len(message.items) - 1
         if last > paxos.applied:
-            raise Violation(f"{paxos.me} says what was chosen for slot {last}, and cannot know it")
+            raise Violation(f"{paxos.me} reports a value for slot {last}, which it has not applied")
 
 
 def ballot_of(record: Value) -> Ballot:
@@ -196,12 +199,12 @@ def ballot_of(record: Value) -> Ballot:
 
 
 class Applied(Rule):
-    """Only what is chosen is applied: all of it, in order, each slot once a life."""
+    """Checks that only chosen values are applied, in order, each slot once until a restart."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
         self.applied: dict[NodeId, int] = {}
-        self.told: dict[NodeId, int] = {}  # the last place that was told upwards
+        self.told: dict[NodeId, int] = {}  # the last slot reported to the layer above
 
     def effects(self) -> dict[type, Handler]:
         return {Decided: self._decided, Installed: self._installed}
@@ -215,11 +218,15 @@ class Applied(Rule):
         if applied == self.applied[node]:
             return
         if applied < self.applied[node]:
-            raise Violation(f"{node} applied {self.applied[node]}, and now only {applied}")
+            raise Violation(f"{node} went back from applied slot {self.applied[node]} to {applied}")
         if applied > books.last:
-            raise Violation(f"{node} applied {applied}: only {books.last} are chosen")
+            raise Violation(
+                f"{node} applied slot {applied}, but only {books.last} slots are chosen"
+            )
         if paxos.chain != books.chosen[applied].chain:
-            raise Violation(f"{node} has applied something else up to slot {applied}")
+            raise Violation(
+                f"{node} applied other values than the chosen ones up to slot {applied}"
+            )
         self.applied[node] = applied
 
     def _installed(self, emit: Emit, paxos: Paxos) -> None:
@@ -229,11 +236,11 @@ class Applied(Rule):
         decided, node, books = cast("Decided", emit.event), paxos.me, self.books
         place = decided.place
         if not books.is_chosen(place, Item(COMMAND, decided.value)):
-            raise Violation(f"{node} says that {decided} is decided: it is not chosen")
+            raise Violation(f"{node} reports {decided} as decided, but it is not chosen")
         before = self.told.get(node, place - 1)
         between = [slot for slot in range(before + 1, place) if self._is_command(slot)]
         if place <= before or between:
-            raise Violation(f"{node} told {before}, then {place}; it left out {between}")
+            raise Violation(f"{node} reported slot {before}, then {place}, and left out {between}")
         self.told[node] = place
 
     def _is_command(self, slot: int) -> bool:
@@ -241,8 +248,8 @@ class Applied(Rule):
 
 
 class Elected(Rule):
-    """Who leads has the promise of a majority, each on disk, in the life that has the seat; and
-    all that these say to be chosen."""
+    """Checks that a leader has the promises of a majority on disk, and all values that the promises
+    report as chosen."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
@@ -254,20 +261,20 @@ class Elected(Rule):
             return
         self.elected[reign.ballot] = None
         if paxos.config.nodes() == [paxos.me]:
-            return  # it asks nobody
+            return  # a lone member needs no promise
         members = self.books.config(paxos.applied).members
         promised = [
             member for member in members if self.books.promises.get(member, BOTTOM) >= reign.ballot
         ]
         if paxos.applied < reign.promises.known:
-            raise Violation(f"{paxos.me} leads, and may not know who votes now")
+            raise Violation(f"{paxos.me} leads without the current membership")
         if 2 * len(promised) <= len(members):
-            raise Violation(f"{paxos.me} leads by the word of {promised} of {members}")
+            raise Violation(f"{paxos.me} leads with the promises of only {promised} of {members}")
 
 
 class Proposals(Rule):
-    """A leader proposes only what the promises of a majority leave to it, and nothing behind a
-    membership that is still on its way."""
+    """Checks that a leader proposes only values that the promises of a majority allow, and nothing
+    after a membership change that is not applied."""
 
     def effects(self) -> dict[type, Handler]:
         return {Entry: self._voted, Again: self._voted}
@@ -281,15 +288,20 @@ class Proposals(Rule):
     def _in_turn(self, record: Entry | Again, applied: int) -> None:
         for slot in range(applied + 1, record.slot):
             if self._is_membership(slot, record.ballot):
-                raise Violation(f"{record} is proposed behind the membership at slot {slot}")
+                raise Violation(
+                    f"{record} is proposed after the unapplied membership change at slot {slot}"
+                )
 
     def _is_membership(self, slot: int, ballot: Ballot) -> bool:
         item = self.books.proposed.get(slot, {}).get(ballot)
         return item is not None and item.kind == CONFIG
 
     def _left_to_it(self, record: Entry | Again, item: Item | None) -> None:
-        """There is a majority that has promised this ballot, and of all that it has accepted with
-        lower ones, what was accepted with the highest is this value."""
+        """Check the value of a proposal against the votes of a majority.
+
+        The majority has promised this ballot. The highest of its votes at lower ballots must be
+        for this value.
+        """
         slot, ballot, books = record.slot, record.ballot, self.books
         if slot <= books.last and item == books.chosen[slot].item:
             return
@@ -300,8 +312,8 @@ class Proposals(Rule):
             for each in between
             for item in books.proposed.get(each, {}).values()
         ):
-            return  # it asks nobody; or it is not yet known who votes
-        best: list[Ballot] = []  # of each who has promised
+            return  # a lone member asks no peer, or the voters are not known yet
+        best: list[Ballot] = []  # the highest vote of each member that has promised
         accepted = books.accepted.get(slot, {})
         for member in config.members:
             if books.promises.get(member, BOTTOM) >= ballot:
@@ -311,22 +323,27 @@ class Proposals(Rule):
             free = highest == BOTTOM or books.proposed[slot][highest] == item
             if free and sum(each <= highest for each in best) >= config.majority:
                 return
-        raise Violation(f"slot {slot}: {item} is proposed at {ballot}, and may not be: {best}")
+        raise Violation(
+            f"slot {slot}: {item} is proposed at {ballot}, which the votes {best} forbid"
+        )
 
 
 class Faith(Rule):
-    """Who has answered a leader promises nobody else anything until the suspicion time has passed
-    on its clock, or the leader has released it; a restart does not change that."""
+    """Checks that a replica keeps its lease to a leader.
+
+    After it answers a leader, it promises nothing to others until the suspicion time has passed on
+    its clock or the leader releases it. A restart does not change that.
+    """
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
-        self.bound: dict[Member, tuple[Ballot, float]] = {}  # to whom, and until when
+        self.bound: dict[Member, tuple[Ballot, float]] = {}  # the leader, and the end of the lease
 
     def effects(self) -> dict[type, Handler]:
         return {Heard: self._heard, Promise: self._promised}
 
     def received(self, message: Value, paxos: Paxos) -> None:
-        """A later leader frees, too: it could not be elected before the lease was over."""
+        """Release a member. A newer leader also frees it, as it was elected after the lease."""
         if not isinstance(message, Release | Accept | Beat):
             return
         me = paxos.self_as_member
@@ -342,13 +359,13 @@ class Faith(Rule):
     def _promised(self, send: Send, paxos: Paxos) -> None:
         me, ballot = paxos.self_as_member, cast("Promise", send.message).ballot
         leader, end = self.bound.get(me, (ballot, 0.0))
-        # A majority has promised the leader's ballot: a lower one, promised before, elects nobody.
+        # A majority has promised the leader's ballot, so a lower ballot cannot win an election.
         if ballot > leader and ballot.node != leader.node and end > paxos.now:
-            raise Violation(f"{me} promises {ballot}, and {leader} may rely on its answer")
+            raise Violation(f"{me} promises {ballot} during its lease to {leader}")
 
 
 class Leases(Rule):
-    """At any time at most one leader acts on its lease; and it knows all that was ever told."""
+    """Checks that at most one leader has a lease, and that it knows all acknowledged slots."""
 
     def __init__(self, books: Books, faith: Faith) -> None:
         super().__init__(books)
@@ -371,7 +388,7 @@ class Leases(Rule):
             self.told = max(self.told, event.place)
 
     def look_at_all(self, sim: Simulation, node: NodeId) -> None:
-        """A lease ends by itself, so this is looked at whoever took a step."""
+        """Check the leases after each step of any node, because they end by themselves."""
         reigning = self.reigning.get(node)
         now = sim.nodes[node].clock.local(sim.now) if reigning is not None else 0.0
         if reigning is not None and reigning.leads(now):
@@ -379,20 +396,20 @@ class Leases(Rule):
         if len(self.reigning) < 2 and all(
             paxos.applied >= self.told for paxos in self.reigning.values()
         ):
-            return  # nobody to be at odds with
+            return  # only one leader can have a lease
         leaders: list[NodeId] = []
         for node, paxos in list(self.reigning.items()):
             if replica(sim, node) is not paxos:
-                del self.reigning[node]  # of an earlier life
+                del self.reigning[node]  # it has restarted
             elif paxos.leads(sim.nodes[node].clock.local(sim.now)):
                 leaders.append(node)
                 if paxos.applied < self.told:
-                    raise Violation(f"{node} leads, and does not know of slot {self.told}")
+                    raise Violation(f"{node} leads without acknowledged slot {self.told}")
         if len(leaders) > 1:
-            raise Violation(f"{' and '.join(leaders)} have a lease at the same time")
+            raise Violation(f"{' and '.join(leaders)} have leases at the same time")
 
     def _is_bound(self, sim: Simulation, paxos: Paxos) -> None:
-        """Whether a majority of those who vote keeps it, each by its own clock."""
+        """Check that a majority of the voters keeps the lease, each by its own clock."""
         assert paxos.reign is not None
         ballot, bound = paxos.reign.ballot, [paxos.self_as_member]
         for member in paxos.config.members:
@@ -400,11 +417,13 @@ class Leases(Rule):
             if leader == ballot and sim.nodes[member.node].clock.local(sim.now) < end:
                 bound.append(member)
         if len(bound) < paxos.config.majority:
-            raise Violation(f"{paxos.me} has a lease of {paxos.config.members}, but only {bound}")
+            raise Violation(
+                f"{paxos.me} claims a lease of {paxos.config.members}; only {bound} keep it"
+            )
 
 
 class Memberships(Rule):
-    """All who have applied the same have the same membership, each the successor of the last."""
+    """Checks that replicas that have applied the same slots have the same membership."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books)
@@ -420,12 +439,12 @@ class Memberships(Rule):
         self.seen[paxos.me] = version
         config = self.books.config(paxos.applied)
         if paxos.config != config:
-            raise Violation(f"{paxos.me} is of {paxos.config}: it is {config}")
+            raise Violation(f"{paxos.me} has membership {paxos.config}; the chosen one is {config}")
 
 
 class States(Rule):
-    """A state that is saved says what is so at its place, and forgets no promise; what it needs
-    is kept."""
+    """Checks that a snapshot matches its slot and keeps all promises, and that no record it needs
+    is trimmed."""
 
     def effects(self) -> dict[type, Handler]:
         return {Checkpoint: self._saved, Trim: self._trimmed}
@@ -433,22 +452,24 @@ class States(Rule):
     def _trimmed(self, trim: Trim, paxos: Paxos) -> None:
         needed = paxos.places.lowest(paxos.kept)
         if needed is not None and trim.number > needed:
-            raise Violation(f"{paxos.me} trims record {needed}, which its state needs")
+            raise Violation(f"{paxos.me} trims record {needed}, which it still needs")
 
     def _saved(self, snapshot: Snapshot, paxos: Paxos) -> None:
         state, node, books = cast("Checkpoint", snapshot.state), paxos.me, self.books
         place = state.place
         if place > books.last or state.chain != books.chosen[place].chain:
-            raise Violation(f"{node} saves a state that is not the one at slot {place}")
-        # Who was never told of one knows of no membership, and is in none.
+            raise Violation(f"{node} saves a state that differs from the one at slot {place}")
+        # A node that has not learned any membership is a member of none.
         if state.config.version and state.config != books.config(place):
-            raise Violation(f"{node} saves {state.config} at slot {place}: {books.config(place)}")
+            raise Violation(
+                f"{node} saves {state.config} at slot {place}, not {books.config(place)}"
+            )
         if state.promised != paxos.promised:
-            raise Violation(f"{node} saves {state.promised}, and has promised {paxos.promised}")
+            raise Violation(f"{node} saves promise {state.promised}, but promised {paxos.promised}")
 
 
 class Rules(Checker):
-    """All of them, in the order in which they must look."""
+    """Runs all rules in the required order."""
 
     def __init__(self, books: Books) -> None:
         self.books, self.faith = books, Faith(books)
@@ -481,7 +502,7 @@ class Rules(Checker):
 
 
 def kind_of(effect: Effect) -> type:
-    """What the effect is about."""
+    """Return the type of the message, record, event or state that the effect carries."""
     kind = type(effect)
     if kind is Send:
         return type(cast("Send", effect).message)

@@ -1,8 +1,7 @@
-"""Publishers and subscribers of the service: exactly once, in any storm.
+"""Publishers and subscribers that check exactly-once delivery.
 
-They are real sessions: they look for the leader, follow it, send again, and crash now and then
-themselves. What they were promised is looked at as it happens and in the end (SVC-2, SVC-3,
-SVC-10).
+They are real sessions: they find and follow the leader, send again, and sometimes crash. The
+checks run on every event and at the end of a run (SVC-2, SVC-3, SVC-10).
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from oncecast.wire.errors import Fenced
 
 TOPIC = "topic"
 HABITS = Habits()
-PUTS = HABITS.puts  # of each publisher
+PUTS = HABITS.puts  # for each publisher
 
 
 class Client:
-    """Somebody who uses a session, over all its lives."""
+    """A client with one session at a time, across crashes."""
 
     topic = TOPIC
-    push = False  # on a ring
-    keeps = True  # if it crashes, an outbox on disk
-    producer: str | None = None  # the name under which it puts, if not its own; "": a new one
+    push = False  # whether nodes push messages, on a ring
+    keeps = True  # whether a client that crashes has an outbox on disk
+    producer: str | None = None  # its producer name; None: `name`, "": a new one after each crash
 
     def __init__(
         self,
@@ -54,9 +53,9 @@ class Client:
         sim.add(self.me, self._build, durable=self.durable)
 
     def return_as_another(self, away: float) -> None:
-        """Crash, and come back with the same disk under another id, as a new process does.
+        """Crash, and come back with the same disk under another node id, as a new process does.
 
-        What the earlier life has sent may still arrive, and what is sent to it does not.
+        Messages from the earlier incarnation may still arrive; messages to it do not.
         """
         self.sim.crash(self.me)
         self.sim.call(away, self.come_back)
@@ -88,7 +87,7 @@ class Client:
         return self.producer or f"nameless-{self.name}-{self.life}"
 
     def soon(self, seconds: float, action: Callable[[], None]) -> None:
-        """What this life wants to do later is void once it has crashed."""
+        """Call `action` later, unless the client has crashed by then."""
         life = self.life
 
         def act() -> None:
@@ -107,7 +106,7 @@ class Client:
 class Publisher(Client):
     """Puts numbered messages, a few at a time, and never the same number twice.
 
-    If other clients put under its name, they may fence it. Then it puts no more in this life.
+    Other clients with the same producer name may fence it. Then it puts nothing until it restarts.
     """
 
     def __init__(
@@ -124,10 +123,10 @@ class Publisher(Client):
     ) -> None:
         self.readers, self.pause, self.puts = readers, pause, habits.puts
         self.producer = shared_name or None
-        self.contested = bool(shared_name)  # other processes that run put under its name
+        self.contested = bool(shared_name)  # other running processes use its producer name
         self.put = 0
         self.promised: list[int] = []
-        self.fenced = False  # in any of its lives
+        self.fenced = False  # at any time since the beginning
         self._fenced_life = 0
         self._tickets = 0
         self._batches: dict[int, range] = {}
@@ -137,11 +136,11 @@ class Publisher(Client):
         self._batches.clear()
         if all(reader.subscribed for reader in self.readers):
             self.go_on()
-        else:  # what all who subscribe have read is not kept for who comes later
+        else:  # messages that all subscribers have read are not kept for later ones
             self.soon(0.1, self.begin)
 
     def go_on(self) -> None:
-        """Put until all is put."""
+        """Put the remaining messages."""
         count = min(self.sim.rng.choice((1, 1, 2, 5)), self.puts - self.put)
         if not count or self._fenced_life == self.life:
             return
@@ -168,22 +167,26 @@ class Publisher(Client):
                 pass
 
     def check(self, log: list[bytes]) -> None:
-        """What was promised is there, in order; and what was not lost in a crash of its own."""
-        places = {value: place for place, value in enumerate(log)}
-        found = {number: places.get(self.value(number), -1) for number in range(self.puts)}
+        """Check that acknowledged messages are there in order, and the rest too without a crash."""
+        offsets = {value: offset for offset, value in enumerate(log)}
+        found = {number: offsets.get(self.value(number), -1) for number in range(self.puts)}
         lost = [number for number in self.promised if found[number] < 0]
-        there = [place for place in found.values() if place >= 0]
+        there = [offset for offset in found.values() if offset >= 0]
         if lost or len(set(self.promised)) != len(self.promised) or there != sorted(there):
-            raise Violation(f"{self.me}: {lost} were promised and are lost, or out of order")
+            raise Violation(
+                f"{self.me}: messages are out of order, or {lost} are acknowledged and lost"
+            )
         if self.life == 1 and not self.fenced and len(self.promised) < self.puts:
-            raise Violation(f"{self.me} was promised {len(self.promised)} of {self.puts}")
+            raise Violation(
+                f"{self.me}: only {len(self.promised)} of {self.puts} puts are acknowledged"
+            )
 
 
 class Subscriber(Client):
-    """Reads from the beginning, acknowledges as it goes, and is told what comes again.
+    """Reads from the beginning, acknowledges as it goes, and checks redelivered messages.
 
-    With `books` it stores its offset with its results, acknowledges what is stored, and reads on
-    from there (E3). If other clients use its subscription, they may end its reading.
+    With `books`, it stores its offset together with its results, acknowledges stored messages, and
+    resumes from the stored offset (E3). Other clients of its subscription may end its reading.
     """
 
     def __init__(
@@ -202,7 +205,7 @@ class Subscriber(Client):
         self.effects: list[bytes] = []  # by offset, with books
         self.seen: list[bytes] = []  # by offset
         self.subscribed = self.positioned = False
-        self.ended: Value | None = None  # why, if another client ended its reading
+        self.ended: Value | None = None  # the reason, if another client ended its reading
         self.inbox = Inbox(auto_ack=not books)
         self._expected = self._handed_back = -1
         super().__init__(sim, name, nodes, crashes=crashes, habits=habits)
@@ -225,7 +228,7 @@ class Subscriber(Client):
                 self._expected = offset
                 self.inbox.position(offset)
             case local.Arrived(_, _, messages):
-                self.inbox.arrive(messages)  # or drop them, if we have gone back meanwhile
+                self.inbox.arrive(messages)  # drops them if the reader has gone back since
                 self._take_soon()
             case local.Ended(_, _, why) if self.shares:
                 self.ended = why
@@ -238,7 +241,7 @@ class Subscriber(Client):
         self.soon(self.sim.rng.uniform(0.0, 0.02), self.take)
 
     def take(self) -> None:
-        """Handle some of the messages that have arrived."""
+        """Process some of the messages that have arrived."""
         inbox = self.inbox
         for message in inbox.take_many(self.sim.rng.randrange(1, 5)):
             self.check(message)
@@ -253,7 +256,7 @@ class Subscriber(Client):
             self._take_soon()
 
     def _hand_back(self) -> bool:
-        """Ask for some messages again, now and then."""
+        """Reject some messages at random, so that they are delivered again."""
         inbox, rng = self.inbox, self.sim.rng
         if inbox.ack == inbox.handed or not self.habits.nacks or rng.random() > self.habits.nacks:
             return False
@@ -270,24 +273,25 @@ class Subscriber(Client):
             self.ask(local.Want(self.topic, self.subscription, inbox.handed, inbox.ack))
 
     def check(self, message: batch.Message) -> None:
-        """Each offset comes in order, and what comes again is marked (E4)."""
+        """Check that offsets arrive in order, and that redelivered messages are marked (E4)."""
         offset = message.offset
         if offset != self._expected:
-            raise Violation(f"{self.me} was handed {offset} where {self._expected} was due")
+            raise Violation(f"{self.me} got offset {offset}, expected {self._expected}")
         self._expected += 1
         if offset < self._handed_back and not message.redelivered:
-            raise Violation(f"{self.me}: {offset} was handed back and is not marked")
+            raise Violation(
+                f"{self.me}: offset {offset} was rejected but is not marked as redelivered"
+            )
         if offset == len(self.seen):
             self.seen.append(message.value)
         elif offset > len(self.seen) or self.seen[offset] != message.value:
-            raise Violation(f"{self.me} had {len(self.seen)}; {message} is not what comes there")
+            raise Violation(f"{self.me} has read {len(self.seen)} messages; {message} does not fit")
         elif not message.redelivered:
-            raise Violation(f"{self.me}: {offset} comes again and is not marked")
+            raise Violation(f"{self.me}: offset {offset} arrives again but is not marked")
 
 
 class Outboxes(Checker):
-    """Remembers what durable clients have on disk: all of it is stored in the end, whatever
-    crashes."""
+    """Records the outboxes of durable clients; all their messages must be stored in the end."""
 
     def __init__(self) -> None:
         self.safe: dict[str, dict[bytes, None]] = {}  # by topic
@@ -310,23 +314,25 @@ class Outboxes(Checker):
 def check_topic(
     publishers: list[Publisher], subscribers: list[Subscriber], outbox: Iterable[bytes] = ()
 ) -> list[bytes]:
-    """Raise a Violation unless all has come once, in order, to all; return the topic.
+    """Raise a Violation unless each reader got each message once and in order; return the topic.
 
-    All clients are of one topic. `outbox` has messages that durable ones have written down.
+    All clients use one topic. `outbox` has the messages that durable clients wrote to disk.
     """
     readers = [reader for reader in subscribers if reader.ended is None]
     log = max((reader.seen for reader in readers), key=len)
     if len(set(log)) != len(log):
-        raise Violation("something is in the topic twice")
+        raise Violation("a message is in the topic twice")
     for reader in readers:
         if reader.seen != log:
-            raise Violation(f"{reader.me} read {len(reader.seen)} of {len(log)}, or others")
+            raise Violation(
+                f"{reader.me} read {len(reader.seen)} of {len(log)} messages, or other ones"
+            )
         if reader.books and reader.effects != log:
-            raise Violation(f"{reader.me} has other results than the topic has messages")
+            raise Violation(f"the results of {reader.me} differ from the messages of the topic")
     for publisher in publishers:
         publisher.check(log)
     there = set(log)
     for value in outbox:
         if value not in there:
-            raise Violation(f"{value!r} was in an outbox and is lost")
+            raise Violation(f"{value!r} was in an outbox but is lost")
     return log

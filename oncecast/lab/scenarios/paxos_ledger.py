@@ -1,8 +1,8 @@
-"""A small machine on top of a replica group: it counts what its clients put, each put once.
+"""A small state machine on top of a replica group, which counts the puts of its clients.
 
-It stands for whatever runs there: a command is deduplicated by (producer, sequence), the state
-refers to entries that must stay readable, and is compacted, transferred and compared. `Top` is all
-that a campaign asks of it.
+It deduplicates commands by (producer, sequence). Its state refers to entries that must stay
+readable; the state is compacted, transferred and compared. `Top` is the interface that a campaign
+uses.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 
 SCRUB_EVERY = 1.0
-BURSTS = 4  # of each producer
+BURSTS = 4  # for each producer
 
 decode = msgspec.msgpack.Decoder(tuple[int, int, bytes]).decode
 encode = msgspec.msgpack.Encoder().encode
 
 
 class Top(Interface):
-    """What runs on top of the group."""
+    """The layers that run on top of the group."""
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
-        """The layers above `group`, which is told who learns from it."""
+        """Return the layers above `group`, and set the learner of `group`."""
 
     def begin(self, sim: Simulation, leaders: Callable[[], list[NodeId]], until: float) -> None:
-        """Let clients work from now on; the storm lasts until then."""
+        """Start the clients. The storm lasts until `until`."""
 
     def stop(self) -> None:
-        """Let clients put nothing more: the group is whole again."""
+        """Stop new puts: all seats of the group are taken again."""
 
     def checkers(self) -> list[Checker]: ...
 
     def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
-        """All is calm: everything outstanding must have happened, and all replicas be equal."""
+        """Check that everything outstanding has completed, and that all replicas are equal."""
 
 
 class Put(Value):
@@ -69,7 +69,7 @@ def command(put: Put) -> bytes:
 
 
 class Acked(Value):
-    """To the application: this put stands at `place`, or stood somewhere before."""
+    """Tells the application that a put is stored at slot `place`, or was stored before."""
 
     producer: int
     sequence: int
@@ -77,13 +77,13 @@ class Acked(Value):
 
 
 class Scrub(Value):
-    """Time to read again all that the state refers to."""
+    """Timer: read every entry that the state refers to again."""
 
 
 class State(NamedTuple):
     place: int
-    next: dict[int, int]  # sequence that each producer puts next
-    kept: list[tuple[int, int]]  # place and checksum of the last puts
+    next: dict[int, int]  # the next sequence of each producer
+    kept: list[tuple[int, int]]  # slot and checksum of the last puts
     fold: int  # checksum of all puts, in order
 
 
@@ -91,39 +91,39 @@ Key = tuple[int, int]  # producer and sequence
 
 
 class Order:
-    """Checks that puts are linearizable, as they happen: a put that is made after another one was
-    acknowledged has a later place, and it has the same place at every replica.
+    """Checks that puts are linearizable while they happen.
 
-    It remembers only puts that are not settled.
+    If put B is made after put A was acknowledged, B has a higher slot than A. A put has the same
+    slot at every replica. The check remembers only puts that are not settled.
     """
 
     def __init__(self) -> None:
-        self._latest = 0  # the last place of all puts that are acknowledged
-        self._behind: dict[Key, int] = {}  # the place behind which each unsettled put must stand
+        self._latest = 0  # the highest slot of all acknowledged puts
+        self._behind: dict[Key, int] = {}  # each unsettled put must come after this slot
         self._places: dict[Key, int] = {}
 
     def made(self, key: Key) -> None:
         self._behind[key] = self._latest
 
     def placed(self, key: Key, place: int) -> None:
-        """A replica applies a put for the first time since it started."""
+        """Check a put that a replica applies for the first time since its start."""
         if key not in self._behind:
             return
         known = self._places.setdefault(key, place)
         if known != place:
-            raise Violation(f"put {key} stands at place {known} and at place {place}")
+            raise Violation(f"put {key} is at slot {known} and at slot {place}")
         if place <= self._behind[key]:
             raise Violation(
-                f"put {key} stands at place {place}; a put at {self._behind[key]} was acknowledged "
+                f"put {key} is at slot {place}; a put at {self._behind[key]} was acknowledged "
                 "before it was made"
             )
 
     def acknowledged(self, key: Key) -> bool:
-        """Note that the producer is told; return whether it still waits for that."""
+        """Record an acknowledgement, and return whether the producer still waits for it."""
         if key not in self._behind:
             return False
         if key not in self._places:
-            raise Violation(f"put {key} is acknowledged, and no replica has applied it")
+            raise Violation(f"put {key} is acknowledged but no replica has applied it")
         self._latest = max(self._latest, self._places[key])
         return True
 
@@ -166,7 +166,7 @@ class Ledger(Protocol):
         self.place, self.kept = place, deque(kept, maxlen=self.snapshots.kept)
 
     def learn(self, place: int, value: bytes) -> None:
-        assert place > self.place, f"{self.me}: place {place} after {self.place}"
+        assert place > self.place, f"{self.me}: slot {place} after {self.place}"
         self.place = place
         producer, sequence, _ = decode(value)
         if sequence == self.next.get(producer, 0):
@@ -183,7 +183,7 @@ class Ledger(Protocol):
         return encode(State(self.place, self.next, list(self.kept), self.fold))
 
     def digest(self) -> bytes:
-        """Without the place, which need not be that of a command."""
+        """Return the state without the slot, which need not be that of a command."""
         return encode((sorted(self.next.items()), list(self.kept), self.fold))
 
     def compact(self) -> None:
@@ -203,7 +203,9 @@ class Ledger(Protocol):
                 self.learn(place, value)
                 put = self.waiting.pop(token, None)
                 if put is not None and value != command(put):
-                    raise Violation(f"{self.me} is told at place {place} that {put} is decided")
+                    raise Violation(
+                        f"{self.me} observes {put} at slot {place}, which has another value"
+                    )
                 if put is not None and put.sequence < self.next.get(put.producer, 0):
                     self.emit(Acked(put.producer, put.sequence, place), after=0)
                 self.decided += 1
@@ -226,12 +228,12 @@ class Ledger(Protocol):
             except Missing:
                 continue
             if google_crc32c.value(value) != checksum:
-                raise Violation(f"{self.me}: entry {place} is not what it was")
+                raise Violation(f"{self.me}: the entry at slot {place} has changed")
         self.later(SCRUB_EVERY, timer)
 
 
 class Promises(Checker):
-    """Notes which puts are acknowledged, until their producers have seen it."""
+    """Records which puts are acknowledged, until their producers have seen it."""
 
     def __init__(self, acked: dict[Key, None], order: Order) -> None:
         self.acked, self.order = acked, order
@@ -244,7 +246,7 @@ class Promises(Checker):
 
 
 class Producer:
-    """One client: it puts what is due, and puts it again until it is acknowledged."""
+    """A client that makes puts when they are due, and repeats them until acknowledged."""
 
     def __init__(self, number: int, load: Load, rng: Random, until: float, order: Order) -> None:
         self.number, self.load, self.rng, self.until = number, load, rng, until
@@ -259,7 +261,7 @@ class Producer:
     def step(
         self, now: float, leaders: list[NodeId], acked: dict[Key, None]
     ) -> list[tuple[NodeId, Put]]:
-        """What to ask whoever thinks that it leads."""
+        """Return the puts to send now, each with a node that believes it is the leader."""
         while self.waiting and (self.number, self.waiting[0].sequence) in acked:
             self._settle(self.waiting.popleft().sequence, acked)
         due = self._due(now)
@@ -277,8 +279,10 @@ class Producer:
         self._due_again.pop(sequence, None)
 
     def _ask(self, now: float, node: NodeId, put: Put) -> bool:
-        """Whether it is time; a put that waits for long is repeated less and less often, lest the
-        repetitions take the place of everything else."""
+        """Return whether the put is due for this node.
+
+        The pause between repetitions doubles, so that repetitions do not crowd out new puts.
+        """
         again = self._due_again.setdefault(put.sequence, {})
         due, pause = again.get(node, (now, self.load.patience))
         if now < due:
@@ -299,19 +303,19 @@ class Producer:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to put."""
+        """Return whether there is nothing left to put."""
         over = self.stopped or (self.load.puts and self.made >= self.load.puts)
         return bool(over) and not self.waiting
 
     @property
     def pause(self) -> float:
-        """Seconds until the next look."""
+        """Return the seconds until the next step."""
         every = self.until / self.load.puts if self.load.shape is Shape.STEADY else 0.04
         return every * self.rng.uniform(0.2, 1.0)
 
 
 class Ledgers:
-    """The Top that most storms have: it costs least."""
+    """The default Top of a storm: it costs the least."""
 
     def __init__(
         self,
@@ -358,16 +362,16 @@ class Ledgers:
                 if (producer.number, put.sequence) not in self.acked
             ]
             if left:
-                raise Violation(f"producer {producer.number} was never told of {left}")
+                raise Violation(f"producer {producer.number} got no acknowledgement of puts {left}")
         digests: dict[bytes, NodeId] = {}
         for node, layers in stacks.items():
             (ledger,) = layers
             assert isinstance(ledger, Ledger)
             if ledger.next != made:
-                raise Violation(f"{node} has {ledger.next} of {made} puts of each producer")
+                raise Violation(f"{node} has {ledger.next} puts by producer, expected {made}")
             damaged = [place for place, _ in ledger.kept if ledger.group.readable(place) is None]
             if damaged:
-                raise Violation(f"{node} cannot read {damaged}, and has not fetched them")
+                raise Violation(f"{node} cannot read slots {damaged} and has not fetched them")
             digests.setdefault(ledger.digest(), node)
         if len(digests) != 1:
             raise Violation(f"{', '.join(digests.values())} have different states")

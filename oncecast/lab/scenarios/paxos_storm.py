@@ -1,8 +1,8 @@
-"""A storm over a replica group: disks are wiped, bits flip, members come and go, leaders hand over.
+"""Faults for a replica group: wiped disks, flipped bits, new members, leaders that hand over.
 
-The budget: disks that have lost something which is not yet made good are never more than a
-minority, and no entry is ever damaged at a majority. Processes and links may fail beside that:
-whoever is away comes back.
+The storm keeps to a budget. Fewer than half of the disks have unrepaired losses at any time, and
+no entry is ever damaged at a majority. Processes and links may fail in addition, but always
+recover.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from oncecast.storage.store import Block
 
 LOOK_EVERY = 0.3
 YEAR, HOUR = 365 * 86400.0, 3600.0
-WRONG_STEPS = 5.0  # for so long wall clocks are wrong, in steps of the decided time
+WRONG_STEPS = 5.0  # how long wall clocks may be wrong in all, in steps of the decided time
 
 
 class GroupStorm(Storm):
@@ -45,10 +45,10 @@ class GroupStorm(Storm):
         self.books, self.draw, self.wiped = books, draw, wiped
         self.size = books.configs[0][1].size
         self.hurt_max = (self.size - 1) // 2
-        self.hurt: dict[NodeId, None] = {}  # whose disk has lost something
-        self.bitten: dict[int, dict[NodeId, None]] = {}  # slots, and where each was damaged
+        self.hurt: dict[NodeId, None] = {}  # nodes with losses on disk
+        self.bitten: dict[int, dict[NodeId, None]] = {}  # where each slot was damaged
         self._wrong_left = WRONG_STEPS * draw.habits.clock_step
-        self._wrong = NodeId("")  # whose wall clock is wrong
+        self._wrong = NodeId("")  # the node with the wrong wall clock
         self._kinds += (
             self._wipe,
             self._flip,
@@ -78,7 +78,7 @@ class GroupStorm(Storm):
     # -- disks --
 
     def _wipe(self, node: NodeId) -> bool:
-        """Its disk is lost; it comes back with an empty one, and must be taken in again."""
+        """Wipe the disk of a node, which returns with an empty one and must be admitted again."""
         if not self._may_hurt(node):
             return False
         self.sim.crash(node)
@@ -92,7 +92,7 @@ class GroupStorm(Storm):
         return True
 
     def wipe_one_more(self, within: float) -> bool:
-        """After the storm, wipe the disk of a member as soon as the others are whole."""
+        """After the storm, wipe the disk of a member as soon as all members are healthy."""
         limit = self.sim.now + within
         while self.sim.now < limit:
             if self._wipe(self.rng.choice(self._members())):
@@ -101,7 +101,7 @@ class GroupStorm(Storm):
         return False
 
     def _flip(self, node: NodeId) -> bool:
-        """A bit of its log flips; it may read that, or restart, and then all look for a leader."""
+        """Flip a bit in the log of a node, restart it, and maybe isolate the leaders."""
         if not self._may_hurt(node):
             return False
         slots = self._flip_bit(node)
@@ -116,7 +116,7 @@ class GroupStorm(Storm):
 
         def readable() -> bool:
             paxos = replica(self.sim, node)
-            # Until it restarts, it may still have in memory what its disk has lost.
+            # Until it restarts, the replica may hold in memory what its disk has lost.
             return (
                 self.sim.now > bounced
                 and paxos is not None
@@ -127,8 +127,10 @@ class GroupStorm(Storm):
         return True
 
     def _flip_in_change(self, node: NodeId) -> bool:
-        """All hear the leader, and it hears nobody: votes pile up, which the next one asks for
-        again. One that has taken the place of another is damaged."""
+        """Let every node hear the leader, which hears none of them, then damage a vote.
+
+        Votes pile up, and the next leader asks for them again. The damaged vote replaced another.
+        """
         paxos, leaders = replica(self.sim, node), self.leaders()
         if paxos is None or not leaders or not self._may_hurt(node):
             return False
@@ -149,7 +151,7 @@ class GroupStorm(Storm):
         then: Callable[[], None],
         tries: int,
     ) -> None:
-        """As soon as it is due, and it has voted for more than it knows to be chosen."""
+        """Flip a bit as soon as `due` holds and the node has votes that may not be chosen."""
         paxos = replica(self.sim, node)
         ready = paxos is not None and len(paxos.votes) > 1 and due(paxos)
         if ready and not self._over and self._flip(node):
@@ -158,7 +160,7 @@ class GroupStorm(Storm):
             self.sim.call(0.01, lambda: self._flip_votes(node, due, then, tries - 1))
 
     def _flip_bit(self, node: NodeId) -> list[int] | None:
-        """In a block that, as a later one says, was synced; the slots that it held."""
+        """Flip a bit in a block that was synced according to a later one; return its slots."""
         state = self.sim.nodes[node]
         disk, journal = state.disk, state.journal
         if disk is None or journal is None:
@@ -186,7 +188,7 @@ class GroupStorm(Storm):
             found.sort(key=lambda each: not self._replaces(journal, each[1]))
         for name, block in found:
             if block.body is None or block.first == 1:
-                continue  # damaged before; or it says who this replica is
+                continue  # the block is damaged already, or holds the identity of this replica
             records = [journal.read(block.first + at) for at in range(block.records)]
             slots = [each.slot for each in records if isinstance(each, Entry | Learned)]
             if any(len(self.bitten.get(slot, ())) >= self.hurt_max for slot in slots):
@@ -198,7 +200,7 @@ class GroupStorm(Storm):
         return None
 
     def _replaces(self, journal: Journal, block: Block) -> bool:
-        """Whether it may hold a vote that took the place of another."""
+        """Return whether the block may hold a vote that replaced another."""
         if block.body is None:
             return False
         records = [journal.read(block.first + at) for at in range(block.records)]
@@ -211,7 +213,7 @@ class GroupStorm(Storm):
             self.sim.call(0.0, lambda: self._restart(node))
 
     def _starve(self, node: NodeId) -> bool:
-        """It misses much, comes back to a full disk, and then restarts."""
+        """Make a node miss many entries, return to a full disk, and restart."""
         disk = self.sim.nodes[node].disk
         if disk is None or not self._spare(node):
             return False
@@ -228,7 +230,7 @@ class GroupStorm(Storm):
         return True
 
     def _hurt(self, node: NodeId, healed: Callable[[], bool]) -> None:
-        """Until all that was chosen so far is whole everywhere."""
+        """Count the disk as hurt until every member has everything that is chosen so far."""
         last = self.books.last
         self.hurt[node] = None
 
@@ -241,13 +243,15 @@ class GroupStorm(Storm):
         self.sim.call(LOOK_EVERY, look)
 
     def _may_hurt(self, node: NodeId) -> bool:
-        """Whether its disk may lose something, perhaps even who it is."""
-        room = node not in self.hurt and len(self.hurt) < self.hurt_max
-        return room and self.sim.nodes[node].stack is not None and self._whole(0)
+        """Return whether the disk of this node may lose records, including its identity."""
+        allowed = node not in self.hurt and len(self.hurt) < self.hurt_max
+        return allowed and self.sim.nodes[node].stack is not None and self._whole(0)
 
     def _whole(self, last: int) -> bool:
-        """Every member is up, in the life that has the seat, knows of it, and has all up to `last`
-        on disk; and the membership is not about to change."""
+        """Return whether every member is up, knows its seat, and has slots up to `last` on disk.
+
+        The membership must not be about to change either.
+        """
         slot, config = self.books.configs[-1]
         if len(config.members) < config.size or self._changing():
             return False
@@ -271,10 +275,10 @@ class GroupStorm(Storm):
             for item in proposed.get(slot, {}).values()
         )
 
-    # -- all at once, and the network between two --
+    # -- the whole group, and links between nodes --
 
     def _victim(self) -> NodeId:
-        """Leaders are hit more often than others."""
+        """Choose a node. Leaders are hit more often."""
         leaders = self.leaders()
         return self.rng.choice(leaders if leaders and self.rng.random() < 0.4 else self.nodes)
 
@@ -293,18 +297,20 @@ class GroupStorm(Storm):
         return True
 
     def _cut_off_from_peers(self, node: NodeId) -> bool:
-        """Clients still reach it: a leader goes on serving them for as long as it may."""
+        """Cut a leader off from its peers but not from clients, which it serves while it can."""
         node = next(iter(self.leaders()), node)
         others = [each for each in self.nodes if each != node]
         if not others or not self._front_away(node, lambda: self.sim.partition([node], others)):
             return False
         if self.rng.random() < 0.5:
-            self._skew(node)  # its clock is slow: it steps down as late as possible
+            self._skew(node)  # a slow clock makes it step down as late as possible
         return True
 
     def _strand(self, node: NodeId) -> bool:
-        """Cut off a leader with less than a majority: they vote for values that are not chosen. One
-        of them is connected again, hears other values for the same slots, and restarts."""
+        """Cut off a leader with a minority of followers. Their votes choose nothing.
+
+        One of them is then connected again, receives other values for the same slots, and restarts.
+        """
         leader = next(iter(self.leaders()), None)
         followers = [each for each in self._members() if each != leader and self._spare(each)]
         if leader is None or not self._spare(leader) or len(self.away) + 1 > self.away_max:
@@ -335,7 +341,7 @@ class GroupStorm(Storm):
             self.sim.call(0.002, lambda: self._bounce_when(node, due, tries - 1))
 
     def _tangle(self, node: NodeId) -> bool:
-        """Who hears whom is drawn for each pair, and each way."""
+        """Block a random set of links between nodes, each in one direction."""
         fronts: list[Front] = []
         for one in self.nodes:
             deaf = [other for other in self.nodes if other != one and self.rng.random() < 0.4]
@@ -345,8 +351,10 @@ class GroupStorm(Storm):
         return True
 
     def _conspire(self, node: NodeId) -> bool:
-        """Some hear nothing of the leader; then nobody does, and one of the others comes back from
-        a restart, perhaps with a damaged log."""
+        """Cut some followers off from the leader, then all of them.
+
+        Another follower restarts, perhaps with a damaged log.
+        """
         leaders = self.leaders()
         if not leaders:
             return False
@@ -378,7 +386,10 @@ class GroupStorm(Storm):
         return True
 
     def _skew(self, node: NodeId) -> bool:
-        """As far as the group reckons with; a monotonic clock does not jump. Leaders are late."""
+        """Skew clocks up to the drift that the group tolerates. Leaders are slow.
+
+        Monotonic clocks do not jump.
+        """
         drift = self.draw.drift
         slow, fast = 1 - drift, 1 + drift
         for each in self.nodes:
@@ -387,11 +398,11 @@ class GroupStorm(Storm):
         return True
 
     def _set_wall_clock(self, node: NodeId) -> bool:
-        """One wall clock is wrong for a while. All in all that is too short to be believed."""
+        """Set one wall clock wrong for a while, too short for the group to believe it."""
         if self._wrong or self._wrong_left <= 0:
             return False
         if self.rng.random() < 0.5:
-            node = next(iter(self.leaders()), node)  # only a leader's clock is asked
+            node = next(iter(self.leaders()), node)  # only the clock of a leader is read
         self._wrong, step = node, self.draw.habits.clock_step
         few = self.rng.uniform(-10.0, 10.0) * step
         self.sim.set_wall_clock(node, ahead=self.rng.choice((YEAR, -YEAR, HOUR, -HOUR, few)))
@@ -409,10 +420,10 @@ class GroupStorm(Storm):
         self._right_wall_clock()
         super().calm()
 
-    # -- the membership and the leader --
+    # -- membership and leader --
 
     def leaders(self) -> list[NodeId]:
-        """Who thinks that it leads, and can be asked."""
+        """Return the running nodes that believe they are the leader."""
         found = []
         for node in self.nodes:
             paxos = replica(self.sim, node)
@@ -421,7 +432,7 @@ class GroupStorm(Storm):
         return [node for node in found if not self.sim.nodes[node].paused]
 
     def _change(self, change: Change) -> bool:
-        """Nobody changes a group on purpose that has just lost a disk, or is small."""
+        """Ask for a membership change, unless the group is small or has just lost a disk."""
         if self.hurt or not self.hurt_max:
             return False
         return self._ask(change)
@@ -435,7 +446,7 @@ class GroupStorm(Storm):
         return self.books.configs[-1][1].nodes()
 
     def _add(self, node: NodeId) -> bool:
-        """An outsider takes the seat of somebody, or one of its own for a while."""
+        """Let an outsider replace a member."""
         outsiders = [each for each in self.nodes if each not in self._members()]
         if not outsiders:
             return False
@@ -448,7 +459,7 @@ class GroupStorm(Storm):
     def _resize(self, node: NodeId) -> bool:
         size = self.books.configs[-1][1].size
         if len(self.nodes) == self.size:
-            return False  # there are no spares
+            return False  # without spares it cannot grow
         return self._change(Change(size=self.size + (size == self.size)))
 
     def _hand_over(self, node: NodeId) -> bool:

@@ -1,10 +1,11 @@
 """The eventual queue: no element is taken twice, and each is taken in the end.
 
-`queue-fifo` has members that are late and links that are slow; it promises nothing if one is lost.
-`queue-paxos` goes through a storm that crashes, stops and cuts off a minority, and an assassin that
-crashes who is in the middle of a decision: who petitions, who leads, who has just been given it.
-Every node has its own times. Some decide nothing and have no disk: each of their lives is another
-process under the same name.
+`queue-fifo` has slow members and slow links. It promises nothing if a message is lost.
+
+`queue-paxos` runs in a storm that crashes, pauses and isolates a minority. Nodes also crash in the
+middle of a decision: petitioners, leaders, and takers that have just got an element. Every node has
+its own timeouts. Some nodes are not acceptors and have no disk: after a restart, such a node is
+another process under the same name.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
 from oncecast.simulator.trace import Step
 
-STORM_SECONDS = 4.0  # in the mean
-PATIENCE = 60.0  # seconds after the storm until all is taken
+STORM_SECONDS = 4.0  # on average
+PATIENCE = 60.0  # seconds after the storm until every element is taken
 DELAY_MAX = 0.3  # after the storm
 ELEMENTS = 16
 TAKES = 16
 QUEUES = ("one", "other", "third")
-NEVER = -1  # no life of a node
+NEVER = -1  # an incarnation that no node has
 
 
 def fifo_stack(names: list[NodeId]) -> Build:
@@ -62,7 +63,7 @@ def fifo_stack(names: list[NodeId]) -> Build:
 
 
 class Times(NamedTuple):
-    """Of one node, in seconds; a snapshot is taken after so many records."""
+    """The timeouts of one node in seconds, and the number of records between snapshots."""
 
     heartbeat: float = 0.3
     suspect_after: float = 0.8
@@ -88,7 +89,10 @@ def paxos_stack(
     acceptors: Collection[NodeId] = (),
     times: dict[NodeId, Times] | None = None,
 ) -> Build:
-    """All nodes are acceptors if none is named; the others have no disk."""
+    """Return a function that builds a node. By default all nodes are acceptors.
+
+    Nodes that are not acceptors have no disk.
+    """
     acceptors = acceptors or names
 
     def build(me: NodeId, rng: Random) -> Stack:
@@ -141,11 +145,11 @@ def queue_of(sim: Simulation, node: NodeId) -> Protocol:
 
 
 class Once(Checker):
-    """What was put in comes out once. Every element is different."""
+    """Checks that each element comes out once. All elements differ."""
 
     def __init__(self, queues: tuple[str, ...]) -> None:
         self.queues = queues
-        # By whom, and in which of its lives; None: whatever becomes of that.
+        # The node and the incarnation that put it; None: it must be taken even if they are gone.
         self.put: dict[bytes, tuple[NodeId, int] | None] = {}
         self.taken: dict[bytes, NodeId] = {}
         self.tickets = 0
@@ -157,12 +161,12 @@ class Once(Checker):
             return
         asker, queue, wait = self.asked.pop(event.ticket)
         if (asker, queue) != (node, event.queue):
-            raise Violation(f"{node} heard {event}, which {asker} asked of {queue}")
+            raise Violation(f"{node} got {event}, but {asker} asked {queue} for it")
         if event.data is None:
             if wait:
-                raise Violation(f"{node} waits for an element and was told that there is none")
+                raise Violation(f"{node} waits for an element but got an empty answer")
         elif event.data not in self.put:
-            raise Violation(f"{node} took {event.data!r}, which nobody put in")
+            raise Violation(f"{node} took {event.data!r}, which was never put in")
         elif event.data in self.taken:
             raise Violation(f"{node} took {event.data!r} after {self.taken[event.data]}")
         else:
@@ -180,11 +184,13 @@ class Once(Checker):
             raise Violation(left)
 
     def left(self, sim: Simulation) -> str:
-        """What is missing until all is taken that a node put in which lives on, or that another has
-        on disk."""
+        """Describe an element that is still to be taken, or return an empty string.
+
+        Elements count if their node has not restarted, or if another node has them on disk.
+        """
         for ticket, (node, _, wait) in self.asked.items():
             if not wait:
-                return f"{node} will not wait, and has no answer for ticket {ticket}"
+                return f"{node} got no answer for ticket {ticket}, which does not wait"
         gone = self.gone(sim)
         for data, by in self.put.items():
             survived = by is None or sim.nodes[by[0]].life == by[1]
@@ -195,21 +201,21 @@ class Once(Checker):
             assert isinstance(queue, FifoQueue | PaxosQueue)
             left = {name: queue.length(name) for name in self.queues if queue.length(name)}
             if left:
-                return f"{node} still counts {left}"
+                return f"{node} still has elements: {left}"
             if isinstance(queue, PaxosQueue) and queue.elements.held:
-                return f"{node} still keeps {list(queue.elements.held)}"
+                return f"{node} still stores {list(queue.elements.held)}"
         return ""
 
     def gone(self, sim: Simulation) -> dict[bytes, None]:
-        """What was given to somebody who crashed before hearing of it."""
+        """Return the elements given to a node that crashed before it observed them."""
         return {}
 
 
 class OnceThroughCrashes(Once):
     def __init__(self, queues: tuple[str, ...]) -> None:
         super().__init__(queues)
-        self.elements: dict[MessageId, bytes] = {}  # all that were ever on a disk
-        # By node, its life and the ticket: a restarted process counts anew. Some may be lost.
+        self.elements: dict[MessageId, bytes] = {}  # all elements that were ever on a disk
+        # By node, incarnation and ticket: a restarted process counts from 1. Some may be lost.
         self.deposits: dict[tuple[NodeId, int, int], bytes] = {}
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
@@ -280,12 +286,12 @@ def take(sim: Simulation, checker: Once, node: NodeId, queue: str) -> None:
 def withdraw(sim: Simulation, checker: Once, ticket: int) -> None:
     if ticket in checker.asked:
         node, queue, _ = checker.asked[ticket]
-        checker.asked[ticket] = node, queue, True  # it may or may not hear
+        checker.asked[ticket] = node, queue, True  # it may get an answer or not
         sim.ask(node, Withdraw(queue, ticket))
 
 
 def busy(sim: Simulation, conditions: Conditions, checker: Once) -> None:
-    """Elements are put in and taken at random times of the storm."""
+    """Schedule puts and takes at random times of the storm."""
     sim.check(checker)
     seconds = conditions.storm_seconds
     for _ in range(conditions.count(ELEMENTS)):
@@ -297,7 +303,7 @@ def busy(sim: Simulation, conditions: Conditions, checker: Once) -> None:
 
 
 def drain(sim: Simulation, conditions: Conditions, checker: Once) -> None:
-    """From now on everybody takes whatever comes."""
+    """Let every node take elements until all are taken."""
     checker.draining = True
     for node in conditions.names:
         for queue in checker.queues:

@@ -1,9 +1,9 @@
-"""Publishers that follow each other under one name, each with a state directory of its own.
+"""Publishers that follow each other under one producer name, each with its own state directory.
 
-One is killed, and the next one starts at once: with the name that the dead one held, while what the
-dead one has sent is still in the network. Now and then the older one is not killed, and both put
-until one of them is fenced. In the end each directory is used once more, and all that is in its
-outbox must be stored, once and in order (SVC-2, SVC-8).
+Each publisher is killed, and the next one starts at once with the same name, while messages of the
+dead one are still in flight. Sometimes the older one is not killed, and both put until one of them
+is fenced. In the end each directory is used once more. Everything in its outbox must be stored once
+and in order (SVC-2, SVC-8).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oncecast.simulator.simulated import Simulation
 
 NAME = "shared-directories"
 LOOK_EVERY = 0.1
-SOON = 0.03  # seconds: before a process is answered, or little later
+SOON = 0.03  # seconds; about as long as an answer takes
 
 
 class Relay:
@@ -77,7 +77,7 @@ class Relay:
             each.contested = len(running) > 1
 
     def _start(self, publisher: Publisher) -> None:
-        """Let a new process use this directory."""
+        """Start a new process with this directory."""
         self._kill(publisher)
         publisher.come_back()
 
@@ -93,7 +93,7 @@ class Relay:
             self._kill(each)
 
     def finish(self) -> None:
-        """Use each directory once more, one after the other, until its outbox is empty."""
+        """Use each directory once more, one by one, until its outbox is empty."""
         self._over = True
         self._kill_all()
         self._finish_next(list(self.publishers))

@@ -1,9 +1,9 @@
-"""A ring of groups through a storm: topics move, processes join and fail, each message comes once.
+"""A ring of replica groups in a storm, while processes join and leave and topics move.
 
-Each seed draws its ring: see `ring_draw`. Publishers and subscribers are connected to any process.
-While they work, processes join and leave, crash, are stopped and cut off, lose a disk, and topics
-move to new owners. Then it is calm. In the end everybody has everything once and in order, and what
-all clients were told fits one order of events (REP-4 to REP-6).
+Each seed draws its ring: see `ring_draw`. Clients connect to any process. While they publish and
+subscribe, processes join, leave, crash, pause, lose a disk or are cut off, and topics move to new
+owners. Then the faults stop. In the end every subscriber has every message once and in order, and
+all answers fit one order of events (REP-4 to REP-6).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from oncecast.lab.scenarios.scenario import Figures, Scenario
 from oncecast.simulator.checkers import Violation
 from oncecast.simulator.simulated import Simulation
 
-LOOK_EVERY = 0.5  # seconds between looks whether all is complete
+LOOK_EVERY = 0.5  # seconds between checks for completion
 
 
 def play(sim: Simulation, nodes: int) -> Figures:
@@ -68,7 +68,7 @@ def play_drawn(sim: Simulation, drawn: RingDraw) -> Figures:
 
 
 def settle(sim: Simulation, world: RingWorld, done: Callable[[], bool]) -> None:
-    """Run until the ring is whole and all is done."""
+    """Run until the ring is complete and `done` returns True."""
     patience = world.draw.patience
     limit = sim.now + patience
     while not (done() and world.settled()):
@@ -78,7 +78,7 @@ def settle(sim: Simulation, world: RingWorld, done: Callable[[], bool]) -> None:
 
 
 def come_and_go(sim: Simulation, world: RingWorld, topics: list[str]) -> None:
-    """Let processes join and leave where the topics lie."""
+    """Let processes join and leave next to the owners of the topics."""
     for happen, times in ((join, world.draw.joins), (leave, world.draw.leaves)):
         for _ in range(times):
             topic = sim.rng.choice(topics)

@@ -1,4 +1,4 @@
-"""What must hold of the arcs of a ring at every moment: no key has two owners (REP-6)."""
+"""Checks that no key of the ring ever has two owners (REP-6)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LOOK_EVERY = 0.05
 
 
 class Owners(Checker):
-    """No topic is served by two groups at once, and no two arcs overlap, as decided so far."""
+    """Checks that no topic has two groups that serve it, and that decided arcs never overlap."""
 
     def __init__(self, sim: Simulation, world: RingWorld, topics: list[str]) -> None:
         self._sim, self._world, self._topics = sim, world, topics
         self.moves = 0
         self._last: dict[str, str] = {}
-        # Of each group the newest state that was ever seen: its replicas may forget it in a crash,
-        # but not the log.
+        # The newest state of each group that was ever seen. A crash of its replicas may lose the
+        # applied state, but not the log.
         self._arcs: dict[str, tuple[int, Key | None, Key]] = {}
         sim.call(LOOK_EVERY, self._look)
 
@@ -49,7 +49,7 @@ class Owners(Checker):
             self._last[topic] = group
 
     def finish(self, sim: Simulation) -> None:
-        """Replicas of a group that have applied the same have the same state."""
+        """Check that replicas of a group that have applied the same slots have the same state."""
         sums: dict[tuple[str, int], int] = {}
         for process in self._world.processes.values():
             for group, parts in process.replicas.items():

@@ -1,5 +1,4 @@
-"""The clients of a ring: writers and readers that miss nothing, others that do anything, and one
-that watches the age of what it puts."""
+"""The clients of a ring: publishers, subscribers, roaming clients, and one that checks ages."""
 
 from __future__ import annotations
 
@@ -30,8 +29,10 @@ class Visitor(Roamer):
 
 
 class Clients(Checker):
-    """Of each topic a publisher and two subscribers, of which some crash now and then; and visitors
-    that do anything to topics of their own."""
+    """A publisher and two subscribers for each topic, and visitors with topics of their own.
+
+    Some clients crash now and then. Visitors perform random operations.
+    """
 
     def __init__(self, sim: Simulation, world: RingWorld) -> None:
         self._sim, self._world, self._draw = sim, world, world.draw
@@ -40,13 +41,13 @@ class Clients(Checker):
         self.subscribers: dict[str, list[Subscriber]] = {}
         self.visitors: list[Visitor] = []
         self.ager: Ager | None = None
-        self._clients: dict[str, Client] = {}  # by the part of their ids that stays
+        self._clients: dict[str, Client] = {}  # by the constant part of their ids
 
     @property
     def topics(self) -> list[str]:
-        """All, of which the visitors' come last."""
-        mine = [f"topic-{number}" for number in range(self._draw.topics)]
-        return [*mine, *[f"roaming-{number}" for number in range(self._habits.topics)]]
+        """Return all topics; those of the visitors come last."""
+        checked = [f"topic-{number}" for number in range(self._draw.topics)]
+        return [*checked, *[f"roaming-{number}" for number in range(self._habits.topics)]]
 
     def begin(self, until: float) -> None:
         for number, topic in enumerate(self.topics[: self._draw.topics]):
@@ -104,14 +105,14 @@ class Clients(Checker):
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         client = self._clients.get(node.partition("#")[0])
-        if client is not None:  # not now: the step that emits it is still under way
+        if client is not None:  # later: the step that emits the event has not ended
             client.soon(0.0, lambda: client.hear(event))
 
     # -- the end --
 
     @property
     def done(self) -> bool:
-        """Return whether all have everything that was promised, and all calls are answered."""
+        """Return whether all acknowledged messages have arrived and all calls are answered."""
         return (
             not any(visitor.waiting for visitor in self.visitors)
             and all(map(self._written, self.publishers))
@@ -130,7 +131,7 @@ class Clients(Checker):
         return all(publisher.value(number) in seen for number in promised)
 
     def look_at_all(self) -> None:
-        """Let visitors ask for nothing more, but for a last look at everything."""
+        """Stop the requests of visitors, except for a last look at every topic."""
         for visitor in self.visitors:
             visitor.stop()
         if self.ager is not None:

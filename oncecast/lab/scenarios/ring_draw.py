@@ -1,4 +1,4 @@
-"""What a seed decides about a ring of groups before its storm begins; for a group `draw` does."""
+"""The options that a seed draws for a ring. Module `draw` draws those of a group."""
 
 from __future__ import annotations
 
@@ -52,37 +52,37 @@ KEEPING = (
     Policy(age_us=400_000, bytes_max=300, gossip=True),
 )
 PROCESSES_MIN = 3
-SLOT_SECONDS = 0.3  # that a put may take where each waits for the one before
+SLOT_SECONDS = 0.3  # allowed for a put if each one waits for the one before
 MANY = 25  # topics
-OPERATIONS_MAX = 60  # of a client that does anything: what it was told must be searched through
+OPERATIONS_MAX = 60  # of each roaming client, because the history check searches through them
 
 
 class RingDraw(msgspec.Struct, frozen=True):
-    """Everything that was drawn. The defaults are a ring that is the same for all seeds."""
+    """All options of a run. The defaults make a ring that is the same for all seeds."""
 
-    processes: int = 4  # in the beginning
-    early: bool = False  # clients begin while the ring is still forming
+    processes: int = 4  # at the start
+    early: bool = False  # clients start before the ring has formed
     joins: int = 1
     leaves: int = 0
     seconds: float = 12.0  # of the storm
-    topics: int = 5  # that are written and read to their end
-    policies: tuple[Policy, ...] = (Policy(gossip=True, keep_all=True), Policy())  # in turn
+    topics: int = 5  # topics with checked publishers and subscribers
+    policies: tuple[Policy, ...] = (Policy(gossip=True, keep_all=True), Policy())  # used in turn
     habits: Habits = Habits()
-    options: tuple[GroupOptions, ...] = (FAST,)  # of each process, in turn
+    options: tuple[GroupOptions, ...] = (FAST,)  # of the processes, in turn
     ring: RingOptions = RING
-    pull_bytes: int = 800  # small, so that a move takes several rounds, and answers to each
+    pull_bytes: int = 800  # small, so that a move takes several rounds
     little_bytes: int = 400
-    channel_bytes: int = 8 << 20  # that a process keeps of a topic which it pushes
-    wall: float = 0.0  # seconds by which a process may take the time to be another
+    channel_bytes: int = 8 << 20  # buffered by a process for each topic that it pushes
+    wall: float = 0.0  # maximum seconds between a wall clock and the true time
     segment_bytes: int = SEGMENT_BYTES
     network: Latency = LAN
-    fifo: bool = False  # messages between two nodes keep their order, as those of a connection do
+    fifo: bool = False  # messages between two nodes keep their order, as on a connection
     disk: Latency = SSD
     keepalive: float = 3.0
     every: float = 0.9  # seconds between faults, on average
-    lasting: float = 3.0  # seconds of a fault, at most
-    at_once: int = 2  # faults
-    kinds: float = 1.0  # part of the kinds of faults that strike at all
+    lasting: float = 3.0  # maximum seconds of a fault
+    at_once: int = 2  # maximum number of faults at the same time
+    kinds: float = 1.0  # share of the kinds of faults that can occur
 
     def options_of(self, index: int) -> GroupOptions:
         return self.options[index % len(self.options)]
@@ -97,7 +97,7 @@ class RingDraw(msgspec.Struct, frozen=True):
 
     @property
     def patience(self) -> float:
-        """Seconds of calm after which everything outstanding must be complete."""
+        """Return the seconds of calm after which everything outstanding must be complete."""
         suspicion = max(options.suspicion for options in self.options)
         replace_after = max(options.replace_after for options in self.options)
         ring = 4 * self.ring.gone_after + 10 * self.ring.stabilize_every
@@ -128,7 +128,7 @@ def draw(seed: int, nodes: int) -> RingDraw:
         pull_bytes=scaled(rng, 1, 4000),
         little_bytes=scaled(rng, 1, 4000),
         channel_bytes=scaled(rng, 100, 1 << 20),
-        # No clock can be told to be wrong where all of them are.
+        # A single wrong clock shows only if the other clocks agree.
         wall=rng.choice((0.0, 0.5) if habits.age else (0.0, 0.5, 60.0, 86400.0)),
         segment_bytes=rng.choice((1 << 10, 1 << 12, 1 << 14, 1 << 16)),
         network=weighted(rng, NETWORKS),
@@ -146,7 +146,7 @@ SECONDS = {(1.5, 4.0): 70, (4.0, 10.0): 26, (10.0, 30.0): 4}
 
 
 def draw_processes(rng: Random, nodes: int) -> int:
-    """Small rings are cheap, and every process of them is everybody's neighbour."""
+    """Draw the number of processes. Small rings are cheap, and all processes are neighbors."""
     few = min(nodes, PROCESSES_MIN + 2)
     return rng.randint(PROCESSES_MIN, few if rng.random() < 0.8 else nodes)
 
@@ -157,7 +157,7 @@ def draw_habits(rng: Random, seconds: float, topics: int) -> Habits:
         habits,
         puts=2 if topics == MANY else habits.puts,
         rate=rounded(min(habits.rate, OPERATIONS_MAX / seconds)),
-        # Longer than most storms: what is gone before was let go by a wrong clock.
+        # Longer than most storms, so a message that is removed earlier shows a wrong clock.
         age=rng.choice((0.0, 0.0, habits.clock_step + 5.0)),
     )
 

@@ -1,7 +1,7 @@
-"""What happens to a ring of groups: up to two troubles at a time, each over after a while.
+"""Faults for a ring of replica groups. The draw limits how many last at the same time.
 
-Of a group one replica may lose its disk, once, and only when nothing else has happened for a while:
-what a majority has on disk, and all that its leader still counts on, is never lost.
+Each group loses one disk at most, and only after a quiet period. So a majority, and the replicas
+that a leader relies on, never lose records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from oncecast.lab.scenarios.paxos_storm import HOUR, YEAR
 from oncecast.lab.scenarios.ring_world import Process, RingWorld
 from oncecast.simulator.simulated import Simulation
 
-QUIET = 1.0  # before a disk is lost, and after that
+QUIET = 1.0  # seconds without faults before and after a disk is lost
 
 Mend = Callable[[], None]
 
@@ -24,9 +24,9 @@ class Trouble:
         self.sim, self.world, self.draw = sim, world, world.draw
         self.over = False
         self.strikes: dict[str, int] = {}
-        self._mends: dict[NodeId, Mend] = {}  # by its victim
-        self._wiped: dict[str, None] = {}  # groups of which a replica has lost its disk
-        self._wrong: Process | None = None  # its wall clock is wrong
+        self._mends: dict[NodeId, Mend] = {}  # repairs of current faults, by victim
+        self._wiped: dict[str, None] = {}  # groups with a replica that has lost its disk
+        self._wrong: Process | None = None  # the process with the wrong wall clock
         self._quiet_until, self._quiet_since = sim.now, sim.now - QUIET
         self._kinds: tuple[Callable[[Process], Mend | None], ...] = (
             self._crash,
@@ -44,7 +44,7 @@ class Trouble:
         self._leave_out(1 - world.draw.kinds)
 
     def _leave_out(self, part: float) -> None:
-        """Let this part of the kinds never strike: some bugs show only where others do not."""
+        """Leave out a part of the kinds of faults, because some faults hide bugs."""
         kinds = list(dict.fromkeys(self._kinds))
         left_out = self.sim.rng.sample(kinds, round(part * len(kinds)))
         self._kinds = tuple(kind for kind in self._kinds if kind not in left_out)
@@ -59,7 +59,7 @@ class Trouble:
         rng, victims = self.sim.rng, list(self.world.processes.values())
         strike, victim = rng.choice(self._kinds), rng.choice(victims)
         if not self.strikes and rng.random() < 0.5:
-            strike = self._wipe  # later there is rarely the time
+            strike = self._wipe  # there is rarely a quiet period later
         elif self.draw.habits.age and rng.random() < 0.4:
             strike, victim = self._set_wall_clock, self._leader(Ager.topic) or victim
         if len(self._mends) >= self.draw.at_once or victim.me in self._mends or not victim.alive:
@@ -75,7 +75,7 @@ class Trouble:
             self.sim.call(rng.uniform(0.2, lasting), lambda: self._mend(victim.me))
 
     def _leader(self, topic: str) -> Process | None:
-        """Return the process that leads the group which should own a topic, if there is one."""
+        """Return the process that leads the group that should own the topic, or None."""
         owner = self.world.nearest(topic)
         for process in self.world.processes.values():
             parts = process.replicas.get(owner)
@@ -123,7 +123,7 @@ class Trouble:
         return victim.restart
 
     def _may_wipe(self, victim: Process, group: str) -> bool:
-        """Somebody leads it, all its replicas run, and there are enough of them."""
+        """Return whether the group has a leader and enough replicas, all of them running."""
         if group == victim.group or group in self._wiped or self.draw.replicas < 3:
             return False
         for process in self.world.processes.values():
@@ -135,8 +135,11 @@ class Trouble:
         return False
 
     def _set_wall_clock(self, victim: Process) -> Mend | None:
-        """Let one wall clock at a time be wrong, and not that of a process without any time yet: a
-        new group believes the first stamp."""
+        """Set one wall clock wrong, unless another one is wrong already.
+
+        A process without any trusted time is left out, because a new group trusts its first
+        timestamp.
+        """
         if self._wrong is not None or not self._has_the_time(victim):
             return None
         self._wrong, usual = victim, victim.wall_ahead
@@ -160,8 +163,7 @@ class Trouble:
         return lambda: self.sim.repair(fronts)
 
     def _cut_links(self, victim: Process) -> Mend:
-        """Some processes cannot reach the victim, or it cannot reach them; by way of others all
-        reach each other."""
+        """Cut the links between the victim and some processes. Indirect paths remain."""
         others = [each for each in self.world.processes.values() if each is not victim]
         some = self.sim.rng.sample(others, self.sim.rng.randint(1, max(1, len(others) // 2)))
         there = [node for each in some for node in each.nodes()]
@@ -170,12 +172,12 @@ class Trouble:
         return lambda: self.sim.repair(fronts)
 
     def _hold_back(self, victim: Process) -> Mend:
-        """What the victim sends, or is sent, arrives only when this is over."""
+        """Hold messages from the victim, and perhaps to it, until the fault ends."""
         fronts = self.sim.hold(victim.nodes(), one_way=self.sim.rng.random() < 0.5)
         return lambda: self.sim.repair(fronts)
 
     def _halve(self, victim: Process) -> Mend:
-        """Half of the processes hear nothing of the others, nor of any client."""
+        """Cut half of the processes off from the rest and from all clients."""
         processes = list(self.world.processes.values())
         self.sim.rng.shuffle(processes)
         half = processes[: len(processes) // 2]

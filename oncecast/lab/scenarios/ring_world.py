@@ -1,4 +1,4 @@
-"""Processes of a ring in the simulator: a ring stack each, and the replicas that sit there."""
+"""Simulated processes of a ring, each with a ring stack and its replicas."""
 
 from __future__ import annotations
 
@@ -23,18 +23,23 @@ FIXED = RingDraw()
 
 
 class Process:
-    """Over all its lives: what it has on disk stays."""
+    """A process across its restarts. Its disks survive them."""
 
     def __init__(
         self, world: RingWorld, name: str, contacts: tuple[NodeId, ...], group: str
     ) -> None:
         self.world, self.me, self.contacts, self.group = world, NodeId(name), contacts, group
-        self.seats: dict[str, tuple[NodeId, ...]] = {self.group: ()}  # with whom to ask there
+        self.seats: dict[str, tuple[NodeId, ...]] = {
+            self.group: ()
+        }  # groups, and the nodes to contact there
         self.parts: RingParts | None = None
         self.replicas: dict[str, Parts] = {}
         self.left = False
-        rng, drift = world.sim.rng, world.draw.drift / 2  # two of them drift apart by both
-        self.clock = (rng.uniform(1 - drift, 1 + drift), rng.uniform(0.0, 3.0))  # rate, and start
+        rng, drift = (
+            world.sim.rng,
+            world.draw.drift / 2,
+        )  # two clocks drift apart by twice this rate
+        self.clock = (rng.uniform(1 - drift, 1 + drift), rng.uniform(0.0, 3.0))  # rate and offset
         self.options = world.draw.options_of(len(world.processes))
         step = world.draw.habits.clock_step
         self.limits = replace(LIMITS, clock_step_us=int(step * 1e6))
@@ -55,7 +60,7 @@ class Process:
         return self.world.sim.rng.uniform(-wall, wall)
 
     def set_wall_clock(self, ahead: float) -> None:
-        """From now on all that runs in this process takes the time to be so many seconds later."""
+        """Set all wall clocks of this process ahead by this many seconds."""
         self.wall_ahead = ahead
         for node in self.nodes():
             self.world.sim.set_wall_clock(node, ahead=ahead)
@@ -68,7 +73,7 @@ class Process:
         self._skew(self.world.sim.add(self.replica(group), self._build_replica, durable=True))
 
     def _skew(self, node: SimulatedNode) -> None:
-        """All that runs in one process has one clock."""
+        """Give the node the clock of its process."""
         rate, ahead = self.clock
         self.world.sim.skew(node.me, rate=rate, ahead=ahead)
         node.wall_ahead = self.wall_ahead
@@ -138,7 +143,7 @@ class Process:
                 self.world.sim.crash(node)
 
     def lose_disk(self, group: str) -> None:
-        """Of its replica of another's group, which comes back with nothing."""
+        """Wipe the disk of a replica of another process's group."""
         node = self.world.sim.nodes[self.replica(group)]
         if node.stack is not None:
             self.world.sim.crash(node.me)
@@ -158,7 +163,7 @@ class RingWorld:
         self.processes: dict[NodeId, Process] = {}
 
     def add(self, *contacts: str, before: str = "") -> Process:
-        """With a group that takes over a topic, if it can be found in a few tries."""
+        """Add a process. If possible, its group becomes the owner of the topic `before`."""
         group = self._new_group()
         for _ in range(TRIES):
             if not before or self.nearest(before, group) == group:
@@ -173,12 +178,12 @@ class RingWorld:
         return f"g-{self.sim.rng.getrandbits(32):08x}"
 
     def nearest(self, topic: str, *more: str) -> str:
-        """The group that should own it, of those there are, and `more`."""
+        """Return the group that should own the topic, among the existing ones and `more`."""
         groups = [each.group for each in self.processes.values() if each.group in each.seats]
         return min((*groups, *more), key=lambda each: distance(key_of(topic), key_of(each)))
 
     def found(self, count: int) -> None:
-        """A ring of so many processes, which all join by the first."""
+        """Add `count` processes that all join through the first one."""
         first = self.add()
         for _ in range(count - 1):
             self.add(first.me)
@@ -188,10 +193,10 @@ class RingWorld:
             process = self.processes[node]
             self.sim.call(0.0, lambda: process.hear(event) if process.alive else None)
 
-    # -- what a god would see --
+    # -- the true state of the ring --
 
     def estates(self) -> dict[str, Estate]:
-        """Of every group, as its replica that has applied the most."""
+        """Return the state of every group, from the replica that has applied the most slots."""
         found: dict[str, tuple[int, Estate]] = {}
         for process in self.processes.values():
             for group, parts in process.replicas.items():
@@ -201,7 +206,7 @@ class RingWorld:
         return {group: estate for group, (_, estate) in found.items()}
 
     def settled(self) -> bool:
-        """Whether every group owns the arc from the one before it, and has all its replicas."""
+        """Return whether every group owns its whole arc and has all its replicas."""
         known = self.estates()
         estates = {group: each for group, each in known.items() if not is_gone(each)}
         ring = sorted(key_of(group) for group in estates)

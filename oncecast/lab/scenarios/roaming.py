@@ -1,8 +1,8 @@
-"""Habits that do whatever a client can do, at random, on a few topics and under shared names.
+"""Clients that perform random operations on a few topics, some under shared names.
 
-They keep no books of their own: what they asked for and were told is a history, and that is checked
-for linearizability when the run is over (`scenarios.histories`). What they ask for without a time
-limit must be answered in the end.
+They check nothing themselves. Their requests and answers form a history, which is checked for
+linearizability after the run (`scenarios.histories`). Requests without a timeout must be answered
+in the end.
 """
 
 from __future__ import annotations
@@ -26,33 +26,35 @@ from oncecast.wire.frames import Scan
 from oncecast.wire.retention import DEFAULT, Policy
 
 SUBSCRIPTIONS = ("shared", "other")
-BYTES = 1 << 16  # of a scan: more than any topic has
+BYTES = 1 << 16  # limit of a scan: more than any topic has
 
 Action = Callable[[], None]
 
 
 class Roamer(Client):
-    """One client. What it does, and how often, is drawn when it is made."""
+    """A client with operations and frequencies drawn from the seed."""
 
     def __init__(
         self, sim: Simulation, name: str, nodes: list[NodeId], *, crashes: bool, habits: Habits
     ) -> None:
         self.rng = Random(f"{sim.seed}/{name}")
-        # What is in an outbox is put again, once more if its topic was deleted meanwhile.
+        # A message in an outbox is put again, and so twice if its topic was deleted meanwhile.
         self.deletes, self.keeps = habits.deletes, not habits.deletes
         self.topics = self._draw_topics(habits)
         self.stopped = False
-        self.waiting: dict[int, Value] = {}  # what must be answered, by its ticket
+        self.waiting: dict[int, Value] = {}  # requests that must be answered, by ticket
         self._ticket = self._number = 0
         self._asked_to_read: dict[tuple[str, str], None] = {}
-        self._inboxes: dict[tuple[str, str], Inbox] = {}  # of those that have begun
+        self._inboxes: dict[tuple[str, str], Inbox] = {}  # of readings that have begun
         self._leaving: dict[int, tuple[str, str]] = {}
         self._source = f"source-{name}"
-        self._publication = self._publishing = 0  # its number, and the ticket while it is published
+        self._publication = self._publishing = (
+            0  # its number, and the ticket of the pending publish
+        )
         self._parts: list[str] = []
         self._published_to = self.topics[0]
         self._actions, self._weights = self._draw_actions()
-        # Some share a name under which they put, and take it over from each other.
+        # Some clients share a producer name, and take it over from each other.
         self.producer = self.rng.choice((name, name, "", "shared-producer"))
         super().__init__(sim, name, nodes, crashes=crashes, habits=habits)
 
@@ -85,10 +87,10 @@ class Roamer(Client):
         chosen = self.rng.choice(kinds)
         return list(chosen), list(chosen.values())
 
-    # -- lives --
+    # -- start and stop --
 
     def begin(self) -> None:
-        self.waiting.clear()  # of an earlier life: nobody is told any more
+        self.waiting.clear()  # a restarted client gets no answers to old requests
         self._inboxes.clear()
         self._asked_to_read.clear()
         self._leaving.clear()
@@ -101,7 +103,7 @@ class Roamer(Client):
             self.soon(self.rng.expovariate(self.habits.rate), self._act)
 
     def stop(self) -> None:
-        """Ask for nothing more, but for a last look at everything."""
+        """Stop making requests, except for a last look at every topic."""
         self.stopped = True
         if self.sim.nodes[self.me].stack is not None:
             for topic in self.topics:
@@ -110,9 +112,9 @@ class Roamer(Client):
 
     def check(self) -> None:
         if self.waiting:
-            raise Violation(f"{self.me} was never answered: {list(self.waiting.values())[:3]}")
+            raise Violation(f"{self.me} got no answer to {list(self.waiting.values())[:3]}")
 
-    # -- what it asks for --
+    # -- requests --
 
     def _topic(self) -> str:
         return self.rng.choice(self.topics)
@@ -121,7 +123,7 @@ class Roamer(Client):
         return self.rng.choice(SUBSCRIPTIONS)
 
     def _ask_call(self, make: Callable[[int, float], Value]) -> None:
-        """Ask for something; some have no time to wait for it."""
+        """Send a request. Some requests have a timeout, and need no answer."""
         self._ticket += 1
         hurried = not self.stopped and self.rng.random() < 0.3
         request = make(self._ticket, self.rng.uniform(0.05, 2.0) if hurried else local.NEVER)
@@ -130,7 +132,7 @@ class Roamer(Client):
         self.ask(request)
 
     def _ask(self, make: Callable[[int], Value]) -> int:
-        """Ask for something that must be answered; return its ticket."""
+        """Send a request that must be answered, and return its ticket."""
         self._ticket += 1
         request = self.waiting[self._ticket] = make(self._ticket)
         self.ask(request)
@@ -149,7 +151,7 @@ class Roamer(Client):
         count, packed = self._batch()
         self._ask(lambda ticket: local.Produce(ticket, self._topic(), count, packed))
 
-    # A source publishes one number after the other, each once and with the same parts.
+    # A source publishes its numbers in order, each once and with the same parts.
 
     def _stage(self) -> None:
         if self._publishing:
@@ -235,7 +237,7 @@ class Roamer(Client):
         return local.Survey(ticket, Scan(0, topic, start, bytes=BYTES), timeout)
 
     def _finish(self) -> None:
-        """Give up the name under which it puts: it is opened anew with the next put."""
+        """Give up the producer name. The next put opens it again."""
         self._ticket += 1
         self.ask(local.Finish(self._ticket, forget=True, timeout=1.0))
 
@@ -331,9 +333,9 @@ class Roamer(Client):
 
 
 class Watcher(Roamer):
-    """Only looks, also at the topic of those that keep books.
+    """A client that only reads state, also of the topic that publishers and subscribers check.
 
-    It stays with a node that answers it, even one that was the leader once.
+    It stays with a node that answers, even if that node is no longer the leader.
     """
 
     def _draw_topics(self, habits: Habits) -> list[str]:

@@ -1,4 +1,4 @@
-"""A scenario: a story told to a simulation, and the outcome of one seed of it."""
+"""A scenario of the simulator, and the outcome of one seed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Figures = dict[str, Any]
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """`play` builds the nodes, lets things happen, checks, and returns what is worth reporting.
+    """A named simulation. `play` builds the nodes, injects faults, checks, and returns figures.
 
-    `draw` returns the options that `play` draws from the seed, for whoever reads of a violation.
+    `draw` returns the options that `play` draws from the seed, for the report of a violation.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Scenario(msgspec.Struct, frozen=True):
     nodes: int
     play: Callable[[Simulation, int], Figures]
     nodes_min: int = 2
-    draw: Callable[[int, int], msgspec.Struct] | None = None  # of a seed and a number of nodes
+    draw: Callable[[int, int], msgspec.Struct] | None = None  # takes a seed and a number of nodes
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Outcome(msgspec.Struct, frozen=True):
     nodes: int
     ok: bool
     violation: str
-    trace: str  # the hash: equal runs have equal ones
+    trace: str  # the hash; equal runs have equal hashes
     events: int
     virtual_seconds: float
     seconds: float
@@ -43,7 +43,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def replay(self) -> str:
-        """The one command that shows this run again, step by step."""
+        """Return the command that replays this run step by step."""
         return f"oncecast sim replay {self.scenario} --nodes {self.nodes} --seed {self.seed}"
 
 
@@ -54,7 +54,7 @@ def run(
     *,
     show: Callable[[Step], None] | None = None,
 ) -> Outcome:
-    """Run one seed. A broken promise, or a protocol's bug, is an outcome and not an exception."""
+    """Run one seed. Return a violation or an exception of a protocol as an outcome."""
     count = scenario.nodes if nodes is None else nodes
     assert count >= scenario.nodes_min, f"{scenario.name} needs {scenario.nodes_min} nodes"
     trace = Trace(show)
@@ -65,7 +65,7 @@ def run(
     try:
         figures = scenario.play(sim, count)
         sim.finish()
-    except Exception as error:  # noqa: BLE001  # whatever a protocol may raise is what we look for
+    except Exception as error:  # noqa: BLE001  # any exception of a protocol is a finding
         violation = f"{type(error).__name__}: {error}"
     return Outcome(
         scenario=scenario.name,

@@ -1,10 +1,11 @@
-"""The whole service through a storm: clients, gateways, brokers and their replica group.
+"""The whole service in a storm: clients, gateways, brokers and their replica group.
 
-Each seed draws its own service: see `service_draw`. From one to five nodes serve clients that put,
-read, seek, hand back, stage, delete and crash, some of them under shared names, and follow each
-other at once. Meanwhile nodes crash, links are cut, clocks are wrong and disks are damaged. Then it
-is calm. In the end each message is stored once and in order, each client was told what happened to
-its puts, and what all clients were told is linearizable (SVC-2, SVC-3, SVC-8, SVC-10, SVC-13).
+Each seed draws its own service: see `service_draw`. One to five nodes serve clients that put, read,
+seek, reject, stage, delete and crash. Some clients share names and follow each other at once.
+Meanwhile nodes crash, links are cut, clocks are wrong and disks are damaged. Then the faults stop.
+
+In the end each message is stored once and in order, and each client knows the outcome of its puts.
+All answers together are linearizable (SVC-2, SVC-3, SVC-8, SVC-10, SVC-13).
 
 It is the storm of `paxos` with other draws. The rules within the group are not checked here.
 """
@@ -56,7 +57,7 @@ def play_drawn(sim: Simulation, drawn: ServiceDraw) -> Figures:
 def depose(sim: Simulation, storm: GroupStorm, lasting: float) -> None:
     """Cut a leader with a slow clock off from its peers and from most clients.
 
-    Clients that only look still reach it, and it must not show them what is no longer true.
+    Clients that only read state still reach it. It must not show them stale state.
     """
     for leader in storm.leaders()[:1]:
         clients = [node for node in sim.alive() if node.startswith(CLIENT)]

@@ -1,7 +1,7 @@
-"""What a seed decides about a storm of the service: nodes, group, clients, disks and network.
+"""The options that a seed draws for a service storm: nodes, group, clients, disks and network.
 
-Most runs are short: a storm of a few suspicion times, with a dozen operations of each client, shows
-most bugs, and many of them can run.
+Most runs are short. A storm of a few suspicion times, with a dozen operations of each client, shows
+most bugs, and many such runs fit into a campaign.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from oncecast.lab.scenarios.draw import (
 
 SIZES = {1: 30, 2: 12, 3: 42, 4: 6, 5: 10}
 SPANS = {(2.0, 5.0): 70, (5.0, 12.0): 28, (12.0, 40.0): 2}  # in suspicion times
-OPERATIONS_MAX = 25  # of a client that does anything: what it was told must be searched through
+OPERATIONS_MAX = 25  # of each roaming client, because the history check searches through them
 
 
 class ServiceDraw(Draw, frozen=True):
-    """A draw of a replica group, and how many nodes it has."""
+    """The draw of a replica group, with its number of nodes."""
 
     nodes: int = 3
-    spares: int = 0  # nodes that offer themselves for a free seat
+    spares: int = 0  # nodes that wait for a free seat
     keepalive: float = 3.0  # seconds of silence after which a link counts as lost
-    deposed: float = 0.0  # seconds for which a leader is cut off from its peers; 0: it is not
-    wall: float = 0.0  # seconds by which wall clocks differ from the true time, at most
+    deposed: float = 0.0  # seconds for which a leader is cut off from its peers; 0: never
+    wall: float = 0.0  # maximum seconds between a wall clock and the true time
 
 
 def draw(seed: int, nodes: int) -> ServiceDraw:
-    """Draw the options of a run with up to so many nodes."""
+    """Draw the options of a run with up to `nodes` nodes."""
     rng = Random(f"{seed}/{nodes}/service")
     size = weighted(rng, {size: weight for size, weight in SIZES.items() if size <= nodes})
     options = drawing.draw_options(rng)

@@ -1,7 +1,7 @@
 """The service on top of a replica group, with all kinds of clients.
 
-The layers are those of a node. Publishers and subscribers keep books of one topic; roamers do
-anything at all to others. Everything together must be linearizable.
+The layers are those of a node. Publishers and subscribers check one topic; roamers perform random
+operations on other topics. Everything together must be linearizable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WATCHER = "watcher"
 
 
 class Sessions(Checker):
-    """The Top of a campaign that is the service, with its clients."""
+    """The Top of a campaign that runs the service and its clients."""
 
     def __init__(self, sim: Simulation, habits: Habits) -> None:
         self.sim, self.habits = sim, habits
@@ -124,7 +124,7 @@ class Sessions(Checker):
                 client.sim.bounce(client.me, away)
 
     def stop(self) -> None:
-        """Let clients finish what they have begun. Publishers stop by themselves."""
+        """Let clients finish their outstanding operations. Publishers stop by themselves."""
         if self.relay is not None:
             self.relay.finish()
         for roamer in self.roamers:
@@ -134,14 +134,14 @@ class Sessions(Checker):
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         client = self._clients.get(NodeId(node.partition("#")[0]))
-        if client is not None:  # not now: the step that emits it is still under way
+        if client is not None:  # later: the step that emits the event has not ended
             client.soon(0.0, lambda: client.hear(event))
 
     def end(self, stacks: dict[NodeId, list[Protocol]]) -> None:
         if self.ager is not None:
             self.ager.check()
         if self.relay is not None and not self.relay.done:
-            raise Violation(f"{self.relay} has not stored all that is in its outboxes")
+            raise Violation(f"{self.relay} has not stored everything in its outboxes")
         check_topic(self.publishers, self.subscribers, self.outboxes.safe.get(TOPIC, ()))
         for roamer in self.roamers:
             roamer.check()

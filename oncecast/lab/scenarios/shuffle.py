@@ -1,8 +1,8 @@
-"""Shuffle: every node keeps a small random sample of the others by exchanging parts of it.
+"""Shuffle: every node keeps a small random sample of its peers by exchanging parts of it.
 
-The passive-view shuffle of HyParView (Leitao, Pereira, Rodrigues, DSN 2007): once a second a node
-sends a part of its view on a random walk; where the walk ends, a part of that view comes back. With
-a walk of four steps that is six events a node and second: what `sim bench` measures with.
+It is the passive-view shuffle of HyParView (Leitao, Pereira, Rodrigues, DSN 2007). Once a second a
+node sends a part of its view on a random walk. The last node of the walk returns a part of its own
+view. With four steps that makes six events per node and second. `sim bench` measures with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VIEW_MAX = 30
 SAMPLE = 7
 WALK = 4
 EVERY = 1.0
-DICE = 30  # bits: a digit of Python's numbers
+DICE = 30  # bits: one digit of a Python integer
 
 
 class Walk(Value, tag="Walk"):
@@ -46,7 +46,7 @@ class Shuffle(Protocol):
     def __init__(self, me: NodeId, rng: Random, *, contacts: tuple[NodeId, ...]) -> None:
         super().__init__(me, rng)
         self.view = list(contacts)
-        self.sent = 0  # where in the view the last sample began
+        self.sent = 0  # index in the view at which the last sample began
 
     def start(self) -> None:
         self.later(EVERY * self.rng.random(), Tick())
@@ -68,15 +68,15 @@ class Shuffle(Protocol):
         self._merge(message.sample)
 
     def _sample(self) -> tuple[NodeId, ...]:
-        """Neighbours in a view that is in no order are as good as any others."""
+        """Return consecutive peers: the view has no order, so they are as random as any."""
         view = self.view
         self.sent = start = self.rng.getrandbits(DICE) % len(view)
         return tuple(view[start : start + SAMPLE])
 
     def _merge(self, sample: Sequence[NodeId]) -> None:
-        """Take in what is new; if need be, those that were sent last make room for it."""
+        """Add the new peers. If the view is full, they replace those that were sent last."""
         view = self.view
-        new = set(sample)  # only to look up: a set must not be iterated
+        new = set(sample)  # only for lookups: a set must not be iterated
         if self.me in new or not new.isdisjoint(view):
             new.difference_update(view, [self.me])
             sample = [peer for peer in sample if peer in new]
@@ -89,11 +89,11 @@ class Shuffle(Protocol):
 
 
 class Views(Checker):
-    """A view has no duplicates, never holds its owner, and is as large as it can be in the end."""
+    """Checks that a view has no duplicates, lacks its own node, and is full in the end."""
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node not in sim.nodes or sim.nodes[step.node].stack is None:
-            return  # a verb of the simulator, about many nodes or one that is gone
+            return  # a verb of the simulator, about many nodes or a crashed one
         view = view_of(sim, step.node)
         if len(set(view)) != len(view) or step.node in view or len(view) > VIEW_MAX:
             raise Violation(f"{step.node} has the view {view}")
@@ -114,7 +114,7 @@ def view_of(sim: Simulation, node: NodeId) -> list[NodeId]:
 
 
 def populate(sim: Simulation, nodes: int) -> None:
-    """A ring of contacts that shuffling turns into a random graph."""
+    """Add nodes with a ring of contacts, which shuffling turns into a random graph."""
     names = [NodeId(f"n{index}") for index in range(nodes)]
 
     def build(me: NodeId, rng: Random) -> Stack:
@@ -134,4 +134,4 @@ def play(sim: Simulation, nodes: int) -> Figures:
     return {"messages": sim.done}
 
 
-SHUFFLE = Scenario("shuffle", "partial views of the others, kept random by exchange", 50, play)
+SHUFFLE = Scenario("shuffle", "random partial views, kept by exchanging samples", 50, play)

@@ -86,7 +86,7 @@ def test_a_put_has_the_same_place_at_every_replica() -> None:
     order = order_of_two()
     order.placed(TWO, 6)
     order.placed(TWO, 6)
-    with pytest.raises(Violation, match="at place 6 and at place 7"):
+    with pytest.raises(Violation, match="at slot 6 and at slot 7"):
         order.placed(TWO, 7)
 
 

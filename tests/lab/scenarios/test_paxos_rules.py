@@ -57,7 +57,7 @@ def test_a_restart_that_takes_an_older_value_for_its_vote_is_noticed() -> None:
     """REP-1"""
     group = restored(*LOG, options=SMALL)
     group.items[2] = command(b"2")
-    with pytest.raises(Violation, match="what it accepted for slot 2"):
+    with pytest.raises(Violation, match="for slot 2, but it accepted"):
         judge(kept(list(LOG)), group)
 
 
@@ -72,7 +72,7 @@ def test_a_promise_with_a_value_that_was_not_proposed_is_noticed() -> None:
     for at in range(len(wrong)):
         votes = (*promise.votes[:at], wrong[at], *promise.votes[at + 1 :])
         said = Promise(promise.ballot, 1, 1, 0, votes, ())
-        with pytest.raises(Violation, match="what was proposed is"):
+        with pytest.raises(Violation, match="but the proposal was"):
             honesty.effects()[Promise](Send(C, said, 0), group)
 
 
@@ -80,5 +80,5 @@ def test_a_recalled_vote_with_a_value_that_was_not_proposed_is_noticed() -> None
     """REP-1"""
     group, books = restored(*LOG, options=SMALL), kept(list(LOG))
     recalled = Recalled(2, 1, Vote(2, ballot(5), command(b"2")))
-    with pytest.raises(Violation, match="what was proposed is"):
+    with pytest.raises(Violation, match="but the proposal was"):
         Honesty(books).effects()[Recalled](Send(C, recalled, 0), group)

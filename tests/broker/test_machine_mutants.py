@@ -26,7 +26,6 @@ from oncecast.broker.subscribing import Subscribing
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.timekeeping import Timekeeper
 from oncecast.broker.topic import Topic
-from oncecast.wire.retention import Policy
 from tests.broker import test_clock as clock
 from tests.broker import test_machine_answered as answered
 from tests.broker import test_machine_moves as moves
@@ -105,7 +104,7 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     ),
     "unsubscribing keeps what was unread": (Topic, "unsubscribe", "self.collect(clock)", "pass"),
     "hard limits wait for readers": (Topic, "floor", "and not self.policy.drop_unread", ""),
-    "age ends one tick early": (Policy, "floor", "- self.age_us + 1", "- self.age_us + 2"),
+    "age ends one tick early": (Index, "floor", "- policy.age_us + 1", "- policy.age_us + 2"),
     "bytes count one batch too few": (Index, "newest", "self._head) + 1", "self._head)"),
     "places never let go": (Index, "drop_below", "self._alive.drop(place)", "pass"),
     "carried but still needed where it was": (

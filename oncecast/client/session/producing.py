@@ -5,7 +5,8 @@
 
 A batch is written to the outbox, sent, and settled by its own answer. Sequences are contiguous, so
 the node can tell a repetition (`Already`) and a hole (`Gap`, a request to resend). After silence or
-a lost link only the first batch is sent; its answer opens the window again.
+a lost link only the first batch is sent. Its answer opens the window again; the answer to an
+earlier copy widens it by one.
 
 Opening takes the name over from the process that holds it, and only if that is still the one that
 we know of: a first open expects none, and is told who holds the name if it is held. So an open that
@@ -250,9 +251,9 @@ class Flow:
     ) -> None:
         match result:
             case Appended(offset, _, kept):
-                self._stored(outgoing, offset, kept)
+                self._stored(id_, outgoing, offset, kept)
             case Already(offset):
-                self._stored(outgoing, offset, None)
+                self._stored(id_, outgoing, offset, None)
             case Gap() | NotHere() if id_ < self._mark:
                 pass  # the batch was sent before the last rewind
             case Gap() if id_ == outgoing.led:
@@ -279,11 +280,15 @@ class Flow:
             case _:
                 raise AssertionError(f"{result} is no answer to a put")
 
-    def _stored(self, outgoing: Outgoing, offset: int, kept: bool | None) -> None:
+    def _stored(self, id_: int, outgoing: Outgoing, offset: int, kept: bool | None) -> None:
         self._session.emit(Stored(outgoing.ticket, offset, kept), after=0)
         self._settle(outgoing)
         self.busy = None
-        self._patience.attempts, self._window = 0, WINDOW_BATCHES
+        self._patience.attempts = 0
+        # If the batch was sent before the last rewind, those behind it may still be in flight. To
+        # send them all again with every such answer would keep a slow node busy with copies.
+        wider = self._window + 1 if id_ < self._mark else WINDOW_BATCHES
+        self._window = min(WINDOW_BATCHES, wider)
         if self._flying:
             self._patience.begin(self._flying_bytes)
         self._drop_refused()

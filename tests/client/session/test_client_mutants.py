@@ -63,7 +63,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Flow, "_rewind", "self._mark = self._session.calls.new_id()", "pass",
     ),
     "already taken for a failure": (
-        weather, Flow, "answered", "self._stored(outgoing, offset, None)",
+        weather, Flow, "answered", "self._stored(id_, outgoing, offset, None)",
         "self._fail_all(Fenced(0))",
     ),
     "silence never broken": (

@@ -7,6 +7,7 @@ import pytest
 from oncecast.client.session.client import ClientState, Named
 from oncecast.client.session.local import AllDone, Finish, NotStored, Produce, Stored
 from oncecast.client.session.outbox import Based, Queued, Settled
+from oncecast.client.session.producing import WINDOW_BATCHES
 from oncecast.kernel.protocol import Append, Emit, Send, Snapshot, Value
 from oncecast.wire import commands as do
 from oncecast.wire import errors, results
@@ -129,6 +130,45 @@ def test_answer_that_comes_during_a_pause_opens_the_window() -> None:
     assert (lone.told, commands(lone)) == ([Stored(1, 0, True)], [put(1, 1, large)])
     assert lone.wait(1.49).outputs == []
     assert commands(lone.wait(0.02)) == [put(1, 1, large)]
+
+
+def test_answer_to_a_batch_from_before_the_silence_widens_the_window_by_one() -> None:
+    """SVC-2: the batches behind it may still be in flight, and are not all sent again."""
+    lone = putting(A, C, A, C, A, C)
+    first, second, *_ = calls(lone)
+    assert commands(lone.wait(0.51)) == [put(0, 1, A)]
+    assert commands(lone.answer(first, results.Appended(0, 1, True))) == [
+        put(1, 1, C),
+        put(2, 1, A),
+    ]
+    assert commands(lone.answer(second, results.Appended(1, 1, True))) == [
+        put(3, 1, C),
+        put(4, 1, A),
+    ]
+    again = calls(lone)[0]
+    assert commands(lone.answer(again, results.Already(3, 1))) == [put(5, 1, C)]
+
+
+def test_window_is_never_wider_than_its_limit() -> None:
+    """SVC-2"""
+    lone = putting(*[A] * (WINDOW_BATCHES + 2))
+    first, _, third, *_ = calls(lone)
+    lone.answer(third, errors.Gap(1))
+    assert len(calls(lone)) == WINDOW_BATCHES - 1
+    lone.answer(first, results.Appended(0, 1, True))
+    assert commands(lone) == [put(WINDOW_BATCHES, 1, A)]
+
+
+def test_answer_to_a_batch_from_after_the_silence_opens_the_window() -> None:
+    """SVC-2"""
+    lone = putting(A, C, A, C, A)
+    lone.wait(0.51)
+    assert commands(lone.answer(lone.call, results.Already(0, 1))) == [
+        put(1, 1, C),
+        put(2, 1, A),
+        put(3, 1, C),
+        put(4, 1, A),
+    ]
 
 
 def test_topic_that_is_not_here_gets_nothing_until_it_is_found() -> None:

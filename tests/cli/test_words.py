@@ -1,4 +1,4 @@
-"""CLI-1: what a line of the shell means, and how an unfinished one may go on."""
+"""CLI-1: words of a line in the shell, and their completion."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def completion() -> Completion:
     ("line", "words"),
     [
         ("", []),
-        ("  # a remark", []),
+        ("  # a comment", []),
         ("put t #1", ["put", "t", "#1"]),
         ('publish "my data" it\\\'s', ["put", "my data", "it's"]),
         ("topics --json", ["topic", "list", "--json"]),
@@ -40,11 +40,11 @@ def completion() -> Completion:
         ("quit", ["exit"]),
     ],
 )
-def test_a_line_is_divided_as_in_a_shell(line: str, words: list[str]) -> None:
+def test_line_is_split_as_in_a_unix_shell(line: str, words: list[str]) -> None:
     assert divide(line) == words
 
 
-def test_a_quote_without_its_other_half_is_no_line() -> None:
+def test_missing_quote_is_an_error() -> None:
     with pytest.raises(ValueError, match="quotation"):
         divide("put t it's")
 
@@ -61,7 +61,7 @@ def test_a_quote_without_its_other_half_is_no_line() -> None:
         ('put "my data" x', ["put", "my data"], "x", "x"),
     ],
 )
-def test_the_word_at_the_cursor_may_be_quoted(
+def test_word_before_the_cursor_can_be_quoted(
     line: str, words: list[str], typed: str, text: str
 ) -> None:
     assert unfinished(line) == (words, (typed, text))
@@ -87,7 +87,7 @@ def test_the_word_at_the_cursor_may_be_quoted(
         ("nonsense x", "x", []),
     ],
 )
-def test_a_word_is_completed_from_what_can_stand_there(
+def test_completions_fit_the_position_in_the_command(
     completion: Completion, line: str, typed: str, found: list[str]
 ) -> None:
     assert completion(line) == (typed, found)
@@ -102,13 +102,11 @@ def test_a_word_is_completed_from_what_can_stand_there(
         ("get 'my da", ["'my data' "]),
         ("get sa", ['"say \\"hi\\"" ']),
         ("get it", ['"it\'s" ']),
-        ("get new", ["news "]),  # a name that no line can hold is left out
+        ("get new", ["news "]),  # a name with a line break cannot be typed
     ],
 )
-def test_names_are_spelled_as_they_must_be_typed(
-    completion: Completion, line: str, found: list[str]
-) -> None:
-    """SVC-1: names are never rewritten, so they must come back as they are."""
+def test_completed_names_are_quoted(completion: Completion, line: str, found: list[str]) -> None:
+    """SVC-1: a quoted name is read back unchanged."""
     typed, spellings = completion(line)
     assert spellings == found
     for each in spellings:

@@ -32,7 +32,7 @@ def piped(node: Process, text: str, *flags: str) -> subprocess.CompletedProcess[
     return subprocess.run(
         [*command, *flags],
         input=text,
-        # Output is gathered, as it is for most people: it must be in order all the same.
+        # Output to a pipe is buffered by default; its order must not change.
         env={name: each for name, each in os.environ.items() if name != "PYTHONUNBUFFERED"},
         capture_output=True,
         text=True,
@@ -41,9 +41,9 @@ def piped(node: Process, text: str, *flags: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_lines_of_a_pipe_are_done_one_by_one_without_a_prompt(node: Process) -> None:
+def test_piped_commands_run_in_order_without_a_prompt(node: Process) -> None:
     text = (
-        "# what people type\n"
+        "# a comment\n"
         'subscribe "piped topic"\n'
         "publish \"piped topic\" one 'two words'\n"
         'lag "piped topic"\n'
@@ -57,19 +57,19 @@ def test_lines_of_a_pipe_are_done_one_by_one_without_a_prompt(node: Process) -> 
     assert (ended.returncode, ended.stderr) == (exits.OK, "")
 
 
-def test_the_status_is_that_of_the_first_failure_and_the_rest_is_done(node: Process) -> None:
+def test_all_lines_run_and_the_first_failure_is_the_status(node: Process) -> None:
     ended = piped(node, "get nowhere\nnonsense\nstatus --json\n")
     assert ended.returncode == exits.NOT_FOUND
     assert json.loads(ended.stdout)["node"] == f"127.0.0.1:{node.port}"
     assert ended.stderr.count("\n") == 2
 
 
-def test_with_stop_on_error_nothing_is_done_after_a_failure(node: Process) -> None:
+def test_stop_on_error_skips_the_rest_after_a_failure(node: Process) -> None:
     ended = piped(node, "put\nstatus\n", "--stop-on-error")
     assert (ended.returncode, ended.stdout) == (exits.USAGE, "")
 
 
-def test_all_answers_can_be_json(node: Process) -> None:
+def test_json_flag_applies_to_all_commands(node: Process) -> None:
     ended = piped(node, "sub as-json\nput as-json v\nget as-json\nlag as-json\n", "--json")
     made, receipt, message, lag = map(json.loads, ended.stdout.splitlines())
     assert (made["already"], receipt["offset"], message["value"], lag["lag"]) == (False, 0, "v", 0)
@@ -79,7 +79,7 @@ def test_exit_ends_the_shell(node: Process) -> None:
     assert piped(node, "exit\nnonsense\n").returncode == exits.OK
 
 
-def test_values_may_be_any_bytes_and_a_dash_is_one(node: Process) -> None:
+def test_values_can_be_any_bytes_and_a_dash_is_a_value(node: Process) -> None:
     text = b"sub bytes\nput bytes \xff -\nget bytes --count 2\n"
     command = [sys.executable, "-m", "oncecast", "shell", "--server", f"127.0.0.1:{node.port}"]
     ended = subprocess.run(command, input=text, capture_output=True, timeout=PATIENCE, check=True)
@@ -95,13 +95,13 @@ def test_values_may_be_any_bytes_and_a_dash_is_one(node: Process) -> None:
         ("get news --count 0", "argument --count"),
     ],
 )
-def test_what_cannot_be_understood_is_wrong_usage(node: Process, line: str, fact: str) -> None:
+def test_invalid_line_is_a_usage_error(node: Process, line: str, fact: str) -> None:
     ended = piped(node, f"{line}\n")
     assert (ended.returncode, ended.stdout) == (exits.USAGE, "")
     assert fact in ended.stderr
 
 
-def test_help_tells_of_all_commands_and_of_each(node: Process) -> None:
+def test_help_lists_commands_and_explains_one(node: Process) -> None:
     ended = piped(node, "help\nhelp topics\nhelp watch\n")
     for word in ("put", "get", "unwatch", "usage: topic list", "usage: watch"):
         assert word in ended.stdout
@@ -110,9 +110,11 @@ def test_help_tells_of_all_commands_and_of_each(node: Process) -> None:
 
 # At a terminal
 
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
 
 class Screen:
-    """A shell at a terminal of its own, typed to and read from."""
+    """A shell at a pseudo terminal."""
 
     def __init__(self, node: str, home: Path, *flags: str) -> None:
         self._master, slave = pty.openpty()
@@ -126,7 +128,13 @@ class Screen:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            env={**os.environ, "TERM": "xterm", "XDG_STATE_HOME": str(home)},
+            # No cursor position requests, which this terminal would not answer.
+            env={
+                **os.environ,
+                "TERM": "xterm",
+                "XDG_STATE_HOME": str(home),
+                "PROMPT_TOOLKIT_NO_CPR": "1",
+            },
         )
         fcntl.ioctl(slave, termios.TIOCSWINSZ, b"\x32\x00\xc8\x00\x00\x00\x00\x00")
         os.close(slave)
@@ -136,20 +144,21 @@ class Screen:
         os.write(self._master, text.encode())
 
     def see(self, pattern: str, patience: float = PATIENCE) -> str:
-        """Wait for it; what comes behind it is still to be seen."""
+        """Wait for `pattern`, without escape sequences, and remove the text up to its end."""
         deadline = time.monotonic() + patience
         while (found := re.search(pattern, self.seen)) is None:
             ready, _, _ = select.select([self._master], [], [], deadline - time.monotonic())
             assert ready, f"no {pattern!r} in {self.seen!r}"
             try:
-                self.seen += os.read(self._master, 65_536).decode(errors="replace")
+                text = os.read(self._master, 65_536).decode(errors="replace")
+                self.seen = ESCAPES.sub("", self.seen + text)
             except OSError:  # the other end is closed
                 raise AssertionError(f"ended without {pattern!r}: {self.seen!r}") from None
         self.seen = self.seen[found.end() :]
         return found[0]
 
     def interrupt(self, expected: str) -> None:
-        """Ctrl-C, again if nothing comes of it: while a key is read none is heard."""
+        """Press Ctrl-C until `expected` appears; the command may not have started yet."""
         for patience in (1.0, 1.0, PATIENCE):
             self.type("\x03")
             try:
@@ -161,12 +170,12 @@ class Screen:
                 return
 
     def do(self, line: str, expected: str) -> str:
-        self.see("oncecast> ")
+        self.see("oncecast>")
         self.type(f"{line}\n")
         return self.see(expected)
 
     def end(self) -> int:
-        while True:  # what nobody reads would keep it from ending
+        while True:  # unread output would block the shell
             try:
                 if not os.read(self._master, 65_536):
                     break
@@ -197,20 +206,22 @@ def test_tab_completes_commands_and_topics_with_blanks(shell: Screen, oncecast: 
     oncecast("sub", "a topic with blanks")
     oncecast("put", "a topic with blanks", "found")
     shell.see("Connected to 127")
-    shell.see("oncecast> ")
-    shell.type("ge\ta\\ topic\t\n")
+    shell.see("oncecast>")
+    shell.type("ge\t")
+    shell.see("ge ?t")  # a completion may be drawn as the rest of the word
+    shell.type("a\\ topic\t")
+    shell.see("blanks")
+    shell.type("\n")
     shell.see(r"\r\nfound\r\n")
-    shell.see("oncecast> ")
+    shell.see("oncecast>")
     shell.type("\x04")
     assert shell.end() == exits.OK
 
 
-def test_messages_are_shown_while_a_line_is_typed_and_the_line_stays(
-    shell: Screen, oncecast: Command
-) -> None:
+def test_messages_appear_above_the_line_being_typed(shell: Screen, oncecast: Command) -> None:
     oncecast("sub", "watched")
     shell.do("watch watched", "shown as they come")
-    shell.see("oncecast> ")
+    shell.see("oncecast>")
     shell.type("lag wat")
     shell.see("lag wat")
     oncecast("put", "watched", "first", "\x1b[2Jsecond")
@@ -224,7 +235,9 @@ def test_messages_are_shown_while_a_line_is_typed_and_the_line_stays(
     assert shell.end() == exits.OK
 
 
-def test_who_unsubscribes_what_is_watched_is_told(shell: Screen, oncecast: Command) -> None:
+def test_watch_ends_with_a_message_when_the_subscription_is_deleted(
+    shell: Screen, oncecast: Command
+) -> None:
     oncecast("sub", "let go")
     shell.do('watch "let go"', "shown as they come")
     oncecast("unsub", "let go")
@@ -233,20 +246,30 @@ def test_who_unsubscribes_what_is_watched_is_told(shell: Screen, oncecast: Comma
     assert shell.end() == exits.OK
 
 
-def test_ctrl_c_drops_a_line_and_ends_a_command_but_not_the_shell(
+def test_ctrl_c_drops_a_line_or_cancels_a_command_and_keeps_the_shell(
     shell: Screen, oncecast: Command
 ) -> None:
     oncecast("sub", "quiet")
-    shell.see("oncecast> ")
+    shell.see("oncecast>")
     shell.type("nonsense")
     shell.see("nonsense")
-    shell.interrupt(r"\n(?=\S*oncecast> )")
+    shell.interrupt(r"\n(?=\S*oncecast>)")
     shell.do("get quiet --timeout inf", "inf")
     wait_for_reader(oncecast, "quiet")
-    shell.interrupt("interrupted")
+    shell.interrupt("interrupted; the command may still take effect")
     oncecast("put", "quiet", "after all")
     shell.do("get quiet", r"\r\nafter all\r\n")
-    shell.see("oncecast> ")
+    shell.see("oncecast>")
+    shell.type("\x04")
+    assert shell.end() == exits.OK
+
+
+def test_pasted_lines_run_one_after_the_other(shell: Screen, oncecast: Command) -> None:
+    oncecast("sub", "pasted")
+    shell.see("oncecast>")
+    shell.type("\x1b[200~put pasted one\nget pasted\n\x1b[201~\n")
+    shell.see(r"\r\n0\r\none\r\n")
+    shell.see("oncecast>")
     shell.type("\x04")
     assert shell.end() == exits.OK
 
@@ -257,23 +280,23 @@ def wait_for_reader(oncecast: Command, topic: str) -> None:
         assert time.monotonic() < deadline
 
 
-def test_the_history_is_kept_in_the_state_directory(node: Process, tmp_path: Path) -> None:
-    """SVC-12: so is what was put and is not stored yet, under a name that stays."""
+def test_history_is_kept_in_the_state_directory(node: Process, tmp_path: Path) -> None:
+    """SVC-12: the shell uses the state directory, also for its history."""
     address, state = f"127.0.0.1:{node.port}", tmp_path / "state"
     for _ in range(2):
         with screen(address, tmp_path, "--state", str(state), "--name", "ann") as shell:
-            shell.see("oncecast> ")
+            shell.see("oncecast>")
             shell.type("sub kept\n" if not state.joinpath("history").exists() else "\x10\n")
             shell.see("kept: subscription default")
-            shell.see("oncecast> ")
+            shell.see("oncecast>")
             shell.type("\x04")
             assert shell.end() == exits.OK
     assert state.joinpath("history").read_text() == "sub kept\nsub kept\n"
     assert state.joinpath("history").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_lost_connection_is_told_and_mended(tmp_path: Path) -> None:
-    """SVC-11: what is watched goes on, and what is asked meanwhile is done when the node comes."""
+def test_lost_connection_is_reported_and_restored(tmp_path: Path) -> None:
+    """SVC-11: a watch continues, and a command waits until the node is back."""
     data = ("--data", str(tmp_path / "data"))
     node = Process(*data)
     address = f"127.0.0.1:{node.port}"
@@ -281,16 +304,16 @@ def test_a_lost_connection_is_told_and_mended(tmp_path: Path) -> None:
         with screen(address, tmp_path) as shell:
             shell.do("sub news", "is there")
             shell.do("watch news", "shown as they come")
-            shell.see("oncecast> ")
+            shell.see("oncecast>")
             node.end(signal.SIGKILL)
             close(node)
             shell.see("connection is lost")
             shell.type("put news again\n")
-            shell.see("put news again\r\n")
+            shell.see("put news again\r+\n")
             node = Process(*data, "--listen", address)
             shell.see("connection is there again")
             shell.see("news 0: again")
-            shell.see("oncecast> ")
+            shell.see("oncecast>")
             shell.type("\x04")
             assert shell.end() == exits.OK
     finally:
@@ -299,7 +322,7 @@ def test_a_lost_connection_is_told_and_mended(tmp_path: Path) -> None:
         close(node)
 
 
-def test_a_shell_without_a_node_waits_for_one_to_come(tmp_path: Path) -> None:
+def test_shell_starts_without_a_node_and_connects_later(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     node = Process(*data)
     address = f"127.0.0.1:{node.port}"
@@ -307,12 +330,12 @@ def test_a_shell_without_a_node_waits_for_one_to_come(tmp_path: Path) -> None:
     close(node)
     with screen(address, tmp_path) as shell:
         shell.see("start one with `oncecast serve`")
-        shell.see("oncecast> ")
+        shell.see("oncecast>")
         node = Process(*data, "--listen", address)
         try:
             shell.type("status\n")
             shell.see(r"version +\d")
-            shell.see("oncecast> ")
+            shell.see("oncecast>")
             shell.type("\x04")
             assert shell.end() == exits.OK
         finally:
@@ -321,7 +344,7 @@ def test_a_shell_without_a_node_waits_for_one_to_come(tmp_path: Path) -> None:
             close(node)
 
 
-def test_a_shell_that_can_never_work_says_so_and_ends(tmp_path: Path) -> None:
+def test_shell_with_an_invalid_address_exits_with_an_error(tmp_path: Path) -> None:
     with screen("nowhere", tmp_path) as shell:
         shell.see("'nowhere' is not an address")
         assert shell.end() == exits.USAGE

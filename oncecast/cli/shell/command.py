@@ -1,7 +1,7 @@
-"""`oncecast shell`: the commands, one after the other, over one connection.
+"""`oncecast shell`: run several commands over one connection.
 
-On a terminal it has a prompt, history, completion and help, and shows what arrives while you type.
-From a pipe or a file it does the lines one by one.
+At a terminal it has a prompt with history and completion, and shows messages that arrive while you
+type. From a pipe or a file it runs one command per line.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ PROMPT = "oncecast> "
 
 
 def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    shell = commands.add_parser("shell", help="the interactive client", description=__doc__)
+    shell = commands.add_parser("shell", help="run commands interactively", description=__doc__)
     add_connection(shell)
     add_timeout(shell)
     add_identity(shell)
-    shell.add_argument("--stop-on-error", action="store_true", help="leave when a command fails")
+    shell.add_argument("--stop-on-error", action="store_true", help="exit when a command fails")
     add_json(shell)
     shell.set_defaults(run=run)
 
@@ -47,35 +47,33 @@ def run(arguments: argparse.Namespace) -> int:
     with Conversation(arguments) as conversation:
         if sys.stdin.isatty():
             return by_hand(conversation, history_of(arguments), stop=stop)
-        # Values may be any bytes, as on the command line.
+        # Values may contain any bytes, as on the command line.
         cast("TextIOWrapper", sys.stdin).reconfigure(errors="surrogateescape")
         return piped(conversation, sys.stdin, stop=stop)
 
 
 def by_hand(conversation: Conversation, history: Path, *, stop: bool) -> int:
-    """At a terminal. Ctrl-C drops the line, or ends the command, and never the shell."""
-    from oncecast.cli.shell.terminal import Terminal
+    """Run commands from a terminal. Ctrl-C drops the line or cancels the running command."""
+    from oncecast.cli.shell.terminal import make_terminal
 
-    terminal = Terminal(PROMPT, history, conversation.completion)
-    with terminal.open(), conversation.closed_by_signals():
+    terminal = make_terminal(PROMPT, history, conversation.completion)
+    with conversation.closed_by_signals():
         if status := conversation.greet(terminal.say):
             return status
         while not (conversation.over or (status and stop)):
-            line = None
             try:
                 if (line := terminal.line()) is None:
                     break
                 status = conversation.do(line)
             except KeyboardInterrupt:
-                print(file=sys.stderr)  # behind the ^C
-                if line is not None:
-                    complain("interrupted; what was asked for may be done yet")
+                print(file=sys.stderr)  # after the ^C
+                complain("interrupted; the command may still take effect")
         left = conversation.close()
         return (status if stop else exits.OK) or left
 
 
 def piped(conversation: Conversation, lines: Iterable[str], *, stop: bool) -> int:
-    """The status of the first command that failed."""
+    """Run commands from a pipe; return the status of the first one that failed."""
     first = exits.OK
     with conversation.closed_by_signals():
         for line in lines:
@@ -88,7 +86,7 @@ def piped(conversation: Conversation, lines: Iterable[str], *, stop: bool) -> in
 
 
 def history_of(arguments: argparse.Namespace) -> Path:
-    """In the state directory, or else where this user's programs keep such things."""
+    """Return the history file: in the state directory, or the user's directory for state."""
     if arguments.state is not None:
         return Path(arguments.state) / "history"
     states = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

@@ -1,8 +1,8 @@
-"""What the shell does with a line: the same commands as `oncecast COMMAND`, over one connection.
+"""Runs the commands of the shell: the same as `oncecast COMMAND`, over one connection.
 
-A thread runs the client and its loop; lines come from the main thread, which waits for each. A
-connection that is lost comes back by itself, and both is told. A client that has ended for good,
-because it was refused or fenced, is replaced when the next command needs one.
+A thread runs the client and its event loop; the main thread reads lines and waits for each command.
+The client reconnects by itself, and the shell reports both. A client that was refused or fenced is
+replaced before the next command.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from oncecast.client.errors import NotConnected, OncecastError
 from oncecast.client.portal import Portal
 
 PERHAPS_ENDED = ("closed", "not-connected", "fenced", "state-unusable")
-COMPLETE_WITHIN = 1.0  # seconds; then there is nothing to choose from
+COMPLETE_WITHIN = 1.0  # seconds for the node to answer
 COMPLETE_MAX = 500
-LEAVE_WITHIN = 1.0  # seconds, when the node is away
+LEAVE_WITHIN = 1.0  # seconds, while the connection is lost
 
 
 class Conversation:
@@ -67,7 +67,7 @@ class Conversation:
         self._portal.stop()
 
     def greet(self, say: Callable[[str], None]) -> int:
-        """Whether it makes sense to go on; a node that is not there may come."""
+        """Connect and print a greeting; return a status other than 0 if it can never work."""
 
         async def greet() -> int:
             try:
@@ -83,7 +83,7 @@ class Conversation:
         self._news.say = say
         status = self._run(greet())
         if status == exits.OK:
-            print("`help` lists the commands, Tab completes, Ctrl-D leaves.")
+            print("Type `help` for a list of commands, Ctrl-D to leave.")
         return status
 
     def close(self) -> int:
@@ -91,7 +91,7 @@ class Conversation:
 
     @contextmanager
     def closed_by_signals(self) -> Iterator[None]:
-        """Close it in order if SIGTERM or SIGHUP ends the shell."""
+        """Close the client if SIGTERM or SIGHUP ends the shell."""
         with exit_on_signals():
             try:
                 yield
@@ -102,20 +102,20 @@ class Conversation:
     # -- lines --
 
     def do(self, line: str) -> int:
-        """What came of it, as an exit status."""
+        """Run a line and return its exit status."""
         try:
             words = divide(line)
         except ValueError as error:
-            return complain(f"{error}; write a quote in a word as \\' or \\\"", exits.USAGE)
+            return complain(f"{error}; write a quote inside a word as \\' or \\\"", exits.USAGE)
         if not words:
             return exits.OK
         if words[0] not in verbs(self.parser):
             near = difflib.get_close_matches(words[0], [*verbs(self.parser), *SHORT], 1)
-            hint = f"did you mean {near[0]}?" if near else "`help` lists those there are"
+            hint = f"did you mean {near[0]}?" if near else "`help` lists the commands"
             return complain(f"no command {words[0]!r}; {hint}", exits.USAGE)
         try:
             arguments = self.parser.parse_args(words)
-        except SystemExit as end:  # its help was printed, or what is wrong
+        except SystemExit as end:  # argparse has printed help or an error
             return int(end.code or exits.OK)
         if "here" in arguments:
             return int(arguments.here(arguments))
@@ -125,7 +125,7 @@ class Conversation:
         return self._run(self._work(arguments))
 
     def _run(self, work: Coroutine[Any, Any, int]) -> int:
-        """In the loop; an interrupt ends the work, and is raised when that has ended."""
+        """Run `work` in the client's loop; on an interrupt, cancel it and raise again."""
         loop, done = self._portal.loop, Future[int]()
 
         def start() -> None:
@@ -164,7 +164,7 @@ class Conversation:
         return self._client
 
     async def _replace_ended(self) -> None:
-        """A client that was fenced or refused says so to each call; a subscription alone may be."""
+        """Drop the client if it is fenced or refused, and not just one of its subscriptions."""
         client = self._client
         if client is None:
             return
@@ -176,7 +176,7 @@ class Conversation:
                 await client.close()
 
     async def _leave(self) -> int:
-        """What was put is stored and what was shown is acknowledged, if the node is there."""
+        """Close the client, which stores pending puts and acks if the node is reachable."""
         client, self._client = self._client, None
         if client is None:
             return exits.OK
@@ -185,7 +185,9 @@ class Conversation:
             async with asyncio.timeout(LEAVE_WITHIN if self._news.lost else None):
                 await client.close()
         except TimeoutError:
-            return complain("left while the node was away; what it had not answered is not known")
+            return complain(
+                "the node is unreachable; the outcome of unanswered commands is unknown"
+            )
         except foreseen() as error:
             return told(error)
         return exits.OK
@@ -219,23 +221,23 @@ class Conversation:
     # -- commands --
 
     def _commands(self) -> argparse.ArgumentParser:
-        """Those of the command line, without what the shell was told once, and a few more."""
+        """Return a parser for the commands without connection options, and for the shell's own."""
         parser = argparse.ArgumentParser(prog="", add_help=False)
         commands = parser.add_subparsers(metavar="COMMAND", required=True)
         for each in (messages, topics, subs):
             each.configure(commands, in_shell=True)
         for name, about, work in (
-            ("watch", "show the messages of a subscription as they come", self._watching.watch),
-            ("unwatch", "stop that", self._watching.unwatch),
+            ("watch", "show messages of a subscription as they arrive", self._watching.watch),
+            ("unwatch", "stop showing messages", self._watching.unwatch),
         ):
             watch = commands.add_parser(name, help=about, description=about)
             watch.add_argument("topic", metavar="TOPIC")
             add_subscription(watch)
             add_work(watch, work, in_shell=True)
-        help_ = commands.add_parser("help", help="what there is, or what a command does")
+        help_ = commands.add_parser("help", help="list the commands, or explain one")
         help_.add_argument("words", metavar="COMMAND", nargs="*")
         help_.set_defaults(here=self._help)
-        exit_ = commands.add_parser("exit", help="leave; so does Ctrl-D")
+        exit_ = commands.add_parser("exit", help="leave the shell, like Ctrl-D")
         exit_.set_defaults(here=self._exit)
         trim(parser)
         return parser
@@ -245,14 +247,16 @@ class Conversation:
         if words:
             found, rest = command(self.parser, [*SHORT.get(words[0], words[:1]), *words[1:]])
             if rest:
-                return complain(f"no command {' '.join(words)!r}; `help` lists them", exits.USAGE)
+                return complain(
+                    f"no command {' '.join(words)!r}; `help` lists the commands", exits.USAGE
+                )
             found.print_help()
             return exits.OK
         (group,) = (a for a in self.parser._actions if isinstance(a, argparse._SubParsersAction))
         for each in group._choices_actions:
             print(f"  {each.dest:<10}{each.help}")
-        print("Shorter, or in full: " + ", ".join(f"{s} = {' '.join(f)}" for s, f in SHORT.items()))
-        print('Names with blanks stand in quotes: get "my topic". `help COMMAND` says more.')
+        print("Other names: " + ", ".join(f"{s} = {' '.join(f)}" for s, f in SHORT.items()))
+        print('Quote names with spaces: get "my topic". For details: `help COMMAND`.')
         return exits.OK
 
     def _exit(self, arguments: argparse.Namespace) -> int:
@@ -270,7 +274,7 @@ def settle(task: asyncio.Task[int], done: Future[int]) -> None:
 
 
 def trim(parser: argparse.ArgumentParser) -> None:
-    """In the shell a command is called by its name alone."""
+    """Remove the program name from the usage of all commands."""
     parser.prog = parser.prog.strip()
     for each in verbs(parser).values():
         trim(each)

@@ -1,128 +1,146 @@
-"""A line from a person, while others have something to say: prompt, history, completion.
+"""Reads lines at a terminal and prints messages that arrive meanwhile.
 
-The prompt is read in the main thread, by readline. What arrives meanwhile is said by other threads:
-a signal takes it to the main thread, the only one that may look at the line that is being typed.
-The line is cleared, the news is written, and prompt and line stand below it again.
+With prompt_toolkit there is a prompt with history and completion, and messages appear above it.
+Without it, `input` reads plain lines.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
+from typing import Protocol as Interface
+
+Complete = Callable[[str], tuple[str, list[str]]]
 
 HISTORY_MAX = 1000
-NEWS = signal.SIGUSR1
-ASK_AGAIN = 0.2  # seconds; a signal that comes while a key is worked off is not seen
+RETRY_SECONDS = 0.2  # if the prompt ends before it has shown a message
 
 
-class Terminal:
-    def __init__(
-        self, prompt: str, history: Path, completion: Callable[[str], tuple[str, list[str]]]
-    ) -> None:
-        self.prompt = prompt
-        self._history, self._completion = history, completion
-        self._matches: list[str] = []
-        self._news: deque[tuple[str, threading.Event]] = deque()
-        self._prompting = False
-        self._readline: ModuleType | None = None
-        self._open = False
+class Terminal(Interface):
+    def line(self) -> str | None:
+        """Return the next line; "" after Ctrl-C, None after Ctrl-D."""
 
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        with suppress(ImportError):  # an interpreter without it still takes plain lines
-            import readline
+    def say(self, text: str) -> None:
+        """Print `text` from another thread; return when it is on the screen."""
 
-            self._readline = readline
-            readline.set_completer_delims(" \t")
-            readline.set_completer(self._complete)
-            readline.parse_and_bind("tab: complete")
-            readline.parse_and_bind("set show-all-if-ambiguous on")
-            readline.set_auto_history(False)
-            for line in remembered(self._history):
-                readline.add_history(line)
-        signal.signal(NEWS, lambda number, frame: self._write_news())
-        self._open = True
-        try:
-            yield
-        finally:
-            self._open = False
-            signal.signal(NEWS, signal.SIG_IGN)  # the last one may be under way
-            self._write_news()
 
-    # -- a line --
+def make_terminal(prompt: str, history: Path, complete: Complete) -> Terminal:
+    if sys.stdout.isatty():
+        with suppress(ImportError):
+            return PromptTerminal(prompt, history, complete)
+        print('For history and completion: pip install "oncecast[shell]"')
+    return PlainTerminal(prompt)
+
+
+class PlainTerminal:
+    def __init__(self, prompt: str) -> None:
+        self._prompt = prompt
 
     def line(self) -> str | None:
-        """What somebody has typed; None for Ctrl-D."""
-        self._prompting = True
         try:
-            line = input(self.prompt)
+            return input(self._prompt)
         except EOFError:
             print()
             return None
-        finally:
-            self._prompting = False
-        if line.strip():
-            self._remember(line)
-        return line
-
-    def _remember(self, line: str) -> None:
-        if self._readline is not None:
-            self._readline.add_history(line)
-        with suppress(OSError):  # a history is nice to have
-            self._history.parent.mkdir(parents=True, exist_ok=True)
-            opener = os.open(self._history, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            with os.fdopen(opener, "a", errors="surrogateescape") as file:
-                file.write(f"{line}\n")
-
-    def _complete(self, text: str, state: int) -> str | None:
-        """What may stand in the place of `text`, the end of the word, one at each call."""
-        assert self._readline is not None
-        if state == 0:
-            line = self._readline.get_line_buffer()[: self._readline.get_endidx()]
-            typed, found = self._completion(line)
-            # A quoted word may have blanks: readline replaces only what is behind the last.
-            self._matches = [each[len(typed) - len(text) :] for each in found]
-        return self._matches[state] if state < len(self._matches) else None
-
-    # -- news --
+        except KeyboardInterrupt:
+            print()
+            return ""
 
     def say(self, text: str) -> None:
-        """From any other thread; returns when it is on the screen."""
-        shown = threading.Event()
-        self._news.append((text, shown))
-        while self._open and not shown.is_set():
-            signal.pthread_kill(threading.main_thread().ident or 0, NEWS)
-            shown.wait(ASK_AGAIN)
+        print(text, flush=True)
 
-    def _write_news(self) -> None:
-        if not self._news:
-            return
-        line = ""
-        if self._prompting:
-            line = self.prompt + (self._readline.get_line_buffer() if self._readline else "")
-            rows = len(line) // max(1, shutil.get_terminal_size().columns)
-            sys.stdout.write("\r" + (f"\x1b[{rows}A" if rows else "") + "\x1b[J")
-        told = []
-        while self._news:
-            text, shown = self._news.popleft()
-            sys.stdout.write(f"{text}\n")
-            told.append(shown)
-        sys.stdout.write(line)
-        sys.stdout.flush()
-        for shown in told:
+
+class PromptTerminal:
+    def __init__(self, prompt: str, history: Path, complete: Complete) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+        from prompt_toolkit.document import Document
+        from prompt_toolkit.history import InMemoryHistory
+
+        class Completions(Completer):
+            def get_completions(
+                self, document: Document, complete_event: CompleteEvent
+            ) -> Iterable[Completion]:
+                typed, found = complete(document.text_before_cursor)
+                return [Completion(each, -len(typed)) for each in found]
+
+        self._session = PromptSession[str](
+            prompt,
+            completer=Completions(),
+            complete_in_thread=True,
+            complete_while_typing=False,
+            history=InMemoryHistory(remembered(history)),
+        )
+        self._history = history
+        self._lines: deque[str] = deque()  # the rest of a paste
+        self._messages: deque[tuple[str, threading.Event]] = deque()
+        self._prompting = False
+        self._lock = threading.Lock()
+
+    def line(self) -> str | None:
+        if not self._lines:
+            try:
+                self._lines.extend(self._prompted().splitlines() or [""])
+            except EOFError:
+                return None
+            except KeyboardInterrupt:
+                return ""
+        line = self._lines.popleft()
+        if line.strip():
+            remember(self._history, line)
+        return line
+
+    def _prompted(self) -> str:
+        with self._lock:
+            self._prompting = True
+        try:
+            return self._session.prompt()
+        finally:
+            with self._lock:
+                self._prompting = False
+            self._show()
+
+    def say(self, text: str) -> None:
+        shown = threading.Event()
+        self._messages.append((text, shown))
+        while not shown.is_set():
+            with self._lock:
+                self._show_soon()
+            shown.wait(RETRY_SECONDS)
+
+    def _show_soon(self) -> None:
+        from prompt_toolkit.application import run_in_terminal
+
+        loop = self._session.app.loop
+        if not self._prompting:
+            self._show()
+        elif loop is not None:
+            with suppress(RuntimeError):  # the prompt has just ended, and its loop is closed
+                loop.call_soon_threadsafe(lambda: run_in_terminal(self._show))
+
+    def _show(self) -> None:
+        while self._messages:
+            text, shown = self._messages.popleft()
+            print(text, flush=True)
             shown.set()
 
 
+def remember(path: Path, line: str) -> None:
+    """Append a line to the history file, which only its owner can read."""
+    with suppress(OSError):  # the shell works without a history
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(file, "a", errors="surrogateescape") as history:
+            history.write(f"{line}\n")
+
+
 def remembered(path: Path) -> list[str]:
-    """The lines of the history; what is too old is dropped from the file."""
+    """Return the last lines of the history file, and remove older ones from it."""
     try:
         lines = path.read_text(errors="surrogateescape").splitlines()
         if len(lines) > 2 * HISTORY_MAX:

@@ -1,6 +1,6 @@
-"""What a line of the shell means, and how an unfinished one may go on. Pure: no terminal, no node.
+"""Splits lines of the shell into words, and completes the last word. Pure: no terminal, no node.
 
-Words are divided as in a Unix shell: blanks between them, quotes and backslashes around blanks.
+Words are split as in a Unix shell: by spaces, with quotes and backslashes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-# Words of the shell for commands that have a longer name elsewhere.
+# Other names of commands in the shell.
 SHORT: dict[str, tuple[str, ...]] = {
     "publish": ("put",),
     "subscribe": ("sub",),
@@ -26,11 +26,11 @@ Parser = argparse.ArgumentParser
 
 
 def divide(line: str) -> list[str]:
-    """The words of a command in full; nothing for a comment. ValueError: a quote is missing."""
+    """Return the words of a command; none for a comment. Raise ValueError if a quote is missing."""
     if line.lstrip().startswith("#"):
         return []
     words = shlex.split(line)
-    if words and words[0] == "oncecast":  # copied from a page, or from a remedy
+    if words and words[0] == "oncecast":  # copied from the docs or an error message
         del words[0]
     return in_full(words)
 
@@ -44,7 +44,7 @@ def in_full(words: list[str]) -> list[str]:
 
 
 def verbs(parser: Parser) -> dict[str, Parser]:
-    """The commands of a parser; none if it is a command itself."""
+    """Return the subcommands of a parser by name."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
@@ -52,7 +52,7 @@ def verbs(parser: Parser) -> dict[str, Parser]:
 
 
 def command(parser: Parser, words: Sequence[str]) -> tuple[Parser, Sequence[str]]:
-    """The parser that the first words lead to, and the words that are left."""
+    """Return the parser of the command that `words` starts with, and the remaining words."""
     while words and words[0] in (known := verbs(parser)):
         parser, words = known[words[0]], words[1:]
     return parser, words
@@ -62,14 +62,14 @@ def command(parser: Parser, words: Sequence[str]) -> tuple[Parser, Sequence[str]
 
 
 class Unfinished(NamedTuple):
-    """The word before the cursor: as it is typed, and what it means so far."""
+    """The word before the cursor: as typed, and without quotes and backslashes."""
 
     typed: str
     text: str
 
 
 def unfinished(line: str) -> tuple[list[str], Unfinished]:
-    """The words that are finished, and the one that is not."""
+    """Return the complete words of a line, and the word before the cursor."""
     begin, quote, escaped = 0, "", False
     for at, char in enumerate(line):
         if escaped:
@@ -88,7 +88,7 @@ def unfinished(line: str) -> tuple[list[str], Unfinished]:
 
 
 def spelled(names: Iterable[str], typed: str) -> list[str]:
-    """Names as they would be typed, in the manner in which `typed` begins."""
+    """Return the names quoted or escaped in the style of `typed`."""
     names = [name for name in names if name.isprintable()]
     if typed[:1] == "'":
         return [shlex.quote(name) if "'" in name else f"'{name}'" for name in names]
@@ -101,7 +101,7 @@ def spelled(names: Iterable[str], typed: str) -> list[str]:
 
 
 class Completion:
-    """`topics(prefix)` and `subscriptions(topic)` name what the node has."""
+    """Completes words; `topics(prefix)` and `subscriptions(topic)` return names from the node."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Completion:
         self._parser, self._topics, self._subscriptions = parser, topics, subscriptions
 
     def __call__(self, line: str) -> tuple[str, list[str]]:
-        """The word at the end of `line` and what may replace it; with a blank if that is all."""
+        """Return the word before the cursor and its completions; a single one ends in a space."""
         try:
             words, word = unfinished(line)
         except ValueError:
@@ -138,19 +138,19 @@ class Completion:
 
     def _values(self, leaf: Parser, rest: Sequence[str], text: str) -> Iterable[str]:
         options = {name: action for action in leaf._actions for name in action.option_strings}
-        places = [action for action in leaf._actions if not action.option_strings]
-        given: list[str] = []  # in places
-        waiting = False  # for the value of the option before it
+        positionals = [action for action in leaf._actions if not action.option_strings]
+        given: list[str] = []  # positional arguments so far
+        option_value = False  # whether the next word is the value of an option
         for word in rest:
-            if waiting:
-                waiting = False
+            if option_value:
+                option_value = False
             elif word in options:
-                waiting = options[word].nargs != 0
+                option_value = options[word].nargs != 0
             else:
                 given.append(word)
-        if waiting:
+        if option_value:
             return self._of_option(rest[-1], given)
-        match places[len(given)].metavar if len(given) < len(places) else None:
+        match positionals[len(given)].metavar if len(given) < len(positionals) else None:
             case "TOPIC":
                 return self._topics(text)
             case "PLACE":

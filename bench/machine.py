@@ -47,7 +47,7 @@ def per_command(run: Callable[[], None], count: int) -> float:
 
 def put_and_ack(count: int, subscriptions: int) -> tuple[float, float, float, float]:
     machine, producer, _ = ready(subscriptions=subscriptions)
-    commands, base = puts(producer, count), machine.registry.place + 1
+    commands, base = puts(producer, count), machine.registry.last_slot + 1
     epochs = [each.epoch for each in machine.registry.topics["t"].subscriptions.values()]
 
     def put() -> None:

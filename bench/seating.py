@@ -93,7 +93,7 @@ def life(server: str, address: str) -> int:
     """Return the life in which this node has a seat, or 0 if it has none."""
     view = look(server)
     members = () if view is None else view.members
-    return next((member.life for member in members if member.node == address), 0)
+    return next((member.incarnation for member in members if member.node == address), 0)
 
 
 def fill(server: str, messages: int) -> None:

@@ -28,7 +28,7 @@ class Administering:
         self._registry = registry
 
     def create(
-        self, place: int, command: CreateTopic
+        self, slot: int, command: CreateTopic
     ) -> TopicCreated | InvalidArgument | TopicExists | InvalidTopic | TooMany:
         registry = self._registry
         registry.pass_time(command.at)
@@ -47,7 +47,7 @@ class Administering:
         return TopicCreated(topic.id, already=True)
 
     def set_policy(
-        self, place: int, command: SetPolicy
+        self, slot: int, command: SetPolicy
     ) -> PolicySet | InvalidArgument | NoSuchTopic | InvalidTopic:
         registry = self._registry
         clock = registry.pass_time(command.at)
@@ -63,14 +63,14 @@ class Administering:
         registry.release(topic)
         return PolicySet(already)
 
-    def delete(self, place: int, command: DeleteTopic) -> TopicDeleted:
+    def delete(self, slot: int, command: DeleteTopic) -> TopicDeleted:
         self._registry.pass_time(command.at)
         topic = self._registry.topics.get(command.topic)
         if topic is not None:
             self._registry.remove(topic)
         return TopicDeleted(already=topic is None)
 
-    def set_limits(self, place: int, command: SetLimits) -> LimitsSet:
+    def set_limits(self, slot: int, command: SetLimits) -> LimitsSet:
         registry, before = self._registry, self._registry.limits
         registry.limits = command.limits
         if command.limits.producer_idle_us and not before.producer_idle_us:
@@ -79,7 +79,7 @@ class Administering:
             registry.follow_sources()
         return LimitsSet()
 
-    def tick(self, place: int, command: Tick) -> Ticked:
+    def tick(self, slot: int, command: Tick) -> Ticked:
         registry = self._registry
         clock = registry.pass_time(command.at, command.elapsed)
         for topic in registry.aging.values():
@@ -93,22 +93,22 @@ class Administering:
                 registry.delete_source(source)
         return Ticked()
 
-    def carry(self, place: int, command: Carry) -> Carried:
+    def carry(self, slot: int, command: Carry) -> Carried:
         """Whoever still lies at the old place lies here from now on."""
-        moved = self._move(command, place)
+        moved = self._move(command, slot)
         if moved:
-            self._registry.places.add(place)
-            self._registry.places.drop(command.old)
+            self._registry.live_slots.add(slot)
+            self._registry.live_slots.drop(command.old)
         return Carried(moved)
 
-    def _move(self, command: Carry, place: int) -> bool:
+    def _move(self, command: Carry, slot: int) -> bool:
         copied = command.command
         if isinstance(copied, Put) or command.offset >= 0:
             topic = self._registry.topics.get(copied.topic)
-            return topic is not None and topic.index.move(command.offset, command.old, place)
+            return topic is not None and topic.index.move(command.offset, command.old, slot)
         key = self._registry.source_key(copied.source, copied.topic)
         part = self._registry.staging.find(key, copied.number, copied.part)
-        if part is None or part.place != command.old:
+        if part is None or part.slot != command.old:
             return False
-        part.place = place
+        part.slot = slot
         return True

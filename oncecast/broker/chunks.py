@@ -12,7 +12,7 @@ from oncecast.wire.frames import Chunk
 
 
 def chunks_of(
-    service: Service, extents: tuple[Extent, ...], room: int
+    service: Service, extents: tuple[Extent, ...], budget: int
 ) -> tuple[tuple[Chunk, ...], list[int]]:
     """As many as there is room for when they are opened, which may be a thousand times what they
     take here; and at least one. With their sizes. Raises Missing, or Corrupt if no replica has
@@ -20,7 +20,7 @@ def chunks_of(
     chunks: list[Chunk] = []
     sizes: list[int] = []
     for extent in extents:
-        if room <= 0:
+        if budget <= 0:
             break
         try:
             chunks.append(chunk_of(service, extent))
@@ -29,12 +29,12 @@ def chunks_of(
                 break  # these first
             raise
         sizes.append(batch.opened_bytes(chunks[-1].batch))
-        room -= sizes[-1]
+        budget -= sizes[-1]
     return tuple(chunks), sizes
 
 
 def chunk_of(service: Service, extent: Extent) -> Chunk:
-    source = service.source(extent.place)
+    source = service.stored_batch(extent.slot)
     sequence = source.sequence + extent.skip if extent.sequence < 0 else extent.sequence
     return Chunk(extent.offset, extent.skip, extent.count, source.producer, sequence, source.batch)
 

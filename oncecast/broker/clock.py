@@ -72,7 +72,7 @@ class Clock:
         self.trusted, self.stamp, self.dispute = trusted, stamp, Dispute(dispute)
         self.sustained, self.moved_back = counts
 
-    def foreseen(self, at: int, step: int, elapsed: int) -> int:
+    def trusted_after(self, at: int, step: int, elapsed: int) -> int:
         """The trusted time, should this stamp come."""
         copy = Clock()
         copy.restore(self.now, self.state())

@@ -25,7 +25,9 @@ from oncecast.wire.errors import (
 Ended = InvalidTopic | NoSuchTopic | NotHere | NotSubscribed | Fenced | Repositioned | OutOfRange
 
 
-def standing(machine: Machine, topic: str, subscription: str, epoch: int) -> Subscription | Ended:
+def readable_subscription(
+    machine: Machine, topic: str, subscription: str, epoch: int
+) -> Subscription | Ended:
     """The subscription, if `epoch` is the one that may read it; otherwise why not."""
     known = machine.registry.topics.get(topic)
     if known is None:
@@ -35,7 +37,9 @@ def standing(machine: Machine, topic: str, subscription: str, epoch: int) -> Sub
         return NotSubscribed(topic, subscription)
     if found.epoch != epoch:
         return stale(found, epoch)
-    return found if found.life else Fenced(epoch)  # it has detached; who wants to read attaches
+    return (
+        found if found.incarnation else Fenced(epoch)
+    )  # it has detached; who wants to read attaches
 
 
 class Window:

@@ -22,8 +22,8 @@ from random import Random
 from typing import NamedTuple
 
 from oncecast.broker.chunks import chunks_of, lost
-from oncecast.broker.delivery import Flow, Flows, Window, standing
-from oncecast.broker.held import Held
+from oncecast.broker.delivery import Flow, Flows, Window, readable_subscription
+from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.broker.service import Changed, Execute, Executed, Service
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
@@ -59,7 +59,7 @@ class LeaseDue(Value):
     """Timer: look whether the lease was renewed, so that reads can be answered again."""
 
 
-class Guest:
+class ClientState:
     """What a client has under way: calls, the bytes that they hold, and what is sent to it."""
 
     __slots__ = ("answered", "bytes", "calls", "window")
@@ -102,22 +102,23 @@ class Gateway(Protocol):
         calls_bytes_max: int = 64 << 20,
         delivery_bytes: int = 1 << 20,  # in one Delivery, unless one batch is larger
         window_bytes: int = 8 << 20,  # on their way to one client, whatever credit it gives
-        room_min: int = 8 << 20,  # of the log, lest acks and deletions find no place either
+        free_disk_bytes_min: int = 8
+        << 20,  # of the log, lest acks and deletions find no place either
     ) -> None:
         super().__init__(me, rng)
         self._service, self._version = service, version
         self._calls_max, self._calls_bytes_max = calls_max, calls_bytes_max
         self._delivery_bytes, self._window_bytes = delivery_bytes, window_bytes
-        self._room_min = room_min
-        self.room: Callable[[], int] | None = None  # bytes that the log has for sure
-        self._guests: dict[NodeId, Guest] = {}
+        self._free_disk_bytes_min = free_disk_bytes_min
+        self.free_disk_bytes: Callable[[], int] | None = None  # bytes that the log has for sure
+        self._clients: dict[NodeId, ClientState] = {}
         self._tokens = 0
         self._calls: dict[int, Waiting] = {}  # by token
         self.flows = Flows()
         self._changed: dict[str, None] = {}
         self._ready: dict[Flow, None] = {}
         self._unreadable: dict[Flow, None] = {}  # what they need is being fetched from a replica
-        self._held: Held[Fetch | Look] = Held(self, LeaseDue())
+        self._awaiting_lease: LeaseQueue[Fetch | Look] = LeaseQueue(self, LeaseDue())
         self._pumping = False
         self._answers: list[tuple[NodeId, Answer]] = []  # that go out with the next pump
         self.refused = 0
@@ -127,24 +128,24 @@ class Gateway(Protocol):
             if sender == self.me:
                 self._pump()
             return
-        guest = self._guests.get(sender)
-        if guest is None:
-            guest = self._guests[sender] = Guest()
+        state = self._clients.get(sender)
+        if state is None:
+            state = self._clients[sender] = ClientState()
             self.watch(sender)
         if not self._service.leading:
             self.send(sender, self._elsewhere())
         elif isinstance(message, Call):
-            self._call(sender, guest, message.id, message.command)
+            self._call(sender, state, message.id, message.command)
         elif not self._leased:
-            self._held.add(sender, message)
+            self._awaiting_lease.add(sender, message)
         elif isinstance(message, Fetch):
             self._fetch(sender, message)
         else:
             self._look(sender, message)
 
     def down(self, client: NodeId) -> None:
-        self._guests.pop(client, None)
-        self._held.forget(client)
+        self._clients.pop(client, None)
+        self._awaiting_lease.forget(client)
         for flow in self.flows.of_client(client):
             self._drop(flow)
 
@@ -155,14 +156,14 @@ class Gateway(Protocol):
 
     def _lead(self, leader: NodeId) -> None:
         if leader == self.me:
-            for client in self._guests:  # who waits here for somebody to lead need not go on
+            for client in self._clients:  # who waits here for somebody to lead need not go on
                 self.send(client, self._elsewhere())
             return
         self._calls.clear()
-        self._held.take()
-        for client, guest in self._guests.items():
-            guest.calls.clear()
-            guest.bytes = 0
+        self._awaiting_lease.take()
+        for client, state in self._clients.items():
+            state.calls.clear()
+            state.bytes = 0
             for flow in self.flows.of_client(client):
                 self._drop(flow)
             self.send(client, self._elsewhere())
@@ -172,20 +173,20 @@ class Gateway(Protocol):
         return self._service.group.leads(self.now)
 
     def timeout(self, timer: LeaseDue) -> None:
-        for client, question in self._held.take():
+        for client, question in self._awaiting_lease.take():
             self.receive(client, question)
         if self._ready:
             self._pump_soon()
 
     # -- calls --
 
-    def _call(self, client: NodeId, guest: Guest, id: int, command: do.Command) -> None:
-        if id in guest.calls:
+    def _call(self, client: NodeId, state: ClientState, id: int, command: do.Command) -> None:
+        if id in state.calls:
             return
-        if id in guest.answered:
-            self.send(client, guest.answered[id])
+        if id in state.answered:
+            self.send(client, state.answered[id])
             return
-        refusal = self._refusal(guest, command)
+        refusal = self._refusal(state, command)
         if refusal is not None:
             self.refused += 1
             self.send(client, Answer(id, refusal))
@@ -194,14 +195,14 @@ class Gateway(Protocol):
         self._tokens += 1
         once = not isinstance(command, WITH_BATCH)
         self._calls[self._tokens] = Waiting(client, id, size, once)
-        guest.calls[id] = self._tokens
-        guest.bytes += size
+        state.calls[id] = self._tokens
+        state.bytes += size
         self.ask(Execute(self._tokens, command))
 
     def _refusal(
-        self, guest: Guest, command: do.Command
+        self, state: ClientState, command: do.Command
     ) -> errors.Overloaded | errors.TooLarge | errors.BadBatch | Already | Staged | None:
-        if len(guest.calls) >= self._calls_max:
+        if len(state.calls) >= self._calls_max:
             return errors.Overloaded("calls of one client")
         if not isinstance(command, WITH_BATCH):
             return None
@@ -210,7 +211,7 @@ class Gateway(Protocol):
             return self._answer_to_large(command, limit)
         if self.disk_is_full:
             return (self._leased and self._known(command)) or errors.Overloaded(errors.DISK)
-        if guest.bytes and guest.bytes + size > self._calls_bytes_max:
+        if state.bytes and state.bytes + size > self._calls_bytes_max:
             return errors.Overloaded("bytes of one client's calls")
         try:
             header = batch.check(command.batch)
@@ -237,7 +238,9 @@ class Gateway(Protocol):
     @property
     def disk_is_full(self) -> bool:
         """Whether puts are refused for lack of disk space."""
-        return self.room is not None and self.room() < self._room_min
+        return (
+            self.free_disk_bytes is not None and self.free_disk_bytes() < self._free_disk_bytes_min
+        )
 
     def _known(self, command: do.Put | do.Stage) -> Already | Staged | None:
         """What needs no room: the command was done, and its answer lost."""
@@ -268,14 +271,14 @@ class Gateway(Protocol):
         if waiting is None:
             return  # another layer asked
         client, id, size, once = waiting
-        guest = self._guests.get(client)
+        state = self._clients.get(client)
         # It may be gone, or back in a new life with a call of the same id and another token.
-        if guest is not None and guest.calls.get(id) == event.token:
-            del guest.calls[id]
-            guest.bytes -= size
+        if state is not None and state.calls.get(id) == event.token:
+            del state.calls[id]
+            state.bytes -= size
             answer = Answer(id, event.result)
             if once and not isinstance(event.result, errors.NotHere):
-                guest.remember(answer)
+                state.remember(answer)
             if self._pumping:
                 self._answers.append((client, answer))
             else:
@@ -285,7 +288,7 @@ class Gateway(Protocol):
 
     def _fetch(self, client: NodeId, fetch: Fetch) -> None:
         machine = self._service.machine
-        found = standing(machine, fetch.topic, fetch.subscription, fetch.epoch)
+        found = readable_subscription(machine, fetch.topic, fetch.subscription, fetch.epoch)
         _, end = machine.bounds(fetch.topic)
         if isinstance(found, Subscription) and not 0 <= fetch.offset <= end:
             found = errors.OutOfRange(end)
@@ -311,14 +314,16 @@ class Gateway(Protocol):
         if flow is not None:
             self._end(flow)
         flow = Flow(
-            client, self._guests[client].window, fetch.topic, fetch.subscription, fetch.epoch
+            client, self._clients[client].window, fetch.topic, fetch.subscription, fetch.epoch
         )
         self.flows.add(flow)
         return flow
 
     def _end(self, flow: Flow) -> None:
         """Somebody else reads from now on. Of the same epoch it is the same life, come anew."""
-        found = standing(self._service.machine, flow.topic, flow.subscription, flow.epoch)
+        found = readable_subscription(
+            self._service.machine, flow.topic, flow.subscription, flow.epoch
+        )
         why = errors.Fenced(flow.epoch) if isinstance(found, Subscription) else found
         self.send(flow.client, FlowEnded(flow.topic, flow.subscription, flow.epoch, why))
         self._drop(flow)
@@ -351,22 +356,22 @@ class Gateway(Protocol):
         """One Delivery, if there is anything and the client can take it; the rest in its turn."""
         if not self._leased:
             self._ready[flow] = None
-            self._held.watch()
+            self._awaiting_lease.watch()
             return
         machine = self._service.machine
-        found = standing(machine, flow.topic, flow.subscription, flow.epoch)
+        found = readable_subscription(machine, flow.topic, flow.subscription, flow.epoch)
         if not isinstance(found, Subscription):
             self._end(flow)
             return
         messages_left, bytes_left = flow.messages_left, flow.bytes_left
         if messages_left <= 0 or bytes_left <= 0:
             return
-        room = self._window_bytes - flow.window.outstanding
-        if room <= 0:
+        budget = self._window_bytes - flow.window.outstanding
+        if budget <= 0:
             flow.window.starved[flow] = None
             return
-        room = min(room, bytes_left, self._delivery_bytes)
-        extents = machine.fetch(flow.topic, flow.next, messages_left, room)
+        budget = min(budget, bytes_left, self._delivery_bytes)
+        extents = machine.fetch(flow.topic, flow.next, messages_left, budget)
         if not extents:
             self._tell_gone(flow, found)
             return
@@ -375,7 +380,7 @@ class Gateway(Protocol):
             if not extents:
                 return  # what was sent before is taken first
         try:
-            chunks, sizes = chunks_of(self._service, extents, room)
+            chunks, sizes = chunks_of(self._service, extents, budget)
         except Missing:
             self._unreadable[flow] = None
             return
@@ -421,9 +426,9 @@ class Gateway(Protocol):
             names = [look.topic] if look.topic in topics else []
         else:
             if (
-                registry.estate is not None
+                registry.holdings is not None
             ):  # what is on its way to another group is still this one's
-                topics = {**topics, **registry.estate.outgoing}
+                topics = {**topics, **registry.holdings.outgoing}
             names = sorted(
                 name for name in topics if name.startswith(look.prefix) and name > look.after
             )
@@ -442,7 +447,7 @@ def topic_view(topic: Topic, of_subscriptions: bool) -> TopicView:
                 each.cursor,
                 index.next - max(each.cursor, index.first),
                 each.epoch,
-                bool(each.life),
+                bool(each.incarnation),
             )
             for name, each in (topic.subscriptions.items() if of_subscriptions else ())
         ]

@@ -14,7 +14,7 @@ from random import Random
 
 import msgspec
 
-from oncecast.broker.held import Held
+from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import (
     Added,
@@ -70,7 +70,7 @@ class Governor(Protocol):
         super().__init__(me, rng)
         self.group = group
         self._pending: dict[tuple[NodeId, int], Change | HandOver] = {}
-        self._held: Held[Govern] = Held(self, GovernDue())
+        self._awaiting_lease: LeaseQueue[Govern] = LeaseQueue(self, GovernDue())
         self.elections = 0  # that somebody was heard to have won
 
     def start(self) -> None:
@@ -81,7 +81,7 @@ class Governor(Protocol):
         if isinstance(timer, Healing):
             self._look_for_healing(timer)
         else:
-            for client, question in self._held.take():
+            for client, question in self._awaiting_lease.take():
                 self.receive(client, question)
             self._answer_pending()
 
@@ -102,7 +102,7 @@ class Governor(Protocol):
         elif not self._leading:
             self._send_elsewhere(sender)
         elif not self.group.leads(self.now):
-            self._held.add(sender, message)
+            self._awaiting_lease.add(sender, message)
         else:
             self._govern(sender, message.id, message.wish)
 
@@ -144,7 +144,7 @@ class Governor(Protocol):
             if not self._leading:
                 self._send_elsewhere(client)
             elif not self.group.leads(self.now):
-                self._held.watch()
+                self._awaiting_lease.watch()
                 return
             elif is_so(self.group, wish):
                 self.send(client, view_of(self.group, self.now, id))
@@ -205,11 +205,13 @@ def reachable(group: Paxos, node: NodeId, now: float) -> bool | None:
     return None
 
 
-def member_view(group: Paxos, node: NodeId, life: int, applied: int, now: float) -> MemberView:
+def member_view(
+    group: Paxos, node: NodeId, incarnation: int, applied: int, now: float
+) -> MemberView:
     reached = reachable(group, node, now)
     heard = now if node == group.me else group.last_message.get(node)
     ago = -1.0 if heard is None else max(0.0, now - heard)
-    return MemberView(node, life, applied, reached is False, reached, ago)
+    return MemberView(node, incarnation, applied, reached is False, reached, ago)
 
 
 def view_of(group: Paxos, now: float, id: int = 0) -> GroupView:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from oncecast.broker.clock import Retiming
-from oncecast.broker.places import Places
+from oncecast.broker.live_slots import LiveSlots
 from oncecast.kernel.protocol import Value
 from oncecast.wire.retention import Policy
 
@@ -29,7 +29,7 @@ class Extent(Value):
     `count`, or -1: then it is `skip` more than the command's own.
     """
 
-    place: int
+    slot: int
     skip: int
     count: int
     offset: int
@@ -45,31 +45,31 @@ class Entry(NamedTuple):
     time: int
     skip: int
     sequence: int
-    place: int
+    slot: int
 
 
 class Index:
     """The messages from `first` to before `next`. What was before `first` is gone."""
 
     __slots__ = (
-        "_alive",
         "_base",
         "_ends",
         "_head",
+        "_live_slots",
         "_notes",
         "_offsets",
         "_ordered",
-        "_places",
+        "_slots",
         "_times",
         "first",
         "next",
     )
 
-    def __init__(self, alive: Places) -> None:
+    def __init__(self, live_slots: LiveSlots) -> None:
         self.first = self.next = 0
-        self._alive = alive
+        self._live_slots = live_slots
         self._offsets = array("Q")  # of an entry's first message
-        self._places = array("Q")
+        self._slots = array("Q")
         self._times = array("Q")  # the machine's clock when it came: never falls
         self._ends = array("Q")  # bytes of all entries up to and with this one, since the beginning
         self._notes: dict[int, tuple[int, int]] = {}  # by offset: skip and sequence
@@ -89,20 +89,20 @@ class Index:
 
     @property
     def batches(self) -> int:
-        return len(self._places) - self._head
+        return len(self._slots) - self._head
 
     def append(
-        self, place: int, count: int, size: int, time: int, note: tuple[int, int] = PLAIN
+        self, slot: int, count: int, size: int, time: int, note: tuple[int, int] = PLAIN
     ) -> int:
         """Adds `count` messages and returns the offset of the first."""
         offset = self.next
         if note != PLAIN:
             self._notes[offset] = note
-        if self._ordered and self._places and place < self._places[-1]:
+        if self._ordered and self._slots and slot < self._slots[-1]:
             self._ordered = False
         self._ends.append((self._ends[-1] if self._ends else self._base) + size)
         self._offsets.append(offset)
-        self._places.append(place)
+        self._slots.append(slot)
         self._times.append(max(time, self._times[-1]) if self._times else time)
         self.next = offset + count
         return offset
@@ -113,14 +113,14 @@ class Index:
         head = self._head
         if head + 1 < len(self._offsets) and offset < self._offsets[head + 1]:
             return
-        stop = len(self._places) if offset >= self.next else self._entry(offset)
+        stop = len(self._slots) if offset >= self.next else self._entry(offset)
         if stop <= head:
             return
-        for place in self._places[head:stop]:
-            self._alive.drop(place)
+        for slot in self._slots[head:stop]:
+            self._live_slots.drop(slot)
         self._base = self._ends[stop - 1]
         self._head = stop
-        if stop * 2 > len(self._places) and (stop > COMPACT_MIN or stop == len(self._places)):
+        if stop * 2 > len(self._slots) and (stop > COMPACT_MIN or stop == len(self._slots)):
             self._compact()
 
     def extents(self, offset: int, messages_max: int, bytes_max: int) -> Iterator[Extent]:
@@ -130,7 +130,7 @@ class Index:
             return
         at = self._entry(offset)
         start = self._ends[at - 1] if at > self._head else self._base
-        while messages_max > 0 and at < len(self._places):
+        while messages_max > 0 and at < len(self._slots):
             extent = self._extent(at, offset, messages_max)
             yield extent
             offset += extent.count
@@ -167,21 +167,21 @@ class Index:
             floor = max(floor, self.newest(policy.bytes_max))
         return floor
 
-    def before(self, place: int) -> Iterator[Extent]:
+    def before(self, slot: int) -> Iterator[Extent]:
         """The entries, whole, that lie before `place`."""
-        stop = len(self._places)
+        stop = len(self._slots)
         if self._ordered:
-            stop = bisect_left(self._places, place, self._head)
+            stop = bisect_left(self._slots, slot, self._head)
         for at in range(self._head, stop):
-            if self._places[at] < place:
+            if self._slots[at] < slot:
                 yield self._extent(at, self._offsets[at], self.next)
 
     def move(self, offset: int, old: int, new: int) -> bool:
         """The entry that begins at `offset`, if it lies at `old`, lies at `new` from now on."""
         at = bisect_left(self._offsets, offset, self._head) if offset >= 0 else len(self._offsets)
-        if at == len(self._offsets) or self._offsets[at] != offset or self._places[at] != old:
+        if at == len(self._offsets) or self._offsets[at] != offset or self._slots[at] != old:
             return False
-        self._places[at] = new
+        self._slots[at] = new
         self._ordered = self.batches == 1
         return True
 
@@ -200,7 +200,7 @@ class Index:
     def entries(self, offset: int) -> Iterator[Entry]:
         """The batches, whole, from the one on that `offset` is in."""
         if self.batches and offset < self.next:
-            for at in range(self._entry(max(offset, self.first)), len(self._places)):
+            for at in range(self._entry(max(offset, self.first)), len(self._slots)):
                 yield self._whole(at)
 
     def _whole(self, at: int) -> Entry:
@@ -208,7 +208,7 @@ class Index:
         after = self._offsets[at + 1] if at + 1 < len(self._offsets) else self.next
         before = self._ends[at - 1] if at > self._head else self._base
         note = self._notes.get(first, PLAIN)
-        return Entry(first, after - first, end - before, self._times[at], *note, self._places[at])
+        return Entry(first, after - first, end - before, self._times[at], *note, self._slots[at])
 
     @property
     def _total(self) -> int:
@@ -224,7 +224,7 @@ class Index:
         skip, sequence = self._notes.get(first, PLAIN)
         inside = offset - first
         return Extent(
-            self._places[at],
+            self._slots[at],
             skip + inside,
             min(end - offset, messages_max),
             offset,
@@ -235,7 +235,7 @@ class Index:
         for column in self._columns:
             del column[: self._head]
         self._head = 0
-        self._ordered = self._ordered or not self._places
+        self._ordered = self._ordered or not self._slots
         if self._notes:
             self._notes = dict(self._living_notes())
 
@@ -245,7 +245,7 @@ class Index:
 
     @property
     def _columns(self) -> tuple[array[int], ...]:
-        return self._offsets, self._places, self._times, self._ends
+        return self._offsets, self._slots, self._times, self._ends
 
     # What a snapshot needs.
 
@@ -256,7 +256,7 @@ class Index:
         return tuple((offset, skip, sequence) for offset, (skip, sequence) in self._living_notes())
 
     def rows(self, rows_max: int) -> Iterator[tuple[array[int], ...]]:
-        for at in range(self._head, len(self._places), rows_max):
+        for at in range(self._head, len(self._slots), rows_max):
             yield tuple(column[at : at + rows_max] for column in self._columns)
 
     def restore(

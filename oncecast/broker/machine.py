@@ -41,19 +41,19 @@ class Machine:
         machine._manage(state.restored(chunks))
         return machine
 
-    def apply(self, place: int, command: AnyCommand) -> Result:
+    def apply(self, slot: int, command: AnyCommand) -> Result:
         """Whatever the command says, the answer is a result. `place` must be a new, higher one."""
-        assert place > self.registry.place, f"place {place} comes after {self.registry.place}"
-        self.registry.place = place
-        if self.registry.estate is not None:
+        assert slot > self.registry.last_slot, f"place {slot} comes after {self.registry.last_slot}"
+        self.registry.last_slot = slot
+        if self.registry.holdings is not None:
             elsewhere = self._elsewhere(command)
             if elsewhere is not None:
                 return elsewhere
         if type(command) in do.ONCE:
-            return self._once(place, cast("do.Once", command))
-        return self._handlers[type(command)](place, command)
+            return self._once(slot, cast("do.Once", command))
+        return self._handlers[type(command)](slot, command)
 
-    def _once(self, place: int, command: do.Once) -> Result:
+    def _once(self, slot: int, command: do.Once) -> Result:
         """Apply a command, unless a copy of it was applied before: then return its result."""
         registry, token = self.registry, command.token
         known = registry.answered.get(token)
@@ -63,7 +63,7 @@ class Machine:
             if not isinstance(command, do.DropStaged):  # which has no stamp
                 registry.pass_time(command.at)
             return known
-        result = self._handlers[type(command)](place, command)
+        result = self._handlers[type(command)](slot, command)
         if token:
             registry.answered.add(token, command.topic, result)
         return result
@@ -108,23 +108,23 @@ class Machine:
 
     def needed(self) -> int:
         """The smallest place that is still needed: the log can be cut off before it."""
-        lowest = self.registry.places.lowest()
-        return self.registry.place + 1 if lowest is None else lowest
+        lowest = self.registry.live_slots.lowest()
+        return self.registry.last_slot + 1 if lowest is None else lowest
 
-    def extents_before(self, place: int) -> Iterator[Extent]:
+    def extents_before(self, slot: int) -> Iterator[Extent]:
         """What a `Carry` each would have to copy so that nothing before `place` is needed.
 
         An extent with offset -1 is a staged part.
         """
-        left = self.registry.places.below(place)
+        left = self.registry.live_slots.below(slot)
         for topic in self.registry.topics.values():
             if not left:
                 return
-            for extent in topic.index.before(place):
+            for extent in topic.index.before(slot):
                 yield extent
                 left -= 1
-        for part in self.registry.staging.before(place):
-            yield Extent(part.place, 0, part.count, -1)
+        for part in self.registry.staging.before(slot):
+            yield Extent(part.slot, 0, part.count, -1)
 
     def _manage(self, registry: Registry) -> None:
         self.registry = registry

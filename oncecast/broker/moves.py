@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncecast.broker.estate import Party
+from oncecast.broker.holdings import PeerGroup
 from oncecast.dht.identifiers import Key
 from oncecast.kernel.protocol import Value
 from oncecast.wire.commands import Command, Put, Stage
@@ -23,7 +23,7 @@ class Claim(Value, tag="Claim"):
     """Take from `giver` what it may give to this group."""
 
     move: str
-    giver: Party
+    exporter: PeerGroup
 
 
 class Import(Value, tag="Import"):
@@ -31,7 +31,7 @@ class Import(Value, tag="Import"):
 
     move: str
     topic: str
-    life: int  # of the topic
+    topic_id: int  # of the topic
     offset: int
     count: int
     size: int
@@ -53,8 +53,8 @@ class Adopt(Value, tag="Adopt"):
     low: Key
     until: Key
     clock: int
-    lives: int
-    epochs: int
+    last_topic_id: int
+    last_epoch: int
     rows: bytes
     newest: int = 0
 
@@ -74,7 +74,7 @@ class Freeze(Value, tag="Freeze"):
 
     move: str
     until: Key
-    taker: Party
+    importer: PeerGroup
 
 
 class Thaw(Value, tag="Thaw"):

@@ -21,11 +21,21 @@ class Producer:
     the name has, so that a client can tell that the record it knew is gone.
     """
 
-    __slots__ = ("books", "earlier", "epoch", "life", "next", "record", "runs", "since", "used")
+    __slots__ = (
+        "books",
+        "earlier",
+        "epoch",
+        "incarnation",
+        "next",
+        "record",
+        "runs",
+        "since",
+        "used",
+    )
 
-    def __init__(self, epoch: int, life: str) -> None:
+    def __init__(self, epoch: int, incarnation: str) -> None:
         self.epoch = epoch
-        self.life = life  # empty: a source of staged puts
+        self.incarnation = incarnation  # empty: a source of staged puts
         self.next = 0
         self.record = self.used = 0  # 0: it is kept for as long as the topic
         self.runs = array("Q")  # sequence and offset of each run's beginning, oldest first

@@ -26,11 +26,11 @@ class Producing:
         self._registry = registry
 
     def open(
-        self, place: int, command: OpenProducer
+        self, slot: int, command: OpenProducer
     ) -> Opened | Fenced | InvalidName | InvalidTopic | NoSuchTopic | NameInUse | TooMany:
         registry = self._registry
         clock = registry.pass_time(command.at)
-        for what, name in (("producer", command.producer), ("life", command.life)):
+        for what, name in (("producer", command.producer), ("incarnation", command.incarnation)):
             if not is_name(name):
                 return InvalidName(what)
         if command.books and not is_name(command.books):
@@ -49,7 +49,7 @@ class Producing:
         if producer is None:
             if len(topic.producers) >= registry.limits.producers_max:
                 return TooMany("producers in the topic", registry.limits.producers_max)
-            producer = Producer(registry.new_epoch(), command.life)
+            producer = Producer(registry.new_epoch(), command.incarnation)
             topic.producers[command.producer] = producer
             if registry.limits.producer_idle_us:
                 producer.follow_use(clock.now)
@@ -65,8 +65,11 @@ class Producing:
         self, producer: Producer, command: OpenProducer
     ) -> NameInUse | Fenced | TooMany | None:
         """Let the command's life have the name; otherwise return why it may not."""
-        same, books_max = producer.life == command.life, self._registry.limits.books_max
-        if not producer.life:
+        same, books_max = (
+            producer.incarnation == command.incarnation,
+            self._registry.limits.books_max,
+        )
+        if not producer.incarnation:
             return NameInUse(command.topic, command.producer)
         if not same and command.expected not in (ANY_EPOCH, producer.epoch):
             return Fenced(producer.epoch)
@@ -75,11 +78,11 @@ class Producing:
             # To forget one of the others could store its messages twice.
             return TooMany("state directories under one producer name", books_max)
         if not same:
-            producer.epoch, producer.life = self._registry.new_epoch(), command.life
+            producer.epoch, producer.incarnation = self._registry.new_epoch(), command.incarnation
         return None
 
     def put(
-        self, place: int, command: Put
+        self, slot: int, command: Put
     ) -> Appended | Already | Unopened | Fenced | Gap | InvalidArgument | TooLarge | InvalidTopic:
         registry = self._registry
         clock = registry.pass_time(command.at)
@@ -97,9 +100,9 @@ class Producing:
             if not is_name(command.topic):
                 return InvalidTopic()
             return Unopened(command.topic, command.producer)  # opening makes the topic
-        return topic.put(place, command, clock)
+        return topic.put(slot, command, clock)
 
-    def close(self, place: int, command: CloseProducer) -> ProducerClosed | Fenced:
+    def close(self, slot: int, command: CloseProducer) -> ProducerClosed | Fenced:
         topic = self._registry.topics.get(command.topic)
         producer = topic.producers.get(command.producer) if topic is not None else None
         if topic is None or producer is None:

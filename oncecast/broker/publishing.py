@@ -35,7 +35,7 @@ class Publishing:
         self._registry = registry
 
     def stage(
-        self, place: int, command: Stage
+        self, slot: int, command: Stage
     ) -> Staged | InvalidName | InvalidTopic | InvalidArgument | TooLarge | TooMany:
         registry, staging = self._registry, self._registry.staging
         clock = registry.pass_time(command.at)
@@ -51,14 +51,14 @@ class Publishing:
         full = self._full(key, command)
         if full is not None:
             return full
-        part = Part(place, command.topic, command.count, command.size, clock.now)
+        part = Part(slot, command.topic, command.count, command.size, clock.now)
         staging.add(key, command.number, command.part, part)
         registry.use_source(key)
-        registry.places.add(place)
+        registry.live_slots.add(slot)
         return Staged(already=False)
 
     def publish(
-        self, place: int, command: PublishStaged
+        self, slot: int, command: PublishStaged
     ) -> (
         Published
         | InvalidName
@@ -107,11 +107,11 @@ class Publishing:
             parts.append(part)
         return self._publish_fault(command, parts) or parts
 
-    def drop(self, place: int, command: DropStaged) -> StagedDropped:
+    def drop(self, slot: int, command: DropStaged) -> StagedDropped:
         key = self._registry.source_key(command.source, command.topic)
         return StagedDropped(self._registry.staging.drop(key, command.number))
 
-    def close(self, place: int, command: CloseSource) -> SourceClosed:
+    def close(self, slot: int, command: CloseSource) -> SourceClosed:
         registry = self._registry
         registry.pass_time(command.at)
         key = registry.source_key(command.source, command.topic)
@@ -158,7 +158,7 @@ class Publishing:
                 return refusal
         for topic in (registry.topics[name] for name in names if name in registry.topics):
             producer = topic.producers.get(command.source)
-            if producer is not None and producer.life:
+            if producer is not None and producer.incarnation:
                 return NameInUse(topic.name, command.source)
             if producer is None and len(topic.producers) >= registry.limits.producers_max:
                 return TooMany("producers in the topic", registry.limits.producers_max)
@@ -170,7 +170,7 @@ class Publishing:
             topic = self._registry.topics.get(part.topic) or self._registry.make(part.topic)
             producer = self._producer(topic, source)
             note = (0, producer.next)
-            offset, kept = topic.append(part.place, producer, part.count, part.size, clock, note)
+            offset, kept = topic.append(part.slot, producer, part.count, part.size, clock, note)
             before = ranges.get(part.topic)
             ranges[part.topic] = (
                 PublishedRange(part.topic, offset, part.count, kept)
@@ -183,5 +183,7 @@ class Publishing:
         """Sources and producers share their names: a topic has (producer, sequence) once."""
         producer = topic.producers.get(source)
         if producer is None:
-            producer = topic.producers[source] = Producer(self._registry.new_epoch(), life="")
+            producer = topic.producers[source] = Producer(
+                self._registry.new_epoch(), incarnation=""
+            )
         return producer

@@ -7,8 +7,8 @@ from itertools import chain
 
 from oncecast.broker.answered import Answered
 from oncecast.broker.clock import Clock, Retiming
-from oncecast.broker.estate import Estate
-from oncecast.broker.places import Places
+from oncecast.broker.holdings import Holdings
+from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.staging import (
     Part,
     Staging,
@@ -29,16 +29,16 @@ class Registry:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.place = -1  # of the last command
+        self.last_slot = -1  # of the last command
         self.clock = Clock()
-        self.lives = 0  # of topics, so far
-        self.epochs = 0
-        self.places = Places()
+        self.last_topic_id = 0  # of topics, so far
+        self.last_epoch = 0
+        self.live_slots = LiveSlots()
         self.topics: dict[str, Topic] = {}
         self.aging: dict[str, Topic] = {}  # those that keep for an age
-        self.staging = Staging(self.places)
+        self.staging = Staging(self.live_slots)
         self.answered = Answered()
-        self.estate: Estate | None = None  # of a group that is alone: it owns all
+        self.holdings: Holdings | None = None  # of a group that is alone: it owns all
 
     def pass_time(self, at: int, elapsed: int = 0) -> Clock:
         """A stamp of a leader has come; what time it is now."""
@@ -49,15 +49,15 @@ class Registry:
 
     def _retime(self, retiming: Retiming) -> None:
         """Times that were given were wrong."""
-        estate = self.estate
-        moving = (estate.incoming, estate.outgoing) if estate is not None else ()
+        holdings = self.holdings
+        moving = (holdings.incoming, holdings.outgoing) if holdings is not None else ()
         for topic in chain(self.topics.values(), *(each.values() for each in moving)):
             topic.retime(retiming)
         sources = list(self.staging.sources.values())
         parts: list[Part] = []
-        if estate is not None:
-            parts += estate.parts.values()
-            sources += estate.sources.values()
+        if holdings is not None:
+            parts += holdings.parts.values()
+            sources += holdings.sources.values()
         for source in sources:
             parts += source.parts()
             if source.used > retiming.above:
@@ -67,18 +67,18 @@ class Registry:
                 part.time = retiming.rule(part.time)
 
     def new_epoch(self) -> int:
-        self.epochs += 1
-        return self.epochs
+        self.last_epoch += 1
+        return self.last_epoch
 
     def elsewhere(self, name: str) -> NotHere | None:
         """Whether other groups own this name, or it is on its way to them."""
-        if self.estate is None or name in self.topics or self.estate.owns(name):
+        if self.holdings is None or name in self.topics or self.holdings.owns(name):
             return None
         return NotHere(name)
 
     def source_key(self, source: str, topic: str) -> str:
         """By what a source is known: on a ring, where topics may part, one for each topic."""
-        return source if self.estate is None else key_of_source(source, topic)
+        return source if self.holdings is None else key_of_source(source, topic)
 
     def refusal_to_make(self, name: str, more: int = 1) -> InvalidTopic | TooMany | None:
         """Why a topic cannot be made of this name, as one of `more` new ones."""
@@ -89,8 +89,10 @@ class Registry:
         return None
 
     def make(self, name: str, policy: Policy = DEFAULT, *, declared: bool = False) -> Topic:
-        self.lives += 1
-        topic = self.topics[name] = Topic(self.lives, name, policy, declared, self.places)
+        self.last_topic_id += 1
+        topic = self.topics[name] = Topic(
+            self.last_topic_id, name, policy, declared, self.live_slots
+        )
         self.follow_age(topic)
         return topic
 
@@ -126,14 +128,14 @@ class Registry:
         if not self.staging.close(key):
             return False
         # Late copies of a stage and its publish expect an older epoch, and publish nothing again.
-        self.staging.floor = self.epochs
+        self.staging.floor = self.last_epoch
         source, topics = key, list(self.topics.values())
-        if self.estate is not None:  # on a ring a source has one topic
+        if self.holdings is not None:  # on a ring a source has one topic
             source, name = source_of_key(key), topic_of_key(key)
             topics = [self.topics[name]] if name in self.topics else []
         for topic in topics:
             producer = topic.producers.get(source)
-            if producer is not None and not producer.life:
+            if producer is not None and not producer.incarnation:
                 del topic.producers[source]
                 self.release(topic)
         return True
@@ -142,7 +144,7 @@ class Registry:
         """From now on it counts how long producers are idle; a source is followed as a whole."""
         for topic in self.topics.values():
             for producer in topic.producers.values():
-                if producer.life:
+                if producer.incarnation:
                     producer.follow_use(self.clock.now)
 
     def idle_producers(self, trusted: int) -> Iterator[tuple[Topic, str]]:

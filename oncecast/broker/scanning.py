@@ -10,7 +10,7 @@ from __future__ import annotations
 from random import Random
 
 from oncecast.broker.chunks import chunks_of, lost
-from oncecast.broker.held import Held
+from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.broker.service import Service
 from oncecast.broker.topic import Topic
 from oncecast.kernel.protocol import NodeId, Protocol, Value
@@ -34,10 +34,10 @@ class Scanner(Protocol):
     def __init__(self, me: NodeId, rng: Random, *, service: Service) -> None:
         super().__init__(me, rng)
         self._service = service
-        self._held: Held[Scan] = Held(self, ScanDue())
+        self._awaiting_lease: LeaseQueue[Scan] = LeaseQueue(self, ScanDue())
 
     def timeout(self, timer: ScanDue) -> None:
-        for client, scan in self._held.take():
+        for client, scan in self._awaiting_lease.take():
             self.receive(client, scan)
 
     def receive(self, sender: NodeId, scan: Scan) -> None:
@@ -47,7 +47,7 @@ class Scanner(Protocol):
             self.send(sender, elsewhere)
             return
         if not service.group.leads(self.now):
-            self._held.add(sender, scan)
+            self._awaiting_lease.add(sender, scan)
             return
         registry = service.machine.registry
         topic = registry.topics.get(scan.topic)
@@ -60,20 +60,20 @@ class Scanner(Protocol):
         except Missing:
             pass  # it is being fetched from another replica
         except Corrupt as damage:
-            where = topic.landing(scan.start)
+            where = topic.nearest_offset(scan.start)
             self.send(sender, Answer(scan.id, lost(scan.topic, where, damage)))
 
 
 def scanned(service: Service, topic: Topic, scan: Scan) -> Scanned:
     """Raises Missing, or Corrupt."""
     index = topic.index
-    offset = topic.landing(scan.start)
+    offset = topic.nearest_offset(scan.start)
     until = index.next if scan.until < 0 else min(scan.until, index.next)
     found = Scanned(scan.id, topic.id, index.first, index.next, offset, ())
     lost = isinstance(scan.start, FromOffset) and scan.start.offset != offset
-    if lost or scan.life not in (0, topic.id):
+    if lost or scan.topic_id not in (0, topic.id):
         return found
-    room = min(scan.bytes, SCAN_BYTES_MAX)
-    extents = tuple(index.extents(offset, until - offset, room))
-    chunks, _ = chunks_of(service, extents, room)
+    budget = min(scan.bytes, SCAN_BYTES_MAX)
+    extents = tuple(index.extents(offset, until - offset, budget))
+    chunks, _ = chunks_of(service, extents, budget)
     return Scanned(scan.id, topic.id, index.first, index.next, offset, chunks)

@@ -17,10 +17,10 @@ from typing import NamedTuple, cast, get_args
 
 import msgspec
 
+from oncecast.broker.log_usage import LogUsage
 from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand, Freeze, Import
 from oncecast.broker.timekeeping import ClockRead, ReadClock, Timekeeper
-from oncecast.broker.upkeep import Upkeep
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import (
     Compact,
@@ -41,10 +41,10 @@ from oncecast.wire.limits import LIMITS, Limits
 from oncecast.wire.results import Done, Published, Result
 
 CARRY_BYTES = 2 << 20  # carried at once
-UPKEEP_EVERY_BYTES = 1 << 20
+MAINTENANCE_EVERY_BYTES = 1 << 20
 PRODUCERS_EVERY = 3600.0  # seconds between two looks for idle ones, at most
 DISPUTE_TICK_US = 60 * 1_000_000  # while the time is disputed, a stamp at least so often
-NOBODY, CARRYING = -1, -2  # who asked, if it is no token of a layer above
+NO_ASKER, CARRYING = -1, -2  # who asked, if it is no token of a layer above
 
 Outcome = Done | errors.AnyRefusal
 
@@ -89,7 +89,7 @@ class Upkept(Value):
     """Timer: time passes, and the log grows old."""
 
 
-class Source(NamedTuple):
+class StoredBatch(NamedTuple):
     """Who put a batch: `sequence` is of its first message, -1 if the index knows it."""
 
     producer: str
@@ -119,7 +119,7 @@ class Service(Protocol):
         limits: Limits = LIMITS,
         ack_delay: float = 0.005,
         acks_max: int = 1000,
-        upkeep_every: float = 1.0,
+        maintenance_every: float = 1.0,
         snapshot_bytes: int = 64 << 20,
         recent_bytes: int = 32 << 20,  # of batches that are likely to be read again
     ) -> None:
@@ -132,9 +132,13 @@ class Service(Protocol):
         self.time = Timekeeper(self, group, self._wall)
         self._outvoted = False
         self.leader = NodeId("")
-        self._ack_delay, self._acks_max, self._upkeep_every = ack_delay, acks_max, upkeep_every
-        self._upkeep = Upkeep(snapshot_bytes)
-        self._recent = Recent(recent_bytes)
+        self._ack_delay, self._acks_max, self._maintenance_every = (
+            ack_delay,
+            acks_max,
+            maintenance_every,
+        )
+        self._log_usage = LogUsage(snapshot_bytes)
+        self._recent = RecentBatches(recent_bytes)
         self._tokens = 0
         self._proposed: dict[int, tuple[int, AnyCommand]] = {}  # until decided, with its asker's
         self._acks: dict[tuple[str, str, int], do.Ack] = {}
@@ -144,16 +148,16 @@ class Service(Protocol):
 
     # -- what earlier lives have decided --
 
-    def install(self, place: int, state: tuple[bytes, ...]) -> None:
+    def install(self, slot: int, state: tuple[bytes, ...]) -> None:
         self.machine = Machine.restore(state[1:])
-        self._upkeep.restore(state[0], sum(map(len, state)))
+        self._log_usage.restore(state[0], sum(map(len, state)))
 
-    def learn(self, place: int, value: bytes) -> None:
-        self._upkeep.add(place, len(value))
-        self.machine.apply(place, _decode(value))
+    def learn(self, slot: int, value: bytes) -> None:
+        self._log_usage.add(slot, len(value))
+        self.machine.apply(slot, _decode(value))
 
     def start(self) -> None:
-        self.later(self._upkeep_every, Upkept())
+        self.later(self._maintenance_every, Upkept())
 
     @property
     def leading(self) -> bool:
@@ -167,7 +171,7 @@ class Service(Protocol):
         else:
             self._gather(request)
 
-    def _propose(self, command: AnyCommand, asker: int = NOBODY) -> None:
+    def _propose(self, command: AnyCommand, asker: int = NO_ASKER) -> None:
         if not self.leading:
             return
         if type(command) in STAMPED:
@@ -220,17 +224,17 @@ class Service(Protocol):
             self._propose(do.SetLimits(self._limits))
 
     def _decided(self, event: Decided) -> None:
-        place, value, token = event.place, event.value, event.token
-        asker, command = self._proposed.pop(token, None) or (NOBODY, _decode(value))
+        slot, value, token = event.place, event.value, event.token
+        asker, command = self._proposed.pop(token, None) or (NO_ASKER, _decode(value))
         disputed = self.machine.registry.clock.dispute
-        result = self.machine.apply(place, command)
+        result = self.machine.apply(slot, command)
         if type(command) in STAMPED:
             self.time.saw_stamp()
         if self.machine.registry.clock.dispute != disputed:
             self.emit(ClockDisputed(self.machine.registry.clock.disputed_us))
-        self._upkeep.add(place, len(value))
+        self._log_usage.add(slot, len(value))
         if isinstance(command, do.Put):
-            self._recent.add(place, Source(command.producer, command.sequence, command.batch))
+            self._recent.add(slot, StoredBatch(command.producer, command.sequence, command.batch))
             self.emit(Changed(command.topic))
         else:
             self._tell_changes(command, result)
@@ -239,15 +243,15 @@ class Service(Protocol):
         elif asker == CARRYING:
             self._carrying -= 1
         self._grown += len(value)
-        if self._grown >= UPKEEP_EVERY_BYTES:
+        if self._grown >= MAINTENANCE_EVERY_BYTES:
             self._look_after_log()
 
     def _tell_changes(self, command: AnyCommand, result: Result) -> None:
         if isinstance(command, do.PublishStaged):
             for each in result.ranges if isinstance(result, Published) else ():
                 self.emit(Changed(each.topic))
-        elif isinstance(command, Freeze) and self.machine.registry.estate is not None:
-            for name in self.machine.registry.estate.outgoing:
+        elif isinstance(command, Freeze) and self.machine.registry.holdings is not None:
+            for name in self.machine.registry.holdings.outgoing:
                 self.emit(Changed(name))
         elif isinstance(command, do.Attach | do.Detach | do.Seek | do.Unsubscribe | do.DeleteTopic):
             self.emit(Changed(command.topic))
@@ -275,20 +279,20 @@ class Service(Protocol):
         else:
             self._pass_time()
             self._look_after_log()
-            self.later(self._upkeep_every, Upkept())
+            self.later(self._maintenance_every, Upkept())
 
     # -- reading --
 
-    def batch_at(self, place: int) -> do.Put | do.Stage:
+    def batch_at(self, slot: int) -> do.Put | do.Stage:
         """The command that brought what lies there. Raises Missing, or Corrupt."""
-        return carried(_decode(self.group.entry(place)))
+        return carried(_decode(self.group.entry(slot)))
 
-    def source(self, place: int) -> Source:
+    def stored_batch(self, slot: int) -> StoredBatch:
         """The batch at a place that the machine still needs."""
-        found = self._recent.get(place)
+        found = self._recent.get(slot)
         if found is None:
-            found = source_of(_decode(self.group.entry(place)))
-            self._recent.add(place, found)
+            found = stored_batch_of(_decode(self.group.entry(slot)))
+            self._recent.add(slot, found)
         return found
 
     # -- upkeep: what goes by age, what stands for the log, what is left in it --
@@ -303,7 +307,7 @@ class Service(Protocol):
         self.time.look(registry.clock, step)
         self._tell_outvoted(step)
         at = self.time.stamp(registry.clock, step)
-        trusted = registry.clock.foreseen(at, step, self.time.elapsed())
+        trusted = registry.clock.trusted_after(at, step, self.time.elapsed())
         aged = (topic.floor(trusted) > topic.index.first for topic in registry.aging.values())
         abandoned = registry.staging.abandoned(trusted - staged_age)
         if any(aged) or any(abandoned) or self._dispute_due(step, at - trusted):
@@ -334,56 +338,56 @@ class Service(Protocol):
     def _look_after_log(self) -> None:
         self._grown = 0
         needed = self.machine.needed()
-        if self._upkeep.snapshot_due(needed):
+        if self._log_usage.snapshot_due(needed):
             self._compact(needed)
         # The sum over all topics only when it could matter.
-        if self.leading and not self._carrying and self._upkeep.carry_due(needed, 0):
+        if self.leading and not self._carrying and self._log_usage.carry_due(needed, 0):
             registry = self.machine.registry
             live = sum(topic.index.size for topic in registry.topics.values())
-            if self._upkeep.carry_due(needed, live + registry.staging.bytes):
+            if self._log_usage.carry_due(needed, live + registry.staging.bytes):
                 self._carry(needed)
 
     def _compact(self, needed: int) -> None:
-        state = (self._upkeep.state(needed), *self.machine.state())
-        self._upkeep.snapshot_taken(needed, sum(map(len, state)))
-        self.ask(Compact(self.machine.registry.place, needed, state))
+        state = (self._log_usage.state(needed), *self.machine.state())
+        self._log_usage.snapshot_taken(needed, sum(map(len, state)))
+        self.ask(Compact(self.machine.registry.last_slot, needed, state))
 
     def _carry(self, needed: int) -> None:
-        stop = self._upkeep.place_behind(needed, self._upkeep.snapshot_bytes // 2)
+        stop = self._log_usage.slot_behind(needed, self._log_usage.snapshot_bytes // 2)
         left = CARRY_BYTES
         for extent in self.machine.extents_before(stop):
             if left <= 0:
                 break
             try:
-                command = self.batch_at(extent.place)
+                command = self.batch_at(extent.slot)
             except Missing:
                 break  # it is being fetched
             except Corrupt:
                 continue  # nobody has it: it stays where it is, and is told to who reads it
             self._carrying += 1
             left -= command.size
-            self._propose(do.Carry(extent.place, extent.offset, command), CARRYING)
+            self._propose(do.Carry(extent.slot, extent.offset, command), CARRYING)
 
 
-class Recent:
+class RecentBatches:
     """Sources by place, the least recently used go first."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes, self._bytes_max = 0, bytes_max
-        self._sources: OrderedDict[int, Source] = OrderedDict()
+        self._sources: OrderedDict[int, StoredBatch] = OrderedDict()
 
-    def get(self, place: int) -> Source | None:
-        found = self._sources.get(place)
+    def get(self, slot: int) -> StoredBatch | None:
+        found = self._sources.get(slot)
         if found is not None:
-            self._sources.move_to_end(place)
+            self._sources.move_to_end(slot)
         return found
 
     def clear(self) -> None:
         self._sources.clear()
         self._bytes = 0
 
-    def add(self, place: int, source: Source) -> None:
-        self._sources[place] = source
+    def add(self, slot: int, source: StoredBatch) -> None:
+        self._sources[slot] = source
         self._bytes += len(source.batch) + 256
         while self._bytes > self._bytes_max:
             _, oldest = self._sources.popitem(last=False)
@@ -398,8 +402,8 @@ def carried(command: AnyCommand) -> do.Put | do.Stage:
     return command
 
 
-def source_of(command: AnyCommand) -> Source:
+def stored_batch_of(command: AnyCommand) -> StoredBatch:
     command = carried(command)
     if isinstance(command, do.Put):
-        return Source(command.producer, command.sequence, command.batch)
-    return Source(command.source, -1, command.batch)
+        return StoredBatch(command.producer, command.sequence, command.batch)
+    return StoredBatch(command.source, -1, command.batch)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oncecast.broker.places import Places
+from oncecast.broker.live_slots import LiveSlots
 from oncecast.wire.results import PublishedRange
 
 
@@ -34,10 +34,10 @@ def source_of_key(key: str) -> str:
 class Part:
     """Messages for one topic, by one attempt to make them."""
 
-    __slots__ = ("count", "place", "size", "time", "topic")
+    __slots__ = ("count", "size", "slot", "time", "topic")
 
-    def __init__(self, place: int, topic: str, count: int, size: int, time: int) -> None:
-        self.place = place
+    def __init__(self, slot: int, topic: str, count: int, size: int, time: int) -> None:
+        self.slot = slot
         self.topic = topic
         self.count = count
         self.size = size
@@ -64,10 +64,10 @@ class Source:
 
 
 class Staging:
-    __slots__ = ("_places", "bytes", "floor", "parts", "sources")
+    __slots__ = ("_live_slots", "bytes", "floor", "parts", "sources")
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, live_slots: LiveSlots) -> None:
+        self._live_slots = live_slots
         self.sources: dict[str, Source] = {}
         self.floor = 0
         self.parts = 0
@@ -118,7 +118,7 @@ class Staging:
         known = self.sources.get(source)
         parts = known.staged.pop(number, {}) if known is not None else {}
         for part in parts.values():
-            self._places.drop(part.place)
+            self._live_slots.drop(part.slot)
             self._forget(part)
         if known is not None and known.idle:
             self._delete(source)
@@ -129,7 +129,7 @@ class Staging:
         for old in [each for each in known.staged if each <= number]:
             self.drop(source, old)
 
-    def part_with(self, source: str) -> Source:
+    def hand_over(self, source: str) -> Source:
         """Hand it over as it is: its parts stay where they are in the log."""
         known = self.sources.pop(source)
         for part in known.parts():
@@ -169,10 +169,10 @@ class Staging:
             if not known.staged and 0 < known.used <= time:
                 yield source
 
-    def before(self, place: int) -> Iterator[Part]:
+    def before(self, slot: int) -> Iterator[Part]:
         for source in self.sources.values():
             for parts in source.staged.values():
-                yield from (part for part in parts.values() if part.place < place)
+                yield from (part for part in parts.values() if part.slot < slot)
 
     def _known(self, source: str) -> Source:
         """Return the record of a source; make one if there is none."""

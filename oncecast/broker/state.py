@@ -14,8 +14,8 @@ from typing import Literal, assert_never, cast
 import msgspec
 
 from oncecast.broker.answered import Answer
-from oncecast.broker.estate import Claim, Estate, Frozen
-from oncecast.broker.places import Places
+from oncecast.broker.holdings import ActiveClaim, Frozen, Holdings
+from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.producer import Producer
 from oncecast.broker.registry import Registry
 from oncecast.broker.staging import Part, Source
@@ -38,16 +38,16 @@ Answers = Iterable[tuple[str, Answer]]  # by token
 class HeadRow(Value, tag="HeadRow"):
     version: int
     limits: Limits
-    place: int
+    slot: int
     clock: int
-    lives: int
-    epochs: int
+    last_topic_id: int
+    last_epoch: int
     clock_state: tuple[int, int, int, int, int] | None = None
     sources_floor: int = 0
 
 
-class PlacesRow(Value, tag="PlacesRow"):
-    places: bytes
+class LiveSlotsRow(Value, tag="PlacesRow"):
+    live_slots: bytes
 
 
 class TopicRow(Value, tag="TopicRow"):
@@ -60,10 +60,10 @@ class TopicRow(Value, tag="TopicRow"):
     move: Literal["", "in", "out"] = ""  # it is on its way, and not served
 
 
-class EstateRow(Value, tag="EstateRow"):
+class HoldingsRow(Value, tag="EstateRow"):
     group: str
     low: Key | None
-    claim: Claim | None
+    claim: ActiveClaim | None
     frozen: Frozen | None
     retired: bool
 
@@ -75,7 +75,7 @@ class IndexRow(Value, tag="IndexRow"):
 class ProducerRow(Value, tag="ProducerRow"):
     name: str
     epoch: int
-    life: str
+    incarnation: str
     next: int
     runs: bytes
     books: str
@@ -89,10 +89,10 @@ class SubscriptionRow(Value, tag="SubscriptionRow"):
     name: str
     epoch: int
     attached: int
-    life: str
+    incarnation: str
     cursor: int
     suspect_below: int
-    sought: str
+    seek_token: str
 
 
 class SourceRow(Value, tag="SourceRow"):
@@ -110,7 +110,7 @@ class CopyRow(Value, tag="CopyRow"):
     source: str
     number: int
     name: str
-    place: int
+    slot: int
     topic: str
     count: int
     size: int
@@ -128,7 +128,7 @@ class AnsweredRow(Value, tag="AnsweredRow"):
 class PartRow(Value, tag="PartRow"):
     number: int
     name: str
-    place: int
+    slot: int
     topic: str
     count: int
     size: int
@@ -137,8 +137,8 @@ class PartRow(Value, tag="PartRow"):
 
 Row = (
     HeadRow
-    | EstateRow
-    | PlacesRow
+    | HoldingsRow
+    | LiveSlotsRow
     | TopicRow
     | IndexRow
     | ProducerRow
@@ -157,7 +157,7 @@ def chunks(registry: Registry) -> Iterator[bytes]:
     some: list[Row] = []
     for row in _rows(registry):
         some.append(row)
-        if len(some) == CHUNK_ROWS or isinstance(row, IndexRow | PlacesRow):
+        if len(some) == CHUNK_ROWS or isinstance(row, IndexRow | LiveSlotsRow):
             yield _encoder.encode(some)
             some.clear()
     yield _encoder.encode(some)
@@ -171,37 +171,37 @@ def restored(chunks: Iterable[bytes]) -> Registry:
             f"no state of version {VERSION}; restore it with the version that wrote it"
         )
     registry = Registry(head.limits)
-    registry.place = head.place
+    registry.last_slot = head.slot
     registry.clock.restore(head.clock, head.clock_state)
-    registry.lives, registry.epochs = head.lives, head.epochs
+    registry.last_topic_id, registry.last_epoch = head.last_topic_id, head.last_epoch
     registry.staging.floor = head.sources_floor
-    _read(registry, rows, registry.places)
+    _read(registry, rows, registry.live_slots)
     for topic in registry.topics.values():
         topic.rebuild()
         registry.follow_age(topic)
-    for topic in registry.estate.outgoing.values() if registry.estate is not None else ():
+    for topic in registry.holdings.outgoing.values() if registry.holdings is not None else ():
         topic.rebuild()
     return registry
 
 
-def moved_out(estate: Estate, answers: Answers = ()) -> bytes:
+def moved_out(holdings: Holdings, answers: Answers = ()) -> bytes:
     """Return what another group must know of what is frozen, beside the messages.
 
     `answers` are those about topics that lie in the frozen part, or did before they were deleted.
     """
     rows: list[Row] = []
-    for topic in estate.outgoing.values():
+    for topic in holdings.outgoing.values():
         facts = (topic.id, topic.name, topic.policy, topic.declared)
         rows += (TopicRow(*facts, topic.index.summary(), ()), *_people_rows(topic))
-    rows += _source_rows(estate.sources)
+    rows += _source_rows(holdings.sources)
     rows += _answered_rows(answers)
     return _encoder.encode(rows)
 
 
-def moved_in(rows: bytes, places: Places) -> tuple[list[Topic], dict[str, Source], Answers]:
+def moved_in(rows: bytes, live_slots: LiveSlots) -> tuple[list[Topic], dict[str, Source], Answers]:
     """Return what `moved_out` has told; the messages have to be found."""
     registry = Registry(Limits())
-    _read(registry, _decoder.decode(rows), places)
+    _read(registry, _decoder.decode(rows), live_slots)
     return list(registry.topics.values()), registry.staging.sources, registry.answered.items()
 
 
@@ -209,30 +209,30 @@ def _rows(registry: Registry) -> Iterator[Row]:
     yield HeadRow(
         VERSION,
         registry.limits,
-        registry.place,
+        registry.last_slot,
         registry.clock.now,
-        registry.lives,
-        registry.epochs,
+        registry.last_topic_id,
+        registry.last_epoch,
         registry.clock.state(),
         registry.staging.floor,
     )
-    places = registry.places.column()
-    for at in range(0, len(places), COLUMN_ROWS):
-        yield PlacesRow(_packed(places[at : at + COLUMN_ROWS]))
+    live_slots = registry.live_slots.column()
+    for at in range(0, len(live_slots), COLUMN_ROWS):
+        yield LiveSlotsRow(_packed(live_slots[at : at + COLUMN_ROWS]))
     for topic in registry.topics.values():
         yield from _topic_rows(topic)
-    estate = registry.estate
-    if estate is not None:
-        moving = (estate.claim, estate.frozen, estate.retired)
-        yield EstateRow(estate.group, estate.low, *moving)
-        for topic in estate.incoming.values():
+    holdings = registry.holdings
+    if holdings is not None:
+        moving = (holdings.claim, holdings.frozen, holdings.retired)
+        yield HoldingsRow(holdings.group, holdings.low, *moving)
+        for topic in holdings.incoming.values():
             yield from _topic_rows(topic, "in")
-        for topic in estate.outgoing.values():
+        for topic in holdings.outgoing.values():
             yield from _topic_rows(topic, "out")
-        for (source, number, name), part in estate.parts.items():
-            facts = (part.place, part.topic, part.count, part.size, part.time)
+        for (source, number, name), part in holdings.parts.items():
+            facts = (part.slot, part.topic, part.count, part.size, part.time)
             yield CopyRow(source, number, name, *facts)
-        yield from _source_rows(estate.sources, out=True)
+        yield from _source_rows(holdings.sources, out=True)
     yield from _source_rows(registry.staging.sources)
     yield from _answered_rows(registry.answered.items())
 
@@ -251,7 +251,7 @@ def _people_rows(topic: Topic) -> Iterator[Row]:
         yield ProducerRow(
             name,
             producer.epoch,
-            producer.life,
+            producer.incarnation,
             producer.next,
             _packed(producer.runs),
             producer.books,
@@ -265,10 +265,10 @@ def _people_rows(topic: Topic) -> Iterator[Row]:
             name,
             each.epoch,
             each.attached,
-            each.life,
+            each.incarnation,
             each.cursor,
             each.suspect_below,
-            each.sought,
+            each.seek_token,
         )
 
 
@@ -279,7 +279,7 @@ def _source_rows(sources: dict[str, Source], *, out: bool = False) -> Iterator[R
         for number, parts in source.staged.items():
             for label, part in parts.items():
                 yield PartRow(
-                    number, label, part.place, part.topic, part.count, part.size, part.time
+                    number, label, part.slot, part.topic, part.count, part.size, part.time
                 )
 
 
@@ -288,23 +288,27 @@ def _answered_rows(answers: Answers) -> Iterator[Row]:
         yield AnsweredRow(token, topic, cast("Done | MachineRefusal", result))
 
 
-def _read(registry: Registry, rows: Iterable[Row], places: Places) -> None:
+def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> None:
     """Rows say more of the topic or the source that was named last."""
-    topic = Topic(0, "", DEFAULT, False, places)
+    topic = Topic(0, "", DEFAULT, False, live_slots)
     source, out = Source(), False
     for row in rows:
         match row:
             case HeadRow():
                 raise ValueError("two states in one; restore them one by one")
-            case PlacesRow():
-                registry.places.extend(_unpacked(row.places))
+            case LiveSlotsRow():
+                registry.live_slots.extend(_unpacked(row.live_slots))
             case TopicRow():
-                topic = Topic(row.id, row.name, row.policy, row.declared, places)
+                topic = Topic(row.id, row.name, row.policy, row.declared, live_slots)
                 topic.index.restore(row.index, row.notes)
                 _house(registry, row.move)[row.name] = topic
-            case EstateRow():
-                estate = registry.estate = Estate(row.group, row.low)
-                estate.claim, estate.frozen, estate.retired = row.claim, row.frozen, row.retired
+            case HoldingsRow():
+                holdings = registry.holdings = Holdings(row.group, row.low)
+                holdings.claim, holdings.frozen, holdings.retired = (
+                    row.claim,
+                    row.frozen,
+                    row.retired,
+                )
             case IndexRow():
                 topic.index.restore_rows(tuple(_unpacked(each) for each in row.columns))
             case ProducerRow():
@@ -317,14 +321,14 @@ def _read(registry: Registry, rows: Iterable[Row], places: Places) -> None:
                 source.used = row.used
                 _sources(registry, out)[row.name] = source
             case PartRow():
-                part = Part(row.place, row.topic, row.count, row.size, row.time)
+                part = Part(row.slot, row.topic, row.count, row.size, row.time)
                 if out:
                     source.staged.setdefault(row.number, {})[row.name] = part
                 else:
                     registry.staging.add_to(source, row.number, row.name, part)
             case CopyRow():
-                part = Part(row.place, row.topic, row.count, row.size, row.time)
-                _estate(registry).parts[row.source, row.number, row.name] = part
+                part = Part(row.slot, row.topic, row.count, row.size, row.time)
+                _holdings(registry).parts[row.source, row.number, row.name] = part
             case AnsweredRow():
                 registry.answered.add(row.token, row.topic, row.result)
             case _:
@@ -334,22 +338,22 @@ def _read(registry: Registry, rows: Iterable[Row], places: Places) -> None:
 def _house(registry: Registry, move: str) -> dict[str, Topic]:
     if not move:
         return registry.topics
-    estate = _estate(registry)
-    return estate.incoming if move == "in" else estate.outgoing
+    holdings = _holdings(registry)
+    return holdings.incoming if move == "in" else holdings.outgoing
 
 
 def _sources(registry: Registry, out: bool) -> dict[str, Source]:
-    return _estate(registry).sources if out else registry.staging.sources
+    return _holdings(registry).sources if out else registry.staging.sources
 
 
-def _estate(registry: Registry) -> Estate:
-    if registry.estate is None:
+def _holdings(registry: Registry) -> Holdings:
+    if registry.holdings is None:
         raise ValueError("something is on its way, and no group that it could leave or come to")
-    return registry.estate
+    return registry.holdings
 
 
 def _producer(row: ProducerRow) -> Producer:
-    producer = Producer(row.epoch, row.life)
+    producer = Producer(row.epoch, row.incarnation)
     producer.next, producer.runs = row.next, _unpacked(row.runs)
     producer.books, producer.since, producer.earlier = row.books, row.since, row.earlier
     producer.record, producer.used = row.record, row.used
@@ -358,8 +362,8 @@ def _producer(row: ProducerRow) -> Producer:
 
 def _subscription(row: SubscriptionRow) -> Subscription:
     subscription = Subscription(row.epoch, row.cursor)
-    subscription.attached, subscription.life = row.attached, row.life
-    subscription.suspect_below, subscription.sought = row.suspect_below, row.sought
+    subscription.attached, subscription.incarnation = row.attached, row.incarnation
+    subscription.suspect_below, subscription.seek_token = row.suspect_below, row.seek_token
     return subscription
 
 

@@ -42,7 +42,7 @@ class Subscribing:
         self._registry = registry
 
     def subscribe(
-        self, place: int, command: Subscribe
+        self, slot: int, command: Subscribe
     ) -> Subscribed | InvalidTopic | InvalidName | TooMany:
         registry = self._registry
         registry.pass_time(command.at)
@@ -62,7 +62,7 @@ class Subscribing:
         made = topic.subscribe(command.subscription, registry.new_epoch(), command.start)
         return Subscribed(made.cursor, topic.id, already=False)
 
-    def unsubscribe(self, place: int, command: Unsubscribe) -> Unsubscribed:
+    def unsubscribe(self, slot: int, command: Unsubscribe) -> Unsubscribed:
         clock = self._registry.pass_time(command.at)
         topic = self._registry.topics.get(command.topic)
         if topic is None or not topic.unsubscribe(command.subscription, clock):
@@ -71,41 +71,41 @@ class Subscribing:
         return Unsubscribed(already=False)
 
     def attach(
-        self, place: int, command: Attach
+        self, slot: int, command: Attach
     ) -> Attached | Fenced | InvalidName | InvalidTopic | NoSuchTopic | NotSubscribed:
-        if not is_name(command.life):
-            return InvalidName("life")
+        if not is_name(command.incarnation):
+            return InvalidName("incarnation")
         topic = self._registry.topics.get(command.topic)
         if topic is None:
             return self._registry.missing(command.topic)
         subscription = topic.subscriptions.get(command.subscription)
         if subscription is None:
             return NotSubscribed(command.topic, command.subscription)
-        if subscription.life != command.life:
-            current = subscription.epoch if subscription.life else 0
+        if subscription.incarnation != command.incarnation:
+            current = subscription.epoch if subscription.incarnation else 0
             if command.expected not in (ANY_EPOCH, current):
                 return Fenced(current)
-            topic.attach(subscription, command.life, self._registry.new_epoch())
+            topic.attach(subscription, command.incarnation, self._registry.new_epoch())
         return topic.attached(subscription)
 
     def detach(
-        self, place: int, command: Detach
+        self, slot: int, command: Detach
     ) -> Detached | NoSuchTopic | InvalidTopic | NotSubscribed | Fenced | Repositioned:
         topic = self._registry.topics.get(command.topic)
         return self._registry.missing(command.topic) if topic is None else topic.detach(command)
 
-    def ack(self, place: int, command: Ack) -> AckResult:
+    def ack(self, slot: int, command: Ack) -> AckResult:
         topic = self._registry.topics.get(command.topic)
         if topic is None:
             return self._registry.missing(command.topic)
         return topic.ack(command, self._registry.clock)
 
-    def acks(self, place: int, command: Acks) -> AcksDone:
+    def acks(self, slot: int, command: Acks) -> AcksDone:
         self._registry.pass_time(command.at)
-        return AcksDone(tuple([self.ack(place, each) for each in command.acks]))
+        return AcksDone(tuple([self.ack(slot, each) for each in command.acks]))
 
     def seek(
-        self, place: int, command: Seek
+        self, slot: int, command: Seek
     ) -> Sought | InvalidName | NoSuchTopic | InvalidTopic | NotSubscribed | Fenced | Repositioned:
         registry = self._registry
         clock = registry.pass_time(command.at)

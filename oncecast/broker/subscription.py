@@ -8,26 +8,26 @@ class Subscription:
     handed out by an earlier life that ended without a word.
     """
 
-    __slots__ = ("attached", "cursor", "epoch", "life", "sought", "suspect_below")
+    __slots__ = ("attached", "cursor", "epoch", "incarnation", "seek_token", "suspect_below")
 
     def __init__(self, epoch: int, cursor: int) -> None:
         self.epoch = epoch
         self.attached = epoch  # the epoch with which the present life began
-        self.life = ""  # empty: nobody is attached
+        self.incarnation = ""  # empty: nobody is attached
         self.cursor = cursor
         self.suspect_below = 0
-        self.sought = ""  # the token of the last seek
+        self.seek_token = ""  # the token of the last seek
 
-    def attach(self, life: str, epoch: int, end: int) -> None:
+    def attach(self, incarnation: str, epoch: int, end: int) -> None:
         """A new life begins. One that is still there may have been handed all before `end`."""
-        if self.life:
+        if self.incarnation:
             self.suspect_below = max(self.suspect_below, end)
-        self.life = life
+        self.incarnation = incarnation
         self.epoch = self.attached = epoch
 
     def detach(self, handed: int) -> None:
         self.suspect_below = max(self.suspect_below, handed)
-        self.life = ""
+        self.incarnation = ""
 
     def acknowledge(self, upto: int) -> None:
         self.cursor = max(self.cursor, upto)
@@ -36,4 +36,4 @@ class Subscription:
         """A new epoch, or an ack that is on its way would undo it."""
         self.cursor = cursor
         self.epoch = epoch
-        self.sought = token
+        self.seek_token = token

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from oncecast.broker.clock import Clock, Retiming
 from oncecast.broker.index import PLAIN, Index
-from oncecast.broker.places import Places
+from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.producer import Producer
 from oncecast.broker.subscription import Subscription
 from oncecast.wire.commands import (
@@ -47,7 +47,7 @@ class Topic:
 
     __slots__ = (
         "_cursors",
-        "_places",
+        "_live_slots",
         "declared",
         "fenced",
         "id",
@@ -58,13 +58,15 @@ class Topic:
         "subscriptions",
     )
 
-    def __init__(self, id_: int, name: str, policy: Policy, declared: bool, places: Places) -> None:
+    def __init__(
+        self, id_: int, name: str, policy: Policy, declared: bool, live_slots: LiveSlots
+    ) -> None:
         self.id = id_
         self.name = name
         self.policy = policy
         self.declared = declared  # made by name, so it stays until it is deleted by name
-        self._places = places
-        self.index = Index(places)
+        self._live_slots = live_slots
+        self.index = Index(live_slots)
         self.producers: dict[str, Producer] = {}
         self.subscriptions: dict[str, Subscription] = {}
         # The last epoch that may have ended the right of another to read. It is not stored: after
@@ -81,7 +83,7 @@ class Topic:
     # Producers.
 
     def put(
-        self, place: int, put: Put, clock: Clock
+        self, slot: int, put: Put, clock: Clock
     ) -> Appended | Already | Unopened | Fenced | Gap:
         producer = self.producers.get(put.producer)
         if producer is None:
@@ -96,9 +98,9 @@ class Topic:
         count = put.count - known
         if count <= 0:
             return Already(producer.offset_of(put.sequence, put.count), put.count)
-        self._places.add(place)
+        self._live_slots.add(slot)
         note = (known, -1) if known else PLAIN
-        offset, kept = self.append(place, producer, count, put.size, clock, note)
+        offset, kept = self.append(slot, producer, count, put.size, clock, note)
         return Appended(offset, count, kept)
 
     def already(self, put: Put) -> Already | None:
@@ -112,7 +114,7 @@ class Topic:
 
     def append(
         self,
-        place: int,
+        slot: int,
         producer: Producer,
         count: int,
         size: int,
@@ -121,7 +123,7 @@ class Topic:
     ) -> tuple[int, bool]:
         """Messages of `producer` get the next offsets. Which is the first, and are they kept?"""
         index = self.index
-        offset = index.append(place, count, size, clock.now, note)
+        offset = index.append(slot, count, size, clock.now, note)
         producer.appended(offset, count)
         if self.policy == DEFAULT and self.subscriptions:
             return offset, True  # what is new is needed, and nothing old goes because of it
@@ -131,17 +133,17 @@ class Topic:
     # Subscriptions.
 
     def subscribe(self, name: str, epoch: int, start: Start) -> Subscription:
-        subscription = Subscription(epoch, self.landing(start))
+        subscription = Subscription(epoch, self.nearest_offset(start))
         self.subscriptions[name] = subscription
         self.fenced = epoch  # somebody may still read one of this name that was removed
         self._note_cursor(subscription.cursor, name)
         return subscription
 
-    def attach(self, subscription: Subscription, life: str, epoch: int) -> None:
+    def attach(self, subscription: Subscription, incarnation: str, epoch: int) -> None:
         """Let a new life read the subscription from now on."""
-        if subscription.life:
+        if subscription.incarnation:
             self.fenced = epoch
-        subscription.attach(life, epoch, self.index.next)
+        subscription.attach(incarnation, epoch, self.index.next)
 
     def unsubscribe(self, name: str, clock: Clock) -> bool:
         if self.subscriptions.pop(name, None) is None:
@@ -186,17 +188,17 @@ class Topic:
         subscription = self.subscriptions.get(seek.subscription)
         if subscription is None:
             return NotSubscribed(self.name, seek.subscription)
-        if seek.token == subscription.sought:
+        if seek.token == subscription.seek_token:
             return Sought(subscription.epoch, subscription.cursor, already=True)
         if seek.epoch not in (0, subscription.epoch):
             return stale(subscription, seek.epoch)
-        subscription.seek(self.landing(seek.start), new_epoch(), seek.token)
+        subscription.seek(self.nearest_offset(seek.start), new_epoch(), seek.token)
         self.fenced = subscription.epoch
         self._note_cursor(subscription.cursor, seek.subscription)
         self.collect(clock)
         return Sought(subscription.epoch, subscription.cursor, already=False)
 
-    def landing(self, start: Start) -> int:
+    def nearest_offset(self, start: Start) -> int:
         """The offset nearest to `start` of what is kept, or will be."""
         index = self.index
         match start:
@@ -264,6 +266,6 @@ class Topic:
 
 def stale(subscription: Subscription, epoch: int) -> Fenced | Repositioned:
     """A seek makes a new epoch too, but the life that reads goes on."""
-    if subscription.life and subscription.attached <= epoch < subscription.epoch:
+    if subscription.incarnation and subscription.attached <= epoch < subscription.epoch:
         return Repositioned(subscription.epoch, subscription.cursor)
     return Fenced(subscription.epoch)

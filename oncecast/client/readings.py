@@ -35,7 +35,7 @@ class Readings:
         """The one that is here, if that is what is asked for; or another."""
         found = self.get(topic, name)
         if found is None:
-            check_names(do.Attach(topic, name, life=""))
+            check_names(do.Attach(topic, name, incarnation=""))
             check_sendable(local.Read(topic, name, -1 if start_at is None else start_at))
             if start_at is not None and start_at < 0:
                 raise InvalidArgument(f"start_at {start_at}: offsets begin at 0")

@@ -102,7 +102,7 @@ class Scanning(Administering):
     async def locate(self, topic: str, start: Start) -> Located:
         """The offset that is nearest to `start` of what the topic holds, or will."""
         found = await self._scan(Scan(0, topic, start))
-        return Located(found.offset, found.life, found.first, found.next)
+        return Located(found.offset, found.topic_id, found.first, found.next)
 
     async def scan(
         self,
@@ -130,7 +130,7 @@ class Scanning(Administering):
             raise InvalidArgument(f"size {size}: ask for at least one byte")
         found = await self._scan(Scan(0, topic, start, -1 if until is None else until, size, life))
         until = found.next if until is None else until
-        life = life or found.life
+        life = life or found.topic_id
         check(topic, found, start, until, life)
         while found.chunks:
             page = [Slice(topic, chunk) for chunk in found.chunks]
@@ -162,7 +162,7 @@ def look_at(done: asyncio.Future[Scanned]) -> None:
 
 
 def check(topic: str, found: Scanned, start: Start, until: int, life: int) -> None:
-    if found.life != life:
+    if found.topic_id != life:
         raise TopicReplaced(topic)
     asked = start.offset if isinstance(start, FromOffset) else found.offset
     beyond = max(asked, until)

@@ -379,6 +379,6 @@ def told_view(view: View) -> dict[str, Any]:
 
 
 def told_scan(found: Scanned) -> dict[str, Any]:
-    where = {"life": found.life, "first": found.first, "next": found.next}
+    where = {"life": found.topic_id, "first": found.first, "next": found.next}
     parts = [digests_of_batch(chunk.batch, chunk.skip, chunk.count) for chunk in found.chunks]
     return {**where, "offset": found.offset, "digests": b"".join(parts)}

@@ -14,8 +14,8 @@ from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.kernel.stack import Stack
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.ring.caster import Caster
 from oncecast.ring.mover import Mover
+from oncecast.ring.pusher import Pusher
 from oncecast.wire.limits import LIMITS, Limits
 
 # From the installation: the root package imports clients, which are above a node.
@@ -66,10 +66,10 @@ def assemble(
             me,
             rng,
             service=service,
-            home=membership.process,
+            process=membership.process,
             group=membership.group,
             first=membership.first,
             replicas=options.size,
         )
-        layers += [mover, Caster(me, rng, service=service, home=membership.process)]
+        layers += [mover, Pusher(me, rng, service=service, process=membership.process)]
     return Parts(Stack(layers), service, gateway, governor, mover)

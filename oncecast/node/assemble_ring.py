@@ -13,9 +13,9 @@ from oncecast.kernel.stack import Stack
 from oncecast.node.assemble import VERSION
 from oncecast.overlay.hyparview import HyParView
 from oncecast.overlay.plumtree import Plumtree
+from oncecast.ring.owner_lookup import OwnerLookup
 from oncecast.ring.relay import Relay
 from oncecast.ring.roster import Roster
-from oncecast.ring.usher import Usher
 from oncecast.ring.viewer import Viewer
 
 
@@ -35,7 +35,7 @@ class RingParts(NamedTuple):
     chord: Chord
     scribe: Scribe
     roster: Roster
-    usher: Usher
+    owner_lookup: OwnerLookup
     relay: Relay
 
 
@@ -71,10 +71,10 @@ def assemble_ring(
         gossip_every=options.gossip_every,
         gone_after=options.gone_after,
     )
-    usher = Usher(me, rng, roster=roster)
+    owner_lookup = OwnerLookup(me, rng, roster=roster)
     gossip = Plumtree(me, rng)
     scribe = Scribe(me, rng, heartbeat_every=options.heartbeat_every)
-    relay = Relay(me, rng, roster=roster, scribe=scribe, life=f"{rng.getrandbits(64):x}")
+    relay = Relay(me, rng, roster=roster, scribe=scribe, incarnation=f"{rng.getrandbits(64):x}")
     viewer = Viewer(me, rng, roster=roster, scribe=scribe, relay=relay)
-    stack = Stack([views, gossip, chord, scribe, roster, usher, relay, viewer])
-    return RingParts(stack, chord, scribe, roster, usher, relay)
+    stack = Stack([views, gossip, chord, scribe, roster, owner_lookup, relay, viewer])
+    return RingParts(stack, chord, scribe, roster, owner_lookup, relay)

@@ -47,7 +47,7 @@ def replica_metrics(replica: Replica, group: str = "") -> Iterator[Metric]:
             correction / 1e6,
         ),
         "kept_bytes": ("Bytes of batches kept.", sum(each.index.size for each in topics)),
-        "kept_batches": ("Batches kept.", len(registry.places)),
+        "kept_batches": ("Batches kept.", len(registry.live_slots)),
         "flows": ("Subscriptions that are being read.", len(parts.gateway.flows)),
         "log_first_record": ("First record in the log.", journal.log.first),
         "log_last_record": ("Last record in the log.", journal.log.last),
@@ -72,11 +72,13 @@ def replica_metrics(replica: Replica, group: str = "") -> Iterator[Metric]:
 
 def ring_metrics(parts: RingParts) -> Iterator[Metric]:
     """Of the ring, as this process knows it."""
-    roster, usher = parts.roster, parts.usher
+    roster, owner_lookup = parts.roster, parts.owner_lookup
     yield Metric("oncecast_ring_processes", GAUGE, "Processes of the ring.", len(roster.cards))
     yield Metric("oncecast_ring_groups", GAUGE, "Groups of the ring.", len(roster.groups))
-    yield Metric("oncecast_ring_searches_total", COUNTER, "Owners looked for.", usher.searched)
-    yield Metric("oncecast_ring_hops_total", COUNTER, "Hops of these searches.", usher.hops)
+    yield Metric(
+        "oncecast_ring_searches_total", COUNTER, "Owners looked for.", owner_lookup.searched
+    )
+    yield Metric("oncecast_ring_hops_total", COUNTER, "Hops of these searches.", owner_lookup.hops)
 
 
 REFUSED = "Calls turned down before they were executed: too much at once, or a bad batch."

@@ -135,7 +135,7 @@ class Replica:
         )
         self.group = self.parts.governor.group
         self.journal = Journal.open(self._disk, self.parts.stack)
-        self.parts.gateway.room = self._room
+        self.parts.gateway.free_disk_bytes = self._room
         self.parts.service.wall = wall_us
         self._note_group()
         if self.group.damage:

@@ -154,11 +154,11 @@ class RingServer(Process):
         """A process of another ring than the one that was founded here; nothing if there is none.
         A group that owns all, and has it from nobody and with nobody, knows that for sure."""
         mine = self.replicas.get(self.place.group)
-        estate = mine.parts.service.machine.registry.estate if mine and mine.alone else None
-        if estate is None or estate.low != estate.position or estate.frozen is not None:
+        holdings = mine.parts.service.machine.registry.holdings if mine and mine.alone else None
+        if holdings is None or holdings.low != holdings.position or holdings.frozen is not None:
             return ""
         known = self.parts.roster.groups.values()
-        owners = [each for each in known if each.low and each.group != estate.group]
+        owners = [each for each in known if each.low and each.group != holdings.group]
         others = without((process_of(node) for each in owners for node in each.nodes), self.me)
         return next(iter(others), "")
 

@@ -11,29 +11,29 @@ from oncecast.wire.frames import Chunk
 class Channel:
     def __init__(self, topic: str, bytes_max: int, now: float) -> None:
         self.topic, self._bytes_max = topic, bytes_max
-        self.life = 0  # of the topic; 0: nothing is known
+        self.topic_id = 0  # of the topic; 0: nothing is known
         self.first = self.next = 0  # what the owner is known to have
         self.fenced = 0  # the last epoch known to have ended the right of a reader
-        self.heard = self.vouched = now
-        self.vouching = False  # the owner is asked who of the readers may go on
+        self.heard = self.checked = now
+        self.checking = False  # the owner is asked who of the readers may go on
         self.asking, self.asked = False, 0.0  # the owner, for what is missing
         self._offsets: list[int] = []
         self._chunks: dict[int, Chunk] = {}
         self._bytes = 0
 
-    def reaches(self, life: int, next_: int, fenced: int = 0) -> None:
+    def reaches(self, topic_id: int, next_: int, fenced: int = 0) -> None:
         """The owner has so much; of another life of the topic nothing here is of use."""
-        if life > self.life:
-            self.life, self.first, self.next, self.fenced = life, 0, next_, fenced
+        if topic_id > self.topic_id:
+            self.topic_id, self.first, self.next, self.fenced = topic_id, 0, next_, fenced
             self._offsets.clear()
             self._chunks.clear()
             self._bytes = 0
-        elif life == self.life:
+        elif topic_id == self.topic_id:
             self.next = max(self.next, next_)
             self.fenced = max(self.fenced, fenced)
 
-    def add(self, life: int, chunks: tuple[Chunk, ...]) -> None:
-        if life != self.life:
+    def add(self, topic_id: int, chunks: tuple[Chunk, ...]) -> None:
+        if topic_id != self.topic_id:
             return
         for chunk in chunks:
             known = self._chunks.get(chunk.offset)

@@ -49,7 +49,7 @@ class WhereIs(Value, tag="WhereIs"):
     group: str
 
 
-class GiveUp(Value, tag="GiveUp"):
+class RetireGroup(Value, tag="GiveUp"):
     """To a leader: this process leaves the ring, and what its group owns shall be others'."""
 
 

@@ -17,32 +17,32 @@ from random import Random
 from typing import assert_never
 
 from oncecast.broker import moves as do
-from oncecast.broker.estate import Estate, Party
+from oncecast.broker.holdings import Holdings, PeerGroup
 from oncecast.broker.service import Execute, Executed, Service
 from oncecast.dht.identifiers import after, key_of
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import LeaderChanged
-from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhoseKey
-from oncecast.ring.giver import Giver
+from oncecast.ring.events import GroupFacts, KeyOwner, RetireGroup, WhoseKey
+from oncecast.ring.exporter import Exporter
+from oncecast.ring.importer import Importer
 from oncecast.ring.moves import (
-    Dropped,
-    Follow,
-    Give,
-    Given,
-    Gone,
+    Abandoned,
+    Adopted,
+    Export,
+    Exported,
+    ExportRefused,
+    ImportAll,
     MoveMessage,
-    NotGiven,
+    NotLeader,
     Pull,
     Pulled,
     PulledParts,
     PullParts,
+    Released,
+    StillWanted,
     Survey,
     Surveyed,
-    TakeAll,
-    Taken,
-    Waiting,
 )
-from oncecast.ring.taker import Taker
 from oncecast.wire.results import MoveStep
 
 TOKENS = 1 << 48  # from here on, so that they are nobody else's
@@ -54,7 +54,7 @@ class Pace(Value):
 
 class Mover(Protocol):
     name = "mover"
-    Message = MoveMessage | KeyOwner | GroupFacts | GiveUp
+    Message = MoveMessage | KeyOwner | GroupFacts | RetireGroup
     Observed = Executed | LeaderChanged
     Timer = Pace
 
@@ -64,7 +64,7 @@ class Mover(Protocol):
         rng: Random,
         *,
         service: Service,
-        home: NodeId,  # the ring stack of its process
+        process: NodeId,  # the ring stack of its process
         group: str,
         first: bool = False,  # of a new ring
         replicas: int = 3,  # that a group should have
@@ -74,7 +74,7 @@ class Mover(Protocol):
         little_bytes: int = 1 << 18,  # of a round after which the rest may be copied while frozen
     ) -> None:
         super().__init__(me, rng)
-        self._service, self.home, self.group, self._first = service, home, group, first
+        self._service, self.process, self.group, self._first = service, process, group, first
         self._replicas = replicas
         self._every, self._report_every = every, report_every
         self._reported = -report_every
@@ -82,7 +82,7 @@ class Mover(Protocol):
         self._tokens = TOKENS
         self._pending: dict[int, Callable[[bool], None]] = {}
         self._once: dict[str, None] = {}  # kinds of commands that are under way
-        self._giver, self._taker = Giver(self, service), Taker(self, service)
+        self._exporter, self._importer = Exporter(self, service), Importer(self, service)
 
     def start(self) -> None:
         self.later(self._every, Pace())
@@ -90,11 +90,11 @@ class Mover(Protocol):
     # -- what the group has decided --
 
     @property
-    def estate(self) -> Estate | None:
-        return self._service.machine.registry.estate
+    def holdings(self) -> Holdings | None:
+        return self._service.machine.registry.holdings
 
     @property
-    def speaks(self) -> bool:
+    def has_lease(self) -> bool:
         """Whether what is known here is all that was ever decided, and it may say so."""
         return self._service.leading and self._service.group.leads(self.now)
 
@@ -110,24 +110,24 @@ class Mover(Protocol):
             return
         self._once[kind] = None
 
-        def done(so: bool) -> None:
+        def done(done: bool) -> None:
             self._once.pop(kind, None)
-            then(so)
+            then(done)
 
         self.execute(command, done)
 
-    def under_way(self, kind: type[do.Move]) -> bool:
+    def in_flight(self, kind: type[do.Move]) -> bool:
         return kind.__name__ in self._once
 
     def observe(self, event: Executed | LeaderChanged) -> None:
         if isinstance(event, LeaderChanged):
             self._pending.clear()
             self._once.clear()
-            self._taker.forget()
+            self._importer.forget()
             self.report()
         elif event.token in self._pending:
             result = event.result
-            self._pending.pop(event.token)(isinstance(result, MoveStep) and result.so)
+            self._pending.pop(event.token)(isinstance(result, MoveStep) and result.done)
 
     # -- in time --
 
@@ -135,91 +135,95 @@ class Mover(Protocol):
         self.later(self._every, timer)
         if self.now >= self._reported + self._report_every:
             self.report()
-        if not self.speaks:
+        if not self.has_lease:
             return
-        estate = self.estate
-        if estate is None:
+        holdings = self.holdings
+        if holdings is None:
             self.execute_once(do.Found(self.group, self._first), lambda _: self.report())
-        elif estate.claim is not None and estate.retired and not estate.claim.adopted:
-            self._taker.abandon(estate.claim)
-        elif estate.claim is not None:
-            self._taker.take(estate, estate.claim)
-        elif estate.retired:
-            if estate.low is not None and estate.frozen is None:
-                self.send(self.home, WhoseKey(after(estate.position)))
-        elif estate.low is None:
-            self.send(self.home, WhoseKey(estate.position))
-        if estate is not None:
-            self._giver.remind(estate)
+        elif holdings.claim is not None and holdings.retired and not holdings.claim.adopted:
+            self._importer.abandon(holdings.claim)
+        elif holdings.claim is not None:
+            self._importer.take(holdings, holdings.claim)
+        elif holdings.retired:
+            if holdings.low is not None and holdings.frozen is None:
+                self.send(self.process, WhoseKey(after(holdings.position)))
+        elif holdings.low is None:
+            self.send(self.process, WhoseKey(holdings.position))
+        if holdings is not None:
+            self._exporter.remind(holdings)
 
     def report(self) -> None:
         """To the ring stack of this process."""
         self._reported = self.now
-        estate, group = self.estate, self._service.group
-        if estate is not None:
+        holdings, group = self.holdings, self._service.group
+        if holdings is not None:
             facts = (self._service.leader, group.nodes(), group.applied)
-            retired = estate.retired and estate.claim is None  # it may still come to own something
-            self.send(self.home, GroupFacts(estate.group, estate.low, *facts, retired), after=0)
+            retired = (
+                holdings.retired and holdings.claim is None
+            )  # it may still come to own something
+            self.send(
+                self.process, GroupFacts(holdings.group, holdings.low, *facts, retired), after=0
+            )
 
     # -- messages --
 
     def receive(
-        self, sender: NodeId, message: MoveMessage | KeyOwner | GroupFacts | GiveUp
+        self, sender: NodeId, message: MoveMessage | KeyOwner | GroupFacts | RetireGroup
     ) -> None:
-        if isinstance(message, Follow):
-            if not self._taker.follow(message):
-                self._giver.follow(message)
+        if isinstance(message, NotLeader):
+            if not self._importer.redirect(message):
+                self._exporter.redirect(message)
             return
-        if not self.speaks:
-            if not isinstance(message, KeyOwner | GroupFacts | GiveUp | TakeAll):
+        if not self.has_lease:
+            if not isinstance(message, KeyOwner | GroupFacts | RetireGroup | ImportAll):
                 group = self._service.group
-                follow = Follow(message.move, self._service.leader, group.nodes())
-                self.send(sender, follow, after=0)
+                answer = NotLeader(message.move, self._service.leader, group.nodes())
+                self.send(sender, answer, after=0)
             return
-        estate = self.estate
-        if estate is None:
+        holdings = self.holdings
+        if holdings is None:
             return
         match message:
-            case GiveUp():
+            case RetireGroup():
                 nodes = self._service.group.nodes()
-                if not estate.retired and any(node.startswith(f"{sender}/") for node in nodes):
+                if not holdings.retired and any(node.startswith(f"{sender}/") for node in nodes):
                     self.execute_once(do.Retire())
             case GroupFacts():
-                if sender == self.home:
-                    self._taker.found_again(estate, message)
-                    self._giver.found_again(estate, message)
-            case KeyOwner() if estate.retired:
+                if sender == self.process:
+                    self._importer.located(holdings, message)
+                    self._exporter.located(holdings, message)
+            case KeyOwner() if holdings.retired:
                 nodes = self._service.group.nodes()
                 if message.owner.group != self.group and message.owner.leader:
-                    self.send(message.owner.leader, TakeAll(Party(self.group, nodes)))
+                    self.send(message.owner.leader, ImportAll(PeerGroup(self.group, nodes)))
             case KeyOwner():
-                self._claim(estate, message)
-            case TakeAll(giver):
-                idle = estate.claim is None and not estate.retired
-                if idle and giver.nodes and estate.low == key_of(giver.group):
-                    self.execute_once(do.Claim(self._new_move(), giver))
-            case Survey() | Pull() | PullParts() | Give() | Taken() | Dropped():
-                self._giver.receive(sender, estate, message)
-            case Surveyed() | Pulled() | PulledParts() | Given() | NotGiven() | Gone():
-                self._taker.told(estate, message)
-            case Waiting(move):
-                if estate.claim is None or estate.claim.move != move:
-                    self.send(sender, Dropped(move))
-                elif estate.claim.adopted:
-                    self.send(sender, Taken(move))
+                self._claim(holdings, message)
+            case ImportAll(exporter):
+                idle = holdings.claim is None and not holdings.retired
+                if idle and exporter.nodes and holdings.low == key_of(exporter.group):
+                    self.execute_once(do.Claim(self._new_move(), exporter))
+            case Survey() | Pull() | PullParts() | Export() | Adopted() | Abandoned():
+                self._exporter.receive(sender, holdings, message)
+            case Surveyed() | Pulled() | PulledParts() | Exported() | ExportRefused() | Released():
+                self._importer.receive(holdings, message)
+            case StillWanted(move):
+                if holdings.claim is None or holdings.claim.move != move:
+                    self.send(sender, Abandoned(move))
+                elif holdings.claim.adopted:
+                    self.send(sender, Adopted(move))
             case _:
                 assert_never(message)
 
-    def _claim(self, estate: Estate, found: KeyOwner) -> None:
+    def _claim(self, holdings: Holdings, found: KeyOwner) -> None:
         """What others rely on is taken over only by a group with all its replicas."""
         owner, replicas = found.owner, len(self._service.group.nodes())
         whole = replicas >= min(self._replicas, found.processes)
-        idle = estate.claim is None and estate.low is None and found.key == estate.position
+        idle = holdings.claim is None and holdings.low is None and found.key == holdings.position
         if whole and idle and owner.nodes and owner.group != self.group:
             move = self._new_move()
             nodes = dict.fromkeys((owner.leader, *owner.nodes))
-            giver = Party(owner.group, tuple(node for node in nodes if node))
-            self.execute_once(do.Claim(move, giver))
+            exporter = PeerGroup(owner.group, tuple(node for node in nodes if node))
+            self.execute_once(do.Claim(move, exporter))
 
     def _new_move(self) -> str:
         return f"{self.group}-{self.rng.getrandbits(64):016x}"

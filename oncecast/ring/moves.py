@@ -10,7 +10,7 @@ what it has decided, so a question may come as often as it likes, from any leade
 
 from __future__ import annotations
 
-from oncecast.broker.estate import Party
+from oncecast.broker.holdings import PeerGroup
 from oncecast.broker.moves import Import
 from oncecast.dht.identifiers import Key
 from oncecast.kernel.protocol import NodeId, Value
@@ -28,7 +28,7 @@ class Survey(Value, tag="Survey"):
 
 class TopicEnds(Value, tag=False):
     topic: str
-    life: int
+    topic_id: int
     first: int
     next: int
 
@@ -47,7 +47,7 @@ class Pull(Value, tag="Pull"):
 
     move: str
     topic: str
-    life: int
+    topic_id: int
     offset: int
 
 
@@ -72,64 +72,64 @@ class PulledParts(Value, tag="PulledParts"):
     batches: tuple[Import, ...]
 
 
-class Give(Value, tag="Give"):
+class Export(Value, tag="Give"):
     """Freeze what lies up to `until`, and tell me all about it."""
 
     move: str
     until: Key
-    taker: Party
+    importer: PeerGroup
 
 
-class Given(Value, tag="Given"):
+class Exported(Value, tag="Given"):
     """It is frozen: so it was, beside its messages."""
 
     move: str
     low: Key
     until: Key
     clock: int
-    lives: int
-    epochs: int
+    last_topic_id: int
+    last_epoch: int
     rows: bytes
     newest: int = 0  # the last stamp of the giver; `clock` is its trusted time
 
 
-class NotGiven(Value, tag="NotGiven"):
+class ExportRefused(Value, tag="NotGiven"):
     """It is not mine to give, or somebody else is being given something."""
 
     move: str
 
 
-class Taken(Value, tag="Taken"):
+class Adopted(Value, tag="Taken"):
     """It is adopted: release it."""
 
     move: str
 
 
-class Gone(Value, tag="Gone"):
+class Released(Value, tag="Gone"):
     """It is released."""
 
     move: str
 
 
-class Waiting(Value, tag="Waiting"):
+class StillWanted(Value, tag="Waiting"):
     """It is frozen for you; do you still want it?"""
 
     move: str
 
 
-class Dropped(Value, tag="Dropped"):
+class Abandoned(Value, tag="Dropped"):
     """I do not, and never will."""
 
     move: str
 
 
-class TakeAll(Value, tag="TakeAll"):
+class ImportAll(Value, tag="TakeAll"):
     """All that I have ends where yours begins: claim it."""
 
-    giver: Party
+    exporter: PeerGroup
 
 
-class Follow(Value, tag="Follow"):
+class NotLeader(Value, tag="Follow"):
     """I do not lead: these are the replicas, and this one may."""
 
     move: str
@@ -144,13 +144,13 @@ MoveMessage = (
     | Pulled
     | PullParts
     | PulledParts
-    | Give
-    | Given
-    | NotGiven
-    | Taken
-    | Gone
-    | Waiting
-    | Dropped
-    | TakeAll
-    | Follow
+    | Export
+    | Exported
+    | ExportRefused
+    | Adopted
+    | Released
+    | StillWanted
+    | Abandoned
+    | ImportAll
+    | NotLeader
 )

@@ -23,21 +23,21 @@ from oncecast.dht.scribe import Scribe
 from oncecast.dht.tree import JoinTree, LeaveTree, Multicast, Multicasted
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import Broadcast, MessageId, Received
-from oncecast.ring.casts import (
-    READINGS_MAX,
+from oncecast.ring.channel import Channel
+from oncecast.ring.push_messages import (
+    READERS_MAX,
     TOPICS_MAX,
-    UNSAID,
+    UNKNOWN,
     AcksUp,
-    Cast,
-    Casting,
+    CheckReaders,
     Fill,
     Filled,
-    Reading,
-    Vouch,
-    Vouched,
-    Voucher,
+    Push,
+    PushWanted,
+    ReaderId,
+    ReadersChecked,
+    ReadPermit,
 )
-from oncecast.ring.channel import Channel
 from oncecast.ring.roster import Roster
 from oncecast.wire import batch
 from oncecast.wire.commands import Ack, FromOffset
@@ -46,14 +46,14 @@ from oncecast.wire.frames import Delivery, FlowEnded, Scan, Tune
 
 TURN = 0.25
 ACKS_AFTER = 0.02  # others of the same topic may come meanwhile
-VOUCH_EVERY = 2.0
+CHECK_EVERY = 2.0
 SILENT_AFTER = 1.5  # then the tree may be broken, and the owner is asked
 ANSWER_WITHIN = 0.5
 FILL_BYTES = 1 << 20
 DELIVERY_BYTES = 1 << 20
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Cast).decode
+_decode = msgspec.msgpack.Decoder(Push).decode
 
 
 class Turn(Value):
@@ -66,7 +66,7 @@ class FlushAcks(Value):
 
 class Relay(Protocol):
     name = "relay"
-    Message = Tune | Cast | Filled | Vouched | AcksUp
+    Message = Tune | Push | Filled | ReadersChecked | AcksUp
     Observed = Multicasted | Received
     Timer = Turn | FlushAcks
 
@@ -77,19 +77,19 @@ class Relay(Protocol):
         *,
         roster: Roster,
         scribe: Scribe,
-        life: str = "",  # tells what this process broadcasts from what an earlier life has
+        incarnation: str = "",  # tells what this process broadcasts from what an earlier life has
         flows_max: int = 10_000,
         window_bytes: int = 8 << 20,  # on their way to one client
         channel_bytes: int = 8 << 20,  # kept of one topic
     ) -> None:
         super().__init__(me, rng)
         self._roster, self._scribe = roster, scribe
-        self._origin, self._broadcasts = NodeId(f"{me}#{life}"), 0
+        self._origin, self._broadcasts = NodeId(f"{me}#{incarnation}"), 0
         self._flows_max, self.window_bytes = flows_max, window_bytes
         self.channel_bytes = channel_bytes
         self.flows = Flows()
         self._windows: dict[NodeId, Window] = {}
-        self._vouchers: dict[Flow, Voucher] = {}
+        self._permits: dict[Flow, ReadPermit] = {}
         self._acks: dict[Flow, Ack] = {}  # the last of each
         self.channels: dict[str, Channel] = {}
         self._up: dict[str, dict[tuple[str, int], Ack]] = {}  # acks that go up next
@@ -100,40 +100,42 @@ class Relay(Protocol):
 
     # -- inputs --
 
-    def receive(self, sender: NodeId, message: Tune | Cast | Filled | Vouched | AcksUp) -> None:
+    def receive(
+        self, sender: NodeId, message: Tune | Push | Filled | ReadersChecked | AcksUp
+    ) -> None:
         match message:
             case Tune():
                 self._tune(sender, message)
-            case Cast():
-                self._cast(message)
+            case Push():
+                self._push(message)
             case Filled():
                 self._fill(message)
-            case Vouched(vouchers):
-                for voucher in vouchers:
-                    self._vouched(voucher)
-                for topic in dict.fromkeys(voucher.reading.topic for voucher in vouchers):
+            case ReadersChecked(permits):
+                for permit in permits:
+                    self._checked(permit)
+                for topic in dict.fromkeys(permit.reader_id.topic for permit in permits):
                     if topic in self.channels:
                         self._serve_all(self.channels[topic])
             case AcksUp(topic, acks):
-                for ack in acks[:READINGS_MAX]:
+                for ack in acks[:READERS_MAX]:
                     self._gather(topic, ack)
             case _:
                 assert_never(message)
 
     def observe(self, event: Multicasted | Received) -> None:
         try:
-            cast = _decode(event.payload)
+            push = _decode(event.payload)
         except msgspec.DecodeError:
             return  # nobody's who speaks as we do
-        self._heard(cast)
+        self._heard(push)
 
     def timeout(self, timer: Turn | FlushAcks) -> None:
         if isinstance(timer, FlushAcks):
             self._flush_acks()
             return
         self.later(TURN, timer)
-        self._ask_for_casts()
-        doubtful: dict[NodeId, list[Reading]] = {}
+        self._ask_for_pushes()
+        doubtful: dict[NodeId, list[ReaderId]] = {}
         for name, channel in list(self.channels.items()):
             flows = self.flows.of_topic(name)
             if not flows:
@@ -141,14 +143,14 @@ class Relay(Protocol):
                 self.ask(LeaveTree(name))
                 continue
             self._ask_for_gaps(channel)
-            self._renew_vouchers(channel)
+            self._renew_permits(channel)
             silent = self.now > channel.heard + SILENT_AFTER
-            if silent or self.now >= channel.vouched + VOUCH_EVERY:
-                channel.vouched = channel.heard = self.now
+            if silent or self.now >= channel.checked + CHECK_EVERY:
+                channel.checked = channel.heard = self.now
                 leader = self._leader(name)
-                doubtful.setdefault(leader, []).extend(map(reading_of, flows))
-        for leader, readings in doubtful.items():
-            self._vouch(leader, readings)
+                doubtful.setdefault(leader, []).extend(map(reader_id_of, flows))
+        for leader, reader_ids in doubtful.items():
+            self._check_readers(leader, reader_ids)
 
     def down(self, client: NodeId) -> None:
         self._windows.pop(client, None)
@@ -199,113 +201,113 @@ class Relay(Protocol):
         if fetch.topic not in self.channels:
             self.channels[fetch.topic] = Channel(fetch.topic, self.channel_bytes, self.now)
             self.ask(JoinTree(fetch.topic))
-        self._vouch(self._leader(fetch.topic), [reading_of(flow)])
+        self._check_readers(self._leader(fetch.topic), [reader_id_of(flow)])
         return flow
 
     def _drop(self, flow: Flow) -> None:
         self.flows.drop(flow)
-        self._vouchers.pop(flow, None)
+        self._permits.pop(flow, None)
         self._acks.pop(flow, None)
 
-    def _vouch(self, leader: NodeId, readings: list[Reading]) -> None:
-        for at in range(0, len(readings), READINGS_MAX):
-            self._send(leader, Vouch(tuple(readings[at : at + READINGS_MAX])))
+    def _check_readers(self, leader: NodeId, reader_ids: list[ReaderId]) -> None:
+        for at in range(0, len(reader_ids), READERS_MAX):
+            self._send(leader, CheckReaders(tuple(reader_ids[at : at + READERS_MAX])))
 
-    def _renew_vouchers(self, channel: Channel) -> None:
+    def _renew_permits(self, channel: Channel) -> None:
         """Ask for the readers that the owner would perhaps not vouch for any more."""
-        if channel.vouching and self.now < channel.vouched + ANSWER_WITHIN:
+        if channel.checking and self.now < channel.checked + ANSWER_WITHIN:
             return
         flows = [
             flow
             for flow in self.flows.of_topic(channel.topic)
-            if flow in self._vouchers and not self._may_read(flow, channel)
+            if flow in self._permits and not self._may_read(flow, channel)
         ]
-        channel.vouching = bool(flows)
+        channel.checking = bool(flows)
         if flows:
-            channel.vouched = self.now
-            self._vouch(self._leader(channel.topic), list(map(reading_of, flows)))
+            channel.checked = self.now
+            self._check_readers(self._leader(channel.topic), list(map(reader_id_of, flows)))
 
     def _may_read(self, flow: Flow, channel: Channel) -> bool:
         """Return whether the owner has vouched for it, has fenced nobody since, and has let nothing
         go since that it waits for: the owner keeps nothing for a reader that has unsubscribed."""
-        voucher = self._vouchers.get(flow)
-        if voucher is None or voucher.life != channel.life:
+        permit = self._permits.get(flow)
+        if permit is None or permit.topic_id != channel.topic_id:
             return False
-        if flow.next < channel.first and flow.next >= voucher.first:
+        if flow.next < channel.first and flow.next >= permit.first:
             return False
-        return voucher.epochs == UNSAID or voucher.epochs >= channel.fenced
+        return permit.last_epoch == UNKNOWN or permit.last_epoch >= channel.fenced
 
-    def _vouched(self, voucher: Voucher) -> None:
-        reading = voucher.reading
-        flow = self.flows.find(reading.topic, reading.subscription)
-        if flow is None or flow.epoch != reading.epoch:
+    def _checked(self, permit: ReadPermit) -> None:
+        reader_id = permit.reader_id
+        flow = self.flows.find(reader_id.topic, reader_id.subscription)
+        if flow is None or flow.epoch != reader_id.epoch:
             return
-        if isinstance(voucher.why, NotHere):
+        if isinstance(permit.why, NotHere):
             return  # its new owner will be known soon
-        if voucher.why is not None:
+        if permit.why is not None:
             where = (flow.topic, flow.subscription, flow.epoch)
-            self.send(flow.client, FlowEnded(*where, voucher.why))
+            self.send(flow.client, FlowEnded(*where, permit.why))
             self._drop(flow)
             return
-        known, channel = self._vouchers.get(flow), self.channels[flow.topic]
-        if known is None or voucher.epochs == UNSAID or voucher.epochs >= known.epochs:
-            self._vouchers[flow] = voucher
-        if known is None or voucher.epochs > known.epochs or self._may_read(flow, channel):
-            channel.vouching = False  # else we would ask again at once, and hear the same
+        known, channel = self._permits.get(flow), self.channels[flow.topic]
+        if known is None or permit.last_epoch == UNKNOWN or permit.last_epoch >= known.last_epoch:
+            self._permits[flow] = permit
+        if known is None or permit.last_epoch > known.last_epoch or self._may_read(flow, channel):
+            channel.checking = False  # else we would ask again at once, and hear the same
         ack = self._acks.get(flow)
-        if ack is not None and ack.upto > voucher.cursor:
+        if ack is not None and ack.upto > permit.cursor:
             self._gather(flow.topic, ack)  # it may have been lost on its way
-        channel.reaches(voucher.life, voucher.next)
+        channel.reaches(permit.topic_id, permit.next)
 
     def _serve_all(self, channel: Channel) -> None:
         for flow in self.flows.of_topic(channel.topic):
             self._serve(flow)
         channel.trim()  # not before: what fills a gap may be older than all that is kept
         self._ask_for_gaps(channel)
-        self._renew_vouchers(channel)
+        self._renew_permits(channel)
 
     def _serve(self, flow: Flow) -> None:
         """All that is here and that the reader can take."""
         channel = self.channels[flow.topic]
         where = (flow.topic, flow.subscription, flow.epoch)
         while flow.next < channel.next and has_credit(flow) and self._may_read(flow, channel):
-            voucher = self._vouchers[flow]
-            room = self.window_bytes - flow.window.outstanding
-            if room <= 0:
+            permit = self._permits[flow]
+            budget = self.window_bytes - flow.window.outstanding
+            if budget <= 0:
                 flow.window.starved[flow] = None
                 return
             flow.window.starved.pop(flow, None)
             if flow.next < channel.first:  # the owner has let it go
-                first = min(voucher.first, channel.first)
-                self.send(flow.client, Delivery(*where, (), voucher.suspect_below, first))
+                first = min(permit.first, channel.first)
+                self.send(flow.client, Delivery(*where, (), permit.suspect_below, first))
                 flow.sent(first, 0)
                 continue
-            room = min(room, flow.bytes_left, DELIVERY_BYTES)
-            chunks = channel.chunks(flow.next, flow.messages_left, room)
+            budget = min(budget, flow.bytes_left, DELIVERY_BYTES)
+            chunks = channel.chunks(flow.next, flow.messages_left, budget)
             if not chunks:
                 return
-            self.send(flow.client, Delivery(*where, chunks, voucher.suspect_below, channel.next))
+            self.send(flow.client, Delivery(*where, chunks, permit.suspect_below, channel.next))
             for chunk in chunks:
                 flow.sent(chunk.offset + chunk.count, batch.opened_bytes(chunk.batch))
 
     # -- what comes --
 
-    def _cast(self, cast: Cast) -> None:
+    def _push(self, push: Push) -> None:
         """A leader hands over what the others are to hear."""
-        payload = _encode(cast)
-        if cast.gossip:
+        payload = _encode(push)
+        if push.gossip:
             self._broadcasts += 1
             self.ask(Broadcast(MessageId(self._origin, self._broadcasts), payload))
-            self._heard(cast)
+            self._heard(push)
         else:
-            self.ask(Multicast(cast.topic, payload))
+            self.ask(Multicast(push.topic, payload))
 
-    def _heard(self, cast: Cast) -> None:
-        channel = self.channels.get(cast.topic)
+    def _heard(self, push: Push) -> None:
+        channel = self.channels.get(push.topic)
         if channel is not None:
             channel.heard = self.now
-            channel.reaches(cast.life, cast.next, cast.fenced)
-            channel.add(cast.life, cast.chunks)
+            channel.reaches(push.topic_id, push.next, push.fenced)
+            channel.add(push.topic_id, push.chunks)
             self._serve_all(channel)
 
     # -- gaps --
@@ -324,7 +326,7 @@ class Relay(Protocol):
             offset = min(wanted)
             until = channel.gap_end(offset)
             start = FromOffset(offset)
-            scan = Scan(0, channel.topic, start, until, FILL_BYTES, channel.life)
+            scan = Scan(0, channel.topic, start, until, FILL_BYTES, channel.topic_id)
             self._send(self._leader(channel.topic), Fill(scan))
 
     def _could_take(self, flow: Flow) -> bool:
@@ -333,18 +335,18 @@ class Relay(Protocol):
 
     def _fill(self, filled: Filled) -> None:
         channel, scanned = self.channels.get(filled.topic), filled.scanned
-        if channel is None or channel.life != scanned.life:
+        if channel is None or channel.topic_id != scanned.topic_id:
             return
         self.filled += 1
         channel.asking = False
         channel.first = max(channel.first, scanned.first)
-        channel.reaches(scanned.life, scanned.next, filled.fenced)
-        channel.add(scanned.life, scanned.chunks)
+        channel.reaches(scanned.topic_id, scanned.next, filled.fenced)
+        channel.add(scanned.topic_id, scanned.chunks)
         self._serve_all(channel)
 
     # -- the root --
 
-    def _ask_for_casts(self) -> None:
+    def _ask_for_pushes(self) -> None:
         """The leaders of topics whose trees begin here."""
         topics: dict[NodeId, list[str]] = {}
         for tree in self._scribe.trees.values():
@@ -352,7 +354,7 @@ class Relay(Protocol):
                 topics.setdefault(self._leader(tree.topic), []).append(tree.topic)
         for leader, names in topics.items():
             for at in range(0, len(names), TOPICS_MAX):
-                self._send(leader, Casting(tuple(names[at : at + TOPICS_MAX])))
+                self._send(leader, PushWanted(tuple(names[at : at + TOPICS_MAX])))
 
     # -- acks --
 
@@ -370,8 +372,8 @@ class Relay(Protocol):
             tree = self._scribe.trees.get(topic)
             parent = tree.parent if tree is not None and not tree.root else None
             some = list(acks.values())
-            for at in range(0, len(some), READINGS_MAX):
-                message = AcksUp(topic, tuple(some[at : at + READINGS_MAX]))
+            for at in range(0, len(some), READERS_MAX):
+                message = AcksUp(topic, tuple(some[at : at + READERS_MAX]))
                 self._send(parent or self._leader(topic), message)
 
 
@@ -379,5 +381,5 @@ def has_credit(flow: Flow) -> bool:
     return flow.messages_left > 0 and flow.bytes_left > 0
 
 
-def reading_of(flow: Flow) -> Reading:
-    return Reading(flow.topic, flow.subscription, flow.epoch)
+def reader_id_of(flow: Flow) -> ReaderId:
+    return ReaderId(flow.topic, flow.subscription, flow.epoch)

@@ -24,7 +24,7 @@ from typing import assert_never
 from oncecast.dht.identifiers import Key, distance, key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import NeighborDown, NeighborUp
-from oncecast.ring.events import GiveUp, GroupFacts, Leave, Left, Seat, Unseat, WhereIs
+from oncecast.ring.events import GroupFacts, Leave, Left, RetireGroup, Seat, Unseat, WhereIs
 
 CARDS_MAX = 200  # in one message
 STAMP_MAX = 1 << 62
@@ -46,7 +46,7 @@ class Card(Value, tag=False):
     asks: tuple[str, ...] = ()  # groups that it has lost sight of
 
 
-class News(Value, tag="News"):
+class NewCards(Value, tag="News"):
     cards: tuple[Card, ...]
 
 
@@ -63,7 +63,7 @@ class Gossip(Value):
 
 class Roster(Protocol):
     name = "roster"
-    Message = News | Stamps | GroupFacts | WhereIs
+    Message = NewCards | Stamps | GroupFacts | WhereIs
     Request = Leave
     Observed = NeighborUp | NeighborDown
     Timer = Gossip
@@ -128,9 +128,9 @@ class Roster(Protocol):
 
     # -- inputs --
 
-    def receive(self, sender: NodeId, message: News | Stamps | GroupFacts | WhereIs) -> None:
+    def receive(self, sender: NodeId, message: NewCards | Stamps | GroupFacts | WhereIs) -> None:
         match message:
-            case News(cards):
+            case NewCards(cards):
                 self._learn(sender, cards[:CARDS_MAX])
             case Stamps():
                 self._compare(sender, message)
@@ -165,7 +165,7 @@ class Roster(Protocol):
         self._stamp = max(self._stamp + 1, self._epoch_us + int(self.now * 1e6))
         self._renewed = self.now
         self._take(self._card())
-        self._spread(News((self.cards[self.me],)), NodeId(""))
+        self._spread(NewCards((self.cards[self.me],)), NodeId(""))
 
     def _renew_if_due(self) -> None:
         """It costs each process a message: so it goes out when it says something new, or before
@@ -214,7 +214,7 @@ class Roster(Protocol):
                 self._take(card)
                 new.append(card)
         if new:
-            self._spread(News(tuple(new)), sender)
+            self._spread(NewCards(tuple(new)), sender)
 
     def _is_new(self, card: Card) -> bool:
         known = self.cards.get(card.process)
@@ -250,7 +250,7 @@ class Roster(Protocol):
         owners = [facts.group for facts in self.groups.values() if facts.low is not None]
         return any(owner not in (group, self._group) for owner in owners)
 
-    def _spread(self, news: News, but: NodeId) -> None:
+    def _spread(self, news: NewCards, but: NodeId) -> None:
         for peer in self._neighbors:
             if peer != but:
                 self.send(peer, news)
@@ -267,7 +267,7 @@ class Roster(Protocol):
         if len(newer) > CARDS_MAX:
             newer = self.rng.sample(newer, CARDS_MAX)
         if newer:
-            self.send(sender, News(tuple(newer)))
+            self.send(sender, NewCards(tuple(newer)))
         if theirs.answer:
             self.send(sender, self._stamps(answer=False))
 
@@ -327,7 +327,7 @@ class Roster(Protocol):
             self.emit(Left())
         elif not mine.retired:
             for node in mine.nodes:
-                self.send(node, GiveUp())
+                self.send(node, RetireGroup())
 
 
 def news_of(facts: GroupFacts) -> tuple[object, ...]:

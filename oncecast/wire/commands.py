@@ -100,7 +100,7 @@ class OpenProducer(Value, tag="OpenProducer"):
 
     topic: str
     producer: str
-    life: str
+    incarnation: str
     at: int
     create: bool = True  # the topic, should it be missing
     books: str = ""
@@ -151,7 +151,7 @@ class Attach(Value, tag="Attach"):
 
     topic: str
     subscription: str
-    life: str
+    incarnation: str
     expected: int = ANY_EPOCH
 
 

@@ -180,7 +180,7 @@ class Scan(Value, tag="Scan"):
     start: do.Start
     until: int = -1  # the end, as it is now
     bytes: int = 0
-    life: int = 0
+    topic_id: int = 0
 
 
 class Scanned(Value, tag="Scanned"):
@@ -190,7 +190,7 @@ class Scanned(Value, tag="Scanned"):
     """
 
     id: int
-    life: int
+    topic_id: int
     first: int
     next: int
     offset: int
@@ -219,7 +219,7 @@ class MemberView(Value, tag=False):
     """
 
     node: str
-    life: int
+    incarnation: int
     applied: int
     silent: bool
     reachable: bool | None = None

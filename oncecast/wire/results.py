@@ -148,7 +148,7 @@ class Carried(Value, tag="Carried"):
 class MoveStep(Value, tag="MoveStep"):
     """Whether it is `so` now, by this command or an earlier one like it."""
 
-    so: bool
+    done: bool
 
 
 Done = (

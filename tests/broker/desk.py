@@ -37,8 +37,8 @@ class Alone:
 
     applied = 0
 
-    def entry(self, place: int) -> bytes:
-        raise AssertionError(f"nothing stands at {place}")
+    def entry(self, slot: int) -> bytes:
+        raise AssertionError(f"nothing stands at {slot}")
 
     def leads(self, now: float) -> bool:
         return True
@@ -70,7 +70,7 @@ class Desk:
         self.journal = Journal.open(self.disk, self.stack, segment_bytes=16 * 1024)
         self.sent: list[tuple[NodeId, Value]] = []
         self.watched: dict[NodeId, None] = {}
-        self._held: list[Send] = []
+        self._awaiting_lease: list[Send] = []
         self._busy = False
         self._wakes: list[Wake] = []
         self._do(self.stack.start(self.now))
@@ -128,7 +128,7 @@ class Desk:
                 case Append() | Snapshot() | Trim():
                     self.journal.take(output)
                 case Send():
-                    self._held.append(output)
+                    self._awaiting_lease.append(output)
                 case Wake():
                     self._wakes.append(output)
                 case Watch(peer):
@@ -144,10 +144,12 @@ class Desk:
         while True:
             if not self.waiting:
                 self.journal.sync()
-            free = [each for each in self._held if each.after <= self.journal.synced]
+            free = [each for each in self._awaiting_lease if each.after <= self.journal.synced]
             if not free:
                 break
-            self._held = [each for each in self._held if each.after > self.journal.synced]
+            self._awaiting_lease = [
+                each for each in self._awaiting_lease if each.after > self.journal.synced
+            ]
             for each in free:
                 if each.to == ME:
                     self._do(self.stack.receive(self.now, ME, each.message))
@@ -180,12 +182,12 @@ def fetch(
 def reading(desk: Desk, client: NodeId = ANN, topic: str = "topic") -> int:
     """Subscribes and attaches; the epoch."""
     desk.call(client, do.Subscribe(topic, "sub", do.FromEarliest(), 0))
-    attached = desk.call(client, do.Attach(topic, "sub", f"life of {client}"))
+    attached = desk.call(client, do.Attach(topic, "sub", f"inc of {client}"))
     return int(attached.epoch)
 
 
 def producing(desk: Desk, client: NodeId = BOB, topic: str = "topic") -> int:
-    return int(desk.call(client, do.OpenProducer(topic, "p", "life", 0)).epoch)
+    return int(desk.call(client, do.OpenProducer(topic, "p", "inc-1", 0)).epoch)
 
 
 def values(messages: list[Value]) -> list[bytes]:

@@ -13,7 +13,7 @@ from oncecast.wire.retention import DEFAULT, Policy
 
 @dataclass
 class Batch:
-    place: int
+    slot: int
     origin: int  # the place at which its command first was
     size: int
     time: int
@@ -31,7 +31,7 @@ class Message:
 @dataclass
 class ModelProducer:
     epoch: int
-    life: str
+    incarnation: str
     next: int = 0
     books: str = ""
     record: int = 0
@@ -57,7 +57,7 @@ class ModelProducer:
 class ModelSubscription:
     cursor: int
     epochs: list[int]  # those of the present life, newest last
-    life: str = ""
+    incarnation: str = ""
     suspect_below: int = 0
     token: str = ""
 
@@ -150,9 +150,9 @@ class Model:
         self.sources: dict[str, ModelSource] = {}
         self.refused = 0  # the epoch that the last refusal, or its end, gave the only source
 
-    def apply(self, place: int, command: do.Command) -> done.Result:
+    def apply(self, slot: int, command: do.Command) -> done.Result:
         self.clock = max(self.clock, getattr(command, "at", 0))
-        result = self._apply(place, command)
+        result = self._apply(slot, command)
         for name, topic in list(self.topics.items()):
             used = topic.declared or topic.subscriptions or topic.producers
             if not used and not topic.policy.retains:
@@ -162,30 +162,30 @@ class Model:
                 del self.sources[name]
         return result
 
-    def places(self) -> list[tuple[int, int]]:
+    def live_slots(self) -> list[tuple[int, int]]:
         """Place and first offset of all that is needed; -1 for staged parts."""
         found = []
         for topic in self.topics.values():
             for batch in topic.batches():
                 offsets = [o for o, m in enumerate(topic.messages) if m.batch is batch]
-                found.append((batch.place, offsets[0]))
+                found.append((batch.slot, offsets[0]))
         for source in self.sources.values():
-            found.extend((part.batch.place, -1) for part in source.staged.values())
+            found.extend((part.batch.slot, -1) for part in source.staged.values())
         return sorted(found)
 
-    def _apply(self, place: int, command: do.Command) -> done.Result:
+    def _apply(self, slot: int, command: do.Command) -> done.Result:
         match command:
             case do.CreateTopic() | do.SetPolicy() | do.DeleteTopic() | do.Tick() | do.Carry():
-                return self._administer(place, command)
+                return self._administer(slot, command)
             case do.OpenProducer() | do.Put() | do.CloseProducer():
-                return self._produce(place, command)
+                return self._produce(slot, command)
             case do.Stage() | do.PublishStaged() | do.DropStaged() | do.CloseSource():
-                return self._publish(place, command)
+                return self._publish(slot, command)
             case do.SetLimits(limits):
                 self.limits = limits
                 return done.LimitsSet()
             case do.Acks():
-                results = tuple(self._apply(place, ack) for ack in command.acks)
+                results = tuple(self._apply(slot, ack) for ack in command.acks)
                 return done.AcksDone(results)  # type: ignore[arg-type]
             case _:
                 return self._subscribe(command)
@@ -209,7 +209,7 @@ class Model:
 
     def _administer(
         self,
-        place: int,
+        slot: int,
         command: do.CreateTopic | do.SetPolicy | do.DeleteTopic | do.Tick | do.Carry,
     ) -> done.Result:
         match command:
@@ -241,8 +241,8 @@ class Model:
                 return done.Ticked()
             case do.Carry(old, offset, _):
                 for batch in self._all_batches(staged=offset < 0):
-                    if batch.place == old:
-                        batch.place = place
+                    if batch.slot == old:
+                        batch.slot = slot
                         return done.Carried(True)
                 return done.Carried(False)
 
@@ -263,7 +263,7 @@ class Model:
             self.refused = self.epochs
         for each in self.topics.values():
             producer = each.producers.get(name)
-            if known and producer is not None and not producer.life:
+            if known and producer is not None and not producer.incarnation:
                 del each.producers[name]
         return known
 
@@ -273,14 +273,14 @@ class Model:
         return [batch for topic in self.topics.values() for batch in topic.batches()]
 
     def _produce(
-        self, place: int, command: do.OpenProducer | do.Put | do.CloseProducer
+        self, slot: int, command: do.OpenProducer | do.Put | do.CloseProducer
     ) -> done.Result:
         known = self.topics.get(command.topic)
         producer = known.producers.get(command.producer) if known else None
         match command:
-            case do.OpenProducer(name, label, life):
+            case do.OpenProducer(name, label, incarnation):
                 current = producer.epoch if producer is not None else 0
-                same = producer is not None and producer.life in ("", life)
+                same = producer is not None and producer.incarnation in ("", incarnation)
                 if command.expected not in (-1, current) and not same:
                     return errors.Fenced(current)
                 if known is None and not command.create:
@@ -289,15 +289,15 @@ class Model:
                 if isinstance(topic, errors.Refusal):
                     return topic
                 if producer is None:
-                    producer = topic.producers[label] = ModelProducer(self._epoch(), life)
+                    producer = topic.producers[label] = ModelProducer(self._epoch(), incarnation)
                     producer.record = producer.epoch if self.limits.producer_idle_us else 0
-                if not producer.life:
+                if not producer.incarnation:
                     return errors.NameInUse(name, label)
                 if not producer.takes(command.books, self.limits.books_max):
                     what = "state directories under one producer name"
                     return errors.TooMany(what, self.limits.books_max)
-                if producer.life != life:
-                    producer.epoch, producer.life = self._epoch(), life
+                if producer.incarnation != incarnation:
+                    producer.epoch, producer.incarnation = self._epoch(), incarnation
                 producer.books, producer.used = command.books, self.clock
                 mine, record = producer.mine(), producer.record
                 return done.Opened(producer.epoch, producer.next, topic.id, mine, record)
@@ -313,7 +313,7 @@ class Model:
                 if not new:
                     return done.Already(self._offset_of(known, label, sequence, count), count)
                 offset = known.next
-                batch = Batch(place, place, size, self.clock)
+                batch = Batch(slot, slot, size, self.clock)
                 for number in new:
                     known.messages.append(Message(batch, number - sequence, label, number))
                 producer.next = sequence + count
@@ -376,13 +376,13 @@ class Model:
         command: do.Attach | do.Detach | do.Ack | do.Seek,
     ) -> done.Result:
         if isinstance(command, do.Attach):
-            if each.life != command.life:
-                current = each.epochs[-1] if each.life else 0
+            if each.incarnation != command.incarnation:
+                current = each.epochs[-1] if each.incarnation else 0
                 if command.expected not in (-1, current):
                     return errors.Fenced(current)
-                if each.life:
+                if each.incarnation:
                     each.suspect_below = topic.next
-                each.life, each.epochs = command.life, [self._epoch()]
+                each.incarnation, each.epochs = command.incarnation, [self._epoch()]
             return done.Attached(
                 each.epochs[-1], each.cursor, topic.first, topic.next, each.suspect_below, topic.id
             )
@@ -390,13 +390,13 @@ class Model:
             return done.Sought(each.epochs[-1], each.cursor, True)
         anybody = isinstance(command, do.Seek) and command.epoch == 0
         if command.epoch != each.epochs[-1] and not anybody:
-            if each.epochs[0] <= command.epoch < each.epochs[-1] and each.life:
+            if each.epochs[0] <= command.epoch < each.epochs[-1] and each.incarnation:
                 return errors.Repositioned(each.epochs[-1], each.cursor)
             return errors.Fenced(each.epochs[-1])
         match command:
             case do.Detach():
                 each.suspect_below = max(each.suspect_below, min(command.handed, topic.next))
-                each.life = ""
+                each.incarnation = ""
                 return done.Detached(each.suspect_below)
             case do.Ack():
                 if command.upto > topic.next:
@@ -411,7 +411,7 @@ class Model:
                 return done.Sought(each.epochs[-1], each.cursor, False)
 
     def _publish(
-        self, place: int, command: do.Stage | do.PublishStaged | do.DropStaged | do.CloseSource
+        self, slot: int, command: do.Stage | do.PublishStaged | do.DropStaged | do.CloseSource
     ) -> done.Result:
         name = command.source
         source = self.sources.get(name)
@@ -422,7 +422,7 @@ class Model:
                 source = self.sources.setdefault(name, ModelSource(used=self.clock))
                 if number <= source.last or (number, part) in source.staged:
                     return done.Staged(True)
-                batch = Batch(place, place, size, self.clock)
+                batch = Batch(slot, slot, size, self.clock)
                 source.staged[number, part] = ModelPart(batch, topic, count)
                 return done.Staged(False)
             case do.PublishStaged():
@@ -465,7 +465,7 @@ class Model:
         for each in dict.fromkeys(part.topic for part in parts):
             topic = self.topics.get(each)
             producer = topic.producers.get(name) if topic else None
-            if producer is not None and producer.life:
+            if producer is not None and producer.incarnation:
                 return errors.NameInUse(each, name)
         return None
 

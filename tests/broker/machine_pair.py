@@ -38,20 +38,20 @@ class Pair:
     def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008  # frozen
         self.machine, self.model = Machine(limits), Model(limits)
         self.log: dict[int, do.Put | do.Stage] = {}
-        self.place, self.now = -1, 0
+        self.slot, self.now = -1, 0
         self.cursors: dict[tuple[int, str, int], int] = {}
         self.bounds: dict[int, tuple[int, int]] = {}
         self.history: list[tuple[int, do.Command]] = []
 
     def apply(self, command: do.Command) -> done.Result:
-        self.place += 3
+        self.slot += 3
         if isinstance(command, do.Put | do.Stage):
-            self.log[self.place] = command
+            self.log[self.slot] = command
         elif isinstance(command, do.Carry):
-            self.log[self.place] = command.command
-        self.history.append((self.place, command))
-        expected = self.model.apply(self.place, command)
-        result = self.machine.apply(self.place, command)
+            self.log[self.slot] = command.command
+        self.history.append((self.slot, command))
+        expected = self.model.apply(self.slot, command)
+        result = self.machine.apply(self.slot, command)
         if isinstance(result, done.Already) and result.offset < 0:
             assert isinstance(expected, done.Already)
         else:
@@ -64,10 +64,10 @@ class Pair:
         for name in self.model.topics:
             self._check_messages(name)
             self._check_rules(name)
-        needed = self.model.places()
-        assert self.machine.needed() == (needed[0][0] if needed else self.place + 1)
-        half = self.place // 2
-        extents = sorted((each.place, each.offset) for each in self.machine.extents_before(half))
+        needed = self.model.live_slots()
+        assert self.machine.needed() == (needed[0][0] if needed else self.slot + 1)
+        half = self.slot // 2
+        extents = sorted((each.slot, each.offset) for each in self.machine.extents_before(half))
         assert extents == [each for each in needed if each[0] < half]
 
     def snapshot(self) -> None:
@@ -84,7 +84,7 @@ class Pair:
         assert self.machine.bounds(name) == (topic.first, topic.next)
         found = []
         for extent in self.machine.fetch(name, 0, ALL, ALL):
-            command = self.log[extent.place]
+            command = self.log[extent.slot]
             for position in range(extent.count):
                 if isinstance(command, do.Put):
                     whose, sequence = command.producer, command.sequence + extent.skip
@@ -93,14 +93,14 @@ class Pair:
                 found.append(
                     (
                         extent.offset + position,
-                        extent.place,
+                        extent.slot,
                         extent.skip + position,
                         whose,
                         sequence + position,
                     )
                 )
         assert found == [
-            (offset, each.batch.place, each.position, each.producer, each.sequence)
+            (offset, each.batch.slot, each.position, each.producer, each.sequence)
             for offset, each in enumerate(topic.messages)
             if not each.gone
         ]
@@ -199,7 +199,7 @@ class Troublemaker:
     def attach(self) -> do.Command:
         name, label = self.topic(), self.name()
         known = self._known(name, label, "subscriptions")
-        current = known.epoch if known is not None and known.life else 0
+        current = known.epoch if known is not None and known.incarnation else 0
         return do.Attach(name, label, self.choose(LIVES), self._expected(current))
 
     def detach(self) -> do.Command:
@@ -240,11 +240,11 @@ class Troublemaker:
         return do.CloseSource("p", self.at())
 
     def carry(self) -> do.Command:
-        places = self.pair.model.places()
-        if not places:
+        live_slots = self.pair.model.live_slots()
+        if not live_slots:
             return self.tick()
-        place, offset = self.choose(places)
-        return do.Carry(place + self.choose([0, 0, 0, 1]), offset, self.pair.log[place])
+        slot, offset = self.choose(live_slots)
+        return do.Carry(slot + self.choose([0, 0, 0, 1]), offset, self.pair.log[slot])
 
     def repeat(self) -> do.Command:
         """A command of the past comes once more, as a lost reply makes it."""

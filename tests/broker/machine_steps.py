@@ -19,18 +19,18 @@ class Steps:
 
     def __init__(self, limits: Limits = Limits()) -> None:  # noqa: B008  # frozen
         self.machine = Machine(limits)
-        self.place = 0
+        self.slot = 0
         self.now = 1000
 
     def apply(self, command: AnyCommand) -> done.Result:
-        self.place += 1
-        return self.machine.apply(self.place, command)
+        self.slot += 1
+        return self.machine.apply(self.slot, command)
 
     def create(self, topic: str = "t", policy: Policy = DEFAULT) -> done.Result:
         return self.apply(do.CreateTopic(topic, self.now, policy))
 
-    def open(self, topic: str = "t", producer: str = "p", life: str = "life") -> int:
-        opened = self.apply(do.OpenProducer(topic, producer, life, self.now))
+    def open(self, topic: str = "t", producer: str = "p", incarnation: str = "inc-1") -> int:
+        opened = self.apply(do.OpenProducer(topic, producer, incarnation, self.now))
         assert isinstance(opened, done.Opened)
         return opened.epoch
 
@@ -51,8 +51,8 @@ class Steps:
     ) -> done.Result:
         return self.apply(do.Subscribe(topic, subscription, start or do.FromNew(), self.now))
 
-    def attach(self, subscription: str = "s", life: str = "life") -> done.Attached:
-        attached = self.apply(do.Attach("t", subscription, life))
+    def attach(self, subscription: str = "s", incarnation: str = "inc-1") -> done.Attached:
+        attached = self.apply(do.Attach("t", subscription, incarnation))
         assert isinstance(attached, done.Attached)
         return attached
 

@@ -54,11 +54,11 @@ class Aging(Steps):
         assert found == sorted(found)
         return found
 
-    def landing(self, at: int) -> int:
+    def nearest_offset(self, at: int) -> int:
         """Where reading by time begins."""
-        subscribed = self.subscribe(f"s{self.place}", do.FromTime(at))
+        subscribed = self.subscribe(f"s{self.slot}", do.FromTime(at))
         assert isinstance(subscribed, Subscribed)
-        self.apply(do.Unsubscribe("t", f"s{self.place - 1}", self.now))
+        self.apply(do.Unsubscribe("t", f"s{self.slot - 1}", self.now))
         return subscribed.cursor
 
 
@@ -89,10 +89,10 @@ def test_what_was_stamped_in_the_future_is_moved_back_when_the_clock_is_right_ag
     steps = Aging()
     steps.minutes(NOON, 3)
     steps.put_at(NOON + YEAR, NOON + YEAR + MINUTE)
-    assert steps.landing(NOON + YEAR) == 3
+    assert steps.nearest_offset(NOON + YEAR) == 3
     steps.put_at(NOON + 3 * MINUTE)
     assert steps.times()[3:] == [NOON + 3 * MINUTE] * 3
-    assert steps.landing(NOON + 3 * MINUTE) == 3
+    assert steps.nearest_offset(NOON + 3 * MINUTE) == 3
     steps.tick(NOON + 3 * MINUTE + DAY // 2)  # watched by nobody: it is disputed
     assert len(steps.kept()) == 6
 
@@ -104,7 +104,7 @@ def test_group_that_was_off_catches_up_when_its_time_is_sustained() -> None:
     back = NOON + 7 * DAY
     minutes = SUSTAINED * STEP // MINUTE
     steps.minutes(back, minutes)
-    assert steps.landing(back) == 10  # found by its time at once
+    assert steps.nearest_offset(back) == 10  # found by its time at once
     assert len(steps.kept()) == 10 + minutes
     assert steps.dispute == "AHEAD"
     steps.put_at(back + minutes * MINUTE)
@@ -239,7 +239,7 @@ def test_stamp_moves_the_clock_just_so_far(
     """SVC-9: with a step of 10."""
     clock = Clock()
     clock.restore(*before)
-    trusted = clock.foreseen(stamp[0], 10, stamp[1])
+    trusted = clock.trusted_after(stamp[0], 10, stamp[1])
     assert (clock.now, clock.state()) == before
     assert clock.pass_time(stamp[0], 10, stamp[1]) is None
     assert (clock.now, clock.state()) == after

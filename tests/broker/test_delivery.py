@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.broker.delivery import Flow, Flows, Window, standing
+from oncecast.broker.delivery import Flow, Flows, Window, readable_subscription
 from oncecast.broker.moves import Found
 from oncecast.kernel.protocol import NodeId
 from oncecast.wire import commands as do
@@ -127,20 +127,23 @@ def test_only_the_attached_life_of_a_subscription_may_read_it() -> None:
     steps.subscribe()
     machine = steps.machine
     first = steps.attach().epoch
-    assert standing(machine, "t", "s", first) is machine.registry.topics["t"].subscriptions["s"]
-    assert standing(machine, "no", "s", first) == NoSuchTopic("no")
-    assert standing(machine, "", "s", first) == InvalidTopic()
-    assert standing(machine, "t", "no", first) == NotSubscribed("t", "no")
-    second = steps.attach(life="other").epoch
-    assert standing(machine, "t", "s", first) == Fenced(second)
+    assert (
+        readable_subscription(machine, "t", "s", first)
+        is machine.registry.topics["t"].subscriptions["s"]
+    )
+    assert readable_subscription(machine, "no", "s", first) == NoSuchTopic("no")
+    assert readable_subscription(machine, "", "s", first) == InvalidTopic()
+    assert readable_subscription(machine, "t", "no", first) == NotSubscribed("t", "no")
+    second = steps.attach(incarnation="other").epoch
+    assert readable_subscription(machine, "t", "s", first) == Fenced(second)
     steps.apply(do.Seek("t", "s", do.FromEarliest(), 0, "token"))
-    assert standing(machine, "t", "s", second) == Repositioned(second + 1, 0)
+    assert readable_subscription(machine, "t", "s", second) == Repositioned(second + 1, 0)
     steps.apply(do.Detach("t", "s", second + 1, 0))
-    assert standing(machine, "t", "s", second + 1) == Fenced(second + 1)
+    assert readable_subscription(machine, "t", "s", second + 1) == Fenced(second + 1)
 
 
 def test_topic_of_another_group_is_not_read_here() -> None:
     """REP-6"""
     steps = Steps()
     steps.apply(Found("g", first=False))
-    assert standing(steps.machine, "t", "s", 1) == NotHere("t")
+    assert readable_subscription(steps.machine, "t", "s", 1) == NotHere("t")

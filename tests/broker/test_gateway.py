@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from oncecast.broker import moves
-from oncecast.broker.estate import Party
 from oncecast.broker.gateway import ANSWERED_MAX, Gateway, Pump
+from oncecast.broker.holdings import PeerGroup
 from oncecast.broker.service import Execute, Executed, Service
 from oncecast.dht.identifiers import key_of
 from oncecast.kernel.protocol import Ask, NodeId, Send, Watch
@@ -130,7 +130,7 @@ def test_nothing_is_answered_before_it_is_on_disk() -> None:
     assert desk.send(BOB, Call(7, put(epoch, 0, b"a"))) == []
     desk.restart()
     assert desk.took(BOB) == []
-    assert desk.call(BOB, do.OpenProducer("topic", "p", "life", 0)) == Opened(
+    assert desk.call(BOB, do.OpenProducer("topic", "p", "inc-1", 0)) == Opened(
         epoch, 0, 1, (0, 0), epoch
     )
     desk.waiting = True
@@ -211,8 +211,8 @@ def test_a_batch_larger_than_all_calls_may_hold_passes_if_it_is_alone() -> None:
 
 def test_a_disk_that_is_nearly_full_takes_no_puts_but_what_gives_space_back() -> None:
     """SVC-7: a full disk is a clear error, and nothing is lost."""
-    desk = Desk(gateway={"room_min": 8 * 1024})
-    desk.gateway.room = lambda: desk.journal.log.room
+    desk = Desk(gateway={"free_disk_bytes_min": 8 * 1024})
+    desk.gateway.free_disk_bytes = lambda: desk.journal.log.room
     epoch = reading(desk)
     producer = producing(desk)
     desk.disk.fill()
@@ -260,7 +260,7 @@ def test_topics_on_their_way_to_another_group_are_shown_until_they_are_there() -
     for name in ("b", "a"):
         desk.call(ANN, do.CreateTopic(name, 0))
     desk.service.machine.apply(1000, moves.Found("g", True))
-    desk.service.machine.apply(1001, moves.Freeze("move", key_of("g"), Party("h", ())))
+    desk.service.machine.apply(1001, moves.Freeze("move", key_of("g"), PeerGroup("h", ())))
     (view,) = desk.send(ANN, Look(1))
     assert isinstance(view, View)
     assert [each.name for each in view.topics] == ["a", "b"]

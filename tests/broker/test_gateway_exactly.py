@@ -51,10 +51,10 @@ def flowing(count: int = 3, **options: Any) -> tuple[Gateway, int]:
     return desk.gateway, epoch
 
 
-def lease(gateway: Gateway, held: bool) -> None:
+def lease(gateway: Gateway, lease_queue: bool) -> None:
     group = gateway._service.group
     assert isinstance(group, Group)
-    group.leased = held
+    group.leased = lease_queue
 
 
 def offsets(effects: list[Any]) -> list[int]:
@@ -72,7 +72,7 @@ def test_gateway_has_these_limits_unless_it_is_told_others() -> None:
     gateway = bare()
     assert (gateway._calls_max, gateway._calls_bytes_max) == (10_000, 64 << 20)
     assert (gateway._delivery_bytes, gateway._window_bytes) == (1 << 20, 8 << 20)
-    assert gateway._room_min == 8 << 20
+    assert gateway._free_disk_bytes_min == 8 << 20
 
 
 def test_batch_of_just_the_limit_is_taken() -> None:
@@ -91,19 +91,19 @@ def test_calls_of_a_client_hold_just_so_many_bytes() -> None:
     size = len(packed(b"x"))
     gateway = bare(calls_bytes_max=2 * size)
     gateway.receive(ANN, Call(1, DELETE))
-    assert gateway._guests[ANN].bytes == 0
+    assert gateway._clients[ANN].bytes == 0
     for id in (2, 3, 4):
         gateway.receive(ANN, Call(id, put(1, id, b"x")))
     refused = Answer(4, errors.Overloaded("bytes of one client's calls"))
     assert [each for each in gateway.drain() if isinstance(each, Send)] == [Send(ANN, refused)]
-    assert (gateway._guests[ANN].bytes, gateway.refused) == (2 * size, 1)
+    assert (gateway._clients[ANN].bytes, gateway.refused) == (2 * size, 1)
 
 
 def test_disk_is_full_below_the_room_that_is_kept() -> None:
     """SVC-7: what was staged before is still answered."""
-    gateway = bare(room_min=100)
+    gateway = bare(free_disk_bytes_min=100)
     for room, full in ((100, False), (99, True)):
-        gateway.room = lambda room=room: room
+        gateway.free_disk_bytes = lambda room=room: room
         assert gateway.disk_is_full == full
     data = packed(b"x")
     stage = do.Stage("query", 0, "part", "topic", 1, len(data), 0, data)
@@ -123,8 +123,8 @@ def test_view_has_at_least_one_topic_and_says_whether_there_are_more() -> None:
     """SVC-1"""
     assert gateway_module.LOOK_MAX == 1000
     gateway = bare()
-    for place, name in enumerate("abc"):
-        gateway._service.machine.apply(place, do.CreateTopic(name, 0))
+    for slot, name in enumerate("abc"):
+        gateway._service.machine.apply(slot, do.CreateTopic(name, 0))
     shown = []
     for limit in (0, 1, 2, 3, 4):
         gateway.receive(ANN, Look(1, limit=limit))
@@ -163,7 +163,7 @@ def test_answers_are_remembered_except_of_puts() -> None:
     for id, command in ((1, DELETE), (2, put(1, 0, b"x"))):
         gateway.receive(ANN, Call(id, command))
         gateway.observe(Executed(id, TopicDeleted(already=True)))
-    assert list(gateway._guests[ANN].answered) == [1]
+    assert list(gateway._clients[ANN].answered) == [1]
     gateway.receive(BOB, Call(1, DELETE))
     gateway.down(BOB)
     gateway.drain()
@@ -189,7 +189,7 @@ def test_all_that_is_in_flight_is_forgotten_when_another_node_leads() -> None:
     """REP-5"""
     gateway, epoch = flowing()
     gateway.receive(ANN, fetch(epoch, 3))
-    lease(gateway, held=False)
+    lease(gateway, lease_queue=False)
     gateway.observe(Changed("topic"))
     gateway.receive(ME, Pump())
     gateway.receive(BOB, Call(99, put(1, 3, b"x")))
@@ -200,13 +200,13 @@ def test_all_that_is_in_flight_is_forgotten_when_another_node_leads() -> None:
     elsewhere = Elsewhere(OTHER, (ME,))
     assert gateway.drain() == [Send(ANN, elsewhere), Send(BOB, elsewhere)]
     assert (len(gateway.flows), gateway._ready, gateway._calls) == (0, {}, {})
-    assert [(guest.calls, guest.bytes) for guest in gateway._guests.values()] == [({}, 0)] * 2
+    assert [(state.calls, state.bytes) for state in gateway._clients.values()] == [({}, 0)] * 2
 
 
 def test_flow_goes_on_when_the_lease_is_renewed() -> None:
     """REP-5: without one nothing is delivered."""
     gateway, epoch = flowing()
-    lease(gateway, held=False)
+    lease(gateway, lease_queue=False)
     flow = gateway._flow(ANN, fetch(epoch, 0))
     flow.renew(0, 10, 1000)
     gateway._serve(flow)
@@ -215,7 +215,7 @@ def test_flow_goes_on_when_the_lease_is_renewed() -> None:
     assert gateway.drain() == [Send(ME, Pump())]
     gateway.receive(ME, Pump())
     assert gateway.drain() == [Later(0.02, LeaseDue())]
-    lease(gateway, held=True)
+    lease(gateway, lease_queue=True)
     gateway.timeout(LeaseDue())
     gateway.receive(ME, Pump())
     assert offsets(gateway.drain()) == [0, 1, 2]
@@ -280,15 +280,15 @@ def test_flow_of_a_fenced_reader_ends_though_there_is_more() -> None:
     assert flow is not None
     flow.renew(0, 10, 1000)
     machine = gateway._service.machine
-    machine.apply(machine.registry.place + 1, do.Attach("topic", "sub", "another life"))
+    machine.apply(machine.registry.last_slot + 1, do.Attach("topic", "sub", "inc-2"))
     gateway.drain()
     gateway._serve(flow)
-    fenced = errors.Fenced(machine.registry.epochs)
+    fenced = errors.Fenced(machine.registry.last_epoch)
     assert gateway.drain() == [Send(ANN, FlowEnded("topic", "sub", epoch, fenced))]
 
 
 def unreadable(error: Exception) -> Callable[[int], None]:
-    def source(place: int) -> None:
+    def source(slot: int) -> None:
         raise error
 
     return source
@@ -300,7 +300,7 @@ def test_flow_waits_for_what_is_fetched_from_another_replica(
     """SVC-10"""
     gateway, epoch = flowing(1)
     with monkeypatch.context() as patched:
-        patched.setattr(gateway._service, "source", unreadable(Missing(3)))
+        patched.setattr(gateway._service, "stored_batch", unreadable(Missing(3)))
         gateway.receive(ANN, fetch(epoch, 0))
     assert gateway.drain() == []
     assert len(gateway._unreadable) == 1
@@ -315,7 +315,7 @@ def test_flow_ends_at_what_no_replica_can_read(monkeypatch: pytest.MonkeyPatch) 
     """SVC-10: its reader is told where, and may go on behind it."""
     gateway, epoch = flowing()
     damage = Corrupt("0001.log", 17, 2, 2, "checksum")
-    monkeypatch.setattr(gateway._service, "source", unreadable(damage))
+    monkeypatch.setattr(gateway._service, "stored_batch", unreadable(damage))
     gateway.receive(ANN, fetch(epoch, 1))
     why = errors.BadBatch("offset 1 of topic 'topic' is lost: 0001.log: checksum at byte 17")
     assert gateway.drain() == [Send(ANN, FlowEnded("topic", "sub", epoch, why))]
@@ -325,7 +325,7 @@ def test_flow_ends_at_what_no_replica_can_read(monkeypatch: pytest.MonkeyPatch) 
 def test_client_that_leaves_is_not_served_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """SVC-3"""
     gateway, epoch = flowing()
-    lease(gateway, held=False)
+    lease(gateway, lease_queue=False)
     flow = gateway._flow(ANN, fetch(epoch, 0))
     gateway._serve(flow)
     gateway._unreadable[flow] = None
@@ -340,7 +340,7 @@ def test_loss_of_all_that_was_unread_is_told_once_and_costs_no_window() -> None:
     gateway.receive(ANN, fetch(epoch, 0))
     gone = Delivery("topic", "sub", epoch, (), suspect_below=0, next=3)
     assert gateway.drain() == [Send(ANN, gone)]
-    assert gateway._guests[ANN].window.outstanding == 0
+    assert gateway._clients[ANN].window.outstanding == 0
     gateway.observe(Changed("topic"))
     gateway.receive(ME, Pump())
     assert offsets(gateway.drain()) == []

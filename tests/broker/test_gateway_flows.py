@@ -162,7 +162,7 @@ def test_a_client_that_takes_nothing_costs_its_window_and_nobody_else_anything()
     assert desk.send(ANN, fetch(other, 0, topic="other")) == [], "its window is full"
     desk.call(BOB, do.Subscribe("topic", "bob", do.FromEarliest(), 0))
     desk.call(BOB, do.Seek("topic", "bob", do.FromEarliest(), 0, "t"))
-    bob = desk.call(BOB, do.Attach("topic", "bob", "life")).epoch
+    bob = desk.call(BOB, do.Attach("topic", "bob", "inc-1")).epoch
     assert values(desk.send(BOB, Fetch("topic", "bob", bob, 0, 0, 4, 1 << 20))) == LETTERS[:4]
     got = desk.send(ANN, fetch(epoch, 3))
     topics = [each.topic for each in got if isinstance(each, Delivery)]
@@ -205,7 +205,7 @@ def test_many_acks_do_not_wait_for_time() -> None:
 @pytest.mark.parametrize(
     ("command", "why"),
     [
-        (do.Attach("topic", "sub", "another life"), errors.Fenced),
+        (do.Attach("topic", "sub", "inc-2"), errors.Fenced),
         (do.Seek("topic", "sub", do.FromEarliest(), 0, "token"), errors.Repositioned),
         (do.Unsubscribe("topic", "sub", 0), errors.NotSubscribed),
         (do.DeleteTopic("topic", 0), errors.NoSuchTopic),
@@ -229,7 +229,7 @@ def test_a_flow_ends_with_its_epoch_and_is_told_why(
 
 def test_nothing_is_delivered_to_an_epoch_that_is_over() -> None:
     desk, old = filled(3)
-    new = desk.call(ANN, do.Attach("topic", "sub", "another life")).epoch
+    new = desk.call(ANN, do.Attach("topic", "sub", "inc-2")).epoch
     (ended,) = desk.send(ANN, fetch(old, 0, ack=3))
     assert ended == FlowEnded("topic", "sub", old, errors.Fenced(new))
     desk.pass_time(1.0)

@@ -9,7 +9,7 @@ import pytest
 
 from oncecast.broker.gateway import Gateway
 from oncecast.broker.governing import Governor
-from oncecast.broker.held import Held
+from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.broker.producing import Producing
 from oncecast.broker.scanning import Scanner
 from tests.broker import test_gateway as calls
@@ -55,15 +55,15 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     "read without a lease is dropped": (
         of_each(reads.test_leader_answers_a_read_when_its_lease_is_renewed),
-        Held, "add", "self._questions[client, question] = None", "pass",
+        LeaseQueue, "add", "self._questions[client, question] = None", "pass",
     ),
     "read waits at a deposed leader": (
         of_each(reads.test_deposed_leader_sends_waiting_reads_to_the_new_one),
-        Scanner, "timeout", "self.receive(client, scan)", "self._held.add(client, scan)",
+        Scanner, "timeout", "self.receive(client, scan)", "self._awaiting_lease.add(client, scan)",
     ),
     "late repetition of a call is executed again": (
         exact(calls.test_a_late_repetition_of_a_call_gets_the_same_answer_and_is_not_executed),
-        Gateway, "_call", "if id in guest.answered:", "if False:",
+        Gateway, "_call", "if id in state.answered:", "if False:",
     ),
     "lower limit of bytes refuses what is stored": (
         lowers_a_limit, Gateway, "_answer_to_large", "self._known(command) or ", "",

@@ -74,13 +74,13 @@ def test_client_can_tell_that_its_record_was_given_back() -> None:
     """SVC-2: its sequences count from 0 again."""
     steps = Days()
     steps.subscribe()
-    opened = steps.apply(do.OpenProducer("t", "p", "life", steps.now))
-    again = steps.apply(do.OpenProducer("t", "p", "next life", steps.now))
+    opened = steps.apply(do.OpenProducer("t", "p", "inc-1", steps.now))
+    again = steps.apply(do.OpenProducer("t", "p", "inc-2", steps.now))
     assert isinstance(opened, Opened)
     assert isinstance(again, Opened)
     assert opened.record == again.record != 0
     steps.wait(IDLE)
-    anew = steps.apply(do.OpenProducer("t", "p", "life", steps.now))
+    anew = steps.apply(do.OpenProducer("t", "p", "inc-1", steps.now))
     assert isinstance(anew, Opened)
     assert anew.record not in (0, opened.record)
     assert anew.topic_id == opened.topic_id
@@ -169,13 +169,13 @@ def test_clock_that_comes_back_makes_no_source_young_for_ever() -> None:
 def test_records_of_an_older_log_are_idle_from_when_the_limit_is_set() -> None:
     """SVC-9"""
     steps = Days(Limits())
-    opened = steps.apply(do.OpenProducer("t", "p", "life", steps.now))
+    opened = steps.apply(do.OpenProducer("t", "p", "inc-1", steps.now))
     assert isinstance(opened, Opened)
     assert opened.record == 0
     steps.wait(IDLE)
     assert steps.topics() == {"t": ["p"]}
     steps.apply(do.SetLimits(LIMITS))
-    again = steps.apply(do.OpenProducer("t", "p", "life", steps.now))
+    again = steps.apply(do.OpenProducer("t", "p", "inc-1", steps.now))
     assert isinstance(again, Opened)
     assert again.record == opened.epoch
     steps.wait(IDLE - 1)

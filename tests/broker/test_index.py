@@ -7,31 +7,31 @@ from array import array
 import pytest
 
 from oncecast.broker import index as index_module
-from oncecast.broker import places as places_module
+from oncecast.broker import live_slots as places_module
 from oncecast.broker.clock import Retiming
 from oncecast.broker.index import PLAIN, Entry, Extent, Index
-from oncecast.broker.places import Places
+from oncecast.broker.live_slots import LiveSlots
 
 
-def places(*added: int) -> Places:
-    found = Places()
-    for place in added:
-        found.add(place)
+def live_slots(*added: int) -> LiveSlots:
+    found = LiveSlots()
+    for slot in added:
+        found.add(slot)
     return found
 
 
-def columns(found: Places) -> tuple[list[int], bytes, int, int]:
+def columns(found: LiveSlots) -> tuple[list[int], bytes, int, int]:
     """Rows, whether each is alive, the first living one, and how many are dead."""
-    return list(found._places), bytes(found._alive), found._head, found._dead
+    return list(found._slots), bytes(found._alive), found._head, found._dead
 
 
 def filled(*entries: tuple[int, int, int], start: int = 0) -> Index:
     """An index of entries that are given by place, messages and bytes; one comes each second."""
-    index = Index(places())
+    index = Index(live_slots())
     index.begin_at(start)
-    for time, (place, count, size) in enumerate(entries):
-        index._alive.add(place)
-        index.append(place, count, size, time)
+    for time, (slot, count, size) in enumerate(entries):
+        index._live_slots.add(slot)
+        index.append(slot, count, size, time)
     return index
 
 
@@ -40,7 +40,7 @@ def filled(*entries: tuple[int, int, int], start: int = 0) -> Index:
 
 def test_lowest_place_is_the_first_that_was_not_dropped() -> None:
     """SVC-9"""
-    found = places(3, 5, 8, 9)
+    found = live_slots(3, 5, 8, 9)
     assert (found.lowest(), len(found), found.below(9), found.below(10)) == (3, 4, 3, 4)
     found.drop(5)
     assert (found.lowest(), len(found), found.below(9)) == (3, 3, 2)
@@ -55,7 +55,7 @@ def test_lowest_place_is_the_first_that_was_not_dropped() -> None:
 
 def test_first_row_can_be_alive_again_after_the_head() -> None:
     """SVC-9: the head moves to just behind the dropped one."""
-    found = places(3, 5)
+    found = live_slots(3, 5)
     found.drop(3)
     assert columns(found) == ([3, 5], b"\0\1", 1, 1)
     assert list(found.column()) == [5]
@@ -68,27 +68,27 @@ def test_dead_rows_are_given_back_when_they_are_more_than_half(
     """SVC-9"""
     assert places_module.COMPACT_MIN == 1024
     monkeypatch.setattr(places_module, "COMPACT_MIN", 6)
-    found = places(*range(7))
-    for place in (6, 4, 2):
-        found.drop(place)
+    found = live_slots(*range(7))
+    for slot in (6, 4, 2):
+        found.drop(slot)
     assert columns(found) == (list(range(7)), b"\1\1\0\1\0\1\0", 0, 3)
     found.drop(0)  # 4 of 7
     assert columns(found) == ([1, 3, 5], b"\1\1\1", 0, 0)
-    found = places(*range(8))
-    for place in range(4):
-        found.drop(place)
+    found = live_slots(*range(8))
+    for slot in range(4):
+        found.drop(slot)
     assert columns(found)[2:] == (4, 4)  # just a half
     found.drop(4)
     assert columns(found) == ([5, 6, 7], b"\1\1\1", 0, 0)
-    found = places(*range(6))
-    for place in range(6):
-        found.drop(place)
+    found = live_slots(*range(6))
+    for slot in range(6):
+        found.drop(slot)
     assert columns(found) == (list(range(6)), bytes(6), 6, 6)  # too few to care
 
 
 def test_column_of_places_is_taken_over() -> None:
     """SVC-9"""
-    found = places(1)
+    found = live_slots(1)
     found.extend(array("Q", [4, 6]))
     assert columns(found) == ([1, 4, 6], b"\1\1\1", 0, 0)
 
@@ -98,7 +98,7 @@ def test_column_of_places_is_taken_over() -> None:
 
 def test_new_index_has_nothing() -> None:
     """SVC-9"""
-    index = Index(places())
+    index = Index(live_slots())
     assert (index.summary(), index.size, index.batches) == ((0, 0, 0, True), 0, 0)
     assert (index.newest_batch, index.since(0), index.newest(0)) == (0, 0, 0)
     assert list(index.entries(0)) == []
@@ -124,7 +124,7 @@ def test_entries_name_batches_whole() -> None:
     index.drop_below(6)
     assert list(index.entries(0)) == []
     assert (index.summary(), index.size, index.newest_batch) == ((6, 6, 60, True), 0, 6)
-    index._alive.add(12)
+    index._live_slots.add(12)
     index.append(12, 1, 7, 5)
     assert (index.size, list(index.entries(0))) == (7, [Entry(6, 1, 7, 5, *PLAIN, 12)])
 
@@ -135,7 +135,7 @@ def test_batch_goes_when_its_last_message_does() -> None:
     lowest = []
     for offset in range(1, 7):
         index.drop_below(offset)
-        lowest.append(index._alive.lowest())
+        lowest.append(index._live_slots.lowest())
     assert lowest == [3, 5, 5, 5, 9, None]
 
 
@@ -156,9 +156,9 @@ def test_rows_are_given_back_when_more_than_half_of_them_are_gone(
     """SVC-9: and there are more than `COMPACT_MIN` of these."""
     assert index_module.COMPACT_MIN == 64
     monkeypatch.setattr(index_module, "COMPACT_MIN", 4)
-    index = filled(*[(place, 1, 10) for place in range(entries)])
+    index = filled(*[(slot, 1, 10) for slot in range(entries)])
     index.drop_below(dropped)
-    assert len(index._places) == left
+    assert len(index._slots) == left
     assert (index.batches, index.size) == (entries - dropped, 10 * (entries - dropped))
     assert [each.offset for each in index.entries(0)] == list(range(dropped, entries))
 
@@ -167,9 +167,9 @@ def test_places_that_do_not_grow_are_all_looked_at() -> None:
     """SVC-9: a batch that was carried lies behind younger ones."""
     index = filled((3, 1, 10), (5, 1, 10), (9, 1, 10))
     assert index.move(0, 3, 12)
-    assert (index.summary()[3], [each.place for each in index.before(10)]) == (False, [5, 9])
+    assert (index.summary()[3], [each.slot for each in index.before(10)]) == (False, [5, 9])
     index = filled((3, 1, 10), (5, 1, 10), (4, 1, 10))
-    assert (index.summary()[3], [each.place for each in index.before(5)]) == (False, [3, 4])
+    assert (index.summary()[3], [each.slot for each in index.before(5)]) == (False, [3, 4])
     index.clear()
     assert index.summary()[3]  # nothing is out of order any more
 
@@ -181,10 +181,10 @@ def test_order_is_known_again_when_the_rows_are_given_back(
     monkeypatch.setattr(index_module, "COMPACT_MIN", 1)
     ordered = filled((3, 1, 10), (5, 1, 10), (9, 1, 10))
     ordered.drop_below(2)
-    assert (len(ordered._places), ordered.summary()[3]) == (1, True)
+    assert (len(ordered._slots), ordered.summary()[3]) == (1, True)
     disordered = filled((9, 1, 10), (3, 1, 10), (5, 1, 10))
     disordered.drop_below(2)
-    assert (len(disordered._places), disordered.summary()[3]) == (1, False)
+    assert (len(disordered._slots), disordered.summary()[3]) == (1, False)
 
 
 def test_entry_moves_only_from_where_it_lies() -> None:
@@ -194,9 +194,9 @@ def test_entry_moves_only_from_where_it_lies() -> None:
     assert not index.move(1, 5, 9)  # in the middle of the first
     assert not index.move(0, 5, 9)
     assert not index.move(5, 5, 9)
-    assert [each.place for each in index.entries(0)] == [3, 5]
+    assert [each.slot for each in index.entries(0)] == [3, 5]
     assert index.move(2, 5, 9)
-    assert [each.place for each in index.entries(0)] == [3, 9]
+    assert [each.slot for each in index.entries(0)] == [3, 9]
     assert not index.summary()[3]
     lone = filled((3, 2, 10))
     assert lone.move(0, 3, 9)
@@ -214,15 +214,15 @@ def test_index_that_begins_later_forgets_what_it_had() -> None:
     """REP-6"""
     index = filled((3, 2, 10), (5, 3, 20))
     index.begin_at(9)
-    assert (index._alive.lowest(), index.summary()) == (None, (9, 9, 30, True))
+    assert (index._live_slots.lowest(), index.summary()) == (None, (9, 9, 30, True))
     assert list(index.entries(0)) == []
 
 
 def test_times_never_fall_from_entry_to_entry() -> None:
     """SVC-9"""
-    index = Index(places(1, 2, 3, 4))
-    for place, time in ((1, 50), (2, 40), (3, 60), (4, 55)):
-        index.append(place, 1, 10, time)
+    index = Index(live_slots(1, 2, 3, 4))
+    for slot, time in ((1, 50), (2, 40), (3, 60), (4, 55)):
+        index.append(slot, 1, 10, time)
     assert [each.time for each in index.entries(0)] == [50, 50, 60, 60]
     assert [index.since(time) for time in (50, 51, 60, 61)] == [0, 2, 2, 4]
     index.retime(Retiming(50, lambda time: 55))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oncecast.broker.gateway import Gateway
-from oncecast.broker.held import HELD_MAX, LEASE_PAUSE
+from oncecast.broker.lease_queue import LEASE_CHECK_EVERY, QUEUED_MAX
 from oncecast.broker.scanning import Scanner
 from oncecast.client.session import local
 from oncecast.kernel.protocol import Later, NodeId, Protocol, Send, Value
@@ -108,13 +108,13 @@ def test_deposed_leader_sends_waiting_reads_to_the_new_one(read: Value) -> None:
 
 
 def test_waiting_reads_are_bounded_and_go_with_their_client() -> None:
-    assert (HELD_MAX, LEASE_PAUSE) == (1000, 0.02)
+    assert (QUEUED_MAX, LEASE_CHECK_EVERY) == (1000, 0.02)
     node = Node(Look(0))
-    for number in range(HELD_MAX + 5):
+    for number in range(QUEUED_MAX + 5):
         node.ask(Look(number))
     assert len(node._timers) == 1
     node.leased = True
-    assert len(node.wake()) == HELD_MAX
+    assert len(node.wake()) == QUEUED_MAX
     node.leased = False
     node.ask(Look(1))
     node.protocol.down(ANN)
@@ -140,7 +140,7 @@ def test_full_node_without_a_lease_does_not_say_that_a_put_is_stored() -> None:
     node = Node(Look(0))
     gateway = node.protocol
     assert isinstance(gateway, Gateway)
-    gateway.room = lambda: 0
+    gateway.free_disk_bytes = lambda: 0
     data = batch.encode([b"value"], timestamps=0)
     again = do.Put("topic", "p", 3, 0, 1, len(data), 0, data)
     assert node.ask(Call(1, again)) == [Answer(1, errors.Overloaded(errors.DISK))]

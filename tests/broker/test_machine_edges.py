@@ -7,7 +7,7 @@ import pytest
 
 from oncecast.broker import moves, state
 from oncecast.broker.clock import Dispute
-from oncecast.broker.estate import Estate
+from oncecast.broker.holdings import Holdings
 from oncecast.broker.index import Extent
 from oncecast.broker.machine import Machine
 from oncecast.broker.producer import Producer
@@ -20,7 +20,7 @@ from oncecast.wire import results as done
 from oncecast.wire.limits import Limits, is_name
 from oncecast.wire.retention import Policy
 from tests.broker.machine_steps import Steps
-from tests.broker.test_machine_moves import GIVER, NO, TAKER, UNTIL, YES, Move, estate
+from tests.broker.test_machine_moves import GIVER, NO, TAKER, UNTIL, YES, Move, holdings
 
 # -- topics and time --
 
@@ -35,7 +35,7 @@ def test_limits_are_set_by_a_command() -> None:
     steps = Steps()
     assert steps.apply(do.SetLimits(Limits(producers_max=1))) == done.LimitsSet()
     steps.open(producer="p")
-    refused = steps.apply(do.OpenProducer("t", "q", "life", 0))
+    refused = steps.apply(do.OpenProducer("t", "q", "inc-1", 0))
     assert refused == errors.TooMany("producers in the topic", 1)
 
 
@@ -45,7 +45,7 @@ def test_a_name_is_text_of_one_to_255_bytes() -> None:
 
 
 def test_books_must_have_a_name() -> None:
-    refused = Steps().apply(do.OpenProducer("t", "p", "life", 0, books="x" * 256))
+    refused = Steps().apply(do.OpenProducer("t", "p", "inc-1", 0, books="x" * 256))
     assert refused == errors.InvalidName("books")
 
 
@@ -55,10 +55,10 @@ def test_nothing_of_a_deleted_topic_is_carried() -> None:
     epoch = steps.open()
     steps.put(epoch, 0)
     put = do.Put("t", "p", epoch, 0, 1, 100, 0, b"bytes")
-    old = steps.place
+    old = steps.slot
     steps.apply(do.DeleteTopic("t", 0))
     assert steps.apply(do.Carry(old, 0, put)) == done.Carried(moved=False)
-    assert steps.machine.needed() == steps.place + 1
+    assert steps.machine.needed() == steps.slot + 1
 
 
 def test_message_without_an_offset_is_not_carried() -> None:
@@ -68,7 +68,7 @@ def test_message_without_an_offset_is_not_carried() -> None:
     epoch = steps.open()
     steps.put(epoch, 0)
     put = do.Put("t", "p", epoch, 0, 1, 100, 0, b"bytes")
-    assert steps.apply(do.Carry(steps.place, -1, put)) == done.Carried(moved=False)
+    assert steps.apply(do.Carry(steps.slot, -1, put)) == done.Carried(moved=False)
 
 
 def test_topic_that_is_created_by_name_after_its_first_use_stays() -> None:
@@ -109,7 +109,7 @@ def test_use_of_sources_is_followed_from_the_command_that_says_so() -> None:
 def test_machine_that_has_applied_nothing_needs_nothing() -> None:
     """SVC-9"""
     machine = Machine()
-    assert (machine.registry.place, machine.needed()) == (-1, 0)
+    assert (machine.registry.last_slot, machine.needed()) == (-1, 0)
 
 
 def test_checksum_is_that_of_the_whole_state() -> None:
@@ -126,7 +126,7 @@ def test_staged_parts_are_carried_without_an_offset() -> None:
     steps.subscribe()
     steps.put(steps.open(), 0, 2)
     steps.stage(0, "a", 3)
-    last = steps.place
+    last = steps.slot
     assert list(steps.machine.extents_before(last + 1)) == [
         Extent(last - 1, 0, 2, 0),
         Extent(last, 0, 3, -1),
@@ -275,17 +275,17 @@ def test_end_of_a_dispute_moves_every_time_that_was_given() -> None:
     steps = Steps(Limits(clock_step_us=10, producer_idle_us=100, source_idle_us=100))
     registry = steps.machine.registry
     steps.apply(moves.Found("g-2", first=True))
-    estate = registry.estate
-    assert estate is not None
+    holdings = registry.holdings
+    assert holdings is not None
     topics: list[Topic] = []
     parts: list[Part] = []
     sources: list[Source] = []
     for name in ("own", "in", "out"):
-        topic = Topic(1, name, Policy(keep_all=True), False, registry.places)
-        topic.producers["p"] = Producer(1, "life")
-        topic.producers["q"] = Producer(1, "life")
+        topic = Topic(1, name, Policy(keep_all=True), False, registry.live_slots)
+        topic.producers["p"] = Producer(1, "inc-1")
+        topic.producers["q"] = Producer(1, "inc-1")
         topic.producers["p"].used, topic.producers["q"].used = 6000, 1005
-        registry.places.add(len(topics))
+        registry.live_slots.add(len(topics))
         topic.index.append(len(topics), 1, 1, 6000)
         topics.append(topic)
         parts.append(Part(9, "t", 1, 1, 6000))
@@ -295,9 +295,9 @@ def test_end_of_a_dispute_moves_every_time_that_was_given() -> None:
         source.used = used
         source.staged[0] = {"a": parts[index], "b": parts[index + 1]}
         sources.append(source)
-    registry.topics["own"], estate.incoming["in"], estate.outgoing["out"] = topics
-    registry.staging.sources["s"], estate.sources["s"] = sources
-    estate.parts.update({("s", 0, "a"): parts[4], ("s", 0, "b"): parts[5]})
+    registry.topics["own"], holdings.incoming["in"], holdings.outgoing["out"] = topics
+    registry.staging.sources["s"], holdings.sources["s"] = sources
+    holdings.parts.update({("s", 0, "a"): parts[4], ("s", 0, "b"): parts[5]})
     registry.clock.restore(6000, (1000, 6000, Dispute.AHEAD, 0, 0))
     assert registry.pass_time(1011).dispute is Dispute.AHEAD  # a step of 10 is not enough
     assert registry.pass_time(1005).dispute is Dispute.NONE
@@ -356,8 +356,8 @@ def test_topic_knows_the_last_epoch_that_ended_the_right_to_read() -> None:
     fenced = [topic.fenced]
     for command in (
         do.Subscribe("t", "s", do.FromNew(), 0),  # of an earlier subscription of the name
-        do.Attach("t", "s", "life"),  # nobody could read before
-        do.Attach("t", "s", "other life"),
+        do.Attach("t", "s", "inc-1"),  # nobody could read before
+        do.Attach("t", "s", "inc-2"),
         do.Subscribe("t", "z", do.FromNew(), 0),
         do.Seek("t", "s", do.FromEarliest(), 0, "token"),
     ):
@@ -411,7 +411,7 @@ def test_a_source_that_is_closed_on_a_ring_leaves_other_topics_alone() -> None:
 def test_a_group_that_is_on_no_ring_takes_no_step_of_a_move() -> None:
     steps = Steps()
     put = do.Put("t", "p", 1, 0, 1, 100, 0, b"bytes")
-    rows = state.moved_out(Estate("g-2", None))
+    rows = state.moved_out(Holdings("g-2", None))
     refused: list[moves.AnyCommand] = [
         moves.Retire(),
         moves.Claim("m", GIVER),
@@ -427,7 +427,7 @@ def test_a_group_that_is_on_no_ring_takes_no_step_of_a_move() -> None:
         moves.Release("m"),
     ]
     assert [steps.apply(command) for command in over] == [YES] * 4  # nothing is left to do
-    assert steps.machine.registry.estate is None
+    assert steps.machine.registry.holdings is None
 
 
 def test_a_group_is_founded_once() -> None:
@@ -435,42 +435,42 @@ def test_a_group_is_founded_once() -> None:
     assert steps.apply(moves.Found("g-2", True)) == YES
     assert steps.apply(moves.Found("g-2", False)) == YES
     assert steps.apply(moves.Found("g-a", True)) == NO
-    assert (estate(steps).group, estate(steps).low) == ("g-2", key_of("g-2"))
+    assert (holdings(steps).group, holdings(steps).low) == ("g-2", key_of("g-2"))
 
 
 def test_a_retired_group_takes_nothing_new() -> None:
     move = Move()
-    assert move.taker.apply(moves.Retire()) == YES
-    assert estate(move.taker).retired
-    assert move.taker.apply(moves.Claim("m", GIVER)) == NO
+    assert move.importer.apply(moves.Retire()) == YES
+    assert holdings(move.importer).retired
+    assert move.importer.apply(moves.Claim("m", GIVER)) == NO
 
 
 def test_a_group_that_retires_in_a_move_goes_on_with_it() -> None:
     move = Move()
     move.claim()
-    move.taker.apply(moves.Retire())
-    assert move.taker.apply(moves.Claim("m", GIVER)) == YES
+    move.importer.apply(moves.Retire())
+    assert move.importer.apply(moves.Claim("m", GIVER)) == YES
 
 
 def test_a_copy_of_what_is_neither_put_nor_staged_is_refused() -> None:
     move = Move()
     move.claim()
     put = do.Put("t", "p", 1, 0, 1, 100, 0, b"bytes")
-    assert move.taker.apply(moves.Import("m", "t", 1, -1, 1, 100, 0, 0, -1, put)) == NO
-    assert move.taker.apply(moves.Import("other", "t", 1, 0, 1, 100, 0, 0, -1, put)) == NO
+    assert move.importer.apply(moves.Import("m", "t", 1, -1, 1, 100, 0, 0, -1, put)) == NO
+    assert move.importer.apply(moves.Import("other", "t", 1, 0, 1, 100, 0, 0, -1, put)) == NO
 
 
 def test_a_move_is_not_finished_before_it_is_adopted() -> None:
     move = Move()
     move.claim()
-    assert move.taker.apply(moves.Finish("m")) == NO
-    assert move.taker.apply(moves.Finish("other")) == YES
-    assert estate(move.taker).claim is not None
+    assert move.importer.apply(moves.Finish("m")) == NO
+    assert move.importer.apply(moves.Finish("other")) == YES
+    assert holdings(move.importer).claim is not None
 
 
 def staged_move() -> tuple[Move, moves.Import]:
     move = Move()
-    move.giver.stage(1, "b", 3)
+    move.exporter.stage(1, "b", 3)
     move.claim()
     move.copy()
     staged = do.Stage("query", 1, "b", "t", 3, 100, 0, b"bytes")
@@ -479,27 +479,27 @@ def staged_move() -> tuple[Move, moves.Import]:
 
 def test_staged_parts_come_back_when_a_move_is_given_up() -> None:
     move, part = staged_move()
-    move.taker.apply(part)
-    before = move.taker.machine.needed()
-    assert before <= move.taker.place
+    move.importer.apply(part)
+    before = move.importer.machine.needed()
+    assert before <= move.importer.slot
     move.freeze()
-    move.giver.apply(moves.Thaw("m"))
-    done_ = move.giver.apply(do.PublishStaged("query", 1, ("b",), 0, "t"))
+    move.exporter.apply(moves.Thaw("m"))
+    done_ = move.exporter.apply(do.PublishStaged("query", 1, ("b",), 0, "t"))
     assert isinstance(done_, done.Published)
-    assert (estate(move.giver).outgoing, estate(move.giver).sources) == ({}, {})
-    move.taker.apply(moves.Abandon("m"))
-    assert estate(move.taker).parts == {}
-    assert move.taker.machine.needed() == move.taker.place + 1
+    assert (holdings(move.exporter).outgoing, holdings(move.exporter).sources) == ({}, {})
+    move.importer.apply(moves.Abandon("m"))
+    assert holdings(move.importer).parts == {}
+    assert move.importer.machine.needed() == move.importer.slot + 1
 
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_snapshot_holds_staged_parts_on_both_sides_of_a_move(frozen: bool) -> None:
     """SVC-10"""
     move, part = staged_move()
-    move.taker.apply(part)
+    move.importer.apply(part)
     if frozen:
         move.freeze()
-    for group in (move.giver, move.taker):
+    for group in (move.exporter, move.importer):
         restored = Machine.restore(group.machine.state())
         assert restored.checksum() == group.machine.checksum()
         assert restored.needed() == group.machine.needed()
@@ -507,7 +507,7 @@ def test_a_snapshot_holds_staged_parts_on_both_sides_of_a_move(frozen: bool) -> 
     if not frozen:
         move.freeze()
     assert move.adopt() == YES
-    published = move.taker.apply(do.PublishStaged("query", 1, ("b",), 0, "t"))
+    published = move.importer.apply(do.PublishStaged("query", 1, ("b",), 0, "t"))
     assert isinstance(published, done.Published)
     assert not published.already
 
@@ -523,9 +523,9 @@ def test_a_moving_topic_without_a_group_is_refused() -> None:
     move = Move()
     move.claim()
     move.copy()
-    registry = move.taker.machine.registry
-    estate_ = registry.estate
+    registry = move.importer.machine.registry
+    estate_ = registry.holdings
     assert estate_ is not None
     with pytest.raises(ValueError, match="no group that it could leave or come to"):
-        state._estate(Machine().registry)
-    assert state._estate(registry) is estate_
+        state._holdings(Machine().registry)
+    assert state._holdings(registry) is estate_

@@ -24,8 +24,8 @@ def test_equal_commands_lead_to_equal_states_with_and_without_a_snapshot(seed: i
     """SVC-10: a replica that was restored is no other."""
     history = random_run(seed, 200).history
     whole, restored = Machine(), Machine()
-    for place, command in history:
-        assert whole.apply(place, command) == restored.apply(place, command)
+    for slot, command in history:
+        assert whole.apply(slot, command) == restored.apply(slot, command)
         restored = Machine.restore(list(restored.state()))
         assert restored.checksum() == whole.checksum()
 

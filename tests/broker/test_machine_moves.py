@@ -9,7 +9,7 @@ import pytest
 
 from oncecast.broker import moves, state
 from oncecast.broker.clock import Dispute
-from oncecast.broker.estate import Estate, Party
+from oncecast.broker.holdings import Holdings, PeerGroup
 from oncecast.broker.machine import Machine
 from oncecast.broker.topic import Topic
 from oncecast.dht.identifiers import key_of, up_to
@@ -28,13 +28,13 @@ from oncecast.wire.results import (
 from oncecast.wire.retention import Policy
 from tests.broker.machine_steps import Steps
 
-GIVER, TAKER = Party("g-2", ()), Party("g-a", ())
+GIVER, TAKER = PeerGroup("g-2", ()), PeerGroup("g-a", ())
 UNTIL = key_of("g-a")
 YES, NO = MoveStep(True), MoveStep(False)
 
 
-def estate(steps: Steps) -> Estate:
-    found = steps.machine.registry.estate
+def holdings(steps: Steps) -> Holdings:
+    found = steps.machine.registry.holdings
     assert found is not None
     return found
 
@@ -47,38 +47,40 @@ class Move:
     """Both groups of a move, and what their leaders do between the commands."""
 
     def __init__(self) -> None:
-        self.giver, self.taker = Steps(), Steps()
-        assert self.giver.apply(moves.Found("g-2", True)) == YES
-        assert self.taker.apply(moves.Found("g-a", False)) == YES
-        self.epoch = self.giver.open()
-        self.giver.subscribe()
-        self.reading = self.giver.attach()
+        self.exporter, self.importer = Steps(), Steps()
+        assert self.exporter.apply(moves.Found("g-2", True)) == YES
+        assert self.importer.apply(moves.Found("g-a", False)) == YES
+        self.epoch = self.exporter.open()
+        self.exporter.subscribe()
+        self.reading = self.exporter.attach()
         for sequence in range(0, 10, 2):
-            self.giver.put(self.epoch, sequence, 2)
-        self.giver.ack(self.reading.epoch, 3)
+            self.exporter.put(self.epoch, sequence, 2)
+        self.exporter.ack(self.reading.epoch, 3)
 
     def claim(self) -> None:
-        assert self.taker.apply(moves.Claim("m", GIVER)) == YES
+        assert self.importer.apply(moves.Claim("m", GIVER)) == YES
 
     def copy(self, name: str = "t") -> None:
-        giver = estate(self.giver)
-        source = giver.outgoing.get(name) or topic(self.giver, name)
+        exporter = holdings(self.exporter)
+        source = exporter.outgoing.get(name) or topic(self.exporter, name)
         for each in source.index.entries(0):
             put = do.Put(name, "p", 1, 0, each.messages, each.size, 0, b"bytes")
             facts = (each.offset, each.messages, each.size, each.time, each.skip, each.sequence)
-            assert self.taker.apply(moves.Import("m", name, source.id, *facts, put)) == YES
+            assert self.importer.apply(moves.Import("m", name, source.id, *facts, put)) == YES
 
     def freeze(self) -> None:
-        assert self.giver.apply(moves.Freeze("m", UNTIL, TAKER)) == YES
+        assert self.exporter.apply(moves.Freeze("m", UNTIL, TAKER)) == YES
 
     def adopt(self) -> MoveStep:
-        giver, low = self.giver.machine.registry, estate(self.giver).low
+        exporter, low = self.exporter.machine.registry, holdings(self.exporter).low
         assert low is not None
-        arc = estate(self.giver)
-        answers = giver.answered.about(lambda name: arc.in_part(name, UNTIL))
+        arc = holdings(self.exporter)
+        answers = exporter.answered.about(lambda name: arc.in_part(name, UNTIL))
         rows = state.moved_out(arc, answers)
-        counters = (giver.clock.trusted, giver.lives, giver.epochs)
-        done = self.taker.apply(moves.Adopt("m", low, UNTIL, *counters, rows, giver.clock.now))
+        counters = (exporter.clock.trusted, exporter.last_topic_id, exporter.last_epoch)
+        done = self.importer.apply(
+            moves.Adopt("m", low, UNTIL, *counters, rows, exporter.clock.now)
+        )
         assert isinstance(done, MoveStep)
         return done
 
@@ -87,56 +89,56 @@ class Move:
         self.copy()
         self.freeze()
         assert self.adopt() == YES
-        assert self.giver.apply(moves.Release("m")) == YES
-        assert self.taker.apply(moves.Finish("m")) == YES
+        assert self.exporter.apply(moves.Release("m")) == YES
+        assert self.importer.apply(moves.Finish("m")) == YES
 
 
 def test_a_topic_moves_with_messages_cursors_and_producers() -> None:
     """REP-6: what the giver had, the taker has, and it goes on from there."""
     move = Move()
     move.whole()
-    assert move.taker.kept() == list(range(3, 10))
-    again = move.taker.put(move.epoch, 8, 2)
+    assert move.importer.kept() == list(range(3, 10))
+    again = move.importer.put(move.epoch, 8, 2)
     assert again == Already(8, 2)
-    assert move.taker.put(move.epoch, 10, 2) == Appended(10, 2, kept=True)
-    assert topic(move.taker).subscriptions["s"].cursor == 3
-    assert topic(move.taker).subscriptions["s"].epoch == move.reading.epoch
-    assert move.taker.ack(move.reading.epoch, 5) != NotHere("t")
+    assert move.importer.put(move.epoch, 10, 2) == Appended(10, 2, kept=True)
+    assert topic(move.importer).subscriptions["s"].cursor == 3
+    assert topic(move.importer).subscriptions["s"].epoch == move.reading.epoch
+    assert move.importer.ack(move.reading.epoch, 5) != NotHere("t")
 
 
 def test_disputed_time_of_a_giver_is_disputed_in_a_new_group_too() -> None:
     """REP-6 SVC-9: a new group has no time of its own yet, and believes the first it hears."""
     move = Move()
-    giver, taker = move.giver.machine.registry, move.taker.machine.registry
-    giver.limits = taker.limits = LIMITS
-    trusted = giver.clock.trusted = giver.clock.stamp = giver.clock.now = 1000
+    exporter, importer = move.exporter.machine.registry, move.importer.machine.registry
+    exporter.limits = importer.limits = LIMITS
+    trusted = exporter.clock.trusted = exporter.clock.stamp = exporter.clock.now = 1000
     ahead = trusted + 100 * LIMITS.clock_step_us
-    giver.pass_time(ahead)
-    assert (giver.clock.trusted, giver.clock.now) == (trusted, ahead)
-    taker.clock.restore(0, None)
+    exporter.pass_time(ahead)
+    assert (exporter.clock.trusted, exporter.clock.now) == (trusted, ahead)
+    importer.clock.restore(0, None)
     move.claim()
     move.copy()
     move.freeze()
     move.adopt()
-    assert (taker.clock.trusted, taker.clock.now) == (trusted, ahead)
-    assert taker.clock.dispute is Dispute.AHEAD
+    assert (importer.clock.trusted, importer.clock.now) == (trusted, ahead)
+    assert importer.clock.dispute is Dispute.AHEAD
 
 
 def test_only_the_owner_serves() -> None:
     """REP-6: at no point do both groups take a put."""
     move = Move()
-    assert move.taker.put(move.epoch, 10) == NotHere("t")
+    assert move.importer.put(move.epoch, 10) == NotHere("t")
     move.claim()
     move.copy()
-    assert move.taker.put(move.epoch, 10) == NotHere("t")
+    assert move.importer.put(move.epoch, 10) == NotHere("t")
     move.freeze()
-    assert move.giver.put(move.epoch, 10) == NotHere("t")
-    assert move.taker.put(move.epoch, 10) == NotHere("t")
+    assert move.exporter.put(move.epoch, 10) == NotHere("t")
+    assert move.importer.put(move.epoch, 10) == NotHere("t")
     move.adopt()
-    assert move.giver.put(move.epoch, 10) == NotHere("t")
-    assert isinstance(move.taker.put(move.epoch, 10), Appended)
-    move.giver.apply(moves.Release("m"))
-    assert move.giver.put(move.epoch, 10) == NotHere("t")
+    assert move.exporter.put(move.epoch, 10) == NotHere("t")
+    assert isinstance(move.importer.put(move.epoch, 10), Appended)
+    move.exporter.apply(moves.Release("m"))
+    assert move.exporter.put(move.epoch, 10) == NotHere("t")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_only_the_owner_serves() -> None:
         do.DeleteTopic("t", 0),
         do.Subscribe("t", "new", do.FromNew(), 0),
         do.Unsubscribe("t", "s", 0),
-        do.Attach("t", "s", "life"),
+        do.Attach("t", "s", "inc-1"),
         do.OpenProducer("t", "p", "other", 0),
         do.CloseProducer("t", "p", 1),
         do.Seek("t", "s", do.FromEarliest(), 0, "token"),
@@ -159,12 +161,12 @@ def test_what_is_frozen_or_gone_is_left_alone(command: do.Command) -> None:
     move.claim()
     move.copy()
     move.freeze()
-    before = state.moved_out(estate(move.giver))
-    assert move.giver.apply(command) == NotHere("t")
-    assert state.moved_out(estate(move.giver)) == before
+    before = state.moved_out(holdings(move.exporter))
+    assert move.exporter.apply(command) == NotHere("t")
+    assert state.moved_out(holdings(move.exporter)) == before
     move.adopt()
-    move.giver.apply(moves.Release("m"))
-    assert move.giver.apply(command) == NotHere("t")
+    move.exporter.apply(moves.Release("m"))
+    assert move.exporter.apply(command) == NotHere("t")
 
 
 def test_acks_that_come_after_the_freeze_let_nothing_go() -> None:
@@ -172,20 +174,20 @@ def test_acks_that_come_after_the_freeze_let_nothing_go() -> None:
     move = Move()
     move.claim()
     move.freeze()
-    move.giver.apply(do.Acks((do.Ack("t", "s", move.reading.epoch, 9),), 0))
+    move.exporter.apply(do.Acks((do.Ack("t", "s", move.reading.epoch, 9),), 0))
     move.copy()
     assert move.adopt() == YES
-    assert move.taker.kept() == list(range(3, 10))
+    assert move.importer.kept() == list(range(3, 10))
 
 
 def test_other_topics_stay_and_their_owner_serves_on() -> None:
     """REP-6"""
     move = Move()
-    epoch = move.giver.open("u")
-    move.giver.subscribe(topic="u")
+    epoch = move.exporter.open("u")
+    move.exporter.subscribe(topic="u")
     move.whole()
-    assert isinstance(move.giver.put(epoch, 0, topic="u"), Appended)
-    assert move.taker.put(epoch, 0, topic="u") == NotHere("u")
+    assert isinstance(move.exporter.put(epoch, 0, topic="u"), Appended)
+    assert move.importer.put(epoch, 0, topic="u") == NotHere("u")
 
 
 def test_what_was_not_copied_is_not_adopted() -> None:
@@ -193,12 +195,12 @@ def test_what_was_not_copied_is_not_adopted() -> None:
     move = Move()
     move.claim()
     move.copy()
-    move.giver.put(move.epoch, 10)
+    move.exporter.put(move.epoch, 10)
     move.freeze()
     assert move.adopt() == NO
     move.copy()
     assert move.adopt() == YES
-    assert move.taker.kept()[-1] == 10
+    assert move.importer.kept()[-1] == 10
 
 
 def test_what_was_let_go_during_the_copying_is_not_missed() -> None:
@@ -206,14 +208,14 @@ def test_what_was_let_go_during_the_copying_is_not_missed() -> None:
     move = Move()
     move.claim()
     move.copy()
-    move.giver.ack(move.reading.epoch, 10)
+    move.exporter.ack(move.reading.epoch, 10)
     for sequence in (10, 12):
-        move.giver.put(move.epoch, sequence, 2)
-    move.giver.ack(move.reading.epoch, 12)
+        move.exporter.put(move.epoch, sequence, 2)
+    move.exporter.ack(move.reading.epoch, 12)
     move.copy()
     move.freeze()
     assert move.adopt() == YES
-    assert move.taker.kept() == [12, 13]
+    assert move.importer.kept() == [12, 13]
 
 
 def test_a_topic_that_was_deleted_during_the_copying_is_not_adopted() -> None:
@@ -221,11 +223,11 @@ def test_a_topic_that_was_deleted_during_the_copying_is_not_adopted() -> None:
     move = Move()
     move.claim()
     move.copy()
-    move.giver.apply(do.DeleteTopic("t", 0))
+    move.exporter.apply(do.DeleteTopic("t", 0))
     move.freeze()
     assert move.adopt() == YES
-    assert "t" not in move.taker.machine.registry.topics
-    assert move.taker.machine.needed() == move.taker.place + 1  # nothing is held for it
+    assert "t" not in move.importer.machine.registry.topics
+    assert move.importer.machine.needed() == move.importer.slot + 1  # nothing is held for it
 
 
 def test_a_topic_made_anew_during_the_copying_moves_in_its_new_life() -> None:
@@ -233,17 +235,19 @@ def test_a_topic_made_anew_during_the_copying_moves_in_its_new_life() -> None:
     move = Move()
     move.claim()
     move.copy()
-    move.giver.apply(do.DeleteTopic("t", 0))
-    epoch = move.giver.open()
-    move.giver.subscribe()
-    move.giver.put(epoch, 0, 1)
+    move.exporter.apply(do.DeleteTopic("t", 0))
+    epoch = move.exporter.open()
+    move.exporter.subscribe()
+    move.exporter.put(epoch, 0, 1)
     move.freeze()
     assert move.adopt() == NO
     move.copy()
     assert move.adopt() == YES
-    assert move.taker.kept() == [0]
-    assert topic(move.taker).id == 2
-    assert move.taker.machine.needed() == move.taker.place - 1  # copies of the old life are gone
+    assert move.importer.kept() == [0]
+    assert topic(move.importer).id == 2
+    assert (
+        move.importer.machine.needed() == move.importer.slot - 1
+    )  # copies of the old life are gone
 
 
 def test_copies_of_an_earlier_life_are_not_adopted_for_a_like_one() -> None:
@@ -251,12 +255,12 @@ def test_copies_of_an_earlier_life_are_not_adopted_for_a_like_one() -> None:
     move = Move()
     move.claim()
     move.copy()
-    move.giver.apply(do.DeleteTopic("t", 0))
-    epoch = move.giver.open()
-    move.giver.subscribe()
+    move.exporter.apply(do.DeleteTopic("t", 0))
+    epoch = move.exporter.open()
+    move.exporter.subscribe()
     for sequence in range(0, 10, 2):
-        move.giver.put(epoch, sequence, 2)
-    move.giver.ack(move.giver.attach().epoch, 3)
+        move.exporter.put(epoch, sequence, 2)
+    move.exporter.ack(move.exporter.attach().epoch, 3)
     move.freeze()
     assert move.adopt() == NO
 
@@ -266,58 +270,61 @@ def test_copies_must_reach_from_the_first_message_to_the_last(copied: slice) -> 
     """REP-6"""
     move = Move()
     move.claim()
-    for each in list(topic(move.giver).index.entries(0))[copied]:
+    for each in list(topic(move.exporter).index.entries(0))[copied]:
         put = do.Put("t", "p", 1, 0, each.messages, each.size, 0, b"bytes")
         facts = (each.offset, each.messages, each.size, each.time, each.skip, each.sequence)
-        assert move.taker.apply(moves.Import("m", "t", 1, *facts, put)) == YES
+        assert move.importer.apply(moves.Import("m", "t", 1, *facts, put)) == YES
     move.freeze()
     assert move.adopt() == NO
-    assert not move.taker.machine.registry.topics
+    assert not move.importer.machine.registry.topics
 
 
 def test_topic_that_was_read_to_its_end_moves_without_copies() -> None:
     """REP-6"""
     move = Move()
-    move.giver.ack(move.reading.epoch, 10)
+    move.exporter.ack(move.reading.epoch, 10)
     move.claim()
     move.freeze()
     assert move.adopt() == YES
-    assert move.taker.put(move.epoch, 10) == Appended(10, 1, kept=True)
+    assert move.importer.put(move.epoch, 10) == Appended(10, 1, kept=True)
 
 
 def test_topic_is_looked_through_for_its_age_only_by_its_owner() -> None:
     """REP-6 SVC-9"""
     move = Move()
-    move.giver.apply(do.SetPolicy("t", 0, Policy(age_us=1000)))
-    giver, taker = move.giver.machine.registry, move.taker.machine.registry
+    move.exporter.apply(do.SetPolicy("t", 0, Policy(age_us=1000)))
+    exporter, importer = move.exporter.machine.registry, move.importer.machine.registry
     move.claim()
     move.copy()
     move.freeze()
-    assert (list(giver.aging), list(taker.aging)) == ([], [])
-    move.giver.apply(moves.Thaw("m"))
-    assert list(giver.aging) == ["t"]
+    assert (list(exporter.aging), list(importer.aging)) == ([], [])
+    move.exporter.apply(moves.Thaw("m"))
+    assert list(exporter.aging) == ["t"]
     move.freeze()
     assert move.adopt() == YES
-    assert taker.aging == {"t": topic(move.taker)}
+    assert importer.aging == {"t": topic(move.importer)}
 
 
 @pytest.mark.parametrize("ahead", [-500, 0, 500])
 def test_taker_counts_on_from_the_higher_of_both(ahead: int) -> None:
     """REP-6: times, topics and epochs."""
     move = Move()
-    taker, giver = move.taker.machine.registry, move.giver.machine.registry
-    taker.clock.restore(1000 + ahead, (1000 + ahead, 2000, Dispute.AHEAD, 0, 0))
-    taker.limits = LIMITS
-    taker.lives, taker.epochs = giver.lives + ahead, giver.epochs + ahead
+    importer, exporter = move.importer.machine.registry, move.exporter.machine.registry
+    importer.clock.restore(1000 + ahead, (1000 + ahead, 2000, Dispute.AHEAD, 0, 0))
+    importer.limits = LIMITS
+    importer.last_topic_id, importer.last_epoch = (
+        exporter.last_topic_id + ahead,
+        exporter.last_epoch + ahead,
+    )
     move.claim()
     move.copy()
     move.freeze()
     assert move.adopt() == YES
-    assert taker.clock.trusted == 1000 + max(ahead, 0)
-    assert taker.clock.dispute == (Dispute.NONE if ahead < 0 else Dispute.AHEAD)
-    assert (taker.lives, taker.epochs) == (
-        giver.lives + max(ahead, 0),
-        giver.epochs + max(ahead, 0),
+    assert importer.clock.trusted == 1000 + max(ahead, 0)
+    assert importer.clock.dispute == (Dispute.NONE if ahead < 0 else Dispute.AHEAD)
+    assert (importer.last_topic_id, importer.last_epoch) == (
+        exporter.last_topic_id + max(ahead, 0),
+        exporter.last_epoch + max(ahead, 0),
     )
 
 
@@ -327,23 +334,23 @@ def test_commands_of_another_move_change_nothing() -> None:
     move.claim()
     move.copy()
     move.freeze()
-    before = [group.machine.checksum() for group in (move.giver, move.taker)]
-    rows = state.moved_out(estate(move.giver))
-    low = estate(move.giver).low
+    before = [group.machine.checksum() for group in (move.exporter, move.importer)]
+    rows = state.moved_out(holdings(move.exporter))
+    low = holdings(move.exporter).low
     assert low is not None
-    assert move.taker.apply(moves.Adopt("other", low, UNTIL, 0, 0, 0, rows)) == NO
+    assert move.importer.apply(moves.Adopt("other", low, UNTIL, 0, 0, 0, rows)) == NO
     put = do.Put("t", "p", 1, 0, 1, 1, 0, b"bytes")
-    assert move.taker.apply(moves.Import("other", "t", 1, 10, 1, 1, 0, 0, -1, put)) == NO
+    assert move.importer.apply(moves.Import("other", "t", 1, 10, 1, 1, 0, 0, -1, put)) == NO
     for group, command in (
-        (move.taker, moves.Abandon("other")),
-        (move.taker, moves.Finish("other")),
-        (move.giver, moves.Thaw("other")),
-        (move.giver, moves.Release("other")),
+        (move.importer, moves.Abandon("other")),
+        (move.importer, moves.Finish("other")),
+        (move.exporter, moves.Thaw("other")),
+        (move.exporter, moves.Release("other")),
     ):
         assert group.apply(command) == YES
-    for group, checksum in zip((move.giver, move.taker), before, strict=True):
-        assert group.machine.registry.place == group.place
-        group.machine.registry.place -= 2 if group is move.giver else 4
+    for group, checksum in zip((move.exporter, move.importer), before, strict=True):
+        assert group.machine.registry.last_slot == group.slot
+        group.machine.registry.last_slot -= 2 if group is move.exporter else 4
         assert group.machine.checksum() == checksum
 
 
@@ -355,39 +362,39 @@ def test_nothing_is_imported_once_all_is_adopted() -> None:
     move.freeze()
     move.adopt()
     put = do.Put("t", "p", 1, 0, 1, 1, 0, b"bytes")
-    assert move.taker.apply(moves.Import("m", "t", 1, 10, 1, 1, 0, 0, -1, put)) == NO
+    assert move.importer.apply(moves.Import("m", "t", 1, 10, 1, 1, 0, 0, -1, put)) == NO
 
 
 def test_claim_can_be_made_anew_when_it_was_abandoned() -> None:
     """REP-6"""
     move = Move()
     move.claim()
-    move.taker.apply(moves.Abandon("m"))
-    assert move.taker.apply(moves.Claim("other", GIVER)) == YES
+    move.importer.apply(moves.Abandon("m"))
+    assert move.importer.apply(moves.Claim("other", GIVER)) == YES
 
 
 def test_giver_has_nothing_more_of_what_it_released() -> None:
     """REP-6"""
     move = Move()
-    move.giver.stage(0, "a")
+    move.exporter.stage(0, "a")
     move.freeze()
-    move.giver.apply(moves.Release("m"))
-    assert (estate(move.giver).outgoing, estate(move.giver).sources) == ({}, {})
-    assert move.giver.machine.needed() == move.giver.place + 1
+    move.exporter.apply(moves.Release("m"))
+    assert (holdings(move.exporter).outgoing, holdings(move.exporter).sources) == ({}, {})
+    assert move.exporter.machine.needed() == move.exporter.slot + 1
 
 
 def test_new_topics_are_made_in_the_part_that_is_not_frozen() -> None:
     """REP-6"""
     move = Move()
     move.freeze()
-    assert isinstance(move.giver.apply(do.OpenProducer("u", "p", "life", 0)), Opened)
+    assert isinstance(move.exporter.apply(do.OpenProducer("u", "p", "inc-1", 0)), Opened)
 
 
 def test_group_without_an_arc_has_nothing_to_give() -> None:
     """REP-6"""
-    nothing = Estate("g-a", None)
+    nothing = Holdings("g-a", None)
     assert not nothing.in_part("t", UNTIL)
-    assert not nothing.may_give(nothing.position)
+    assert not nothing.may_export(nothing.position)
     assert not nothing.owns("t")
 
 
@@ -406,13 +413,13 @@ def test_a_claim_that_is_abandoned_leaves_no_trace() -> None:
     move.claim()
     move.copy()
     move.freeze()
-    assert move.taker.apply(moves.Abandon("m")) == YES
+    assert move.importer.apply(moves.Abandon("m")) == YES
     assert move.adopt() == NO
-    assert move.giver.apply(moves.Thaw("m")) == YES
-    assert isinstance(move.giver.put(move.epoch, 10), Appended)
-    assert move.giver.kept() == list(range(3, 11))
-    assert move.taker.machine.needed() == move.taker.place + 1
-    assert not estate(move.taker).incoming
+    assert move.exporter.apply(moves.Thaw("m")) == YES
+    assert isinstance(move.exporter.put(move.epoch, 10), Appended)
+    assert move.exporter.kept() == list(range(3, 11))
+    assert move.importer.machine.needed() == move.importer.slot + 1
+    assert not holdings(move.importer).incoming
 
 
 def test_what_is_adopted_cannot_be_abandoned_and_what_is_released_cannot_be_thawed() -> None:
@@ -422,11 +429,11 @@ def test_what_is_adopted_cannot_be_abandoned_and_what_is_released_cannot_be_thaw
     move.copy()
     move.freeze()
     move.adopt()
-    move.taker.apply(moves.Abandon("m"))
-    assert isinstance(move.taker.put(move.epoch, 10), Appended)
-    move.giver.apply(moves.Release("m"))
-    move.giver.apply(moves.Thaw("m"))
-    assert move.giver.put(move.epoch, 11) == NotHere("t")
+    move.importer.apply(moves.Abandon("m"))
+    assert isinstance(move.importer.put(move.epoch, 10), Appended)
+    move.exporter.apply(moves.Release("m"))
+    move.exporter.apply(moves.Thaw("m"))
+    assert move.exporter.put(move.epoch, 11) == NotHere("t")
 
 
 def test_every_command_may_come_twice() -> None:
@@ -437,14 +444,14 @@ def test_every_command_may_come_twice() -> None:
         move.copy()
     for _ in range(2):
         move.freeze()
-    rows = estate(move.giver).outgoing
+    rows = holdings(move.exporter).outgoing
     assert move.adopt() == YES
     assert move.adopt() == YES
     assert rows
     for _ in range(2):
-        assert move.giver.apply(moves.Release("m")) == YES
-        assert move.taker.apply(moves.Finish("m")) == YES
-    assert move.taker.kept() == list(range(3, 10))
+        assert move.exporter.apply(moves.Release("m")) == YES
+        assert move.importer.apply(moves.Finish("m")) == YES
+    assert move.importer.kept() == list(range(3, 10))
 
 
 def test_one_move_at_a_time() -> None:
@@ -452,45 +459,45 @@ def test_one_move_at_a_time() -> None:
     move = Move()
     move.claim()
     move.freeze()
-    assert move.taker.apply(moves.Claim("other", GIVER)) == NO
-    assert move.giver.apply(moves.Freeze("other", UNTIL, TAKER)) == NO
+    assert move.importer.apply(moves.Claim("other", GIVER)) == NO
+    assert move.exporter.apply(moves.Freeze("other", UNTIL, TAKER)) == NO
 
 
 def test_only_what_one_owns_is_given_and_only_what_is_next_to_it_is_taken() -> None:
     """REP-6: arcs stay arcs."""
     move = Move()
     move.whole()
-    assert estate(move.giver).low == UNTIL
-    assert move.giver.apply(moves.Freeze("n", UNTIL, TAKER)) == NO
-    assert move.taker.apply(moves.Claim("n", GIVER)) == YES
-    low = estate(move.taker).low
+    assert holdings(move.exporter).low == UNTIL
+    assert move.exporter.apply(moves.Freeze("n", UNTIL, TAKER)) == NO
+    assert move.importer.apply(moves.Claim("n", GIVER)) == YES
+    low = holdings(move.importer).low
     assert low is not None
-    wrong = moves.Adopt("n", low, key_of("u"), 0, 0, 0, state.moved_out(Estate("g-2", None)))
-    assert move.taker.apply(wrong) == NO
+    wrong = moves.Adopt("n", low, key_of("u"), 0, 0, 0, state.moved_out(Holdings("g-2", None)))
+    assert move.importer.apply(wrong) == NO
 
 
 def test_a_group_that_gives_all_owns_nothing_and_its_neighbour_all() -> None:
     """REP-6: a group leaves the ring."""
     move = Move()
     move.whole()
-    taker, giver = move.giver, move.taker  # back again
-    taker.apply(moves.Claim("back", TAKER))
-    for each in topic(giver).index.entries(0):
+    importer, exporter = move.exporter, move.importer  # back again
+    importer.apply(moves.Claim("back", TAKER))
+    for each in topic(exporter).index.entries(0):
         put = do.Put("t", "p", 1, 0, each.messages, each.size, 0, b"bytes")
         facts = (each.offset, each.messages, each.size, each.time, each.skip, each.sequence)
-        taker.apply(moves.Import("back", "t", topic(giver).id, *facts, put))
-    position = estate(giver).position
-    assert giver.apply(moves.Freeze("back", position, GIVER)) == YES
-    low, registry = estate(giver).low, giver.machine.registry
+        importer.apply(moves.Import("back", "t", topic(exporter).id, *facts, put))
+    position = holdings(exporter).position
+    assert exporter.apply(moves.Freeze("back", position, GIVER)) == YES
+    low, registry = holdings(exporter).low, exporter.machine.registry
     assert low is not None
-    counters = (registry.clock.now, registry.lives, registry.epochs)
-    rows = state.moved_out(estate(giver))
-    assert taker.apply(moves.Adopt("back", low, position, *counters, rows)) == YES
-    giver.apply(moves.Release("back"))
-    assert estate(giver).low is None
-    assert estate(taker).low == estate(taker).position
-    assert taker.kept() == list(range(3, 10))
-    assert giver.put(1, 0, topic="u") == NotHere("u")
+    counters = (registry.clock.now, registry.last_topic_id, registry.last_epoch)
+    rows = state.moved_out(holdings(exporter))
+    assert importer.apply(moves.Adopt("back", low, position, *counters, rows)) == YES
+    exporter.apply(moves.Release("back"))
+    assert holdings(exporter).low is None
+    assert holdings(importer).low == holdings(importer).position
+    assert importer.kept() == list(range(3, 10))
+    assert exporter.put(1, 0, topic="u") == NotHere("u")
 
 
 @pytest.mark.parametrize("until", range(6))
@@ -501,64 +508,64 @@ def test_a_state_in_the_middle_of_a_move_is_restored_as_it_was(until: int) -> No
     for step in steps[:until]:
         step()
     if until > 4:
-        move.giver.apply(moves.Release("m"))
-    for group in (move.giver, move.taker):
+        move.exporter.apply(moves.Release("m"))
+    for group in (move.exporter, move.importer):
         restored = Machine.restore(group.machine.state())
         assert restored.checksum() == group.machine.checksum()
         group.machine = restored
     for step in steps[until:]:
         step()
-    assert move.giver.apply(moves.Release("m")) == YES
-    assert move.taker.kept() == list(range(3, 10))
+    assert move.exporter.apply(moves.Release("m")) == YES
+    assert move.importer.kept() == list(range(3, 10))
 
 
 def test_nothing_is_adopted_while_a_part_of_the_own_arc_is_going() -> None:
     """REP-6: the two would no longer lie next to each other."""
     move = Move()
     move.whole()
-    taker = move.giver  # of all that the other has
-    taker.apply(moves.Claim("back", TAKER))
-    assert taker.apply(moves.Freeze("away", key_of("u"), Party("g-u", ()))) == YES
-    low, until = estate(move.taker).low, estate(move.taker).position
+    importer = move.exporter  # of all that the other has
+    importer.apply(moves.Claim("back", TAKER))
+    assert importer.apply(moves.Freeze("away", key_of("u"), PeerGroup("g-u", ()))) == YES
+    low, until = holdings(move.importer).low, holdings(move.importer).position
     assert low is not None
-    adopt = moves.Adopt("back", low, until, 0, 0, 0, state.moved_out(Estate("g-a", None)))
-    assert taker.apply(adopt) == NO
-    taker.apply(moves.Thaw("away"))
-    assert taker.apply(adopt) == YES
+    adopt = moves.Adopt("back", low, until, 0, 0, 0, state.moved_out(Holdings("g-a", None)))
+    assert importer.apply(adopt) == NO
+    importer.apply(moves.Thaw("away"))
+    assert importer.apply(adopt) == YES
 
 
 def test_staged_parts_move_and_are_published_once() -> None:
     """REP-6, PIPE-2: what was published stays so, and what was staged is published by the taker."""
     move = Move()
-    move.giver.stage(0, "a", 2)
+    move.exporter.stage(0, "a", 2)
     publish = do.PublishStaged("query", 0, ("a",), 0, "t")
-    assert isinstance(move.giver.apply(publish), Published)
-    move.giver.stage(1, "b", 3)
+    assert isinstance(move.exporter.apply(publish), Published)
+    move.exporter.stage(1, "b", 3)
     move.claim()
     move.copy()
     move.freeze()
-    assert move.giver.apply(do.PublishStaged("query", 1, ("b",), 0, "t")) == NotHere("t")
+    assert move.exporter.apply(do.PublishStaged("query", 1, ("b",), 0, "t")) == NotHere("t")
     assert move.adopt() == NO  # a part is missing
     staged = do.Stage("query", 1, "b", "t", 3, 100, 0, b"bytes")
     part = moves.Import("m", "t", 0, -1, 3, 100, 1000, 0, -1, staged)
     for _ in range(2):
-        assert move.taker.apply(part) == YES
-    copied = move.taker.place - 1
-    giver, taker = (each.machine.registry.staging for each in (move.giver, move.taker))
-    assert [(each.parts, each.bytes) for each in (giver, taker)] == [(0, 0), (0, 0)]
+        assert move.importer.apply(part) == YES
+    copied = move.importer.slot - 1
+    exporter, importer = (each.machine.registry.staging for each in (move.exporter, move.importer))
+    assert [(each.parts, each.bytes) for each in (exporter, importer)] == [(0, 0), (0, 0)]
     assert move.adopt() == YES
-    assert (taker.parts, taker.bytes, estate(move.taker).parts) == (1, 100, {})
-    again = move.taker.apply(publish)
+    assert (importer.parts, importer.bytes, holdings(move.importer).parts) == (1, 100, {})
+    again = move.importer.apply(publish)
     assert isinstance(again, Published)
     assert again.already
-    done = move.taker.apply(do.PublishStaged("query", 1, ("b",), 0, "t"))
+    done = move.importer.apply(do.PublishStaged("query", 1, ("b",), 0, "t"))
     assert isinstance(done, Published)
     assert not done.already
-    assert move.taker.kept() == list(range(3, 15))
-    assert [each.place for each in move.taker.machine.fetch("t", 12, 3, 1000)] == [copied]
-    move.giver.apply(moves.Release("m"))
-    assert not move.giver.machine.registry.staging.sources
-    assert move.giver.machine.needed() == move.giver.place + 1
+    assert move.importer.kept() == list(range(3, 15))
+    assert [each.slot for each in move.importer.machine.fetch("t", 12, 3, 1000)] == [copied]
+    move.exporter.apply(moves.Release("m"))
+    assert not move.exporter.machine.registry.staging.sources
+    assert move.exporter.machine.needed() == move.exporter.slot + 1
 
 
 def test_refused_publish_has_no_effect_where_its_topic_has_moved() -> None:
@@ -567,17 +574,17 @@ def test_refused_publish_has_no_effect_where_its_topic_has_moved() -> None:
     for number, parts in ((0, ()), (1, ("b",))):
         move = Move()
         for part in parts:
-            move.giver.stage(1, part)
-        assert move.giver.apply(publish) == NotStaged("query", 0, "a")
+            move.exporter.stage(1, part)
+        assert move.exporter.apply(publish) == NotStaged("query", 0, "a")
         move.claim()
         move.copy()
         move.freeze()
         for part in parts:
             staged = do.Stage("query", number, part, "t", 1, 100, 0, b"bytes")
-            move.taker.apply(moves.Import("m", "t", 0, -1, 1, 100, 1000, 0, -1, staged))
+            move.importer.apply(moves.Import("m", "t", 0, -1, 1, 100, 1000, 0, -1, staged))
         assert move.adopt() == YES
-        move.taker.stage(0, "a")
-        assert isinstance(move.taker.apply(publish), Fenced)
+        move.importer.stage(0, "a")
+        assert isinstance(move.importer.apply(publish), Fenced)
 
 
 def test_a_source_of_two_topics_is_two_sources_on_a_ring() -> None:
@@ -607,15 +614,15 @@ def test_answered_calls_move_with_their_topics_also_with_those_that_were_deleted
     unsubscribe = do.Unsubscribe("t", "s", 0, "z")
     assert up_to(key_of("g-2"), key_of("removed"), UNTIL)
     for name in ("removed", "u"):
-        move.giver.create(name)
+        move.exporter.create(name)
     for call in (removed, kept, unsubscribe):
-        move.giver.apply(call)
-    move.giver.subscribe()
+        move.exporter.apply(call)
+    move.exporter.subscribe()
     move.whole()
-    assert [token for token, _ in move.taker.machine.registry.answered.items()] == ["x", "z"]
-    move.taker.create("removed")
-    assert move.taker.apply(removed) == TopicDeleted(already=True)
-    assert move.taker.apply(unsubscribe) == Unsubscribed(already=True)
-    assert [*topic(move.taker).subscriptions] == ["s"]
-    assert "removed" in move.taker.machine.registry.topics
-    assert move.giver.apply(removed) == NotHere("removed")
+    assert [token for token, _ in move.importer.machine.registry.answered.items()] == ["x", "z"]
+    move.importer.create("removed")
+    assert move.importer.apply(removed) == TopicDeleted(already=True)
+    assert move.importer.apply(unsubscribe) == Unsubscribed(already=True)
+    assert [*topic(move.importer).subscriptions] == ["s"]
+    assert "removed" in move.importer.machine.registry.topics
+    assert move.exporter.apply(removed) == NotHere("removed")

@@ -43,10 +43,10 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "partial overlap appended whole": (Topic, "put", "- known\n", "* (put.count > known)\n"),
     "overlap not skipped by readers": (Topic, "put", "(known, -1) if known else PLAIN", "PLAIN"),
     "epoch of puts ignored": (Topic, "put", "if put.epoch != producer.epoch:", "if False:"),
-    "newer life not recognised": (
-        Producing, "_take_over", "producer.life == command.life, self", "True, self",
+    "newer incarnation not recognised": (
+        Producing, "_take_over", "producer.incarnation == command.incarnation", "True",
     ),
-    "lost reply to open fences its own life": (
+    "lost reply to open fences its own incarnation": (
         Producing, "_take_over", "if not same:", "if True:",
     ),
     "late open takes a name over": (
@@ -78,16 +78,19 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "epoch of acks ignored": (Topic, "ack", "if ack.epoch != subscription.epoch:", "if False:"),
     "acks not monotone": (Subscription, "acknowledge", "max(self.cursor, upto)", "upto"),
     "acks beyond the end": (Topic, "ack", "if ack.upto > self.index.next:", "if False:"),
-    "life of readers ignored": (
-        Subscribing, "attach", "if subscription.life != command.life:", "if not subscription.life:",
+    "incarnation of readers ignored": (
+        Subscribing, "attach", "if subscription.incarnation != command.incarnation:",
+        "if not subscription.incarnation:",
     ),
-    "nothing is suspect after a crash": (Subscription, "attach", "if self.life:", "if False:"),
+    "nothing is suspect after a crash": (
+        Subscription, "attach", "if self.incarnation:", "if False:",
+    ),
     "detach forgets what was handed out": (
         Subscription, "detach", "max(self.suspect_below, handed)", "self.suspect_below",
     ),
     "ack undoes a seek": (Subscription, "seek", "self.epoch = epoch", "pass"),
     "repeated seek is done again": (
-        Topic, "seek", "if seek.token == subscription.sought:", "if False:",
+        Topic, "seek", "if seek.token == subscription.seek_token:", "if False:",
     ),
     "repeated subscribe starts again": (
         Subscribing, "subscribe", "if known is not None:", "if False:",
@@ -106,9 +109,9 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     "hard limits wait for readers": (Topic, "floor", "and not self.policy.drop_unread", ""),
     "age ends one tick early": (Index, "floor", "- policy.age_us + 1", "- policy.age_us + 2"),
     "bytes count one batch too few": (Index, "newest", "self._head) + 1", "self._head)"),
-    "places never let go": (Index, "drop_below", "self._alive.drop(place)", "pass"),
+    "live slots never dropped": (Index, "drop_below", "self._live_slots.drop(slot)", "pass"),
     "carried but still needed where it was": (
-        Administering, "carry", "self._registry.places.drop(command.old)", "pass",
+        Administering, "carry", "self._registry.live_slots.drop(command.old)", "pass",
     ),
     "idle topics stay": (Registry, "release", "if topic.idle:", "if False:"),
     "idle producers stay for ever": (
@@ -148,7 +151,7 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
         Staging, "_delete", "self.floor = max(self.floor, known.epoch)", "pass",
     ),
     "late copies of a closed source publish again": (
-        Registry, "delete_source", "self.staging.floor = self.epochs", "pass",
+        Registry, "delete_source", "self.staging.floor = self.last_epoch", "pass",
     ),
     "refusal of a source without a record forgotten": (
         Staging, "_known", "Source(self.floor)", "Source()",
@@ -159,13 +162,16 @@ RULES: dict[str, tuple[Any, str, str, str]] = {
     ),
     "losing attempts stay": (Staging, "drop_up_to", "each <= number", "each < number"),
     "source takes a producer's name": (
-        Publishing, "_publish_fault", "if producer is not None and producer.life:", "if False:",
+        Publishing, "_publish_fault", "if producer is not None and producer.incarnation:",
+        "if False:",
     ),
     # Snapshots.
     "dedup not in the snapshot": (state, "_producer", "row.next, ", "0, "),
-    "life not in the snapshot": (state, "_subscription", ", row.life", ', ""'),
+    "incarnation not in the snapshot": (state, "_subscription", ", row.incarnation", ', ""'),
     "suspects not in the snapshot": (state, "_subscription", "row.suspect_below, ", "0, "),
-    "epochs not in the snapshot": (state, "restored", "head.lives, head.epochs", "head.lives, 0"),
+    "epochs not in the snapshot": (
+        state, "restored", "head.last_topic_id, head.last_epoch", "head.last_topic_id, 0",
+    ),
     "published not in the snapshot": (state, "_read", "row.published, row.ranges", "-1, ()"),
     "refused publish not in the snapshot": (state, "_read", "Source(row.epoch)", "Source()"),
     "refusals of no record not in the snapshot": (
@@ -190,7 +196,7 @@ EXACT: dict[str, tuple[Callable[[], None], Any, str, str, str]] = {
     ),
     "refused publish takes effect where its topic has moved": (
         moves.test_refused_publish_has_no_effect_where_its_topic_has_moved,
-        Moving, "adopt", "registry.staging.floor = registry.epochs", "pass",
+        Moving, "adopt", "registry.staging.floor = registry.last_epoch", "pass",
     ),
     # The time.
     "one stamp moves the clock anywhere": (

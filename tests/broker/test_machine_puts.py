@@ -74,9 +74,9 @@ def test_of_a_batch_that_is_partly_there_only_the_rest_is_appended() -> None:
     steps.subscribe()
     epoch = steps.open()
     steps.put(epoch, 0, 3)
-    first = steps.place
+    first = steps.slot
     assert steps.put(epoch, 1, 5) == Appended(3, 3, kept=True)
-    second = steps.place
+    second = steps.slot
     assert steps.machine.fetch("t", 0, ALL, ALL) == (
         Extent(first, 0, 3, 0),
         Extent(second, 2, 3, 3),
@@ -99,7 +99,7 @@ def test_newer_life_fences_the_older() -> None:
     """SVC-8"""
     steps = Steps()
     steps.subscribe()
-    old = steps.open(life="old")
+    old = steps.open(incarnation="old")
     steps.put(old, 0)
     opened = steps.apply(do.OpenProducer("t", "p", "new", 0))
     assert isinstance(opened, Opened)
@@ -112,8 +112,8 @@ def test_newer_life_fences_the_older() -> None:
 def test_same_life_that_opens_again_gets_the_same_answer() -> None:
     """SVC-8: the reply was lost."""
     steps = Steps()
-    opened = steps.apply(do.OpenProducer("t", "p", "life", 0))
-    assert steps.apply(do.OpenProducer("t", "p", "life", 0)) == opened
+    opened = steps.apply(do.OpenProducer("t", "p", "inc-1", 0))
+    assert steps.apply(do.OpenProducer("t", "p", "inc-1", 0)) == opened
 
 
 def test_late_open_of_a_dead_process_changes_nothing() -> None:
@@ -128,7 +128,7 @@ def test_late_open_of_a_dead_process_changes_nothing() -> None:
     for late in (0, first.epoch, living.epoch - 1, living.epoch + 1):
         dead = do.OpenProducer("t", "p", "dead", 0, books="dead", expected=late)
         assert steps.apply(dead) == errors.Fenced(living.epoch)
-    steps.machine.registry.place -= 4  # which counts the commands
+    steps.machine.registry.last_slot -= 4  # which counts the commands
     assert steps.machine.checksum() == before
     assert steps.put(living.epoch, 0) == Appended(0, 1, kept=True)
 
@@ -136,7 +136,7 @@ def test_late_open_of_a_dead_process_changes_nothing() -> None:
 def test_same_life_that_opens_again_need_not_know_its_epoch() -> None:
     """SVC-8: the reply was lost."""
     steps = Steps()
-    open_ = do.OpenProducer("t", "p", "life", 0, expected=0)
+    open_ = do.OpenProducer("t", "p", "inc-1", 0, expected=0)
     opened = steps.apply(open_)
     assert isinstance(opened, Opened)
     assert steps.apply(open_) == opened
@@ -145,9 +145,9 @@ def test_same_life_that_opens_again_need_not_know_its_epoch() -> None:
 def test_open_of_a_record_that_is_gone_is_told_so_and_makes_no_topic() -> None:
     """SVC-8"""
     steps = Steps()
-    assert steps.apply(do.OpenProducer("t", "p", "life", 0, expected=7)) == errors.Fenced(0)
+    assert steps.apply(do.OpenProducer("t", "p", "inc-1", 0, expected=7)) == errors.Fenced(0)
     assert steps.machine.registry.topics == {}
-    assert isinstance(steps.apply(do.OpenProducer("t", "p", "life", 0, expected=0)), Opened)
+    assert isinstance(steps.apply(do.OpenProducer("t", "p", "inc-1", 0, expected=0)), Opened)
 
 
 def test_every_state_directory_under_a_name_is_remembered() -> None:
@@ -156,7 +156,7 @@ def test_every_state_directory_under_a_name_is_remembered() -> None:
 
     def opened(number: int) -> Opened:
         books = f"directory {number}"
-        answer = pair.apply(do.OpenProducer("t", "p", f"{books}.{pair.place}", 0, books=books))
+        answer = pair.apply(do.OpenProducer("t", "p", f"{books}.{pair.slot}", 0, books=books))
         assert isinstance(answer, Opened)
         return answer
 
@@ -174,7 +174,7 @@ def test_state_directory_too_many_is_refused_and_changes_nothing() -> None:
     pair = Pair(msgspec.structs.replace(LIMITS, books_max=3))
 
     def opened(books: str) -> done.Result:
-        return pair.apply(do.OpenProducer("t", "p", f"{books}.{pair.place}", 0, books=books))
+        return pair.apply(do.OpenProducer("t", "p", f"{books}.{pair.slot}", 0, books=books))
 
     for sequence, books in enumerate("abcd"):
         answer = opened(books)
@@ -192,7 +192,7 @@ def test_each_who_keeps_books_under_one_name_is_told_what_is_its_own() -> None:
     steps = Steps()
 
     def opened(books: str) -> Opened:
-        answer = steps.apply(do.OpenProducer("t", "p", f"life of {books}", 0, books=books))
+        answer = steps.apply(do.OpenProducer("t", "p", f"inc of {books}", 0, books=books))
         assert isinstance(answer, Opened)
         return answer
 
@@ -215,7 +215,7 @@ def test_log_of_an_older_version_remembers_few_books() -> None:
     """SVC-9"""
     steps = Steps()
     for number in range(BOOKS_MAX + 2):
-        opened = steps.apply(do.OpenProducer("t", "p", "life", 0, books=f"books {number}"))
+        opened = steps.apply(do.OpenProducer("t", "p", "inc-1", 0, books=f"books {number}"))
         assert isinstance(opened, Opened)
         steps.put(opened.epoch, number)
     assert len(steps.machine.registry.topics["t"].producers["p"].earlier) == BOOKS_MAX
@@ -231,7 +231,7 @@ def test_producer_must_open_before_it_puts() -> None:
 def test_opening_can_leave_a_missing_topic_missing() -> None:
     """SVC-5"""
     steps = Steps()
-    command = do.OpenProducer("t", "p", "life", 0, create=False)
+    command = do.OpenProducer("t", "p", "inc-1", 0, create=False)
     assert steps.apply(command) == errors.NoSuchTopic("t")
     assert "t" not in steps.machine.registry.topics
 
@@ -293,8 +293,8 @@ def test_refused_put_leaves_no_trace() -> None:
     before = b"".join(steps.machine.state())
     steps.put(epoch, 7)
     steps.put(epoch + 1, 0)
-    steps.machine.registry.place -= 2
-    steps.place -= 2
+    steps.machine.registry.last_slot -= 2
+    steps.slot -= 2
     assert b"".join(steps.machine.state()) == before
 
 

@@ -34,22 +34,22 @@ def test_staged_messages_are_unseen_and_pin_the_log() -> None:
     steps.subscribe()
     assert steps.stage(0, "a") == Staged(already=False)
     assert steps.kept() == []
-    assert steps.machine.needed() == steps.place
+    assert steps.machine.needed() == steps.slot
     assert steps.machine.bounds("t") == (0, 0)
 
 
 def test_publishing_appends_the_named_parts_in_order_over_several_topics() -> None:
     """PIPE-2"""
     steps = staged()
-    place = steps.place
+    slot = steps.slot
     assert steps.publish(0, "c", "b", "a") == Published(
         (PublishedRange("t", 0, 3, kept=True), PublishedRange("u", 0, 3, kept=True)), already=False
     )
     assert steps.machine.fetch("t", 0, ALL, ALL) == (
-        Extent(place, 0, 1, 0, sequence=0),
-        Extent(place - 2, 0, 2, 1, sequence=1),
+        Extent(slot, 0, 1, 0, sequence=0),
+        Extent(slot - 2, 0, 2, 1, sequence=1),
     )
-    assert steps.machine.fetch("u", 1, 1, ALL) == (Extent(place - 1, 1, 1, 1, sequence=1),)
+    assert steps.machine.fetch("u", 1, 1, ALL) == (Extent(slot - 1, 1, 1, 1, sequence=1),)
 
 
 def test_sequences_of_a_source_go_on_from_number_to_number() -> None:
@@ -77,7 +77,7 @@ def test_losing_attempts_and_older_numbers_are_dropped() -> None:
     """PIPE-2"""
     steps = staged()
     steps.stage(1, "winner")
-    winner = steps.place
+    winner = steps.slot
     steps.stage(1, "loser")
     steps.stage(2, "next")
     steps.publish(1, "winner")
@@ -172,9 +172,9 @@ def test_late_copies_after_a_source_is_closed_publish_nothing_again() -> None:
 def test_publish_of_an_older_client_leaves_no_trace_when_it_is_refused() -> None:
     """PIPE-2: a log of an older version leads to the same state as before."""
     steps = staged()
-    before = steps.machine.registry.epochs
+    before = steps.machine.registry.last_epoch
     assert steps.publish(0, "missing") == errors.NotStaged("query", 0, "missing")
-    assert (steps.machine.registry.epochs, steps.machine.registry.staging.floor) == (before, 0)
+    assert (steps.machine.registry.last_epoch, steps.machine.registry.staging.floor) == (before, 0)
 
 
 def test_part_named_twice_publishes_nothing() -> None:
@@ -194,7 +194,7 @@ def test_dropped_parts_let_the_log_go() -> None:
     steps = staged()
     assert steps.apply(do.DropStaged("query", 0)) == StagedDropped(3)
     assert steps.apply(do.DropStaged("query", 0)) == StagedDropped(0)
-    assert steps.machine.needed() == steps.place + 1
+    assert steps.machine.needed() == steps.slot + 1
     assert not steps.machine.registry.staging.sources
 
 
@@ -227,7 +227,7 @@ def test_source_and_producer_of_one_name_are_kept_apart() -> None:
     steps.open(producer="query")
     assert steps.publish(0, "a") == errors.NameInUse("t", "query")
     steps.publish(0, "b")
-    opened = steps.apply(do.OpenProducer("u", "query", "life", 0))
+    opened = steps.apply(do.OpenProducer("u", "query", "inc-1", 0))
     assert opened == errors.NameInUse("u", "query")
 
 

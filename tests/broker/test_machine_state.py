@@ -11,9 +11,9 @@ import pytest
 
 from oncecast.broker import state
 from oncecast.broker.index import Extent, Index
+from oncecast.broker.live_slots import LiveSlots
 from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand
-from oncecast.broker.places import Places
 from oncecast.wire import commands as do
 from oncecast.wire.limits import Limits
 from oncecast.wire.results import Already, Carried, Published
@@ -26,7 +26,7 @@ def test_log_is_needed_from_the_oldest_message_on() -> None:
     steps.subscribe()
     epoch, reader = steps.open(), steps.attach()
     steps.put(epoch, 0)
-    oldest = steps.place
+    oldest = steps.slot
     steps.put(epoch, 1)
     assert steps.machine.needed() == oldest
     steps.ack(reader.epoch, 1)
@@ -40,15 +40,15 @@ def test_carried_message_lies_at_its_new_place() -> None:
     epoch = steps.open()
     put = do.Put("t", "p", epoch, 0, 3, 100, 0, b"")
     steps.apply(put)
-    old = steps.place
+    old = steps.slot
     steps.put(epoch, 3)
     (left,) = steps.machine.extents_before(old + 1)
     assert left == Extent(old, 0, 3, 0)
     assert steps.apply(do.Carry(old, left.offset, put)) == Carried(moved=True)
-    assert [each.place for each in steps.machine.fetch("t", 0, ALL, ALL)] == [old + 2, old + 1]
+    assert [each.slot for each in steps.machine.fetch("t", 0, ALL, ALL)] == [old + 2, old + 1]
     assert steps.machine.needed() == old + 1
     assert list(steps.machine.extents_before(old + 1)) == []
-    assert [each.place for each in steps.machine.extents_before(old + 2)] == [old + 1]
+    assert [each.slot for each in steps.machine.extents_before(old + 2)] == [old + 1]
 
 
 def test_carry_that_comes_too_late_moves_nothing() -> None:
@@ -57,12 +57,12 @@ def test_carry_that_comes_too_late_moves_nothing() -> None:
     steps.subscribe()
     put = do.Put("t", "p", steps.open(), 0, 1, 100, 0, b"")
     steps.apply(put)
-    carry = do.Carry(steps.place, 0, put)
+    carry = do.Carry(steps.slot, 0, put)
     assert steps.apply(carry) == Carried(moved=True)
     assert steps.apply(carry) == Carried(moved=False)
     steps.ack(steps.attach().epoch, 1)
-    assert steps.apply(do.Carry(steps.place, 0, put)) == Carried(moved=False)
-    assert steps.machine.needed() == steps.place + 1
+    assert steps.apply(do.Carry(steps.slot, 0, put)) == Carried(moved=False)
+    assert steps.machine.needed() == steps.slot + 1
 
 
 def test_staged_part_is_carried_before_and_after_it_is_published() -> None:
@@ -73,12 +73,12 @@ def test_staged_part_is_carried_before_and_after_it_is_published() -> None:
     steps.apply(stage)
     (left,) = steps.machine.extents_before(ALL)
     assert left.offset == -1
-    assert steps.apply(do.Carry(left.place, -1, stage)) == Carried(moved=True)
-    staged_at = steps.place
+    assert steps.apply(do.Carry(left.slot, -1, stage)) == Carried(moved=True)
+    staged_at = steps.slot
     assert isinstance(steps.publish(0, "a"), Published)
     assert steps.apply(do.Carry(staged_at, -1, stage)) == Carried(moved=False)
     assert steps.apply(do.Carry(staged_at, 0, stage)) == Carried(moved=True)
-    assert steps.machine.fetch("t", 0, ALL, ALL) == (Extent(steps.place, 0, 2, 0, sequence=0),)
+    assert steps.machine.fetch("t", 0, ALL, ALL) == (Extent(steps.slot, 0, 2, 0, sequence=0),)
 
 
 def test_fetch_gives_at_least_one_batch_and_stops_before_a_limit() -> None:
@@ -111,11 +111,11 @@ def test_restored_topic_says_that_a_reader_was_fenced() -> None:
     """SVC-8: but never more than the last epoch of all, or nobody could be vouched for."""
     steps = Steps()
     steps.subscribe()
-    steps.attach(life="earlier")
-    taken_over = steps.attach(life="later").epoch
-    steps.attach(life="later")
+    steps.attach(incarnation="earlier")
+    taken_over = steps.attach(incarnation="later").epoch
+    steps.attach(incarnation="later")
     restored = Machine.restore(list(steps.machine.state())).registry
-    assert taken_over <= restored.topics["t"].fenced <= restored.epochs
+    assert taken_over <= restored.topics["t"].fenced <= restored.last_epoch
 
 
 def test_state_does_not_depend_on_what_lies_in_memory() -> None:
@@ -132,7 +132,7 @@ def test_state_does_not_depend_on_what_lies_in_memory() -> None:
             steps.ack(reader.epoch, number - 10)
     assert restored is not None
     replay = Steps()
-    replay.machine, replay.place = restored, restored.registry.place
+    replay.machine, replay.slot = restored, restored.registry.last_slot
     replay.ack(reader.epoch, 1490)
     for number in range(1501, 3000):
         replay.put(epoch, number)
@@ -177,38 +177,38 @@ def test_checksum_tells_machines_apart() -> None:
 
 def test_places_know_the_lowest_whatever_goes_first() -> None:
     """SVC-9: and they use no more memory than twice what lives."""
-    rng, places, model = Random(7), Places(), list[int]()
-    for place in range(0, 20_000, 2):
-        places.add(place)
-        model.append(place)
+    rng, live_slots, model = Random(7), LiveSlots(), list[int]()
+    for slot in range(0, 20_000, 2):
+        live_slots.add(slot)
+        model.append(slot)
         while len(model) > 50:
-            places.drop(model.pop(rng.randrange(len(model))))
-        if place % 200 == 0:
-            assert places.lowest() == model[0]
-            assert places.below(place) == sum(each < place for each in model)
-    assert len(places) == len(model)
-    assert len(places._alive) <= 1024
-    assert list(places.column()) == model
-    copy = Places()
+            live_slots.drop(model.pop(rng.randrange(len(model))))
+        if slot % 200 == 0:
+            assert live_slots.lowest() == model[0]
+            assert live_slots.below(slot) == sum(each < slot for each in model)
+    assert len(live_slots) == len(model)
+    assert len(live_slots._alive) <= 1024
+    assert list(live_slots.column()) == model
+    copy = LiveSlots()
     copy.extend(array("Q", model))
     assert copy.lowest() == model[0]
-    for place in model:
-        copy.drop(place)
+    for slot in model:
+        copy.drop(slot)
     assert copy.lowest() is None
 
 
 def test_index_gives_its_memory_back() -> None:
     """SVC-9"""
-    places = Places()
-    index = Index(places)
-    for place in range(10_000):
-        places.add(place)
-        index.append(place, 1, 100, place, (1, -1) if place % 3 == 0 else (0, -1))
-        if place > 20:
-            index.drop_below(place - 20)
+    live_slots = LiveSlots()
+    index = Index(live_slots)
+    for slot in range(10_000):
+        live_slots.add(slot)
+        index.append(slot, 1, 100, slot, (1, -1) if slot % 3 == 0 else (0, -1))
+        if slot > 20:
+            index.drop_below(slot - 20)
     assert index.batches == 21
     assert index.size == 2100
-    assert len(index._places) < 200
+    assert len(index._live_slots) < 200
     assert len(index._notes) < 200
     index.clear()
     assert (index.batches, index.size, index.first) == (0, 0, 10_000)
@@ -231,9 +231,9 @@ def test_state_and_log_of_the_first_version_are_read() -> None:
     steps = Steps(Limits())
     log: list[bytes] = []
     for command in (
-        do.OpenProducer("t", "p", "life", 1000, books="books"),
+        do.OpenProducer("t", "p", "inc-1", 1000, books="books"),
         do.Subscribe("t", "s", do.FromNew(), 1001),
-        do.Attach("t", "s", "life"),
+        do.Attach("t", "s", "inc-1"),
         do.Put("t", "p", 1, 0, 2, 100, 1002, b""),
         do.Tick(1003),
     ):

@@ -89,13 +89,13 @@ def test_ack_inside_a_batch_collects_the_messages_and_keeps_the_place() -> None:
     steps = Steps()
     steps.subscribe()
     steps.put(steps.open(), 0, 5)
-    place = steps.place
+    slot = steps.slot
     epoch = steps.attach().epoch
     steps.ack(epoch, 4)
     assert steps.kept() == [4]
-    assert steps.machine.needed() == place
+    assert steps.machine.needed() == slot
     steps.ack(epoch, 5)
-    assert steps.machine.needed() == steps.place + 1
+    assert steps.machine.needed() == steps.slot + 1
 
 
 def test_acks_are_monotone() -> None:
@@ -116,12 +116,12 @@ def test_what_was_never_put_cannot_be_acknowledged() -> None:
 def test_newer_life_fences_the_acks_of_the_older() -> None:
     """SVC-8"""
     steps = subscribed()
-    old = steps.attach(life="old")
-    new = steps.attach(life="new")
+    old = steps.attach(incarnation="old")
+    new = steps.attach(incarnation="new")
     assert new.epoch > old.epoch
     assert steps.ack(old.epoch, 5) == errors.Fenced(new.epoch)
     assert steps.apply(do.Detach("t", "s", old.epoch, 9)) == errors.Fenced(new.epoch)
-    assert steps.attach(life="new").cursor == 0
+    assert steps.attach(incarnation="new").cursor == 0
 
 
 def test_same_life_that_attaches_again_gets_the_same_answer() -> None:
@@ -158,25 +158,25 @@ def test_attach_to_a_subscription_that_nobody_reads_expects_no_epoch() -> None:
 def test_life_that_ended_without_a_word_makes_all_suspect() -> None:
     """SVC-11: E4, what may have been handed out is marked."""
     steps = subscribed()
-    steps.ack(steps.attach(life="crashed").epoch, 3)
-    attached = steps.attach(life="next")
+    steps.ack(steps.attach(incarnation="crashed").epoch, 3)
+    attached = steps.attach(incarnation="next")
     assert (attached.cursor, attached.suspect_below) == (3, 10)
 
 
 def test_life_that_ended_in_order_says_how_far_it_was() -> None:
     """SVC-11"""
     steps = subscribed()
-    epoch = steps.attach(life="orderly").epoch
+    epoch = steps.attach(incarnation="orderly").epoch
     assert steps.apply(do.Detach("t", "s", epoch, 4)) == Detached(4)
     assert steps.apply(do.Detach("t", "s", epoch, 4)) == Detached(4)
-    assert steps.attach(life="next").suspect_below == 4
+    assert steps.attach(incarnation="next").suspect_below == 4
 
 
 def test_what_an_earlier_life_made_suspect_stays_so() -> None:
     """SVC-11"""
     steps = subscribed()
-    steps.attach(life="crashed")
-    epoch = steps.attach(life="orderly").epoch
+    steps.attach(incarnation="crashed")
+    epoch = steps.attach(incarnation="orderly").epoch
     assert steps.apply(do.Detach("t", "s", epoch, 2)) == Detached(10)
 
 
@@ -191,8 +191,8 @@ def test_seek_moves_the_cursor_to_what_is_kept() -> None:
     steps.subscribe("holds", do.FromOffset(2))
     epoch = steps.attach().epoch
     steps.ack(epoch, 9)
-    sought = steps.apply(do.Seek("t", "s", do.FromOffset(0), 0, "token", epoch))
-    assert sought == Sought(epoch + 1, 2, already=False)
+    seek_token = steps.apply(do.Seek("t", "s", do.FromOffset(0), 0, "token", epoch))
+    assert seek_token == Sought(epoch + 1, 2, already=False)
     by_time = steps.apply(do.Seek("t", "s", do.FromTime(1006), 0, "another"))
     assert by_time == Sought(epoch + 2, 5, already=False)
 
@@ -213,16 +213,16 @@ def test_repeated_seek_is_not_done_again() -> None:
     steps = subscribed()
     steps.subscribe("holds", do.FromEarliest())
     seek = do.Seek("t", "s", do.FromOffset(2), 0, "token")
-    sought = steps.apply(seek)
-    assert isinstance(sought, Sought)
-    steps.ack(sought.epoch, 8)
-    assert steps.apply(seek) == Sought(sought.epoch, 8, already=True)
+    seek_token = steps.apply(seek)
+    assert isinstance(seek_token, Sought)
+    steps.ack(seek_token.epoch, 8)
+    assert steps.apply(seek) == Sought(seek_token.epoch, 8, already=True)
 
 
 def test_fenced_reader_cannot_seek() -> None:
     """SVC-8"""
     steps = subscribed()
-    old, new = steps.attach(life="old"), steps.attach(life="new")
+    old, new = steps.attach(incarnation="old"), steps.attach(incarnation="new")
     seek = do.Seek("t", "s", do.FromNew(), 0, "token", old.epoch)
     assert steps.apply(seek) == errors.Fenced(new.epoch)
 
@@ -264,7 +264,7 @@ def test_who_is_not_subscribed_is_told_so() -> None:
     """SVC-7"""
     steps = subscribed()
     for command in (
-        do.Attach("t", "nobody", "life"),
+        do.Attach("t", "nobody", "inc-1"),
         do.Ack("t", "nobody", 1, 1),
         do.Detach("t", "nobody", 1, 1),
         do.Seek("t", "nobody", do.FromNew(), 0, "token"),

@@ -46,7 +46,7 @@ def test_recreated_topic_has_another_id_and_counts_from_0() -> None:
     steps.put(steps.open(), 0)
     assert steps.apply(do.DeleteTopic("t", 0)) == TopicDeleted(already=False)
     assert steps.apply(do.DeleteTopic("t", 0)) == TopicDeleted(already=True)
-    assert steps.machine.needed() == steps.place + 1
+    assert steps.machine.needed() == steps.slot + 1
     assert steps.create() == TopicCreated(2, already=False)
     assert steps.machine.bounds("t") == (0, 0)
 
@@ -66,20 +66,20 @@ def test_names_that_are_none_are_refused(name: str) -> None:
     commands: list[do.Command] = [
         do.CreateTopic(name, 0),
         do.SetPolicy(name, 0, DEFAULT),
-        do.OpenProducer(name, "p", "life", 0),
-        do.OpenProducer(name, "p", "life", 0, create=False),
+        do.OpenProducer(name, "p", "inc-1", 0),
+        do.OpenProducer(name, "p", "inc-1", 0, create=False),
         do.Put(name, "p", 1, 0, 1, 1, 0, b""),
         do.Subscribe(name, "s", do.FromNew(), 0),
-        do.Attach(name, "s", "life"),
+        do.Attach(name, "s", "inc-1"),
         do.Ack(name, "s", 1, 1),
         do.Stage("source", 0, "part", name, 1, 1, 0, b""),
     ]
     assert [steps.apply(command) for command in commands] == [errors.InvalidTopic()] * len(commands)
     others: list[tuple[str, do.Command]] = [
-        ("producer", do.OpenProducer("t", name, "life", 0)),
-        ("life", do.OpenProducer("t", "p", name, 0)),
+        ("producer", do.OpenProducer("t", name, "inc-1", 0)),
+        ("incarnation", do.OpenProducer("t", "p", name, 0)),
         ("subscription", do.Subscribe("t", name, do.FromNew(), 0)),
-        ("life", do.Attach("t", "s", name)),
+        ("incarnation", do.Attach("t", "s", name)),
         ("token", do.Seek("t", "s", do.FromNew(), 0, name)),
         ("source", do.Stage(name, 0, "part", "t", 1, 1, 0, b"")),
         ("part", do.Stage("source", 0, name, "t", 1, 1, 0, b"")),
@@ -213,9 +213,9 @@ def test_topics_and_producers_are_limited() -> None:
     steps.open()
     assert steps.create("more") == errors.TooMany("topics", 1)
     assert steps.subscribe(topic="more") == errors.TooMany("topics", 1)
-    second = steps.apply(do.OpenProducer("more", "p", "life", 0))
+    second = steps.apply(do.OpenProducer("more", "p", "inc-1", 0))
     assert second == errors.TooMany("topics", 1)
-    third = steps.apply(do.OpenProducer("t", "q", "life", 0))
+    third = steps.apply(do.OpenProducer("t", "q", "inc-1", 0))
     assert third == errors.TooMany("producers in the topic", 1)
 
 

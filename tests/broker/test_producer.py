@@ -7,7 +7,7 @@ from oncecast.broker.producer import BOOKS_MAX, RUNS_MAX, Producer
 
 def producer(*appended: tuple[int, int]) -> Producer:
     """A producer with messages that are given by their offset and number."""
-    found = Producer(5, "life")
+    found = Producer(5, "inc-1")
     for offset, count in appended:
         found.appended(offset, count)
     return found

@@ -11,7 +11,7 @@ from oncecast.broker.chunks import chunk_of, chunks_of
 from oncecast.broker.index import Extent
 from oncecast.broker.moves import Found
 from oncecast.broker.scanning import Scanner
-from oncecast.broker.service import Source
+from oncecast.broker.service import StoredBatch
 from oncecast.kernel.protocol import Later, NodeId, Send
 from oncecast.replication.events import LeaderChanged, Missing
 from oncecast.storage.errors import Corrupt
@@ -71,15 +71,15 @@ def test_without_bytes_only_the_place_is_shown_and_with_few_one_batch() -> None:
 
 def test_of_what_is_gone_or_of_another_life_or_to_come_nothing_is_shown() -> None:
     desk = filled()
-    life = desk.service.machine.registry.topics["topic"].id
+    topic_id = desk.service.machine.registry.topics["topic"].id
     desk.call(BOB, do.Seek("topic", "sub", FromOffset(2), 0, "token"))
     for scan, offset in (
         (Scan(1, "topic", FromOffset(0), 3, ALL), 2),
         (Scan(1, "topic", FromOffset(9), 12, ALL), 3),
-        (Scan(1, "topic", FromOffset(2), 3, ALL, life + 1), 2),
+        (Scan(1, "topic", FromOffset(2), 3, ALL, topic_id + 1), 2),
         (Scan(1, "topic", FromOffset(2), 2, ALL), 2),
     ):
-        assert answer(scanner(desk), scan) == Scanned(1, life, 2, 3, offset, ())
+        assert answer(scanner(desk), scan) == Scanned(1, topic_id, 2, 3, offset, ())
 
 
 def test_no_topic_no_answer_but_that() -> None:
@@ -103,10 +103,10 @@ def test_what_no_replica_can_read_is_named_to_who_asks_for_it(
 ) -> None:
     desk = filled()
 
-    def lost(place: int) -> None:
+    def lost(slot: int) -> None:
         raise Corrupt("0001.log", 17, 2, 2, "checksum")
 
-    monkeypatch.setattr(desk.service, "source", lost)
+    monkeypatch.setattr(desk.service, "stored_batch", lost)
     found = answer(scanner(desk), Scan(1, "topic", FromOffset(1), bytes=ALL))
     assert isinstance(found, Answer)
     assert "offset 1 of topic 'topic' is lost" in str(found.result)
@@ -117,10 +117,10 @@ def test_what_cannot_be_read_here_is_not_answered_until_it_is_refilled(
 ) -> None:
     desk = filled()
 
-    def lost(place: int) -> None:
-        raise Missing(place)
+    def lost(slot: int) -> None:
+        raise Missing(slot)
 
-    monkeypatch.setattr(desk.service, "source", lost)
+    monkeypatch.setattr(desk.service, "stored_batch", lost)
     assert answer(scanner(desk), Scan(1, "topic", FromEarliest(), bytes=ALL)) is None
 
 
@@ -173,11 +173,11 @@ def test_topic_of_another_group_is_looked_for_there() -> None:
 def test_sequence_is_that_of_the_first_message_that_is_meant() -> None:
     """SVC-3: the index knows it of what was staged, the command of the rest."""
     service = filled().service
-    place = service.machine.fetch("topic", 0, 1, ALL)[0].place
-    service._recent.add(place, Source("p", 10, b"batch"))
-    assert chunk_of(service, Extent(place, 2, 3, 7)) == Chunk(7, 2, 3, "p", 12, b"batch")
-    assert chunk_of(service, Extent(place, 2, 3, 7, 50)) == Chunk(7, 2, 3, "p", 50, b"batch")
-    assert chunk_of(service, Extent(place, 2, 3, 7, 0)) == Chunk(7, 2, 3, "p", 0, b"batch")
+    slot = service.machine.fetch("topic", 0, 1, ALL)[0].slot
+    service._recent.add(slot, StoredBatch("p", 10, b"batch"))
+    assert chunk_of(service, Extent(slot, 2, 3, 7)) == Chunk(7, 2, 3, "p", 12, b"batch")
+    assert chunk_of(service, Extent(slot, 2, 3, 7, 50)) == Chunk(7, 2, 3, "p", 50, b"batch")
+    assert chunk_of(service, Extent(slot, 2, 3, 7, 0)) == Chunk(7, 2, 3, "p", 0, b"batch")
 
 
 def test_chunks_end_where_there_is_no_room_or_nothing_to_read(
@@ -186,16 +186,16 @@ def test_chunks_end_where_there_is_no_room_or_nothing_to_read(
     """SVC-3"""
     batches = [packed(bytes(size)) for size in (10, 20, 30)]
     sizes = [len(each) for each in batches]
-    extents = tuple(Extent(place, 0, 1, place) for place in range(3))
+    extents = tuple(Extent(slot, 0, 1, slot) for slot in range(3))
     service = filled().service
     missing: list[int] = []
 
-    def source(place: int) -> Source:
-        if place in missing:
-            raise Missing(place)
-        return Source("p", place, batches[place])
+    def source(slot: int) -> StoredBatch:
+        if slot in missing:
+            raise Missing(slot)
+        return StoredBatch("p", slot, batches[slot])
 
-    monkeypatch.setattr(service, "source", source)
+    monkeypatch.setattr(service, "stored_batch", source)
     rooms = (0, 1, sizes[0], sizes[0] + 1, sum(sizes[:2]), sum(sizes[:2]) + 1)
     for room, count in zip(rooms, (0, 1, 1, 2, 2, 3), strict=True):
         chunks, found = chunks_of(service, extents, room)

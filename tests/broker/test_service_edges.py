@@ -8,21 +8,21 @@ import msgspec
 import pytest
 
 from oncecast.broker import moves
-from oncecast.broker.estate import Party
+from oncecast.broker.holdings import PeerGroup
+from oncecast.broker.log_usage import MARK_EVERY, RECORD_BYTES, LogUsage
 from oncecast.broker.service import (
     CARRY_BYTES,
     Changed,
     Execute,
     Executed,
     FlushAcks,
-    Recent,
+    RecentBatches,
     Service,
-    Source,
+    StoredBatch,
     Upkept,
     carried,
-    source_of,
+    stored_batch_of,
 )
-from oncecast.broker.upkeep import MARK_EVERY, RECORD_BYTES, Upkeep
 from oncecast.kernel.protocol import Ask, Emit, Later, NodeId
 from oncecast.replication.events import (
     Compact,
@@ -48,8 +48,8 @@ OTHER = NodeId("other")
 def decide(service: Service, *commands: do.Command) -> list[object]:
     """What others have proposed; all that the service does about it."""
     for command in commands:
-        place = max(service.machine.registry.place, 0) + 1
-        service.observe(Decided(place, encode(command), -1))
+        slot = max(service.machine.registry.last_slot, 0) + 1
+        service.observe(Decided(slot, encode(command), -1))
     return list(service.drain())
 
 
@@ -101,16 +101,16 @@ def test_a_new_leader_proposes_its_limits_if_they_differ() -> None:
 def test_what_is_not_stamped_keeps_its_fields() -> None:
     service = bare()
     service.now = 2.0
-    service.request(Execute(1, do.Attach("t", "s", "life")))
+    service.request(Execute(1, do.Attach("t", "s", "inc-1")))
     service.request(Execute(1, do.Tick(0)))
-    assert proposals(service) == [do.Attach("t", "s", "life"), do.Tick(2_000_007)]
+    assert proposals(service) == [do.Attach("t", "s", "inc-1"), do.Tick(2_000_007)]
 
 
 def test_service_has_these_limits_unless_it_is_told_others() -> None:
     """SVC-10"""
     service = Service(ME, Random(0), group=Shelf())
     assert (service._epoch_us, service._ack_delay, service._acks_max) == (0, 0.005, 1000)
-    assert (service._upkeep.snapshot_bytes, service._recent._bytes_max) == (64 << 20, 32 << 20)
+    assert (service._log_usage.snapshot_bytes, service._recent._bytes_max) == (64 << 20, 32 << 20)
 
 
 def test_asker_may_be_number_0() -> None:
@@ -140,7 +140,7 @@ def test_only_a_stamped_command_ends_the_time_that_was_watched() -> None:
     service.now = 1.0
     decide(service, do.Subscribe("t", "s", do.FromNew(), 0))
     service.now = 4.0
-    decide(service, do.Attach("t", "s", "life"))
+    decide(service, do.Attach("t", "s", "inc-1"))
     assert service.time.idle_us == 3_000_000
     decide(service, do.Unsubscribe("t", "s", 0))
     assert service.time.idle_us == 0
@@ -159,8 +159,10 @@ def test_second_tick_tells_no_time_that_the_first_has_told() -> None:
 def test_batch_that_was_just_put_is_at_hand() -> None:
     """SVC-3: the log is not read for it."""
     service = bare()
-    decide(service, do.OpenProducer("t", "p", "life", 0), do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes"))
-    assert service.source(2) == Source("p", 0, b"bytes")
+    decide(
+        service, do.OpenProducer("t", "p", "inc-1", 0), do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes")
+    )
+    assert service.stored_batch(2) == StoredBatch("p", 0, b"bytes")
 
 
 # -- what is told --
@@ -168,10 +170,10 @@ def test_batch_that_was_just_put_is_at_hand() -> None:
 
 def test_every_command_that_readers_wait_for_is_told() -> None:
     service = bare()
-    decide(service, do.OpenProducer("t", "p", "life", 0), do.Subscribe("t", "s", do.FromNew(), 0))
+    decide(service, do.OpenProducer("t", "p", "inc-1", 0), do.Subscribe("t", "s", do.FromNew(), 0))
     told = Emit(Changed("t"))
     assert decide(service, do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes")) == [told]
-    assert decide(service, do.Attach("t", "s", "life")) == [told]
+    assert decide(service, do.Attach("t", "s", "inc-1")) == [told]
     assert decide(service, do.Detach("t", "s", 3, 0)) == [told]
     assert decide(service, do.Seek("t", "s", do.FromEarliest(), 0, "token")) == [told]
     assert decide(service, do.Unsubscribe("t", "s", 0)) == [told]
@@ -191,8 +193,8 @@ def test_topics_that_freeze_are_told() -> None:
     service = bare()
     decide(service, moves.Found("g-2", True))  # type: ignore[arg-type]
     decide(service, do.Subscribe("t", "s", do.FromNew(), 0))
-    until = service.machine.registry.estate.position  # type: ignore[union-attr]
-    freeze = moves.Freeze("m", until, Party("g-a", ()))
+    until = service.machine.registry.holdings.position  # type: ignore[union-attr]
+    freeze = moves.Freeze("m", until, PeerGroup("g-a", ()))
     assert decide(service, freeze) == [Emit(Changed("t"))]  # type: ignore[arg-type]
     assert decide(service, do.Tick(0)) == []
     assert decide(bare(), freeze) == []  # type: ignore[arg-type]
@@ -229,7 +231,7 @@ def aged(service: Service) -> None:
     decide(
         service,
         do.CreateTopic("t", 0, Policy(age_us=1_000_000)),
-        do.OpenProducer("t", "p", "life", 0),
+        do.OpenProducer("t", "p", "inc-1", 0),
         do.Put("t", "p", 1, 0, 1, 5, 0, b"bytes"),
     )
 
@@ -265,7 +267,7 @@ def test_idle_producers_are_looked_for_now_and_then() -> None:
     for idle, every in ((1_000, 100.0), (36_000, 3600.0), (36_010, 3600.0)):
         service = bare()
         decide(service, do.SetLimits(Limits(producer_idle_us=idle * 1_000_000)))
-        decide(service, do.OpenProducer("t", "p", "life", 0))
+        decide(service, do.OpenProducer("t", "p", "inc-1", 0))
         looks = []
         for now in (0.0, 50.0, every - 0.1, every, 1.5 * every, 2 * every):
             service.now = now
@@ -284,8 +286,8 @@ def test_upkeep_lets_go_by_age_before_it_makes_a_snapshot() -> None:
     """SVC-9"""
     service = bare()
     aged(service)
-    service._upkeep = Upkeep(1)
-    service._upkeep.add(1, 1)
+    service._log_usage = LogUsage(1)
+    service._log_usage.add(1, 1)
     service.now = 2.0
     service.timeout(Upkept())
     effects = service.drain()
@@ -315,13 +317,13 @@ def test_a_state_is_given_when_it_is_wanted_and_taken_when_it_comes() -> None:
     assert isinstance(compact, Compact)
     assert (compact.place, compact.needed) == (3, 3)
     other = bare()
-    other._recent.add(1, Source("p", 0, b"old"))
+    other._recent.add(1, StoredBatch("p", 0, b"old"))
     other.time.saw_stamp()
     other.now = 5.0
     other.observe(Installed(compact.place, compact.state))
     assert other.machine.checksum() == service.machine.checksum()
-    assert other._upkeep.state(3) == service._upkeep.state(3)
-    assert other._upkeep._state_bytes == sum(map(len, compact.state))
+    assert other._log_usage.state(3) == service._log_usage.state(3)
+    assert other._log_usage._state_bytes == sum(map(len, compact.state))
     assert other.time.idle_us == 0
     assert other._recent.get(1) is None
     other.drain()
@@ -332,8 +334,8 @@ def test_a_state_is_given_when_it_is_wanted_and_taken_when_it_comes() -> None:
 
 def test_a_mebibyte_of_commands_is_a_reason_to_look_after_the_log() -> None:
     service = bare()
-    service._upkeep = Upkeep(1000)
-    decide(service, do.OpenProducer("t", "p", "life", 0), do.Subscribe("t", "s", do.FromNew(), 0))
+    service._log_usage = LogUsage(1000)
+    decide(service, do.OpenProducer("t", "p", "inc-1", 0), do.Subscribe("t", "s", do.FromNew(), 0))
     assert not any(isinstance(each, Ask) for each in service.drain())
     half = bytes(600 * 1024)
     effects = decide(service, do.Put("t", "p", 1, 0, 1, len(half), 0, half))
@@ -345,7 +347,7 @@ def test_a_mebibyte_of_commands_is_a_reason_to_look_after_the_log() -> None:
 def test_log_is_looked_after_at_just_a_mebibyte() -> None:
     """SVC-9"""
     service = bare()
-    service._upkeep = Upkeep(100)
+    service._log_usage = LogUsage(100)
     command = do.CreateTopic("t", 0)
     size = len(encode(command))
     assert service._grown == 0
@@ -368,8 +370,8 @@ class Shelf:
     def __init__(self) -> None:
         self.entries: dict[int, bytes | Exception] = {}
 
-    def entry(self, place: int) -> bytes:
-        found = self.entries[place]
+    def entry(self, slot: int) -> bytes:
+        found = self.entries[slot]
         if isinstance(found, Exception):
             raise found
         return found
@@ -386,9 +388,9 @@ def hoarding(sizes: list[int], snapshot_bytes: int = 2000) -> tuple[Service, She
     service = bare()
     shelf = Shelf()
     service.group = shelf
-    service._upkeep = Upkeep(snapshot_bytes)
+    service._log_usage = LogUsage(snapshot_bytes)
     commands: list[do.Command] = [
-        do.OpenProducer("old", "p", "life", 0),
+        do.OpenProducer("old", "p", "inc-1", 0),
         do.Subscribe("old", "s", do.FromNew(), 0),
     ]
     commands += [
@@ -396,9 +398,9 @@ def hoarding(sizes: list[int], snapshot_bytes: int = 2000) -> tuple[Service, She
     ]
     commands += [do.Tick(at) for at in range(1000)]
     for command in commands:
-        place = max(service.machine.registry.place, 0) + 1
-        shelf.entries[place] = encode(command)
-        service.observe(Decided(place, encode(command), -1))
+        slot = max(service.machine.registry.last_slot, 0) + 1
+        shelf.entries[slot] = encode(command)
+        service.observe(Decided(slot, encode(command), -1))
     service.drain()
     return service, shelf
 
@@ -423,11 +425,11 @@ def test_carrying_goes_on_when_what_was_carried_is_decided() -> None:
         for each in service.drain()
         if isinstance(each, Ask) and isinstance(each.request, Propose)
     ]
-    place = service.machine.registry.place + 1
-    shelf.entries[place] = carry.value
-    service.observe(Decided(place, carry.value, carry.token))
+    slot = service.machine.registry.last_slot + 1
+    shelf.entries[slot] = carry.value
+    service.observe(Decided(slot, carry.value, carry.token))
     assert service._carrying == 0
-    assert service.machine.needed() == place
+    assert service.machine.needed() == slot
     service.observe(LeaderChanged(OTHER))
     assert carries(service) == []
 
@@ -460,8 +462,8 @@ def test_about_half_a_snapshot_is_carried_at_once(snapshot_bytes: int, carried: 
 def test_carrying_stops_at_its_limit_and_at_what_is_being_fetched() -> None:
     assert CARRY_BYTES == 2 << 20
     service, _ = hoarding([CARRY_BYTES - 1, 1, 1], snapshot_bytes=4 * CARRY_BYTES)
-    for place in (2000, 2001):
-        service._upkeep.add(place, 20 * CARRY_BYTES)
+    for slot in (2000, 2001):
+        service._log_usage.add(slot, 20 * CARRY_BYTES)
     assert carries(service) == [(3, 0), (4, 1)]
     service, shelf = hoarding([10, 20, 30])
     shelf.entries[4] = Missing(4)
@@ -478,43 +480,45 @@ def test_a_batch_is_found_wherever_it_was_carried() -> None:
     put = do.Put("t", "p", 1, 7, 1, 5, 0, b"bytes")
     twice = do.Carry(9, 0, put)
     assert carried(moves.Import("m", "t", 1, 0, 1, 5, 0, 0, -1, put)) == put
-    assert source_of(twice) == Source("p", 7, b"bytes")
-    assert source_of(do.Stage("q", 0, "a", "t", 1, 5, 0, b"part")) == Source("q", -1, b"part")
+    assert stored_batch_of(twice) == StoredBatch("p", 7, b"bytes")
+    assert stored_batch_of(do.Stage("q", 0, "a", "t", 1, 5, 0, b"part")) == StoredBatch(
+        "q", -1, b"part"
+    )
 
 
 def test_a_batch_is_read_once_and_then_remembered() -> None:
     service, shelf = hoarding([10])
     service._recent.clear()
-    assert service.source(3) == Source("p", 0, bytes(10))
+    assert service.stored_batch(3) == StoredBatch("p", 0, bytes(10))
     shelf.entries.clear()
-    assert service.source(3) == Source("p", 0, bytes(10))
+    assert service.stored_batch(3) == StoredBatch("p", 0, bytes(10))
 
 
 # -- what was used lately --
 
 
 def test_the_least_recently_used_batches_go_first() -> None:
-    recent = Recent(3 * 356)
-    for place in (1, 2, 3):
-        recent.add(place, Source("p", place, bytes(100)))
+    recent = RecentBatches(3 * 356)
+    for slot in (1, 2, 3):
+        recent.add(slot, StoredBatch("p", slot, bytes(100)))
     assert recent.get(1) is not None
-    recent.add(4, Source("p", 4, bytes(100)))
-    assert [recent.get(place) is not None for place in (1, 2, 3, 4)] == [True, False, True, True]
-    recent.add(5, Source("p", 5, bytes(456)))
-    assert [recent.get(place) is not None for place in (1, 3, 4, 5)] == [False, False, True, True]
+    recent.add(4, StoredBatch("p", 4, bytes(100)))
+    assert [recent.get(slot) is not None for slot in (1, 2, 3, 4)] == [True, False, True, True]
+    recent.add(5, StoredBatch("p", 5, bytes(456)))
+    assert [recent.get(slot) is not None for slot in (1, 3, 4, 5)] == [False, False, True, True]
     recent.clear()
-    for place in (6, 7, 8):
-        recent.add(place, Source("p", place, bytes(100)))
-    assert all(recent.get(place) for place in (6, 7, 8))
+    for slot in (6, 7, 8):
+        recent.add(slot, StoredBatch("p", slot, bytes(100)))
+    assert all(recent.get(slot) for slot in (6, 7, 8))
 
 
 def test_batches_are_remembered_up_to_just_so_many_bytes() -> None:
     """SVC-10: each with 256 bytes beside its own."""
     for bytes_max, remembered in ((712, [1, 2]), (711, [2])):
-        recent = Recent(bytes_max)
+        recent = RecentBatches(bytes_max)
         for _ in range(2):
-            for place in (1, 2):
-                recent.add(place, Source("p", place, bytes(100)))
+            for slot in (1, 2):
+                recent.add(slot, StoredBatch("p", slot, bytes(100)))
             assert list(recent._sources) == remembered
             assert recent._bytes == 356 * len(remembered)
             recent.clear()
@@ -523,88 +527,88 @@ def test_batches_are_remembered_up_to_just_so_many_bytes() -> None:
 # -- how much of the log is needed --
 
 
-def written(snapshot_bytes: int = 4000, entries: int = 100, size: int = 36) -> Upkeep:
+def written(snapshot_bytes: int = 4000, entries: int = 100, size: int = 36) -> LogUsage:
     """Entries of 100 bytes each, with what a record costs beside its value."""
-    upkeep = Upkeep(snapshot_bytes)
-    for place in range(1, entries + 1):
-        upkeep.add(place, size)
-    return upkeep
+    log_usage = LogUsage(snapshot_bytes)
+    for slot in range(1, entries + 1):
+        log_usage.add(slot, size)
+    return log_usage
 
 
 def test_bytes_are_counted_from_the_next_mark_on() -> None:
     assert RECORD_BYTES == 64
-    upkeep = written()  # a mark every 1,000 bytes
-    assert upkeep.bytes_from(1) == 10_000
-    assert upkeep.bytes_from(2) == upkeep.bytes_from(11) == 9_000
-    assert upkeep.bytes_from(12) == 8_000
-    assert upkeep.bytes_from(91) == 1_000
-    assert upkeep.bytes_from(92) == upkeep.bytes_from(1000) == 0
+    log_usage = written()  # a mark every 1,000 bytes
+    assert log_usage.bytes_from(1) == 10_000
+    assert log_usage.bytes_from(2) == log_usage.bytes_from(11) == 9_000
+    assert log_usage.bytes_from(12) == 8_000
+    assert log_usage.bytes_from(91) == 1_000
+    assert log_usage.bytes_from(92) == log_usage.bytes_from(1000) == 0
 
 
 def test_large_logs_have_a_mark_each_mebibyte() -> None:
     assert MARK_EVERY == 1 << 20
-    upkeep = written(1 << 40, 30, (MARK_EVERY // 10) - 64)
-    assert list(upkeep._places) == [1, 12, 23]
+    log_usage = written(1 << 40, 30, (MARK_EVERY // 10) - 64)
+    assert list(log_usage._slots) == [1, 12, 23]
 
 
 def test_the_place_behind_so_many_bytes_is_that_of_the_next_mark() -> None:
-    upkeep = written()
-    assert upkeep.place_behind(1, 2_000) == 21
-    assert upkeep.place_behind(1, 2_001) == 31
-    assert upkeep.place_behind(21, 1_000) == 31
-    assert upkeep.place_behind(1, 9_001) == 0
+    log_usage = written()
+    assert log_usage.slot_behind(1, 2_000) == 21
+    assert log_usage.slot_behind(1, 2_001) == 31
+    assert log_usage.slot_behind(21, 1_000) == 31
+    assert log_usage.slot_behind(1, 9_001) == 0
 
 
 def test_a_snapshot_is_due_when_much_was_appended_or_much_can_be_given_back() -> None:
-    upkeep = written(entries=39)
-    assert not upkeep.snapshot_due(1)
-    upkeep.add(40, 36)
-    assert upkeep.snapshot_due(1)
-    upkeep.snapshot_taken(1, 0)
-    assert not upkeep.snapshot_due(1)
-    assert not upkeep.snapshot_due(31)
-    assert upkeep.snapshot_due(41)
+    log_usage = written(entries=39)
+    assert not log_usage.snapshot_due(1)
+    log_usage.add(40, 36)
+    assert log_usage.snapshot_due(1)
+    log_usage.snapshot_taken(1, 0)
+    assert not log_usage.snapshot_due(1)
+    assert not log_usage.snapshot_due(31)
+    assert log_usage.snapshot_due(41)
 
 
 def test_first_snapshot_is_due_at_just_so_many_bytes() -> None:
     """SVC-9"""
     assert written(10_000).snapshot_due(1)
     assert not written(10_001).snapshot_due(1)
-    new = Upkeep(1)
+    new = LogUsage(1)
     assert (new._snapshot_total, new._state_bytes, new._trimmed) == (0, 0, 0)
 
 
 def test_a_large_state_is_saved_less_often() -> None:
-    upkeep = written(entries=40)
-    upkeep.snapshot_taken(1, 3_000)
-    for place in range(41, 100):
-        upkeep.add(place, 36)
-    assert not upkeep.snapshot_due(1)
-    upkeep.add(100, 36)
-    assert upkeep.snapshot_due(1)
+    log_usage = written(entries=40)
+    log_usage.snapshot_taken(1, 3_000)
+    for slot in range(41, 100):
+        log_usage.add(slot, 36)
+    assert not log_usage.snapshot_due(1)
+    log_usage.add(100, 36)
+    assert log_usage.snapshot_due(1)
 
 
 def test_carrying_is_due_when_more_than_half_is_kept_for_nothing() -> None:
-    upkeep = written()
-    assert upkeep.carry_due(1, 2_999)
-    assert not upkeep.carry_due(1, 3_000)
-    assert not upkeep.carry_due(92, 0)
+    log_usage = written()
+    assert log_usage.carry_due(1, 2_999)
+    assert not log_usage.carry_due(1, 3_000)
+    assert not log_usage.carry_due(92, 0)
 
 
 def test_a_snapshot_forgets_marks_that_are_not_needed_and_keeps_the_rest() -> None:
-    upkeep = written()
-    upkeep.snapshot_taken(25, 500)
-    assert list(upkeep._places) == list(range(21, 100, 10))
-    assert upkeep.bytes_from(25) == 7_000
-    again = Upkeep(4000)
-    again.restore(upkeep.state(25), 500)
-    assert (again._places, again._totals) == (upkeep._places, upkeep._totals)
+    log_usage = written()
+    log_usage.snapshot_taken(25, 500)
+    assert list(log_usage._slots) == list(range(21, 100, 10))
+    assert log_usage.bytes_from(25) == 7_000
+    again = LogUsage(4000)
+    again.restore(log_usage.state(25), 500)
+    assert (again._slots, again._totals) == (log_usage._slots, log_usage._totals)
     assert (again._total, again._snapshot_total) == (10_000, 10_000)
     assert (again._trimmed, again._state_bytes) == (25, 500)
 
 
 @pytest.mark.parametrize("needed", [1, 2])
 def test_the_first_mark_stays_as_long_as_it_is_needed(needed: int) -> None:
-    upkeep = written()
-    upkeep.snapshot_taken(needed, 0)
-    assert upkeep._places[0] == 1
+    log_usage = written()
+    log_usage.snapshot_taken(needed, 0)
+    assert log_usage._slots[0] == 1

@@ -59,7 +59,7 @@ class Leader:
         self.service.observe(LeaderChanged(A))
         self._work()
         self.do(do.CreateTopic("t", 0, Policy(age_us=100 * SECOND)))
-        self.do(do.OpenProducer("t", "p", "life", 0))
+        self.do(do.OpenProducer("t", "p", "inc-1", 0))
         self.sequence = 0
 
     def do(self, command: do.Command) -> None:

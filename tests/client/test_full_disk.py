@@ -28,13 +28,16 @@ def test_a_put_that_finds_no_room_says_why_and_is_stored_when_there_is_some(tmp_
         ):
             topic = await client.subscribe("t")
             await client.put("t", b"before")
-            there_is, server.parts.gateway.room = server.parts.gateway.room, lambda: 0
+            there_is, server.parts.gateway.free_disk_bytes = (
+                server.parts.gateway.free_disk_bytes,
+                lambda: 0,
+            )
             with pytest.raises(errors.Overloaded, match=r"not stored within .*disk"):
                 await client.put("t", b"late", timeout=0.2)
             with pytest.raises(errors.Overloaded, match=r"not all is stored .*disk"):
                 await client.flush(timeout=0.2)
             assert [each.value for each in await topic.get_many(9)] == [b"before"]
-            server.parts.gateway.room = there_is
+            server.parts.gateway.free_disk_bytes = there_is
             await client.flush()
             assert [each.value for each in await topic.get_many(9)] == [b"late"]
 

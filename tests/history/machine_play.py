@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from oncecast.broker.delivery import standing
+from oncecast.broker.delivery import readable_subscription
 from oncecast.broker.gateway import topic_view
 from oncecast.broker.machine import Machine
 from oncecast.broker.subscription import Subscription
@@ -81,7 +81,7 @@ class Node:
         topic = self.machine.registry.topics.get(scan.topic)
         if topic is None:
             return errors.NoSuchTopic(scan.topic)
-        offset = topic.landing(scan.start)
+        offset = topic.nearest_offset(scan.start)
         values = self.logs.get(topic.id, [])[offset : offset + 3]
         chunks = (
             (Chunk(offset, 0, len(values), "", 0, batch.encode(values, timestamps=1)),)
@@ -182,7 +182,7 @@ class Reader:
         if not self.epoch:
             self._attach()
             return
-        found = standing(node.machine, self.topic, self.name, self.epoch)
+        found = readable_subscription(node.machine, self.topic, self.name, self.epoch)
         if isinstance(found, errors.Repositioned):
             self.epoch = found.epoch
             self._position(found.cursor, 0)

@@ -158,7 +158,7 @@ def life(replica: Replica) -> int:
     """That has the seat, as far as it knows; 0: none has."""
     view = replica.look()
     assert view is not None
-    return next((each.life for each in view.members if each.node == view.node), 0)
+    return next((each.incarnation for each in view.members if each.node == view.node), 0)
 
 
 # What a node notes of its group

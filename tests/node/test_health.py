@@ -57,13 +57,13 @@ def test_node_that_refuses_puts_for_lack_of_space_is_not_ready(tmp_path: Path) -
 
     async def then(server: Server) -> None:
         log, gateway = server.replica.journal.log, server.parts.gateway
-        there_is, gateway.room = gateway.room, lambda: 0
+        there_is, gateway.free_disk_bytes = gateway.free_disk_bytes, lambda: 0
         log.full = DiskFull(str(tmp_path), "no space left")
         status, word, reason = health(server)
         assert (status, word) == (503, "disk-full")
         assert "no space left" in reason
         assert live(server) == (200, "live")
-        gateway.room, log.full = there_is, None
+        gateway.free_disk_bytes, log.full = there_is, None
         assert health(server) == (200, "ok", "")
 
     node(tmp_path, then)

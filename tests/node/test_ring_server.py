@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import oncecast
-from oncecast.broker.estate import Frozen, Party
+from oncecast.broker.holdings import Frozen, PeerGroup
 from oncecast.client.errors import NotConnected
 from oncecast.dht.identifiers import key_of
 from oncecast.kernel.errors import BadAddress
@@ -118,14 +118,14 @@ def test_who_founded_a_ring_stops_when_it_hears_of_one_that_is_there(tmp_path: P
             registry = ring.replicas[ring.place.group].parts.service.machine.registry
             async with oncecast.connect(ring.me) as client:
                 await client.create_topic("t")  # so it owns something
-            assert registry.estate is not None
+            assert registry.holdings is not None
             assert ring.other_ring() == ""
             there = GroupFacts("g-other", key_of("x"), NOBODY[0], NOBODY, 1)
             ring.parts.roster.groups["g-other"] = there
             assert ring.other_ring() == process_of(NOBODY[0])
-            registry.estate.frozen = Frozen("move", key_of("y"), Party("g-other", NOBODY))
+            registry.holdings.frozen = Frozen("move", key_of("y"), PeerGroup("g-other", NOBODY))
             assert ring.other_ring() == ""  # it is being given a part
-            registry.estate.frozen = None
+            registry.holdings.frozen = None
             ring.other_ring = lambda: "127.0.0.1:1"  # type: ignore[method-assign]
             await ring.runtime.wait()
 
@@ -430,7 +430,7 @@ def test_its_pages_tell_of_each_group_by_name(tmp_path: Path) -> None:
             assert lines.count("# TYPE oncecast_members gauge") == 1
             assert any(each.startswith("oncecast_steps_total ") for each in lines)
             assert "oncecast_ring_processes 1" in lines
-            ring.replicas["g-other"].parts.gateway.room = lambda: 0
+            ring.replicas["g-other"].parts.gateway.free_disk_bytes = lambda: 0
             assert json.loads(ring.health().body)["status"] == "disk-full"
             ring.runtime.stop()
             assert ring.health().status == 503

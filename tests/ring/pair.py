@@ -12,14 +12,14 @@ from random import Random
 
 import msgspec
 
-from oncecast.broker.estate import Estate
+from oncecast.broker.holdings import Holdings
 from oncecast.broker.moves import AnyCommand
 from oncecast.broker.service import Execute, Executed, Service
 from oncecast.dht.identifiers import key_of, up_to
 from oncecast.kernel.protocol import NodeId, Protocol, Send, Value
 from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.replication.events import Compact, Decided, Digest, LeaderChanged, Missing, Propose
-from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhereIs, WhoseKey
+from oncecast.ring.events import GroupFacts, KeyOwner, RetireGroup, WhereIs, WhoseKey
 from oncecast.ring.mover import Mover
 from oncecast.wire import commands as do
 
@@ -63,10 +63,10 @@ class Agreed(Protocol):
     def nodes(self) -> tuple[NodeId, ...]:
         return self._group.nodes
 
-    def entry(self, place: int) -> bytes:
-        if place in self._group.missing:
-            raise Missing(place)
-        return self._group.log[place]
+    def entry(self, slot: int) -> bytes:
+        if slot in self._group.missing:
+            raise Missing(slot)
+        return self._group.log[slot]
 
 
 class Front(Protocol):
@@ -94,7 +94,7 @@ class Replica:
             self.me,
             rng,
             service=self.service,
-            home=HOME,
+            process=HOME,
             group=group.name,
             first=group.first,
             replicas=1,
@@ -103,8 +103,8 @@ class Replica:
         )
         front = Front(self.me, rng, group.world.results)
         self.stack = Stack([self.agreed, self.service, self.mover, front])
-        for place, value in enumerate(group.log):
-            self.service.learn(place, value)
+        for slot, value in enumerate(group.log):
+            self.service.learn(slot, value)
 
 
 class Group:
@@ -125,8 +125,8 @@ class Group:
         return self.replicas[-1]
 
     @property
-    def estate(self) -> Estate:
-        found = self.leader.mover.estate
+    def holdings(self) -> Holdings:
+        found = self.leader.mover.holdings
         assert found is not None
         return found
 
@@ -173,7 +173,7 @@ class World:
         self.now = 0.0
         self.rng: Random | None = None
         self.groups: dict[str, Group] = {}
-        self.under_way: deque[tuple[NodeId, NodeId, Value]] = deque()
+        self.in_flight: deque[tuple[NodeId, NodeId, Value]] = deque()
         self.sent: list[tuple[NodeId, NodeId, Value]] = []  # all that ever was
         self.wakes: list[tuple[Replica, Wake]] = []
         self.steps = 0
@@ -190,11 +190,11 @@ class World:
         return self.groups[name]
 
     def fill(self) -> None:
-        giver = self.groups[GIVER]
+        exporter = self.groups[GIVER]
         for topic in (MINE, THEIRS):
-            giver.apply(do.Subscribe(topic, "s", do.FromEarliest(), 0))
-            giver.apply(do.OpenProducer(topic, "p", "life", 0))
-            self.put(giver, topic, MESSAGES)
+            exporter.apply(do.Subscribe(topic, "s", do.FromEarliest(), 0))
+            exporter.apply(do.OpenProducer(topic, "p", "inc-1", 0))
+            self.put(exporter, topic, MESSAGES)
 
     def put(self, group: Group, topic: str, count: int) -> None:
         producer = group.leader.service.machine.registry.topics[topic].producers["p"]
@@ -210,10 +210,10 @@ class World:
         self.steps += 1
         proposing = [group for group in self.groups.values() if group.proposed]
         if self.rng is not None:
-            self.under_way.rotate(-self.rng.choice((0, 0, 0, 1, 2)))
+            self.in_flight.rotate(-self.rng.choice((0, 0, 0, 1, 2)))
             self.rng.shuffle(proposing)
-        if self.under_way and self._now(0.7):
-            self._arrive(*self.under_way.popleft())
+        if self.in_flight and self._now(0.7):
+            self._arrive(*self.in_flight.popleft())
             return
         if proposing and self._now(0.7):
             proposing[0].decide()
@@ -243,7 +243,7 @@ class World:
             elif isinstance(each, Send):
                 self.sent.append((replica.me, each.to, each.message))
                 for _ in range(self.spoil(replica.me, each.to, each.message)):
-                    self.under_way.append((replica.me, each.to, each.message))
+                    self.in_flight.append((replica.me, each.to, each.message))
 
     def _arrive(self, sender: NodeId, to: NodeId, message: Value) -> None:
         if to == HOME:
@@ -261,19 +261,19 @@ class World:
             case WhoseKey(key):
                 for facts in self.book.values():
                     if facts.low is not None and up_to(facts.low, key, key_of(facts.group)):
-                        self.under_way.append((HOME, sender, KeyOwner(key, facts, 3)))
+                        self.in_flight.append((HOME, sender, KeyOwner(key, facts, 3)))
             case WhereIs(group) if group in self.book:
-                self.under_way.append((HOME, sender, self.book[group]))
+                self.in_flight.append((HOME, sender, self.book[group]))
             case _:
                 pass
 
     # -- what happens to groups --
 
     def retire(self, group: Group) -> None:
-        self.run(lambda: group.leader.mover.estate is not None)
+        self.run(lambda: group.leader.mover.holdings is not None)
         process = NodeId(group.leader.me.partition("/")[0])
-        self.under_way.appendleft((process, group.leader.me, GiveUp()))
-        self.run(lambda: group.estate.retired)
+        self.in_flight.appendleft((process, group.leader.me, RetireGroup()))
+        self.run(lambda: group.holdings.retired)
 
     def report(self) -> None:
         """Homes hear at once what their replicas could tell them."""
@@ -293,7 +293,7 @@ class World:
             if self.book[name].gone if name in self.book else False:
                 self.wakes = [each for each in self.wakes if each[0] not in group.replicas]
                 nodes = [each.me for each in group.replicas]
-                self.under_way = deque(each for each in self.under_way if each[0] not in nodes)
+                self.in_flight = deque(each for each in self.in_flight if each[0] not in nodes)
                 del self.groups[name]
 
     # -- what is so --
@@ -303,19 +303,19 @@ class World:
 
     def _owns(self, group: Group, topic: str) -> bool:
         registry = group.leader.service.machine.registry
-        return registry.estate is not None and registry.elsewhere(topic) is None
+        return registry.holdings is not None and registry.elsewhere(topic) is None
 
     def kept(self, topic: str) -> list[int]:
         """By its owner, if it can be read there."""
         (owner,) = self.owners(topic)
         service = self.groups[owner].leader.service
         entries = service.machine.registry.topics[topic].index.entries(0)
-        return [sequence(service, each.place) for each in entries]
+        return [sequence(service, each.slot) for each in entries]
 
     @property
     def settled(self) -> bool:
         """Nobody claims or gives, and who wants to own something does."""
-        estates = [each.leader.mover.estate for each in self.groups.values()]
+        estates = [each.leader.mover.holdings for each in self.groups.values()]
         return all(
             each is not None
             and each.claim is None
@@ -325,8 +325,8 @@ class World:
         )
 
 
-def sequence(service: Service, place: int) -> int:
-    command = service.batch_at(place)
+def sequence(service: Service, slot: int) -> int:
+    command = service.batch_at(slot)
     assert isinstance(command, do.Put)
     return command.sequence
 

@@ -30,9 +30,9 @@ def offsets(channel: Channel, start: int, messages: int = ALL, size: int = ALL) 
 
 def test_new_channel_knows_nothing_of_its_topic() -> None:
     channel = Channel("t", 10, 5.0)
-    assert (channel.life, channel.first, channel.next, channel.fenced) == (0, 0, 0, 0)
-    assert (channel.heard, channel.vouched) == (5.0, 5.0)
-    assert (channel.vouching, channel.asking) == (False, False)
+    assert (channel.topic_id, channel.first, channel.next, channel.fenced) == (0, 0, 0, 0)
+    assert (channel.heard, channel.checked) == (5.0, 5.0)
+    assert (channel.checking, channel.asking) == (False, False)
 
 
 def test_what_lies_there_comes_in_order_up_to_the_gap() -> None:
@@ -85,7 +85,7 @@ def test_of_another_life_nothing_is_of_use() -> None:
     """NET-6: a topic was deleted, and made anew."""
     channel = make(chunk(0, 5))
     channel.reaches(2, 3)
-    assert (channel.life, channel.first, channel.next, channel.fenced) == (2, 0, 3, 0)
+    assert (channel.topic_id, channel.first, channel.next, channel.fenced) == (2, 0, 3, 0)
     assert offsets(channel, 0) == []
     channel.add(1, (chunk(0, 5),))
     channel.reaches(1, 99)

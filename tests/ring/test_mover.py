@@ -9,25 +9,25 @@ import pytest
 from oncecast.broker import moves as do
 from oncecast.broker import state
 from oncecast.broker.clock import Dispute
-from oncecast.broker.estate import Party
+from oncecast.broker.holdings import PeerGroup
 from oncecast.dht.identifiers import after, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.ring.events import GroupFacts, KeyOwner, WhereIs, WhoseKey
 from oncecast.ring.moves import (
-    Dropped,
-    Follow,
-    Give,
-    Given,
-    Gone,
-    NotGiven,
+    Abandoned,
+    Adopted,
+    Export,
+    Exported,
+    ExportRefused,
+    ImportAll,
+    NotLeader,
     Pull,
     Pulled,
+    Released,
+    StillWanted,
     Survey,
     Surveyed,
-    TakeAll,
-    Taken,
     TopicEnds,
-    Waiting,
 )
 from oncecast.wire.commands import (
     Ack,
@@ -89,7 +89,7 @@ def test_a_move_is_surveyed_copied_given_adopted_and_released() -> None:
     talk = [
         *("Survey", "Surveyed", "Pull", "Pulled"),
         *("Survey", "Surveyed"),  # a second round, for the first was no little one
-        *("Give", "Given", "Taken", "Gone"),
+        *("Export", "Exported", "Adopted", "Released"),
     ]
     assert kinds(world) == talk
     assert decided(world.groups[TAKER]) == ["Found", "Claim", "Adopt", "Finish"]
@@ -100,32 +100,32 @@ def test_a_move_is_surveyed_copied_given_adopted_and_released() -> None:
 def test_who_owns_nothing_asks_whose_its_position_is_and_claims_only_when_it_is_whole() -> None:
     """REP-5: what others rely on is taken over only by a group with all its replicas."""
     world = World()
-    taker = world.found(TAKER)
-    taker.leader.mover._replicas = 2
-    world.run(lambda: taker.leader.mover.estate is not None)
+    importer = world.found(TAKER)
+    importer.leader.mover._replicas = 2
+    world.run(lambda: importer.leader.mover.holdings is not None)
     until(world, WhoseKey)
-    assert world.sent[-1] == (taker.leader.me, HOME, WhoseKey(AT))
+    assert world.sent[-1] == (importer.leader.me, HOME, WhoseKey(AT))
     owner = KeyOwner(AT, world.book[GIVER], 3)
-    world.hear(taker.leader, HOME, owner)
-    assert taker.proposed == []
-    taker.new_leader()
-    taker.leader.mover._replicas = 2
-    world.hear(taker.leader, HOME, KeyOwner(after(AT), world.book[GIVER], 3))
-    assert taker.proposed == []
-    world.hear(taker.leader, HOME, owner)
-    assert len(taker.proposed) == 1
-    world.hear(taker.leader, HOME, owner)
-    assert len(taker.proposed) == 1
+    world.hear(importer.leader, HOME, owner)
+    assert importer.proposed == []
+    importer.new_leader()
+    importer.leader.mover._replicas = 2
+    world.hear(importer.leader, HOME, KeyOwner(after(AT), world.book[GIVER], 3))
+    assert importer.proposed == []
+    world.hear(importer.leader, HOME, owner)
+    assert len(importer.proposed) == 1
+    world.hear(importer.leader, HOME, owner)
+    assert len(importer.proposed) == 1
 
 
 def test_a_small_ring_asks_for_fewer_replicas() -> None:
     """REP-5"""
     world = World()
-    taker = world.found(TAKER)
-    taker.leader.mover._replicas = 3
-    world.run(lambda: taker.leader.mover.estate is not None)
-    world.hear(taker.leader, HOME, KeyOwner(AT, world.book[GIVER], 1))
-    assert len(taker.proposed) == 1
+    importer = world.found(TAKER)
+    importer.leader.mover._replicas = 3
+    world.run(lambda: importer.leader.mover.holdings is not None)
+    world.hear(importer.leader, HOME, KeyOwner(AT, world.book[GIVER], 1))
+    assert len(importer.proposed) == 1
 
 
 # -- the giver answers from what it has decided --
@@ -134,17 +134,17 @@ def test_a_small_ring_asks_for_fewer_replicas() -> None:
 def test_a_question_may_come_as_often_as_it_likes() -> None:
     """REP-6"""
     world = begin()
-    until(world, Taken)
-    giver = world.groups[GIVER].leader
-    move = world.groups[TAKER].estate.claim
+    until(world, Adopted)
+    exporter = world.groups[GIVER].leader
+    move = world.groups[TAKER].holdings.claim
     assert move is not None
-    give = Give(move.move, AT, Party(TAKER, world.groups[TAKER].nodes))
-    first, second = ask(giver, world, give), ask(giver, world, give)
+    give = Export(move.move, AT, PeerGroup(TAKER, world.groups[TAKER].nodes))
+    first, second = ask(exporter, world, give), ask(exporter, world, give)
     assert first == second
-    assert isinstance(first[0], Given)
-    assert ask(giver, world, Survey("m", AT)) == ask(giver, world, Survey("m", AT))
+    assert isinstance(first[0], Exported)
+    assert ask(exporter, world, Survey("m", AT)) == ask(exporter, world, Survey("m", AT))
     world.run(lambda: world.settled)
-    assert ask(giver, world, Taken(move.move)) == [Gone(move.move)]
+    assert ask(exporter, world, Adopted(move.move)) == [Released(move.move)]
     assert decided(world.groups[GIVER]).count("Release") == 1
 
 
@@ -152,30 +152,30 @@ def test_what_is_not_its_own_it_does_not_give_nor_show() -> None:
     """REP-6: the taker asks its home again who the owner is."""
     world = begin()
     world.run(lambda: world.settled)
-    giver = world.groups[GIVER].leader
-    assert ask(giver, world, Survey("m", AT)) == [NotGiven("m")]
-    assert ask(giver, world, Give("m", AT, Party("x", (OLD,)))) == [NotGiven("m")]
-    assert ask(giver, world, Give("m", LOW, Party("x", ()))) == [NotGiven("m")]
+    exporter = world.groups[GIVER].leader
+    assert ask(exporter, world, Survey("m", AT)) == [ExportRefused("m")]
+    assert ask(exporter, world, Export("m", AT, PeerGroup("x", (OLD,)))) == [ExportRefused("m")]
+    assert ask(exporter, world, Export("m", LOW, PeerGroup("x", ()))) == [ExportRefused("m")]
 
 
 def test_while_one_is_given_something_another_is_not() -> None:
     """REP-6"""
     world = begin()
-    until(world, Taken)
-    giver = world.groups[GIVER].leader
-    assert ask(giver, world, Give("m", AT, Party("x", (OLD,)))) == [NotGiven("m")]
+    until(world, Adopted)
+    exporter = world.groups[GIVER].leader
+    assert ask(exporter, world, Export("m", AT, PeerGroup("x", (OLD,)))) == [ExportRefused("m")]
 
 
 def test_a_part_that_cannot_be_told_does_not_stay_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     """REP-6: it has too many topics, producers and subscriptions for one message."""
     world = begin()
-    until(world, Give)
-    monkeypatch.setattr("oncecast.ring.giver.ROWS_BYTES_MAX", 10)
-    giver = world.groups[GIVER]
-    until(world, NotGiven)
-    world.run(lambda: giver.estate.frozen is None)
-    assert decided(giver)[-2:] == ["Freeze", "Thaw"]
-    assert not any(isinstance(each[2], Given) for each in world.sent)
+    until(world, Export)
+    monkeypatch.setattr("oncecast.ring.exporter.ROWS_BYTES_MAX", 10)
+    exporter = world.groups[GIVER]
+    until(world, ExportRefused)
+    world.run(lambda: exporter.holdings.frozen is None)
+    assert decided(exporter)[-2:] == ["Freeze", "Thaw"]
+    assert not any(isinstance(each[2], Exported) for each in world.sent)
     assert world.kept(MINE) == ALL
     monkeypatch.undo()
     world.run(lambda: world.settled)
@@ -183,35 +183,35 @@ def test_a_part_that_cannot_be_told_does_not_stay_frozen(monkeypatch: pytest.Mon
 
 
 def test_topics_are_surveyed_in_the_order_of_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oncecast.ring.giver.TOPICS_MAX", 1)
+    monkeypatch.setattr("oncecast.ring.exporter.TOPICS_MAX", 1)
     world = World()
-    giver = world.groups[GIVER].leader
-    (one,) = ask(giver, world, Survey("m", LOW))
-    (two,) = ask(giver, world, Survey("m", LOW, MINE))
+    exporter = world.groups[GIVER].leader
+    (one,) = ask(exporter, world, Survey("m", LOW))
+    (two,) = ask(exporter, world, Survey("m", LOW, MINE))
     assert one == Surveyed("m", "", (TopicEnds(MINE, 1, 0, MESSAGES),), True)
     assert two == Surveyed("m", MINE, (TopicEnds(THEIRS, 2, 0, MESSAGES),), False)
 
 
 def test_batches_are_pulled_a_few_at_a_time_and_those_of_another_life_not_at_all() -> None:
     world = World()
-    giver = world.groups[GIVER].leader
-    (pulled,) = ask(giver, world, Pull("m", MINE, 1, 3))
+    exporter = world.groups[GIVER].leader
+    (pulled,) = ask(exporter, world, Pull("m", MINE, 1, 3))
     assert isinstance(pulled, Pulled)
     assert [each.offset for each in pulled.batches] == [3, 4, 5, 6]
-    assert ask(giver, world, Pull("m", MINE, 9, 3)) == [Pulled("m", MINE, 3, ())]
-    assert ask(giver, world, Pull("m", MINE, 1, MESSAGES)) == [Pulled("m", MINE, MESSAGES, ())]
-    assert ask(giver, world, Pull("m", "none", 1, 0)) == [Pulled("m", "none", 0, ())]
+    assert ask(exporter, world, Pull("m", MINE, 9, 3)) == [Pulled("m", MINE, 3, ())]
+    assert ask(exporter, world, Pull("m", MINE, 1, MESSAGES)) == [Pulled("m", MINE, MESSAGES, ())]
+    assert ask(exporter, world, Pull("m", "none", 1, 0)) == [Pulled("m", "none", 0, ())]
 
 
 def test_of_what_all_have_read_meanwhile_nothing_is_pulled() -> None:
     """REP-6: who reads fast must not hold the move up."""
     world = begin()
     until(world, Pull)
-    giver = world.groups[GIVER]
-    attached = giver.result(Attach(MINE, "s", "life"))
+    exporter = world.groups[GIVER]
+    attached = exporter.result(Attach(MINE, "s", "inc-1"))
     assert isinstance(attached, Attached)
-    giver.apply(Acks((Ack(MINE, "s", attached.epoch, MESSAGES),), 0))
-    assert ask(giver.leader, world, Pull("m", MINE, 1, 3)) == [Pulled("m", MINE, 3, ())]
+    exporter.apply(Acks((Ack(MINE, "s", attached.epoch, MESSAGES),), 0))
+    assert ask(exporter.leader, world, Pull("m", MINE, 1, 3)) == [Pulled("m", MINE, 3, ())]
     world.run(lambda: world.settled)
     assert world.owners(MINE) == [TAKER]
 
@@ -220,8 +220,8 @@ def test_what_cannot_be_read_now_is_asked_for_again() -> None:
     """SVC-10: it is being fetched from another replica."""
     world = World()
     group = world.groups[GIVER]
-    places = [each.place for each in topic_of(group.leader).index.entries(0)]
-    group.missing.add(places[5])
+    live_slots = [each.slot for each in topic_of(group.leader).index.entries(0)]
+    group.missing.add(live_slots[5])
     (pulled,) = ask(group.leader, world, Pull("m", MINE, 1, 3))
     assert isinstance(pulled, Pulled)
     assert [each.offset for each in pulled.batches] == [3, 4]
@@ -240,21 +240,22 @@ def test_a_replica_that_does_not_lead_says_who_may() -> None:
     group = world.groups[GIVER]
     group.new_leader()
     old, new = group.replicas
-    assert ask(old, world, Survey("m", AT)) == [Follow("m", new.me, group.nodes)]
+    assert ask(old, world, Survey("m", AT)) == [NotLeader("m", new.me, group.nodes)]
     group.unsure = True
-    assert ask(new, world, Survey("m", AT)) == [Follow("m", new.me, group.nodes)]
-    assert ask(new, world, TakeAll(Party("x", (OLD,)))) == []
+    assert ask(new, world, Survey("m", AT)) == [NotLeader("m", new.me, group.nodes)]
+    assert ask(new, world, ImportAll(PeerGroup("x", (OLD,)))) == []
 
 
 def test_the_taker_follows_to_the_leader_but_not_to_and_fro() -> None:
     world = begin()
     until(world, Survey)
-    taker = world.groups[TAKER].leader
+    importer = world.groups[TAKER].leader
     survey = world.sent[-1][2]
     assert isinstance(survey, Survey)
     two = [NodeId(f"x{number}/{GIVER}") for number in (1, 2)]
     answers = [
-        ask(taker, world, Follow(survey.move, two[number % 2], tuple(two))) for number in range(9)
+        ask(importer, world, NotLeader(survey.move, two[number % 2], tuple(two)))
+        for number in range(9)
     ]
     assert answers == [[survey]] * 3 + [[]] * 6
 
@@ -263,11 +264,11 @@ def test_who_is_not_answered_asks_the_next_replica_and_its_home_where_they_are()
     """REP-6: all replicas that it knew may have been replaced."""
     world = begin()
     until(world, Survey)
-    world.under_way.clear()
-    giver = world.groups[GIVER]
-    giver.new_leader()
-    gone, new = giver.replicas
-    giver.replicas, giver.nodes = [new], (new.me,)
+    world.in_flight.clear()
+    exporter = world.groups[GIVER]
+    exporter.new_leader()
+    gone, new = exporter.replicas
+    exporter.replicas, exporter.nodes = [new], (new.me,)
     world.wakes = [each for each in world.wakes if each[0] is not gone]
     before = len(world.sent)
     world.report()
@@ -281,13 +282,13 @@ def test_who_is_not_answered_asks_the_next_replica_and_its_home_where_they_are()
 def test_of_a_giver_that_is_gone_nothing_more_is_asked() -> None:
     """REP-6: it has released all it had. A claim that was not adopted is abandoned."""
     vanished = GroupFacts(GIVER, None, NodeId(""), (), 1 << 62, retired=True)
-    for kind, end in ((Survey, "Abandon"), (Taken, "Finish")):
+    for kind, end in ((Survey, "Abandon"), (Adopted, "Finish")):
         world = begin()
         until(world, kind)
         world.hear(world.groups[TAKER].leader, HOME, vanished)
         world.groups[TAKER].decide()
         assert decided(world.groups[TAKER])[-1] == end
-        assert world.groups[TAKER].estate.claim is None
+        assert world.groups[TAKER].holdings.claim is None
 
 
 # -- moves that are not done --
@@ -296,17 +297,17 @@ def test_of_a_giver_that_is_gone_nothing_more_is_asked() -> None:
 def test_what_is_not_given_is_abandoned() -> None:
     """REP-6: and the giver is told, in case it has frozen something meanwhile."""
     world = begin()
-    until(world, Give)
+    until(world, Export)
     give = world.sent[-1][2]
-    assert isinstance(give, Give)
-    taker = world.groups[TAKER]
-    world.under_way.clear()
-    world.hear(taker.leader, OLD, NotGiven(give.move))
+    assert isinstance(give, Export)
+    importer = world.groups[TAKER]
+    world.in_flight.clear()
+    world.hear(importer.leader, OLD, ExportRefused(give.move))
     before = len(world.sent)
-    taker.decide()
-    assert decided(taker)[-1] == "Abandon"
-    assert world.sent[before:] == [(taker.leader.me, OLD, Dropped(give.move))]
-    assert not taker.estate.incoming
+    importer.decide()
+    assert decided(importer)[-1] == "Abandon"
+    assert world.sent[before:] == [(importer.leader.me, OLD, Abandoned(give.move))]
+    assert not importer.holdings.incoming
     world.run(lambda: world.settled)
     assert world.kept(MINE) == ALL
 
@@ -314,15 +315,15 @@ def test_what_is_not_given_is_abandoned() -> None:
 def test_an_abandoned_claim_is_thawed() -> None:
     """REP-6: the giver asks, and is told by whoever leads the taker."""
     world = begin()
-    until(world, Given)
-    taker, giver = world.groups[TAKER], world.groups[GIVER]
-    claim = taker.estate.claim
+    until(world, Exported)
+    importer, exporter = world.groups[TAKER], world.groups[GIVER]
+    claim = importer.holdings.claim
     assert claim is not None
-    world.under_way.clear()
-    taker.apply(do.Abandon(claim.move))
-    taker.new_leader()
-    world.run(lambda: "Thaw" in decided(giver))
-    assert any(isinstance(each[2], Waiting) for each in world.sent)
+    world.in_flight.clear()
+    importer.apply(do.Abandon(claim.move))
+    importer.new_leader()
+    world.run(lambda: "Thaw" in decided(exporter))
+    assert any(isinstance(each[2], StillWanted) for each in world.sent)
     world.run(lambda: world.settled)
     assert world.owners(MINE) == [TAKER]
     assert world.kept(MINE) == ALL
@@ -331,28 +332,28 @@ def test_an_abandoned_claim_is_thawed() -> None:
 def test_a_giver_that_waits_is_answered_only_by_who_knows() -> None:
     """REP-6: not as long as the move may still be done."""
     world = begin()
-    until(world, Given)
-    taker = world.groups[TAKER]
-    claim = taker.estate.claim
+    until(world, Exported)
+    importer = world.groups[TAKER]
+    claim = importer.holdings.claim
     assert claim is not None
-    assert ask(taker.leader, world, Waiting(claim.move)) == []
-    assert ask(taker.leader, world, Waiting("another")) == [Dropped("another")]
-    taker.unsure = True
-    assert ask(taker.leader, world, Waiting("another")) == [
-        Follow("another", taker.leader.me, taker.nodes)
+    assert ask(importer.leader, world, StillWanted(claim.move)) == []
+    assert ask(importer.leader, world, StillWanted("another")) == [Abandoned("another")]
+    importer.unsure = True
+    assert ask(importer.leader, world, StillWanted("another")) == [
+        NotLeader("another", importer.leader.me, importer.nodes)
     ]
-    taker.unsure = False
-    until(world, Taken)
-    assert ask(taker.leader, world, Waiting(claim.move)) == [Taken(claim.move)]
+    importer.unsure = False
+    until(world, Adopted)
+    assert ask(importer.leader, world, StillWanted(claim.move)) == [Adopted(claim.move)]
 
 
 def test_nobody_thaws_what_is_frozen_for_another_move() -> None:
     """REP-6"""
     world = begin()
-    until(world, Given)
-    giver = world.groups[GIVER]
-    world.hear(giver.leader, OLD, Dropped("another"))
-    assert giver.proposed == []
+    until(world, Exported)
+    exporter = world.groups[GIVER]
+    world.hear(exporter.leader, OLD, Abandoned("another"))
+    assert exporter.proposed == []
 
 
 def test_copies_with_a_hole_are_not_adopted_but_taken_anew() -> None:
@@ -361,12 +362,12 @@ def test_copies_with_a_hole_are_not_adopted_but_taken_anew() -> None:
     until(world, Pulled)
     pulled = world.sent[-1][2]
     assert isinstance(pulled, Pulled)
-    taker = world.groups[TAKER]
-    world.under_way.clear()
-    taker.apply(pulled.batches[0])
-    taker.apply(pulled.batches[2])
+    importer = world.groups[TAKER]
+    world.in_flight.clear()
+    importer.apply(pulled.batches[0])
+    importer.apply(pulled.batches[2])
     world.run(lambda: world.settled)
-    assert "Abandon" in decided(taker)
+    assert "Abandon" in decided(importer)
     assert world.owners(MINE) == [TAKER]
     assert world.kept(MINE) == ALL
 
@@ -374,33 +375,33 @@ def test_copies_with_a_hole_are_not_adopted_but_taken_anew() -> None:
 def test_copies_of_an_earlier_life_are_not_adopted() -> None:
     """REP-6: the topic was deleted and made anew while it was copied."""
     world = begin()
-    until(world, Give)
-    giver = world.groups[GIVER]
-    giver.apply(DeleteTopic(MINE, 0))
-    giver.apply(Subscribe(MINE, "s", FromEarliest(), 0))
-    giver.apply(OpenProducer(MINE, "p", "life", 0))
-    world.put(giver, MINE, MESSAGES)
-    taker = world.groups[TAKER]
-    world.run(lambda: giver.estate.frozen is not None)
-    rows = state.moved_out(giver.estate)
-    claim = taker.estate.claim
+    until(world, Export)
+    exporter = world.groups[GIVER]
+    exporter.apply(DeleteTopic(MINE, 0))
+    exporter.apply(Subscribe(MINE, "s", FromEarliest(), 0))
+    exporter.apply(OpenProducer(MINE, "p", "inc-1", 0))
+    world.put(exporter, MINE, MESSAGES)
+    importer = world.groups[TAKER]
+    world.run(lambda: exporter.holdings.frozen is not None)
+    rows = state.moved_out(exporter.holdings)
+    claim = importer.holdings.claim
     assert claim is not None
-    assert taker.result(do.Adopt(claim.move, LOW, AT, 0, 3, 9, rows)) == MoveStep(False)
+    assert importer.result(do.Adopt(claim.move, LOW, AT, 0, 3, 9, rows)) == MoveStep(False)
     world.run(lambda: world.settled)
     assert world.kept(MINE) == ALL
-    assert topic_of(taker.leader).id == 3
+    assert topic_of(importer.leader).id == 3
 
 
 def test_what_is_adopted_is_not_abandoned() -> None:
     """REP-6"""
     world = begin()
-    until(world, Taken)
-    taker = world.groups[TAKER]
-    claim = taker.estate.claim
+    until(world, Adopted)
+    importer = world.groups[TAKER]
+    claim = importer.holdings.claim
     assert claim is not None
     assert claim.adopted
-    taker.apply(do.Abandon(claim.move))
-    assert taker.estate.claim == claim
+    importer.apply(do.Abandon(claim.move))
+    assert importer.holdings.claim == claim
     world.run(lambda: world.settled)
     assert world.kept(MINE) == ALL
 
@@ -408,12 +409,12 @@ def test_what_is_adopted_is_not_abandoned() -> None:
 def test_a_second_freeze_is_not_decided() -> None:
     """REP-6: whoever proposed it."""
     world = begin()
-    until(world, Given)
-    giver = world.groups[GIVER]
-    frozen = giver.estate.frozen
-    party = Party("g-b", (NodeId("x/g-b"),))
-    assert giver.result(do.Freeze("n", key_of("g-b"), party)) == MoveStep(False)
-    assert giver.estate.frozen == frozen
+    until(world, Exported)
+    exporter = world.groups[GIVER]
+    frozen = exporter.holdings.frozen
+    party = PeerGroup("g-b", (NodeId("x/g-b"),))
+    assert exporter.result(do.Freeze("n", key_of("g-b"), party)) == MoveStep(False)
+    assert exporter.holdings.frozen == frozen
 
 
 # -- a group that goes --
@@ -430,12 +431,16 @@ def retiring() -> World:
 def test_who_retires_has_the_group_after_it_take_all() -> None:
     """REP-6"""
     world = retiring()
-    until(world, TakeAll)
-    taker, giver = world.groups[TAKER], world.groups[GIVER]
-    assert world.sent[-1] == (taker.leader.me, giver.leader.me, TakeAll(Party(TAKER, taker.nodes)))
+    until(world, ImportAll)
+    importer, exporter = world.groups[TAKER], world.groups[GIVER]
+    assert world.sent[-1] == (
+        importer.leader.me,
+        exporter.leader.me,
+        ImportAll(PeerGroup(TAKER, importer.nodes)),
+    )
     world.run(lambda: world.settled)
-    assert decided(taker)[-3:] == ["Retire", "Freeze", "Release"]
-    assert giver.estate.low == LOW
+    assert decided(importer)[-3:] == ["Retire", "Freeze", "Release"]
+    assert exporter.holdings.low == LOW
     world.report()
     assert world.book[TAKER].gone
 
@@ -444,56 +449,58 @@ def test_only_its_neighbour_takes_it_and_only_if_it_stays_itself() -> None:
     """REP-6"""
     world = begin()
     world.run(lambda: world.settled)
-    giver = world.groups[GIVER]
-    stranger, neighbour = Party("g-x", (OLD,)), Party(TAKER, (OLD,))
-    world.hear(giver.leader, OLD, TakeAll(stranger))
-    world.hear(giver.leader, OLD, TakeAll(Party(TAKER, ())))
-    assert giver.proposed == []
-    giver.apply(do.Retire())
-    world.hear(giver.leader, OLD, TakeAll(neighbour))
-    assert giver.proposed == []
+    exporter = world.groups[GIVER]
+    stranger, neighbour = PeerGroup("g-x", (OLD,)), PeerGroup(TAKER, (OLD,))
+    world.hear(exporter.leader, OLD, ImportAll(stranger))
+    world.hear(exporter.leader, OLD, ImportAll(PeerGroup(TAKER, ())))
+    assert exporter.proposed == []
+    exporter.apply(do.Retire())
+    world.hear(exporter.leader, OLD, ImportAll(neighbour))
+    assert exporter.proposed == []
 
 
 def test_who_retires_takes_nothing_more_and_is_not_gone_before_that_is_settled() -> None:
     """REP-6: what it was about to be given would be gone with it."""
     world = begin()
-    until(world, Given)
-    taker = world.groups[TAKER]
-    world.retire(taker)
+    until(world, Exported)
+    importer = world.groups[TAKER]
+    world.retire(importer)
     world.report()
-    assert taker.estate.claim is None or not world.book[TAKER].gone
-    world.run(lambda: world.groups[GIVER].estate.frozen is None)
+    assert importer.holdings.claim is None or not world.book[TAKER].gone
+    world.run(lambda: world.groups[GIVER].holdings.frozen is None)
     world.report()
-    assert world.book[TAKER].gone == (taker.estate.low is None)
+    assert world.book[TAKER].gone == (importer.holdings.low is None)
 
 
 def test_what_another_has_taken_between_makes_a_claim_void() -> None:
     """REP-6: a newcomer lies between the group that goes and the one that takes all of it."""
     world = retiring()
-    until(world, Give)
-    giver = world.groups[GIVER]
-    claim = giver.estate.claim
+    until(world, Export)
+    exporter = world.groups[GIVER]
+    claim = exporter.holdings.claim
     assert claim is not None
     between = key_of("g-b")  # comes after the taker, in the giver's arc
-    giver.apply(do.Freeze("n", between, Party("g-b", (NodeId("x/g-b"),))))
-    giver.apply(do.Release("n"))
-    world.run(lambda: giver.estate.claim is None)
-    assert decided(giver)[-1] == "Abandon"
-    assert giver.estate.low == between
+    exporter.apply(do.Freeze("n", between, PeerGroup("g-b", (NodeId("x/g-b"),))))
+    exporter.apply(do.Release("n"))
+    world.run(lambda: exporter.holdings.claim is None)
+    assert decided(exporter)[-1] == "Abandon"
+    assert exporter.holdings.low == between
 
 
 def test_nothing_is_adopted_while_something_else_is_frozen() -> None:
     """REP-6: or the part that is given away would reach over what has just come."""
     world = retiring()
-    until(world, Given)
-    giver = world.groups[GIVER]
-    giver.apply(do.Freeze("n", key_of("g-b"), Party("g-b", (NodeId("x/g-b"),))))
+    until(world, Exported)
+    exporter = world.groups[GIVER]
+    exporter.apply(do.Freeze("n", key_of("g-b"), PeerGroup("g-b", (NodeId("x/g-b"),))))
     for _ in range(200):
         world.step()
-    assert giver.estate.claim is not None
-    assert not giver.estate.claim.adopted
-    assert not any(isinstance(each, do.Adopt) for each in giver.decided)  # nor is it tried in vain
-    giver.apply(do.Thaw("n"))
+    assert exporter.holdings.claim is not None
+    assert not exporter.holdings.claim.adopted
+    assert not any(
+        isinstance(each, do.Adopt) for each in exporter.decided
+    )  # nor is it tried in vain
+    exporter.apply(do.Thaw("n"))
     world.run(lambda: world.settled)
     assert world.kept(MINE) == world.kept(THEIRS) == ALL
 
@@ -502,19 +509,19 @@ def test_a_giver_tells_its_trusted_time_and_its_last_stamp() -> None:
     """REP-6 SVC-9: the last stamp may be in dispute."""
     world = begin()
     registry = world.groups[GIVER].leader.service.machine.registry
-    until(world, Give)
+    until(world, Export)
     registry.clock.restore(9000, (1000, 9000, Dispute.AHEAD, 0, 0))
-    until(world, Given)
-    (given,) = [each[2] for each in world.sent if isinstance(each[2], Given)]
+    until(world, Exported)
+    (given,) = [each[2] for each in world.sent if isinstance(each[2], Exported)]
     assert (given.clock, given.newest) == (1000, 9000)
 
 
 def test_new_owner_knows_the_calls_that_the_former_owner_answered() -> None:
     """REP-6: a copy of such a call may come after the move."""
     world = begin()
-    giver, taker = world.groups[GIVER], world.groups[TAKER]
-    giver.apply(Unsubscribe(MINE, "nobody", 0, "token"))
+    exporter, importer = world.groups[GIVER], world.groups[TAKER]
+    exporter.apply(Unsubscribe(MINE, "nobody", 0, "token"))
     world.run(lambda: world.settled)
     assert world.owners(MINE) == [TAKER]
-    registry = taker.leader.service.machine.registry
+    registry = importer.leader.service.machine.registry
     assert registry.answered.get("token") == Unsubscribed(already=True)

@@ -15,7 +15,7 @@ ALL = list(range(MESSAGES))
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that there are several answers to a question."""
-    monkeypatch.setattr("oncecast.ring.giver.TOPICS_MAX", 1)
+    monkeypatch.setattr("oncecast.ring.exporter.TOPICS_MAX", 1)
 
 
 def begin() -> World:
@@ -40,8 +40,8 @@ def check(world: World) -> None:
     assert world.owners(THEIRS) == [GIVER]
     assert world.kept(MINE) == ALL
     assert world.kept(THEIRS) == ALL
-    taker = world.groups[TAKER].leader.service.machine.registry
-    assert taker.topics[MINE].producers["p"].next == MESSAGES
+    importer = world.groups[TAKER].leader.service.machine.registry
+    assert importer.topics[MINE].producers["p"].next == MESSAGES
 
 
 def length() -> int:
@@ -149,19 +149,19 @@ def test_another_group_comes_into_the_arc_at_any_step() -> None:
             go_on(world)
             for topic in (MINE, THEIRS):
                 assert world.kept(topic) == ALL
-            lows = [group.estate.low for group in world.groups.values()]
+            lows = [group.holdings.low for group in world.groups.values()]
             assert len(set(lows)) == 3
 
 
 def test_what_is_put_during_the_move_moves_too() -> None:
     """REP-6: the copying goes on round after round, and what comes last is copied while frozen."""
     world = begin()
-    giver = world.groups[GIVER]
+    exporter = world.groups[GIVER]
 
     def put_on() -> bool:
         arcs_are_apart(world)
-        if MINE in giver.leader.service.machine.registry.topics and world.steps % 3 == 0:
-            world.put(giver, MINE, 1)
+        if MINE in exporter.leader.service.machine.registry.topics and world.steps % 3 == 0:
+            world.put(exporter, MINE, 1)
         return world.settled
 
     world.run(put_on)

@@ -10,40 +10,40 @@ import pytest
 
 from oncecast.broker import moves as do
 from oncecast.broker.answered import Answered
-from oncecast.broker.estate import Claim, Estate, Frozen, Party
+from oncecast.broker.holdings import ActiveClaim, Frozen, Holdings, PeerGroup
 from oncecast.broker.service import Execute, Executed
 from oncecast.dht.identifiers import after, key_of
 from oncecast.kernel.protocol import Ask, Effect, Later, NodeId, Send
 from oncecast.replication.events import LeaderChanged, Missing
-from oncecast.ring import giver
-from oncecast.ring.events import GiveUp, GroupFacts, KeyOwner, WhereIs, WhoseKey
+from oncecast.ring import exporter
+from oncecast.ring.events import GroupFacts, KeyOwner, RetireGroup, WhereIs, WhoseKey
 from oncecast.ring.mover import Mover, Pace
 from oncecast.ring.moves import (
-    Dropped,
-    Follow,
-    Give,
-    Given,
-    Gone,
-    NotGiven,
+    Abandoned,
+    Adopted,
+    Export,
+    Exported,
+    ExportRefused,
+    ImportAll,
+    NotLeader,
     Pull,
     Pulled,
     PulledParts,
     PullParts,
+    Released,
+    StillWanted,
     Survey,
     Surveyed,
-    TakeAll,
-    Taken,
     TopicEnds,
-    Waiting,
 )
 from oncecast.wire import commands, errors
 from oncecast.wire.results import MoveStep
 
 ME, PEER, HOME = NodeId("a:1/g"), NodeId("b:1/g"), NodeId("a:1")
 X, Y = NodeId("x:1/h"), NodeId("y:1/h")
-OTHER = Party("h", (X, Y))
+OTHER = PeerGroup("h", (X, Y))
 AT, LOW = key_of("g"), key_of("low")
-CLAIM = Claim("m", OTHER)
+CLAIM = ActiveClaim("m", OTHER)
 FROZEN = Frozen("m", key_of("until"), OTHER)
 FIRST = (1 << 48) + 1  # the first token of a mover
 
@@ -51,8 +51,8 @@ FIRST = (1 << 48) + 1  # the first token of a mover
 class Replica:
     """A mover, and what it reads of its group."""
 
-    def __init__(self, estate: Estate | None, **options: Any) -> None:
-        self.registry = SimpleNamespace(estate=estate, topics={})
+    def __init__(self, holdings: Holdings | None, **options: Any) -> None:
+        self.registry = SimpleNamespace(holdings=holdings, topics={})
         self.sure = True
         self.service = SimpleNamespace(
             machine=SimpleNamespace(registry=self.registry),
@@ -63,14 +63,14 @@ class Replica:
         )
         self.missing: list[int] = []
         self.mover = Mover(
-            ME, Random(1), service=cast("Any", self.service), home=HOME, group="g", **options
+            ME, Random(1), service=cast("Any", self.service), process=HOME, group="g", **options
         )
         self.mover.after = 5
 
-    def batch_at(self, place: int) -> Any:
-        if place in self.missing:
-            raise Missing(place)
-        return commands.Stage("source", 1, "part", "t", 1, 10, 0, b"%d" % place)
+    def batch_at(self, slot: int) -> Any:
+        if slot in self.missing:
+            raise Missing(slot)
+        return commands.Stage("source", 1, "part", "t", 1, 10, 0, b"%d" % slot)
 
     def pace(self, seconds: float = 0.0) -> list[Effect]:
         """Return the effects of a turn, but for its timer and its report."""
@@ -84,8 +84,8 @@ class Replica:
         self.mover.receive(sender, message)
         return self.mover.drain()
 
-    def done(self, token: int, so: bool = True) -> list[Effect]:
-        self.mover.observe(Executed(token, MoveStep(so)))
+    def done(self, token: int, done: bool = True) -> list[Effect]:
+        self.mover.observe(Executed(token, MoveStep(done)))
         return self.mover.drain()
 
 
@@ -93,8 +93,8 @@ def facts(send: Send) -> bool:
     return isinstance(send.message, GroupFacts)
 
 
-def estate(**fields: Any) -> Estate:
-    made = Estate("g", fields.pop("low", LOW))
+def holdings(**fields: Any) -> Holdings:
+    made = Holdings("g", fields.pop("low", LOW))
     for name, value in fields.items():
         assert hasattr(made, name)
         setattr(made, name, value)
@@ -114,7 +114,7 @@ def sent(to: NodeId, message: Any) -> Send:
 
 def test_replica_reports_what_it_knows_once_a_second() -> None:
     """REP-4: at once, whatever is to be written to disk."""
-    replica = Replica(estate())
+    replica = Replica(holdings())
     replica.mover.start()
     assert replica.mover.drain() == [Later(0.25, Pace())]
     report = Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))
@@ -132,7 +132,7 @@ def test_group_that_may_still_take_something_over_is_not_reported_as_retired(
     fields: dict[str, Any], retired: bool
 ) -> None:
     """REP-6"""
-    replica = Replica(estate(**fields))
+    replica = Replica(holdings(**fields))
     replica.mover.report()
     (report,) = replica.mover.drain()
     assert report == Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, retired))
@@ -165,25 +165,25 @@ def test_new_group_is_founded_once() -> None:
         ({"claim": CLAIM, "retired": True}, [execute(do.Abandon("m"))]),
         ({"claim": CLAIM}, [sent(X, Survey("m", LOW))]),
         ({"claim": CLAIM, "low": None}, [sent(X, Survey("m", AT))]),
-        ({"claim": Claim("m", OTHER, True)}, [sent(X, Taken("m"))]),
-        ({"claim": Claim("m", OTHER, True), "retired": True}, [sent(X, Taken("m"))]),
+        ({"claim": ActiveClaim("m", OTHER, True)}, [sent(X, Adopted("m"))]),
+        ({"claim": ActiveClaim("m", OTHER, True), "retired": True}, [sent(X, Adopted("m"))]),
     ],
 )
 def test_leader_does_what_its_group_needs_next(
     fields: dict[str, Any], effects: list[Effect]
 ) -> None:
     """REP-6"""
-    replica = Replica(estate(**fields))
+    replica = Replica(holdings(**fields))
     assert replica.pace() == effects
     for leading, sure in ((False, True), (True, False)):
-        replica = Replica(estate(**fields))
+        replica = Replica(holdings(**fields))
         replica.service.leading, replica.sure = leading, sure
         assert replica.pace() == []
 
 
 def test_new_leader_asks_the_giver_from_the_beginning() -> None:
     """REP-6"""
-    replica = Replica(estate(claim=CLAIM))
+    replica = Replica(holdings(claim=CLAIM))
     survey = [sent(X, Survey("m", LOW))]
     assert replica.pace() == survey
     assert replica.pace() == []
@@ -194,13 +194,13 @@ def test_new_leader_asks_the_giver_from_the_beginning() -> None:
 
 def test_new_leader_begins_from_what_is_decided() -> None:
     """REP-6"""
-    replica = Replica(estate(claim=CLAIM, retired=True))
+    replica = Replica(holdings(claim=CLAIM, retired=True))
     assert replica.pace() == [execute(do.Abandon("m"))]
     replica.mover.observe(LeaderChanged(PEER))
     assert replica.mover.drain() == [Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))]
-    replica.registry.estate.claim = None
+    replica.registry.holdings.claim = None
     assert replica.done(FIRST) == []  # it was asked for before
-    replica.registry.estate.claim = CLAIM
+    replica.registry.holdings.claim = CLAIM
     assert replica.pace() == [execute(do.Abandon("m"), FIRST + 1)]
 
 
@@ -210,17 +210,21 @@ def test_new_leader_begins_from_what_is_decided() -> None:
 @pytest.mark.parametrize("leading", [False, True])
 def test_replica_that_is_not_sure_to_lead_names_the_leader(leading: bool) -> None:
     """REP-6"""
-    replica = Replica(estate())
+    replica = Replica(holdings())
     replica.service.leading, replica.sure = leading, not leading
-    assert replica.hear(Survey("m", AT)) == [Send(X, Follow("m", ME, (ME, PEER)))]
-    for message in (GiveUp(), TakeAll(OTHER), KeyOwner(AT, GroupFacts("h", LOW, X, (X,), 1), 3)):
+    assert replica.hear(Survey("m", AT)) == [Send(X, NotLeader("m", ME, (ME, PEER)))]
+    for message in (
+        RetireGroup(),
+        ImportAll(OTHER),
+        KeyOwner(AT, GroupFacts("h", LOW, X, (X,), 1), 3),
+    ):
         assert replica.hear(message, HOME) == []
 
 
 def test_group_that_is_not_founded_yet_answers_nothing() -> None:
     replica = Replica(None)
     assert replica.hear(Survey("m", AT)) == []
-    assert replica.hear(GiveUp(), HOME) == []
+    assert replica.hear(RetireGroup(), HOME) == []
 
 
 @pytest.mark.parametrize(
@@ -236,13 +240,13 @@ def test_group_retires_when_a_process_of_one_of_its_replicas_leaves(
     sender: str, retired: bool, effects: list[Effect]
 ) -> None:
     """REP-6"""
-    assert Replica(estate(retired=retired)).hear(GiveUp(), NodeId(sender)) == effects
+    assert Replica(holdings(retired=retired)).hear(RetireGroup(), NodeId(sender)) == effects
 
 
 @pytest.mark.parametrize(
     ("group", "leader", "effects"),
     [
-        ("h", X, [sent(X, TakeAll(Party("g", (ME, PEER))))]),
+        ("h", X, [sent(X, ImportAll(PeerGroup("g", (ME, PEER))))]),
         ("h", "", []),
         ("g", ME, []),
     ],
@@ -252,7 +256,7 @@ def test_retired_group_asks_the_next_one_to_take_all(
 ) -> None:
     """REP-6"""
     owner = GroupFacts(group, LOW, NodeId(leader), (X,), 1)
-    replica = Replica(estate(retired=True))
+    replica = Replica(holdings(retired=True))
     assert replica.hear(KeyOwner(after(AT), owner, 3), HOME) == effects
 
 
@@ -273,16 +277,16 @@ def test_whole_group_that_owns_nothing_claims_its_part(
     fields: dict[str, Any], owner: dict[str, Any], processes: int, claims: bool
 ) -> None:
     """REP-6: the leader of the owner is asked first."""
-    replica = Replica(estate(**{"low": None, **fields}))
+    replica = Replica(holdings(**{"low": None, **fields}))
     found = GroupFacts(owner.get("group", "h"), LOW, Y, owner.get("nodes", (X, Y)), 1)
     effects = replica.hear(KeyOwner(owner.get("key", AT), found, processes), HOME)
     commands_ = [each.request.command for each in effects if isinstance(each, Ask)]  # type: ignore[attr-defined]
-    assert [each.giver for each in commands_] == ([Party("h", (Y, X))] if claims else [])
+    assert [each.exporter for each in commands_] == ([PeerGroup("h", (Y, X))] if claims else [])
 
 
 def test_group_with_three_replicas_is_whole() -> None:
     """REP-5"""
-    replica = Replica(estate(low=None))
+    replica = Replica(holdings(low=None))
     replica.service.group.nodes = lambda: (ME, PEER, NodeId("c:1/g"))
     assert replica.hear(KeyOwner(AT, GroupFacts("h", LOW, X, (X,), 1), 9), HOME)
 
@@ -295,38 +299,38 @@ def test_idle_neighbour_takes_all_of_a_group_that_goes(
     fields: dict[str, Any], claims: bool
 ) -> None:
     """REP-6"""
-    replica = Replica(estate(**{"low": key_of("h"), **fields}))
-    assert bool(replica.hear(TakeAll(OTHER))) == claims
+    replica = Replica(holdings(**{"low": key_of("h"), **fields}))
+    assert bool(replica.hear(ImportAll(OTHER))) == claims
 
 
 @pytest.mark.parametrize(
     ("claim", "answer"),
     [
-        (None, [Dropped("m")]),
-        (Claim("n", OTHER), [Dropped("m")]),
-        (Claim("m", OTHER), []),
-        (Claim("m", OTHER, True), [Taken("m")]),
+        (None, [Abandoned("m")]),
+        (ActiveClaim("n", OTHER), [Abandoned("m")]),
+        (ActiveClaim("m", OTHER), []),
+        (ActiveClaim("m", OTHER, True), [Adopted("m")]),
     ],
 )
 def test_giver_that_waits_is_told_what_became_of_the_move(
-    claim: Claim | None, answer: list[Any]
+    claim: ActiveClaim | None, answer: list[Any]
 ) -> None:
     """REP-6"""
-    replica = Replica(estate(claim=claim))
-    assert replica.hear(Waiting("m")) == [sent(X, each) for each in answer]
+    replica = Replica(holdings(claim=claim))
+    assert replica.hear(StillWanted("m")) == [sent(X, each) for each in answer]
 
 
 # -- the giver --
 
 
 def waiting(to: NodeId) -> list[Send]:
-    return [sent(to, Waiting("m")), sent(HOME, WhereIs("h"))]
+    return [sent(to, StillWanted("m")), sent(HOME, WhereIs("h"))]
 
 
 def test_replicas_of_a_silent_taker_are_reminded_in_turn_every_two_seconds() -> None:
     """REP-6"""
     z = NodeId("z:1/h")
-    replica = Replica(estate(frozen=Frozen("m", LOW, Party("h", (X, Y, z)))))
+    replica = Replica(holdings(frozen=Frozen("m", LOW, PeerGroup("h", (X, Y, z)))))
     for seconds, effects in (
         (1.75, []),
         (0.25, waiting(Y)),
@@ -341,7 +345,7 @@ def test_taker_that_has_moved_is_reminded_where_it_is() -> None:
     """REP-6"""
     z = NodeId("z:1/h")
     found = GroupFacts("h", None, z, (z,), 1)
-    replica = Replica(estate(frozen=FROZEN))
+    replica = Replica(holdings(frozen=FROZEN))
     for message, sender in (
         (found, X),  # only home says so
         (GroupFacts("i", None, z, (z,), 1), HOME),
@@ -355,45 +359,45 @@ def test_taker_that_has_moved_is_reminded_where_it_is() -> None:
 
 def test_part_is_thawed_when_its_taker_is_gone() -> None:
     """REP-6"""
-    replica = Replica(estate(frozen=FROZEN))
+    replica = Replica(holdings(frozen=FROZEN))
     gone = GroupFacts("h", None, NodeId(""), (), 9, retired=True)
     assert replica.hear(gone, HOME) == [execute(do.Thaw("m"))]
 
 
 def test_reminder_follows_to_the_leader_once() -> None:
     """REP-6: two may take each other for the leader."""
-    replica = Replica(estate(frozen=FROZEN))
-    assert replica.hear(Follow("n", X, (X,))) == []
-    assert replica.hear(Follow("m", NodeId(""), (X,))) == []
+    replica = Replica(holdings(frozen=FROZEN))
+    assert replica.hear(NotLeader("n", X, (X,))) == []
+    assert replica.hear(NotLeader("m", NodeId(""), (X,))) == []
     for _ in range(2):
-        assert replica.hear(Follow("m", X, (X,))) == [sent(X, Waiting("m"))]
-        assert replica.hear(Follow("m", Y, (Y,))) == []
+        assert replica.hear(NotLeader("m", X, (X,))) == [sent(X, StillWanted("m"))]
+        assert replica.hear(NotLeader("m", Y, (Y,))) == []
         replica.pace(2.0)
-    assert Replica(estate()).hear(Follow("m", X, (X,))) == []
-    assert Replica(None).hear(Follow("m", X, (X,))) == []
+    assert Replica(holdings()).hear(NotLeader("m", X, (X,))) == []
+    assert Replica(None).hear(NotLeader("m", X, (X,))) == []
 
 
 def given(monkeypatch: pytest.MonkeyPatch, frozen: Frozen | None, rows_max: int = 10) -> Replica:
     """Return a giver whose part takes ten bytes to tell."""
-    assert giver.ROWS_BYTES_MAX == 16 << 20
-    monkeypatch.setattr(giver, "ROWS_BYTES_MAX", rows_max)
+    assert exporter.ROWS_BYTES_MAX == 16 << 20
+    monkeypatch.setattr(exporter, "ROWS_BYTES_MAX", rows_max)
     monkeypatch.setattr("oncecast.broker.state.moved_out", lambda *_: b"x" * 10)
-    replica = Replica(estate(frozen=frozen))
+    replica = Replica(holdings(frozen=frozen))
     replica.registry.clock = SimpleNamespace(trusted=1, now=2)
-    replica.registry.lives, replica.registry.epochs = 3, 4
+    replica.registry.last_topic_id, replica.registry.last_epoch = 3, 4
     replica.registry.answered = Answered()
     return replica
 
 
-GIVE = Give("m", FROZEN.until, OTHER)
-GIVEN = Given("m", LOW, FROZEN.until, 1, 3, 4, b"x" * 10, 2)
+GIVE = Export("m", FROZEN.until, OTHER)
+GIVEN = Exported("m", LOW, FROZEN.until, 1, 3, 4, b"x" * 10, 2)
 ADOPT = do.Adopt("m", LOW, FROZEN.until, 1, 3, 4, b"x" * 10, 2)
 REPORT = Send(HOME, GroupFacts("g", LOW, ME, (ME, PEER), 7, False))
 
 
 @pytest.mark.parametrize(
     ("rows_max", "effects"),
-    [(10, [sent(X, GIVEN)]), (9, [execute(do.Thaw("m")), sent(X, NotGiven("m"))])],
+    [(10, [sent(X, GIVEN)]), (9, [execute(do.Thaw("m")), sent(X, ExportRefused("m"))])],
 )
 def test_frozen_part_is_told_or_thawed_if_it_is_too_large(
     rows_max: int, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
@@ -405,44 +409,44 @@ def test_frozen_part_is_told_or_thawed_if_it_is_too_large(
 @pytest.mark.parametrize(
     ("now", "effects"),
     [
-        (estate(frozen=FROZEN), [sent(X, GIVEN)]),
-        (estate(frozen=Frozen("n", LOW, OTHER)), []),
-        (estate(), []),
+        (holdings(frozen=FROZEN), [sent(X, GIVEN)]),
+        (holdings(frozen=Frozen("n", LOW, OTHER)), []),
+        (holdings(), []),
         (None, []),
     ],
 )
 def test_part_is_told_when_it_is_frozen_for_this_move(
-    now: Estate | None, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
+    now: Holdings | None, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REP-6"""
     replica = given(monkeypatch, None)
-    monkeypatch.setattr(Estate, "may_give", lambda *_: True)
+    monkeypatch.setattr(Holdings, "may_export", lambda *_: True)
     assert replica.hear(GIVE) == [execute(do.Freeze("m", FROZEN.until, OTHER))]
-    replica.registry.estate = now
+    replica.registry.holdings = now
     assert replica.done(FIRST) == effects
 
 
 @pytest.mark.parametrize("frozen", [None, Frozen("n", LOW, OTHER), FROZEN])
 def test_part_is_released_if_it_is_frozen_for_this_move(frozen: Frozen | None) -> None:
     """REP-6"""
-    replica = Replica(estate(frozen=frozen))
-    gone = [sent(X, Gone("m"))]
+    replica = Replica(holdings(frozen=frozen))
+    gone = [sent(X, Released("m"))]
     if frozen is FROZEN:
-        assert replica.hear(Taken("m")) == [execute(do.Release("m"))]
+        assert replica.hear(Adopted("m")) == [execute(do.Release("m"))]
         assert replica.done(FIRST) == gone
     else:
-        assert replica.hear(Taken("m")) == gone
+        assert replica.hear(Adopted("m")) == gone
 
 
 def test_staged_parts_are_pulled_as_far_as_they_are_here_and_fit() -> None:
     """REP-6"""
     parts = {
-        name: SimpleNamespace(place=at, topic="t", count=at, size=100, time=50 + at)
+        name: SimpleNamespace(slot=at, topic="t", count=at, size=100, time=50 + at)
         for at, name in enumerate("abcd", 1)
     }
     source = SimpleNamespace(staged={1: parts})
-    replica = Replica(estate(), pull_bytes=200)
-    replica.mover.estate.sources["s"] = cast("Any", source)  # type: ignore[union-attr]
+    replica = Replica(holdings(), pull_bytes=200)
+    replica.mover.holdings.sources["s"] = cast("Any", source)  # type: ignore[union-attr]
 
     def pulled(names: str, key: str = "s", number: int = 1) -> list[str]:
         pull = PullParts("m", tuple((key, number, name) for name in names))
@@ -476,7 +480,7 @@ def test_staged_parts_are_pulled_as_far_as_they_are_here_and_fit() -> None:
 
 def test_silent_giver_is_asked_again_at_its_next_replica_after_a_second() -> None:
     """REP-6"""
-    replica = Replica(estate(claim=CLAIM))
+    replica = Replica(holdings(claim=CLAIM))
     survey = Survey("m", LOW)
     assert replica.pace() == [sent(X, survey)]
     for seconds, to in ((0.75, None), (0.25, Y), (0.75, None), (0.25, X)):
@@ -486,27 +490,27 @@ def test_silent_giver_is_asked_again_at_its_next_replica_after_a_second() -> Non
 
 def test_taker_follows_to_the_leader_and_remembers_the_replicas() -> None:
     """REP-6"""
-    replica = Replica(estate(claim=CLAIM))
+    replica = Replica(holdings(claim=CLAIM))
     survey, z = Survey("m", LOW), NodeId("z:1/h")
     replica.pace()
-    assert replica.hear(Follow("n", Y, (Y,))) == []
-    assert replica.hear(Follow("m", NodeId(""), (z, X))) == []
-    assert replica.hear(Follow("m", X, (z, X))) == []  # it was asked already
-    assert replica.hear(Follow("m", Y, (z, X))) == [sent(Y, survey)]
+    assert replica.hear(NotLeader("n", Y, (Y,))) == []
+    assert replica.hear(NotLeader("m", NodeId(""), (z, X))) == []
+    assert replica.hear(NotLeader("m", X, (z, X))) == []  # it was asked already
+    assert replica.hear(NotLeader("m", Y, (z, X))) == [sent(Y, survey)]
     asked = [replica.pace(1.0)[0] for _ in range(3)]
     assert asked == [sent(z, survey), sent(X, survey), sent(Y, survey)]
 
 
 def test_replica_that_is_not_known_is_followed_by_the_first_that_is() -> None:
-    replica = Replica(estate(claim=CLAIM))
+    replica = Replica(holdings(claim=CLAIM))
     replica.pace()
-    replica.hear(Follow("m", NodeId("stranger"), ()))
+    replica.hear(NotLeader("m", NodeId("stranger"), ()))
     assert replica.pace(1.0)[0] == sent(X, Survey("m", LOW))
 
 
 def test_survey_goes_on_behind_the_last_topic_and_then_batches_are_pulled() -> None:
     """REP-6"""
-    replica = Replica(estate(claim=CLAIM))
+    replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     topics = (TopicEnds("a", 1, 0, 0), TopicEnds("b", 2, 3, 9))
     assert replica.hear(Surveyed("n", "", topics, True)) == []  # of another move
@@ -514,31 +518,33 @@ def test_survey_goes_on_behind_the_last_topic_and_then_batches_are_pulled() -> N
     assert replica.hear(Surveyed("m", "", topics, True)) == [sent(X, Survey("m", LOW, "b"))]
     assert replica.hear(Surveyed("m", "b", (), True)) == [sent(X, Pull("m", "b", 2, 3))]
     assert replica.hear(Surveyed("m", "b", (), False)) == []
-    assert Replica(estate()).hear(Surveyed("m", "", topics, True)) == []
-    assert Replica(estate(claim=CLAIM)).hear(Surveyed("m", "", topics, True)) == []
+    assert Replica(holdings()).hear(Surveyed("m", "", topics, True)) == []
+    assert Replica(holdings(claim=CLAIM)).hear(Surveyed("m", "", topics, True)) == []
 
 
 def test_abandoned_giver_is_told_at_the_replica_that_was_asked_last() -> None:
     """REP-6"""
-    replica = Replica(estate(claim=CLAIM))
+    replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.pace(1.0)
     gone = GroupFacts("h", None, NodeId(""), (), 9, retired=True)
     assert replica.hear(GroupFacts("i", None, NodeId(""), (), 9, retired=True), HOME) == []
     assert replica.hear(gone, HOME) == [execute(do.Abandon("m"))]
-    replica.registry.estate.claim = None
-    assert replica.done(FIRST) == [sent(Y, Dropped("m"))]
+    replica.registry.holdings.claim = None
+    assert replica.done(FIRST) == [sent(Y, Abandoned("m"))]
 
 
-@pytest.mark.parametrize(("now", "told"), [(None, True), (Claim("n", OTHER), True), (CLAIM, False)])
+@pytest.mark.parametrize(
+    ("now", "told"), [(None, True), (ActiveClaim("n", OTHER), True), (CLAIM, False)]
+)
 def test_giver_is_told_of_an_abandoned_move_only_if_it_is_abandoned(
-    now: Claim | None, told: bool
+    now: ActiveClaim | None, told: bool
 ) -> None:
     """REP-6"""
-    replica = Replica(estate(claim=CLAIM, retired=True))
+    replica = Replica(holdings(claim=CLAIM, retired=True))
     assert replica.pace() == [execute(do.Abandon("m"))]
-    replica.registry.estate.claim = now
-    assert replica.done(FIRST) == ([sent(X, Dropped("m"))] if told else [])
+    replica.registry.holdings.claim = now
+    assert replica.done(FIRST) == ([sent(X, Abandoned("m"))] if told else [])
 
 
 def imported(size: int, topic: str = "a") -> do.Import:
@@ -551,7 +557,7 @@ def imported(size: int, topic: str = "a") -> do.Import:
 )
 def test_taker_copies_in_rounds_until_little_was_new(sizes: list[int], rounds: int) -> None:
     """REP-6: eight times at most, while others put."""
-    replica = Replica(estate(claim=CLAIM), little_bytes=10)
+    replica = Replica(holdings(claim=CLAIM), little_bytes=10)
     survey, pull = sent(X, Survey("m", LOW)), sent(X, Pull("m", "a", 1, 0))
     effects = replica.pace()
     for number, size in enumerate(sizes):
@@ -560,18 +566,20 @@ def test_taker_copies_in_rounds_until_little_was_new(sizes: list[int], rounds: i
         batch, token = imported(size), FIRST + number
         assert replica.hear(Pulled("m", "a", 0, (batch,))) == [execute(batch, token)]
         assert replica.hear(Pulled("m", "a", 0, (batch,))) == []  # it was answered
-        assert replica.hear(Follow("m", Y, (Y,))) == []
+        assert replica.hear(NotLeader("m", Y, (Y,))) == []
         assert replica.done(token) == [pull]
         effects = replica.hear(Pulled("m", "a", 0, ()))
-    assert effects == [sent(X, Give("m", LOW, Party("g", (ME, PEER))))]
+    assert effects == [sent(X, Export("m", LOW, PeerGroup("g", (ME, PEER))))]
     assert len(sizes) == rounds + 1
 
 
-@pytest.mark.parametrize(("life", "offset"), [(2, 5), (9, 3)])
-def test_copies_of_an_earlier_life_of_a_topic_do_not_count(life: int, offset: int) -> None:
+@pytest.mark.parametrize(("topic_id", "offset"), [(2, 5), (9, 3)])
+def test_copies_of_an_earlier_life_of_a_topic_do_not_count(topic_id: int, offset: int) -> None:
     """REP-6"""
-    replica = Replica(estate(claim=CLAIM))
-    replica.registry.estate.incoming["b"] = SimpleNamespace(id=life, index=SimpleNamespace(next=5))
+    replica = Replica(holdings(claim=CLAIM))
+    replica.registry.holdings.incoming["b"] = SimpleNamespace(
+        id=topic_id, index=SimpleNamespace(next=5)
+    )
     replica.pace()
     surveyed = Surveyed("m", "", (TopicEnds("b", 2, 3, 9),), False)
     assert replica.hear(surveyed) == [sent(X, Pull("m", "b", 2, offset))]
@@ -583,10 +591,10 @@ def test_staged_parts_are_asked_for_by_64_and_then_all_is_adopted(
     """REP-6: not before the taker has given away what it is giving away itself."""
     names = [("s", 1, f"{each:02}") for each in range(66)]
     monkeypatch.setattr("oncecast.broker.state.moved_in", lambda *_: ([], {}, ()))
-    monkeypatch.setattr("oncecast.ring.taker.names_of_parts", lambda _: names)
-    monkeypatch.setattr(Estate, "may_give", lambda *_: True)
-    replica = Replica(estate(claim=CLAIM))
-    own = replica.registry.estate
+    monkeypatch.setattr("oncecast.ring.importer.names_of_parts", lambda _: names)
+    monkeypatch.setattr(Holdings, "may_export", lambda *_: True)
+    replica = Replica(holdings(claim=CLAIM))
+    own = replica.registry.holdings
     own.parts = {names[0]: None}
     replica.pace()
     replica.hear(Surveyed("m", "", (), False))
@@ -594,7 +602,9 @@ def test_staged_parts_are_asked_for_by_64_and_then_all_is_adopted(
     batch = imported(10)
     assert replica.hear(PulledParts("m", (batch,))) == [execute(batch)]
     own.parts = dict.fromkeys(names)
-    assert replica.hear(Give("n", LOW, OTHER))[0] == execute(do.Freeze("n", LOW, OTHER), FIRST + 1)
+    assert replica.hear(Export("n", LOW, OTHER))[0] == execute(
+        do.Freeze("n", LOW, OTHER), FIRST + 1
+    )
     assert replica.done(FIRST) == []
     replica.done(FIRST + 1)
     own.frozen = Frozen("n", LOW, OTHER)
@@ -605,34 +615,34 @@ def test_staged_parts_are_asked_for_by_64_and_then_all_is_adopted(
 
 def test_answers_for_a_claim_that_is_gone_are_dropped() -> None:
     """REP-6"""
-    replica = Replica(estate(claim=CLAIM))
+    replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.hear(Surveyed("m", "", (TopicEnds("a", 1, 0, 1),), False))
     replica.hear(Pulled("m", "a", 0, (imported(1),)))
-    replica.registry.estate.claim = None
+    replica.registry.holdings.claim = None
     assert replica.hear(Surveyed("m", "", (), False)) == []
     assert replica.done(FIRST) == []
 
 
 def test_import_that_is_decided_without_an_estate_asks_for_nothing() -> None:
-    replica = Replica(estate(claim=CLAIM))
+    replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.hear(Surveyed("m", "", (TopicEnds("a", 1, 0, 1),), False))
     replica.hear(Pulled("m", "a", 0, (imported(1),)))
-    replica.registry.estate = None
+    replica.registry.holdings = None
     assert replica.done(FIRST) == []
 
 
 def test_next_move_is_abandoned_at_the_first_replica_of_its_giver() -> None:
     """REP-6: which replica was asked for an earlier move says nothing."""
-    replica = Replica(estate(claim=CLAIM))
+    replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.pace(1.0)
-    replica.registry.estate.claim = Claim("n", OTHER)
+    replica.registry.holdings.claim = ActiveClaim("n", OTHER)
     gone = GroupFacts("h", None, NodeId(""), (), 9, retired=True)
     assert replica.hear(gone, HOME) == [execute(do.Abandon("n"))]
-    replica.registry.estate.claim = None
-    assert replica.done(FIRST) == [sent(X, Dropped("n"))]
+    replica.registry.holdings.claim = None
+    assert replica.done(FIRST) == [sent(X, Abandoned("n"))]
 
 
 def test_refused_command_of_a_move_is_asked_for_again() -> None:
@@ -646,19 +656,19 @@ def test_refused_command_of_a_move_is_asked_for_again() -> None:
 
 def test_news_of_its_own_claim_are_for_the_taker_alone() -> None:
     """REP-6"""
-    replica = Replica(estate(claim=CLAIM, frozen=FROZEN))
+    replica = Replica(holdings(claim=CLAIM, frozen=FROZEN))
     replica.pace()
-    assert replica.hear(Follow("m", X, (X,))) == []  # it is asked already, and not reminded
+    assert replica.hear(NotLeader("m", X, (X,))) == []  # it is asked already, and not reminded
 
 
 @pytest.mark.parametrize(("room", "pulled"), [(100, 1), (101, 2), (200, 2), (201, 3)])
 def test_batches_are_pulled_until_there_is_no_room(room: int, pulled: int) -> None:
     """REP-6: the last one may reach over it."""
     entries = [
-        SimpleNamespace(place=at, offset=at, messages=1, size=100, time=50, skip=0, sequence=at)
+        SimpleNamespace(slot=at, offset=at, messages=1, size=100, time=50, skip=0, sequence=at)
         for at in range(4)
     ]
-    replica = Replica(estate(), pull_bytes=room)
+    replica = Replica(holdings(), pull_bytes=room)
     index = SimpleNamespace(entries=lambda offset: entries[offset:])
     replica.registry.topics["t"] = SimpleNamespace(id=2, index=index)
     batches = tuple(
@@ -669,34 +679,34 @@ def test_batches_are_pulled_until_there_is_no_room(room: int, pulled: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("now", "so", "effects"),
+    ("now", "done", "effects"),
     [
         (CLAIM, True, [REPORT]),
         (CLAIM, False, [execute(do.Abandon("m"), FIRST + 1), REPORT]),
-        (Claim("n", OTHER), False, [REPORT]),
+        (ActiveClaim("n", OTHER), False, [REPORT]),
         (None, False, [REPORT]),
     ],
 )
 def test_part_that_cannot_be_adopted_is_abandoned(
-    now: Claim | None, so: bool, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
+    now: ActiveClaim | None, done: bool, effects: list[Effect], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """REP-6: the copies have a hole."""
     monkeypatch.setattr("oncecast.broker.state.moved_in", lambda *_: ([], {}, ()))
-    replica = Replica(estate(claim=CLAIM))
+    replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.hear(Surveyed("m", "", (), False))
     assert replica.hear(GIVEN) == [execute(ADOPT)]
     assert replica.pace() == []
-    replica.registry.estate.claim = now
-    assert replica.done(FIRST, so) == effects
+    replica.registry.holdings.claim = now
+    assert replica.done(FIRST, done) == effects
 
 
 def test_import_of_an_earlier_move_asks_for_nothing() -> None:
     """REP-6"""
-    replica = Replica(estate(claim=CLAIM))
+    replica = Replica(holdings(claim=CLAIM))
     replica.pace()
     replica.hear(Surveyed("m", "", (TopicEnds("a", 1, 0, 1),), False))
     replica.hear(Pulled("m", "a", 0, (imported(1),)))
-    replica.registry.estate.claim = Claim("n", OTHER)
+    replica.registry.holdings.claim = ActiveClaim("n", OTHER)
     assert replica.pace() == [sent(X, Survey("n", LOW))]
     assert replica.done(FIRST) == []

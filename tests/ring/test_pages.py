@@ -8,11 +8,11 @@ import pytest
 
 from oncecast.kernel.protocol import Protocol
 from oncecast.kernel.stack import members
-from oncecast.ring.caster import Caster
 from oncecast.ring.mover import Mover
+from oncecast.ring.owner_lookup import OwnerLookup
+from oncecast.ring.pusher import Pusher
 from oncecast.ring.relay import Relay
 from oncecast.ring.roster import Roster
-from oncecast.ring.usher import Usher
 from tests.overlay.test_pages import PAGES, ROW, TABLE
 
 Layers = list[type[Protocol]]
@@ -26,7 +26,7 @@ def rows(page: str, title: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("page", "layers"), [("ring.md", [Mover, Roster, Usher]), ("push.md", [Relay, Caster])]
+    ("page", "layers"), [("ring.md", [Mover, Roster, OwnerLookup]), ("push.md", [Relay, Pusher])]
 )
 def test_page_is_complete(page: str, layers: Layers) -> None:
     for title in ("message", "timer"):

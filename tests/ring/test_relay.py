@@ -14,18 +14,18 @@ from oncecast.dht.scribe import Scribe
 from oncecast.dht.tree import Copy, Enlist, JoinTree, LeaveTree, Multicast, Multicasted, encode
 from oncecast.kernel.protocol import Ask, Effect, Later, NodeId, Send, Watch
 from oncecast.overlay.events import Broadcast, MessageId, Received
-from oncecast.ring.casts import (
+from oncecast.ring.events import GroupFacts
+from oncecast.ring.push_messages import (
     AcksUp,
-    Cast,
-    Casting,
+    CheckReaders,
     Fill,
     Filled,
-    Reading,
-    Vouch,
-    Vouched,
-    Voucher,
+    Push,
+    PushWanted,
+    ReaderId,
+    ReadersChecked,
+    ReadPermit,
 )
-from oncecast.ring.events import GroupFacts
 from oncecast.ring.relay import FlushAcks, Relay, Turn
 from oncecast.wire import batch
 from oncecast.wire.commands import Ack, FromOffset
@@ -34,7 +34,7 @@ from oncecast.wire.frames import Chunk, Delivery, Fetch, FlowEnded, Scan, Scanne
 
 ME, LEADER, PARENT = NodeId("me:1"), NodeId("a:1/g"), NodeId("parent:1")
 ANN, BOB = NodeId("client/ann"), NodeId("client/bob")
-T, LIFE = "t", 3
+T, TOPIC_ID = "t", 3
 CREDIT = 100
 
 
@@ -60,7 +60,12 @@ class World:
 def make(**options: Any) -> tuple[Relay, World]:
     world = World()
     relay = Relay(
-        ME, Random(1), roster=cast("Any", world), scribe=cast("Any", world), life="x", **options
+        ME,
+        Random(1),
+        roster=cast("Any", world),
+        scribe=cast("Any", world),
+        incarnation="x",
+        **options,
     )
     relay.start()
     relay.drain()
@@ -77,39 +82,41 @@ def tune(offset: int = 0, *, name: str = "s", epoch: int = 7, ack: int = 0, **cr
     return Tune(Fetch(T, name, epoch, offset, ack, messages, size))
 
 
-def vouched(
-    next_: int, *, name: str = "s", epoch: int = 7, life: int = LIFE, **more: Any
-) -> Vouched:
-    reading, first = Reading(T, name, epoch), more.pop("first", 0)
-    return Vouched((Voucher(reading, more.pop("cursor", 0), 0, life, first, next_, **more),))
+def checked(
+    next_: int, *, name: str = "s", epoch: int = 7, topic_id: int = TOPIC_ID, **more: Any
+) -> ReadersChecked:
+    reader_id, first = ReaderId(T, name, epoch), more.pop("first", 0)
+    return ReadersChecked(
+        (ReadPermit(reader_id, more.pop("cursor", 0), 0, topic_id, first, next_, **more),)
+    )
 
 
 def vouch(name: str = "s", epoch: int = 7) -> Send:
-    return Send(LEADER, Vouch((Reading(T, name, epoch),)))
+    return Send(LEADER, CheckReaders((ReaderId(T, name, epoch),)))
 
 
-def cast_(*chunks: Chunk, next_: int = -1, life: int = LIFE, **more: Any) -> Cast:
+def push_(*chunks: Chunk, next_: int = -1, topic_id: int = TOPIC_ID, **more: Any) -> Push:
     end = chunks[-1].offset + chunks[-1].count if chunks else 0
-    return Cast(T, life, end if next_ < 0 else next_, chunks, **more)
+    return Push(T, topic_id, end if next_ < 0 else next_, chunks, **more)
 
 
 def heard(*chunks: Chunk, **more: Any) -> Multicasted:
-    return Multicasted(T, msgspec.msgpack.encode(cast_(*chunks, **more)))
+    return Multicasted(T, msgspec.msgpack.encode(push_(*chunks, **more)))
 
 
-def fill(offset: int, until: int = -1, life: int = LIFE) -> Send:
-    return Send(LEADER, Fill(Scan(0, T, FromOffset(offset), until, 1 << 20, life)))
+def fill(offset: int, until: int = -1, topic_id: int = TOPIC_ID) -> Send:
+    return Send(LEADER, Fill(Scan(0, T, FromOffset(offset), until, 1 << 20, topic_id)))
 
 
 def delivery(*chunks: Chunk, next_: int, name: str = "s", epoch: int = 7) -> Delivery:
     return Delivery(T, name, epoch, chunks, 0, next_)
 
 
-def reading(
+def reader_id(
     relay: Relay, client: NodeId = ANN, name: str = "s", next_: int = 0, **more: Any
 ) -> None:
     relay.receive(client, tune(name=name, **more))
-    relay.receive(LEADER, vouched(next_, name=name))
+    relay.receive(LEADER, checked(next_, name=name))
     relay.drain()
 
 
@@ -130,19 +137,19 @@ def test_who_tunes_in_is_vouched_for_before_anything_is_sent() -> None:
     """NET-6"""
     relay, _ = make()
     relay.receive(ANN, tune())
-    vouch = Send(LEADER, Vouch((Reading(T, "s", 7),)))
+    vouch = Send(LEADER, CheckReaders((ReaderId(T, "s", 7),)))
     assert relay.drain() == [Watch(ANN), Ask(JoinTree(T)), vouch]
     relay.observe(heard(chunk(0)))
     assert relay.drain() == []
-    relay.receive(LEADER, vouched(1))
+    relay.receive(LEADER, checked(1))
     assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=1))]
 
 
 def test_what_comes_is_sent_to_each_reader_in_order_and_once() -> None:
     """NET-6"""
     relay, _ = make()
-    reading(relay)
-    reading(relay, BOB, "r")
+    reader_id(relay)
+    reader_id(relay, BOB, "r")
     relay.observe(heard(chunk(0, 2)))
     assert relay.drain() == [
         Send(ANN, delivery(chunk(0, 2), next_=2)),
@@ -157,8 +164,8 @@ def test_what_comes_is_sent_to_each_reader_in_order_and_once() -> None:
 def test_a_gap_is_asked_for_once_for_all_readers() -> None:
     """NET-6"""
     relay, _ = make()
-    reading(relay)
-    reading(relay, BOB, "r")
+    reader_id(relay)
+    reader_id(relay, BOB, "r")
     relay.observe(heard(chunk(5, 2)))
     assert relay.drain() == [fill(0, 5)]
     relay.observe(heard(chunk(7)))
@@ -166,7 +173,7 @@ def test_a_gap_is_asked_for_once_for_all_readers() -> None:
     assert turn(relay) == []
     assert turn(relay) == [fill(0, 5)]
     assert relay.filled == 0
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 0, 8, 0, (chunk(0, 5),))))
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 0, 8, 0, (chunk(0, 5),))))
     whole = (chunk(0, 5), chunk(5, 2), chunk(7))
     assert relay.drain() == [
         Send(ANN, delivery(*whole, next_=8)),
@@ -179,8 +186,8 @@ def test_gap_of_the_reader_that_is_farthest_behind_is_asked_for() -> None:
     """NET-6"""
     relay, _ = make()
     relay.receive(BOB, tune(3, name="r"))
-    relay.receive(LEADER, vouched(0, name="r"))
-    reading(relay)
+    relay.receive(LEADER, checked(0, name="r"))
+    reader_id(relay)
     relay.observe(heard(chunk(5)))
     assert relay.drain() == [fill(0, 5)]
 
@@ -196,17 +203,17 @@ def test_nothing_is_asked_for_on_behalf_of_a_reader_without_a_voucher() -> None:
 
 def test_repair_of_an_unknown_topic_or_an_earlier_life_is_dropped() -> None:
     relay, _ = make()
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 0, 1, 0, (chunk(0),))))
-    reading(relay)
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE - 1, 0, 1, 0, (chunk(0),))))
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE + 1, 0, 1, 0, (chunk(0),))))
-    assert (relay.drain(), relay.filled, relay.channels[T].life) == ([], 0, LIFE)
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 0, 1, 0, (chunk(0),))))
+    reader_id(relay)
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID - 1, 0, 1, 0, (chunk(0),))))
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID + 1, 0, 1, 0, (chunk(0),))))
+    assert (relay.drain(), relay.filled, relay.channels[T].topic_id) == ([], 0, TOPIC_ID)
 
 
 def test_what_an_idle_owner_says_of_its_end_shows_what_was_lost() -> None:
     """NET-6: the last message of all may be lost, too."""
     relay, _ = make()
-    reading(relay)
+    reader_id(relay)
     relay.observe(heard(next_=2))
     assert relay.drain() == [fill(0)]
 
@@ -217,16 +224,16 @@ def test_relay_takes_a_turn_four_times_a_second() -> None:
     relay.start()
     assert relay.drain() == [Later(0.25, Turn())]
     relay.timeout(Turn())
-    assert relay.drain() == [Later(0.25, Turn()), Send(LEADER, Casting((T,)))]
+    assert relay.drain() == [Later(0.25, Turn()), Send(LEADER, PushWanted((T,)))]
 
 
 def test_owner_that_is_silent_for_more_than_a_second_and_a_half_is_asked() -> None:
     """NET-6: the tree may be broken."""
     relay, _ = make()
-    reading(relay)
-    reading(relay, BOB, "r")
+    reader_id(relay)
+    reader_id(relay, BOB, "r")
     assert turn(relay, 1.5) == []
-    both = Vouch((Reading(T, "s", 7), Reading(T, "r", 7)))
+    both = CheckReaders((ReaderId(T, "s", 7), ReaderId(T, "r", 7)))
     assert turn(relay) == [Send(LEADER, both)]
     assert turn(relay) == []
 
@@ -234,7 +241,7 @@ def test_owner_that_is_silent_for_more_than_a_second_and_a_half_is_asked() -> No
 def test_owner_that_is_heard_is_asked_every_two_seconds() -> None:
     """NET-6: the right of a reader may have ended."""
     relay, _ = make()
-    reading(relay)
+    reader_id(relay)
     asked = []
     for _ in range(16):
         asked += [relay.now] * (turn(relay) == [vouch()])
@@ -245,7 +252,7 @@ def test_owner_that_is_heard_is_asked_every_two_seconds() -> None:
 def test_topic_without_readers_does_not_end_the_turn_of_the_others() -> None:
     relay, _ = make()
     relay.receive(ANN, Tune(Fetch("u", "s", 7, 0, 0, 1, 1)))
-    reading(relay, BOB)
+    reader_id(relay, BOB)
     relay.down(ANN)
     assert turn(relay, 2.0) == [Ask(LeaveTree("u")), vouch()]
 
@@ -253,9 +260,9 @@ def test_topic_without_readers_does_not_end_the_turn_of_the_others() -> None:
 def test_gaps_are_asked_for_before_vouchers() -> None:
     """NET-6: one reader waits for a message, the other one for the owner's word."""
     relay, _ = make()
-    for client, name, epochs in ((ANN, "s", 8), (BOB, "r", 7)):
+    for client, name, last_epoch in ((ANN, "s", 8), (BOB, "r", 7)):
         relay.receive(client, tune(name=name))
-        relay.receive(LEADER, vouched(0, name=name, epochs=epochs))
+        relay.receive(LEADER, checked(0, name=name, last_epoch=last_epoch))
     relay.drain()
     relay.observe(heard(chunk(1), fenced=8))
     both = [fill(0, 1), vouch("r")]
@@ -266,13 +273,13 @@ def test_gaps_are_asked_for_before_vouchers() -> None:
 def test_credit_is_kept() -> None:
     """NET-6: in messages and in bytes, as large as they are when opened."""
     relay, _ = make()
-    reading(relay, messages=3)
+    reader_id(relay, messages=3)
     relay.observe(heard(chunk(0, 2), chunk(2, 2)))
     (only,) = sent(relay.drain(), Delivery)
     assert [(each.offset, each.count) for each in only.chunks] == [(0, 2), (2, 1)]
     relay, _ = make()
     one = batch.opened_bytes(chunk(0).batch)
-    reading(relay, size=one + 1)
+    reader_id(relay, size=one + 1)
     relay.observe(heard(*map(chunk, range(9))))
     (only,) = sent(relay.drain(), Delivery)
     assert [each.offset for each in only.chunks] == [0, 1]
@@ -287,14 +294,14 @@ def test_credit_is_kept() -> None:
 def test_reader_gets_no_more_than_it_has_credit_for(messages: int, size: int, count: int) -> None:
     """NET-6: but the first message comes whatever its size."""
     relay, _ = make()
-    reading(relay, messages=messages, size=size)
+    reader_id(relay, messages=messages, size=size)
     relay.observe(heard(chunk(0), chunk(1)))
     assert [len(each.chunks) for each in sent(relay.drain(), Delivery)] == [1] * count
 
 
 def test_one_delivery_holds_a_mebibyte() -> None:
     relay, _ = make()
-    reading(relay, size=1 << 23)
+    reader_id(relay, size=1 << 23)
     half = batch.opened_bytes(chunk(0, size=1 << 19).batch)
     assert half > 1 << 19
     relay.observe(heard(*(chunk(offset, size=1 << 19) for offset in range(4))))
@@ -315,7 +322,7 @@ def test_client_with_a_full_window_gets_the_rest_when_something_has_arrived() ->
     one = batch.opened_bytes(chunk(0).batch)
     relay, _ = make(window_bytes=one)
     for name in ("s", "r"):
-        reading(relay, name=name)
+        reader_id(relay, name=name)
     relay.observe(heard(chunk(0), next_=2))
     assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=2))]  # and asks for no gap
     relay.receive(ANN, tune(1))
@@ -329,7 +336,7 @@ def test_window_takes_one_more_message_while_there_is_any_space() -> None:
     one = batch.opened_bytes(chunk(0).batch)
     for window, offsets in ((one - 1, [0]), (one, [0]), (one + 1, [0, 1])):
         relay, _ = make(window_bytes=window)
-        reading(relay)
+        reader_id(relay)
         for offset in range(3):
             relay.observe(heard(chunk(offset)))
         found = [each.offset for one in sent(relay.drain(), Delivery) for each in one.chunks]
@@ -338,7 +345,7 @@ def test_window_takes_one_more_message_while_there_is_any_space() -> None:
 
 def test_who_has_no_credit_is_asked_nothing_for() -> None:
     relay, _ = make()
-    reading(relay, messages=0)
+    reader_id(relay, messages=0)
     relay.observe(heard(next_=5))
     assert relay.drain() == []
     relay.receive(ANN, tune(0, messages=5))
@@ -349,11 +356,11 @@ def test_who_has_no_credit_is_asked_nothing_for() -> None:
 def test_a_reader_far_behind_gets_on_though_newer_messages_fill_the_channel() -> None:
     """NET-6: what fills its gap is older than all that is kept."""
     relay, _ = make(channel_bytes=1)
-    reading(relay)
+    reader_id(relay)
     relay.observe(heard(chunk(50)))
     relay.drain()
     for offset in range(50):
-        relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 0, 51, offset, (chunk(offset),))))
+        relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 0, 51, offset, (chunk(offset),))))
         (only,) = sent(relay.drain(), Delivery)
         assert only.chunks[0] == chunk(offset)
     assert relay.flows.of_topic(T)[0].next == 51
@@ -364,57 +371,57 @@ def test_a_reader_far_behind_gets_on_though_newer_messages_fill_the_channel() ->
 def test_what_the_owner_has_let_go_is_told_and_not_skipped_in_silence() -> None:
     """NET-6 SVC-9"""
     relay, _ = make()
-    reading(relay)
+    reader_id(relay)
     relay.observe(heard(chunk(9)))
     assert relay.drain() == [fill(0, 9)]
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 8, 10, 8, ())))
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 8, 10, 8, ())))
     assert relay.drain() == [vouch()]
-    relay.receive(LEADER, vouched(10, first=8))
+    relay.receive(LEADER, checked(10, first=8))
     assert relay.drain() == [Send(ANN, delivery(next_=8)), fill(8, 9)]
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 8, 10, 8, (chunk(8),))))
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 8, 10, 8, (chunk(8),))))
     assert relay.drain() == [Send(ANN, delivery(chunk(8), chunk(9), next_=10))]
 
 
 def test_reader_whose_subscription_is_gone_is_not_told_that_messages_were_lost() -> None:
     """NET-6 SVC-9: nothing was kept for it, because it is not subscribed any more."""
     relay, _ = make()
-    reading(relay)
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 6, 6, 6, ())))
+    reader_id(relay)
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 6, 6, 6, ())))
     assert relay.drain() == [vouch()]
-    relay.receive(LEADER, vouched(0, life=0, why=NotSubscribed(T, "s")))
+    relay.receive(LEADER, checked(0, topic_id=0, why=NotSubscribed(T, "s")))
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, NotSubscribed(T, "s")))]
 
 
 def test_reader_is_told_of_a_loss_only_as_far_as_the_owner_has_vouched() -> None:
     """NET-6 SVC-9"""
     relay, _ = make()
-    reading(relay)
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 8, 9, 8, (chunk(8),))))
+    reader_id(relay)
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 8, 9, 8, (chunk(8),))))
     relay.drain()
-    relay.receive(LEADER, vouched(9, first=5))  # it was overtaken
+    relay.receive(LEADER, checked(9, first=5))  # it was overtaken
     assert relay.drain() == [Send(ANN, delivery(next_=5)), vouch()]
-    relay.receive(LEADER, vouched(9, first=8))
+    relay.receive(LEADER, checked(9, first=8))
     assert relay.drain() == [Send(ANN, delivery(next_=8)), Send(ANN, delivery(chunk(8), next_=9))]
 
 
 def test_message_that_the_owner_has_let_go_is_not_sent_though_it_is_here() -> None:
     """SVC-9"""
     relay, _ = make()
-    reading(relay)
+    reader_id(relay)
     relay.observe(heard(chunk(5), chunk(8)))
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 8, 9, 8, ())))
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 8, 9, 8, ())))
     relay.drain()
-    relay.receive(LEADER, vouched(9, first=5))
+    relay.receive(LEADER, checked(9, first=5))
     assert relay.drain() == [Send(ANN, delivery(next_=5)), vouch()]
 
 
 def test_word_of_a_loss_costs_no_credit() -> None:
     relay, _ = make()
     one = batch.opened_bytes(chunk(0).batch)
-    reading(relay, size=one + 1)
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 8, 10, 8, (chunk(8), chunk(9)))))
+    reader_id(relay, size=one + 1)
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 8, 10, 8, (chunk(8), chunk(9)))))
     relay.drain()
-    relay.receive(LEADER, vouched(10, first=8))
+    relay.receive(LEADER, checked(10, first=8))
     both = delivery(chunk(8), chunk(9), next_=10)
     assert relay.drain() == [Send(ANN, delivery(next_=8)), Send(ANN, both)]
     assert relay.flows.of_topic(T)[0].bytes_left == 1 - one
@@ -423,11 +430,11 @@ def test_word_of_a_loss_costs_no_credit() -> None:
 def test_newer_word_of_the_owner_counts_though_no_epoch_was_given_since() -> None:
     """SVC-9"""
     relay, _ = make()
-    reading(relay)
-    relay.receive(LEADER, vouched(0, epochs=7))
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 8, 9, 8, (chunk(8),))))
+    reader_id(relay)
+    relay.receive(LEADER, checked(0, last_epoch=7))
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 8, 9, 8, (chunk(8),))))
     relay.drain()
-    relay.receive(LEADER, vouched(9, first=8, epochs=7))
+    relay.receive(LEADER, checked(9, first=8, last_epoch=7))
     assert relay.drain() == [Send(ANN, delivery(next_=8)), Send(ANN, delivery(chunk(8), next_=9))]
 
 
@@ -436,10 +443,10 @@ def test_newer_word_of_the_owner_counts_though_no_epoch_was_given_since() -> Non
 def test_word_about_another_reader_changes_nothing(why: Any, asked: dict[str, Any]) -> None:
     """SVC-8"""
     relay, _ = make()
-    relay.receive(LEADER, vouched(1, why=why))  # nobody reads here
+    relay.receive(LEADER, checked(1, why=why))  # nobody reads here
     relay.receive(ANN, tune())
     relay.drain()
-    relay.receive(LEADER, vouched(1, why=why, **asked))
+    relay.receive(LEADER, checked(1, why=why, **asked))
     relay.observe(heard(chunk(0)))
     assert relay.drain() == []
     assert relay.channels[T].first == 0
@@ -448,24 +455,24 @@ def test_word_about_another_reader_changes_nothing(why: Any, asked: dict[str, An
 def test_a_new_life_of_a_topic_is_not_taken_for_the_old_one() -> None:
     """NET-6: who read the old one is served only when the owner vouches for it."""
     relay, _ = make()
-    reading(relay)
-    relay.observe(heard(chunk(0, 3), life=LIFE + 1))
+    reader_id(relay)
+    relay.observe(heard(chunk(0, 3), topic_id=TOPIC_ID + 1))
     assert sent(relay.drain(), Delivery) == []
-    relay.observe(heard(chunk(0), life=LIFE))
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 0, 1, 0, (chunk(0),))))
+    relay.observe(heard(chunk(0), topic_id=TOPIC_ID))
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 0, 1, 0, (chunk(0),))))
     assert sent(relay.drain(), Delivery) == []
-    relay.receive(LEADER, vouched(0, life=0, why=NotSubscribed(T, "s")))
+    relay.receive(LEADER, checked(0, topic_id=0, why=NotSubscribed(T, "s")))
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, NotSubscribed(T, "s")))]
 
 
 def test_a_new_life_is_not_mixed_with_the_old_one() -> None:
     """NET-6"""
     relay, _ = make()
-    reading(relay)
+    reader_id(relay)
     relay.observe(heard(chunk(0, 3)))
     relay.drain()
-    relay.observe(heard(chunk(0), life=LIFE + 1))
-    relay.receive(LEADER, vouched(1, life=LIFE + 1))
+    relay.observe(heard(chunk(0), topic_id=TOPIC_ID + 1))
+    relay.receive(LEADER, checked(1, topic_id=TOPIC_ID + 1))
     relay.receive(ANN, tune(0))
     (only,) = sent(relay.drain(), Delivery)
     assert only.chunks == (chunk(0),)
@@ -474,8 +481,8 @@ def test_a_new_life_is_not_mixed_with_the_old_one() -> None:
 def test_a_topic_on_its_way_to_a_new_owner_ends_nothing() -> None:
     """REP-6"""
     relay, _ = make()
-    reading(relay)
-    relay.receive(LEADER, vouched(0, life=0, why=NotHere(T)))
+    reader_id(relay)
+    relay.receive(LEADER, checked(0, topic_id=0, why=NotHere(T)))
     assert relay.drain() == []
     relay.observe(heard(chunk(0)))
     assert sent(relay.drain(), Delivery) == [delivery(chunk(0), next_=1)]
@@ -484,7 +491,7 @@ def test_a_topic_on_its_way_to_a_new_owner_ends_nothing() -> None:
 def test_of_two_that_read_a_subscription_the_later_epoch_does() -> None:
     """SVC-3"""
     relay, _ = make()
-    reading(relay)
+    reader_id(relay)
     relay.receive(BOB, tune(epoch=8))
     assert relay.drain() == [
         Send(ANN, FlowEnded(T, "s", 7, Fenced(8))),
@@ -499,10 +506,10 @@ def test_of_two_that_read_a_subscription_the_later_epoch_does() -> None:
 def test_of_two_clients_with_the_same_epoch_the_later_one_reads() -> None:
     """SVC-3: the client has connected anew."""
     relay, _ = make()
-    reading(relay)
+    reader_id(relay)
     relay.receive(BOB, tune())
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, Fenced(7))), Watch(BOB), vouch()]
-    relay.receive(LEADER, vouched(0))
+    relay.receive(LEADER, checked(0))
     relay.observe(heard(chunk(0)))
     assert relay.drain() == [Send(BOB, delivery(chunk(0), next_=1))]
 
@@ -510,10 +517,10 @@ def test_of_two_clients_with_the_same_epoch_the_later_one_reads() -> None:
 def test_nothing_is_kept_of_readers_that_are_gone() -> None:
     relay, _ = make()
     for client, name in ((ANN, "s"), (BOB, "r")):
-        reading(relay, client, name, ack=1)
+        reader_id(relay, client, name, ack=1)
     relay.down(ANN)
-    relay.receive(LEADER, vouched(0, name="r", why=Fenced(8)))
-    assert (len(relay.flows), relay._vouchers, relay._acks) == (0, {}, {})
+    relay.receive(LEADER, checked(0, name="r", why=Fenced(8)))
+    assert (len(relay.flows), relay._permits, relay._acks) == (0, {}, {})
     relay.drain()
     del relay.watched[ANN]  # as the stack does
     relay.receive(ANN, tune())
@@ -523,45 +530,45 @@ def test_nothing_is_kept_of_readers_that_are_gone() -> None:
 def test_owner_with_an_earlier_version_is_believed_after_one_that_names_epochs() -> None:
     """NET-6: another replica leads now."""
     relay, _ = make()
-    reading(relay)
-    relay.receive(LEADER, vouched(0, epochs=7))
+    reader_id(relay)
+    relay.receive(LEADER, checked(0, last_epoch=7))
     relay.observe(heard(chunk(0), fenced=8))
     relay.drain()
-    relay.receive(LEADER, vouched(1))
+    relay.receive(LEADER, checked(1))
     assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=1))]
 
 
 def test_fenced_reader_is_sent_nothing_that_was_put_since() -> None:
     """SVC-8: though its successor reads at another process, and whatever the delays are."""
     relay, _ = make()
-    reading(relay)
-    relay.receive(LEADER, vouched(0, epochs=7))
+    reader_id(relay)
+    relay.receive(LEADER, checked(0, last_epoch=7))
     relay.observe(heard(chunk(0), fenced=7))
     assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=1))]
     relay.observe(heard(chunk(1), fenced=8))
     assert relay.drain() == [vouch()]
-    relay.receive(LEADER, vouched(1, epochs=7))  # the owner said so before
+    relay.receive(LEADER, checked(1, last_epoch=7))  # the owner said so before
     relay.receive(ANN, tune(1))
     relay.observe(heard(chunk(2), fenced=8))
     assert relay.drain() == []
-    relay.receive(LEADER, vouched(0, why=Fenced(8)))
+    relay.receive(LEADER, checked(0, why=Fenced(8)))
     assert relay.drain() == [Send(ANN, FlowEnded(T, "s", 7, Fenced(8)))]
 
 
 def test_reader_that_nobody_fenced_goes_on_when_the_owner_has_vouched_again() -> None:
     """NET-6"""
     relay, _ = make()
-    reading(relay)
-    relay.receive(LEADER, vouched(0, epochs=7))
-    relay.receive(LEADER, Filled(T, Scanned(0, LIFE, 0, 1, 0, (chunk(0),)), fenced=8))
+    reader_id(relay)
+    relay.receive(LEADER, checked(0, last_epoch=7))
+    relay.receive(LEADER, Filled(T, Scanned(0, TOPIC_ID, 0, 1, 0, (chunk(0),)), fenced=8))
     assert relay.drain() == [vouch()]
     assert vouch() in turn(relay, 0.5)  # the first may be lost
     relay.observe(heard(chunk(1), fenced=10))
-    relay.receive(LEADER, vouched(1, epochs=9))
+    relay.receive(LEADER, checked(1, last_epoch=9))
     assert relay.drain() == [vouch()]  # that was too early
-    relay.receive(LEADER, vouched(1, epochs=10))
+    relay.receive(LEADER, checked(1, last_epoch=10))
     assert relay.drain() == [Send(ANN, delivery(chunk(0), chunk(1), next_=2))]
-    relay.receive(LEADER, vouched(1, epochs=9))  # it was overtaken
+    relay.receive(LEADER, checked(1, last_epoch=9))  # it was overtaken
     relay.observe(heard(chunk(2), fenced=10))
     assert relay.drain() == [Send(ANN, delivery(chunk(2), next_=3))]
 
@@ -569,18 +576,18 @@ def test_reader_that_nobody_fenced_goes_on_when_the_owner_has_vouched_again() ->
 def test_owner_that_vouches_without_any_epoch_is_believed() -> None:
     """NET-6: it has an earlier version."""
     relay, _ = make()
-    reading(relay)
+    reader_id(relay)
     relay.observe(heard(chunk(0), fenced=8))
     assert relay.drain() == [Send(ANN, delivery(chunk(0), next_=1))]
 
 
 def test_owner_that_knows_less_than_was_cast_is_not_asked_in_a_loop() -> None:
     relay, _ = make()
-    reading(relay)
-    relay.receive(LEADER, vouched(0, epochs=7))
+    reader_id(relay)
+    relay.receive(LEADER, checked(0, last_epoch=7))
     relay.observe(heard(chunk(0), fenced=8))
     relay.drain()
-    for answer in (vouched(1, epochs=7), vouched(1, why=NotHere(T))):
+    for answer in (checked(1, last_epoch=7), checked(1, why=NotHere(T))):
         relay.receive(LEADER, answer)
         assert relay.drain() == []
     assert vouch() in turn(relay, 0.5)
@@ -588,7 +595,7 @@ def test_owner_that_knows_less_than_was_cast_is_not_asked_in_a_loop() -> None:
 
 def test_who_is_gone_is_forgotten_and_the_tree_is_left() -> None:
     relay, _ = make()
-    reading(relay)
+    reader_id(relay)
     relay.down(ANN)
     assert len(relay.flows) == 0
     assert turn(relay) == [Ask(LeaveTree(T))]
@@ -597,14 +604,14 @@ def test_who_is_gone_is_forgotten_and_the_tree_is_left() -> None:
 
 def test_there_are_no_more_readers_than_there_may_be() -> None:
     relay, _ = make(flows_max=1)
-    reading(relay)
+    reader_id(relay)
     relay.receive(BOB, tune(name="r"))
     assert relay.drain() == []
 
 
 def test_what_nobody_of_us_would_say_is_dropped() -> None:
     relay, _ = make()
-    reading(relay)
+    reader_id(relay)
     relay.observe(Multicasted(T, b"nonsense"))
     assert relay.drain() == []
 
@@ -617,7 +624,7 @@ def test_acks_of_all_readers_here_go_up_the_tree_as_one_message() -> None:
     relay, world = make()
     world.trees[T] = Tree(T)
     for number in range(20):
-        reading(relay, NodeId(f"client/{number}"), f"s{number}", next_=9)
+        reader_id(relay, NodeId(f"client/{number}"), f"s{number}", next_=9)
     relay.drain()
     for upto in (3, 5):
         for number in range(20):
@@ -643,7 +650,7 @@ def test_acks_are_joined_by_their_maximum_on_the_way() -> None:
 def test_ack_of_one_message_goes_up_once() -> None:
     """NET-6"""
     relay, _ = make()
-    reading(relay, next_=9)
+    reader_id(relay, next_=9)
     relay.receive(ANN, tune(1, ack=1))
     relay.timeout(FlushAcks())
     assert sent(relay.drain(), AcksUp) == [AcksUp(T, (Ack(T, "s", 7, 1),))]
@@ -676,7 +683,7 @@ def test_one_message_holds_a_thousand_acks_or_topics() -> None:
     ]
     names = [f"t{number}" for number in range(1001)]
     world.trees.update({name: Tree(name, None, root=True) for name in names})
-    assert [each.topics for each in sent(turn(relay), Casting)] == [
+    assert [each.topics for each in sent(turn(relay), PushWanted)] == [
         tuple(names[:1000]),
         tuple(names[1000:]),
     ]
@@ -693,14 +700,14 @@ def test_acks_of_who_has_no_tree_go_to_the_owner() -> None:
 def test_an_ack_that_did_not_arrive_is_sent_again() -> None:
     """NET-6: the owner says how far the cursor is."""
     relay, _ = make()
-    reading(relay, next_=9)
+    reader_id(relay, next_=9)
     relay.receive(ANN, tune(5, ack=5))
     relay.timeout(FlushAcks())
     relay.drain()
-    relay.receive(LEADER, vouched(9, cursor=5))
+    relay.receive(LEADER, checked(9, cursor=5))
     relay.timeout(FlushAcks())
     assert sent(relay.drain(), AcksUp) == []
-    relay.receive(LEADER, vouched(9, cursor=2))
+    relay.receive(LEADER, checked(9, cursor=2))
     relay.timeout(FlushAcks())
     assert sent(relay.drain(), AcksUp) == [AcksUp(T, (Ack(T, "s", 7, 5),))]
 
@@ -715,7 +722,7 @@ def test_the_root_asks_the_leader_for_what_its_trees_carry() -> None:
         world.trees[name] = Tree(name, None, root=True)
     world.trees["c"] = Tree("c")
     world.trees["d"] = Tree("d", None, root=True, needed=False)
-    assert turn(relay) == [Send(LEADER, Casting(("a", "b")))]
+    assert turn(relay) == [Send(LEADER, PushWanted(("a", "b")))]
 
 
 def test_who_knows_no_leader_asks_nobody() -> None:
@@ -728,10 +735,10 @@ def test_who_knows_no_leader_asks_nobody() -> None:
 def test_a_cast_goes_into_the_tree_or_is_broadcast() -> None:
     """NET-5 NET-6: a topic can choose gossip instead of a tree."""
     relay, _ = make()
-    cast_one = cast_(chunk(0))
+    cast_one = push_(chunk(0))
     relay.receive(LEADER, cast_one)
     assert relay.drain() == [Ask(Multicast(T, msgspec.msgpack.encode(cast_one)))]
-    spread = cast_(chunk(0), gossip=True)
+    spread = push_(chunk(0), gossip=True)
     for number in (1, 2):
         relay.receive(LEADER, spread)
         identity = MessageId(NodeId("me:1#x"), number)
@@ -740,14 +747,14 @@ def test_a_cast_goes_into_the_tree_or_is_broadcast() -> None:
 
 def test_who_broadcasts_hears_it_itself() -> None:
     relay, _ = make()
-    reading(relay)
-    spread = cast_(chunk(0), gossip=True)
+    reader_id(relay)
+    spread = push_(chunk(0), gossip=True)
     relay.receive(LEADER, spread)
     assert relay.drain() == [
         Ask(Broadcast(MessageId(NodeId("me:1#x"), 1), msgspec.msgpack.encode(spread))),
         Send(ANN, delivery(chunk(0), next_=1)),
     ]
-    payload = msgspec.msgpack.encode(cast_(chunk(1), gossip=True))
+    payload = msgspec.msgpack.encode(push_(chunk(1), gossip=True))
     relay.observe(Received(MessageId(NodeId("b:1#y"), 1), payload))
     assert sent(relay.drain(), Delivery) == [delivery(chunk(1), next_=2)]
 
@@ -756,7 +763,7 @@ def test_who_broadcasts_hears_it_itself() -> None:
 def test_the_root_sends_one_copy_a_child_however_many_read_there(children: int) -> None:
     """NET-6: shown by counting."""
     key = key_of(T)
-    here, farther = place(key, 100), place(key, 200)
+    here, farther = slot(key, 100), slot(key, 200)
     scribe = Scribe(ME, Random(1))
     scribe.observe(RangeChanged(here, farther))
     for number in range(children):
@@ -766,7 +773,7 @@ def test_the_root_sends_one_copy_a_child_however_many_read_there(children: int) 
     relay = Relay(ME, Random(1), roster=cast("Any", world), scribe=scribe)
     scribe.drain()
     for message in range(10):
-        relay.receive(LEADER, cast_(chunk(message)))
+        relay.receive(LEADER, push_(chunk(message)))
         (ask,) = relay.drain()
         assert isinstance(ask, Ask)
         scribe.request(cast("Any", ask.request))
@@ -777,5 +784,5 @@ def test_the_root_sends_one_copy_a_child_however_many_read_there(children: int) 
         assert len(sent(scribe.drain(), Copy)) == children
 
 
-def place(key: Key, steps: int) -> Key:
+def slot(key: Key, steps: int) -> Key:
     return Key(((int.from_bytes(key) - steps) % 2**BITS).to_bytes(BYTES))

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from oncecast.broker.clock import Clock
-from oncecast.broker.estate import Estate
+from oncecast.broker.holdings import Holdings
 from oncecast.broker.moving import Moving
 from oncecast.broker.topic import Topic
 from oncecast.lab.scenarios.ring import RING
 from oncecast.lab.scenarios.scenario import run
 from oncecast.ring.channel import Channel
-from oncecast.ring.giver import Giver
+from oncecast.ring.exporter import Exporter
+from oncecast.ring.importer import Importer
 from oncecast.ring.mover import Mover
 from oncecast.ring.relay import Relay
 from oncecast.ring.roster import Roster
-from oncecast.ring.taker import Taker
 from tests.broker import test_machine_moves, test_machine_state
 from tests.mutants import Mutant, must_be_noticed, replaced
 from tests.ring import test_fencing, test_mover, test_relay, test_roster
@@ -71,7 +71,7 @@ mutant(
     of(test_mover.test_copies_with_a_hole_are_not_adopted_but_taken_anew),
 )
 mutant(
-    "copies of another life are no copies",
+    "copies of another topic_id are no copies",
     Moving,
     "_has_all",
     "if copied is None or copied.id != topic.id:",
@@ -87,7 +87,7 @@ mutant(
 )
 mutant(
     "what is frozen cannot be made anew",
-    Estate,
+    Holdings,
     "owns",
     "if self.frozen is not None and up_to(self.low, key, self.frozen.until):",
     "if False:",
@@ -96,7 +96,7 @@ mutant(
     "one part is frozen at a time",
     Moving,
     "freeze",
-    "return MoveStep(estate.frozen.move == command.move)",
+    "return MoveStep(holdings.frozen.move == command.move)",
     "pass",
     of(test_mover.test_a_second_freeze_is_not_decided),
 )
@@ -112,7 +112,7 @@ mutant(
     "what is released is another's",
     Moving,
     "release",
-    "estate.low = None if until == estate.position else until",
+    "holdings.low = None if until == holdings.position else until",
     "pass",
 )
 mutant(
@@ -124,7 +124,7 @@ mutant(
     of(test_machine_moves.test_every_command_may_come_twice),
 )
 mutant(
-    "a copy begins where the giver's does",
+    "a copy begins where the exporter's does",
     Moving,
     "adopt",
     "copied.index.drop_below(topic.index.first)",
@@ -146,17 +146,17 @@ mutant(
     "; topic.subscriptions and topic.subscriptions.popitem(); topic.rebuild()",
 )
 mutant(
-    "epochs go on",
+    "last_epoch go on",
     Moving,
     "adopt",
-    "registry.epochs = max(registry.epochs, command.epochs)",
+    "registry.last_epoch = max(registry.last_epoch, command.last_epoch)",
     "pass",
 )
 mutant(
-    "lives go on",
+    "last_topic_id go on",
     Moving,
     "adopt",
-    "registry.lives = max(registry.lives, command.lives)",
+    "registry.last_topic_id = max(registry.last_topic_id, command.last_topic_id)",
     "pass",
 )
 mutant(
@@ -169,15 +169,15 @@ mutant(
 )
 mutant(
     "only what is next to the arc is taken",
-    Estate,
-    "may_take",
+    Holdings,
+    "may_import",
     "return until == (self.position if self.low is None else self.low)",
     "return True",
 )
 mutant(
     "only what is its own is given",
-    Estate,
-    "may_give",
+    Holdings,
+    "may_export",
     "return self.low is not None and up_to(self.low, until, self.position)",
     "return self.low is not None",
 )
@@ -192,15 +192,15 @@ mutant(
 )
 
 mutant(
-    "a time that was in dispute at the giver is not believed",
-    Giver,
-    "_given",
-    "(clock.trusted, registry.lives",
-    "(clock.now, registry.lives",
+    "a time that was in dispute at the exporter is not believed",
+    Exporter,
+    "_exported",
+    "(clock.trusted, registry.last_topic_id",
+    "(clock.now, registry.last_topic_id",
     of(test_mover.test_a_giver_tells_its_trusted_time_and_its_last_stamp),
 )
 mutant(
-    "a time that was in dispute at the giver stays in dispute",
+    "a time that was in dispute at the exporter stays in dispute",
     Moving,
     "adopt",
     "if command.newest > registry.clock.now:",
@@ -212,36 +212,36 @@ mutant(
 
 mutant(
     "nothing is released before it is adopted",
-    Taker,
+    Importer,
     "_go_on",
     "if claim.adopted:",
-    "if claim.adopted or taking.given is not None:",
+    "if claim.adopted or progress.exported is not None:",
 )
 mutant(
     "nothing is thawed after it is adopted",
     Mover,
     "receive",
-    "self.send(sender, Taken(move))",
-    "self.send(sender, Dropped(move))",
+    "self.send(sender, Adopted(move))",
+    "self.send(sender, Abandoned(move))",
 )
 mutant(
     "a claim is not dropped while it may be adopted",
     Mover,
     "receive",
-    "if estate.claim is None or estate.claim.move != move:",
-    "if estate.claim is None or not estate.claim.adopted:",
+    "if holdings.claim is None or holdings.claim.move != move:",
+    "if holdings.claim is None or not holdings.claim.adopted:",
 )
 mutant(
     "nothing is adopted while something is frozen",
-    Taker,
+    Importer,
     "_go_on",
-    "if estate.frozen is None and not self._mover.under_way(do.Freeze):",
+    "if holdings.frozen is None and not self._mover.in_flight(do.Freeze):",
     "if True:",
     of(test_mover.test_nothing_is_adopted_while_something_else_is_frozen),
 )
 mutant(
     "copies with a hole are taken anew",
-    Taker,
+    Importer,
     "_adopt",
     "self.abandon(claim)",
     "pass",
@@ -251,44 +251,44 @@ mutant(
     "a group with a claim is not gone",
     Mover,
     "report",
-    "estate.retired and estate.claim is None",
-    "estate.retired",
+    "holdings.retired and holdings.claim is None",
+    "holdings.retired",
     of(test_mover.test_who_retires_takes_nothing_more_and_is_not_gone_before_that_is_settled),
 )
 mutant(
     "a group that is gone is heard of",
-    Taker,
-    "found_again",
+    Importer,
+    "located",
     "elif claim.adopted:",
     "elif False:",
 )
 mutant(
     "who is lost sight of is looked for",
-    Taker,
-    "found_again",
-    "taking.nodes = tuple(dict.fromkeys((*facts.nodes, *taking.nodes)))",
+    Importer,
+    "located",
+    "progress.nodes = tuple(dict.fromkeys((*facts.nodes, *progress.nodes)))",
     "pass",
     of(test_mover.test_who_is_not_answered_asks_the_next_replica_and_its_home_where_they_are),
 )
 mutant(
     "answered calls move with their topics",
-    Giver,
-    "_given",
-    "state.moved_out(estate, answers)",
-    "state.moved_out(estate)",
+    Exporter,
+    "_exported",
+    "state.moved_out(holdings, answers)",
+    "state.moved_out(holdings)",
     of(test_mover.test_new_owner_knows_the_calls_that_the_former_owner_answered),
 )
 mutant(
     "what is frozen for nobody is thawed",
-    Giver,
+    Exporter,
     "remind",
-    "mover.send(self._nodes[self._turn % len(self._nodes)], Waiting(frozen.move))",
+    "mover.send(self._nodes[self._turn % len(self._nodes)], StillWanted(frozen.move))",
     "pass",
     of(test_mover.test_an_abandoned_claim_is_thawed),
 )
 mutant(
     "what all have read is no reason to be silent",
-    Giver,
+    Exporter,
     "_pull",
     "self._mover.send(sender, Pulled(pull.move, pull.topic, pull.offset, tuple(batches)))",
     "batches and self._mover.send(sender, Pulled(pull.move, pull.topic, pull.offset, "
@@ -298,7 +298,12 @@ mutant(
 # -- push --
 
 mutant(
-    "gaps are filled", Relay, "_fill", "channel.add(scanned.life, scanned.chunks)", "pass", storm
+    "gaps are filled",
+    Relay,
+    "_fill",
+    "channel.add(scanned.topic_id, scanned.chunks)",
+    "pass",
+    storm,
 )
 mutant(
     "a gap is not skipped",
@@ -320,16 +325,16 @@ mutant(
 mutant(
     "an ack that is lost is sent again",
     Relay,
-    "_vouched",
-    "ack.upto > voucher.cursor",
+    "_checked",
+    "ack.upto > permit.cursor",
     "False",
     of(test_relay.test_an_ack_that_did_not_arrive_is_sent_again),
 )
 mutant(
-    "another life is not served",
+    "another topic_id is not served",
     Relay,
     "_may_read",
-    "or voucher.life != channel.life",
+    "or permit.topic_id != channel.topic_id",
     "",
     of(test_relay.test_a_new_life_of_a_topic_is_not_taken_for_the_old_one),
 )
@@ -337,7 +342,7 @@ mutant(
     "a fenced reader is sent nothing more",
     Relay,
     "_may_read",
-    "voucher.epochs >= channel.fenced",
+    "permit.last_epoch >= channel.fenced",
     "True",
     fencing,
 )
@@ -358,7 +363,7 @@ mutant(
     of(test_machine_state.test_restored_topic_says_that_a_reader_was_fenced),
 )
 mutant(
-    "another life forgets what was here",
+    "another topic_id forgets what was here",
     Channel,
     "reaches",
     "self._chunks.clear()",
@@ -377,8 +382,8 @@ mutant(
     "who is far behind gets on",
     Relay,
     "_fill",
-    "channel.add(scanned.life, scanned.chunks)",
-    "channel.add(scanned.life, scanned.chunks); channel.trim()",
+    "channel.add(scanned.topic_id, scanned.chunks)",
+    "channel.add(scanned.topic_id, scanned.chunks); channel.trim()",
     of(test_relay.test_a_reader_far_behind_gets_on_though_newer_messages_fill_the_channel),
 )
 mutant(
@@ -392,9 +397,9 @@ mutant(
 
 
 def losses_unvouched(patch: pytest.MonkeyPatch) -> None:
-    """Both at once: a loss that is told without a voucher would be told for ever."""
-    serve = ("min(voucher.first, channel.first)", "channel.first")
-    may_read = ("if flow.next < channel.first and flow.next >= voucher.first:", "if False:")
+    """Both at once: a loss that is told without a permit would be told for ever."""
+    serve = ("min(permit.first, channel.first)", "channel.first")
+    may_read = ("if flow.next < channel.first and flow.next >= permit.first:", "if False:")
     replaced(Relay, "_serve", *serve)(patch)
     replaced(Relay, "_may_read", *may_read)(patch)
 
@@ -408,7 +413,7 @@ MUTANTS.append(
     )
 )
 mutant(
-    "a card that was dropped stays so",
+    "a card that was dropped stays done",
     Roster,
     "_is_new",
     "dropped < card.stamp < STAMP_MAX",

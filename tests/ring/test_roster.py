@@ -11,8 +11,8 @@ from oncecast.dht.identifiers import Key, key_of
 from oncecast.kernel.protocol import Effect, Emit, Later, NodeId, Send
 from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.ring import roster as module
-from oncecast.ring.events import GiveUp, GroupFacts, Leave, Left, Seat, Unseat, WhereIs
-from oncecast.ring.roster import GONE, Card, Gossip, News, Roster, Stamps
+from oncecast.ring.events import GroupFacts, Leave, Left, RetireGroup, Seat, Unseat, WhereIs
+from oncecast.ring.roster import GONE, Card, Gossip, NewCards, Roster, Stamps
 
 ME, A, B = NodeId("me:1"), NodeId("a:1"), NodeId("b:1")
 MINE = "g-me"
@@ -72,7 +72,7 @@ def test_what_is_new_goes_to_all_other_neighbours_once() -> None:
     """REP-5"""
     roster = make()
     neighbors(roster, A, B)
-    news = News((card(NodeId("c:1")),))
+    news = NewCards((card(NodeId("c:1")),))
     roster.receive(A, news)
     assert roster.drain() == [Send(B, news)]
     roster.receive(B, news)
@@ -82,20 +82,20 @@ def test_what_is_new_goes_to_all_other_neighbours_once() -> None:
 def test_an_older_card_is_no_news() -> None:
     roster = make()
     neighbors(roster, A, B)
-    roster.receive(A, News((card(A, 5),)))
+    roster.receive(A, NewCards((card(A, 5),)))
     roster.drain()
-    roster.receive(A, News((card(A, 4),)))
+    roster.receive(A, NewCards((card(A, 4),)))
     assert roster.drain() == []
     assert roster.cards[A].stamp == 5
 
 
 def test_who_has_less_is_told_and_asks_back() -> None:
     roster = make()
-    roster.receive(B, News((card(B, 3),)))
+    roster.receive(B, NewCards((card(B, 3),)))
     roster.drain()
     roster.receive(A, Stamps(((ME, 0), (B, 3), (A, 9)), True))
     assert roster.drain() == [
-        Send(A, News((roster.cards[ME],))),
+        Send(A, NewCards((roster.cards[ME],))),
         Send(A, Stamps(((ME, roster.cards[ME].stamp), (B, 3)), False)),
     ]
 
@@ -104,14 +104,14 @@ def test_a_neighbour_that_is_gone_hears_nothing_more() -> None:
     roster = make()
     neighbors(roster, A, B)
     roster.observe(NeighborDown(A))
-    roster.receive(B, News((card(NodeId("c:1")),)))
+    roster.receive(B, NewCards((card(NodeId("c:1")),)))
     assert roster.drain() == []
 
 
 def test_a_card_that_is_not_renewed_is_dropped_and_cannot_be_brought_back() -> None:
     """REP-5: others drop it a little later, and would give it back for ever."""
     roster = make()
-    old = News((card(A, 5),))
+    old = NewCards((card(A, 5),))
     roster.receive(B, old)
     tick(roster, 10.0)
     assert A in roster.cards
@@ -120,16 +120,16 @@ def test_a_card_that_is_not_renewed_is_dropped_and_cannot_be_brought_back() -> N
     tick(roster, 29.75)
     roster.receive(B, old)
     assert A not in roster.cards
-    roster.receive(B, News((card(A, 6),)))
+    roster.receive(B, NewCards((card(A, 6),)))
     assert roster.cards[A].stamp == 6
 
 
 def test_dropped_card_is_forgotten_when_nobody_can_have_it_any_more() -> None:
     roster = make()
-    roster.receive(B, News((card(A, 5),)))
+    roster.receive(B, NewCards((card(A, 5),)))
     tick(roster, 10.5)
     tick(roster, 30.0)
-    roster.receive(B, News((card(A, 5),)))
+    roster.receive(B, NewCards((card(A, 5),)))
     assert A in roster.cards
 
 
@@ -139,7 +139,7 @@ def test_each_second_one_neighbour_is_asked_what_it_has() -> None:
     roster.observe(NeighborUp(A))
     assert roster.drain() == [Send(A, Stamps((), True))]
     roster.start()
-    assert roster.drain() == [Send(A, News((roster.cards[ME],))), Later(1.0, Gossip())]
+    assert roster.drain() == [Send(A, NewCards((roster.cards[ME],))), Later(1.0, Gossip())]
     roster.now = 1.0
     roster.timeout(Gossip())
     assert roster.drain() == [Later(1.0, Gossip()), Send(A, Stamps(((ME, 1),), True))]
@@ -148,7 +148,7 @@ def test_each_second_one_neighbour_is_asked_what_it_has() -> None:
     assert roster.cards[ME].stamp == 3_000_000
     assert roster.drain() == [
         Later(1.0, Gossip()),
-        Send(A, News((roster.cards[ME],))),
+        Send(A, NewCards((roster.cards[ME],))),
         Send(A, Stamps(((ME, 3_000_000),), True)),
     ]
 
@@ -157,7 +157,7 @@ def test_a_process_that_comes_back_has_a_newer_card_than_before() -> None:
     """Whatever its clock says: the card of its earlier life shows it what is newer."""
     roster = make()
     neighbors(roster, A)
-    roster.receive(A, News((card(ME, 1 << 40),)))
+    roster.receive(A, NewCards((card(ME, 1 << 40),)))
     assert roster.drain() == []
     tick(roster)
     assert roster.cards[ME].stamp == (1 << 40) + 1
@@ -193,14 +193,14 @@ def test_a_card_that_says_something_new_goes_out_at_once(change: str) -> None:
     roster = make(gone_after=10.0, replicas=1)
     neighbors(roster, A)
     roster.receive(NodeId("me:1/g"), facts("g", ME))
-    roster.receive(A, News((card(A, 1, seats=("h",)),)))
+    roster.receive(A, NewCards((card(A, 1, seats=("h",)),)))
     roster.drain()
     if change == "seats":
         roster.seated(("h",))
     elif change == "asks":
         roster.receive(NodeId("me:1/g"), WhereIs("i"))
     elif change == "gone":
-        roster.receive(B, News((card(B, 1, gone=("h",)),)))
+        roster.receive(B, NewCards((card(B, 1, gone=("h",)),)))
     else:
         roster.receive(NodeId("me:1/g"), facts("g", ME, applied=2, retired=True))
     roster.drain()
@@ -209,53 +209,53 @@ def test_a_card_that_says_something_new_goes_out_at_once(change: str) -> None:
 
 
 def is_news(effect: Effect) -> bool:
-    return isinstance(effect, Send) and isinstance(effect.message, News)
+    return isinstance(effect, Send) and isinstance(effect.message, NewCards)
 
 
 def test_a_stamp_that_nothing_could_follow_is_not_taken() -> None:
     roster = make()
     for stamp, kept in ((-1, []), (1 << 62, []), (0, [0]), ((1 << 62) - 1, [(1 << 62) - 1])):
-        roster.receive(A, News((card(A, stamp),)))
+        roster.receive(A, NewCards((card(A, stamp),)))
         assert [each.stamp for each in roster.cards.values() if each.process == A] == kept
-    roster.receive(A, News((card(A, 1 << 62),)))
+    roster.receive(A, NewCards((card(A, 1 << 62),)))
     assert roster.cards[A].stamp == (1 << 62) - 1
 
 
 def test_first_card_of_a_process_is_told_to_those_who_lack_it() -> None:
     roster = make()
-    roster.receive(B, News((card(B, 0),)))
+    roster.receive(B, NewCards((card(B, 0),)))
     roster.receive(A, Stamps(((ME, 1),), False))
-    assert roster.drain() == [Send(A, News((card(B, 0),)))]
+    assert roster.drain() == [Send(A, NewCards((card(B, 0),)))]
 
 
 def test_one_message_holds_two_hundred_cards_and_a_roster_ten_thousand() -> None:
     """REP-5"""
     roster = make()
     cards = [card(NodeId(name)) for name in names(10_001)]
-    roster.receive(A, News(tuple(cards[:199])))
+    roster.receive(A, NewCards(tuple(cards[:199])))
     neighbors(roster, A)
     roster.receive(A, Stamps((), True))
     everything = tuple(roster.cards.values())
     stamps = tuple((each.process, each.stamp) for each in everything)
-    assert roster.drain() == [Send(A, News(everything)), Send(A, Stamps(stamps, False))]
-    roster.receive(A, News(tuple(cards[199:400])))
+    assert roster.drain() == [Send(A, NewCards(everything)), Send(A, Stamps(stamps, False))]
+    roster.receive(A, NewCards(tuple(cards[199:400])))
     assert len(roster.cards) == 400
     roster.receive(A, Stamps((), True))
     news, mine = [each.message for each in roster.drain() if isinstance(each, Send)]
-    assert isinstance(news, News)
+    assert isinstance(news, NewCards)
     assert isinstance(mine, Stamps)
     assert len(news.cards) == len(mine.stamps) == 200
     for at in range(399, 10_001, 200):
-        roster.receive(A, News(tuple(cards[at : at + 200])))
+        roster.receive(A, NewCards(tuple(cards[at : at + 200])))
     assert len(roster.cards) == 10_000
     assert len(roster.backups(MINE)) == 3
 
 
 def test_there_is_no_room_for_more_processes_than_it_may_have() -> None:
     roster = make(cards_max=2)
-    roster.receive(A, News((card(A), card(B))))
+    roster.receive(A, NewCards((card(A), card(B))))
     assert list(roster.cards) == [ME, A]
-    roster.receive(A, News((card(A, 2),)))
+    roster.receive(A, NewCards((card(A, 2),)))
     assert roster.cards[A].stamp == 2
 
 
@@ -274,7 +274,7 @@ def test_more_processes_than_fit_into_a_message_are_all_told_in_time(
                 knows.receive(A, effect.message)
         for effect in knows.drain():
             assert isinstance(effect, Send)
-            assert isinstance(effect.message, News)
+            assert isinstance(effect.message, NewCards)
             assert len(effect.message.cards) <= 10
             asks.receive(ME, effect.message)
             asks.drain()
@@ -292,10 +292,10 @@ def test_of_a_group_the_facts_with_the_most_applied_are_kept() -> None:
     """REP-4"""
     roster = make()
     newer, older = facts("g", A, applied=9), facts("g", B, applied=8)
-    roster.receive(A, News((card(A, 1, newer), card(B, 1, older))))
+    roster.receive(A, NewCards((card(A, 1, newer), card(B, 1, older))))
     assert roster.groups["g"] == newer
     latest = facts("g", B, applied=9)
-    roster.receive(A, News((card(B, 2, latest),)))
+    roster.receive(A, NewCards((card(B, 2, latest),)))
     assert roster.groups["g"] == latest
 
 
@@ -304,7 +304,7 @@ def test_key_belongs_to_the_group_in_whose_arc_it_lies() -> None:
     roster = make()
     assert roster.owner(key_of("g")) is None
     owner = facts("g", A)
-    roster.receive(A, News((card(A, 1, owner),)))
+    roster.receive(A, NewCards((card(A, 1, owner),)))
     assert roster.owner(key_of("g")) == owner
     assert roster.owner(key_of("somewhere")) is None  # there the arc begins
 
@@ -315,9 +315,9 @@ def test_of_two_groups_that_say_they_own_a_key_the_nearer_was_given_it_later() -
     key = key_of("topic")
     ring = sorted((f"g-{number}" for number in range(9)), key=lambda each: away(key, each))
     far, near = facts(ring[5], A, low=before(key)), facts(ring[2], B, low=before(key))
-    roster.receive(A, News((card(A, 1, far),)))
+    roster.receive(A, NewCards((card(A, 1, far),)))
     assert roster.owner(key) == far
-    roster.receive(A, News((card(B, 1, near),)))
+    roster.receive(A, NewCards((card(B, 1, near),)))
     assert roster.owner(key) == near
 
 
@@ -335,12 +335,12 @@ def test_who_owns_all_is_not_believed_where_others_own_something(low: str) -> No
     roster = make()
     known = facts("g-b:1", B, low=key_of(low))
     stranger = facts("g-a:1", A, low=key_of("g-a:1"))
-    roster.receive(B, News((card(B, 1, known),)))
-    roster.receive(A, News((card(A, 1, stranger),)))
+    roster.receive(B, NewCards((card(B, 1, known),)))
+    roster.receive(A, NewCards((card(A, 1, stranger),)))
     assert roster.groups == {"g-b:1": known}
     assert all(each.group != "g-a:1" for each in events(tick(roster)))  # nor is a seat taken in it
-    roster.receive(B, News((card(B, 2, facts("g-b:1", B, low=None, applied=2, retired=True)),)))
-    roster.receive(A, News((card(A, 2, stranger),)))
+    roster.receive(B, NewCards((card(B, 2, facts("g-b:1", B, low=None, applied=2, retired=True)),)))
+    roster.receive(A, NewCards((card(A, 2, stranger),)))
     assert roster.groups["g-a:1"] == stranger  # who was left alone
 
 
@@ -348,12 +348,12 @@ def test_group_that_gives_away_a_part_of_all_is_known_until_it_has_released_it()
     """REP-5 REP-6: a process that did not hear of its vote would leave a group that needs it."""
     roster = make(replicas=1)
     first = facts("g-a:1", A, low=key_of("g-a:1"))
-    taker = facts("g-b:1", B, low=key_of("g-a:1"))
-    roster.receive(A, News((card(A, 1, first), card(B, 1, taker))))
+    importer = facts("g-b:1", B, low=key_of("g-a:1"))
+    roster.receive(A, NewCards((card(A, 1, first), card(B, 1, importer))))
     roster.receive(NodeId(f"{ME}/g-a:1"), first)
     assert Unseat("g-a:1", gone=False) in events(tick(roster))
     voted = facts("g-a:1", A, ME, low=key_of("g-a:1"), applied=24)
-    roster.receive(A, News((card(A, 2, voted),)))
+    roster.receive(A, NewCards((card(A, 2, voted),)))
     assert roster.groups["g-a:1"] == voted
     assert Seat("g-a:1", voted.nodes) in events(tick(roster))
 
@@ -363,7 +363,7 @@ def test_the_stranger_itself_believes_the_others() -> None:
     roster = make()
     roster.receive(NodeId(f"{ME}/{MINE}"), facts(MINE, ME, low=key_of(MINE)))
     there = facts("g-a:1", A, low=key_of("g-a:1"))
-    roster.receive(A, News((card(A, 1, there),)))
+    roster.receive(A, NewCards((card(A, 1, there),)))
     assert roster.groups["g-a:1"] == there
 
 
@@ -374,7 +374,7 @@ def test_who_leads_is_told_at_once_and_who_follows_says_nothing() -> None:
     assert (roster.drain(), roster.groups["g"]) == ([], facts("g", A, ME))
     leads = facts("g", ME, A, applied=2)
     roster.receive(NodeId("me:1/g"), leads)
-    assert roster.drain() == [Send(A, News((roster.cards[ME],)))]
+    assert roster.drain() == [Send(A, NewCards((roster.cards[ME],)))]
     assert roster.cards[ME].told == (leads,)
     roster.receive(NodeId("me:1/g"), facts("g", ME, A, applied=3))
     assert roster.drain() == []
@@ -389,7 +389,7 @@ def test_only_replicas_of_this_process_speak_for_it() -> None:
 def test_what_is_known_of_a_group_in_which_nobody_sits_is_forgotten() -> None:
     """REP-4: it would be taken for an owner for ever by who did not hear that it is gone."""
     roster = make(gone_after=10.0, replicas=1)
-    roster.receive(A, News((card(A, 1, facts("g-a:1", A)),)))
+    roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)),)))
     tick(roster, 5.0)
     assert "g-a:1" in roster.groups
     tick(roster, 6.0)
@@ -400,7 +400,7 @@ def test_a_replica_that_lost_sight_of_a_group_is_told_where_it_is() -> None:
     """REP-6"""
     roster = make()
     known = facts("g", A)
-    roster.receive(A, News((card(A, 1, known),)))
+    roster.receive(A, NewCards((card(A, 1, known),)))
     roster.receive(NodeId("me:1/h"), WhereIs("g"))
     assert roster.drain() == [Send(NodeId("me:1/h"), known)]
     tick(roster)
@@ -423,11 +423,11 @@ def test_what_it_does_not_know_to_be_gone_it_asks_others_by_its_card() -> None:
     assert roster.drain() == []
     tick(roster)
     assert roster.cards[ME].asks == ("g",)
-    other.receive(B, News((card(B, 1, gone=("g",)),)))
-    other.receive(ME, News((roster.cards[ME],)))
+    other.receive(B, NewCards((card(B, 1, gone=("g",)),)))
+    other.receive(ME, NewCards((roster.cards[ME],)))
     tick(other)
     assert other.cards[A].gone == ("g",)
-    roster.receive(A, News((other.cards[A],)))
+    roster.receive(A, NewCards((other.cards[A],)))
     roster.drain()
     roster.receive(NodeId("me:1/h"), WhereIs("g"))
     (told,) = roster.drain()
@@ -448,7 +448,7 @@ def ring_of(*processes: NodeId) -> list[NodeId]:
 def test_the_first_processes_after_a_group_are_asked_to_sit_in_it_once() -> None:
     """REP-5"""
     roster = make(replicas=3)
-    roster.receive(A, News((card(A, 1, facts("g-a:1", A)), card(B))))
+    roster.receive(A, NewCards((card(A, 1, facts("g-a:1", A)), card(B))))
     assert events(tick(roster)) == [Seat("g-a:1", (NodeId("a:1/g-a:1"),))]
     assert events(tick(roster)) == []
     assert "g-a:1" in roster.cards[ME].seats
@@ -464,10 +464,10 @@ def test_who_is_not_among_them_gives_its_seat_up_unless_it_has_a_vote() -> None:
     roster.seated((f"g-{far}",))
     with_vote = facts(f"g-{far}", far, ME)
     cards = [card(each) for each in others if each != far]
-    roster.receive(A, News((card(far, 1, with_vote), *cards)))
+    roster.receive(A, NewCards((card(far, 1, with_vote), *cards)))
     assert events(tick(roster)) == []
     without = facts(f"g-{far}", far, applied=2)
-    roster.receive(A, News((card(far, 2, without),)))
+    roster.receive(A, NewCards((card(far, 2, without),)))
     assert events(tick(roster)) == [Unseat(f"g-{far}", False)]
 
 
@@ -481,7 +481,7 @@ def test_group_without_known_replicas_is_left_alone_and_keeps_no_other_one_waiti
     roster = make()
     roster.seated(("empty",))
     told = (facts("empty"), facts("g-a:1", A))
-    roster.receive(A, News((card(A, 1, *told),)))
+    roster.receive(A, NewCards((card(A, 1, *told),)))
     assert events(tick(roster)) == [Seat("g-a:1", (NodeId("a:1/g-a:1"),))]
     assert "empty" in roster._seated
 
@@ -494,7 +494,7 @@ def test_process_takes_no_seat_in_a_group_that_others_back_up() -> None:
     roster.start()
     far = next(each for each in others if ME not in following(ring, each, 2))
     cards = [card(each) for each in others if each != far]
-    roster.receive(A, News((card(far, 1, facts(f"g-{far}", far)), *cards)))
+    roster.receive(A, NewCards((card(far, 1, facts(f"g-{far}", far)), *cards)))
     assert events(tick(roster)) == []
 
 
@@ -503,7 +503,7 @@ def test_backups_are_those_at_the_position_and_after_it_all_round() -> None:
     others = [NodeId(each) for each in names(8)]
     roster = Roster(ME, Random(1), group=f"g-{ME}", replicas=3)
     roster.start()
-    roster.receive(A, News(tuple(map(card, others))))
+    roster.receive(A, NewCards(tuple(map(card, others))))
     ring = ring_of(ME, *others)
     for each in ring:
         assert roster.backups(f"g-{each}") == following(ring, each, 3)
@@ -513,14 +513,14 @@ def test_of_a_group_that_is_gone_nobody_keeps_a_seat() -> None:
     """REP-6: not even its own process; and who comes back with an old disk is told."""
     roster = make()
     roster.seated((MINE, "g"))
-    roster.receive(A, News((card(A, 1, gone=(MINE, "g"), seats=("g",)),)))
+    roster.receive(A, NewCards((card(A, 1, gone=(MINE, "g"), seats=("g",)),)))
     assert sorted(events(tick(roster)), key=str) == [Unseat("g", True), Unseat(MINE, True)]
     tick(roster)
     tick(roster)
     assert roster.cards[ME].gone == ("g",)  # A still sits there
     assert roster.groups["g"].applied == 1 << 62  # more than any group can have
     assert MINE in roster.groups  # though nobody sits there
-    roster.receive(A, News((card(A, 2, facts("g", A, applied=GONE - 1), seats=("g",)),)))
+    roster.receive(A, NewCards((card(A, 2, facts("g", A, applied=GONE - 1), seats=("g",)),)))
     assert roster.groups["g"].gone
     assert events(tick(roster)) == []
 
@@ -536,7 +536,7 @@ def test_who_leaves_has_its_group_give_up_all_and_says_when_that_is_done() -> No
     roster.receive(NodeId(f"me:1/{MINE}"), facts(MINE, ME, A))
     roster.drain()
     roster.request(Leave())
-    give_up = [Send(NodeId(f"{each}/{MINE}"), GiveUp()) for each in (ME, A)]
+    give_up = [Send(NodeId(f"{each}/{MINE}"), RetireGroup()) for each in (ME, A)]
     assert roster.drain() == give_up
     assert tick(roster) == give_up
     roster.receive(NodeId(f"me:1/{MINE}"), facts(MINE, ME, A, applied=2, retired=True))

@@ -22,8 +22,8 @@ class Walk:
         self.rng = Random(seed)
         self.world = World(self.rng)
         self.world.spoil = self.spoil
-        self.put, self.acked, self.reading, self.epoch = MESSAGES, 0, 0, 0
-        self.life = 1  # of the topic
+        self.put, self.acked, self.reader_id, self.epoch = MESSAGES, 0, 0, 0
+        self.topic_id = 1  # of the topic
 
     def spoil(self, sender: NodeId, to: NodeId, message: Value) -> int:
         return 1 if to == HOME else self.rng.choices((0, 1, 2), (5, 90, 5))[0]
@@ -40,7 +40,7 @@ class Walk:
                 world.found(comes)
             if step == when[1] and goes in world.groups:
                 group = world.groups[goes]
-                if group.leader.mover.estate is not None and len(world.groups) > 1:
+                if group.leader.mover.holdings is not None and len(world.groups) > 1:
                     group.apply(Retire())
         self.calm()
 
@@ -84,10 +84,10 @@ class Walk:
         act(owner)
 
     def put_one(self, owner: Group) -> None:
-        opened = owner.result(do.OpenProducer(MINE, "p", "life", 0))
+        opened = owner.result(do.OpenProducer(MINE, "p", "inc-1", 0))
         assert isinstance(opened, done.Opened), opened
         assert opened.next_sequence == self.put, f"{self.put} were put: {opened}"
-        assert opened.topic_id == self.life, f"the topic has another life: {opened}"
+        assert opened.topic_id == self.topic_id, f"the topic has another life: {opened}"
         again = owner.result(do.Put(MINE, "p", opened.epoch, self.put - 1, 1, 100, 0, b"bytes"))
         assert isinstance(again, done.Already), again
         put = owner.result(do.Put(MINE, "p", opened.epoch, self.put, 1, 100, 0, b"bytes"))
@@ -95,7 +95,7 @@ class Walk:
         self.put += 1
 
     def attach(self, owner: Group) -> None:
-        attached = owner.result(do.Attach(MINE, "s", f"life-{self.rng.random()}"))
+        attached = owner.result(do.Attach(MINE, "s", f"inc-{self.rng.random()}"))
         assert isinstance(attached, done.Attached), attached
         assert attached.epoch > self.epoch, "an epoch is given twice"
         assert attached.cursor == self.acked, f"the cursor is {attached.cursor}, not {self.acked}"
@@ -117,4 +117,4 @@ class Walk:
         owner.apply(do.DeleteTopic(MINE, 0))
         subscribed = owner.result(do.Subscribe(MINE, "s", do.FromNew(), 0))
         assert isinstance(subscribed, done.Subscribed), subscribed
-        assert subscribed.topic_id > self.life, "a life is given twice"
+        assert subscribed.topic_id > self.topic_id, "a life is given twice"

@@ -53,11 +53,11 @@ def play_drawn(sim: Simulation, drawn: RingDraw) -> Figures:
     settle(sim, world, lambda: clients.done)
     clients.look_at_all()
     settle(sim, world, lambda: clients.done)
-    searches = [p.parts.usher for p in world.processes.values() if p.parts is not None]
+    searches = [p.parts.owner_lookup for p in world.processes.values() if p.parts is not None]
     return {
         "strikes": trouble.strikes,
         "moves": owners.moves,
-        "groups": sum(not is_gone(each) for each in world.estates().values()),
+        "groups": sum(not is_gone(each) for each in world.holdings().values()),
         "messages": sum(len(each[0].seen) for each in clients.subscribers.values()),
         "gaps": sum(p.parts.relay.filled for p in world.processes.values() if p.parts),
         "lookups": sum(each.searched for each in searches),

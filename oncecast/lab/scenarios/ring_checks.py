@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from oncecast.broker.estate import Estate
+from oncecast.broker.holdings import Holdings
 from oncecast.dht.identifiers import Key, up_to
 from oncecast.lab.scenarios.ring_world import RingWorld
 from oncecast.simulator.checkers import Checker, Violation
@@ -32,9 +32,9 @@ class Owners(Checker):
             for group, parts in process.replicas.items():
                 node = self._sim.nodes[process.replica(group)]
                 registry = parts.service.machine.registry
-                if registry.estate is None:
+                if registry.holdings is None:
                     continue
-                self._note(registry.estate, registry.place)
+                self._note(registry.holdings, registry.last_slot)
                 if node.stack is not parts.stack or not parts.service.leading:
                     continue
                 if parts.service.group.leads(node.clock.local(self._sim.now)):
@@ -56,14 +56,14 @@ class Owners(Checker):
                 if sim.nodes[process.replica(group)].stack is parts.stack:
                     machine = parts.service.machine
                     found = machine.checksum()
-                    if sums.setdefault((group, machine.registry.place), found) != found:
+                    if sums.setdefault((group, machine.registry.last_slot), found) != found:
                         raise Violation(f"replicas of {group} have different states")
 
-    def _note(self, estate: Estate, place: int) -> None:
-        if place >= self._arcs.get(estate.group, (-1,))[0]:
-            low = estate.low if estate.frozen is None else estate.frozen.until
-            low = None if estate.frozen is not None and low == estate.position else low
-            self._arcs[estate.group] = place, low, estate.position
+    def _note(self, holdings: Holdings, place: int) -> None:
+        if place >= self._arcs.get(holdings.group, (-1,))[0]:
+            low = holdings.low if holdings.frozen is None else holdings.frozen.until
+            low = None if holdings.frozen is not None and low == holdings.position else low
+            self._arcs[holdings.group] = place, low, holdings.position
 
     def _check_arcs(self) -> None:
         arcs = [(group, low, high) for group, (_, low, high) in self._arcs.items()]

@@ -6,7 +6,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from oncecast.broker.estate import Estate
+from oncecast.broker.holdings import Holdings
 from oncecast.dht.identifiers import distance, key_of
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
@@ -195,37 +195,40 @@ class RingWorld:
 
     # -- the true state of the ring --
 
-    def estates(self) -> dict[str, Estate]:
+    def holdings(self) -> dict[str, Holdings]:
         """Return the state of every group, from the replica that has applied the most slots."""
-        found: dict[str, tuple[int, Estate]] = {}
+        found: dict[str, tuple[int, Holdings]] = {}
         for process in self.processes.values():
             for group, parts in process.replicas.items():
                 registry = parts.service.machine.registry
-                if registry.estate is not None and registry.place >= found.get(group, (-1,))[0]:
-                    found[group] = (registry.place, registry.estate)
-        return {group: estate for group, (_, estate) in found.items()}
+                if (
+                    registry.holdings is not None
+                    and registry.last_slot >= found.get(group, (-1,))[0]
+                ):
+                    found[group] = (registry.last_slot, registry.holdings)
+        return {group: holdings for group, (_, holdings) in found.items()}
 
     def settled(self) -> bool:
         """Return whether every group owns its whole arc and has all its replicas."""
-        known = self.estates()
-        estates = {group: each for group, each in known.items() if not is_gone(each)}
-        ring = sorted(key_of(group) for group in estates)
+        known = self.holdings()
+        owners = {group: each for group, each in known.items() if not is_gone(each)}
+        ring = sorted(key_of(group) for group in owners)
         staying = {each.group for each in self.processes.values() if each.group in each.seats}
-        if estates.keys() != staying:
+        if owners.keys() != staying:
             return False
-        for estate in estates.values():
-            before = ring[ring.index(estate.position) - 1]
-            if estate.low != before or estate.claim is not None or estate.frozen is not None:
+        for holdings in owners.values():
+            before = ring[ring.index(holdings.position) - 1]
+            if holdings.low != before or holdings.claim is not None or holdings.frozen is not None:
                 return False
-            if estate.retired:
+            if holdings.retired:
                 return False
         size = min(self.draw.replicas, len(staying))
-        return all(self._members(group) >= size for group in estates)
+        return all(self._members(group) >= size for group in owners)
 
     def _members(self, group: str) -> int:
         replicas = [p.replicas[group] for p in self.processes.values() if group in p.replicas]
         return max(len(parts.service.group.nodes()) for parts in replicas)
 
 
-def is_gone(estate: Estate) -> bool:
-    return estate.retired and estate.low is None and estate.claim is None
+def is_gone(holdings: Holdings) -> bool:
+    return holdings.retired and holdings.low is None and holdings.claim is None

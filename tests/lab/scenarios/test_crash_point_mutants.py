@@ -26,7 +26,7 @@ RULES = [
     # the node
     "no dedup",
     "epoch of puts ignored",
-    "newer life not recognised",
+    "newer incarnation not recognised",
     "ack before fsync",
     "dedup is not in the snapshot",
     "low-water mark of the fastest",

@@ -1132,16 +1132,16 @@ def service_mutant(rule: str, name: str, text: str, instead: str) -> None:
 service_mutant(
     "the producers of messages are in the service's state",
     "install",
-    "self._upkeep.restore",
+    "self._log_usage.restore",
     "[each.producers.clear() for each in self.machine.registry.topics.values()]\n"
-    "    self._upkeep.restore",
+    "    self._log_usage.restore",
 )
 service_mutant(
     "what was handed out is in the service's state",
     "install",
-    "self._upkeep.restore",
+    "self._log_usage.restore",
     "[setattr(sub, 'suspect_below', 0) for each in self.machine.registry.topics.values()"
-    " for sub in each.subscriptions.values()]\n    self._upkeep.restore",
+    " for sub in each.subscriptions.values()]\n    self._log_usage.restore",
 )
 
 

@@ -9,11 +9,11 @@ import pytest
 from oncecast.broker.clock import Clock
 from oncecast.broker.delivery import Flow
 from oncecast.broker.gateway import Gateway
+from oncecast.broker.log_usage import LogUsage
 from oncecast.broker.producer import Producer
 from oncecast.broker.service import Service
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
-from oncecast.broker.upkeep import Upkeep
 from oncecast.replication.ballot import Ballot
 from oncecast.replication.events import Compact
 from oncecast.replication.messages import Stored
@@ -82,7 +82,7 @@ def no_dedup(patch: pytest.MonkeyPatch) -> None:
     def put_anyway(self: Topic, place: int, command: do.Put, clock: Clock) -> Any:
         producer = self.producers.get(command.producer)
         if producer is not None and command.sequence < producer.next:
-            self._places.add(place)
+            self._live_slots.add(place)
             append(self, place, producer, command.count, command.size, clock)
         return put(self, place, command, clock)
 
@@ -190,15 +190,15 @@ def half_a_batch_is_new(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def log_is_cut_without_being_carried(patch: pytest.MonkeyPatch) -> None:
-    def snapshot_due(self: Upkeep, needed: int) -> bool:
+    def snapshot_due(self: LogUsage, needed: int) -> bool:
         return True
 
     def compact(self: Service, needed: int) -> None:
-        place = self.machine.registry.place
-        state = (self._upkeep.state(needed), *self.machine.state())
+        place = self.machine.registry.last_slot
+        state = (self._log_usage.state(needed), *self.machine.state())
         self.ask(Compact(place, needed + 30, state))
 
-    patch.setattr(Upkeep, "snapshot_due", snapshot_due)
+    patch.setattr(LogUsage, "snapshot_due", snapshot_due)
     patch.setattr(Service, "_compact", compact)
 
 

@@ -23,36 +23,36 @@ class Marks(msgspec.Struct, array_like=True):
     marks: list[tuple[int, int]]
 
 
-class Upkeep:
+class LogUsage:
     """`snapshot_bytes`: so much is replayed at most at a start, or given back at once."""
 
     def __init__(self, snapshot_bytes: int) -> None:
         self.snapshot_bytes = snapshot_bytes
         self._total = 0  # bytes of all entries so far
-        self._places = array("Q")
+        self._slots = array("Q")
         self._totals = array("Q")  # bytes before the place
         self._snapshot_total = 0
         self._state_bytes = 0
         self._trimmed = 0
 
-    def add(self, place: int, size: int) -> None:
+    def add(self, slot: int, size: int) -> None:
         if not self._totals or self._total - self._totals[-1] >= min(
             MARK_EVERY, self.snapshot_bytes // 4
         ):
-            self._places.append(place)
+            self._slots.append(slot)
             self._totals.append(self._total)
         self._total += size + RECORD_BYTES
 
-    def bytes_from(self, place: int) -> int:
+    def bytes_from(self, slot: int) -> int:
         """About how many bytes of the log lie at `place` and behind."""
-        at = bisect_left(self._places, place)
+        at = bisect_left(self._slots, slot)
         return self._total - self._totals[at] if at < len(self._totals) else 0
 
-    def place_behind(self, place: int, size: int) -> int:
+    def slot_behind(self, slot: int, size: int) -> int:
         """The place about `size` bytes behind `place`."""
-        start = self._total - self.bytes_from(place)
+        start = self._total - self.bytes_from(slot)
         at = bisect_left(self._totals, start + size)
-        return self._places[at] if at < len(self._places) else 0
+        return self._slots[at] if at < len(self._slots) else 0
 
     def snapshot_due(self, needed: int) -> bool:
         """Much was appended since the last one, or much could be given back by one."""
@@ -69,17 +69,17 @@ class Upkeep:
 
     def snapshot_taken(self, needed: int, size: int) -> None:
         self._snapshot_total, self._state_bytes, self._trimmed = self._total, size, needed
-        at = max(0, bisect_left(self._places, needed) - 1)
-        del self._places[:at]
+        at = max(0, bisect_left(self._slots, needed) - 1)
+        del self._slots[:at]
         del self._totals[:at]
 
     def state(self, needed: int) -> bytes:
-        marks = list(zip(self._places, self._totals, strict=True))
+        marks = list(zip(self._slots, self._totals, strict=True))
         return msgspec.msgpack.encode(Marks(self._total, needed, marks))
 
     def restore(self, state: bytes, size: int) -> None:
         marks = msgspec.msgpack.decode(state, type=Marks)
         self._total = self._snapshot_total = marks.total
         self._trimmed, self._state_bytes = marks.trimmed, size
-        self._places = array("Q", [place for place, _ in marks.marks])
+        self._slots = array("Q", [slot for slot, _ in marks.marks])
         self._totals = array("Q", [total for _, total in marks.marks])

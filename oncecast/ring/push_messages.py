@@ -14,21 +14,21 @@ from oncecast.wire.errors import AnyRefusal
 from oncecast.wire.frames import Chunk, Scan, Scanned
 
 TOPICS_MAX = 1000  # in one message
-READINGS_MAX = 1000
-UNSAID = -1  # by a leader with an earlier version
+READERS_MAX = 1000
+UNKNOWN = -1  # by a leader with an earlier version
 
 
-class Casting(Value, tag="Casting"):
+class PushWanted(Value, tag="Casting"):
     """These topics have readers by a tree whose root is here: send what comes."""
 
     topics: tuple[str, ...]
 
 
-class Cast(Value, tag="Cast"):
+class Push(Value, tag="Cast"):
     """What comes next in `life` of `topic`; without chunks only how far it reaches by now."""
 
     topic: str
-    life: int
+    topic_id: int
     next: int
     chunks: tuple[Chunk, ...]
     gossip: bool = False  # spread it without a tree
@@ -45,7 +45,7 @@ class Filled(Value, tag="Filled"):
     fenced: int = 0  # as in Cast
 
 
-class Reading(Value, tag=False):
+class ReaderId(Value, tag=False):
     """Somebody reads: may they?"""
 
     topic: str
@@ -53,25 +53,25 @@ class Reading(Value, tag=False):
     epoch: int
 
 
-class Vouch(Value, tag="Vouch"):
-    readings: tuple[Reading, ...]
+class CheckReaders(Value, tag="Vouch"):
+    reader_ids: tuple[ReaderId, ...]
 
 
-class Voucher(Value, tag=False):
+class ReadPermit(Value, tag=False):
     """So the subscription stands; or why it may not be read."""
 
-    reading: Reading
+    reader_id: ReaderId
     cursor: int
     suspect_below: int
-    life: int
+    topic_id: int
     first: int
     next: int
     why: AnyRefusal | None = None
-    epochs: int = UNSAID  # the last one that was given; later ones may end the right to read
+    last_epoch: int = UNKNOWN  # the last one that was given; later ones may end the right to read
 
 
-class Vouched(Value, tag="Vouched"):
-    vouchers: tuple[Voucher, ...]
+class ReadersChecked(Value, tag="Vouched"):
+    permits: tuple[ReadPermit, ...]
 
 
 class AcksUp(Value, tag="AcksUp"):
@@ -81,4 +81,4 @@ class AcksUp(Value, tag="AcksUp"):
     acks: tuple[Ack, ...]
 
 
-CastMessage = Casting | Cast | Fill | Filled | Vouch | Vouched | AcksUp
+PushMessage = PushWanted | Push | Fill | Filled | CheckReaders | ReadersChecked | AcksUp

@@ -13,35 +13,35 @@ from random import Random
 from typing import assert_never
 
 from oncecast.broker.chunks import chunks_of
-from oncecast.broker.delivery import standing
+from oncecast.broker.delivery import readable_subscription
 from oncecast.broker.scanning import scanned
 from oncecast.broker.service import Changed, Service
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import LeaderChanged, Missing
-from oncecast.ring.casts import (
-    READINGS_MAX,
+from oncecast.ring.push_messages import (
+    READERS_MAX,
     TOPICS_MAX,
     AcksUp,
-    Cast,
-    Casting,
+    CheckReaders,
     Fill,
     Filled,
-    Reading,
-    Vouch,
-    Vouched,
-    Voucher,
+    Push,
+    PushWanted,
+    ReaderId,
+    ReadersChecked,
+    ReadPermit,
 )
 from oncecast.storage.errors import Corrupt
 
-CAST_BYTES = 1 << 20  # at once, unless one batch is larger
+PUSH_BYTES = 1 << 20  # at once, unless one batch is larger
 ASKED_FOR = 4.0  # seconds that a root's wish holds
 REMIND_EVERY = 0.5  # an idle topic says how far it reaches
 ALL = 1 << 40
 
 
-class CastDue(Value, tag="CastDue"):
+class PushDue(Value, tag="CastDue"):
     """Message, to itself: what was decided meanwhile goes out together."""
 
 
@@ -49,36 +49,36 @@ class Remind(Value):
     """Timer."""
 
 
-class Wish:
+class PushTarget:
     """A root wants a topic."""
 
-    __slots__ = ("asked", "life", "next", "root", "said")
+    __slots__ = ("asked", "next", "root", "said", "topic_id")
 
     def __init__(self, root: NodeId, asked: float, topic: Topic, next_: int) -> None:
         self.root, self.asked = root, asked
-        self.life, self.next = topic.id, next_  # what is cast next, in this life of the topic
+        self.topic_id, self.next = topic.id, next_  # what is cast next, in this life of the topic
         self.said = asked  # when something was cast
 
 
-class Caster(Protocol):
+class Pusher(Protocol):
     name = "caster"
-    Message = Casting | Fill | Vouch | AcksUp | CastDue
+    Message = PushWanted | Fill | CheckReaders | AcksUp | PushDue
     Observed = Changed | LeaderChanged
     Timer = Remind
 
-    def __init__(self, me: NodeId, rng: Random, *, service: Service, home: NodeId) -> None:
+    def __init__(self, me: NodeId, rng: Random, *, service: Service, process: NodeId) -> None:
         super().__init__(me, rng)
-        self._service, self._home = service, home
-        self.wishes: dict[str, Wish] = {}
+        self._service, self._process = service, process
+        self.targets: dict[str, PushTarget] = {}
         self._changed: dict[str, None] = {}
         self._pumping = False
-        self.casts = 0
+        self.pushed = 0
 
     def start(self) -> None:
         self.later(REMIND_EVERY, Remind())
 
     @property
-    def _speaks(self) -> bool:
+    def _has_lease(self) -> bool:
         return self._service.leading and self._service.group.leads(self.now)
 
     def _topic(self, name: str) -> Topic | None:
@@ -88,100 +88,102 @@ class Caster(Protocol):
 
     def observe(self, event: Changed | LeaderChanged) -> None:
         if isinstance(event, LeaderChanged):
-            self.wishes.clear()
-        elif event.topic in self.wishes or self._gossips(event.topic):
+            self.targets.clear()
+        elif event.topic in self.targets or self._gossips(event.topic):
             self._changed[event.topic] = None
             if not self._pumping:
                 self._pumping = True
-                self.send(self.me, CastDue())
+                self.send(self.me, PushDue())
 
     def _gossips(self, name: str) -> bool:
         topic = self._topic(name)
         return topic is not None and topic.policy.gossip and self._service.leading
 
-    def receive(self, sender: NodeId, message: Casting | Fill | Vouch | AcksUp | CastDue) -> None:
-        if isinstance(message, CastDue):
+    def receive(
+        self, sender: NodeId, message: PushWanted | Fill | CheckReaders | AcksUp | PushDue
+    ) -> None:
+        if isinstance(message, PushDue):
             if sender == self.me:
                 self._pump()
-        elif self._speaks:
+        elif self._has_lease:
             match message:
-                case Casting(topics):
+                case PushWanted(topics):
                     self._wanted(sender, topics[:TOPICS_MAX])
                 case Fill():
                     self._fill(sender, message)
-                case Vouch(readings):
-                    vouchers = [self._voucher(each) for each in readings[:READINGS_MAX]]
-                    self.send(sender, Vouched(tuple(vouchers)))
+                case CheckReaders(reader_ids):
+                    permits = [self._permit(each) for each in reader_ids[:READERS_MAX]]
+                    self.send(sender, ReadersChecked(tuple(permits)))
                 case AcksUp(_, acks):
-                    for ack in acks[:READINGS_MAX]:
+                    for ack in acks[:READERS_MAX]:
                         self.ask(ack)
                 case _:
                     assert_never(message)
 
     def timeout(self, timer: Remind) -> None:
         self.later(REMIND_EVERY, timer)
-        for name, wish in list(self.wishes.items()):
+        for name, target in list(self.targets.items()):
             topic = self._topic(name)
-            if self.now > wish.asked + ASKED_FOR or topic is None:
-                del self.wishes[name]
-            elif self.now >= wish.said + REMIND_EVERY and self._speaks:
-                wish.said = self.now
-                self.send(wish.root, self._reach(topic))
+            if self.now > target.asked + ASKED_FOR or topic is None:
+                del self.targets[name]
+            elif self.now >= target.said + REMIND_EVERY and self._has_lease:
+                target.said = self.now
+                self.send(target.root, self._reach(topic))
 
     # -- casting --
 
     def _wanted(self, root: NodeId, topics: tuple[str, ...]) -> None:
         for name in topics:
-            topic, wish = self._topic(name), self.wishes.get(name)
+            topic, target = self._topic(name), self.targets.get(name)
             if topic is None:
                 continue
-            if wish is None or wish.root != root:
-                self.wishes[name] = Wish(root, self.now, topic, topic.index.next)
+            if target is None or target.root != root:
+                self.targets[name] = PushTarget(root, self.now, topic, topic.index.next)
                 self.send(root, self._reach(topic))
             else:
-                wish.asked = self.now
+                target.asked = self.now
 
-    def _reach(self, topic: Topic) -> Cast:
+    def _reach(self, topic: Topic) -> Push:
         """Return a cast that only says how far the topic reaches."""
-        return Cast(topic.name, topic.id, topic.index.next, (), fenced=topic.fenced)
+        return Push(topic.name, topic.id, topic.index.next, (), fenced=topic.fenced)
 
     def _pump(self) -> None:
         self._pumping = False
         changed, self._changed = self._changed, {}
-        if not self._speaks:
+        if not self._has_lease:
             return
         for name in changed:
             topic = self._topic(name)
             if topic is None:
                 continue
-            wish = self.wishes.get(name)
-            if wish is None:
+            target = self.targets.get(name)
+            if target is None:
                 if not topic.policy.gossip:
                     continue
                 newest = max(topic.index.first, topic.index.newest_batch)
-                wish = self.wishes[name] = Wish(self._home, self.now, topic, newest)
+                target = self.targets[name] = PushTarget(self._process, self.now, topic, newest)
             elif topic.policy.gossip:
-                wish.root, wish.asked = self._home, self.now
-            if wish.life != topic.id:
-                wish.life, wish.next = topic.id, topic.index.first
-            while self._cast(topic, wish):
+                target.root, target.asked = self._process, self.now
+            if target.topic_id != topic.id:
+                target.topic_id, target.next = topic.id, topic.index.first
+            while self._push(topic, target):
                 pass
 
-    def _cast(self, topic: Topic, wish: Wish) -> bool:
+    def _push(self, topic: Topic, target: PushTarget) -> bool:
         """Some of what is new; whether there may be more."""
-        extents = tuple(topic.index.extents(wish.next, ALL, CAST_BYTES))
+        extents = tuple(topic.index.extents(target.next, ALL, PUSH_BYTES))
         try:
-            chunks, _ = chunks_of(self._service, extents, CAST_BYTES)
+            chunks, _ = chunks_of(self._service, extents, PUSH_BYTES)
         except (Missing, Corrupt):
             return False  # who misses it asks for it
         if not chunks:
             return False
-        wish.next = chunks[-1].offset + chunks[-1].count
-        wish.said = self.now
-        self.casts += 1
+        target.next = chunks[-1].offset + chunks[-1].count
+        target.said = self.now
+        self.pushed += 1
         gossip = topic.policy.gossip
-        cast = Cast(topic.name, topic.id, topic.index.next, chunks, gossip, topic.fenced)
-        self.send(wish.root, cast)
+        push = Push(topic.name, topic.id, topic.index.next, chunks, gossip, topic.fenced)
+        self.send(target.root, push)
         return True
 
     # -- what trees lose --
@@ -195,12 +197,16 @@ class Caster(Protocol):
             except (Missing, Corrupt):
                 pass  # it is being fetched; or lost, which the owner tells its readers
 
-    def _voucher(self, reading: Reading) -> Voucher:
+    def _permit(self, reader_id: ReaderId) -> ReadPermit:
         machine = self._service.machine
-        found = standing(machine, reading.topic, reading.subscription, reading.epoch)
+        found = readable_subscription(
+            machine, reader_id.topic, reader_id.subscription, reader_id.epoch
+        )
         if not isinstance(found, Subscription):
-            return Voucher(reading, 0, 0, 0, 0, 0, found)
-        topic = machine.registry.topics[reading.topic]
+            return ReadPermit(reader_id, 0, 0, 0, 0, 0, found)
+        topic = machine.registry.topics[reader_id.topic]
         ends = (topic.id, topic.index.first, topic.index.next)
-        epochs = machine.registry.epochs
-        return Voucher(reading, found.cursor, found.suspect_below, *ends, epochs=epochs)
+        last_epoch = machine.registry.last_epoch
+        return ReadPermit(
+            reader_id, found.cursor, found.suspect_below, *ends, last_epoch=last_epoch
+        )

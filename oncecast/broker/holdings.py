@@ -24,16 +24,16 @@ from oncecast.kernel.protocol import NodeId, Value
 PartName = tuple[str, int, str]
 
 
-class Party(Value, tag=False):
+class PeerGroup(Value, tag=False):
     """The other group of a move, and where its replicas were last known to be."""
 
     group: str
     nodes: tuple[NodeId, ...]
 
 
-class Claim(Value, tag=False):
+class ActiveClaim(Value, tag=False):
     move: str  # text that no other move is called
-    giver: Party
+    exporter: PeerGroup
     adopted: bool = False
 
 
@@ -42,15 +42,15 @@ class Frozen(Value, tag=False):
 
     move: str
     until: Key
-    taker: Party
+    importer: PeerGroup
 
 
-class Estate:
+class Holdings:
     def __init__(self, group: str, low: Key | None) -> None:
         self.group, self.position = group, key_of(group)
         self.low = low  # None: it owns nothing; the position itself: it owns all
         self.retired = False  # it wants to give all, and then be gone
-        self.claim: Claim | None = None
+        self.claim: ActiveClaim | None = None
         self.incoming: dict[str, Topic] = {}  # copies that the claim has brought so far
         self.parts: dict[PartName, Part] = {}  # and staged ones, by source, number and name
         self.frozen: Frozen | None = None
@@ -70,9 +70,9 @@ class Estate:
         """Whether it lies between the low end of the arc and `until`."""
         return self.low is not None and up_to(self.low, key_of(topic), until)
 
-    def may_give(self, until: Key) -> bool:
+    def may_export(self, until: Key) -> bool:
         return self.low is not None and up_to(self.low, until, self.position)
 
-    def may_take(self, until: Key) -> bool:
+    def may_import(self, until: Key) -> bool:
         """What ends where the arc begins, or at the position if there is no arc yet."""
         return until == (self.position if self.low is None else self.low)

@@ -42,7 +42,7 @@ class Overdue(Value):
     number: int
 
 
-class Usher(Protocol):
+class OwnerLookup(Protocol):
     name = "usher"
     Message = Call | Fetch | Look | Scan | WhoseKey | WhoOwns | Owner
     Observed = RootFound
@@ -69,11 +69,11 @@ class Usher(Protocol):
                 if number in self._keys:
                     self._found(self._keys[number], owner)
             case Call() | Fetch() | Look() | Scan():
-                self._show(sender, message)
+                self._locate(sender, message)
             case _:
                 assert_never(message)
 
-    def _show(self, client: NodeId, question: Question) -> None:
+    def _locate(self, client: NodeId, question: Question) -> None:
         asked = question.command if isinstance(question, Call) else question
         topic = asked.topic
         if topic:

@@ -13,27 +13,27 @@ from itertools import compress
 COMPACT_MIN = 1024
 
 
-class Places:
-    __slots__ = ("_alive", "_dead", "_head", "_places")
+class LiveSlots:
+    __slots__ = ("_alive", "_dead", "_head", "_slots")
 
     def __init__(self) -> None:
-        self._places = array("Q")
+        self._slots = array("Q")
         self._alive = bytearray()
         self._head = 0  # all before it are dead
         self._dead = 0
 
     def __len__(self) -> int:
-        return len(self._places) - self._dead
+        return len(self._slots) - self._dead
 
-    def add(self, place: int) -> None:
-        self._places.append(place)
+    def add(self, slot: int) -> None:
+        self._slots.append(slot)
         self._alive.append(1)
 
-    def drop(self, place: int) -> None:
-        places, alive, head = self._places, self._alive, self._head
-        at = head if places[head] == place else bisect_left(places, place, head)
-        assert places[at] == place, f"place {place} was never added"
-        assert alive[at], f"place {place} is dropped twice"
+    def drop(self, slot: int) -> None:
+        slots, alive, head = self._slots, self._alive, self._head
+        at = head if slots[head] == slot else bisect_left(slots, slot, head)
+        assert slots[at] == slot, f"place {slot} was never added"
+        assert alive[at], f"place {slot} is dropped twice"
         alive[at] = 0
         self._dead += 1
         if at == head:
@@ -43,23 +43,23 @@ class Places:
             self._compact()
 
     def lowest(self) -> int | None:
-        return self._places[self._head] if self._head < len(self._places) else None
+        return self._slots[self._head] if self._head < len(self._slots) else None
 
-    def below(self, place: int) -> int:
+    def below(self, slot: int) -> int:
         """How many are alive before `place`."""
-        return self._alive.count(1, self._head, bisect_left(self._places, place, self._head))
+        return self._alive.count(1, self._head, bisect_left(self._slots, slot, self._head))
 
     def column(self) -> array[int]:
         """The living, lowest first."""
         if self._dead:
             self._compact()
-        return self._places
+        return self._slots
 
     def extend(self, column: array[int]) -> None:
-        self._places.extend(column)
+        self._slots.extend(column)
         self._alive.extend(b"\1" * len(column))
 
     def _compact(self) -> None:
-        self._places = array("Q", compress(self._places, self._alive))
-        self._alive = bytearray(b"\1") * len(self._places)
+        self._slots = array("Q", compress(self._slots, self._alive))
+        self._alive = bytearray(b"\1") * len(self._slots)
         self._head = self._dead = 0

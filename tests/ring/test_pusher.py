@@ -10,18 +10,18 @@ from oncecast.broker.moves import AnyCommand
 from oncecast.broker.service import Changed, Service
 from oncecast.kernel.protocol import Ask, Effect, Emit, Later, NodeId, Send
 from oncecast.replication.events import Decided, LeaderChanged, Missing
-from oncecast.ring.caster import CastDue, Caster, Remind
-from oncecast.ring.casts import (
+from oncecast.ring.push_messages import (
     AcksUp,
-    Cast,
-    Casting,
+    CheckReaders,
     Fill,
     Filled,
-    Reading,
-    Vouch,
-    Vouched,
-    Voucher,
+    Push,
+    PushWanted,
+    ReaderId,
+    ReadersChecked,
+    ReadPermit,
 )
+from oncecast.ring.pusher import PushDue, Pusher, Remind
 from oncecast.wire import batch
 from oncecast.wire import commands as do
 from oncecast.wire.errors import Fenced, NoSuchTopic
@@ -42,10 +42,10 @@ class Leader:
         self.sure = True
         self.unreadable: set[int] = set()
         self.service = Service(ME, Random(1), group=self)
-        self.caster = Caster(ME, Random(1), service=self.service, home=HOME)
+        self.pusher = Pusher(ME, Random(1), service=self.service, process=HOME)
         self.lead(ME)
         self.add("t")
-        self.caster.drain()
+        self.pusher.drain()
 
     @property
     def applied(self) -> int:
@@ -57,21 +57,21 @@ class Leader:
     def nodes(self) -> tuple[NodeId, ...]:
         return (ME, OTHER)
 
-    def entry(self, place: int) -> bytes:
-        if place in self.unreadable:
-            raise Missing(place)
-        return self.log[place]
+    def entry(self, slot: int) -> bytes:
+        if slot in self.unreadable:
+            raise Missing(slot)
+        return self.log[slot]
 
     def lead(self, leader: NodeId) -> None:
         self.service.observe(LeaderChanged(leader))
-        self.caster.observe(LeaderChanged(leader))
+        self.pusher.observe(LeaderChanged(leader))
 
     def apply(self, command: AnyCommand) -> None:
         self.log.append(msgspec.msgpack.encode(command))
         self.service.observe(Decided(len(self.log) - 1, self.log[-1]))
         for each in self.service.drain():
             if isinstance(each, Emit) and isinstance(each.event, Changed):
-                self.caster.observe(each.event)
+                self.pusher.observe(each.event)
 
     def put(self, topic: str = "t", packed: bytes = PACKED, count: int = 1) -> None:
         producer = self.service.machine.registry.topics[topic].producers["p"]
@@ -80,76 +80,76 @@ class Leader:
 
     def add(self, topic: str) -> None:
         self.apply(do.Subscribe(topic, "s", do.FromEarliest(), 0))
-        self.apply(do.OpenProducer(topic, "p", "life", 0))
+        self.apply(do.OpenProducer(topic, "p", "inc-1", 0))
 
-    def hear(self, message: Casting | Fill | Vouch | AcksUp | CastDue) -> list[Effect]:
-        self.caster.receive(ME if isinstance(message, CastDue) else ROOT, message)
-        return self.caster.drain()
+    def hear(self, message: PushWanted | Fill | CheckReaders | AcksUp | PushDue) -> list[Effect]:
+        self.pusher.receive(ME if isinstance(message, PushDue) else ROOT, message)
+        return self.pusher.drain()
 
     def remind(self, seconds: float) -> list[Effect]:
-        self.caster.now += seconds
-        self.caster.timeout(Remind())
-        return [each for each in self.caster.drain() if not isinstance(each, Later)]
+        self.pusher.now += seconds
+        self.pusher.timeout(Remind())
+        return [each for each in self.pusher.drain() if not isinstance(each, Later)]
 
 
 def chunk(offset: int) -> Chunk:
     return Chunk(offset, 0, 1, "p", offset, PACKED)
 
 
-def cast(next_: int, *chunks: Chunk, gossip: bool = False) -> Cast:
-    return Cast("t", 1, next_, chunks, gossip, FENCED)
+def cast(next_: int, *chunks: Chunk, gossip: bool = False) -> Push:
+    return Push("t", 1, next_, chunks, gossip, FENCED)
 
 
 def test_what_nobody_wants_is_not_cast() -> None:
     leader = Leader()
     leader.put()
-    assert leader.caster.drain() == []
+    assert leader.pusher.drain() == []
 
 
 def test_a_root_that_asks_is_told_where_the_topic_is_and_then_gets_what_comes() -> None:
     """NET-6: what was decided meanwhile goes out together, once."""
     leader = Leader()
     leader.put()
-    assert leader.hear(Casting(("t", "unknown"))) == [Send(ROOT, cast(1))]
-    assert leader.hear(Casting(("t",))) == []
+    assert leader.hear(PushWanted(("t", "unknown"))) == [Send(ROOT, cast(1))]
+    assert leader.hear(PushWanted(("t",))) == []
     leader.put()
     leader.put()
-    assert leader.caster.drain() == [Send(ME, CastDue())]
-    assert leader.hear(CastDue()) == [Send(ROOT, cast(3, chunk(1), chunk(2)))]
+    assert leader.pusher.drain() == [Send(ME, PushDue())]
+    assert leader.hear(PushDue()) == [Send(ROOT, cast(3, chunk(1), chunk(2)))]
     leader.put()
-    assert leader.caster.drain() == [Send(ME, CastDue())]
-    assert leader.hear(CastDue()) == [Send(ROOT, cast(4, chunk(3)))]
-    assert leader.caster.casts == 2
+    assert leader.pusher.drain() == [Send(ME, PushDue())]
+    assert leader.hear(PushDue()) == [Send(ROOT, cast(4, chunk(3)))]
+    assert leader.pusher.pushed == 2
 
 
 def test_only_its_own_node_makes_it_pump() -> None:
     leader = Leader()
-    leader.hear(Casting(("t",)))
+    leader.hear(PushWanted(("t",)))
     leader.put()
-    leader.caster.drain()
-    leader.caster.receive(ROOT, CastDue())
-    assert leader.caster.drain() == []
+    leader.pusher.drain()
+    leader.pusher.receive(ROOT, PushDue())
+    assert leader.pusher.drain() == []
 
 
 def test_what_could_not_be_sent_when_it_was_not_sure_to_lead_comes_later() -> None:
     leader = Leader()
-    leader.hear(Casting(("t",)))
+    leader.hear(PushWanted(("t",)))
     leader.put()
     leader.sure = False
-    leader.caster.drain()
-    assert leader.hear(CastDue()) == []
+    leader.pusher.drain()
+    assert leader.hear(PushDue()) == []
     leader.sure = True
     leader.put()
-    leader.caster.drain()
-    assert leader.hear(CastDue()) == [Send(ROOT, cast(2, chunk(0), chunk(1)))]
+    leader.pusher.drain()
+    assert leader.hear(PushDue()) == [Send(ROOT, cast(2, chunk(0), chunk(1)))]
 
 
 def test_an_idle_topic_says_how_far_it_reaches_until_nobody_asks_any_more() -> None:
     """NET-6: so the last message cannot be lost in silence."""
     leader = Leader()
-    leader.caster.start()
-    assert leader.caster.drain() == [Later(0.5, Remind())]
-    leader.hear(Casting(("t",)))
+    leader.pusher.start()
+    assert leader.pusher.drain() == [Later(0.5, Remind())]
+    leader.hear(PushWanted(("t",)))
     for seconds, said in (
         (0.375, []),
         (0.125, [Send(ROOT, cast(0))]),
@@ -158,33 +158,33 @@ def test_an_idle_topic_says_how_far_it_reaches_until_nobody_asks_any_more() -> N
         (0.5, []),
     ):
         assert leader.remind(seconds) == said
-    assert leader.caster.wishes == {}
-    leader.caster.timeout(Remind())
-    assert leader.caster.drain() == [Later(0.5, Remind())]
+    assert leader.pusher.targets == {}
+    leader.pusher.timeout(Remind())
+    assert leader.pusher.drain() == [Later(0.5, Remind())]
 
 
 def test_root_that_asks_again_is_reminded_for_four_more_seconds() -> None:
     leader = Leader()
-    leader.hear(Casting(("t",)))
-    leader.caster.now = 3.0
-    assert leader.hear(Casting(("t",))) == []
+    leader.hear(PushWanted(("t",)))
+    leader.pusher.now = 3.0
+    assert leader.hear(PushWanted(("t",))) == []
     assert leader.remind(4.0) == [Send(ROOT, cast(0))]
     assert leader.remind(0.5) == []
 
 
 def test_topic_that_was_cast_lately_is_not_reminded_of() -> None:
     leader = Leader()
-    leader.hear(Casting(("t",)))
+    leader.hear(PushWanted(("t",)))
     leader.put()
-    leader.caster.now = 0.25
-    leader.hear(CastDue())
+    leader.pusher.now = 0.25
+    leader.hear(PushDue())
     assert leader.remind(0.375) == []
     assert leader.remind(0.125) == [Send(ROOT, cast(1))]
 
 
 def test_node_that_is_not_sure_to_lead_reminds_nobody() -> None:
     leader = Leader()
-    leader.hear(Casting(("t",)))
+    leader.hear(PushWanted(("t",)))
     leader.sure = False
     assert leader.remind(1.0) == []
 
@@ -192,49 +192,51 @@ def test_node_that_is_not_sure_to_lead_reminds_nobody() -> None:
 def test_deleted_topic_is_neither_cast_nor_reminded_of() -> None:
     leader = Leader()
     leader.add("u")
-    leader.hear(Casting(("t", "u")))
+    leader.hear(PushWanted(("t", "u")))
     for name in ("t", "u"):
         leader.put(name)
     leader.apply(do.DeleteTopic("t", 0))
-    leader.caster.drain()
-    assert leader.hear(CastDue()) == [Send(ROOT, Cast("u", 2, 1, (chunk(0),), fenced=3))]
+    leader.pusher.drain()
+    assert leader.hear(PushDue()) == [Send(ROOT, Push("u", 2, 1, (chunk(0),), fenced=3))]
     assert leader.remind(0.1) == []
-    assert list(leader.caster.wishes) == ["u"]
+    assert list(leader.pusher.targets) == ["u"]
     leader.apply(do.DeleteTopic("u", 0))
-    leader.caster.wishes.clear()
+    leader.pusher.targets.clear()
     leader.add("v")  # which nobody wants
     leader.apply(do.DeleteTopic("v", 0))
-    leader.caster.drain()
-    assert leader.hear(CastDue()) == []
+    leader.pusher.drain()
+    assert leader.hear(PushDue()) == []
 
 
 def test_another_root_gets_what_comes_from_then_on() -> None:
     """NET-6: the tree has another root now."""
     leader = Leader()
-    leader.hear(Casting(("t",)))
+    leader.hear(PushWanted(("t",)))
     leader.put()
-    leader.caster.receive(OTHER, Casting(("unknown", "t")))
-    assert leader.caster.drain()[1:] == [Send(OTHER, cast(1))]
+    leader.pusher.receive(OTHER, PushWanted(("unknown", "t")))
+    assert leader.pusher.drain()[1:] == [Send(OTHER, cast(1))]
     leader.put()
-    assert leader.hear(CastDue()) == [Send(OTHER, cast(2, chunk(1)))]
+    assert leader.hear(PushDue()) == [Send(OTHER, cast(2, chunk(1)))]
 
 
 def test_cast_holds_a_mebibyte_and_the_rest_follows_at_once() -> None:
     """NET-6: a batch is not cut."""
     leader = Leader()
-    leader.hear(Casting(("t",)))
+    leader.hear(PushWanted(("t",)))
     large = batch.encode([b"x" * (1 << 17)] * 3, timestamps=1)
     for _ in range(9):
         leader.put(packed=large, count=3)
-    leader.caster.drain()
-    casts = [each.message for each in leader.hear(CastDue()) if isinstance(each, Send)]
-    offsets = [[each.offset for each in cast.chunks] for cast in casts if isinstance(cast, Cast)]
+    leader.pusher.drain()
+    push_messages = [each.message for each in leader.hear(PushDue()) if isinstance(each, Send)]
+    offsets = [
+        [each.offset for each in cast.chunks] for cast in push_messages if isinstance(cast, Push)
+    ]
     assert offsets == [[0, 3, 6], [9, 12, 15], [18, 21, 24]]
     leader.put(packed=large, count=3)
     leader.put()
-    assert leader.hear(CastDue())
+    assert leader.hear(PushDue())
     leader.put()
-    assert leader.hear(CastDue())[1:] == [Send(ROOT, cast(32, Chunk(31, 0, 1, "p", 31, PACKED)))]
+    assert leader.hear(PushDue())[1:] == [Send(ROOT, cast(32, Chunk(31, 0, 1, "p", 31, PACKED)))]
 
 
 def test_a_topic_made_anew_is_cast_from_its_beginning() -> None:
@@ -242,12 +244,12 @@ def test_a_topic_made_anew_is_cast_from_its_beginning() -> None:
     leader = Leader()
     for _ in range(5):
         leader.put()
-    leader.hear(Casting(("t",)))
+    leader.hear(PushWanted(("t",)))
     leader.apply(do.DeleteTopic("t", 0))
     leader.add("t")
     leader.put()
-    leader.caster.drain()
-    assert leader.hear(CastDue()) == [Send(ROOT, Cast("t", 2, 1, (chunk(0),), fenced=3))]
+    leader.pusher.drain()
+    assert leader.hear(PushDue()) == [Send(ROOT, Push("t", 2, 1, (chunk(0),), fenced=3))]
 
 
 def test_a_topic_that_chose_gossip_is_cast_unasked_by_its_own_process() -> None:
@@ -255,8 +257,8 @@ def test_a_topic_that_chose_gossip_is_cast_unasked_by_its_own_process() -> None:
     leader = Leader()
     leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
     leader.put()
-    assert leader.caster.drain() == [Send(ME, CastDue())]
-    assert leader.hear(CastDue()) == [Send(HOME, cast(1, chunk(0), gossip=True))]
+    assert leader.pusher.drain() == [Send(ME, PushDue())]
+    assert leader.hear(PushDue()) == [Send(HOME, cast(1, chunk(0), gossip=True))]
 
 
 def test_topic_that_changes_to_gossip_is_cast_from_its_newest_batch() -> None:
@@ -266,19 +268,19 @@ def test_topic_that_changes_to_gossip_is_cast_from_its_newest_batch() -> None:
     leader.put()
     leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
     leader.put()
-    leader.caster.drain()
-    assert leader.hear(CastDue()) == [Send(HOME, cast(3, chunk(2), gossip=True))]
+    leader.pusher.drain()
+    assert leader.hear(PushDue()) == [Send(HOME, cast(3, chunk(2), gossip=True))]
 
 
 def test_topic_with_a_tree_that_changes_to_gossip_is_cast_by_its_own_process() -> None:
     """NET-5"""
     leader = Leader()
-    leader.hear(Casting(("t",)))
+    leader.hear(PushWanted(("t",)))
     leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
     leader.put()
-    leader.caster.drain()
-    leader.caster.now = 3.0
-    assert leader.hear(CastDue()) == [Send(HOME, cast(1, chunk(0), gossip=True))]
+    leader.pusher.drain()
+    leader.pusher.now = 3.0
+    assert leader.hear(PushDue()) == [Send(HOME, cast(1, chunk(0), gossip=True))]
     assert leader.remind(4.0) == [Send(HOME, cast(1))]
 
 
@@ -287,41 +289,41 @@ def test_topic_that_nobody_wants_any_more_stops_no_other_one() -> None:
     leader = Leader()
     leader.add("u")
     leader.apply(do.SetPolicy("u", 0, Policy(gossip=True)))
-    leader.hear(CastDue())
-    leader.hear(Casting(("t",)))
+    leader.hear(PushDue())
+    leader.hear(PushWanted(("t",)))
     leader.put("t")
     leader.put("u")
     leader.lead(ME)
-    leader.caster.drain()
-    cast_of_u = Cast("u", 2, 1, (chunk(0),), gossip=True, fenced=3)
-    assert leader.hear(CastDue()) == [Send(HOME, cast_of_u)]
+    leader.pusher.drain()
+    cast_of_u = Push("u", 2, 1, (chunk(0),), gossip=True, fenced=3)
+    assert leader.hear(PushDue()) == [Send(HOME, cast_of_u)]
 
 
 def test_follower_casts_no_gossip() -> None:
     leader = Leader()
     leader.apply(do.SetPolicy("t", 0, Policy(gossip=True)))
-    leader.hear(CastDue())
+    leader.hear(PushDue())
     leader.lead(OTHER)
     leader.put()
-    assert leader.caster.drain() == []
+    assert leader.pusher.drain() == []
 
 
 def test_one_message_vouches_for_a_thousand_readings() -> None:
-    readings = (Reading("u", "s", 1),) * 1001
-    (answer,) = Leader().hear(Vouch(readings))
+    reader_ids = (ReaderId("u", "s", 1),) * 1001
+    (answer,) = Leader().hear(CheckReaders(reader_ids))
     assert isinstance(answer, Send)
-    assert isinstance(answer.message, Vouched)
-    assert len(answer.message.vouchers) == 1000
+    assert isinstance(answer.message, ReadersChecked)
+    assert len(answer.message.permits) == 1000
 
 
 def test_what_cannot_be_read_is_left_to_who_misses_it() -> None:
     leader = Leader()
-    leader.hear(Casting(("t",)))
+    leader.hear(PushWanted(("t",)))
     leader.put()
     leader.unreadable.add(len(leader.log) - 1)
     leader.service._recent.clear()
-    leader.caster.drain()
-    assert leader.hear(CastDue()) == []
+    leader.pusher.drain()
+    assert leader.hear(PushDue()) == []
     scan = Scan(0, "t", do.FromOffset(0), -1, 1000, 1)
     assert leader.hear(Fill(scan)) == []
 
@@ -335,24 +337,24 @@ def test_gaps_are_filled_from_the_log() -> None:
     assert isinstance(filled, Send)
     assert isinstance(filled.message, Filled)
     found = filled.message.scanned
-    assert (found.life, found.first, found.next, found.chunks) == (1, 0, 3, (chunk(1),))
+    assert (found.topic_id, found.first, found.next, found.chunks) == (1, 0, 3, (chunk(1),))
 
 
 def test_readers_are_vouched_for_or_told_why_not() -> None:
     """SVC-3"""
     leader = Leader()
-    leader.apply(do.Attach("t", "s", "life"))
+    leader.apply(do.Attach("t", "s", "inc-1"))
     leader.put()
     epoch = leader.service.machine.registry.topics["t"].subscriptions["s"].epoch
-    good, stale, none = Reading("t", "s", epoch), Reading("t", "s", 1), Reading("u", "s", 1)
-    assert leader.hear(Vouch((good, stale, none))) == [
+    good, stale, none = ReaderId("t", "s", epoch), ReaderId("t", "s", 1), ReaderId("u", "s", 1)
+    assert leader.hear(CheckReaders((good, stale, none))) == [
         Send(
             ROOT,
-            Vouched(
+            ReadersChecked(
                 (
-                    Voucher(good, 0, 0, 1, 0, 1, epochs=3),
-                    Voucher(stale, 0, 0, 0, 0, 0, Fenced(epoch)),
-                    Voucher(none, 0, 0, 0, 0, 0, NoSuchTopic("u")),
+                    ReadPermit(good, 0, 0, 1, 0, 1, last_epoch=3),
+                    ReadPermit(stale, 0, 0, 0, 0, 0, Fenced(epoch)),
+                    ReadPermit(none, 0, 0, 0, 0, 0, NoSuchTopic("u")),
                 )
             ),
         )
@@ -362,7 +364,7 @@ def test_readers_are_vouched_for_or_told_why_not() -> None:
 def test_casts_and_repairs_say_which_epoch_fenced_a_reader_last() -> None:
     """SVC-8: by it a process knows whom it must not send what was put since."""
     leader = Leader()
-    leader.hear(Casting(("t",)))
+    leader.hear(PushWanted(("t",)))
     fenced = []
     for command in (
         do.Attach("t", "s", "first"),  # nobody read before it
@@ -375,11 +377,11 @@ def test_casts_and_repairs_say_which_epoch_fenced_a_reader_last() -> None:
     ):
         leader.apply(command)
         leader.put()
-        leader.caster.drain()
-        (casted,) = leader.hear(CastDue())
+        leader.pusher.drain()
+        (casted,) = leader.hear(PushDue())
         (filled,) = leader.hear(Fill(Scan(0, "t", do.FromOffset(0), -1, 1000, 1)))
         assert isinstance(casted, Send)
-        assert isinstance(casted.message, Cast)
+        assert isinstance(casted.message, Push)
         assert isinstance(filled, Send)
         assert isinstance(filled.message, Filled)
         assert filled.message.fenced == casted.message.fenced
@@ -396,10 +398,10 @@ def test_acks_that_come_up_are_handed_to_the_service() -> None:
 
 def test_who_does_not_lead_or_is_not_sure_says_nothing() -> None:
     leader = Leader()
-    leader.hear(Casting(("t",)))
+    leader.hear(PushWanted(("t",)))
     leader.sure = False
-    assert leader.hear(Vouch((Reading("t", "s", 1),))) == []
+    assert leader.hear(CheckReaders((ReaderId("t", "s", 1),))) == []
     leader.lead(OTHER)
-    assert leader.caster.wishes == {}
+    assert leader.pusher.targets == {}
     leader.sure = True
-    assert leader.hear(Casting(("t",))) == []
+    assert leader.hear(PushWanted(("t",))) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncecast.broker.held import Held
+from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.kernel.protocol import Later, NodeId, Value
 from tests.client.session.standin import StandIn
 
@@ -20,27 +20,27 @@ class Question(Value):
 def test_timer_is_set_once_until_the_questions_are_taken() -> None:
     """SVC-3: setting it again would put it off."""
     protocol = StandIn()
-    held: Held[Question] = Held(protocol, Due())
+    lease_queue: LeaseQueue[Question] = LeaseQueue(protocol, Due())
     for _ in range(2):
-        held.add(ANN, Question(1))
-        held.add(BOB, Question(1))
+        lease_queue.add(ANN, Question(1))
+        lease_queue.add(BOB, Question(1))
         assert protocol.drain() == [Later(0.02, Due())]
-        held.watch()
+        lease_queue.watch()
         assert protocol.drain() == []
-        assert held.take() == [(ANN, Question(1)), (BOB, Question(1))]
-        assert held.take() == []
+        assert lease_queue.take() == [(ANN, Question(1)), (BOB, Question(1))]
+        assert lease_queue.take() == []
 
 
 def test_questions_of_a_client_that_is_gone_are_forgotten() -> None:
-    held: Held[Question] = Held(StandIn(), Due())
+    lease_queue: LeaseQueue[Question] = LeaseQueue(StandIn(), Due())
     for client in (ANN, BOB):
-        held.add(client, Question(1))
-    held.forget(ANN)
-    assert held.take() == [(BOB, Question(1))]
+        lease_queue.add(client, Question(1))
+    lease_queue.forget(ANN)
+    assert lease_queue.take() == [(BOB, Question(1))]
 
 
 def test_at_most_a_thousand_questions_are_held() -> None:
-    held: Held[Question] = Held(StandIn(), Due())
+    lease_queue: LeaseQueue[Question] = LeaseQueue(StandIn(), Due())
     for number in range(1001):
-        held.add(ANN, Question(number))
-    assert held.take() == [(ANN, Question(number)) for number in range(1000)]
+        lease_queue.add(ANN, Question(number))
+    assert lease_queue.take() == [(ANN, Question(number)) for number in range(1000)]

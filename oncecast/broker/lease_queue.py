@@ -12,13 +12,13 @@ from typing import Generic, TypeVar
 
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
-LEASE_PAUSE = 0.02
-HELD_MAX = 1000  # beyond it a question is dropped, and its client asks again
+LEASE_CHECK_EVERY = 0.02
+QUEUED_MAX = 1000  # beyond it a question is dropped, and its client asks again
 
 Question = TypeVar("Question", bound=Value)
 
 
-class Held(Generic[Question]):
+class LeaseQueue(Generic[Question]):
     """Questions of one protocol, in the order of their arrival; a repeated one is kept once."""
 
     def __init__(self, protocol: Protocol, timer: Value) -> None:
@@ -27,7 +27,7 @@ class Held(Generic[Question]):
         self._questions: dict[tuple[NodeId, Question], None] = {}
 
     def add(self, client: NodeId, question: Question) -> None:
-        if len(self._questions) < HELD_MAX:
+        if len(self._questions) < QUEUED_MAX:
             self._questions[client, question] = None
         self.watch()
 
@@ -35,7 +35,7 @@ class Held(Generic[Question]):
         """Set the timer. Setting it again would put it off, so this is done once."""
         if not self._watching:
             self._watching = True
-            self._protocol.later(LEASE_PAUSE, self._timer)
+            self._protocol.later(LEASE_CHECK_EVERY, self._timer)
 
     def take(self) -> list[tuple[NodeId, Question]]:
         """Return all questions and forget them; the timer has run out, or is not needed."""

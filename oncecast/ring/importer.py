@@ -1,0 +1,248 @@
+"""The taker's side of a move: it asks for what it needs next, until it can adopt all of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oncecast.broker import moves as do
+from oncecast.broker import state
+from oncecast.broker.holdings import ActiveClaim, Holdings, PartName, PeerGroup
+from oncecast.broker.live_slots import LiveSlots
+from oncecast.broker.moving import names_of_parts
+from oncecast.broker.service import Service
+from oncecast.kernel.protocol import Value
+from oncecast.ring.events import GroupFacts, WhereIs
+from oncecast.ring.moves import (
+    Abandoned,
+    Adopted,
+    Export,
+    Exported,
+    ExportRefused,
+    NotLeader,
+    Pull,
+    Pulled,
+    PulledParts,
+    PullParts,
+    Released,
+    Survey,
+    Surveyed,
+    TopicEnds,
+)
+
+if TYPE_CHECKING:
+    from oncecast.ring.mover import Mover
+
+ANSWER_WITHIN = 1.0
+ROUNDS_MAX = 8
+REDIRECTS_MAX = 3  # from one replica to another that may lead, before it waits a while
+PARTS_MAX = 64  # asked for at once
+
+
+class ImportProgress:
+    """What the leader of a taker remembers of its claim; any other could begin again."""
+
+    def __init__(self, claim: ActiveClaim) -> None:
+        self.move, self.nodes = claim.move, claim.exporter.nodes
+        self.contact = claim.exporter.nodes[0]
+        self.rounds = self.copied = 0
+        self.behind: str | None = ""  # of the topics surveyed so far; None: these are all
+        self.topics: dict[str, TopicEnds] = {}  # that may have more than was copied
+        self.parts: list[PartName] = []  # staged
+        self.exported: Exported | None = None
+        self.question: Value | None = None
+        self.asked, self.redirects = 0.0, 0
+        self.importing = 0  # not yet decided
+        self.deciding = False  # how it ends
+
+
+class Importer:
+    def __init__(self, mover: Mover, service: Service) -> None:
+        self._mover, self._service = mover, service
+        self._progress: ImportProgress | None = None
+
+    def forget(self) -> None:
+        """Whoever leads next begins from what is decided."""
+        self._progress = None
+
+    def take(self, holdings: Holdings, claim: ActiveClaim) -> None:
+        progress = self._progress
+        if progress is None or progress.move != claim.move:
+            progress = self._progress = ImportProgress(claim)
+        if progress.question is None:
+            self._go_on(holdings, claim, progress)
+        elif self._mover.now >= progress.asked + ANSWER_WITHIN:
+            at = (
+                progress.nodes.index(progress.contact) if progress.contact in progress.nodes else -1
+            )
+            progress.contact = progress.nodes[(at + 1) % len(progress.nodes)]
+            self._ask_exporter(progress, progress.question)
+            self._mover.send(self._mover.process, WhereIs(claim.exporter.group))
+
+    def _ask_exporter(self, progress: ImportProgress, question: Value) -> None:
+        progress.question, progress.asked, progress.redirects = question, self._mover.now, 0
+        self._mover.send(progress.contact, question)
+
+    def located(self, holdings: Holdings, facts: GroupFacts) -> None:
+        """Where a group is that was lost sight of. One that is gone has released all it had, and
+        has abandoned what it had not adopted."""
+        claim, progress = holdings.claim, self._progress
+        if claim is not None and claim.exporter.group == facts.group:
+            if not facts.gone:
+                if progress is not None:
+                    progress.nodes = tuple(dict.fromkeys((*facts.nodes, *progress.nodes)))
+            elif claim.adopted:
+                self._finish(claim)
+            else:
+                self.abandon(claim)
+
+    def redirect(self, not_leader: NotLeader) -> bool:
+        """Whether this is about its claim."""
+        progress = self._progress
+        if progress is None or progress.move != not_leader.move:
+            return False
+        progress.nodes = tuple(dict.fromkeys((*not_leader.nodes, *progress.nodes)))
+        # Two that take each other for the leader must not keep us running to and fro.
+        too_many = progress.redirects >= REDIRECTS_MAX or progress.question is None
+        if not_leader.leader and not_leader.leader != progress.contact and not too_many:
+            progress.contact = not_leader.leader
+            progress.redirects += 1
+            assert progress.question is not None
+            self._mover.send(progress.contact, progress.question)
+        return True
+
+    def _go_on(self, holdings: Holdings, claim: ActiveClaim, progress: ImportProgress) -> None:
+        """Ask for what is needed next, if nothing is under way."""
+        if progress.importing or progress.deciding:
+            return
+        move = claim.move
+        if claim.adopted:
+            self._ask_exporter(progress, Adopted(move))
+            return
+        until = holdings.position if holdings.low is None else holdings.low
+        if progress.behind is not None:
+            self._ask_exporter(progress, Survey(move, until, progress.behind))
+            return
+        pull = self._pull(holdings, progress)
+        if pull is not None:
+            self._ask_exporter(progress, pull)
+        elif progress.exported is not None:
+            # Else what is given away would reach over what comes.
+            if holdings.frozen is None and not self._mover.in_flight(do.Freeze):
+                self._adopt(progress, progress.exported)
+        elif progress.copied > self._mover.little_bytes and progress.rounds < ROUNDS_MAX:
+            progress.rounds += 1
+            progress.copied, progress.behind = 0, ""
+            self._go_on(holdings, claim, progress)
+        else:
+            nodes = self._service.group.nodes()
+            self._ask_exporter(progress, Export(move, until, PeerGroup(self._mover.group, nodes)))
+
+    def _pull(self, holdings: Holdings, progress: ImportProgress) -> Pull | PullParts | None:
+        """The next that is not here; topics of which all is here are not looked at again."""
+        while progress.topics:
+            name, ends = next(iter(progress.topics.items()))
+            copied = holdings.incoming.get(name)
+            offset = ends.first
+            if copied is not None and copied.id == ends.topic_id:
+                offset = max(offset, copied.index.next)
+            if offset < ends.next:
+                return Pull(progress.move, name, ends.topic_id, offset)
+            del progress.topics[name]
+        lacking = [name for name in progress.parts if name not in holdings.parts][:PARTS_MAX]
+        return PullParts(progress.move, tuple(lacking)) if lacking else None
+
+    def receive(
+        self,
+        holdings: Holdings,
+        answer: Surveyed | Pulled | PulledParts | Exported | ExportRefused | Released,
+    ) -> None:
+        progress, claim = self._progress, holdings.claim
+        if progress is None or claim is None or answer.move != claim.move:
+            return
+        question = progress.question
+        match answer, question:
+            case Surveyed(), Survey(behind=behind) if answer.behind == behind:
+                progress.topics.update((each.topic, each) for each in answer.topics)
+                progress.behind = answer.topics[-1].topic if answer.more and answer.topics else None
+            case Pulled(), Pull() if (answer.topic, answer.offset) == (
+                question.topic,
+                question.offset,
+            ):
+                if not answer.batches:
+                    progress.topics.pop(answer.topic, None)
+                self._import(progress, answer.batches)
+            case PulledParts(), PullParts():
+                self._import(progress, answer.batches)
+            case Exported(), Export():
+                progress.exported = answer
+                topics, sources, _ = state.moved_in(answer.rows, LiveSlots())
+                progress.parts = list(names_of_parts(sources))
+                ends = (TopicEnds(t.name, t.id, t.index.first, t.index.next) for t in topics)
+                progress.topics = {each.topic: each for each in ends}
+            case ExportRefused(), Survey() | Export():
+                self.abandon(claim)
+            case Released(), Adopted():
+                self._finish(claim)
+            case _:
+                return
+        progress.question = None
+        self._go_on(holdings, claim, progress)
+
+    def abandon(self, claim: ActiveClaim) -> None:
+        progress, contact = self._progress, claim.exporter.nodes[0]
+        if progress is not None and progress.move == claim.move:
+            contact = progress.contact
+
+        def abandoned(done: bool) -> None:
+            now = self._mover.holdings.claim if self._mover.holdings is not None else None
+            if now is None or now.move != claim.move:
+                self._mover.send(
+                    contact, Abandoned(claim.move)
+                )  # else the giver finds out only later
+
+        self._decide()
+        self._mover.execute_once(do.Abandon(claim.move), abandoned)
+
+    def _finish(self, claim: ActiveClaim) -> None:
+        self._decide()
+        self._mover.execute_once(do.Finish(claim.move), lambda _: self._mover.report())
+
+    def _decide(self) -> None:
+        """Ask for nothing more; a later claim begins anew."""
+        if self._progress is not None:
+            self._progress.deciding = True
+
+    def _import(self, progress: ImportProgress, batches: tuple[do.Import, ...]) -> None:
+        """Have them decided."""
+
+        def imported(done: bool) -> None:
+            progress.importing -= 1
+            holdings = self._mover.holdings
+            claim = holdings.claim if holdings is not None else None
+            if holdings is not None and claim is not None and self._progress is progress:
+                self._go_on(holdings, claim, progress)
+
+        progress.importing += len(batches)
+        for batch in batches:
+            progress.copied += batch.size
+            self._mover.execute(batch, imported)
+
+    def _adopt(self, progress: ImportProgress, exported: Exported) -> None:
+        def adopted(done: bool) -> None:
+            progress.deciding = False
+            claim = self._mover.holdings.claim if self._mover.holdings is not None else None
+            if not done and claim is not None and claim.move == exported.move:
+                # The copies have a hole; or what lies between is another's by now.
+                self.abandon(claim)
+            self._mover.report()
+
+        progress.deciding = True
+        facts = (
+            exported.low,
+            exported.until,
+            exported.clock,
+            exported.last_topic_id,
+            exported.last_epoch,
+            exported.rows,
+        )
+        self._mover.execute(do.Adopt(exported.move, *facts, exported.newest), adopted)

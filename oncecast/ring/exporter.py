@@ -140,9 +140,10 @@ class Exporter:
             self._mover.execute_once(do.Freeze(export.move, export.until, export.importer), answer)
 
     def _tell(self, importer: NodeId, holdings: Holdings, frozen: Frozen) -> None:
-        """What cannot be told cannot be adopted, and must not stay frozen."""
-        exported = self._exported(holdings, frozen)
-        if len(exported.rows) <= ROWS_BYTES_MAX:
+        """Send the frozen part, or thaw it if it is too large to be sent and adopted."""
+        thawing = self._mover.in_flight(do.Thaw)
+        exported = None if thawing else self._exported(holdings, frozen)
+        if exported is not None and len(exported.rows) <= ROWS_BYTES_MAX:
             self._mover.send(importer, exported)
         else:
             self._mover.execute_once(do.Thaw(frozen.move))

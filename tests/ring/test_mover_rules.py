@@ -389,6 +389,13 @@ def given(monkeypatch: pytest.MonkeyPatch, frozen: Frozen | None, rows_max: int 
     return replica
 
 
+def test_part_that_is_being_thawed_is_not_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """REP-6: a late copy of the request arrives after the importer has abandoned the move."""
+    replica = given(monkeypatch, FROZEN)
+    assert replica.hear(Abandoned("m")) == [execute(do.Thaw("m"))]
+    assert replica.hear(GIVE) == [sent(X, ExportRefused("m"))]
+
+
 GIVE = Export("m", FROZEN.until, OTHER)
 GIVEN = Exported("m", LOW, FROZEN.until, 1, 3, 4, b"x" * 10, 2)
 ADOPT = do.Adopt("m", LOW, FROZEN.until, 1, 3, 4, b"x" * 10, 2)

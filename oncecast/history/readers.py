@@ -11,6 +11,7 @@ from math import inf
 from oncecast.history.finding import Finding
 from oncecast.history.operation import History, Operation
 from oncecast.history.partition import due_of
+from oncecast.history.subscription_model import fits
 from oncecast.history.subscription_part import drops_from
 
 OF_READER = ("attach", "moved", "get", "skip", "again", "leave", "end")
@@ -19,14 +20,14 @@ RESETS = ("unsubscribe", "delete")
 
 def reader_findings(topic: str, operations: History) -> Iterator[Finding]:
     """Check all readers of one topic."""
-    drops = drops_from(operations)
+    policies = [each for each in operations if each.policy is not None]
     subscriptions: dict[str, Readers] = {}
     resets = [each for each in operations if each.kind in RESETS]
     for each in operations:
         if each.reader and each.subscription:
             found = subscriptions.get(each.subscription)
             if found is None:
-                found = Readers(topic, each.subscription, resets, drops)
+                found = Readers(topic, each.subscription, resets, policies)
                 subscriptions[each.subscription] = found
             found.add(each)
     for found in subscriptions.values():
@@ -42,10 +43,10 @@ def reader_findings(topic: str, operations: History) -> Iterator[Finding]:
 class Readers:
     """All readers of one subscription."""
 
-    def __init__(self, topic: str, name: str, resets: History, drops: float) -> None:
+    def __init__(self, topic: str, name: str, resets: History, policies: History) -> None:
         self._name = f"subscription {name!r} of topic {topic!r}"
         self._resets = [each for each in resets if each.subscription in ("", name)]
-        self._drops = drops
+        self._policies = policies
         self._readers: dict[str, History] = {}
         self._acks: History = []
 
@@ -70,14 +71,20 @@ class Readers:
 
     def may_skip(self, skip: Operation) -> bool:
         """Return whether what was skipped may be gone: by the policy, or because it was read."""
-        if self._drops <= due_of(skip):
+        if drops_from(of_topic(self._policies, skip)) <= due_of(skip):
             return True
-        gone = [max(each.upto, each.offset) for each in self._acks if each.call <= due_of(skip)]
+        acks = of_topic(self._acks, skip)
+        gone = [max(each.upto, each.offset) for each in acks if each.call <= due_of(skip)]
         return max(gone, default=-1) >= skip.next
 
     def reset_between(self, one: Operation, other: Operation) -> bool:
         """Return whether the subscription may be another one than before."""
         return any(each.call <= due_of(other) and due_of(each) >= one.call for each in self._resets)
+
+
+def of_topic(operations: History, skip: Operation) -> History:
+    """Return those that may be about the same topic, and not one of its name before or since."""
+    return [each for each in operations if fits(each.life, skip.life)]
 
 
 Broken = Iterator[tuple[str, History]]

@@ -210,9 +210,9 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
 
 def parted(late: OncecastError, arguments: argparse.Namespace) -> OncecastError:
     """What is under way while its client lives is not when that has gone."""
-    from oncecast.client.putting import UNDER_WAY
+    from oncecast.client.putting import STILL_IN_FLIGHT
 
-    if late.remedy != UNDER_WAY:
+    if late.remedy != STILL_IN_FLIGHT:
         return late
     kept = getattr(arguments, "state", None) is not None
     return type(late)(late.fact, NEXT_PUTS_IT if kept else NOBODY_KNOWS)
@@ -227,7 +227,11 @@ def leaderless(late: OncecastError) -> OncecastError:
     return NoQuorum(fact, f"{NoQuorum.remedy}{outcome}")
 
 
-def client_of(arguments: argparse.Namespace, **options: Any) -> Client:
+def client_of(arguments: argparse.Namespace) -> Client:
+    return named_client(arguments, getattr(arguments, "name", None))
+
+
+def named_client(arguments: argparse.Namespace, name: str | None) -> Client:
     from oncecast.client.client import Client
     from oncecast.network.addresses import split
     from oncecast.network.tls import Tls
@@ -235,11 +239,10 @@ def client_of(arguments: argparse.Namespace, **options: Any) -> Client:
     server = arguments.server or os.environ.get("ONCECAST_SERVER") or SERVER
     for each in server.split(","):
         split(each.strip())
+    tls = None
     if arguments.tls:
         certificate, key, ca = arguments.tls
-        options["tls"] = Tls.from_files(certificate=certificate, key=key, ca=ca)
-    for name in ("name", "state"):
-        options.setdefault(name, getattr(arguments, name, None))
+        tls = Tls.from_files(certificate=certificate, key=key, ca=ca)
     # To wait long for messages, or not at all, says nothing of how long an answer may take.
     patience = getattr(arguments, "patience", arguments.timeout)
     patience = min(patience, arguments.timeout or patience)
@@ -248,7 +251,9 @@ def client_of(arguments: argparse.Namespace, **options: Any) -> Client:
         cluster=arguments.cluster,
         connect_timeout=CONNECT_TIMEOUT,
         timeout=max(patience, 1.0),
-        **options,
+        name=name,
+        state=getattr(arguments, "state", None),
+        tls=tls,
     )
 
 

@@ -1,4 +1,4 @@
-"""What cannot be meant is refused where it is asked for, and costs nobody a session."""
+"""Checks of arguments, before a request is sent: a bad frame would end the session."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from oncecast.wire.batch_layout import check_level
 from oncecast.wire.frames import ClientCommand
 from oncecast.wire.limits import is_name
 
-OF_SOURCES = do.PublishStaged | do.DropStaged | do.CloseSource  # which name a topic, or none
+OF_SOURCES = do.PublishStaged | do.DropStaged | do.CloseSource  # their topic may be empty
 
 
 def check_names(command: ClientCommand) -> None:
-    """What no frame can carry, or no node will take, is refused here."""
+    """Raise if the topic or the subscription has an invalid name."""
     topic = getattr(command, "topic", " ")
     if not is_name(topic) and not (topic == "" and isinstance(command, OF_SOURCES)):
         raise raised(refusals.InvalidTopic())
@@ -25,7 +25,7 @@ def check_names(command: ClientCommand) -> None:
 
 
 def check_compression(level: int) -> None:
-    """Check the level and the import now: a batch that cannot be packed later is lost."""
+    """Check the level and that zstandard is installed: a batch that cannot be packed is lost."""
     try:
         check_level(level)
     except ValueError as error:
@@ -33,8 +33,8 @@ def check_compression(level: int) -> None:
 
 
 def check_sendable(value: Value) -> None:
-    """What no frame can carry would end the session, and what is of another type be dropped."""
+    """Raise if a field has a wrong type or a value that no frame can carry."""
     try:
         msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=type(value))
     except (UnicodeEncodeError, OverflowError, TypeError, msgspec.ValidationError) as error:
-        raise InvalidArgument(f"this cannot be asked for: {error}") from None
+        raise InvalidArgument(f"invalid argument: {error}") from None

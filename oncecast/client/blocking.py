@@ -1,16 +1,16 @@
-"""The blocking face of the client: the same names, without `await`.
+"""The blocking client: the methods of the asynchronous client, without `await`.
 
     with oncecast.blocking.connect("127.0.0.1:7400") as client:
         news = client.subscribe("news")
         client.put("news", b"hello")
         for message in news: ...
 
-A thread runs the asynchronous client; each call here hands its work over and waits. Only what is
-called once a message takes a shorter way: `put_nowait` gathers, and a message that has arrived is
-taken without asking the thread. A client may be shared by threads, a subscription is for one.
+A thread runs the asynchronous client. Each call runs a coroutine there and waits for it. Two calls
+are faster: `put_nowait` only queues the message, and `get` takes a message that has arrived without
+asking the thread. Threads may share a client, but not a subscription.
 """
 
-# ruff: noqa: ASYNC109
+# ruff: noqa: ASYNC109  # timeouts are part of the interface
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ from oncecast.client import client as asynchronous
 from oncecast.client.parcel import Receipt
 from oncecast.client.portal import Gathering, Portal, call, check_open
 from oncecast.client.scanning import SCAN_BYTES, Located, Slice
-from oncecast.client.starts import EARLIEST
+from oncecast.client.starts import EARLIEST, NEW
 from oncecast.client.subscription import Subscription as AsyncSubscription
+from oncecast.client.subscriptions import Subscribed
+from oncecast.network.tls import Tls
 from oncecast.wire.batch import Message
 from oncecast.wire.commands import Start
 from oncecast.wire.frames import GroupView, RingView, TopicView, View
@@ -34,11 +36,13 @@ from oncecast.wire.results import PublishedRange
 from oncecast.wire.retention import DEFAULT, Policy
 
 T = TypeVar("T")
-NEW = asynchronous.NEW
 
 
 class Client:
-    """Made by `connect` or `embedded`; see `oncecast.Client` for what each call does."""
+    """A client for programs without an event loop. Made by `connect` or `embedded`.
+
+    `oncecast.Client` documents the methods.
+    """
 
     def __init__(
         self, make: Callable[[], AbstractAsyncContextManager[asynchronous.Client]]
@@ -49,7 +53,7 @@ class Client:
         self._inner: asynchronous.Client
         self._gathering: Gathering
 
-    # -- life --
+    # -- open and close --
 
     def __enter__(self) -> Self:
         portal = Portal()
@@ -108,7 +112,7 @@ class Client:
     def node_of(self, topic: str) -> str:
         return self._client.node_of(topic)
 
-    # -- putting --
+    # -- put --
 
     def put(
         self,
@@ -138,7 +142,7 @@ class Client:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Put without waiting; `flush` tells what became of it. It waits when too much waits."""
+        """Put without waiting, unless much is queued; `flush` raises an error of it."""
         if self._portal is None or not self._portal.alive:
             check_open(self._portal)
         self._gathering.put(topic, value, key, headers)
@@ -161,7 +165,7 @@ class Client:
         left = await self._gathering.all_put(timeout)
         await self._client.flush(left)
 
-    # -- subscriptions --
+    # -- subscribe and get --
 
     def subscribe(
         self,
@@ -191,6 +195,11 @@ class Client:
             topic, subscription, start_at=start_at, auto_ack=auto_ack, push=push
         )
         return Subscription(check_open(self._portal), self._call(work))
+
+    def create_subscription(
+        self, topic: str, subscription: str | None = None, *, start: Start = NEW
+    ) -> Subscribed:
+        return self._call(self._client.create_subscription(topic, subscription, start=start))
 
     def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:
         return self._call(self._client.unsubscribe(topic, subscription))
@@ -234,7 +243,7 @@ class Client:
         size: int = SCAN_BYTES,
     ) -> Iterator[Slice]:
         portal = check_open(self._portal)
-        pages = self._inner.pages(topic, start, until, life=life, size=size)
+        pages = self._client.pages(topic, start, until, life=life, size=size)
         try:
             while page := self._call(_next(pages)):
                 yield from page
@@ -262,7 +271,7 @@ class Client:
     def close_source(self, source: str, topic: str = "") -> bool:
         return self._call(self._client.close_source(source, topic))
 
-    # -- the group of nodes --
+    # -- the cluster --
 
     def group(self) -> GroupView:
         return self._call(self._client.group())
@@ -287,11 +296,11 @@ class Client:
 
 
 class Subscription:
-    """`for message in subscription`, or `get`; see `oncecast.Subscription`."""
+    """Messages of one subscription: use `for`, or `get`. See `oncecast.Subscription`."""
 
     def __init__(self, portal: Portal, inner: AsyncSubscription) -> None:
         self._portal, self._inner = portal, inner
-        self.topic, self.name = inner.topic, inner.name
+        self.topic, self.name, self.start = inner.topic, inner.name, inner.start
 
     def get(self, timeout: float | None = None) -> Message | None:
         if not self._portal.alive:
@@ -354,17 +363,57 @@ async def _do(work: Callable[[Message], None], message: Message) -> None:
     work(message)
 
 
-def connect(address: str = asynchronous.DEFAULT_ADDRESS, **options: Any) -> Client:
-    """As `oncecast.connect`, with the same options."""
-    make = partial(asynchronous.Client, address, **options)
-    make()  # what is wrong with the options is told here, not in `with`
+def connect(
+    address: str = asynchronous.DEFAULT_ADDRESS,
+    *,
+    name: str | None = None,
+    state: str | os.PathLike[str] | None = None,
+    timeout: float = 30.0,
+    connect_timeout: float = 5.0,
+    tls: Tls | None = None,
+    cluster: str = "oncecast",
+    zstd: int | None = None,
+) -> Client:
+    """Return a blocking client, with the options of `oncecast.connect`."""
+    make = partial(
+        asynchronous.Client,
+        address,
+        name=name,
+        state=state,
+        timeout=timeout,
+        connect_timeout=connect_timeout,
+        tls=tls,
+        cluster=cluster,
+        zstd=zstd,
+    )
+    make()  # Raises now if an option is invalid, not in `with`.
     return Client(make)
 
 
-def embedded(path: str | os.PathLike[str], **options: Any) -> Client:
-    """As `oncecast.embedded`."""
+def embedded(
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    state: str | os.PathLike[str] | None = None,
+    timeout: float = 30.0,
+    connect_timeout: float = 5.0,
+    tls: Tls | None = None,
+    cluster: str = "oncecast",
+    zstd: int | None = None,
+) -> Client:
+    """Return a blocking client of a node in this process, as `oncecast.embedded`."""
     from oncecast.client.embedded import Embedded
 
-    make = partial(Embedded, path, **options)
+    make = partial(
+        Embedded,
+        path,
+        name=name,
+        state=state,
+        timeout=timeout,
+        connect_timeout=connect_timeout,
+        tls=tls,
+        cluster=cluster,
+        zstd=zstd,
+    )
     make()
     return Client(make)

@@ -5,165 +5,94 @@
         await client.put("news", b"hello")
         async for message in news: ...
 
-It batches, pipelines, resends and reconnects by itself. A call that gets no answer in `timeout`
-seconds raises TimedOut; putting and getting wait for as long as they are told to.
+It batches, pipelines, resends and reconnects by itself. A call that gets no answer within `timeout`
+seconds raises TimedOut. `put` and `get` wait without limit unless they are given a timeout.
 """
 
-# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+# ruff: noqa: ASYNC109  # timeouts are part of the interface
 
 from __future__ import annotations
 
-import asyncio
 import os
-import secrets
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
-from random import Random
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from oncecast.client.arguments import check_compression, check_names, check_sendable
-from oncecast.client.driver import ClientRuntime, broken
-from oncecast.client.errors import (
-    Closed,
-    NotConnected,
-    OncecastError,
-    raised,
-)
-from oncecast.client.parcel import Receipt
+from oncecast.client.errors import Closed, OncecastError
+from oncecast.client.options import DEFAULT_ADDRESS, ClientOptions
+from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt
 from oncecast.client.putting import Putting
-from oncecast.client.readings import Readings
-from oncecast.client.session import local
-from oncecast.client.session.client import ClientSession
-from oncecast.client.staging import Staging
+from oncecast.client.running import Running
+from oncecast.client.scanning import SCAN_BYTES, Located, Slice
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
-from oncecast.client.state import StateDirectory
 from oncecast.client.subscription import Subscription
-from oncecast.client.tickets import Tickets
-from oncecast.kernel.errors import BadAddress
-from oncecast.kernel.protocol import NodeId, Value
-from oncecast.kernel.stack import Stack
-from oncecast.network.addresses import split
+from oncecast.client.subscriptions import Subscribed
 from oncecast.network.tls import Tls
-from oncecast.wire import commands as do
-from oncecast.wire import errors as refusals
 from oncecast.wire.batch import Message
-from oncecast.wire.frames import ClientCommand
-from oncecast.wire.limits import is_name
+from oncecast.wire.commands import Start
+from oncecast.wire.frames import ClientCommand, GroupView, RingView, TopicView, View
+from oncecast.wire.results import PublishedRange
+from oncecast.wire.retention import DEFAULT, Policy
 
-__all__ = ["EARLIEST", "NEW", "Client", "connect", "from_offset", "from_time"]
-
-DEFAULT_ADDRESS = "127.0.0.1:7400"
+__all__ = ["DEFAULT_ADDRESS", "EARLIEST", "NEW", "Client", "connect", "from_offset", "from_time"]
 
 
-class Client(Staging):
-    """Made by `connect`. One connection, one name, any number of topics and subscriptions."""
-
-    subscription_type = Subscription
+class Client:
+    """A client with one name and any number of topics and subscriptions. Made by `connect`."""
 
     def __init__(
         self,
-        address: str = DEFAULT_ADDRESS,  # of a node, or of several, with commas between
+        address: str = DEFAULT_ADDRESS,  # of one node, or of several, separated by commas
         *,
-        name: str | None = None,  # a durable one; without, the node gives one that is forgotten
-        state: str | os.PathLike[str] | None = None,  # a directory: puts survive this process
+        name: str | None = None,  # durable; without one, the node chooses a temporary name
+        state: str | os.PathLike[str] | None = None,  # directory for puts that outlive the process
         timeout: float = 30.0,
         connect_timeout: float = 5.0,
         tls: Tls | None = None,
         cluster: str = "oncecast",
-        zstd: int | None = None,  # level to compress batches with
+        zstd: int | None = None,  # compression level of batches
     ) -> None:
-        if name is not None and not is_name(name):
-            raise raised(refusals.InvalidName("client"))
-        try:
-            addresses = [each.strip() for each in address.split(",")]
-            for each in addresses:
-                split(each)
-        except BadAddress as error:
-            raise NotConnected(str(error)) from None
-        if zstd is not None:
-            check_compression(zstd)
-        self._addresses, self._timeout, self._tls, self._cluster = addresses, timeout, tls, cluster
-        self._connect_timeout, self._zstd = connect_timeout, zstd
-        self._given, self._state_path = name, state
-        self._state: StateDirectory | None = None
-        self.loop: asyncio.AbstractEventLoop
-        self._session: ClientSession
-        self._runtime: ClientRuntime
-        self.putting: Putting
-        self._tickets = Tickets()
-        self.readings = Readings(self)
-        self._passing: dict[str, None] = {}  # topics of subscriptions that end with this client
-        self._running = False
-        self._closed: OncecastError | None = Closed(
-            "the client is not open", "use it in `async with`, or await it"
+        self._options = ClientOptions(
+            address=address,
+            name=name,
+            state=state,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            tls=tls,
+            cluster=cluster,
+            zstd=zstd,
         )
+        self._running: Running | None = None  # None before the first `async with`
+        self._putting: Putting | None = None
+        self._batches: dict[str, Parcel] = {}  # those of `_putting` that take more messages
+        self._entered = False
 
-    # -- life --
+    # -- open and close --
 
     @property
     def name(self) -> str:
-        """The name that it brought, or was given (SVC-8)."""
-        if not hasattr(self, "_session"):
-            self.check_open()
-        return self._session.producer
+        """Return the name that the client was given, or that the node has chosen (SVC-8)."""
+        return self._parts.session.producer
 
     @property
     def durable_name(self) -> bool:
-        return self._given is not None or self._state_path is not None
+        return self._options.durable_name
 
     def __await__(self) -> Generator[Any, None, Self]:
-        """Opens it as `async with` does; whoever awaits it closes it."""
+        """Open the client as `async with` does; the caller closes it."""
         return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
-        if self._running:
-            return self
-        self.loop = asyncio.get_running_loop()
-        me = NodeId(f"client/{secrets.token_hex(8)}")
-        self._session = ClientSession(
-            me,
-            Random(),  # the system's own is a call of it for each number
-            node=NodeId(self._addresses[0]),
-            others=tuple(map(NodeId, self._addresses[1:])),
-            producer=self._given or "",
-            life=secrets.token_hex(16),
-            durable=self._state_path is not None,
-        )
-        stack, journal = Stack([self._session]), None
-        if self._state_path is not None:
-            self._state = StateDirectory(self._state_path)
-        try:
-            if self._state is not None:
-                journal = self._state.open(stack, self._session)
-            self._runtime = ClientRuntime(
-                stack,
-                self._session,
-                journal=journal,
-                on_event=self._hear,
-                ended=self._break,
-                limited=lambda most: self.putting.limit(most),
-                tls=self._tls,
-                cluster=self._cluster,
-                connect_timeout=self._connect_timeout,
-            )
-            runtime = self._runtime
-            self.putting = Putting(
-                self._ask,
-                runtime.send_now,
-                busy=lambda: self._session.busy,
-                zstd=self._zstd,
-                left=self._session.unsettled,
-            )
-            self._handlers = self._events()
-            await self._runtime.__aenter__()
-        except BaseException:
-            self._close_state()
-            raise
-        # The same as the methods below, with one call less for each message.
-        self.put_nowait = self.putting.put_nowait  # type: ignore[method-assign]
-        self.put = self.putting.put  # type: ignore[method-assign]
-        self._closed, self._running = None, True
+        if not self._entered:
+            running = self._running = self._assemble()
+            await running.__aenter__()
+            self._putting, self._batches = running.putting, running.putting.open
+            self._entered = True
         return self
+
+    def _assemble(self) -> Running:
+        return Running(self._options)
 
     async def __aexit__(
         self,
@@ -174,74 +103,48 @@ class Client(Staging):
         await self.close(ack=kind is None)
 
     async def close(self, *, ack: bool = True, timeout: float | None = None) -> None:
-        """Store what was put, end the subscriptions, and go; `ack` as in `Subscription.close`.
+        """Store the puts, close the subscriptions and disconnect; `ack` as in `Subscription.close`.
 
-        What is not done within `timeout`, or else the client's, is left undone, and raised.
+        Raise an error if that takes longer than `timeout`, or the client's timeout.
         """
-        if not self._running:
-            return
-        self._running = False
-        try:
-            if self._closed is None:
-                await self._leave_in_time(ack, self.patience(timeout))
-            else:
-                self.putting.raise_failure()
-        finally:
-            self._break(self._closed or Closed("the client is closed"))
-            try:
-                await self._runtime.__aexit__(None, None, None)
-            except Exception as error:
-                raise broken("session", error) from error
-            finally:
-                self._close_state()
+        if self._entered:
+            self._entered = False
+            await self._parts.close(ack=ack, timeout=timeout)
 
-    async def _leave_in_time(self, ack: bool, timeout: float) -> None:
-        try:
-            async with asyncio.timeout(timeout):
-                await self._leave(ack)
-        except OncecastError:
-            raise
-        except TimeoutError:
-            where = "lost" if self._state_path is None else "in the state directory"
-            remedy = f"what was put and is not stored is {where}" if self.putting.left else ""
-            fact = f"the client is closed, but not all was done within {timeout:g} s"
-            raise self.putting.late(fact, remedy or "the node does not answer") from None
+    @property
+    def putting(self) -> Putting:
+        return self._parts.putting
 
-    async def _leave(self, ack: bool) -> None:
-        """Every step is taken, whatever became of those before; the first failure is raised."""
-        failures: list[BaseException] = []
-        try:
-            await self.putting.flush(None)
-        except Exception as error:  # noqa: BLE001  # it is raised when all else is done
-            failures.append(error)
-            ack = False  # what was made of the last message may be what could not be stored
-        closing = [each.close(ack=ack) for each in self.readings.all()]
-        failures += await failed(closing)
-        unsubscribe = [do.Unsubscribe(topic, self.name, 0) for topic in self._passing]
-        failures += await failed([self.call(command) for command in unsubscribe])
-        forget = not self.durable_name
-        await self.finished(lambda ticket: local.Finish(ticket, forget, self._timeout), None)
-        if failures:
-            raise failures[0]
+    @property
+    def _parts(self) -> Running:
+        if self._running is None:
+            raise not_open()
+        return self._running
 
-    def _close_state(self) -> None:
-        if self._state is not None:
-            self._state.close()
-            self._state = None
+    @property
+    def _open(self) -> Running:
+        parts = self._parts
+        parts.requests.check_open()
+        return parts
 
-    # -- putting --
+    def _fail(self, error: OncecastError) -> None:
+        self._parts.fail(error)
 
-    async def put(
+    # -- put --
+
+    # Each put passes here, so this is no coroutine around another coroutine.
+    def put(
         self,
         topic: str,
         value: bytes,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         timeout: float | None = None,
-    ) -> Receipt:
-        """Return when the message is on disk. Puts that wait at the same time share a batch."""
-        self.check_open()
-        return await self.putting.put(topic, value, key, headers, timeout)
+    ) -> Coroutine[Any, Any, Receipt]:
+        """Return when the message is on disk. Concurrent puts share a batch."""
+        if self._putting is None:
+            raise not_open()
+        return self._putting.put(topic, value, key, headers, timeout)
 
     def put_nowait(
         self,
@@ -250,48 +153,58 @@ class Client(Staging):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Put without waiting; `flush` tells what became of it. Overloaded when too much waits."""
-        self.check_open()
-        self.putting.put_nowait(topic, value, key, headers)
+        """Put without waiting; `flush` raises an error of it. Raise Overloaded if 64 MiB wait."""
+        # As Parcel.take, inlined: another call for each message would take a third longer.
+        try:
+            batch = self._batches[topic]
+        except KeyError:
+            pass
+        else:
+            if key is None and headers is None and type(value) is bytes:
+                size = batch.bytes + MESSAGE_BYTES + len(value)
+                if size <= batch.cut:
+                    batch.values.append(value)
+                    batch.bytes = size
+                    return
+        if self._putting is None:
+            raise not_open()
+        self._putting.put_nowait(topic, value, key, headers)
 
     async def put_many(
         self, topic: str, values: Iterable[bytes], timeout: float | None = None
     ) -> Receipt | None:
-        """Put all in order; return when they are on disk, with the receipt of the last."""
-        self.check_open()
-        return await self.putting.put_many(topic, values, timeout)
+        """Put all values in order; return the receipt of the last when all are on disk."""
+        return await self._open.putting.put_many(topic, values, timeout)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Return when all that was put is on disk; raise the first failure since the last flush."""
-        self.check_open()
-        await self.putting.flush(timeout)
+        """Wait until all puts are on disk; raise the first failure since the last flush."""
+        await self._open.putting.flush(timeout)
 
     async def room(self) -> None:
-        """Return when there is room for more puts that nobody waits for."""
-        self.check_open()
-        await self.putting.wait_for_room()
+        """Wait until there is buffer space for `put_nowait`."""
+        await self._open.putting.wait_for_space()
 
-    # -- subscriptions --
+    # -- subscribe and get --
 
     async def subscribe(
         self,
         topic: str,
-        subscription: str | None = None,  # by default it has the client's own name
+        subscription: str | None = None,  # default: the name of the client
         *,
-        start: do.Start = NEW,  # where a new subscription begins; one that exists goes on
+        start: Start = NEW,  # of a new subscription; an existing one continues
         start_at: int | None = None,  # read from this offset, whatever was acknowledged (E3)
         auto_ack: bool = True,
-        push: bool = False,  # on a ring: by way of the process that this client is at
+        push: bool = False,  # on a ring: through the process that this client is connected to
     ) -> Subscription:
-        """Subscribe, if that was not done before, and read. The topic is made if it is missing.
+        """Create the subscription and the topic if they do not exist, and read.
 
-        The same subscription twice in one client is the same object.
+        The same subscription of one client is always the same object.
         """
-        name = self._subscription_name(subscription)
-        if self.readings.get(topic, name) is None:
-            await self.call(do.Subscribe(topic, name, start, 0))
+        parts, name = self._open, self._subscription_name(subscription)
+        if parts.subscriptions.get(topic, name) is None:
+            await parts.subscriptions.create(topic, name, start)
             if subscription is None and not self.durable_name:
-                self._passing[topic] = None
+                parts.temporary[topic] = None
         return await self.read(topic, name, start_at=start_at, auto_ack=auto_ack, push=push)
 
     async def read(
@@ -303,108 +216,189 @@ class Client(Staging):
         auto_ack: bool = True,
         push: bool = False,
     ) -> Subscription:
-        """Read a subscription that exists; NotSubscribed if it does not."""
+        """Read a subscription that exists; raise NotSubscribed if it does not."""
         name = self._subscription_name(subscription)
-        return await self.readings.begin(
+        return await self._open.subscriptions.read(
             topic, name, auto_ack=auto_ack, start_at=start_at, push=push
         )
 
-    async def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:
-        """Forget the subscription and what it had not read; whether there was one."""
+    async def create_subscription(
+        self, topic: str, subscription: str | None = None, *, start: Start = NEW
+    ) -> Subscribed:
+        """Create the subscription and the topic if they do not exist, without reading.
+
+        Return the next offset of the subscription, and whether the subscription is new.
+        """
         name = self._subscription_name(subscription)
-        reading = self.readings.get(topic, name)
-        if reading is not None:
-            await reading.close(ack=False)
-        result = await self.call(do.Unsubscribe(topic, name, 0))
-        return not result.already
+        return await self._open.subscriptions.create(topic, name, start)
+
+    async def unsubscribe(self, topic: str, subscription: str | None = None) -> bool:
+        """Delete the subscription; return whether it existed."""
+        name = self._subscription_name(subscription)
+        return await self._open.subscriptions.remove(topic, name)
+
+    async def seek(self, topic: str, subscription: str, start: Start) -> int:
+        """Move a subscription, even if another client reads it; return its next offset."""
+        return await self._open.subscriptions.seek(topic, subscription, start)
+
+    async def hold(self, topic: str, subscription: str, start: Start) -> int:
+        """Create or move a subscription without reading; the topic keeps messages from `start`."""
+        await self._open.subscriptions.create(topic, subscription, start)
+        return await self.seek(topic, subscription, start)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
-        """The next message of the subscription with the client's own name; None if none comes."""
-        return await (await self._own(topic)).get(timeout)
+        """Return the next message of the subscription with the client's name; None if none comes.
+
+        `timeout` is as in `Subscription.get`.
+        """
+        return await (await self._own_subscription(topic)).get(timeout)
 
     async def get_many(self, topic: str, count: int, timeout: float | None = None) -> list[Message]:
-        return await (await self._own(topic)).get_many(count, timeout)
+        return await (await self._own_subscription(topic)).get_many(count, timeout)
 
-    async def _own(self, topic: str) -> Subscription:
-        found = self.readings.get(topic, self._subscription_name(None))
+    async def _own_subscription(self, topic: str) -> Subscription:
+        found = self._open.subscriptions.get(topic, self.name)
         return await (self.read(topic) if found is None else found.ready())
 
     def _subscription_name(self, name: str | None) -> str:
-        self.check_open()
         return self.name if name is None else name
 
-    # -- the session --
+    # -- scan --
+
+    async def locate(self, topic: str, start: Start) -> Located:
+        """Return the offset nearest to `start` that the topic holds, or will hold."""
+        return await self._open.scans.locate(topic, start)
+
+    async def scan(
+        self,
+        topic: str,
+        start: Start = EARLIEST,
+        until: int | None = None,  # default: the end of the topic when the scan begins
+        *,
+        life: int = 0,  # epoch of the topic, as `locate` returns it; 0: the current one
+        size: int = SCAN_BYTES,
+    ) -> AsyncIterator[Slice]:
+        """Yield the messages from `start` to before `until`, in order and without a gap.
+
+        A scan moves no cursor and keeps no messages. Raise MessagesLost if the topic has deleted
+        some of them, and TopicReplaced if the topic is deleted and created again meanwhile.
+        """
+        async for page in self.pages(topic, start, until, life=life, size=size):
+            for each in page:
+                yield each
+
+    def pages(
+        self, topic: str, start: Start, until: int | None, *, life: int = 0, size: int = SCAN_BYTES
+    ) -> AsyncGenerator[list[Slice], None]:
+        """Scan, several slices at once: the next page is fetched while one is used."""
+        return self._open.scans.pages(topic, start, until, life=life, size=size)
+
+    # -- staged puts --
+
+    async def stage(
+        self, source: str, number: int, part: str, topic: str, count: int, batch: bytes
+    ) -> bool:
+        """Store a packed batch of `count` messages; return whether it is new."""
+        return await self._open.staged.stage(source, number, part, topic, count, batch)
+
+    async def publish_staged(
+        self, source: str, number: int, parts: Iterable[str], topic: str = ""
+    ) -> tuple[PublishedRange, ...]:
+        """Append these parts to their topics in this order, and drop all other staged parts.
+
+        Return the offsets of the parts, also if an earlier call has published them.
+        """
+        return await self._open.staged.publish(source, number, parts, topic)
+
+    async def drop_staged(self, source: str, number: int, topic: str = "") -> int:
+        """Delete the parts of this number; return how many there were."""
+        return await self._open.staged.drop(source, number, topic)
+
+    async def close_source(self, source: str, topic: str = "") -> bool:
+        """Delete a source that will not be used again; return whether it existed."""
+        return await self._open.staged.close(source, topic)
+
+    # -- topics --
+
+    async def create_topic(self, topic: str, policy: Policy = DEFAULT) -> bool:
+        """Create a topic that stays until it is deleted; return whether it is new."""
+        return await self._open.topics.create(topic, policy)
+
+    async def set_policy(self, topic: str, policy: Policy) -> None:
+        await self._open.topics.set_policy(topic, policy)
+
+    async def delete_topic(self, topic: str) -> bool:
+        """Delete a topic, its messages and subscriptions; return whether it existed."""
+        return await self._open.topics.delete(topic)
+
+    async def describe(self, topic: str) -> TopicView:
+        return await self._open.topics.describe(topic)
+
+    async def topics(self, prefix: str = "") -> AsyncIterator[TopicView]:
+        """Yield all topics with this prefix, by name; on a ring, those of all groups."""
+        async for each in self._open.topics.all(prefix):
+            yield each
+
+    # -- the cluster --
+
+    async def group(self) -> GroupView:
+        """Return the replica group, as the connected node sees it; that need not be the leader."""
+        return await self._open.cluster.group()
+
+    async def add_replica(self, node: str) -> GroupView:
+        """Add a node that waits to join; return when it is a member."""
+        return await self._open.cluster.add_replica(node)
+
+    async def remove_replica(self, node: str) -> GroupView:
+        """Remove a node; return when it is no longer a member."""
+        return await self._open.cluster.remove_replica(node)
+
+    async def transfer_leader(self, node: str) -> GroupView:
+        """Make this node the leader; return when it is."""
+        return await self._open.cluster.transfer_leader(node)
+
+    async def ring(self, tree: str = "") -> RingView:
+        """Return the ring as the connected process knows it, with its part in the tree of a topic.
+
+        The view has no processes if the nodes are not a ring.
+        """
+        return await self._open.cluster.ring(tree)
+
+    async def leave_ring(self) -> RingView:
+        """Have the connected process hand over its topics and stop."""
+        return await self._open.cluster.ring(leave=True)
+
+    async def ping(self) -> View:
+        """Return the node's address and version. In a group only the leader answers."""
+        return await self._open.cluster.ping()
 
     @property
     def led(self) -> bool:
-        """Whether the nodes have a leader, as far as this client has heard."""
-        return all(way.led for way in self._session.ways)
+        """Return whether the nodes have a leader, as far as this client knows."""
+        return self._parts.session.led
 
     def node_of(self, topic: str) -> str:
-        """Which node it asks about the topic at present."""
-        return self._session.ways.bound_to(topic).node
+        """Return the node that this client currently asks about the topic."""
+        return self._parts.session.node_of(topic)
+
+    # -- below the public methods --
 
     async def call(self, command: ClientCommand, timeout: float | None = None) -> Any:
-        """Have the node do this, once; returns its result or raises its refusal."""
-        check_names(command)
-        return await self.finished(
-            lambda ticket: local.Do(ticket, command, self.patience(timeout)), None
-        )
-
-    def patience(self, timeout: float | None) -> float:
-        return self._timeout if timeout is None else timeout
+        """Have the node execute `command` once; return its result or raise its refusal."""
+        return await self._open.requests.call(command, timeout)
 
     def hurry(self, timeout: float) -> None:
-        """Wait no longer than this for any answer from now on: the process is to end."""
-        self._timeout = min(self._timeout, timeout)
+        """Wait at most `timeout` seconds for answers from now on: the process is about to end."""
+        self._options = replace(self._options, timeout=min(self._options.timeout, timeout))
+        if self._running is not None:
+            self._running.requests.limit_timeout(timeout)
 
-    def from_thread(self, work: Callable[[], None]) -> None:
-        """Do this in the loop, asked for from another thread."""
-        self.loop.call_soon_threadsafe(work)
-
-    def session_request(self, request: Value) -> None:
-        if self._closed is None:
-            self._ask(request)
-
-    def _ask(self, request: Value) -> None:
-        """Every request to the session passes here, as every event passes `_hear`."""
-        self._runtime.request(request)
-
-    async def finished(self, request: Callable[[int], Value], timeout: float | None) -> Any:
-        """Ask the session for something and wait for what comes of it."""
-        self.check_open()
-        check_sendable(request(0))
-        return await self._tickets.wait(self._ask, request, timeout)
-
-    def _events(self) -> dict[type[Value], Callable[[Any], None]]:
-        return {
-            local.Stored: self.putting.stored,
-            local.NotStored: self.putting.not_stored,
-            local.Finished: lambda event: self._tickets.answer(event.ticket, event.outcome),
-            local.Shown: lambda event: self._tickets.answer(event.ticket, event.view),
-            local.AllDone: lambda event: self._tickets.answer(event.ticket, None),
-            **self.readings.events(),
-        }
-
-    def _hear(self, event: Value) -> None:
-        self._handlers[type(event)](event)
-
-    def _break(self, error: OncecastError) -> None:
-        """There will be no answers any more: all who wait are told."""
-        self._closed = error
-        self.putting.fail(error)
-        self._tickets.fail(error)
-        self.readings.fail(error)
-
-    def check_open(self) -> None:
-        if self._closed is not None:
-            raise self._closed
+    def patience(self, timeout: float | None) -> float:
+        return self._parts.requests.seconds(timeout)
 
 
-async def failed(work: list[Coroutine[Any, Any, Any]]) -> list[BaseException]:
-    """Do all of it at once; what went wrong."""
-    outcomes = await asyncio.gather(*work, return_exceptions=True)
-    return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+def not_open() -> Closed:
+    return Closed("the client is not open", "use it in `async with`, or await it")
 
 
 connect = Client

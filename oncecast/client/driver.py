@@ -1,8 +1,8 @@
-"""A client session on a real network: the runtime of a node, with links that it dials.
+"""The runtime of a client session on a real network.
 
-A connection is used both ways. When it is lost the session hears of it and dials again. Only a node
-that the application named and that refuses us, or one that tells us that a newer client goes by our
-name, ends it for good; where others have sent us in vain, the session goes elsewhere.
+Connections carry frames both ways. When one is lost, the session dials again. Two things end the
+session for good: a node that the application named refuses the client, or a node says that another
+client has taken over the name.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from oncecast.network.transport import Transport
 from oncecast.storage.errors import StorageError
 from oncecast.storage.journal import Journal
 
-NOWHERE = NodeId("localhost:0")  # nobody dials a client
+NOWHERE = NodeId("localhost:0")  # A client has no address of its own.
 
-# The session bounds what is under way by itself: these must not come first.
+# The session limits the bytes in flight; these limits are higher.
 OPTIONS = Options(frame_bytes_max=65 * MiB, queue_bytes_max=128 * MiB, waiting_bytes_max=128 * MiB)
 
 DIAL_PAUSE = 0.05
 
-Ended = Callable[[OncecastError], None]  # why there is no session any more
-Limited = Callable[[int], None]  # bytes of a batch that the node takes
+Ended = Callable[[OncecastError], None]  # called when the session has ended
+Limited = Callable[[int], None]  # called with the batch size that the nodes accept
 
 
 class ClientLink(Link):
-    """The link to a node, both ways."""
+    """A link to a node that carries messages both ways."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class ClientLink(Link):
         self._transport = transport
         self.problem = ""  # why there is no connection
         self.refused = False
-        self.batch_bytes_max = 0  # as the node says
-        self._talk = 0  # bytes of messages, both ways
+        self.batch_bytes_max = 0  # limit of the node
+        self._message_bytes = 0  # sent and received
         self.linked: asyncio.Future[None] = wires.loop.create_future()
 
     async def _shake_hands(self, connection: Connection, greeting: Greeting) -> None:
@@ -93,19 +93,19 @@ class ClientLink(Link):
             case Refusal() as refusal:
                 raise turned_down(refusal)
             case _:
-                raise Refused(f"{self.peer} answers a Hello with a Hello: it is no node")
+                raise Refused(f"{self.peer} answers a Hello with a Hello; it is not a node")
 
     def send(self, message: bytes) -> None:
-        self._talk += HEADER_BYTES + len(message)
+        self._message_bytes += HEADER_BYTES + len(message)
         super().send(message)
 
     @property
     def moved(self) -> int:
-        """Bytes that have come, or that the other side has; pings are no progress."""
-        connection, talk = self._connection, self._talk - self.unsent_bytes
+        """Return the bytes of messages received here or by the node; pings do not count."""
+        connection, moved = self._connection, self._message_bytes - self.unsent_bytes
         if connection is None:
-            return talk
-        return talk - connection.in_kernel + connection.framer.unfinished
+            return moved
+        return moved - connection.in_kernel + connection.framer.unfinished
 
     def _dial_in_time(self) -> None:
         if not self._transport.over:
@@ -125,7 +125,7 @@ class ClientLink(Link):
 
     def frame(self, kind: int, body: memoryview) -> None:
         if kind == MESSAGE:
-            self._talk += HEADER_BYTES + len(body)
+            self._message_bytes += HEADER_BYTES + len(body)
             try:
                 message = self._transport.codec.decode(body)
             except Malformed as error:
@@ -134,9 +134,9 @@ class ClientLink(Link):
             self._wires.stats.messages_in += 1
             self._transport.deliver(self.peer, message)
         elif kind == GREETING:
-            told = GREETINGS.decode(body)
+            greeting = GREETINGS.decode(body)
             self._transport.end(
-                Fenced(told.reason if isinstance(told, Refusal) else "a second greeting")
+                Fenced(greeting.reason if isinstance(greeting, Refusal) else "a second greeting")
             )
         elif kind == BYE and self._connection is not None:
             self._connection.close("the node stops")
@@ -145,7 +145,7 @@ class ClientLink(Link):
 
 
 class ClientTransport(Transport):
-    """Dials the nodes that its session watches, and listens to nobody."""
+    """Dials the nodes that its session watches, and accepts no connections."""
 
     def __init__(
         self,
@@ -164,26 +164,26 @@ class ClientTransport(Transport):
         super().__init__(
             NOWHERE, codec, deliver=deliver, down=down, options=options, stats=stats, tls=tls
         )
-        self.name = name  # the one we bring, then the one we were given (SVC-8)
-        self.named = named  # by the application
+        self.name = name  # of the client; a node chooses one if it is empty (SVC-8)
+        self.named = named  # nodes that the application named
         self.codec, self.deliver, self._limited = codec, deliver, limited
         self._ended, self.over = ended, False
         self._looking = asyncio.create_task(self._look())
 
     def end(self, why: OncecastError) -> None:
-        """For good: who dialled again under a name that is another's would take it back."""
+        """End the session and dial no more: to dial again would take the name back."""
         self.over = True
         self._ended(why)
 
     def limit(self) -> None:
-        """A batch may go to any of those that we know."""
+        """Report the smallest limit of all known nodes: a batch may go to any of them."""
         links = [link for link in self._links.values() if isinstance(link, ClientLink)]
         limits = [link.batch_bytes_max for link in links if link.batch_bytes_max]
         if limits:
             self._limited(min(limits))
 
     def moved(self, peer: NodeId) -> int:
-        """Bytes over the link with this one so far, both ways."""
+        """Return the bytes that have crossed the link to `peer`, both ways."""
         return self.link(peer).moved
 
     def _link(self, peer: NodeId) -> Link:
@@ -219,11 +219,11 @@ class ClientRuntime(Runtime):
         super().__init__(
             stack, me=session.me, journal=journal, on_event=on_event, tls=tls, options=options
         )
-        self._session, self._told, self._limited = session, ended, limited
+        self._session, self._report_end, self._limited = session, ended, limited
         self._connect_timeout = connect_timeout
 
     async def __aenter__(self) -> Self:
-        """Connect; the session starts when it knows by which name it goes."""
+        """Connect, then start the session under the name that the node has confirmed."""
         self._prepare()
         self._transport = transport = ClientTransport(
             self._session.producer,
@@ -231,26 +231,25 @@ class ClientRuntime(Runtime):
             Codec(tuple(self.stack.wiring.receiver)),
             deliver=partial(self._input, self.stack.receive),
             down=partial(self._input, self.stack.down),
-            ended=self._told,
+            ended=self._report_end,
             limited=self._limited,
             options=self.options,
             stats=self.stats,
             tls=self._tls,
         )
         try:
-            await self._dial(transport)
+            node = await self._dial(transport)
         except BaseException:
             await transport.close(0.0)
             self._disk.shutdown()
             raise
         self.when_ended(self._broke)
-        self._session.producer = transport.name
-        self._session.moved = transport.moved
+        self._session.connected(node, transport.name)
         self._input(self.stack.start)
         return self
 
-    async def _dial(self, transport: ClientTransport) -> None:
-        """The first connection decides whether there is a session at all; any node will do."""
+    async def _dial(self, transport: ClientTransport) -> NodeId:
+        """Return the first node that accepts a connection; raise if one refuses or none answers."""
         give_up = self._loop.time() + self._connect_timeout
         links = [transport.link(node) for node in self._session.home.nodes]
         while not any(link.linked.done() for link in links):
@@ -266,21 +265,26 @@ class ClientRuntime(Runtime):
                 return_when=asyncio.FIRST_COMPLETED,
             )
         first = next(link for link in links if link.linked.done())
-        self._session.home.node = first.peer
         for link in links:
             link.watched = link is first
+        return first.peer
+
+    def moved(self, node: NodeId) -> int:
+        transport = self._transport
+        assert isinstance(transport, ClientTransport)
+        return transport.moved(node)
 
     def send_now(self) -> None:
-        """Write what was sent, without waiting for the end of the turn."""
+        """Write what was sent, without waiting for the end of this turn of the loop."""
         self._transport.flush()
 
     def _broke(self, error: BaseException | None) -> None:
         if error is not None:
-            self._told(broken("session", error))
+            self._report_end(broken("session", error))
 
 
 def broken(what: str, error: BaseException) -> OncecastError:
-    """A disk that fails, or a bug: whoever waits must not wait for ever."""
+    """Return the error to raise from all calls after a disk failure or a bug."""
     if isinstance(error, StorageError):
         return StateUnusable(str(error))
     return OncecastError(f"the {what} failed: {error!r}")

@@ -1,42 +1,65 @@
-"""A node and its client in one process: the same code, files and promises as a node of its own."""
+"""A node and its client in one process, with the same files and guarantees as a separate node."""
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from oncecast.client.client import Client
 from oncecast.client.driver import broken
 from oncecast.client.errors import StateUnusable
+from oncecast.network.tls import Tls
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
 from oncecast.storage.errors import StorageError
 
 
 class Embedded:
-    """`async with` it to get a client; the node stops when that ends.
+    """`async with` it to get a client; the node stops at the end.
 
-    `path` is the node's directory. Only one process can have it at a time.
+    `path` is the directory of the node. One process at a time can use it.
     """
 
-    def __init__(self, path: str | os.PathLike[str], **options: Any) -> None:
-        Client(**options)  # what is wrong with them is told here, before a node starts
-        self._path, self._options = path, options
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        state: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+        connect_timeout: float = 5.0,
+        tls: Tls | None = None,
+        cluster: str = "oncecast",
+        zstd: int | None = None,
+    ) -> None:
+        self._path = path
+        self._make = partial(
+            Client,
+            name=name,
+            state=state,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            tls=tls,
+            cluster=cluster,
+            zstd=zstd,
+        )
+        self._make()  # Checks the options now, before a node starts.
 
     def __await__(self) -> NoReturn:
-        raise TypeError("use `async with oncecast.embedded(...)`: its node stops at the end of it")
+        raise TypeError("oncecast.embedded(...) cannot be awaited; use it in `async with`")
 
     async def __aenter__(self) -> Client:
         try:
             self._server = Server(Settings(data=os.fspath(self._path), listen="127.0.0.1:0"))
             await self._server.__aenter__()
-            if self._server.runtime.stopping:  # at once: its end tells why
+            if self._server.runtime.stopping:  # To leave the server raises the reason.
                 await self._server.__aexit__(None, None, None)
         except StorageError as error:
             raise StateUnusable(str(error)) from error
         try:
-            self._client = Client(self._server.me, **self._options)
+            self._client = self._make(self._server.me)
             await self._client.__aenter__()
             self._server.runtime.when_ended(self._node_ended)
             return self._client
@@ -60,7 +83,7 @@ class Embedded:
 
     def _node_ended(self, error: BaseException | None) -> None:
         if error is not None:
-            self._client._break(broken("node", error))
+            self._client._fail(broken("node", error))
 
 
 embedded = Embedded

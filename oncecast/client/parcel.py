@@ -1,4 +1,4 @@
-"""Messages of one topic that were put together, until they leave as a batch."""
+"""A batch that is being collected: messages of one topic."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from oncecast.wire.batch import Builder
 from oncecast.wire.batch_builder import of_values
 from oncecast.wire.batch_layout import FRAME_BYTES
 
-MESSAGE_BYTES = 20  # counted for each message beside its value
-CHUNK = 1024  # values of `put_many` that are looked at together
+MESSAGE_BYTES = 20  # overhead of each message, as counted here
+CHUNK = 1024  # values of `put_many` that are measured together
 
 
 class Receipt(NamedTuple):
-    """Where a message is: on disk, for ever its own. -1 and None: stored, but that is all we know.
+    """The offset of a stored message. -1 and None: it is stored, but the node forgot the offset.
 
-    Not `kept`: nobody subscribes to the topic and nothing retains it, so nobody will ever get it.
+    It is not `kept` if the topic has no subscription and its policy retains nothing.
     """
 
     offset: int
@@ -28,30 +28,58 @@ class Receipt(NamedTuple):
 class Parcel:
     """Messages of one topic that become a batch."""
 
-    __slots__ = ("builder", "bytes", "most", "silent", "time", "topic", "values", "waiters")
+    __slots__ = (
+        "builder",
+        "bytes",
+        "count",
+        "cut",
+        "most",
+        "time",
+        "topic",
+        "values",
+        "waited",
+        "waiters",
+    )
 
-    def __init__(self, topic: str, most: int) -> None:
+    def __init__(self, topic: str, most: int, cut: int) -> None:
         self.topic = topic
-        self.most = most  # bytes that its messages may take
-        self.values: list[bytes] = []  # without key and headers, not in the builder yet
+        self.most, self.cut = most, cut  # bytes: the limit, and when the batch is sent
+        self.values: list[bytes] = []  # without key and headers, and not in the builder yet
         self.builder: Builder | None = None
         self.bytes = 0
         self.time = time.time_ns() // 1000
         self.waiters: list[tuple[asyncio.Future[Receipt], int]] = []
-        self.silent = False  # somebody put without waiting
+        self.waited = 0  # messages that have a waiter
+        self.count = 0  # messages; 0 until the batch is built
 
     def __len__(self) -> int:
         return len(self.values) + (len(self.builder) if self.builder is not None else 0)
 
+    @property
+    def silent(self) -> bool:
+        """Return whether some message has no waiter."""
+        return (self.count or len(self)) > self.waited
+
+    def take(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> bool:
+        """Add a plain value, unless it fills the batch; return whether it was added."""
+        if key is None and headers is None and type(value) is bytes:
+            size = self.bytes + MESSAGE_BYTES + len(value)
+            if size <= self.cut:
+                self.values.append(value)
+                self.bytes = size
+                return True
+        return False
+
     def add(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> None:
-        """A message of the rarer kind; raises if it is none."""
+        """Add a message with a key or headers; raise if it is invalid."""
         builder = self._gathered()
         before = builder.bytes
         builder.add(value, key, headers, self.time)
         self.bytes += builder.bytes - before
 
     def build(self, zstd: int | None) -> bytes:
-        """The batch; then the messages are in there, and no longer here."""
+        """Return the packed batch, and release the messages."""
+        self.count = len(self)
         if self.builder is None:
             batch = of_values(self.values, self.time, zstd=zstd)
         else:
@@ -72,7 +100,7 @@ class Parcel:
 
 
 def slices(values: list[bytes], most: int) -> Iterator[tuple[list[bytes], int]]:
-    """In order, with what each takes: no more than `most`, unless it is one value alone."""
+    """Yield pieces of up to `most` bytes, with their sizes; a larger value is a piece alone."""
     for start in range(0, len(values), CHUNK):
         some = values[start : start + CHUNK]
         size = sum(map(len, some)) + MESSAGE_BYTES * len(some)

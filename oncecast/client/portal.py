@@ -1,6 +1,6 @@
-"""A thread with a loop, and the ways into it: calls that wait, and puts that are gathered."""
+"""A thread that runs an event loop, for calls that block and puts that do not."""
 
-# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+# ruff: noqa: ASYNC109  # timeouts are part of the interface
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from oncecast.client.parcel import MESSAGE_BYTES
 from oncecast.client.putting import Putting
 
 T = TypeVar("T")
-GATHERED_BYTES = 8 * 1024 * 1024  # beyond, `put_nowait` waits
+GATHERED_BYTES = 8 * 1024 * 1024  # `put_nowait` waits if more than this is queued
 
 
 class Portal:
-    """The thread does not survive a fork: in the child nobody would ever answer."""
+    """A thread with an event loop. It does not survive a fork, so a child process cannot use it."""
 
     def __init__(self) -> None:
         self.alive = True
@@ -46,13 +46,15 @@ class Portal:
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
-        except BaseException:  # of the caller, an interrupt for example: the work ends too
+        except BaseException:  # An interrupt of the caller ends the work too.
             future.cancel()
             raise
 
     def leave(self, work: Coroutine[Any, Any, object]) -> None:
-        """Have it done, if anybody is left to do it, and wait for nothing: who tidies up may be
-        the collector of garbage, in any thread, also in the loop's own."""
+        """Run `work` without waiting for it.
+
+        The garbage collector may call this in any thread, also in the thread of the loop.
+        """
         if self.alive:
             asyncio.run_coroutine_threadsafe(work, self.loop)
         else:
@@ -87,7 +89,7 @@ def check_open(portal: Portal | None) -> Portal:
     if portal is not None and portal.alive:
         return portal
     if portal is not None and portal.forked:
-        raise Closed("the client belongs to the process that forked this one", "open another one")
+        raise Closed("the client belongs to the parent process", "open another one")
     raise Closed("the client is not open", "use it in `with`, or open another one")
 
 
@@ -95,24 +97,24 @@ def call(portal: Portal | None, work: Coroutine[Any, Any, T]) -> T:
     try:
         portal = check_open(portal)
     except Closed:
-        work.close()  # it never begins
+        work.close()  # It never runs.
         raise
     return portal.call(work)
 
 
 class Gathering:
-    """Puts of any thread on their way into the loop: in order, and none is dropped.
+    """Queues puts of any thread for the loop, in order, and drops none.
 
-    Whoever finds that the loop was not woken wakes it; the loop says that it is awake before it
-    looks, so that nothing is given unseen. Without room it stops, and goes on when there is some.
+    A put that finds `_woken` unset wakes the loop. The loop unsets it before it empties the queue,
+    so no put is overlooked. Without buffer space the loop stops, and continues when there is some.
     """
 
     def __init__(self, portal: Portal, putting: Putting) -> None:
         self._portal, self._putting = portal, putting
-        self._given: deque[tuple[Any, ...]] = deque()
-        self._bytes = 0  # of that, about: threads may count at once
+        self._queue: deque[tuple[Any, ...]] = deque()
+        self._bytes = 0  # queued; approximate, as threads count concurrently
         self._woken = False
-        self._going_on: asyncio.Task[None] | None = None  # when there is room
+        self._continuing: asyncio.Task[None] | None = None  # waits for buffer space
         self._closed = False
 
     def put(
@@ -123,53 +125,53 @@ class Gathering:
             size += len(key)
         if headers:
             size += sum(map(len, dict(headers).values()))
-        self._given.append((topic, value, key, headers))
+        self._queue.append((topic, value, key, headers))
         self._bytes += size
-        if self._closed:  # no one may look at it any more
+        if self._closed:  # The loop may have emptied the queue for the last time.
             raise Closed("the client is being closed by another thread")
         if self._bytes > GATHERED_BYTES:
             self._portal.call(self.all_put(None))
         elif not self._woken:
             self._woken = True
-            self._portal.loop.call_soon_threadsafe(self._look)
+            self._portal.loop.call_soon_threadsafe(self._wake)
 
-    # In the loop.
+    # -- in the thread of the loop --
 
-    def _look(self) -> None:
+    def _wake(self) -> None:
         self._woken = False
-        if self._going_on is None and not self._put():
-            self._going_on = asyncio.create_task(self._go_on())
+        if self._continuing is None and not self._put():
+            self._continuing = asyncio.create_task(self._continue())
 
     def _put(self) -> bool:
-        """Whether there was room for all that was here."""
-        done = self._putting.put_gathered(self._given)
+        """Put all queued messages; return False if buffer space ran out."""
+        done = self._putting.put_gathered(self._queue)
         if done:
             self._bytes = 0
         return done
 
-    async def _go_on(self) -> None:
+    async def _continue(self) -> None:
         try:
             while not self._put():
-                await self._putting.wait_for_room()
+                await self._putting.wait_for_space()
         finally:
-            self._going_on = None
+            self._continuing = None
 
     async def close(self, timeout: float) -> None:
-        """Put all that was given before; raise Closed to a thread that gives more."""
+        """Put all queued messages; later puts of other threads raise Closed."""
         self._closed = True
         await self.all_put(timeout)
 
     async def all_put(self, timeout: float | None) -> float | None:
-        """All that was given before; returns what is left of the time."""
+        """Put all queued messages; return the rest of the timeout."""
         loop = self._portal.loop
         end = None if timeout is None else loop.time() + timeout
-        self._look()
-        if self._going_on is not None:
+        self._wake()
+        if self._continuing is not None:
             try:
                 async with asyncio.timeout_at(end):
-                    await asyncio.shield(self._going_on)
+                    await asyncio.shield(self._continuing)
             except TimeoutError:
-                fact = f"no room after {timeout:g} s for what `put_nowait` was given"
-                remedy = "that is put when there is some; nothing behind it was put"
+                fact = f"no buffer space within {timeout:g} s for earlier messages of put_nowait()"
+                remedy = "these are put later; the messages of this call were not put"
                 raise self._putting.late(fact, remedy) from None
         return None if end is None else max(0.0, end - loop.time())

@@ -1,10 +1,11 @@
-"""Puts on their way to the session: those of one turn of the loop, and of one topic, share a batch.
+"""Puts, until they are stored: those of one topic in one turn of the loop share a batch.
 
-When much is under way already, messages gather until an answer comes: the busier, the larger the
-batches. `put_nowait` is the hottest path of a publisher: a look-up, a check and an append.
+While many batches are in flight, messages wait for an answer: the busier the node, the larger the
+batches. `Client.put_nowait` adds plain values to an open batch by itself, as that is the hottest
+path of a publisher.
 """
 
-# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+# ruff: noqa: ASYNC109  # timeouts are part of the interface
 
 from __future__ import annotations
 
@@ -31,18 +32,18 @@ from oncecast.wire.errors import InvalidTopic as InvalidTopicRefusal
 from oncecast.wire.errors import Refusal
 from oncecast.wire.limits import Limits, is_name
 
-CUT_BYTES = 256 * 1024  # a batch that has grown so large leaves at once
-BUFFER_BYTES = 64 * 1024 * 1024  # put and not stored: beyond, nothing more is taken
-FLYING = 16  # batches under way at which messages begin to gather
-MANY = 256  # topics: each time that so many gather, it is looked how much that is
+CUT_BYTES = 256 * 1024  # a batch of this size is sent at once
+BUFFER_BYTES = 64 * 1024 * 1024  # of messages that are put and not stored
+IN_FLIGHT = 16  # batches in flight at which messages begin to wait
+MANY = 256  # open topics; the size of all open batches is checked whenever there are so many more
 PAYLOAD_BYTES_MAX = 60 * 1024 * 1024
 
-UNDER_WAY = "it stays under way: do not put it again, `flush` tells when it is stored"
-NOT_TAKEN = "nothing of it was put: put it again later"
+STILL_IN_FLIGHT = "the message is still in flight; don't resend it, call flush() to wait for it"
+NOT_TAKEN = "nothing was put; try again later"
 
 
 class Putting:
-    """`request` is where batches go; `send` lets them leave without another turn of the loop."""
+    """Collects messages into batches. `request` takes a batch, `send` writes it to the network."""
 
     def __init__(
         self,
@@ -51,27 +52,31 @@ class Putting:
         *,
         busy: Callable[[], Refusal | None] = lambda: None,
         zstd: int | None = None,
-        left: int = 0,  # batches of an earlier life that are still to be stored
+        left: int = 0,  # batches in the state directory of an earlier process
     ) -> None:
         self._request, self._send, self._busy, self._zstd = request, send, busy, zstd
         self._loop = asyncio.get_running_loop()
-        self._open: dict[str, Parcel] = {}  # by topic: still taking
-        self._flying: dict[int, Parcel] = {}  # by ticket: with the session
+        self.open: dict[str, Parcel] = {}  # by topic: batches that take more messages
+        self._flying: dict[int, Parcel] = {}  # by ticket: batches that the session has
         self._tickets = 0
-        self._bytes = 0  # of all parcels
+        self._bytes = 0  # of all batches in flight
         self._due = False
         self._left = left
-        self._flushing: list[tuple[int, asyncio.Future[None]]] = []  # each waits up to this ticket
-        self._room: list[asyncio.Future[None]] = []
-        self._failure: Exception | None = None  # of puts that nobody waits for
-        self.broken: OncecastError | None = None  # for good
-        self._most = self._cut_bytes = 0  # of a batch: what its messages may take, and when it goes
+        self._flushing: list[
+            tuple[int, asyncio.Future[None]]
+        ] = []  # with the last ticket that each waits for
+        self._waiting_for_space: list[asyncio.Future[None]] = []
+        self._failure: Exception | None = None  # of puts without a waiter
+        self.broken: OncecastError | None = None  # raised by every later put
+        self._most = self._cut_bytes = 0  # bytes of a batch: the limit, and when it is sent
         self.limit(Limits().batch_bytes_max)
 
     def limit(self, batch_bytes_max: int) -> None:
-        """The node takes no larger batches."""
+        """Accept batches of up to this size, as the node demands."""
         self._most = min(batch_bytes_max - FRAME_BYTES, PAYLOAD_BYTES_MAX + MESSAGE_BYTES)
         self._cut_bytes = min(CUT_BYTES, self._most // 2)
+        for parcel in self.open.values():
+            parcel.cut = self._cut_bytes
 
     # -- in --
 
@@ -82,17 +87,8 @@ class Putting:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> None:
-        parcel = self._open.get(topic)
-        if parcel is None:
-            parcel = self._begin(topic)
-        parcel.silent = True
-        if key is None and headers is None and type(value) is bytes:
-            parcel.values.append(value)
-            parcel.bytes += MESSAGE_BYTES + len(value)
-            if parcel.bytes > self._cut_bytes:
-                self._full(parcel)
-        else:
-            self._add(parcel, value, key, headers).silent = True
+        parcel = self.open.get(topic)
+        self._add(self._begin(topic) if parcel is None else parcel, value, key, headers)
 
     async def put(
         self,
@@ -102,11 +98,11 @@ class Putting:
         headers: Mapping[str, bytes] | None = None,
         timeout: float | None = None,
     ) -> Receipt:
-        parcel = self._open.get(topic)
+        parcel = self.open.get(topic)
         if parcel is None:
             if self._bytes >= BUFFER_BYTES:
-                timeout = await self.wait_for_room(timeout)
-            parcel = self._open.get(topic) or self._begin(topic)
+                timeout = await self.wait_for_space(timeout)
+            parcel = self.open.get(topic) or self._begin(topic)
         waiter: asyncio.Future[Receipt] = self._loop.create_future()
         self._add(parcel, value, key, headers, waiter)
         if timeout is None:
@@ -114,14 +110,13 @@ class Putting:
         try:
             return await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
-            raise self.late(
-                f"topic {topic!r}: not stored within {timeout:g} s", UNDER_WAY
-            ) from None
+            fact = f"topic {topic!r}: not stored within {timeout:g} s"
+            raise self.late(fact, STILL_IN_FLIGHT) from None
 
     async def put_many(
         self, topic: str, values: Iterable[bytes], timeout: float | None
     ) -> Receipt | None:
-        """All of them, in order; returns when they are stored, with the receipt of the last."""
+        """Put all values in order; return the receipt of the last when all are stored."""
         pieces = self._pieces(values)
         if not pieces:
             return None
@@ -131,19 +126,21 @@ class Putting:
             async with asyncio.timeout(timeout):
                 for some, size in pieces:
                     if self._bytes >= BUFFER_BYTES:
-                        await self.wait_for_room()
+                        await self.wait_for_space()
                     waiters.append(self._put_some(topic, some, size))
                     taken += len(some)
                 return (await asyncio.gather(*waiters))[-1]
         except TimeoutError:
-            fact = f"topic {topic!r}: not all was stored within {timeout:g} s"
-            rest = f"the first {taken} stay under way, `flush` tells of them: put only the others"
-            raise self.late(fact, rest if len(waiters) < len(pieces) else UNDER_WAY) from None
+            fact = f"topic {topic!r}: not all messages were stored within {timeout:g} s"
+            rest = (
+                f"the first {taken} are still in flight, call flush() for them; put only the others"
+            )
+            raise self.late(fact, rest if len(waiters) < len(pieces) else STILL_IN_FLIGHT) from None
         finally:
             abandon(waiters)
 
     def _pieces(self, values: Iterable[bytes]) -> list[tuple[list[bytes], int]]:
-        """With what each takes; all can be put, or none of them is."""
+        """Split the values into pieces, with their sizes; raise if any value cannot be put."""
         values = list(values)
         if not set(map(type, values)) <= {bytes}:
             values = [to_bytes("value", value) for value in values]
@@ -154,10 +151,11 @@ class Putting:
         return pieces
 
     def _put_some(self, topic: str, values: list[bytes], size: int) -> asyncio.Future[Receipt]:
-        parcel = self._open.get(topic) or self._begin(topic)
+        parcel = self.open.get(topic) or self._begin(topic)
         if parcel.bytes + size > self._most:
             parcel = self._another(parcel, size)
         parcel.values += values
+        parcel.waited += len(values)
         parcel.bytes += size
         waiter: asyncio.Future[Receipt] = self._loop.create_future()
         parcel.waiters.append((waiter, len(parcel) - 1))
@@ -166,15 +164,20 @@ class Putting:
         return waiter
 
     def put_gathered(self, messages: deque[tuple[Any, ...]]) -> bool:
-        """As `put_nowait`, all that are there now and there is room for; whether that was all.
+        """Put the queued messages without waiting; return False if buffer space ran out.
 
-        What is wrong with a message is raised by `flush`.
+        `flush` raises the error of an invalid message.
         """
         for _ in range(len(messages)):
             if self._bytes >= BUFFER_BYTES:
                 return False
             try:
-                self.put_nowait(*messages.popleft())
+                topic, value, key, headers = messages.popleft()
+                parcel = self.open.get(topic)
+                if parcel is None:
+                    parcel = self._begin(topic)
+                if not parcel.take(value, key, headers):
+                    self._add(parcel, value, key, headers)
             except Exception as error:  # noqa: BLE001  # flush raises it
                 self._failure = self._failure or error
         return True
@@ -183,17 +186,17 @@ class Putting:
         if self.broken is not None:
             raise self.broken
         if self._bytes >= BUFFER_BYTES:
-            fact = f"{self._bytes} bytes were put and are not stored yet"
-            raise Overloaded(fact, "wait for `flush` or `room`, or use `put`, which waits")
+            fact = f"{self._bytes} bytes wait to be stored (limit {BUFFER_BYTES})"
+            raise Overloaded(fact, "await flush() or room(), or use put(), which waits")
         if not is_name(topic):
             raise InvalidTopic(InvalidTopicRefusal().text)
         return self._fresh(topic)
 
     def _fresh(self, topic: str) -> Parcel:
-        many = len(self._open) % MANY == MANY - 1
-        if many and sum(each.bytes for each in self._open.values()) > BUFFER_BYTES // 2:
-            self._cut_all()  # only then it counts
-        parcel = self._open[topic] = Parcel(topic, self._most)
+        many = len(self.open) % MANY == MANY - 1
+        if many and sum(each.bytes for each in self.open.values()) > BUFFER_BYTES // 2:
+            self._cut_all()  # A batch counts towards the limit only when it is cut.
+        parcel = self.open[topic] = Parcel(topic, self._most, self._cut_bytes)
         if not self._due:
             self._due = True
             self._loop.call_soon(self._turn_ends)
@@ -206,8 +209,8 @@ class Putting:
         key: bytes | None,
         headers: Mapping[str, bytes] | None,
         waiter: asyncio.Future[Receipt] | None = None,
-    ) -> Parcel:
-        """A message that is waited for, or has more than a value. Returns what it is in."""
+    ) -> None:
+        """Add a message to `parcel`, or to the next one if it is full."""
         if key is None and headers is None and type(value) is bytes:
             size = MESSAGE_BYTES + len(value)
             if parcel.bytes + size > self._most:
@@ -218,9 +221,9 @@ class Putting:
             parcel = self._add_rest(parcel, value, key, headers)
         if waiter is not None:
             parcel.waiters.append((waiter, len(parcel) - 1))
+            parcel.waited += 1
         if parcel.bytes > self._cut_bytes:
             self._cut(parcel)
-        return parcel
 
     def _add_rest(
         self, parcel: Parcel, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None
@@ -237,17 +240,8 @@ class Putting:
 
     # -- out --
 
-    def _full(self, parcel: Parcel) -> None:
-        """It leaves at once; but what came last may be more than the batch can hold."""
-        if parcel.bytes > self._most:
-            value = parcel.values.pop()
-            parcel.bytes -= MESSAGE_BYTES + len(value)
-            self._add(parcel, value, None, None).silent = True
-        else:
-            self._cut(parcel)
-
     def _another(self, parcel: Parcel, size: int) -> Parcel:
-        """It can hold no more; the next, if any can hold so much."""
+        """Send a full batch and begin another; raise if a message of `size` bytes fits in none."""
         if size > self._most:
             raise self._too_large(size - MESSAGE_BYTES)
         self._cut(parcel)
@@ -255,20 +249,20 @@ class Putting:
 
     def _too_large(self, size: int) -> PayloadTooLarge:
         most = self._most - MESSAGE_BYTES
-        return PayloadTooLarge(f"a message of {size} bytes, where {most} are allowed")
+        return PayloadTooLarge(f"the message is {size} bytes long (limit {most})")
 
     def _turn_ends(self) -> None:
         self._due = False
-        if len(self._flying) < FLYING:
+        if len(self._flying) < IN_FLIGHT:
             self._cut_all()
             self._send()
 
     def _cut_all(self) -> None:
-        for parcel in list(self._open.values()):
+        for parcel in list(self.open.values()):
             self._cut(parcel)
 
     def _cut(self, parcel: Parcel) -> None:
-        del self._open[parcel.topic]
+        del self.open[parcel.topic]
         count = len(parcel)
         if not count:
             return
@@ -283,7 +277,7 @@ class Putting:
         self._flying[self._tickets] = parcel
         self._request(Produce(self._tickets, parcel.topic, count, batch))
 
-    # -- what came of it --
+    # -- answers --
 
     def stored(self, event: Stored) -> None:
         parcel = self._landed(event.ticket)
@@ -298,7 +292,7 @@ class Putting:
         self._refused(self._landed(event.ticket), raised(event.why))
 
     def _refused(self, parcel: Parcel | None, error: OncecastError) -> None:
-        """Tell the waiters; where none is left, `flush` raises the error."""
+        """Raise `error` from the waiters; without a waiter, from `flush`."""
         waiters = [] if parcel is None else [waiter for waiter, _ in parcel.waiters]
         if parcel is None or parcel.silent or any(waiter.cancelled() for waiter in waiters):
             self._failure = self._failure or error
@@ -306,40 +300,39 @@ class Putting:
 
     def _landed(self, ticket: int) -> Parcel | None:
         parcel = self._flying.pop(ticket, None)
-        if parcel is None:  # of an earlier life: nobody waits, but for all of them
+        if parcel is None:  # Of an earlier process: only `flush` waits for it.
             self._left -= 1
             self._tell_flushed()
             return None
         self._bytes -= parcel.bytes
-        if self._open and not self._due and len(self._flying) < FLYING:
+        if self.open and not self._due and len(self._flying) < IN_FLIGHT:
             self._cut_all()
-        if self._room and self._bytes < BUFFER_BYTES // 2:
-            wake(self._room)
-            self._room.clear()
+        if self._waiting_for_space and self._bytes < BUFFER_BYTES // 2:
+            wake(self._waiting_for_space)
+            self._waiting_for_space.clear()
         if self._flushing:
             self._tell_flushed()
         return parcel
 
     def _tell_flushed(self) -> None:
-        """Those who wait for nothing that is still under way."""
+        """Wake the flushes whose batches are all stored."""
         oldest = 0 if self._left > 0 else next(iter(self._flying), self._tickets + 1)
         wake([waiter for ticket, waiter in self._flushing if ticket < oldest])
         self._flushing = [each for each in self._flushing if each[0] >= oldest]
 
     @property
     def left(self) -> bool:
-        """Whether anything was put that is not stored."""
-        return bool(self._open or self._flying or self._left > 0)
+        """Return whether a put message is not stored yet."""
+        return bool(self.open or self._flying or self._left > 0)
 
     async def flush(self, timeout: float | None) -> None:
-        """Return when all that was put so far is stored; raise what became of puts nobody waited
-        for."""
+        """Wait until all puts are stored; raise the first failure of one without a waiter."""
         self._cut_all()
         if self.left and self.broken is None:
             waiter = self._loop.create_future()
             self._flushing.append((self._tickets, waiter))
-            remedy = "what was put stays under way: flush again to wait for it, do not put it again"
-            await self._wait(waiter, timeout, "not all is stored", remedy)
+            remedy = "the messages are still in flight; don't resend them, call flush() again"
+            await self._wait(waiter, timeout, "not all messages are stored", remedy)
         self.raise_failure()
         if self.broken is not None:
             raise self.broken
@@ -350,13 +343,13 @@ class Putting:
         if failure is not None:
             raise failure
 
-    async def wait_for_room(self, timeout: float | None = None) -> float | None:
-        """Returns what is left of the time."""
+    async def wait_for_space(self, timeout: float | None = None) -> float | None:
+        """Wait for buffer space; return the rest of the timeout."""
         end = None if timeout is None else self._loop.time() + timeout
         while self._bytes >= BUFFER_BYTES and self.broken is None:
             waiter = self._loop.create_future()
-            self._room.append(waiter)
-            await self._wait(waiter, timeout, "no room for more", NOT_TAKEN)
+            self._waiting_for_space.append(waiter)
+            await self._wait(waiter, timeout, "no buffer space", NOT_TAKEN)
             timeout = None if end is None else max(0.0, end - self._loop.time())
         return timeout
 
@@ -369,22 +362,22 @@ class Putting:
             raise self.late(f"{what} after {timeout:g} s", remedy) from None
 
     def late(self, fact: str, remedy: str) -> OncecastError:
-        """A node that says why it takes nothing knows better than the clock."""
+        """Return TimedOut, or Overloaded with the reason that the node gave for not storing."""
         busy = self._busy()
         if busy is None:
             return TimedOut(fact, remedy)
         return Overloaded(f"{fact}: {busy.text}", remedy)
 
     def fail(self, error: OncecastError) -> None:
-        """There will be no answers any more."""
+        """Raise `error` from all puts that wait, and from all later ones."""
         self.broken = error
-        parcels = [*self._open.values(), *self._flying.values()]
-        self._open.clear()
+        parcels = [*self.open.values(), *self._flying.values()]
+        self.open.clear()
         self._flying.clear()
         self._bytes = 0
         for parcel in parcels:
             self._refused(parcel, error)
-        wake([*self._room, *(waiter for _, waiter in self._flushing)])
+        wake([*self._waiting_for_space, *(waiter for _, waiter in self._flushing)])
 
 
 def fail(waiters: list[asyncio.Future[Any]], error: OncecastError) -> None:
@@ -394,10 +387,10 @@ def fail(waiters: list[asyncio.Future[Any]], error: OncecastError) -> None:
 
 
 def abandon(waiters: list[asyncio.Future[Any]]) -> None:
-    """Nobody waits for them any more."""
+    """Cancel them, and avoid warnings about errors that are never retrieved."""
     for waiter in waiters:
         if not waiter.cancel() and not waiter.cancelled():
-            waiter.exception()  # has been looked at
+            waiter.exception()
 
 
 def wake(waiters: list[asyncio.Future[None]]) -> None:

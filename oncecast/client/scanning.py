@@ -1,14 +1,12 @@
-"""Reading a topic without a subscription: from anywhere to anywhere, by as many as like."""
+"""Scans: read a range of a topic without a subscription."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oncecast.client.administering import Administering
 from oncecast.client.arguments import check_names
 from oncecast.client.errors import (
     BadBatch,
@@ -17,22 +15,23 @@ from oncecast.client.errors import (
     OutOfRange,
     TopicReplaced,
 )
+from oncecast.client.requests import Requests
 from oncecast.client.session.local import Survey
-from oncecast.client.starts import EARLIEST, from_offset
+from oncecast.client.starts import from_offset
 from oncecast.wire import batch
 from oncecast.wire.batch import Message
-from oncecast.wire.commands import FromOffset, Seek, Start, Subscribe
+from oncecast.wire.commands import FromOffset, Start, Subscribe
 from oncecast.wire.frames import Chunk, Scan, Scanned
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-SCAN_PAST = "to read what follows, scan from the next offset"
-SCAN_BYTES = 4 << 20  # asked for at once; the next so many are fetched meanwhile
+SCAN_PAST = "to read the messages behind it, scan from the next offset"
+SCAN_BYTES = 4 << 20  # of a page; the next page is fetched while the application uses one
 
 
 class Slice(NamedTuple):
-    """Messages side by side in a topic, as they were put: cheap until one looks inside."""
+    """Adjacent messages of a topic, still packed as they were put."""
 
     topic: str
     chunk: Chunk
@@ -46,15 +45,15 @@ class Slice(NamedTuple):
         return self.chunk.offset + self.chunk.count
 
     def messages(self) -> list[Message]:
-        """Raise BadBatch if the batch is damaged, or made by a newer version."""
+        """Unpack the messages; raise BadBatch if they are damaged or of a newer format."""
         with self._readable():
-            return batch.messages(self.chunk.batch, **self._meant)
+            return batch.messages(self.chunk.batch, **self._arguments)
 
     def to_arrow(self) -> pa.RecordBatch:
-        from oncecast.wire.batch_arrow import to_arrow  # only who wants Arrow needs it
+        from oncecast.wire.batch_arrow import to_arrow  # pyarrow is optional
 
         with self._readable():
-            return to_arrow(self.chunk.batch, **self._meant)
+            return to_arrow(self.chunk.batch, **self._arguments)
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -65,7 +64,7 @@ class Slice(NamedTuple):
             raise BadBatch(f"{offsets} cannot be read: {error}", SCAN_PAST) from None
 
     @property
-    def _meant(self) -> dict[str, Any]:
+    def _arguments(self) -> dict[str, Any]:
         chunk = self.chunk
         return {
             "topic": self.topic,
@@ -78,7 +77,7 @@ class Slice(NamedTuple):
 
 
 class Located(NamedTuple):
-    """Where a start is now, in which life of the topic, and from where to where it reaches."""
+    """The offset of a start, the epoch of the topic, and the first and next offset of the topic."""
 
     offset: int
     life: int
@@ -86,48 +85,20 @@ class Located(NamedTuple):
     next: int
 
 
-class Scanning(Administering):
-    """A part of `Client`."""
-
-    async def hold(self, topic: str, subscription: str, start: Start) -> int:
-        """Have a subscription at `start`, without reading it: the topic keeps what is behind it."""
-        await self.call(Subscribe(topic, subscription, start, 0))
-        return await self.seek(topic, subscription, start)
-
-    async def seek(self, topic: str, subscription: str, start: Start) -> int:
-        """Move a subscription that anybody may be reading; returns the offset it is at now."""
-        seek = Seek(topic, subscription, start, 0, secrets.token_hex(16))
-        return int((await self.call(seek)).cursor)
+class Scans:
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
 
     async def locate(self, topic: str, start: Start) -> Located:
-        """The offset that is nearest to `start` of what the topic holds, or will."""
         found = await self._scan(Scan(0, topic, start))
         return Located(found.offset, found.topic_id, found.first, found.next)
-
-    async def scan(
-        self,
-        topic: str,
-        start: Start = EARLIEST,
-        until: int | None = None,  # the end, as it is when the scan begins
-        *,
-        life: int = 0,  # of the topic, as `locate` says; 0 is the present one
-        size: int = SCAN_BYTES,
-    ) -> AsyncIterator[Slice]:
-        """What lies from `start` to before `until`, in order and without a gap.
-
-        Nobody's cursor moves, and nothing is kept for who scans: raises MessagesLost if what was
-        asked for is let go, or TopicReplaced if the topic is deleted and made anew meanwhile.
-        """
-        async for page in self.pages(topic, start, until, life=life, size=size):
-            for each in page:
-                yield each
 
     async def pages(
         self, topic: str, start: Start, until: int | None, *, life: int = 0, size: int = SCAN_BYTES
     ) -> AsyncGenerator[list[Slice], None]:
-        """What `scan` gives, as it comes: while one page is worked on, the next is fetched."""
+        """Yield the slices from `start` to before `until`, as many at once as the node sends."""
         if size < 1:
-            raise InvalidArgument(f"size {size}: ask for at least one byte")
+            raise InvalidArgument(f"size is {size}; ask for at least one byte")
         found = await self._scan(Scan(0, topic, start, -1 if until is None else until, size, life))
         until = found.next if until is None else until
         life = life or found.topic_id
@@ -139,7 +110,7 @@ class Scanning(Administering):
                 return
             start = from_offset(page[-1].end)
             ahead = asyncio.ensure_future(self._scan(Scan(0, topic, start, until, size, life)))
-            ahead.add_done_callback(look_at)
+            ahead.add_done_callback(mark_retrieved)
             try:
                 yield page
                 found = await ahead
@@ -149,24 +120,27 @@ class Scanning(Administering):
 
     async def _scan(self, scan: Scan) -> Scanned:
         check_names(Subscribe(scan.topic, "scan", scan.start, 0))
-        found: Scanned = await self.finished(
-            lambda ticket: Survey(ticket, scan, self.patience(None)), None
+        found: Scanned = await self._requests.answer(
+            lambda ticket: Survey(ticket, scan, self._requests.timeout), None
         )
         return found
 
 
-def look_at(done: asyncio.Future[Scanned]) -> None:
-    """What went wrong is told to who goes on; if nobody does, there is nobody to tell."""
+def mark_retrieved(done: asyncio.Future[Scanned]) -> None:
+    """Avoid a warning about an unretrieved error if the scan is abandoned."""
     if not done.cancelled():
         done.exception()
 
 
 def check(topic: str, found: Scanned, start: Start, until: int, life: int) -> None:
+    """Raise if the topic was replaced, or does not hold all of the range."""
     if found.topic_id != life:
         raise TopicReplaced(topic)
     asked = start.offset if isinstance(start, FromOffset) else found.offset
     beyond = max(asked, until)
     if beyond > found.next:
-        raise OutOfRange(f"offset {beyond} of topic {topic!r}: it ends before {found.next}")
+        raise OutOfRange(
+            f"offset {beyond} is behind the end of topic {topic!r} (next offset {found.next})"
+        )
     if asked < min(found.offset, until):
         raise MessagesLost(topic, asked, found.offset)

@@ -1,44 +1,40 @@
-"""Staged puts: parts that nobody sees until one call publishes them, all or none, once."""
+"""Staged puts: parts that stay invisible until one call publishes all of them, or none, once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oncecast.client.scanning import Scanning
+from oncecast.client.requests import Requests
 from oncecast.wire import commands as do
 from oncecast.wire.results import PublishedRange
 
 
-class Staging(Scanning):
-    """A part of `Client`.
+class StagedPuts:
+    """Stages parts for a source, which numbers its publications upwards.
 
-    A source numbers what it publishes upwards. Any number of clients may stage parts for it, and
-    any one of them publishes; whatever is repeated changes nothing. On a ring of groups a source is
-    one for each topic, which must be named; elsewhere it may span several, and need not be.
+    Any number of clients may stage parts, and any of them may publish. Repeated calls have no
+    effect. On a ring each topic has its own sources, so the topic must be named. On a single group
+    a source may span topics.
     """
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
 
     async def stage(
         self, source: str, number: int, part: str, topic: str, count: int, batch: bytes
     ) -> bool:
-        """Store a packed batch of so many messages; whether it is new, and of use."""
         command = do.Stage(source, number, part, topic, count, len(batch), 0, batch)
-        return not (await self.call(command)).already
+        return not (await self._requests.call(command)).already
 
-    async def publish_staged(
-        self, source: str, number: int, parts: Iterable[str], topic: str = ""
+    async def publish(
+        self, source: str, number: int, parts: Iterable[str], topic: str
     ) -> tuple[PublishedRange, ...]:
-        """Append these parts to their topics, in this order; all else that was staged is dropped.
-
-        Returns where they went, also when that had been done before.
-        """
-        done = await self.call(do.PublishStaged(source, number, tuple(parts), 0, topic))
-        ranges: tuple[PublishedRange, ...] = done.ranges
+        command = do.PublishStaged(source, number, tuple(parts), 0, topic)
+        ranges: tuple[PublishedRange, ...] = (await self._requests.call(command)).ranges
         return ranges
 
-    async def drop_staged(self, source: str, number: int, topic: str = "") -> int:
-        """Forget the parts of this number; how many they were."""
-        return int((await self.call(do.DropStaged(source, number, topic))).parts)
+    async def drop(self, source: str, number: int, topic: str) -> int:
+        return int((await self._requests.call(do.DropStaged(source, number, topic))).parts)
 
-    async def close_source(self, source: str, topic: str = "") -> bool:
-        """The source will never come back: what is known of it goes; whether there was one."""
-        return not (await self.call(do.CloseSource(source, 0, topic))).already
+    async def close(self, source: str, topic: str) -> bool:
+        return not (await self._requests.call(do.CloseSource(source, 0, topic))).already

@@ -1,4 +1,4 @@
-"""Where reading begins."""
+"""Where a subscription or scan starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from oncecast.wire.commands import FromEarliest, FromNew, FromOffset, FromTime, 
 NEW: Start = FromNew()
 EARLIEST: Start = FromEarliest()
 
-
 SECONDS_MAX = 10**11  # the year 5138
 
 
@@ -17,14 +16,14 @@ def from_offset(offset: int) -> Start:
 
 
 def from_time(seconds: float) -> Start:
-    """What was put at this time or later, in seconds since 1970: not what `timestamp` counts in."""
+    """Start at the first message put at or after this time, in seconds since 1970."""
     try:
         near = abs(seconds) < SECONDS_MAX
     except TypeError:
         near = False
     if not near:
         raise InvalidArgument(
-            f"from_time({seconds!r}): give seconds since 1970; a message's `timestamp` has "
-            "microseconds, divide it by 1e6"
+            f"from_time({seconds!r}) is not a time in seconds since 1970",
+            "divide a message's `timestamp`, which is in microseconds, by 1e6",
         )
     return FromTime(int(seconds * 1e6))

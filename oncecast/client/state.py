@@ -1,4 +1,4 @@
-"""What a client keeps between its processes: its name, and its outbox.
+"""The state directory of a client: its name and its outbox.
 
 A state directory belongs to one client, and to one process at a time.
 """
@@ -15,7 +15,7 @@ from oncecast.storage.disk import OsDisk
 from oncecast.storage.errors import Corrupt, InUse, StorageError
 from oncecast.storage.journal import Journal
 
-SEGMENT_BYTES = 4 * 1024 * 1024  # an outbox is mostly empty, and a segment is reserved as a whole
+SEGMENT_BYTES = 4 * 1024 * 1024  # An outbox is mostly empty, and a segment is allocated as a whole.
 
 
 class StateDirectory:
@@ -25,28 +25,35 @@ class StateDirectory:
             self._disk = OsDisk(self._path)
         except OSError as error:
             raise StateUnusable(
-                f"{self._path}: {error.strerror or error}; give a directory that can be written"
+                f"{self._path}: {error.strerror or error}", "give a directory that can be written"
             ) from error
         except InUse as error:
             raise StateUnusable(str(error).replace("this node", "this client")) from error
 
     def open(self, stack: Stack, session: ClientSession) -> Journal:
-        """Restore the session. The name in the directory is the client's; another is refused."""
+        """Restore the session; close the directory if that fails."""
+        try:
+            return self._restore(stack, session)
+        except BaseException:
+            self.close()
+            raise
+
+    def _restore(self, stack: Stack, session: ClientSession) -> Journal:
         name = session.producer
         try:
             journal = Journal.open(self._disk, stack, segment_bytes=SEGMENT_BYTES)
         except Corrupt as error:
             raise StateUnusable(
                 f"{self._path}: {error.where}",
-                "begin with a new directory; what was put from this one and not stored is lost",
+                "use a new directory; messages that this one holds and no node has stored are lost",
             ) from error
         except StorageError as error:
             raise StateUnusable(f"{self._path}: {error}") from error
         if name and session.producer != name:
             journal.close()
             raise StateUnusable(
-                f"{self._path} is the state of client {session.producer!r}, not of {name!r}: "
-                "use that name or none, or another directory"
+                f"{self._path} is the state of client {session.producer!r}, not of {name!r}",
+                "use that name or none, or another directory",
             )
         return journal
 

@@ -1,6 +1,6 @@
-"""A subscription as its reader sees it: messages in order, each once in this life."""
+"""A subscription, as its reader uses it: each message once and in order."""
 
-# ruff: noqa: ASYNC109  # what happens when time is over is part of the interface
+# ruff: noqa: ASYNC109  # timeouts are part of the interface
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from oncecast.client.errors import (
     TimedOut,
     raised,
 )
+from oncecast.client.requests import Requests
 from oncecast.client.session.inbox import Inbox
 from oncecast.client.session.local import (
     NEVER,
@@ -37,15 +38,17 @@ from oncecast.wire.batch import Message
 from oncecast.wire.errors import NoSuchTopic
 
 if TYPE_CHECKING:
-    from oncecast.client.client import Client
+    from oncecast.client.subscriptions import Subscriptions
     from oncecast.wire.commands import Start
 
-TELL_AFTER = 0.05  # seconds after which the session hears what was taken
-NOT_BY_COUNT = -1  # a mark that no count of messages falls to
+TELL_AFTER = 0.05  # seconds until the session is told what was taken
+NOT_BY_COUNT = -1  # a mark that the number of queued messages never falls to
 
 
 class Subscription:
-    """`async for message in subscription`, or `get`. Made by `Client.subscribe`.
+    """Messages of one subscription: use `async for`, or `get`. Made by `Client.subscribe`.
+
+    `start` is the offset at which reading started.
 
     With `auto_ack` (the default), asking for the next message acknowledges the messages before it,
     whether or not there is a next one. Without it, only `ack` acknowledges.
@@ -53,7 +56,8 @@ class Subscription:
 
     def __init__(
         self,
-        client: Client,
+        requests: Requests,
+        owner: Subscriptions,
         topic: str,
         name: str,
         *,
@@ -62,26 +66,29 @@ class Subscription:
         push: bool,
     ) -> None:
         self.topic, self.name, self.auto_ack = topic, name, auto_ack
-        self._client = client
+        self.start = -1
+        self._requests, self._owner = requests, owner
         self._inbox = Inbox(auto_ack=auto_ack)
         self._queue = self._inbox.queue
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._end_of_topic = 0
         self._ready = False
-        self._lost: MessagesLost | None = None  # to be raised once
-        self._error: OncecastError | None = None  # to be raised from now on
+        self._lost: MessagesLost | None = None  # raised once
+        self._error: OncecastError | None = None  # raised by every later call
         self._telling: asyncio.TimerHandle | None = None
-        self._slow: float = NEVER  # with more than so many here, taking one is all there is to do
-        self._hailed = False  # another thread has asked for `_took`
-        client.session_request(Read(topic, name, -1 if start_at is None else start_at, push))
+        self._slow: float = (
+            NEVER  # with more messages queued than this, taking one needs no bookkeeping
+        )
+        self._hailed = False  # another thread has scheduled `_took`
+        requests.send(Read(topic, name, -1 if start_at is None else start_at, push))
 
     # -- getting --
 
     async def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None if there is none within `timeout` seconds.
+        """Return the next message, or None if none arrives within `timeout` seconds.
 
-        Without a timeout it waits for as long as it takes. With 0 it does not wait for anything to
-        be put: it asks the node, and takes what is there.
+        Without a timeout, wait until a message arrives. With 0, ask the node and return a message
+        only if the topic holds one now.
         """
         if len(self._queue) > self._slow:
             return self._queue.popleft()
@@ -94,9 +101,9 @@ class Subscription:
         return self._take()
 
     async def get_many(self, count: int, timeout: float | None = None) -> list[Message]:
-        """What is there, at least one and at most `count`; [] if nothing comes in time."""
+        """Return 1 to `count` messages, or [] if none arrives within `timeout` seconds."""
         if count < 1:
-            raise InvalidArgument(f"count {count}: ask for at least one message")
+            raise InvalidArgument(f"count is {count}; ask for at least one message")
         if not self._queue:
             self._ask()
             if not await self._arrival(timeout):
@@ -118,13 +125,13 @@ class Subscription:
                 await self._arrival(None)
 
     def take_arrived(self) -> Message | None:
-        """For another thread than the loop's: a message if one is here, and nothing is amiss."""
+        """Return a queued message, if any. Only for threads other than the one of the loop."""
         if len(self._queue) > self._slow:
             return self._queue.popleft()
         message = self._inbox.take()
         if message is not None and not self._hailed:
             self._hailed = True
-            self._client.from_thread(self._took)
+            self._requests.loop.call_soon_threadsafe(self._took)
         return message
 
     def _take(self) -> Message | None:
@@ -134,14 +141,14 @@ class Subscription:
         return message
 
     def _ask(self) -> None:
-        """The application asks for a message and none is here: it is done with those before."""
+        """With `auto_ack`, acknowledge everything: the application asks and the queue is empty."""
         if self._inbox.auto_ack and self._inbox.last:
-            self._slow = NEVER  # taking from the queue is not noted, and `last` must be 1 for it
+            self._slow = NEVER  # The fast path relies on `last` being 1.
             self._inbox.acknowledge_all()
             self._tell_later()
 
     def _took(self) -> None:
-        """The session hears of it: at once when its credit is low, otherwise in a while."""
+        """Tell the session what was taken: at once if its credit is low, otherwise later."""
         self._hailed = False
         inbox = self._inbox
         if len(self._queue) <= inbox.mark:
@@ -154,7 +161,7 @@ class Subscription:
 
     def _tell_later(self) -> None:
         if self._telling is None:
-            self._telling = self._client.loop.call_later(TELL_AFTER, self._tell)
+            self._telling = self._requests.loop.call_later(TELL_AFTER, self._tell)
 
     def _tell(self) -> None:
         self._slow = NEVER
@@ -163,12 +170,12 @@ class Subscription:
             self._telling = None
         inbox = self._inbox
         if self._error is None and self._ready:
-            self._client.session_request(Want(self.topic, self.name, inbox.handed, inbox.ack))
+            self._requests.send(Want(self.topic, self.name, inbox.handed, inbox.ack))
 
     # -- waiting --
 
     async def _arrival(self, timeout: float | None) -> bool:
-        """Whether there is something to take now; raises what there is to be raised."""
+        """Wait for a message; return False if none arrives within `timeout` seconds."""
         if timeout is None:
             await self._message()
             return True
@@ -182,24 +189,21 @@ class Subscription:
         return True
 
     async def _at_hand(self) -> bool:
-        """Whether the node has something that was not taken yet; then it has come when we return.
-
-        That takes no longer than a call may.
-        """
-        patience = self._client.patience(None)
+        """Ask the node whether the topic holds another message, and wait for that message."""
+        seconds = self._requests.timeout
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 if not await self._due():
                     return False
                 await self._message()
         except TimedOut:
             raise
         except TimeoutError:
-            raise TimedOut(f"topic {self.topic!r}: nothing comes within {patience:g} s") from None
+            raise TimedOut(f"topic {self.topic!r}: no answer within {seconds:g} s") from None
         return True
 
     async def _message(self) -> None:
-        """When there is one to take."""
+        """Wait until a message is queued."""
         while not self._queue:
             self._raise()
             await self._wait()
@@ -211,7 +215,7 @@ class Subscription:
         self._raise_error()
 
     async def _wait(self) -> None:
-        waiter = self._client.loop.create_future()
+        waiter = self._requests.loop.create_future()
         self._waiters.append(waiter)
         try:
             await waiter
@@ -223,9 +227,9 @@ class Subscription:
         """Is there anything that was not taken yet? The node knows, of what is not here."""
         self._raise()
         if self._inbox.handed >= self._end_of_topic:
-            patience = self._client.patience(None)
-            view = await self._client.finished(
-                lambda ticket: Show(ticket, self.topic, subscriptions=False, timeout=patience), None
+            seconds = self._requests.timeout
+            view = await self._requests.answer(
+                lambda ticket: Show(ticket, self.topic, subscriptions=False, timeout=seconds), None
             )
             if not view.topics:
                 raise raised(NoSuchTopic(self.topic))
@@ -238,7 +242,7 @@ class Subscription:
                 waiter.set_result(None)
 
     async def ready(self) -> Self:
-        """When it is attached; raises why it cannot be."""
+        """Wait until the node accepts this reader; raise if it refuses."""
         while not self._ready:
             self._raise()
             await self._wait()
@@ -253,6 +257,8 @@ class Subscription:
     def positioned(self, event: Positioned) -> None:
         self._to(event.offset)
         self._end_of_topic = event.next
+        if not self._ready:
+            self.start = event.offset
         self._ready = True
         self._wake()
 
@@ -273,16 +279,16 @@ class Subscription:
 
     def fail(self, error: OncecastError) -> None:
         self._error = self._error or error
-        self._to(self._inbox.handed)  # what was not taken is somebody else's now
+        self._to(self._inbox.handed)  # Messages that were not taken belong to the next reader.
         if self._telling is not None:
             self._telling.cancel()
-        self._client.readings.forget(self)
+        self._owner.forget(self)
         self._wake()
 
     # -- acknowledging --
 
     def ack(self, message: Message) -> None:
-        """This message and all before it are done with. The node hears it soon; `flush` waits."""
+        """Acknowledge this message and all before it; `flush` waits until that is stored."""
         self._check(message)
         try:
             self._inbox.acknowledge(message.offset)
@@ -291,10 +297,10 @@ class Subscription:
         self._took()
 
     def nack(self, message: Message) -> None:
-        """Hand out this message, and all behind it, once more; they are marked `redelivered`.
+        """Deliver this message and all behind it again, marked `redelivered`.
 
-        A `get` that waits meanwhile returns this message. Raise InvalidArgument if the message is
-        acknowledged: with `auto_ack`, asking for the next message acknowledges those before it.
+        Raise InvalidArgument if the message is acknowledged. With `auto_ack`, asking for the next
+        message acknowledges the messages before it.
         """
         self._check(message)
         try:
@@ -302,13 +308,13 @@ class Subscription:
             handed = self._inbox.back(message.offset)
         except ValueError as error:
             raise InvalidArgument(str(error)) from None
-        self._client.session_request(Again(self.topic, self.name, message.offset, handed))
+        self._requests.send(Again(self.topic, self.name, message.offset, handed))
 
     def _check(self, message: Message) -> None:
         self._raise_error()
         if message.topic != self.topic:
             raise InvalidArgument(
-                f"a message of topic {message.topic!r}: it was not got from {self.topic!r}"
+                f"the message is from topic {message.topic!r}, not from {self.topic!r}"
             )
 
     def _raise_error(self) -> None:
@@ -316,20 +322,20 @@ class Subscription:
             raise self._error
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Return when the node has on disk what was acknowledged."""
+        """Wait until the node has stored all acknowledgements."""
         self._raise_error()
         inbox = self._inbox
-        await self._client.finished(
+        await self._requests.answer(
             lambda ticket: Settle(ticket, self.topic, self.name, inbox.handed, inbox.ack),
             timeout,
         )
 
     async def seek(self, start: Start, timeout: float | None = None) -> None:
-        """Read on from another place: an offset, a time, `EARLIEST` or `NEW`."""
+        """Continue at `start`: an offset, a time, `EARLIEST` or `NEW`."""
         self._raise_error()
-        await self._client.finished(
+        await self._requests.answer(
             lambda ticket: Move(
-                ticket, self.topic, self.name, start, self._client.patience(timeout)
+                ticket, self.topic, self.name, start, self._requests.seconds(timeout)
             ),
             None,
         )
@@ -337,10 +343,10 @@ class Subscription:
     # -- the end --
 
     async def close(self, *, ack: bool = True) -> None:
-        """Stop reading; the subscription stays, and keeps what comes.
+        """Stop reading. The node keeps the subscription, and new messages for it.
 
-        With `auto_ack` all that was got is acknowledged, unless `ack` is false: then the last that
-        was got comes again, marked `redelivered`.
+        With `auto_ack`, acknowledge all messages that were got. With `ack=False` the last of them
+        is delivered again, marked `redelivered`.
         """
         if self._error is not None:
             return
@@ -349,10 +355,10 @@ class Subscription:
             inbox.acknowledge_all()
         handed, acked = inbox.handed, inbox.ack
         self.fail(Closed(f"the subscription {self.name!r} of topic {self.topic!r} is closed"))
-        patience = self._client.patience(None)
+        seconds = self._requests.timeout
         try:
-            await self._client.readings.leave(
-                self, lambda ticket: Leave(ticket, self.topic, self.name, handed, acked, patience)
+            await self._owner.leave(
+                self, lambda ticket: Leave(ticket, self.topic, self.name, handed, acked, seconds)
             )
         except TimedOut as late:
             fact = f"topic {self.topic!r}: subscription {self.name!r} is closed, but {late.fact}"

@@ -5,9 +5,11 @@ The node runs in a thread of its own; any thread may call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import os
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Self, TypeVar
 
+from oncecast.client.client import Client
 from oncecast.client.portal import Portal
 from oncecast.coordination import faces, node
 from oncecast.coordination.faces import View
@@ -19,10 +21,38 @@ T = TypeVar("T")
 
 
 class Node:
-    """Its arguments are those of `oncecast.coordination.join`."""
+    """A member of a group, for programs without an event loop; arguments as of `oncecast.join`."""
 
-    def __init__(self, listen: str, **options: Any) -> None:
-        self._node = node.Node(listen, **options)
+    def __init__(
+        self,
+        listen: str,
+        *,
+        peers: Iterable[str] = (),
+        acceptors: Iterable[str] | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        group: str = "",
+        through: str | Client | None = None,
+        founders: int = 1,
+        heartbeat: float = 0.5,
+        suspect_after: float = 2.0,
+        lease: float = 10.0,
+        grace: float = 0.0,
+        insecure: bool = False,
+    ) -> None:
+        self._node = node.Node(
+            listen,
+            peers=peers,
+            acceptors=acceptors,
+            directory=directory,
+            group=group,
+            through=through,
+            founders=founders,
+            heartbeat=heartbeat,
+            suspect_after=suspect_after,
+            lease=lease,
+            grace=grace,
+            insecure=insecure,
+        )
 
     def __enter__(self) -> Self:
         self._portal = Portal()

@@ -31,7 +31,6 @@ from oncecast.kernel.errors import BadAddress
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import split
 from oncecast.streams.errors import NotReached
-from oncecast.wire.commands import Subscribe
 from oncecast.wire.retention import Policy
 
 PEERS_MAX = 16  # of those who signed in, the last: who is up among them knows the rest
@@ -167,7 +166,7 @@ class Register:
 
     async def _prepare(self) -> None:
         """Make the topic, and the subscription that keeps its entries."""
-        await self._client.call(Subscribe(self._topic, KEEPER, EARLIEST, 0))
+        await self._client.create_subscription(self._topic, KEEPER, start=EARLIEST)
         if (await self._client.describe(self._topic)).policy.keep_all:  # of an earlier version
             await self._client.set_policy(self._topic, Policy())
 

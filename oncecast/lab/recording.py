@@ -16,54 +16,49 @@ application gets it. Calls about the group or the ring are not recorded.
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator
-from typing import Any
 
 from oncecast.client.client import Client
+from oncecast.client.requests import Requests
+from oncecast.client.running import Running
+from oncecast.client.session.client import ClientSession
 from oncecast.client.subscription import Subscription
+from oncecast.client.subscriptions import Subscriptions
 from oncecast.history.recorder import Recorder
 from oncecast.history.session import SessionHistory
 from oncecast.kernel.protocol import Value
+from oncecast.network.tls import Tls
 from oncecast.wire.batch import Message
 
 TOGETHER = 256  # single messages that share one recorded operation
 SHORTLY = 0.05  # seconds that they may be apart
 
 
-class RecordedClient(Client):
-    """A Client that gives its operations to `recorder`. The other arguments are those of Client.
+class Recording:
+    """The history of one client: its requests, its events, and the messages it took."""
 
-    Clients of one process may share a recorder.
-    """
-
-    def __init__(self, recorder: Recorder, address: str, **options: Any) -> None:
-        super().__init__(address, **options)
-        self.subscription_type = RecordedSubscription
-        self._recorder = recorder
+    def __init__(self, recorder: Recorder, session: ClientSession) -> None:
+        self._recorder, self._session = recorder, session
+        self._loop = asyncio.get_running_loop()
         self._history: SessionHistory | None = None
         self._got: list[Message] = []  # from one subscription, not recorded yet
         self._got_by: Subscription | None = None
         self._got_since = 0.0
 
-    def _ask(self, request: Value) -> None:
+    def asked(self, request: Value) -> None:
         self._recorded().asked(request)
-        super()._ask(request)
 
-    def _hear(self, event: Value) -> None:
+    def heard(self, event: Value) -> None:
         self._recorded().heard(event)
-        super()._hear(event)
-
-    async def close(self, *, ack: bool = True, timeout: float | None = None) -> None:
-        await super().close(ack=ack, timeout=timeout)
-        if self._history is not None:
-            self._recorded().settle()
 
     def took(self, subscription: Subscription, messages: list[Message]) -> None:
         """Record messages that the application got.
 
         Messages got one by one share an operation, unless something else is recorded in between.
         """
-        now = self.loop.time()
+        now = self._loop.time()
         if self._got_by is not subscription or now > self._got_since + SHORTLY:
             self._recorded()
         if not self._got:
@@ -72,35 +67,121 @@ class RecordedClient(Client):
         if len(self._got) >= TOGETHER:
             self._recorded()
 
+    def settle(self) -> None:
+        if self._history is not None:
+            self._recorded().settle()
+
     def _recorded(self) -> SessionHistory:
+        """Return the history; it begins with the first request, when the session has a name."""
         if self._history is None:
             session = self._session
             name = f"{session.producer}~{(session.books or session.life)[:8]}"
-            self._history = SessionHistory(self._recorder, name, session, deliveries=False)
+            self._history = SessionHistory(self._recorder, name, self._session, deliveries=False)
         if self._got and self._got_by is not None:
             got, self._got = self._got, []
             self._history.took(self._got_by.topic, self._got_by.name, got)
         return self._history
 
 
+class RecordedClient(Client):
+    """A Client that gives its operations to `recorder`; the other arguments are those of Client.
+
+    Clients of one process may share a recorder.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        address: str,
+        *,
+        name: str | None = None,
+        state: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+        connect_timeout: float = 5.0,
+        tls: Tls | None = None,
+        cluster: str = "oncecast",
+        zstd: int | None = None,
+    ) -> None:
+        super().__init__(
+            address,
+            name=name,
+            state=state,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            tls=tls,
+            cluster=cluster,
+            zstd=zstd,
+        )
+        self._recorder = recorder
+        self._recording: Recording | None = None
+
+    def _assemble(self) -> Running:
+        return Running(self._options, make_subscription=self._subscription, observe=self._observe)
+
+    def _observe(self, session: ClientSession) -> Recording:
+        self._recording = Recording(self._recorder, session)
+        return self._recording
+
+    def _subscription(
+        self,
+        requests: Requests,
+        owner: Subscriptions,
+        topic: str,
+        name: str,
+        *,
+        auto_ack: bool,
+        start_at: int | None,
+        push: bool,
+    ) -> RecordedSubscription:
+        assert self._recording is not None
+        return RecordedSubscription(
+            requests,
+            owner,
+            topic,
+            name,
+            auto_ack=auto_ack,
+            start_at=start_at,
+            push=push,
+            recording=self._recording,
+        )
+
+    async def close(self, *, ack: bool = True, timeout: float | None = None) -> None:
+        await super().close(ack=ack, timeout=timeout)
+        if self._recording is not None:
+            self._recording.settle()
+
+
 class RecordedSubscription(Subscription):
+    def __init__(
+        self,
+        requests: Requests,
+        owner: Subscriptions,
+        topic: str,
+        name: str,
+        *,
+        auto_ack: bool,
+        start_at: int | None,
+        push: bool,
+        recording: Recording,
+    ) -> None:
+        super().__init__(
+            requests, owner, topic, name, auto_ack=auto_ack, start_at=start_at, push=push
+        )
+        self._recording = recording
+
     async def get(self, timeout: float | None = None) -> Message | None:
         message = await super().get(timeout)
         if message is not None:
-            self._took_note([message])
+            self._recording.took(self, [message])
         return message
 
     async def get_many(self, count: int, timeout: float | None = None) -> list[Message]:
         messages = await super().get_many(count, timeout)
         if messages:
-            self._took_note(messages)
+            self._recording.took(self, messages)
         return messages
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         async for message in super().__aiter__():
-            self._took_note([message])
+            self._recording.took(self, [message])
             yield message
-
-    def _took_note(self, messages: list[Message]) -> None:
-        assert isinstance(self._client, RecordedClient)
-        self._client.took(self, messages)

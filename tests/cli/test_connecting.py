@@ -13,7 +13,7 @@ from oncecast.cli import connecting, exits
 from oncecast.cli.connecting import ANSWER_TIMEOUT, client_of, leaderless, parted, table
 from oncecast.cli.main import build_parser, main
 from oncecast.client.errors import Overloaded, TimedOut
-from oncecast.client.putting import UNDER_WAY
+from oncecast.client.putting import STILL_IN_FLIGHT
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,13 @@ def test_a_node_has_no_longer_for_an_answer_than_the_command_waits(
     words: str, seconds: float
 ) -> None:
     """CLI-3 SVC-7"""
-    assert client_of(build_parser().parse_args(words.split()))._timeout == seconds
+    assert client_of(build_parser().parse_args(words.split()))._options.timeout == seconds
 
 
 def test_put_that_is_late_is_not_called_under_way_by_a_command_that_has_ended() -> None:
     """SVC-7: nobody can flush it any more."""
     parse = build_parser().parse_args
-    late = Overloaded("not stored: the disk is full", UNDER_WAY)
+    late = Overloaded("not stored: the disk is full", STILL_IN_FLIGHT)
     told = parted(late, parse(["put", "t", "x"]))
     assert str(told).startswith("not stored: the disk is full; outcome unknown: check the topic")
     assert isinstance(told, Overloaded)
@@ -50,11 +50,11 @@ def test_put_that_is_late_is_not_called_under_way_by_a_command_that_has_ended() 
 def test_put_without_a_leader_says_that_its_outcome_is_unknown() -> None:
     """SVC-7: a user who is told only to start more nodes would put the message twice."""
     parse = build_parser().parse_args
-    late = parted(TimedOut("not stored within 3 s", UNDER_WAY), parse(["put", "t", "x"]))
+    late = parted(TimedOut("not stored within 3 s", STILL_IN_FLIGHT), parse(["put", "t", "x"]))
     told = str(leaderless(late))
     assert "no node leads the group; start more nodes" in told
     assert told.endswith("; outcome unknown: check the topic before resending, or use --state")
-    late = parted(TimedOut("late", UNDER_WAY), parse(["put", "t", "x", "--state", "s"]))
+    late = parted(TimedOut("late", STILL_IN_FLIGHT), parse(["put", "t", "x", "--state", "s"]))
     assert "the next put with this --state stores it" in str(leaderless(late))
     assert "outcome" not in str(leaderless(TimedOut("no answer")))
 

@@ -34,7 +34,7 @@ def test_a_put_that_finds_no_room_says_why_and_is_stored_when_there_is_some(tmp_
             )
             with pytest.raises(errors.Overloaded, match=r"not stored within .*disk"):
                 await client.put("t", b"late", timeout=0.2)
-            with pytest.raises(errors.Overloaded, match=r"not all is stored .*disk"):
+            with pytest.raises(errors.Overloaded, match=r"not all messages are stored .*disk"):
                 await client.flush(timeout=0.2)
             assert [each.value for each in await topic.get_many(9)] == [b"before"]
             server.parts.gateway.free_disk_bytes = there_is

@@ -173,7 +173,7 @@ def test_what_went_wrong_with_a_put_keeps_nobody_from_leaving(tmp_path: Path) ->
                     await client.put("t", b"0")
                     assert await topic.get() is not None
                     client.putting.limit(100)
-                    client.putting.put_gathered(deque([("t", bytes(1000))]))
+                    client.putting.put_gathered(deque([("t", bytes(1000), None, None)]))
             async with oncecast.connect(node, name="me") as client:
                 assert not (await client.describe("t")).subscriptions[0].attached
                 message = await client.get("t")

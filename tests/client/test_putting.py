@@ -115,15 +115,15 @@ def test_puts_to_many_topics_are_counted_though_none_of_them_fills_a_batch(
 
     async def story() -> None:
         desk, put = Desk(), 0
-        for number in range(putting.FLYING):  # so many that all else gathers
+        for number in range(putting.IN_FLIGHT):  # so many that all else gathers
             desk.putting.put_nowait(f"busy {number}", b"x")
-        await desk.until(putting.FLYING)
+        await desk.until(putting.IN_FLIGHT)
         with pytest.raises(errors.Overloaded):
             for put in range(3_000):
                 desk.putting.put_nowait(f"topic {put}", bytes(1000))
                 await asyncio.sleep(0)
         assert 1_000_000 < put * 1000 < 2_000_000
-        assert sum(each.count for each in desk.asked) <= put + putting.FLYING
+        assert sum(each.count for each in desk.asked) <= put + putting.IN_FLIGHT
 
     run(story())
 
@@ -133,12 +133,12 @@ def test_put_that_is_late_stays_under_way_and_flush_tells_of_it() -> None:
 
     async def story() -> None:
         desk = Desk()
-        with pytest.raises(errors.TimedOut, match="do not put it again") as caught:
+        with pytest.raises(errors.TimedOut, match="don't resend") as caught:
             await desk.putting.put("t", b"x", timeout=0.001)
         assert "flush" in caught.value.remedy
-        with pytest.raises(errors.TimedOut, match="do not put it again"):
+        with pytest.raises(errors.TimedOut, match="don't resend"):
             await desk.putting.put_many("t", [b"y", b"z"], 0.001)
-        with pytest.raises(errors.TimedOut, match="do not put it again"):
+        with pytest.raises(errors.TimedOut, match="don't resend"):
             await desk.putting.flush(0.001)
         desk.refuse(0)
         desk.store(1, 0)
@@ -155,9 +155,9 @@ def test_put_that_found_no_room_in_time_was_not_put(monkeypatch: pytest.MonkeyPa
 
     async def story() -> None:
         desk = Desk()
-        with pytest.raises(errors.TimedOut, match=r"the first 2 stay under way.* only the others"):
+        with pytest.raises(errors.TimedOut, match=r"the first 2 are .* only the others"):
             await desk.putting.put_many("t", [bytes(putting.CUT_BYTES // 2)] * 3, 0.001)
-        with pytest.raises(errors.TimedOut, match="put it again later"):
+        with pytest.raises(errors.TimedOut, match="nothing was put; try again later"):
             await desk.putting.put("t", b"x", timeout=0.001)
         assert [each.count for each in desk.asked] == [2]
 

@@ -104,15 +104,15 @@ def test_batch_that_cannot_be_built_after_an_answer_breaks_nothing_else(
 
     async def story() -> None:
         desk = Desk()
-        for number in range(putting.FLYING):
+        for number in range(putting.IN_FLIGHT):
             desk.putting.put_nowait(f"busy {number}", b"x")
-        await desk.until(putting.FLYING)
+        await desk.until(putting.IN_FLIGHT)
         desk.putting.put_nowait("bad", b"x")
         desk.putting.put_nowait("good", b"x")
         await asyncio.sleep(0)
         desk.store(0, 0)
         assert desk.asked[-1].topic == "good"
-        for number in range(1, putting.FLYING + 1):
+        for number in range(1, putting.IN_FLIGHT + 1):
             desk.store(number, 0)
         with pytest.raises(errors.OncecastError, match="cannot pack"):
             await desk.putting.flush(None)
@@ -138,7 +138,9 @@ def test_flush_raises_whatever_the_headers_of_a_gathered_message_raise() -> None
 
     async def story() -> None:
         desk = Desk()
-        given: deque[tuple[Any, ...]] = deque([("t", b"x", None, Unreadable()), ("t", b"y")])
+        given: deque[tuple[Any, ...]] = deque(
+            [("t", b"x", None, Unreadable()), ("t", b"y", None, None)]
+        )
         assert desk.putting.put_gathered(given)
         await desk.until(1)
         desk.store(0, 0)
@@ -156,7 +158,7 @@ def test_close_raises_if_a_put_was_lost_with_the_session(tmp_path: Path) -> None
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node)
             client.put_nowait("t", b"x")
-            client._break(errors.Fenced("another process has taken over this name"))
+            client._fail(errors.Fenced("another process has taken over this name"))
             with pytest.raises(errors.Fenced):
                 await client.close()
             await client.close()
@@ -171,7 +173,7 @@ def test_close_does_not_repeat_a_failure_that_flush_has_raised(tmp_path: Path) -
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node)
             client.put_nowait("t", b"x")
-            client._break(errors.Fenced("another process has taken over this name"))
+            client._fail(errors.Fenced("another process has taken over this name"))
             with pytest.raises(errors.Fenced):
                 await client.putting.flush(None)
             await client.close()
@@ -187,7 +189,7 @@ def test_close_raises_if_the_state_directory_has_failed(tmp_path: Path, flushed:
         async with serving(tmp_path) as node:
             client = await oncecast.connect(node, state=tmp_path / "me")
             client.put_nowait("t", b"x")
-            client._runtime.fail(SyncFailed("the disk is gone"))
+            client._parts.runtime.fail(SyncFailed("the disk is gone"))
             if flushed:
                 with pytest.raises(errors.StateUnusable, match="the disk is gone"):
                     await client.flush()

@@ -140,7 +140,7 @@ def test_a_message_over_the_limit_of_the_node_is_refused(tmp_path: Path) -> None
         command(node, "sub", "t")
         status, out, err = command(node, "put", "t", "x" * 2000)
         assert (status, out) == (exits.USAGE, "")
-        assert "a message of 2000 bytes, where 928 are allowed; put less at once, or raise" in err
+        assert "the message is 2000 bytes long (limit 928); put less at once, or raise" in err
         assert command(node, "put", "t", "small")[:2] == (exits.OK, "0\n")
 
 

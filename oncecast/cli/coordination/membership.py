@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oncecast.cli import exits
 from oncecast.cli.connecting import complain, seconds, told
@@ -72,16 +72,25 @@ def places(arguments: argparse.Namespace) -> tuple[str, list[str]]:
 
 
 @asynccontextmanager
-async def joined(arguments: argparse.Namespace, **options: Any) -> AsyncIterator[Node]:
+async def joined(
+    arguments: argparse.Namespace, *, lease: float = 10.0, grace: float = 0.0
+) -> AsyncIterator[Node]:
     """A member of the group that a majority of keepers is in. Raises NoQuorum."""
     import asyncio
 
     from oncecast.coordination import join
 
     listen, peers = places(arguments)
-    options = {"heartbeat": HEARTBEAT, "suspect_after": SUSPECT_AFTER, **options}
     with troubles() as reasons:
-        async with join(listen, peers=peers, insecure=arguments.insecure, **options) as node:
+        async with join(
+            listen,
+            peers=peers,
+            heartbeat=HEARTBEAT,
+            suspect_after=SUSPECT_AFTER,
+            lease=lease,
+            grace=grace,
+            insecure=arguments.insecure,
+        ) as node:
             try:
                 async with asyncio.timeout(JOIN_WITHIN):
                     async for view in node.group.watch():

@@ -15,8 +15,8 @@ from oncecast.cli.connecting import (
     add_connection,
     add_json,
     called,
-    client_of,
     complain,
+    named_client,
     positive,
     show,
 )
@@ -140,7 +140,7 @@ async def joined(arguments: argparse.Namespace) -> AsyncIterator[Node]:
     listen, peers = places(arguments)
     if arguments.server or arguments.durability == "persistent":
         async with (
-            client_of(arguments, name=None) as client,  # `name` is the stream's here
+            named_client(arguments, None) as client,  # `name` is the stream's here
             join(listen, through=client, insecure=arguments.insecure, **PACE) as node,
         ):
             yield node

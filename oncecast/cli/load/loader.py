@@ -12,11 +12,10 @@ from random import Random
 from typing import IO, TYPE_CHECKING, Any
 
 from oncecast.cli import exits
-from oncecast.cli.connecting import client_of, complain, show
+from oncecast.cli.connecting import client_of, complain, named_client, show
 from oncecast.cli.load.audit import Reading, id_of, value_of
 from oncecast.cli.progress import Progress
 from oncecast.client.starts import NEW
-from oncecast.wire.commands import Subscribe
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -86,7 +85,7 @@ class Load:
                         tasks.create_task(self._read(client, subscription))
                 for number, plan in enumerate(self.plans):
                     name = f"load-{self._run}-p{number}"
-                    client = await clients.enter_async_context(client_of(self.arguments, name=name))
+                    client = await clients.enter_async_context(named_client(self.arguments, name))
                     tasks.create_task(self._produce(client, plan))
         except BaseExceptionGroup as group:
             raise first_of(group) from None
@@ -123,9 +122,9 @@ class Load:
     # -- subscribers --
 
     async def _subscribe(self, client: Client, topic: str, name: str) -> Subscription:
-        made = await client.call(Subscribe(topic, name, NEW, 0))
-        self.progress.step(by=self.readings[topic, name].anew(made.cursor))
-        self._trace("subscribe", client, place(topic, name, made.cursor))
+        made = await client.create_subscription(topic, name, start=NEW)
+        self.progress.step(by=self.readings[topic, name].anew(made.offset))
+        self._trace("subscribe", client, place(topic, name, made.offset))
         return await self._attach(client, topic, name)
 
     async def _attach(self, client: Client, topic: str, name: str) -> Subscription:

@@ -267,23 +267,20 @@ def as_text(data: bytes) -> str | dict[str, str]:
 
 
 async def run_sub(client: Client, arguments: argparse.Namespace) -> int:
-    from oncecast.wire.commands import Subscribe
-
     topic, name = arguments.topic, arguments.subscription
-    # The command alone: to read would take the subscription away from whoever reads it now.
-    done = await client.call(Subscribe(topic, name, arguments.start, 0))
-    note = "" if done.already else moved(arguments.start, done.cursor)
+    # To read as well would take the subscription away from its current reader.
+    offset, new = await client.create_subscription(topic, name, start=arguments.start)
+    note = moved(arguments.start, offset) if new else ""
     show(
         arguments,
         {
             "topic": topic,
             "subscription": name,
-            "cursor": done.cursor,
-            "already": done.already,
+            "cursor": offset,
+            "already": not new,
             "moved": bool(note),
         },
-        f"{topic}: subscription {name} {'was' if done.already else 'is'} there, "
-        f"next offset {done.cursor}{note}",
+        f"{topic}: subscription {name} {'is' if new else 'was'} there, next offset {offset}{note}",
     )
     return exits.OK
 

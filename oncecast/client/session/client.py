@@ -91,6 +91,7 @@ class ClientSession(Protocol):
         durable: bool = False,
         read_ahead: int = READ_AHEAD,
         outbox_bytes: int = OUTBOX_BYTES,
+        moved: Callable[[NodeId], int] | None = None,
     ) -> None:
         super().__init__(me, rng)
         self.producer, self.life, self.durable = producer, life, durable
@@ -99,7 +100,7 @@ class ClientSession(Protocol):
         self.ways = Ways(self, self.home)
         self._at = self.ways.at
         # Bytes over the link with a node so far, both ways.
-        self.moved: Callable[[NodeId], int] | None = None
+        self.moved = moved
         self.restored = False  # there was an earlier life
         self.calls = Calls(self)
         self.flows: dict[str, Flow] = {}
@@ -124,6 +125,10 @@ class ClientSession(Protocol):
                 self.producer, self.books = producer, books
             case _:
                 self._flow(record.topic).restore(record)
+
+    def connected(self, node: NodeId, producer: str) -> None:
+        """Begin at `node`, which has confirmed or chosen the name. Call it before `start`."""
+        self.home.node, self.producer = node, producer
 
     def start(self) -> None:
         if self.durable and not self.restored:
@@ -339,6 +344,15 @@ class ClientSession(Protocol):
             self.calls.do(command, closed, finish.timeout)
         if not commands:
             self.emit(local.AllDone(finish.ticket))
+
+    @property
+    def led(self) -> bool:
+        """Return whether no group is known to be without a leader."""
+        return all(way.led for way in self.ways)
+
+    def node_of(self, topic: str) -> NodeId:
+        """Return the node that is asked about the topic."""
+        return self.ways.bound_to(topic).node
 
     @property
     def busy(self) -> Overloaded | None:

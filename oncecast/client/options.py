@@ -1,0 +1,54 @@
+"""The options of a client, checked before anything connects."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from oncecast.client.arguments import check_compression
+from oncecast.client.errors import NotConnected, raised
+from oncecast.kernel.errors import BadAddress
+from oncecast.network.addresses import split
+from oncecast.network.tls import Tls
+from oncecast.wire import errors as refusals
+from oncecast.wire.limits import is_name
+
+DEFAULT_ADDRESS = "127.0.0.1:7400"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions:
+    """The arguments of `oncecast.connect`."""
+
+    address: str = DEFAULT_ADDRESS
+    name: str | None = None
+    state: str | os.PathLike[str] | None = None
+    timeout: float = 30.0
+    connect_timeout: float = 5.0
+    tls: Tls | None = None
+    cluster: str = "oncecast"
+    zstd: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None and not is_name(self.name):
+            raise raised(refusals.InvalidName("client"))
+        try:
+            for address in self.addresses:
+                split(address)
+        except BadAddress as error:
+            raise NotConnected(str(error)) from None
+        if self.zstd is not None:
+            check_compression(self.zstd)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [each.strip() for each in self.address.split(",")]
+
+    @property
+    def durable_name(self) -> bool:
+        """Return whether the client has the same name in its next process."""
+        return self.name is not None or self.state is not None
+
+    def anonymous_at(self, address: str) -> ClientOptions:
+        """Return the options for a second client, without a name, of another node."""
+        return replace(self, address=address, name=None, state=None, zstd=None)

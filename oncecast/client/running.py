@@ -1,0 +1,203 @@
+"""An open client: its session, the runtime that drives the session, and the parts that use it."""
+
+# ruff: noqa: ASYNC109  # timeouts are part of the interface
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine
+from functools import partial
+from random import Random
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from oncecast.client.cluster import Cluster
+from oncecast.client.driver import ClientRuntime, broken
+from oncecast.client.errors import Closed, OncecastError
+from oncecast.client.options import ClientOptions
+from oncecast.client.putting import Putting
+from oncecast.client.requests import Requests
+from oncecast.client.scanning import Scans
+from oncecast.client.session import local
+from oncecast.client.session.client import ClientSession
+from oncecast.client.staging import StagedPuts
+from oncecast.client.state import StateDirectory
+from oncecast.client.subscription import Subscription
+from oncecast.client.subscriptions import MakeSubscription, Subscriptions
+from oncecast.client.topics import Topics
+from oncecast.kernel.protocol import NodeId, Value
+from oncecast.kernel.stack import Stack
+from oncecast.wire.frames import TopicView
+
+
+class Observer(Protocol):
+    """Sees all requests to a session and all events of it."""
+
+    def asked(self, request: Value) -> None: ...
+    def heard(self, event: Value) -> None: ...
+
+
+class Running:
+    """The parts of one open client, wired together. `async with` it."""
+
+    def __init__(
+        self,
+        options: ClientOptions,
+        *,
+        make_subscription: MakeSubscription = Subscription,
+        observe: Callable[[ClientSession], Observer] | None = None,
+    ) -> None:
+        first, *others = options.addresses
+        self.options = options
+        self.session = ClientSession(
+            NodeId(f"client/{secrets.token_hex(8)}"),
+            Random(),  # SystemRandom makes a system call for each number.
+            node=NodeId(first),
+            others=tuple(map(NodeId, others)),
+            producer=options.name or "",
+            life=secrets.token_hex(16),
+            durable=options.state is not None,
+            moved=self._moved,
+        )
+        stack = Stack([self.session])
+        self._state = None if options.state is None else StateDirectory(options.state)
+        self.runtime = ClientRuntime(
+            stack,
+            self.session,
+            journal=None if self._state is None else self._state.open(stack, self.session),
+            on_event=self._heard,
+            ended=self.fail,
+            limited=self._limit_batches,
+            tls=options.tls,
+            cluster=options.cluster,
+            connect_timeout=options.connect_timeout,
+        )
+        self._observer = observe(self.session) if observe is not None else None
+        session = self.session
+        self.requests = Requests(self._ask, options.timeout, led=lambda: session.led)
+        self.putting = Putting(
+            self._ask,
+            self.runtime.send_now,
+            busy=lambda: session.busy,
+            zstd=options.zstd,
+            left=session.unsettled,
+        )
+        self.subscriptions = Subscriptions(self.requests, make_subscription)
+        self.cluster = Cluster(self.requests)
+        self.topics = Topics(self.requests, self.cluster, partial(topics_at, options))
+        self.scans = Scans(self.requests)
+        self.staged = StagedPuts(self.requests)
+        self.temporary: dict[str, None] = {}  # topics of subscriptions that end with this client
+        self._handlers: dict[type[Value], Callable[[Any], None]] = {
+            local.Stored: self.putting.stored,
+            local.NotStored: self.putting.not_stored,
+            **self.requests.handlers(),
+            **self.subscriptions.handlers(),
+        }
+
+    # -- between the session and the parts --
+
+    def _ask(self, request: Value) -> None:
+        if self._observer is not None:
+            self._observer.asked(request)
+        self.runtime.request(request)
+
+    def _heard(self, event: Value) -> None:
+        if self._observer is not None:
+            self._observer.heard(event)
+        self._handlers[type(event)](event)
+
+    def _moved(self, node: NodeId) -> int:
+        return self.runtime.moved(node)
+
+    def _limit_batches(self, bytes_max: int) -> None:
+        self.putting.limit(bytes_max)
+
+    def fail(self, error: OncecastError) -> None:
+        """Raise `error` from all calls that wait, and from all later ones."""
+        self.putting.fail(error)
+        self.requests.fail(error)
+        self.subscriptions.fail(error)
+
+    # -- begin and end --
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.runtime.__aenter__()
+        except BaseException:
+            self._close_state()
+            raise
+        self.requests.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close(ack=kind is None, timeout=None)
+
+    async def close(self, *, ack: bool, timeout: float | None) -> None:
+        """Flush, close the subscriptions and disconnect; disconnect also if that fails."""
+        try:
+            if self.requests.closed is None:
+                await self._leave_in_time(ack, self.requests.seconds(timeout))
+            else:
+                self.putting.raise_failure()
+        finally:
+            self.fail(self.requests.closed or Closed("the client is closed"))
+            try:
+                await self.runtime.__aexit__(None, None, None)
+            except Exception as error:
+                raise broken("session", error) from error
+            finally:
+                self._close_state()
+
+    async def _leave_in_time(self, ack: bool, timeout: float) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                await self._leave(ack)
+        except OncecastError:
+            raise
+        except TimeoutError:
+            fact = f"the client is closed, but some work was not finished within {timeout:g} s"
+            remedy = "the node does not answer"
+            if self.putting.left:
+                kept = "lost" if self.options.state is None else "kept in the state directory"
+                remedy = f"messages that were put and not stored are {kept}"
+            raise self.putting.late(fact, remedy) from None
+
+    async def _leave(self, ack: bool) -> None:
+        """Take every step, even if one before it failed; then raise the first failure."""
+        failures: list[BaseException] = []
+        try:
+            await self.putting.flush(None)
+        except Exception as error:  # noqa: BLE001  # it is raised at the end
+            failures.append(error)
+            ack = False  # The result of handling the last message may be what was not stored.
+        failures += await failed([each.close(ack=ack) for each in self.subscriptions.all()])
+        name, unsubscribe = self.session.producer, self.subscriptions.remove
+        failures += await failed([unsubscribe(topic, name) for topic in self.temporary])
+        forget, seconds = not self.options.durable_name, self.requests.timeout
+        await self.requests.answer(lambda ticket: local.Finish(ticket, forget, seconds), None)
+        if failures:
+            raise failures[0]
+
+    def _close_state(self) -> None:
+        if self._state is not None:
+            self._state.close()
+            self._state = None
+
+
+async def failed(work: list[Coroutine[Any, Any, Any]]) -> list[BaseException]:
+    """Run all of `work` concurrently; return the exceptions."""
+    outcomes = await asyncio.gather(*work, return_exceptions=True)
+    return [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+
+
+async def topics_at(options: ClientOptions, address: str, prefix: str) -> list[TopicView]:
+    """List the topics of one group of a ring, over a connection of its own."""
+    async with Running(options.anonymous_at(address)) as other:
+        return [each async for each in other.topics.of_group(prefix)]

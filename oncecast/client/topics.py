@@ -1,0 +1,86 @@
+"""Topics: create, configure, delete, describe and list them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from oncecast.client.cluster import Cluster
+from oncecast.client.errors import NotConnected, TimedOut, raised
+from oncecast.client.requests import Requests
+from oncecast.wire import commands as do
+from oncecast.wire import errors as refusals
+from oncecast.wire.frames import ArcView, TopicView
+from oncecast.wire.limits import is_name
+from oncecast.wire.retention import Policy
+
+PAGE = 1000  # topics that one request lists
+TOGETHER = 16  # groups of a ring that are asked concurrently
+
+ListAt = Callable[[str, str], Awaitable[list[TopicView]]]  # given an address and a prefix
+
+
+class Topics:
+    def __init__(self, requests: Requests, cluster: Cluster, list_at: ListAt) -> None:
+        self._requests, self._cluster, self._list_at = requests, cluster, list_at
+
+    async def create(self, topic: str, policy: Policy) -> bool:
+        return not (await self._requests.call(do.CreateTopic(topic, 0, policy))).already
+
+    async def set_policy(self, topic: str, policy: Policy) -> None:
+        await self._requests.call(do.SetPolicy(topic, 0, policy))
+
+    async def delete(self, topic: str) -> bool:
+        return not (await self._requests.call(do.DeleteTopic(topic, 0))).already
+
+    async def describe(self, topic: str) -> TopicView:
+        if not is_name(topic):
+            raise raised(refusals.InvalidTopic())
+        view = await self._cluster.look(topic=topic)
+        if not view.topics:
+            raise raised(refusals.NoSuchTopic(topic))
+        return view.topics[0]
+
+    async def all(self, prefix: str) -> AsyncIterator[TopicView]:
+        """Yield all topics with this prefix by name; on a ring, those of all groups."""
+        if (await self._cluster.ring()).processes:
+            for each in await self._of_ring(prefix):
+                yield each
+        else:
+            async for each in self.of_group(prefix):
+                yield each
+
+    async def of_group(self, prefix: str) -> AsyncIterator[TopicView]:
+        after, more = "", True
+        while more:
+            view = await self._cluster.look(prefix=prefix, after=after, limit=PAGE)
+            for each in view.topics:
+                yield each
+                after = each.name
+            more = view.more
+
+    async def _of_ring(self, prefix: str) -> list[TopicView]:
+        """Ask all groups twice.
+
+        A topic may move from a group that is asked late to a group that was asked before. The
+        second round finds it there.
+        """
+        found: dict[str, TopicView] = {}
+        for _ in range(2):
+            owners = [arc for arc in (await self._cluster.ring()).groups if arc.low]
+            for at in range(0, len(owners), TOGETHER):
+                asked = [self._of_arc(arc, prefix) for arc in owners[at : at + TOGETHER]]
+                for outcome in await asyncio.gather(*asked, return_exceptions=True):
+                    if isinstance(outcome, BaseException):
+                        raise outcome
+                    found.update((each.name, each) for each in outcome)
+        return [found[name] for name in sorted(found)]
+
+    async def _of_arc(self, arc: ArcView, prefix: str) -> list[TopicView]:
+        try:
+            return await self._list_at(",".join(arc.nodes), prefix)
+        except TimedOut as error:
+            raise type(error)(f"group {arc.group}: {error.fact}", error.remedy) from None
+        except NotConnected as error:
+            fact = f"group {arc.group}: {error.fact}"
+            raise NotConnected(fact, error.remedy, refused=error.refused) from None

@@ -67,7 +67,7 @@ def assemble(
     elements = Recovery(
         me,
         rng,
-        life=life,
+        incarnation=life,
         compare_every=heartbeat,
         kept_max=ELEMENTS_MAX,
         kept_bytes_max=ELEMENTS_BYTES_MAX,

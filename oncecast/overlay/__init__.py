@@ -1,4 +1,4 @@
-"""Who a node's neighbours are, and broadcast among them that loses and repeats nothing."""
+"""Membership of a cluster, and durable broadcast that delivers each message once."""
 
 from oncecast.overlay.events import (
     Broadcast,

@@ -1,4 +1,4 @@
-"""What the overlay's layers say to each other, and to the application.
+"""Requests and events between the layers of the overlay and the application.
 
 application   Publish, Discard, Disregard ↓   Delivered, Lost ↑
 Recovery      Broadcast ↓   Received ↑
@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId, Value
 
-NUMBER_MAX = 2**62  # leaves room to count on from it in 64 bits
+NUMBER_MAX = 2**62  # numbers near it still fit in 64 bits
 ORIGIN_LENGTH_MAX = 255
 
 
 class MessageId(Value, tag=False, order=True):
-    """The origin's first message is its number 1, and it leaves no number out.
+    """The origin of a message and its number there, counted from 1 without gaps.
 
-    So what was seen of an origin is one number and the few that are lacking below it.
+    So a node can store the numbers it has seen as the highest one and the gaps below it.
     """
 
     origin: NodeId
@@ -25,7 +25,7 @@ class MessageId(Value, tag=False, order=True):
 
     @property
     def possible(self) -> bool:
-        """Whether an honest node could have made it; what a peer sends need not be."""
+        """Return whether an honest node could have made this id."""
         return 1 <= self.number <= NUMBER_MAX and 0 < len(self.origin) <= ORIGIN_LENGTH_MAX
 
 
@@ -38,33 +38,33 @@ class NeighborDown(Value):
 
 
 class Broadcast(Value):
-    """Request: spread this to every node; its origin has it already."""
+    """Request: send a message of this node to all other nodes."""
 
     id: MessageId
     payload: bytes
 
 
 class Received(Value):
-    """A broadcast has come, probably for the first time."""
+    """A broadcast has arrived, probably for the first time."""
 
     id: MessageId
     payload: bytes
 
 
 class Publish(Value):
-    """Request: number this, store it, and have it delivered once at every node, this one too."""
+    """Request: store a message and deliver it once at each node, including this one."""
 
     payload: bytes
 
 
 class Discard(Value):
-    """Request: nobody needs this message any more. Its payload goes, or need not come."""
+    """Request: forget a message that no node needs any more, or do not fetch it."""
 
     id: MessageId
 
 
 class Disregard(Value):
-    """Request: nobody needs the numbers of this origin from 1 to `top`, but for the gaps."""
+    """Request: forget the messages 1 to `top` of an origin, except those in `gaps`."""
 
     origin: NodeId
     top: int
@@ -72,14 +72,14 @@ class Disregard(Value):
 
 
 class Delivered(Value):
-    """A message is on this node's disk. No id is delivered twice, in whichever life."""
+    """A message is on this node's disk. No id is delivered twice, even after restarts."""
 
     id: MessageId
     payload: bytes
 
 
 class Lost(Value):
-    """These numbers existed, nobody keeps them any more, and they will never be delivered here."""
+    """No node keeps these messages any more. They will never be delivered here."""
 
     origin: NodeId
     first: int

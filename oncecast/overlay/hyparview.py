@@ -1,24 +1,24 @@
-"""HyParView: membership by a small view that is kept whole and a larger one that is kept random.
+"""HyParView: membership by a small view that is kept intact and a larger one kept random.
 
 Leitao, Pereira and Rodrigues, "HyParView: a membership protocol for reliable gossip-based
-broadcast", DSN 2007; names follow the paper. The active view is symmetric and its links are
-watched: it is what broadcasts use. The passive view is a reserve from which lost neighbours are
-replaced; shuffles along random walks keep it fresh.
+broadcast", DSN 2007. Names follow the paper. The active view is symmetric and its links are
+watched. Broadcasts use it. The passive view is a reserve from which lost neighbours are replaced.
+Shuffles along random walks keep it fresh.
 
-Needs links (watch), and for all but the first node a contact. Gives NeighborUp and NeighborDown,
-never two of a kind in a row for a peer.
+Needs links (watch), and a contact for all but the first node. Emits NeighborUp and NeighborDown in
+turn for each peer.
 
-Beyond the paper, because messages may be lost, repeated or late here, and nodes come back:
+Here messages may be lost, repeated or late, and nodes come back. So we add to the paper:
 
-- Walks go over links only. Whoever gets one from a node that is no neighbour says Disconnect, and
-  so a view that the other side does not share is noticed.
-- A life is a number drawn at the start. A neighbour that speaks of another one has been restarted:
-  it goes down and up again. The same request twice changes nothing.
-- A neighbour whose link broke is asked again, once in a while: if the network failed and not it,
-  then nothing else would join the two halves again.
-- Once in a great while a node trades a neighbour for one of its passive view, or two parts of the
+- Walks go over links only. If a walk comes from a node that is not a neighbour, the receiver
+  answers Disconnect. So a view that the other side does not share is noticed.
+- A node draws an incarnation when it starts. A neighbour with a new incarnation has restarted: it
+  goes down and up again. The same request twice changes nothing.
+- A neighbour is asked again after its link broke. If only the network failed, nothing else would
+  join the two halves again.
+- Rarely, a node trades a neighbour for a peer of its passive view. Otherwise two parts of the
   overlay in which all views are full would never meet again.
-- A node without neighbours that finds none in its passive view joins again through its contacts.
+- A node that finds no neighbour in its passive view joins again through its contacts.
 """
 
 from __future__ import annotations
@@ -30,46 +30,46 @@ from typing import assert_never
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.overlay.events import ORIGIN_LENGTH_MAX, NeighborDown, NeighborUp
 
-WALK_MAX = 64  # steps that a peer may want a walk to go
+WALK_MAX = 64  # steps of a walk that a peer may ask for
 SAMPLE_MAX = 256  # names that a peer may send at once
 
 
 class Join(Value, tag="Join"):
-    """I am new, or have lost everybody: be my neighbour, and find me others."""
+    """Ask a contact to be a neighbour, and to start walks that find others."""
 
-    life: int
+    incarnation: int
 
 
 class ForwardJoin(Value, tag="ForwardJoin"):
-    """A walk, at whose end somebody becomes the newcomer's neighbour."""
+    """A walk. The node at its end asks the newcomer to be its neighbour."""
 
     newcomer: NodeId
     steps: int
 
 
 class Neighbor(Value, tag="Neighbor"):
-    """Be my neighbour; urgent: whatever it costs you, for I have none or am at a walk's end."""
+    """Ask a peer to be a neighbour. If `urgent`, it accepts even if its view is full."""
 
-    life: int
+    incarnation: int
     urgent: bool
 
 
 class Accepted(Value, tag="Accepted"):
-    """You are in my active view: take me into yours."""
+    """Tell a peer that it is in our active view now."""
 
-    life: int
+    incarnation: int
 
 
 class Refused(Value, tag="Refused"):
-    """My active view is full."""
+    """Refuse Neighbor because the active view is full."""
 
 
 class Disconnect(Value, tag="Disconnect"):
-    """You are not in my active view: take me out of yours."""
+    """Tell a peer that it is not in our active view."""
 
 
 class Shuffle(Value, tag="Shuffle"):
-    """A walk, at whose end a part of the passive view is given in exchange for this sample."""
+    """A walk. The node at its end exchanges a part of its passive view for this sample."""
 
     origin: NodeId
     steps: int
@@ -81,26 +81,28 @@ class ShuffleReply(Value, tag="ShuffleReply"):
 
 
 class Cycle(Value):
-    """Timer: shuffle, and see whether the active view can be filled."""
+    """Timer: shuffle, and try to fill the active view."""
 
 
 class Unanswered(Value):
-    """Timer: a peer was asked to be a neighbour and has said nothing."""
+    """Timer: a peer that was asked to be a neighbour has not answered."""
 
     peer: NodeId
 
 
 class Alone(Value):
-    """Timer: there is no neighbour, and nobody was left to be asked."""
+    """Timer: this node has no neighbour, and no peer left to ask."""
 
 
 Walk = ForwardJoin | Shuffle
-Said = Join | ForwardJoin | Neighbor | Accepted | Refused | Disconnect | Shuffle | ShuffleReply
+HyParViewMessage = (
+    Join | ForwardJoin | Neighbor | Accepted | Refused | Disconnect | Shuffle | ShuffleReply
+)
 
 
 class HyParView(Protocol):
     name = "hyparview"
-    Message = Said
+    Message = HyParViewMessage
     Timer = Cycle | Unanswered | Alone
 
     def __init__(
@@ -122,7 +124,7 @@ class HyParView(Protocol):
         trade_chance: float = 0.01,
     ) -> None:
         super().__init__(me, rng)
-        assert min(active_max, passive_max) > 0, "a view has room for somebody"
+        assert min(active_max, passive_max) > 0, "active_max and passive_max must be at least 1"
         self.contacts = [contact for contact in dict.fromkeys(contacts) if contact != me]
         self.active_max, self.passive_max = active_max, passive_max
         self.active_walk, self.passive_walk = active_walk, passive_walk
@@ -130,24 +132,24 @@ class HyParView(Protocol):
         self.shuffle_every, self.answer_within = shuffle_every, answer_within
         self.retry_every, self.refill_at_once = retry_every, refill_at_once
         self.trade_chance = trade_chance
-        self.life = 0
-        # Dicts as ordered sets: a set of strings iterates differently in every process.
-        self.active: dict[NodeId, int] = {}  # and in which life of theirs
+        self.incarnation = 0
+        # Dicts serve as ordered sets: a set of strings iterates differently in each process.
+        self.active: dict[NodeId, int] = {}  # with their incarnations
         self.passive: dict[NodeId, None] = {}
-        self.asked: dict[NodeId, bool] = {}  # to be a neighbour; True: there will be room for it
-        self.tried: dict[NodeId, None] = {}  # in this cycle, and had no room
-        self.lost: dict[NodeId, None] = {}  # the last ones whose links broke, or that kept silent
-        self.lacking = False  # a neighbour, after a loss, and candidates for it
+        self.asked: dict[NodeId, bool] = {}  # to be a neighbour; True: even if the view is full
+        self.tried: dict[NodeId, None] = {}  # in this cycle, and had a full view
+        self.lost: dict[NodeId, None] = {}  # the last peers that were silent or lost their link
+        self.lacking = False  # a neighbour was lost, and no candidate is left
         self.offered: tuple[NodeId, ...] = ()  # in the last shuffle
-        self.dropped = 0  # messages that make no sense
+        self.dropped = 0  # invalid messages
 
     def start(self) -> None:
-        self.life = self.rng.getrandbits(62)
+        self.incarnation = self.rng.getrandbits(62)
         self._next_cycle()
         self._join()
 
-    def receive(self, sender: NodeId, message: Said) -> None:
-        if sender == self.me or not sensible(message):
+    def receive(self, sender: NodeId, message: HyParViewMessage) -> None:
+        if sender == self.me or not possible(message):
             self.dropped += 1
             return
         match message:
@@ -155,17 +157,17 @@ class HyParView(Protocol):
                 self._receive_walk(sender, message)
             case ShuffleReply(sample):
                 self._receive_reply(sample)
-            case Join(life):
-                if self._welcome(sender, life):
+            case Join(incarnation):
+                if self._welcome(sender, incarnation):
                     for peer in self._others(sender):
                         self.send(peer, ForwardJoin(sender, self.active_walk))
-            case Neighbor(life, urgent):
-                if urgent or sender in self.active or self._has_room():
-                    self._welcome(sender, life)
+            case Neighbor(incarnation, urgent):
+                if urgent or sender in self.active or self._has_vacancy():
+                    self._welcome(sender, incarnation)
                 else:
                     self.send(sender, Refused())
-            case Accepted(life):
-                self._receive_accepted(sender, life)
+            case Accepted(incarnation):
+                self._receive_accepted(sender, incarnation)
             case Refused():
                 if sender in self.asked:
                     self._spare(sender)
@@ -173,7 +175,7 @@ class HyParView(Protocol):
             case Disconnect():
                 if sender in self.active or sender in self.asked:
                     self._spare(sender)
-                    # In the paper, as we read it, the place stays free until the next cycle.
+                    # In the paper, as we read it, the view is filled in the next cycle.
                     if self.refill_at_once or not self.active:
                         self._fill()
             case _:
@@ -203,12 +205,12 @@ class HyParView(Protocol):
 
     def _join(self) -> None:
         if self.contacts:
-            self._ask(self.rng.choice(self.contacts), Join(self.life), room=True)
+            self._ask(self.rng.choice(self.contacts), Join(self.incarnation), reserved=True)
 
-    def _welcome(self, peer: NodeId, life: int) -> bool:
-        """Make a peer a neighbour and tell it; False if it was one all along."""
-        new = self._make_active(peer, life)
-        self.send(peer, Accepted(self.life))
+    def _welcome(self, peer: NodeId, incarnation: int) -> bool:
+        """Make a peer a neighbour and tell it. Return False if it was one already."""
+        new = self._make_active(peer, incarnation)
+        self.send(peer, Accepted(self.incarnation))
         return new
 
     def _receive_walk(self, sender: NodeId, walk: Walk) -> None:
@@ -237,59 +239,59 @@ class HyParView(Protocol):
         if newcomer == self.me or newcomer in self.active or newcomer in self.asked:
             return
         if len(self.asked) < 2 * self.active_max:
-            self._ask(newcomer, Neighbor(self.life, urgent=True), room=True)
+            self._ask(newcomer, Neighbor(self.incarnation, urgent=True), reserved=True)
         else:
             self._remember(newcomer)
 
     # -- asking --
 
-    def _ask(self, peer: NodeId, request: Join | Neighbor, *, room: bool) -> None:
-        self.asked[peer] = room
+    def _ask(self, peer: NodeId, request: Join | Neighbor, *, reserved: bool) -> None:
+        self.asked[peer] = reserved
         self.watch(peer)
         self.send(peer, request)
         self.later(self.answer_within, Unanswered(peer))
 
-    def _receive_accepted(self, peer: NodeId, life: int) -> None:
-        if peer in self.active or self._has_room() or self.asked.get(peer, False):
-            self._make_active(peer, life)
+    def _receive_accepted(self, peer: NodeId, incarnation: int) -> None:
+        if peer in self.active or self._has_vacancy() or self.asked.get(peer, False):
+            self._make_active(peer, incarnation)
         else:
             self.send(peer, Disconnect())
             self._spare(peer)
             self._fill()
 
     def _fill(self) -> None:
-        """Ask as many of the passive view as there are places left in the active one."""
+        """Ask as many peers of the passive view as the active view lacks."""
         self.lacking = False
-        places = self.active_max - len(self.active) - len(self.asked)
-        if places > 0:
-            urgent = not self.active  # nobody refuses that, so that those tried are asked again
+        vacancies = self.active_max - len(self.active) - len(self.asked)
+        if vacancies > 0:
+            urgent = not self.active  # not refused, so peers are asked again that had a full view
             tried = () if urgent else self.tried
             free = [p for p in self.passive if p not in tried and p not in self.asked]
-            for peer in self.rng.sample(free, min(places, len(free))):
-                self._ask(peer, Neighbor(self.life, urgent), room=False)
+            for peer in self.rng.sample(free, min(vacancies, len(free))):
+                self._ask(peer, Neighbor(self.incarnation, urgent), reserved=False)
         if not self.active and not self.asked:
-            # Jitter keeps nodes that were cut off together from joining in step.
+            # Without jitter, nodes that were cut off together would join in lockstep.
             self.later(self.retry_every * self.rng.uniform(0.75, 1.25), Alone())
 
     def _ask_a_lost_one(self) -> None:
         if self.lost and len(self.asked) < self.active_max:
             peer = next(iter(self.lost))
             del self.lost[peer]
-            self.lost[peer] = None  # at the end: the others come first the next time
+            self.lost[peer] = None  # other lost peers come first next time
             if peer not in self.asked:
-                self._ask(peer, Neighbor(self.life, urgent=True), room=True)
+                self._ask(peer, Neighbor(self.incarnation, urgent=True), reserved=True)
 
     def _trade(self) -> None:
-        """Now and then ask for a neighbour from the passive view, in the place of another.
+        """Now and then replace a neighbour by a peer of the passive view.
 
         Evictions can cut the last link between two parts of the overlay. When all views in them
         are full, nothing else would join the parts again.
         """
-        if self._has_room() or not self.trade_chance or self.rng.random() >= self.trade_chance:
+        if self._has_vacancy() or not self.trade_chance or self.rng.random() >= self.trade_chance:
             return
         free = [peer for peer in self.passive if peer not in self.asked]
         if free:
-            self._ask(self._any(free), Neighbor(self.life, urgent=True), room=True)
+            self._ask(self._any(free), Neighbor(self.incarnation, urgent=True), reserved=True)
 
     # -- shuffling --
 
@@ -312,15 +314,15 @@ class HyParView(Protocol):
     def _receive_reply(self, sample: tuple[NodeId, ...]) -> None:
         offered, self.offered = self.offered, ()
         if not offered:
-            self.dropped += 1  # nothing was asked for
+            self.dropped += 1  # an answer to no shuffle
             return
         self._integrate(sample, offered)
         if self.lacking:
             self._fill()
 
     def _integrate(self, sample: tuple[NodeId, ...], given: tuple[NodeId, ...]) -> None:
-        """Take in a sample; those that were given for it make room first."""
-        if not all(map(_is_name, sample)):  # seen to only here: a walk takes many steps
+        """Add a sample to the passive view. It replaces the peers `given` for it first."""
+        if not all(map(_is_name, sample)):  # checked only here, not at each step of a walk
             self.dropped += 1
             return
         spare = [peer for peer in given if peer in self.passive]
@@ -329,21 +331,21 @@ class HyParView(Protocol):
 
     # -- the views: one place for each change --
 
-    def _make_active(self, peer: NodeId, life: int) -> bool:
-        """Idempotent, unless the peer has been restarted; False if nothing changed."""
+    def _make_active(self, peer: NodeId, incarnation: int) -> bool:
+        """Make a peer a neighbour. Return False if it was one, and has not restarted."""
         self._answered(peer)
         if peer in self.active:
-            if self.active[peer] == life:
+            if self.active[peer] == incarnation:
                 return False
             self._make_inactive(peer)
-        elif not self._has_room():
+        elif not self._has_vacancy():
             evicted = self._any(list(self.active))
             self.send(evicted, Disconnect())
             self._make_inactive(evicted)
             self._remember(evicted)
         self.passive.pop(peer, None)
         self.lost.pop(peer, None)
-        self.active[peer] = life
+        self.active[peer] = incarnation
         self.watch(peer)
         self.emit(NeighborUp(peer))
         return True
@@ -355,7 +357,7 @@ class HyParView(Protocol):
             self.unwatch(peer)
 
     def _spare(self, peer: NodeId) -> None:
-        """It lives, but has no room: keep it in reserve, and ask it no more in this cycle."""
+        """Keep a live peer in reserve, and do not ask it again in this cycle."""
         self._answered(peer)
         self._make_inactive(peer)
         self.lost.pop(peer, None)
@@ -363,16 +365,16 @@ class HyParView(Protocol):
         self._remember(peer)
 
     def _lose(self, peer: NodeId) -> None:
-        """It does not answer, or its link is gone."""
+        """Drop a peer that does not answer or lost its link."""
         missed = peer in self.active or peer in self.passive
         self._answered(peer)
         self._make_inactive(peer)
         self.passive.pop(peer, None)
         self._note(peer, self.lost, self.active_max)
         self._fill()
-        if missed and self._has_room() and not self.asked:
+        if missed and self._has_vacancy() and not self.asked:
             self.lacking = True
-            self._shuffle()  # now: the next cycle may be far, and others have candidates
+            self._shuffle()  # the next cycle may be far off, and other nodes know candidates
 
     def _answered(self, peer: NodeId) -> None:
         if self.asked.pop(peer, None) is not None:
@@ -390,7 +392,7 @@ class HyParView(Protocol):
         if len(peers) > count_max:
             del peers[next(iter(peers))]
 
-    def _has_room(self) -> bool:
+    def _has_vacancy(self) -> bool:
         return len(self.active) < self.active_max
 
     def _others(self, *but: NodeId) -> list[NodeId]:
@@ -403,8 +405,8 @@ class HyParView(Protocol):
         return self.rng.sample(peers, min(count, len(peers)))
 
 
-def sensible(message: Value) -> bool:
-    """Whether an honest node could have sent it."""
+def possible(message: Value) -> bool:
+    """Return whether an honest node could have sent `message`."""
     match message:
         case Shuffle(origin, steps, sample):
             return 0 <= steps <= WALK_MAX and len(sample) <= SAMPLE_MAX and _is_name(origin)

@@ -1,4 +1,4 @@
-"""What a node has of each origin, and how one node tells another."""
+"""The messages that a node has of each origin, and how it tells another node."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.overlay.events import ORIGIN_LENGTH_MAX, MessageId
 from oncecast.overlay.memory import Numbers, Range
 
-ANY = NodeId("")  # as a bound of a range of origins: there is none
+ANY = NodeId("")  # as a bound of a range of origins: unbounded
 
 
 class Holding(Value, tag=False):
-    """Of one origin a node has 1 to `top` but for `gaps`; below `floor`, maybe no payload."""
+    """A node has 1 to `top` of an origin, except `gaps`. Payloads below `floor` may be gone."""
 
     origin: NodeId
     floor: int
@@ -21,9 +21,9 @@ class Holding(Value, tag=False):
 
 
 class Ledger(Value, tag=False):
-    """All that a node has of the origins from `low` to before `high`; ANY is no bound.
+    """All messages that a node has of the origins from `low` to before `high`.
 
-    It may leave out gaps, the highest first: they are asked for when lower ones are filled.
+    It may leave out the highest gaps: they are reported once lower ones are filled.
     """
 
     low: NodeId
@@ -51,15 +51,15 @@ class Stock(Numbers):
         self.floor = max(self.floor, floor)
 
 
-NOTHING = Stock()  # of an origin that a node has never heard of; never changed
+NOTHING = Stock()  # for an unknown origin; never changed
 
 
 class Inventory:
-    """The stocks of a node, bounded in origins and in gaps an origin."""
+    """The stocks of a node, bounded in origins and in gaps per origin."""
 
     def __init__(self, me: NodeId, *, origins_max: int, gaps_max: int) -> None:
         self.origins_max, self.gaps_max = origins_max, gaps_max
-        self._stocks = {me: Stock()}  # so that there is always room for the own messages
+        self._stocks = {me: Stock()}  # so its own messages always fit
 
     def __contains__(self, key: MessageId) -> bool:
         return key.number in self.of(key.origin)
@@ -68,17 +68,17 @@ class Inventory:
         return self._stocks.get(origin, NOTHING)
 
     def open(self, origin: NodeId) -> Stock:
-        """The stock of an origin, to be changed."""
+        """Return the stock of an origin for changes, and create it if needed."""
         return self._stocks.setdefault(origin, Stock())
 
-    def has_room_for(self, origin: NodeId) -> bool:
+    def can_add_origin(self, origin: NodeId) -> bool:
         return origin in self._stocks or len(self._stocks) < self.origins_max
 
-    def has_room(self, key: MessageId) -> bool:
-        """The lowest missing number is always welcome, so whoever catches up never gets stuck."""
+    def can_add(self, key: MessageId) -> bool:
+        """Return whether a message fits. The lowest missing one always does."""
         stock = self.of(key.origin)
         makes_no_gap = key.number in (stock.lowest_missing, stock.top + 1)
-        return self.has_room_for(key.origin) and (makes_no_gap or len(stock.gaps) < self.gaps_max)
+        return self.can_add_origin(key.origin) and (makes_no_gap or len(stock.gaps) < self.gaps_max)
 
     def holdings(self) -> tuple[Holding, ...]:
         return tuple(self._holding(origin, self.gaps_max) for origin in self._stocks)
@@ -88,15 +88,15 @@ class Inventory:
             self._stocks[each.origin] = Stock(each.top, each.gaps, each.floor)
 
     def ledger(self, low: NodeId, high: NodeId, *, origins_max: int, gaps_max: int) -> Ledger:
-        """The holdings from `low` to before `high`, or fewer if these are too many."""
+        """Return the holdings from `low` to before `high`, or fewer if these are too many."""
         origins = list(filter(Ledger(low, high, ()).covers, sorted(self._stocks)))
         if len(origins) > origins_max:
             high = origins[origins_max]
-        told = origins[:origins_max]
-        return Ledger(low, high, tuple(self._holding(origin, gaps_max) for origin in told))
+        kept = origins[:origins_max]
+        return Ledger(low, high, tuple(self._holding(origin, gaps_max) for origin in kept))
 
     def read(self, ledger: Ledger) -> dict[NodeId, Stock] | None:
-        """A peer's stocks, the empty ones of origins we know included; None if they are absurd."""
+        """Return the stocks of a peer, also for origins only we know, or None if invalid."""
         stocks = {origin: NOTHING for origin in self._stocks if ledger.covers(origin)}
         for each in ledger.holdings:
             stock = Stock(each.top, each.gaps, each.floor)

@@ -1,4 +1,4 @@
-"""What a node remembers of streams without end, in bounded space."""
+"""Message numbers and payloads, remembered in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Range = tuple[int, int]  # first and last, both included
 
 
 class Numbers:
-    """Which numbers of one origin are known: those from 1 to `top`, except the `gaps`.
+    """The known numbers of one origin: 1 to `top`, except the `gaps`.
 
-    Its size is that of its gaps, however far the numbers jump.
+    Its size depends only on the number of gaps.
     """
 
     __slots__ = ("gaps", "top")
@@ -31,7 +31,7 @@ class Numbers:
 
     @property
     def well_formed(self) -> bool:
-        """Whether a peer's numbers keep the rules that ours keep by themselves."""
+        """Return whether the numbers of a peer follow the rules of this class."""
         end = -1
         for first, last in self.gaps:
             if not end + 1 < first <= last < self.top:
@@ -40,7 +40,7 @@ class Numbers:
         return 0 <= self.top <= NUMBER_MAX
 
     def add(self, number: int) -> bool:
-        """Learn a number; False if it was known."""
+        """Add a number. Return False if it was known."""
         if number > self.top:
             if number > self.top + 1:
                 self.gaps.append((self.top + 1, number - 1))
@@ -55,23 +55,23 @@ class Numbers:
         return True
 
     def add_all_to(self, number: int) -> None:
-        """Count everything up to `number` as known."""
+        """Add all numbers up to `number`."""
         self.gaps = [(max(first, number + 1), last) for first, last in self.gaps if last > number]
         self.top = max(self.top, number)
 
     def add_all_of(self, other: Numbers) -> None:
-        """Learn all that the other knows."""
+        """Add all numbers that `other` knows."""
         top = max(self.top, other.top)
         self.gaps = common(self.missing_to(top), other.missing_to(top))
         self.top = top
 
     def missing_to(self, number: int) -> list[Range]:
-        """The ranges up to `number` that are unknown."""
+        """Return the unknown ranges up to `number`."""
         ranges = [(first, min(last, number)) for first, last in self.gaps if first <= number]
         return ranges if number <= self.top else [*ranges, (self.top + 1, number)]
 
     def lacks_of(self, other: Numbers) -> bool:
-        """Whether `other` knows a number that is unknown here."""
+        """Return whether `other` knows a number that is unknown here."""
         return other.top > self.top or any(other._knows_within(gap) for gap in self.gaps)
 
     def _knows_within(self, wanted: Range) -> bool:
@@ -87,22 +87,22 @@ class Numbers:
 
 
 def common(one: list[Range], other: list[Range]) -> list[Range]:
-    """What is in ranges of both; each list is ascending."""
+    """Return the intersection of two ascending lists of ranges."""
     found: list[Range] = []
-    at = beside = 0
-    while at < len(one) and beside < len(other):
-        first, last = max(one[at][0], other[beside][0]), min(one[at][1], other[beside][1])
+    i = j = 0
+    while i < len(one) and j < len(other):
+        first, last = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
         if first <= last:
             found.append((first, last))
-        if one[at][1] < other[beside][1]:
-            at += 1
+        if one[i][1] < other[j][1]:
+            i += 1
         else:
-            beside += 1
+            j += 1
     return found
 
 
 class Payloads:
-    """The newest payloads, bounded by count and by bytes; the very last one always stays."""
+    """The newest payloads, bounded by count and bytes. The last one always stays."""
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self.count_max, self.bytes_max = count_max, bytes_max
@@ -110,20 +110,20 @@ class Payloads:
         self.bytes = 0
 
     def add(self, key: MessageId, payload: bytes) -> list[MessageId]:
-        """Keep a payload; returns the ids that had to go, oldest first."""
+        """Keep a payload. Return the ids evicted for it, oldest first."""
         if key in self.by_id:
             return []
         self.by_id[key] = payload
         self.bytes += len(payload)
-        gone: list[MessageId] = []
-        while len(self.by_id) > 1 and self._too_much():
+        evicted: list[MessageId] = []
+        while len(self.by_id) > 1 and self._over_limit():
             oldest = next(iter(self.by_id))
             self.bytes -= len(self.by_id.pop(oldest))
-            gone.append(oldest)
-        return gone
+            evicted.append(oldest)
+        return evicted
 
     def remove(self, key: MessageId) -> None:
         self.bytes -= len(self.by_id.pop(key, b""))
 
-    def _too_much(self) -> bool:
+    def _over_limit(self) -> bool:
         return len(self.by_id) > self.count_max or self.bytes > self.bytes_max

@@ -1,10 +1,10 @@
 """Static membership: every configured peer is a neighbour while both sides hear each other.
 
-Needs links (watch). Gives NeighborUp and NeighborDown, never two of a kind in a row for a peer.
+Needs links (watch). Emits NeighborUp and NeighborDown in turn for each peer.
 
-A node greets each peer with Hello until it hears of it, and a Hello is answered by Welcome, so that
-both sides know. A node that restarts, or loses its link, greets again. Peers must list each other:
-strangers are ignored.
+A node sends Hello to each peer until it hears from it. The peer answers with Welcome. A node that
+restarts or loses its link sends Hello again. Peers must list each other: messages from other nodes
+are ignored.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from oncecast.overlay.events import NeighborDown, NeighborUp
 
 
 class Hello(Value, tag="Hello"):
-    """I am here; are you?"""
+    """Ask a peer whether it is up."""
 
 
 class Welcome(Value, tag="Welcome"):
-    """I am, and I count you as a neighbour."""
+    """Answer to Hello."""
 
 
 class Retry(Value):
-    """Timer: a peer has not been heard of, or its link was lost."""
+    """Timer: greet a peer again that was not heard, or that lost its link."""
 
     peer: NodeId
 
@@ -40,9 +40,9 @@ class Mesh(Protocol):
     ) -> None:
         super().__init__(me, rng)
         self.retry_every = retry_every
-        # True while a neighbour. Not a set: one of strings iterates differently in every process.
+        # True while a neighbour. A set of strings would iterate differently in each process.
         self.peers = {peer: False for peer in peers if peer != me}
-        self.dropped = 0  # messages of strangers
+        self.dropped = 0  # messages from nodes that are not listed
 
     def start(self) -> None:
         for peer in self.peers:
@@ -71,7 +71,7 @@ class Mesh(Protocol):
         self._retry_later(peer)
 
     def _retry_later(self, peer: NodeId) -> None:
-        # Jitter keeps nodes that were cut off together from greeting in step for ever.
+        # Without jitter, nodes that were cut off together would greet in lockstep.
         self.later(self.retry_every * self.rng.uniform(0.75, 1.25), Retry(peer))
 
     def _make_up(self, peer: NodeId) -> None:

@@ -1,14 +1,15 @@
-"""Plumtree: broadcast over a tree that mends itself by lazy announcements.
+"""Plumtree: broadcast over a tree that repairs itself with lazy announcements.
 
 Leitao, Pereira and Rodrigues, "Epidemic Broadcast Trees", SRDS 2007; names follow the paper.
-Payloads go along eager links, which become a tree: who gets a payload twice prunes the later link.
-Lazy links carry announcements only; who hears of a payload and does not get it grafts the link.
+Payloads go along eager links, which become a tree: a node that gets a payload twice prunes the
+later link. Lazy links carry announcements only. A node that hears of a payload and does not get it
+grafts the link.
 
-Needs NeighborUp and NeighborDown. Gives Received, for what others broadcast.
+Needs NeighborUp and NeighborDown. Emits Received for the broadcasts of other nodes.
 
-Best effort: memory is bounded, so a payload that left the cache, or an announcement too many, is
-not asked for again. A number may be Received twice after much else has come between. A layer above
-that must have each message exactly once (Recovery) compares and filters.
+Best effort: memory is bounded, so a payload that has left the cache cannot be grafted, and excess
+announcements are ignored. A message may be Received twice, long after the first time. The layer
+above (Recovery) filters duplicates and repairs losses.
 """
 
 from __future__ import annotations
@@ -39,24 +40,24 @@ class IHave(Value, tag="IHave"):
 
 
 class Graft(Value, tag="Graft"):
-    """Keep me on your tree, and send me this payload, unless it is None."""
+    """Make the link eager, and ask for this payload unless it is None."""
 
     id: MessageId | None
     round: int
 
 
 class Prune(Value, tag="Prune"):
-    """I had it already: take me off your tree."""
+    """Make the link lazy: the payload was a duplicate."""
 
 
 class Missing(Value):
-    """Timer: a payload was announced and has not come by the tree."""
+    """Timer: a payload was announced and has not arrived over the tree."""
 
     id: MessageId
 
 
 class Announce(Value):
-    """Timer: announcements have waited long enough for company."""
+    """Timer: send the announcements collected so far."""
 
 
 class Plumtree(Protocol):
@@ -92,9 +93,9 @@ class Plumtree(Protocol):
         self.lazy: dict[NodeId, None] = {}
         self.seen: dict[NodeId, Numbers] = {}
         self.cache = Payloads(cache_max, cache_bytes_max)
-        self.missing: dict[MessageId, dict[NodeId, int]] = {}  # who announced it, at which round
-        self.unannounced: list[tuple[Announcement, NodeId]] = []  # with who need not be told
-        self.dropped = 0  # messages that make no sense
+        self.missing: dict[MessageId, dict[NodeId, int]] = {}  # announcers and their rounds
+        self.unannounced: list[tuple[Announcement, NodeId]] = []  # and the peer that sent it
+        self.dropped = 0  # invalid messages
 
     def request(self, request: Broadcast) -> None:
         self._note_seen(request.id)
@@ -174,7 +175,7 @@ class Plumtree(Protocol):
     def _graft(self, timer: Missing) -> None:
         announcers = self.missing[timer.id]
         if not announcers:
-            del self.missing[timer.id]  # all were asked; the next announcement starts afresh
+            del self.missing[timer.id]  # all were asked; the next announcement starts again
             return
         peer = next(iter(announcers))
         round_announced = announcers.pop(peer)
@@ -183,7 +184,7 @@ class Plumtree(Protocol):
         self.later(self.graft_again_after, timer)
 
     def _spread(self, gossip: Gossip, sender: NodeId) -> None:
-        """Push the payload to the eager peers, and its announcement to the lazy ones."""
+        """Send the payload to the eager peers, and its announcement to the lazy ones."""
         self.cache.add(gossip.id, gossip.payload)
         onward = Gossip(gossip.id, gossip.round + 1, gossip.payload)
         for peer in self.eager:
@@ -211,7 +212,7 @@ class Plumtree(Protocol):
             self._optimize(gossip, sender, announcers)
 
     def _optimize(self, gossip: Gossip, sender: NodeId, announcers: dict[NodeId, int]) -> None:
-        """Trade a link of the tree for a lazy one that is `threshold` hops nearer to the origin."""
+        """Replace a link of the tree by a lazy one, `threshold` hops nearer to the origin."""
         nearest = min(announcers, key=announcers.__getitem__)
         if nearest != sender and gossip.round - announcers[nearest] >= self.threshold:
             self._make_eager(nearest)
@@ -224,7 +225,7 @@ class Plumtree(Protocol):
         return numbers is not None and key.number in numbers
 
     def _note_seen(self, key: MessageId) -> bool:
-        """Remember an id; False if it was known, or is so old that its gap was forgotten."""
+        """Remember an id. Return False if it was known, or if its gap was forgotten."""
         numbers = self.seen.get(key.origin)
         if numbers is None:
             if len(self.seen) >= self.origins_max:
@@ -240,7 +241,7 @@ class Plumtree(Protocol):
 
     def _make_eager(self, peer: NodeId) -> None:
         if peer in self.lazy:
-            self._announce()  # what waits would reach it neither as payload nor as announcement
+            self._announce()  # otherwise it would get neither payload nor announcement
             del self.lazy[peer]
             self.eager[peer] = None
 

@@ -1,25 +1,24 @@
 """Recovery: durable broadcast in which each message is delivered once at each node.
 
-Plumtree is fast and may lose; this layer stores what comes, filters what comes again, and now and
-then compares with a random neighbour what each holds (anti-entropy, after Demers et al., "Epidemic
-Algorithms for Replicated Database Maintenance", PODC 1987).
+Plumtree is fast, but may lose messages. This layer stores each message and filters duplicates. It
+regularly compares what it holds with a random neighbour (anti-entropy, after Demers et al.,
+"Epidemic Algorithms for Replicated Database Maintenance", PODC 1987).
 
-Needs Broadcast and Received, NeighborUp and NeighborDown. Serves Publish, Discard, Disregard; gives
-Delivered and Lost.
+Needs Broadcast and Received, NeighborUp and NeighborDown. Serves Publish, Discard and Disregard.
+Emits Delivered and Lost.
 
-What an application must know:
+For applications:
 
-- Delivered(id) of an own id is the receipt for its Publish: the message is on this node's disk.
-- What is on disk counts as delivered. A crash may fall between the two, and a restarted node does
-  not emit Delivered again for what it finds on its disk: an application that keeps no state of its
-  own goes through `held` after a restart.
-- Messages are delivered as they come, in no promised order.
-- A node keeps its last `kept_max` payloads. One that was away for longer, or is new, gets what is
-  still kept somewhere; for the rest it emits Lost, once, and goes on behind it.
-- Who knows that nobody needs a message any more says so by Discard, or by Disregard for many: it is
-  not kept, not sent to who comes late, and counts as delivered. All nodes should come to know.
-- A node's name stands for its disk: a node that lost its disk must come back under another name,
-  or it would use its numbers again. A node without a disk gets another `life` each time it starts.
+- Delivered with an id of this node is the receipt for its Publish: the message is on disk.
+- A message on disk counts as delivered. A node may crash before the application has handled it, and
+  does not emit Delivered again after the restart. The application can read `held` instead.
+- Messages are delivered as they arrive, in any order.
+- A node keeps its last `kept_max` payloads. A node that is new, or was away for longer, gets the
+  messages that other nodes still keep. For the rest it emits Lost once.
+- An application that knows that no node needs a message any more sends Discard, or Disregard for
+  many. The message then counts as delivered. All nodes should be told.
+- The name of a node stands for its disk. A node that lost its disk must come back under another
+  name, or it would reuse its numbers. A node without a disk gets a new `incarnation` at each start.
 """
 
 from __future__ import annotations
@@ -47,50 +46,50 @@ from oncecast.overlay.memory import Numbers, Payloads
 
 
 class Stored(Value, tag="Stored"):
-    """A message: as a record on disk, and as a part of repairs and snapshots."""
+    """A message, as a record on disk and as a part of repairs and snapshots."""
 
     id: MessageId
     payload: bytes
 
 
 class Compare(Value, tag="Compare"):
-    """This is what I have. Send me what I lack, and tell me what you lack."""
+    """Tell a neighbour what this node has, and ask for what it lacks."""
 
     ledger: Ledger
 
 
 class Compared(Value, tag="Compared"):
-    """The answer of one that lacks something, or can no longer help: this is what I have."""
+    """Answer Compare with our own ledger, because we lack something or can no longer help."""
 
     ledger: Ledger
 
 
 class Repair(Value, tag="Repair"):
-    """Some of what you lack, lowest numbers first; `more` says that there is more to ask for."""
+    """Send messages that the receiver lacks, lowest numbers first. `more`: there are others."""
 
     messages: tuple[Stored, ...]
     more: bool
 
 
 class Round(Value):
-    """Timer: time to compare with somebody."""
+    """Timer: compare with a random neighbour."""
 
 
 class GiveUp(Value):
-    """Timer: a neighbour no longer keeps what we lack, and nobody else has sent it since."""
+    """Timer: a neighbour no longer keeps what we lack, and no other node has sent it since."""
 
     origin: NodeId
 
 
 class GivenUp(Value, tag="GivenUp"):
-    """Record: what was lacking up to this number is lost."""
+    """Record: the messages missing up to this number are lost."""
 
     origin: NodeId
     last: int
 
 
 class Archive(Value, tag="Archive"):
-    """Snapshot: everything this node has."""
+    """Snapshot: all holdings and all kept payloads."""
 
     holdings: tuple[Holding, ...]
     kept: tuple[Stored, ...]
@@ -110,7 +109,7 @@ class Recovery(Protocol):
         me: NodeId,
         rng: Random,
         *,
-        life: str = "",
+        incarnation: str = "",
         compare_every: float = 1.0,
         lost_after: float = 10.0,
         kept_max: int = 1000,
@@ -129,18 +128,18 @@ class Recovery(Protocol):
         self.snapshot_every, self.snapshot_every_bytes = snapshot_every, kept_bytes_max
         self.ledger_origins_max, self.ledger_gaps_max = ledger_origins_max, ledger_gaps_max
         self.neighbors: dict[NodeId, None] = {}
-        self.origin = NodeId(f"{me}#{life}") if life else me  # of what this node publishes
+        self.origin = NodeId(f"{me}#{incarnation}") if incarnation else me
         self.inventory = Inventory(self.origin, origins_max=origins_max, gaps_max=gaps_max)
         self.kept = Payloads(kept_max, kept_bytes_max)
-        self.doubts: dict[NodeId, int] = {}  # a neighbour's floor, above something we lack
-        self.next_low = ANY  # where the next round begins to compare
-        self.unsaved = self.unsaved_bytes = 0  # in records since the last snapshot
+        self.doubts: dict[NodeId, int] = {}  # the floor of a neighbour, above a message we lack
+        self.next_low = ANY  # where the next comparison starts
+        self.unsaved = self.unsaved_bytes = 0  # since the last snapshot
         self.fresh = self.fresh_before = 0  # messages stored in this round, and in the one before
-        self.dropped = 0  # messages that make no sense, or for which there is no room yet
+        self.dropped = 0  # invalid messages, and messages beyond the limits
 
     @property
     def held(self) -> Mapping[MessageId, bytes]:
-        """The payloads this node still keeps, oldest first; after a restart, those on its disk."""
+        """Return the payloads that this node keeps, oldest first. They survive a restart."""
         return self.kept.by_id
 
     def restore(self, record: Stored | GivenUp | Archive) -> None:
@@ -168,11 +167,11 @@ class Recovery(Protocol):
                 self.ask(Broadcast(key, payload))
             case Discard(key):
                 self.kept.remove(key)
-                # Our own numbers are given by us alone.
-                if key.origin != self.origin and self.inventory.has_room(key):
+                # Only this node assigns its own numbers.
+                if key.origin != self.origin and self.inventory.can_add(key):
                     self.inventory.open(key.origin).add(key.number)
             case Disregard(origin, top, gaps):
-                if origin != self.origin and self.inventory.has_room_for(origin):
+                if origin != self.origin and self.inventory.can_add_origin(origin):
                     self.inventory.open(origin).add_all_of(Numbers(top, gaps))
             case _:
                 assert_never(request)
@@ -197,7 +196,7 @@ class Recovery(Protocol):
                 self._compare(sender, ledger)
             case Repair(messages, more):
                 new = [each.id for each in messages if self._take(each.id, each.payload)]
-                if more and new:  # without progress the peer would only send the same again
+                if more and new:  # without progress, the peer would send the same again
                     self.send(sender, Compare(self._ledger(new[0].origin)))
             case _:
                 assert_never(message)
@@ -218,15 +217,15 @@ class Recovery(Protocol):
                 assert_never(timer)
 
     def _next_round(self) -> None:
-        # Jitter keeps nodes that were started together from comparing in step for ever.
+        # Without jitter, nodes that start together would compare in lockstep.
         self.later(self.compare_every * self.rng.uniform(0.75, 1.25), Round())
 
     def _take(self, key: MessageId, payload: bytes) -> bool:
-        """Store what another node sent, if it is new and there is room to remember it."""
+        """Store a message of another node, if it is new and within the limits."""
         if key in self.inventory:
             return False
-        # Of our own we have all there is: another one is a lie, and would push our numbers up.
-        if key.origin == self.origin or not (key.possible and self.inventory.has_room(key)):
+        # We have all our own messages: another one is a forgery, and would raise our numbers.
+        if key.origin == self.origin or not (key.possible and self.inventory.can_add(key)):
             self.dropped += 1
             return False
         self._store(key, payload)
@@ -241,8 +240,8 @@ class Recovery(Protocol):
 
     def _hold(self, key: MessageId, payload: bytes) -> None:
         self.inventory.open(key.origin).add(key.number)
-        for gone in self.kept.add(key, payload):
-            self.inventory.open(gone.origin).raise_floor(gone.number + 1)
+        for evicted in self.kept.add(key, payload):
+            self.inventory.open(evicted.origin).raise_floor(evicted.number + 1)
         self.unsaved += 1
         self.unsaved_bytes += len(payload)
 
@@ -263,7 +262,7 @@ class Recovery(Protocol):
         self.unsaved += 1
 
     def _save_if_due(self) -> None:
-        """A snapshot holds what is kept, the records before it may go: so the log stays bounded."""
+        """Write a snapshot now and then, and trim the records before it to keep the log short."""
         if self.unsaved < self.snapshot_every and self.unsaved_bytes < self.snapshot_every_bytes:
             return
         kept = tuple(Stored(key, payload) for key, payload in self.held.items())
@@ -277,7 +276,7 @@ class Recovery(Protocol):
         )
 
     def _compare(self, peer: NodeId, ledger: Ledger) -> bool:
-        """Help the peer where it is behind; True if it could use an answer with our own ledger."""
+        """Send the peer what it lacks. Return whether it should get our ledger in return."""
         stocks = self.inventory.read(ledger)
         if stocks is None:
             self.dropped += 1
@@ -307,25 +306,25 @@ class Recovery(Protocol):
             self.send(peer, Repair(batch, more=len(batch) < len(wanted)))
 
     def _settled(self) -> Iterator[MessageId]:
-        """What is held but for the newest, which Plumtree is probably bringing to everybody now."""
+        """Return the held ids except the newest, which Plumtree is probably still spreading."""
         held = len(self.held)
-        # Under heavy load all may be new; then the older half must do, lest nothing be repaired.
+        # Under heavy load all may be new. Then the older half counts as settled.
         fresh = min(self.fresh + self.fresh_before, (held + 1) // 2)
         return islice(self.held, held - fresh)
 
     def _batch(self, wanted: list[MessageId]) -> tuple[Stored, ...]:
         batch: list[Stored] = []
-        room = self.batch_bytes_max
+        bytes_left = self.batch_bytes_max
         for key in wanted[: self.batch_max]:
             payload = self.held[key]
-            room -= len(payload)
-            if batch and room < 0:
+            bytes_left -= len(payload)
+            if batch and bytes_left < 0:
                 break
             batch.append(Stored(key, payload))
         return tuple(batch)
 
     def _doubt(self, origin: NodeId, floor: int) -> None:
-        """What lies below a neighbour's floor may be gone; others have `lost_after` to send it."""
-        if origin not in self.doubts and self.inventory.has_room_for(origin):
+        """Give other nodes `lost_after` to send what lies below the floor of a neighbour."""
+        if origin not in self.doubts and self.inventory.can_add_origin(origin):
             self.doubts[origin] = floor
             self.later(self.lost_after, GiveUp(origin))

@@ -38,18 +38,18 @@ from oncecast.overlay.hyparview import (
 )
 
 ME, A, B, C, D, E, CONTACT = map(NodeId, ("me", "a", "b", "c", "d", "e", "contact"))
-LIFE = 7  # of this node
-THEIRS = 1  # the others'
+INCARNATION = 7  # of this node
+THEIRS = 1  # of each peer
 
 
 class FixedDice(Random):
-    """Takes the first of everything."""
+    """Dice that always choose the first."""
 
     def uniform(self, a: float, b: float) -> float:
         return 1.0
 
     def random(self) -> float:
-        return 1.0  # nothing that happens by chance
+        return 1.0  # no trade
 
     def choice(self, seq: Any) -> Any:
         return seq[0]
@@ -58,7 +58,7 @@ class FixedDice(Random):
         return list(population[:k])
 
     def getrandbits(self, k: int, /) -> int:
-        return LIFE
+        return INCARNATION
 
 
 def started(
@@ -67,7 +67,7 @@ def started(
     contacts: Sequence[NodeId] = (),
     **options: Any,
 ) -> HyParView:
-    """With a small active view, so that it is full soon."""
+    """Return a started node with an active view of at most 3."""
     view = HyParView(ME, FixedDice(), contacts=contacts, **{"active_max": 3, **options})
     view.start()
     for peer in active:
@@ -91,7 +91,7 @@ def lose_link(view: HyParView, peer: NodeId) -> list[Effect]:
 def asked(peer: NodeId, *, urgent: bool = False) -> list[Effect]:
     return [
         Watch(peer),
-        Send(peer, Neighbor(LIFE, urgent)),
+        Send(peer, Neighbor(INCARNATION, urgent)),
         Later(2.0, Unanswered(peer)),
     ]
 
@@ -102,12 +102,12 @@ def test_start_joins_through_a_contact() -> None:
     assert view.drain() == [
         Later(10.0, Cycle()),
         Watch(CONTACT),
-        Send(CONTACT, Join(LIFE)),
+        Send(CONTACT, Join(INCARNATION)),
         Later(2.0, Unanswered(CONTACT)),
     ]
 
 
-def test_the_first_node_waits_to_be_joined() -> None:
+def test_first_node_waits_for_a_join() -> None:
     view = HyParView(ME, FixedDice(), contacts=[ME])
     view.start()
     assert view.drain() == [Later(10.0, Cycle())]
@@ -121,18 +121,18 @@ def test_accepted_contact_is_a_neighbour() -> None:
     ]
 
 
-def test_newcomer_becomes_a_neighbour_and_walks_look_for_more() -> None:
+def test_join_makes_its_sender_a_neighbour_and_starts_walks() -> None:
     view = started(active=[A, B])
     assert received(view, C, Join(THEIRS)) == [
         Watch(C),
         Emit(NeighborUp(C)),
-        Send(C, Accepted(LIFE)),
+        Send(C, Accepted(INCARNATION)),
         Send(A, ForwardJoin(C, 6)),
         Send(B, ForwardJoin(C, 6)),
     ]
 
 
-def test_full_view_makes_room_for_a_newcomer() -> None:
+def test_full_view_evicts_a_neighbour_for_a_newcomer() -> None:
     view = started(active=[A, B, C])
     effects = received(view, D, Join(THEIRS))
     assert effects[:5] == [
@@ -146,10 +146,10 @@ def test_full_view_makes_room_for_a_newcomer() -> None:
     assert list(view.passive) == [A]
 
 
-def test_the_same_join_twice_changes_nothing_and_is_answered_again() -> None:
+def test_repeated_join_is_answered_again_and_changes_nothing() -> None:
     view = started(active=[A, B])
     received(view, C, Join(THEIRS))
-    assert received(view, C, Join(THEIRS)) == [Send(C, Accepted(LIFE))]
+    assert received(view, C, Join(THEIRS)) == [Send(C, Accepted(INCARNATION))]
 
 
 def test_restarted_neighbour_goes_down_and_up() -> None:
@@ -159,34 +159,34 @@ def test_restarted_neighbour_goes_down_and_up() -> None:
         Unwatch(A),
         Watch(A),
         Emit(NeighborUp(A)),
-        Send(A, Accepted(LIFE)),
+        Send(A, Accepted(INCARNATION)),
     ]
 
 
-def test_walk_of_a_newcomer_goes_on_to_another_neighbour() -> None:
+def test_forward_join_goes_on_to_another_neighbour() -> None:
     view = started(active=[A, B, C])
     assert received(view, A, ForwardJoin(D, 6)) == [Send(B, ForwardJoin(D, 5))]
     assert received(view, B, ForwardJoin(A, 6)) == [Send(C, ForwardJoin(A, 5))]
     assert view.passive == {}
 
 
-def test_walk_leaves_the_newcomer_in_the_passive_view_on_its_way() -> None:
+def test_forward_join_adds_the_newcomer_to_passive_views_on_its_way() -> None:
     view = started(active=[A, B])
     assert received(view, A, ForwardJoin(D, 3)) == [Send(B, ForwardJoin(D, 2))]
     assert list(view.passive) == [D]
 
 
-def test_walk_ends_in_an_urgent_request() -> None:
+def test_last_node_of_a_walk_sends_an_urgent_request() -> None:
     view = started(active=[A, B, C])
     assert received(view, A, ForwardJoin(D, 0)) == asked(D, urgent=True)
 
 
-def test_walk_that_cannot_go_on_ends() -> None:
+def test_walk_without_a_next_node_ends() -> None:
     view = started(active=[A])
     assert received(view, A, ForwardJoin(D, 6)) == asked(D, urgent=True)
 
 
-def test_end_of_a_walk_makes_room_for_the_newcomer() -> None:
+def test_last_node_of_a_walk_evicts_a_neighbour_for_the_newcomer() -> None:
     view = started(active=[A, B, C])
     received(view, A, ForwardJoin(D, 0))
     assert received(view, D, Accepted(THEIRS)) == [
@@ -198,19 +198,19 @@ def test_end_of_a_walk_makes_room_for_the_newcomer() -> None:
     ]
 
 
-def test_walk_that_comes_home_is_over() -> None:
+def test_walk_that_returns_to_its_origin_ends() -> None:
     view = started(active=[A, B])
     assert received(view, A, ForwardJoin(ME, 0)) == []
     assert received(view, A, ForwardJoin(B, 0)) == []
 
 
-def test_walk_from_one_who_is_no_neighbour_is_turned_away() -> None:
+def test_walk_from_a_stranger_is_answered_with_disconnect() -> None:
     view = started(active=[A, B])
     assert received(view, C, ForwardJoin(D, 2)) == [Send(C, Disconnect())]
     assert received(view, C, Shuffle(C, 2, (C,))) == [Send(C, Disconnect())]
 
 
-def test_walk_may_overtake_the_answer_of_its_sender() -> None:
+def test_walk_from_a_peer_with_an_open_request_is_accepted() -> None:
     view = started(active=[A, B], passive=[C])
     lose_link(view, B)
     assert received(view, C, Shuffle(C, 2, (C,))) == [Send(A, Shuffle(C, 1, (C,)))]
@@ -242,7 +242,7 @@ def test_request_is_urgent_when_no_neighbour_is_left() -> None:
     assert lose_link(view, A) == [Emit(NeighborDown(A)), *asked(C, urgent=True)]
 
 
-def test_refused_request_goes_to_the_next_one_and_the_first_stays_in_reserve() -> None:
+def test_refused_request_goes_to_the_next_peer_and_the_first_stays_passive() -> None:
     view = started(active=[A, B], passive=[C, D], active_max=2)
     lose_link(view, A)
     assert received(view, C, Refused()) == [Cancel(Unanswered(C)), Unwatch(C), *asked(D)]
@@ -250,7 +250,7 @@ def test_refused_request_goes_to_the_next_one_and_the_first_stays_in_reserve() -
     assert received(view, D, Refused()) == [Cancel(Unanswered(D)), Unwatch(D)]
 
 
-def test_candidate_that_is_dead_or_silent_is_forgotten() -> None:
+def test_dead_or_silent_candidate_is_forgotten() -> None:
     view = started(active=[A, B], passive=[C, D, E], active_max=2)
     lose_link(view, A)
     assert lose_link(view, C) == [Cancel(Unanswered(C)), *asked(D)]
@@ -268,7 +268,7 @@ def test_loss_without_candidates_makes_a_node_shuffle_at_once() -> None:
     assert received(view, C, ShuffleReply((D,))) == asked(D)
 
 
-def test_answer_that_comes_when_the_view_is_full_again_is_taken_back() -> None:
+def test_accepted_peer_is_disconnected_if_the_view_is_full_again() -> None:
     view = started(active=[A, B], passive=[C], active_max=2)
     lose_link(view, A)
     received(view, D, Neighbor(THEIRS, urgent=False))
@@ -280,7 +280,7 @@ def test_answer_that_comes_when_the_view_is_full_again_is_taken_back() -> None:
     assert list(view.active) == [B, D]
 
 
-def test_disconnected_neighbour_goes_into_reserve_until_the_next_cycle() -> None:
+def test_disconnected_neighbour_becomes_passive_until_the_next_cycle() -> None:
     view = started(active=[A, B], passive=[C])
     assert received(view, A, Disconnect()) == [Emit(NeighborDown(A)), Unwatch(A)]
     assert list(view.passive) == [C, A]
@@ -289,12 +289,12 @@ def test_disconnected_neighbour_goes_into_reserve_until_the_next_cycle() -> None
     assert view.drain()[:6] == [*asked(C), *asked(A)]
 
 
-def test_place_can_be_filled_at_once_by_choice() -> None:
+def test_refill_at_once_replaces_a_disconnected_neighbour() -> None:
     view = started(active=[A, B], passive=[C], active_max=2, refill_at_once=True)
     assert received(view, A, Disconnect()) == [Emit(NeighborDown(A)), Unwatch(A), *asked(C)]
 
 
-def test_last_neighbour_that_disconnects_is_replaced_at_once() -> None:
+def test_last_neighbour_is_replaced_at_once() -> None:
     view = started(active=[A], passive=[C], active_max=1)
     assert received(view, A, Disconnect()) == [
         Emit(NeighborDown(A)),
@@ -303,20 +303,20 @@ def test_last_neighbour_that_disconnects_is_replaced_at_once() -> None:
     ]
 
 
-def test_node_that_has_lost_everything_joins_again_through_its_contacts() -> None:
+def test_node_without_neighbours_joins_again_through_its_contacts() -> None:
     view = started(active=[A], contacts=[CONTACT])
     lose_link(view, CONTACT)
     assert lose_link(view, A) == [Emit(NeighborDown(A)), Later(1.0, Alone())]
     view.timeout(Alone())
     assert view.drain() == [
         Watch(CONTACT),
-        Send(CONTACT, Join(LIFE)),
+        Send(CONTACT, Join(INCARNATION)),
         Later(2.0, Unanswered(CONTACT)),
     ]
     assert lose_link(view, CONTACT) == [Cancel(Unanswered(CONTACT)), Later(1.0, Alone())]
 
 
-def test_node_that_was_found_meanwhile_does_not_join_again() -> None:
+def test_node_with_a_new_neighbour_does_not_join_again() -> None:
     view = started(active=[A], contacts=[CONTACT])
     lose_link(view, CONTACT)
     lose_link(view, A)
@@ -325,27 +325,27 @@ def test_node_that_was_found_meanwhile_does_not_join_again() -> None:
     assert view.drain() == []
 
 
-def test_full_view_trades_a_neighbour_for_a_passive_one_now_and_then() -> None:
+def test_full_view_sometimes_trades_a_neighbour_for_a_passive_peer() -> None:
     """NET-2: two parts in which all views are full would never meet again."""
     view = started(active=[A, B, C], passive=[D, E])
     view.timeout(Cycle())
     assert not [each for each in view.drain() if isinstance(each, Watch)]
     view.rng.random = lambda: 0.0  # type: ignore[method-assign]
     view.timeout(Cycle())
-    assert view.drain()[:2] == [Watch(D), Send(D, Neighbor(LIFE, urgent=True))]
+    assert view.drain()[:2] == [Watch(D), Send(D, Neighbor(INCARNATION, urgent=True))]
     view.receive(D, Accepted(THEIRS))
     assert list(view.active) == [B, C, D]
     assert Send(A, Disconnect()) in view.drain()
 
 
-def test_view_with_room_trades_nothing() -> None:
+def test_view_that_is_not_full_trades_no_neighbour() -> None:
     view = started(active=[A], passive=[D])
     view.rng.random = lambda: 0.0  # type: ignore[method-assign]
     view.timeout(Cycle())
-    assert Send(D, Neighbor(LIFE, urgent=True)) not in view.drain()
+    assert Send(D, Neighbor(INCARNATION, urgent=True)) not in view.drain()
 
 
-def test_lost_neighbour_is_asked_again_in_every_cycle() -> None:
+def test_lost_neighbour_is_asked_again_in_each_cycle() -> None:
     view = started(active=[A, B, C])
     lose_link(view, A)
     view.timeout(Cycle())
@@ -355,23 +355,23 @@ def test_lost_neighbour_is_asked_again_in_every_cycle() -> None:
         Emit(NeighborUp(A)),
     ]
     view.timeout(Cycle())
-    assert Send(A, Neighbor(LIFE, urgent=True)) not in view.drain()
+    assert Send(A, Neighbor(INCARNATION, urgent=True)) not in view.drain()
 
 
-def test_shuffle_offers_oneself_and_some_of_both_views() -> None:
+def test_shuffle_offers_the_node_itself_and_peers_of_both_views() -> None:
     view = started(active=[A, B, C], passive=[D, E], shuffle_active=1, shuffle_passive=1)
     view.timeout(Cycle())
     assert view.drain() == [Send(A, Shuffle(ME, 6, (ME, B, D))), Later(10.0, Cycle())]
 
 
-def test_shuffle_goes_on_until_its_last_step() -> None:
+def test_shuffle_is_passed_on_until_its_last_step() -> None:
     view = started(active=[A, B, C], passive=[D])
     assert received(view, A, Shuffle(E, 2, (E,))) == [Send(B, Shuffle(E, 1, (E,)))]
     assert received(view, A, Shuffle(E, 1, (E,))) == [Send(E, ShuffleReply((D,)))]
     assert list(view.passive) == [D, E]
 
 
-def test_exchange_replaces_what_was_given_first() -> None:
+def test_sample_replaces_the_peers_given_for_it_first() -> None:
     view = started(active=[A, B, C], passive=[D, E], passive_max=2, shuffle_passive=1)
     view.timeout(Cycle())  # offers D
     view.drain()
@@ -379,7 +379,7 @@ def test_exchange_replaces_what_was_given_first() -> None:
     assert list(view.passive) == [E, "new"]
 
 
-def test_reply_that_nobody_asked_for_is_dropped() -> None:
+def test_shuffle_reply_without_a_shuffle_is_dropped() -> None:
     view = started(active=[A])
     assert received(view, B, ShuffleReply((C,))) == []
     assert (view.passive, view.dropped) == ({}, 1)
@@ -398,7 +398,7 @@ def test_reply_that_nobody_asked_for_is_dropped() -> None:
         ShuffleReply((B,) * (SAMPLE_MAX + 1)),
     ],
 )
-def test_what_no_honest_node_sends_is_dropped_and_counted(message: Value) -> None:
+def test_invalid_message_is_dropped_and_counted(message: Value) -> None:
     view = started(active=[A])
     assert (received(view, A, message), view.dropped) == ([], 1)
 
@@ -409,7 +409,7 @@ def test_sample_with_an_impossible_name_is_dropped_and_counted() -> None:
     assert (view.passive, view.dropped) == ({}, 1)
 
 
-def test_messages_in_ones_own_name_are_dropped() -> None:
+def test_message_in_the_name_of_the_receiver_is_dropped() -> None:
     view = started(active=[A])
     assert (received(view, ME, Join(THEIRS)), view.dropped) == ([], 1)
 
@@ -422,7 +422,7 @@ def test_flood_of_newcomers_is_bounded() -> None:
     assert len(view.passive) == 5
 
 
-def test_those_who_refused_are_asked_again_when_nobody_else_is_left() -> None:
+def test_peers_that_refused_are_asked_again_when_no_other_peer_is_left() -> None:
     view = started(active=[A, B], passive=[C], active_max=2)
     lose_link(view, A)
     received(view, C, Refused())

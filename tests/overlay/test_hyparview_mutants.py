@@ -1,4 +1,4 @@
-"""HyParView without one of its rules is found out, by a storm or by a test of its effects."""
+"""Each rule of HyParView that is removed is noticed by a storm or by a test of its effects."""
 
 from __future__ import annotations
 
@@ -38,82 +38,86 @@ def telling(rule: str, name: str, text: str, replacement: str, test: Callable[[]
 
 MUTANTS = [
     storming(
-        "a walk of a stranger is turned away", "_receive_walk", "self.send(sender, Disconnect())"
+        "a walk from a stranger is answered with Disconnect",
+        "_receive_walk",
+        "self.send(sender, Disconnect())",
     ),
-    storming("the active view is bounded", "_make_active", "not self._has_room()", "False"),
+    storming("the active view is bounded", "_make_active", "not self._has_vacancy()", "False"),
     storming("the passive view is bounded", "_remember", ">= self.passive_max", "< 0"),
-    storming("a neighbour that is gone is told", "_make_inactive", "self.emit(NeighborDown(peer))"),
-    storming("a peer that is gone is not watched", "_make_inactive", "self.unwatch(peer)"),
+    storming(
+        "the loss of a neighbour is announced", "_make_inactive", "self.emit(NeighborDown(peer))"
+    ),
+    storming("a lost peer is not watched", "_make_inactive", "self.unwatch(peer)"),
     storming("no peer is in both views", "_make_active", "self.passive.pop(peer, None)"),
     storming("silence counts as loss", "timeout", "self._lose(peer)"),
     storming("a lost peer is asked again", "timeout", "self._ask_a_lost_one()"),
     telling(
-        "a neighbour is traded now and then",
+        "a neighbour is sometimes traded",
         "timeout",
         "self._trade()",
         "pass",
-        effects.test_full_view_trades_a_neighbour_for_a_passive_one_now_and_then,
+        effects.test_full_view_sometimes_trades_a_neighbour_for_a_passive_peer,
     ),
     telling(
-        "who is alone joins again",
+        "a node without neighbours joins again",
         "_fill",
         "not self.active and not self.asked",
         "False",
-        effects.test_node_that_has_lost_everything_joins_again_through_its_contacts,
+        effects.test_node_without_neighbours_joins_again_through_its_contacts,
     ),
     telling(
-        "requests under way are bounded",
+        "requests in flight are bounded",
         "_adopt",
         "< 2 * self.active_max",
         "< 10_000",
         effects.test_flood_of_newcomers_is_bounded,
     ),
     telling(
-        "a restart is seen",
+        "a restart is noticed",
         "_make_active",
-        "self.active[peer] == life",
+        "self.active[peer] == incarnation",
         "True",
         effects.test_restarted_neighbour_goes_down_and_up,
     ),
     telling(
         "the same request twice changes nothing",
         "_make_active",
-        "self.active[peer] == life",
+        "self.active[peer] == incarnation",
         "False",
-        effects.test_the_same_join_twice_changes_nothing_and_is_answered_again,
+        effects.test_repeated_join_is_answered_again_and_changes_nothing,
     ),
     telling(
-        "who is pushed out is told",
+        "an evicted neighbour is told",
         "_make_active",
         "self.send(evicted, Disconnect())",
         "pass",
-        effects.test_full_view_makes_room_for_a_newcomer,
+        effects.test_full_view_evicts_a_neighbour_for_a_newcomer,
     ),
     telling(
         "a full view refuses",
         "receive",
-        "urgent or sender in self.active or self._has_room()",
+        "urgent or sender in self.active or self._has_vacancy()",
         "True",
         effects.test_request_that_is_not_urgent_is_refused_by_a_full_view,
     ),
     telling(
-        "urgent requests go to those who refused",
+        "urgent requests go to peers that refused",
         "_fill",
         "() if urgent else self.tried",
         "self.tried",
-        effects.test_those_who_refused_are_asked_again_when_nobody_else_is_left,
+        effects.test_peers_that_refused_are_asked_again_when_no_other_peer_is_left,
     ),
     telling(
-        "what was given makes room first",
+        "a sample replaces the peers given for it first",
         "_remember",
         "spare.pop() if spare else self._any(list(self.passive))",
         "list(self.passive)[-1]",
-        effects.test_exchange_replaces_what_was_given_first,
+        effects.test_sample_replaces_the_peers_given_for_it_first,
     ),
 ]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_hyparview_without_this_rule_is_found_out(mutant: Mutant) -> None:
+def test_removed_rule_is_noticed(mutant: Mutant) -> None:
     """NET-2"""
     must_be_noticed(mutant)

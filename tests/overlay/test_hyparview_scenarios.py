@@ -11,14 +11,14 @@ pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize(("nodes", "seeds"), [(2, 20), (4, 60), (9, 30), (20, 12), (40, 3)])
-def test_views_stay_bounded_and_end_symmetric_and_connected(nodes: int, seeds: int) -> None:
+def test_views_stay_bounded_and_end_up_symmetric_and_connected(nodes: int, seeds: int) -> None:
     """NET-2"""
     for seed in range(seeds):
         outcome = run(HYPARVIEW, seed, nodes)
         assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
 
 
-def test_every_message_ends_at_every_node_once_over_partial_views() -> None:
+def test_each_node_delivers_each_message_once_over_partial_views() -> None:
     """NET-2 NET-3"""
     for seed in range(15):
         outcome = run(GOSSIP, seed)

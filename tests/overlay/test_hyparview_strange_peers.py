@@ -1,4 +1,4 @@
-"""NET-2: whatever a peer sends that the codec lets through: nothing raises, views stay bounded."""
+"""NET-2: no message that the codec accepts raises an exception or makes a view too large."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ messages: st.SearchStrategy[Value] = st.one_of(
     st.builds(ShuffleReply, samples),
 )
 senders = st.sampled_from([ME, *map(NodeId, "abcdefghi")])
-link_gone = senders  # for a peer that is not watched, nothing
+link_gone = senders  # ignored for a peer that is not watched
 wake = st.just(None)  # time passes until the earliest timer
 inputs = st.lists(st.tuples(senders, messages) | link_gone | wake, max_size=60)
 
@@ -50,7 +50,7 @@ inputs = st.lists(st.tuples(senders, messages) | link_gone | wake, max_size=60)
 @pytest.mark.long
 @given(inputs)
 @settings(max_examples=300, deadline=None)
-def test_strange_peers_neither_raise_nor_exceed_the_bounds(
+def test_no_message_raises_or_exceeds_the_bounds(
     inputs: list[tuple[NodeId, Value] | NodeId | None],
 ) -> None:
     view = HyParView(

@@ -1,4 +1,4 @@
-"""What is remembered of endless streams is right, and bounded."""
+"""Numbers and payloads are remembered correctly, in bounded memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_numbers_know_exactly_what_was_added(added: list[int]) -> None:
 
 
 @given(st.sets(number), number)
-def test_all_up_to_a_number_can_be_counted_as_known(added: set[int], upto: int) -> None:
+def test_add_all_to_adds_all_numbers_up_to_a_limit(added: set[int], upto: int) -> None:
     numbers = Numbers()
     for each in added:
         numbers.add(each)
@@ -39,7 +39,7 @@ def test_all_up_to_a_number_can_be_counted_as_known(added: set[int], upto: int) 
 
 
 @given(st.sets(number), st.sets(number))
-def test_numbers_lack_of_others_what_only_the_others_know(ours: set[int], theirs: set[int]) -> None:
+def test_lacks_of_is_true_if_the_other_side_knows_more(ours: set[int], theirs: set[int]) -> None:
     mine, other = Numbers(), Numbers()
     for each in ours:
         mine.add(each)
@@ -49,7 +49,7 @@ def test_numbers_lack_of_others_what_only_the_others_know(ours: set[int], theirs
 
 
 @given(st.sets(number), st.sets(number))
-def test_numbers_of_another_can_be_learned_at_once(ours: set[int], theirs: set[int]) -> None:
+def test_add_all_of_adds_all_numbers_of_the_other_side(ours: set[int], theirs: set[int]) -> None:
     mine, other = Numbers(), Numbers()
     for each in ours:
         mine.add(each)
@@ -60,14 +60,14 @@ def test_numbers_of_another_can_be_learned_at_once(ours: set[int], theirs: set[i
     assert {n for n in range(1, 32) if n in mine} == ours | theirs
 
 
-def test_a_jump_of_any_width_costs_one_gap() -> None:
+def test_jump_of_any_width_costs_one_gap() -> None:
     numbers = Numbers()
     numbers.add(NUMBER_MAX)
     numbers.add(1)
     assert numbers.gaps == [(2, NUMBER_MAX - 1)]
 
 
-def test_numbers_that_no_honest_peer_has_are_not_well_formed() -> None:
+def test_impossible_numbers_are_not_well_formed() -> None:
     for bad in (
         Numbers(-1),
         Numbers(NUMBER_MAX + 1),
@@ -82,7 +82,7 @@ def test_numbers_that_no_honest_peer_has_are_not_well_formed() -> None:
     assert Numbers(9, [(1, 2), (4, 8)]).well_formed
 
 
-def test_payloads_go_oldest_first_by_count_and_by_bytes() -> None:
+def test_oldest_payloads_are_evicted_by_count_and_by_bytes() -> None:
     payloads = Payloads(count_max=3, bytes_max=10)
     ids = [MessageId(A, n) for n in range(1, 6)]
     assert [payloads.add(each, b"123") for each in ids[:4]] == [[], [], [], [ids[0]]]
@@ -90,7 +90,7 @@ def test_payloads_go_oldest_first_by_count_and_by_bytes() -> None:
     assert (list(payloads.by_id), payloads.bytes) == (ids[3:], 10)
 
 
-def test_a_payload_that_alone_is_too_large_is_kept_until_the_next() -> None:
+def test_oversized_payload_is_kept_until_the_next_one() -> None:
     payloads = Payloads(count_max=3, bytes_max=10)
     payloads.add(MessageId(A, 1), b"x" * 11)
     assert list(payloads.by_id) == [MessageId(A, 1)]
@@ -98,7 +98,7 @@ def test_a_payload_that_alone_is_too_large_is_kept_until_the_next() -> None:
     assert payloads.bytes == 0
 
 
-def test_a_payload_added_twice_counts_once() -> None:
+def test_payload_added_twice_counts_once() -> None:
     payloads = Payloads(count_max=3, bytes_max=10)
     payloads.add(MessageId(A, 1), b"1234")
     payloads.add(MessageId(A, 1), b"1234")

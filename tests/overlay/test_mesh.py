@@ -1,4 +1,4 @@
-"""Mesh: who is a neighbour, and when."""
+"""Mesh, rule by rule: these inputs, exactly these effects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lose_link(mesh: Mesh, peer: NodeId) -> list[Effect]:
     return mesh.drain()
 
 
-def test_start_watches_and_greets_every_peer_but_oneself() -> None:
+def test_start_watches_and_greets_every_other_peer() -> None:
     mesh = make_mesh()
     mesh.start()
     assert mesh.drain() == [
@@ -58,7 +58,7 @@ def test_welcome_makes_its_sender_a_neighbour() -> None:
     assert mesh.drain() == [Cancel(Retry(B)), Emit(NeighborUp(B))]
 
 
-def test_neighbour_that_greets_again_is_welcomed_again_and_is_up_once() -> None:
+def test_second_hello_is_welcomed_again_and_emits_no_second_event() -> None:
     mesh = started()
     mesh.receive(B, Hello())
     mesh.drain()
@@ -67,7 +67,7 @@ def test_neighbour_that_greets_again_is_welcomed_again_and_is_up_once() -> None:
     assert mesh.drain() == [Send(B, Welcome())]
 
 
-def test_lost_link_takes_the_neighbour_down_and_is_tried_again() -> None:
+def test_neighbour_goes_down_with_its_link_and_is_greeted_again() -> None:
     mesh = started()
     mesh.receive(B, Hello())
     mesh.drain()
@@ -81,7 +81,7 @@ def test_peer_that_was_never_up_does_not_go_down() -> None:
     assert lose_link(mesh, B) == [Later(2.0, Retry(B))]
 
 
-def test_peer_that_comes_back_by_itself_is_watched_before_it_is_up() -> None:
+def test_returning_peer_is_watched_before_it_is_up() -> None:
     mesh = started()
     lose_link(mesh, B)
     mesh.receive(B, Hello())
@@ -93,14 +93,14 @@ def test_peer_that_comes_back_by_itself_is_watched_before_it_is_up() -> None:
     ]
 
 
-def test_strangers_are_ignored_and_counted() -> None:
+def test_messages_from_unlisted_nodes_are_dropped_and_counted() -> None:
     mesh = started()
     mesh.receive(STRANGER, Hello())
     mesh.receive(STRANGER, Welcome())
     assert (mesh.drain(), mesh.dropped) == ([], 2)
 
 
-def test_retries_of_different_nodes_do_not_stay_in_step() -> None:
+def test_retries_of_different_nodes_drift_apart() -> None:
     delays = []
     for seed in range(5):
         mesh = Mesh(A, Random(seed), peers=[B], retry_every=2.0)

@@ -1,4 +1,4 @@
-"""Each protocol's page names its messages, timers, records and options, and no other."""
+"""The page of each protocol lists exactly its messages, timers, records and options."""
 
 from __future__ import annotations
 

@@ -52,14 +52,14 @@ def test_new_neighbours_are_eager() -> None:
     assert list(make(eager=(B, C)).eager) == [B, C]
 
 
-def test_broadcast_pushes_the_payload_to_eager_peers_and_does_not_come_back_up() -> None:
+def test_broadcast_sends_the_payload_to_eager_peers_and_emits_nothing() -> None:
     tree = make(eager=(B, C))
     mine = MessageId(A, 1)
     tree.request(Broadcast(mine, b"x"))
     assert tree.drain() == [Send(B, Gossip(mine, 1, b"x")), Send(C, Gossip(mine, 1, b"x"))]
 
 
-def test_first_gossip_goes_up_and_on_to_all_eager_peers_but_its_sender() -> None:
+def test_first_gossip_is_emitted_and_sent_to_all_other_eager_peers() -> None:
     tree = make(eager=(B, C, D))
     tree.receive(C, Gossip(M1, 3, b"x"))
     assert tree.drain() == [
@@ -91,7 +91,7 @@ def test_first_gossip_over_a_lazy_link_makes_it_eager() -> None:
     assert (list(tree.eager), list(tree.lazy)) == ([B], [])
 
 
-def test_lazy_peers_get_announcements_together_and_not_of_what_they_sent() -> None:
+def test_lazy_peers_get_announcements_in_batches_but_not_of_their_own_payloads() -> None:
     tree = make(eager=(D,), lazy=(B, C), announce_after=0.1)
     tree.request(Broadcast(MessageId(A, 1), b"x"))
     assert tree.drain()[1:] == [Later(0.1, Announce())]
@@ -104,7 +104,7 @@ def test_lazy_peers_get_announcements_together_and_not_of_what_they_sent() -> No
     assert tree.drain() == []
 
 
-def test_who_sent_a_payload_is_not_told_of_it() -> None:
+def test_payload_is_not_announced_to_its_sender() -> None:
     tree = make(eager=(B,), lazy=(C,))
     tree.receive(B, Gossip(M1, 1, b"x"))
     tree.receive(B, Prune())
@@ -113,7 +113,7 @@ def test_who_sent_a_payload_is_not_told_of_it() -> None:
     assert (list(tree.lazy), tree.drain()) == ([C, B], [Send(C, ihave(M1, 2))])
 
 
-def test_a_full_batch_of_announcements_leaves_at_once() -> None:
+def test_full_batch_of_announcements_is_sent_at_once() -> None:
     tree = make(lazy=(B,), announce_max=2)
     tree.request(Broadcast(MessageId(A, 1), b""))
     tree.drain()
@@ -122,8 +122,8 @@ def test_a_full_batch_of_announcements_leaves_at_once() -> None:
     assert tree.drain() == [Send(B, batch)]
 
 
-def test_a_link_becomes_eager_only_after_its_waiting_announcements_left() -> None:
-    """Else the message would go over this link neither as payload nor as announcement."""
+def test_waiting_announcements_are_sent_before_a_link_becomes_eager() -> None:
+    """Otherwise the link would carry neither the payload nor its announcement."""
     tree = make(lazy=(B,))
     tree.request(Broadcast(MessageId(A, 1), b""))
     tree.drain()
@@ -132,7 +132,7 @@ def test_a_link_becomes_eager_only_after_its_waiting_announcements_left() -> Non
     assert list(tree.eager) == [B]
 
 
-def test_announced_payload_that_does_not_come_is_grafted() -> None:
+def test_announced_payload_that_does_not_arrive_is_grafted() -> None:
     tree = make(lazy=(B, C), graft_after=0.5, graft_again_after=0.2)
     tree.receive(B, ihave(M1, 4))
     assert tree.drain() == [Later(0.5, Missing(M1))]
@@ -145,7 +145,7 @@ def test_announced_payload_that_does_not_come_is_grafted() -> None:
     assert tree.drain() == [Send(C, Graft(M1, 6)), Later(0.2, Missing(M1))]
 
 
-def test_when_every_announcer_was_asked_in_vain_the_announcement_is_forgotten() -> None:
+def test_announcement_is_forgotten_when_no_announcer_sends_the_payload() -> None:
     tree = make(lazy=(B,))
     tree.receive(B, ihave(M1))
     tree.timeout(Missing(M1))
@@ -154,7 +154,7 @@ def test_when_every_announcer_was_asked_in_vain_the_announcement_is_forgotten() 
     assert (tree.drain(), tree.missing) == ([], {})
 
 
-def test_payload_that_comes_in_time_ends_the_wait() -> None:
+def test_payload_in_time_cancels_the_graft() -> None:
     tree = make(eager=(B,), lazy=(C,))
     tree.receive(C, ihave(M1))
     tree.drain()
@@ -195,8 +195,8 @@ def test_graft_of_a_payload_no_longer_cached_still_makes_the_link_eager() -> Non
     assert (tree.drain(), list(tree.eager)) == ([], [B, C])
 
 
-def test_a_link_that_is_threshold_hops_shorter_replaces_the_longer_one() -> None:
-    """The paper's optimisation."""
+def test_link_that_is_threshold_hops_shorter_replaces_the_longer_one() -> None:
+    """This is the optimisation of the paper."""
     tree = make(eager=(B,), lazy=(C, D), threshold=3)
     tree.receive(C, ihave(M1, 4))
     tree.receive(D, ihave(M1, 2))
@@ -214,15 +214,15 @@ def test_a_link_that_is_threshold_hops_shorter_replaces_the_longer_one() -> None
     assert (list(tree.eager), list(tree.lazy)) == ([D], [C, B])
 
 
-def test_a_link_that_is_little_shorter_replaces_nothing() -> None:
+def test_link_that_is_slightly_shorter_replaces_no_link() -> None:
     tree = make(eager=(B,), lazy=(C,), threshold=3)
     tree.receive(C, ihave(M1, 3))
     tree.receive(B, Gossip(M1, 5, b"x"))
     assert (list(tree.eager), list(tree.lazy)) == ([B], [C])
 
 
-def test_a_sender_that_was_once_nearer_is_not_traded_for_itself() -> None:
-    """It may have restarted in between, and got the payload by a longer way."""
+def test_sender_that_was_nearer_before_is_not_replaced_by_itself() -> None:
+    """It may have restarted in between, and got the payload over more hops."""
     tree = make(lazy=(B,), threshold=3)
     tree.receive(B, ihave(M1, 1))
     tree.drain()
@@ -231,7 +231,7 @@ def test_a_sender_that_was_once_nearer_is_not_traded_for_itself() -> None:
     assert list(tree.eager) == [B]
 
 
-def test_a_neighbour_that_goes_down_is_neither_pushed_to_nor_asked() -> None:
+def test_neighbour_that_went_down_gets_no_payloads_and_no_grafts() -> None:
     tree = make(eager=(B,), lazy=(C, D))
     tree.receive(C, ihave(M1))
     tree.receive(D, ihave(M1, 2))
@@ -243,7 +243,7 @@ def test_a_neighbour_that_goes_down_is_neither_pushed_to_nor_asked() -> None:
     assert (list(tree.eager), list(tree.lazy)) == ([D], [])
 
 
-def test_strangers_get_no_place_in_the_tree_and_their_announcements_no_memory() -> None:
+def test_messages_from_strangers_add_no_link_and_no_announcement() -> None:
     tree = make(eager=(B,))
     tree.receive(FAR, ihave(M1))
     tree.receive(FAR, Graft(None, 1))
@@ -270,7 +270,7 @@ NONSENSE: list[Gossip | IHave | Graft] = [
 
 
 @pytest.mark.parametrize("message", NONSENSE, ids=repr)
-def test_messages_that_make_no_sense_are_dropped_and_counted(
+def test_invalid_messages_are_dropped_and_counted(
     message: Gossip | IHave | Graft,
 ) -> None:
     tree = make(eager=(B,))
@@ -284,8 +284,8 @@ def test_memory_of_announcements_is_bounded() -> None:
     assert list(tree.missing) == [M1, M2]
 
 
-def test_memory_of_what_was_seen_is_bounded_for_any_order_of_numbers() -> None:
-    """A gap forgotten counts as seen: recovery fills it."""
+def test_memory_of_seen_numbers_is_bounded_in_any_order() -> None:
+    """A forgotten gap counts as seen. Recovery fills it."""
     tree = make(eager=(B,), gaps_max=2)
     for number in (2, 4, 6, NUMBER_MAX):
         tree.receive(B, Gossip(MessageId(FAR, number), 1, b""))

@@ -55,7 +55,7 @@ class FixedDice(Random):
 
 
 def make(*, far: tuple[int, ...] = (), **options: Any) -> Recovery:
-    """A node `a` that has stored these numbers of `far`."""
+    """Return a node `a` that has stored these numbers of `far`."""
     recovery = Recovery(A, FixedDice(1), **options)
     for number in far:
         recovery.observe(received(number))
@@ -64,7 +64,7 @@ def make(*, far: tuple[int, ...] = (), **options: Any) -> Recovery:
 
 
 def let_settle(recovery: Recovery) -> None:
-    """Two rounds later a message is no longer fresh."""
+    """Run two rounds, after which a message is no longer fresh."""
     recovery.timeout(Round())
     recovery.timeout(Round())
     recovery.drain()
@@ -117,7 +117,7 @@ def test_publish_numbers_stores_delivers_and_broadcasts_in_this_order() -> None:
     ]
 
 
-def test_publishes_have_numbers_without_a_gap() -> None:
+def test_messages_are_numbered_without_gaps() -> None:
     recovery = make()
     for _ in range(3):
         recovery.request(Publish(b""))
@@ -131,17 +131,17 @@ def test_new_message_is_stored_and_delivered_once_it_is_on_disk() -> None:
     assert recovery.drain() == [Append(stored(7), 1), Emit(delivered(7), after=1)]
 
 
-def test_message_that_comes_again_does_nothing() -> None:
+def test_duplicate_message_is_ignored() -> None:
     recovery = make(far=(7,))
     recovery.observe(received(7))
     recovery.receive(B, Repair((stored(7),), more=True))
     assert recovery.drain() == []
 
 
-# What nobody needs.
+# Discarding.
 
 
-def test_message_that_is_discarded_is_neither_held_nor_sent_to_who_lacks_it() -> None:
+def test_discarded_message_is_neither_held_nor_sent_to_peers_that_lack_it() -> None:
     recovery = make(far=(1, 2))
     recovery.request(Discard(key(1)))
     assert list(recovery.held) == [key(2)]
@@ -150,7 +150,7 @@ def test_message_that_is_discarded_is_neither_held_nor_sent_to_who_lacks_it() ->
     assert sent(recovery.drain()) == [Repair((stored(2),), more=False)]
 
 
-def test_message_that_is_discarded_or_disregarded_need_not_come() -> None:
+def test_discarded_or_disregarded_message_is_not_requested() -> None:
     recovery = make()
     recovery.request(Discard(key(2)))
     recovery.request(Disregard(FAR, 4, ((1, 3),)))
@@ -159,7 +159,7 @@ def test_message_that_is_discarded_or_disregarded_need_not_come() -> None:
     assert [each.id.number for each in map(appended, recovery.drain()) if each] == [1, 3]
 
 
-def test_own_numbers_are_given_by_nobody_else() -> None:
+def test_discard_and_disregard_do_not_change_own_numbers() -> None:
     recovery = make()
     recovery.request(Discard(MessageId(A, 7)))
     recovery.request(Disregard(A, 9, ()))
@@ -167,7 +167,7 @@ def test_own_numbers_are_given_by_nobody_else() -> None:
     assert [each.id for each in map(appended, recovery.drain()) if each] == [MessageId(A, 1)]
 
 
-def test_no_more_is_remembered_of_what_need_not_come_than_there_is_room_for() -> None:
+def test_memory_of_discarded_messages_is_bounded() -> None:
     recovery = make(far=(1, 3), gaps_max=1, origins_max=2)
     recovery.request(Discard(key(9)))
     recovery.request(Discard(MessageId(B, 1)))
@@ -195,7 +195,7 @@ def test_restarted_node_never_uses_a_number_again() -> None:
     assert recovery.drain()[-1] == Ask(Broadcast(MessageId(A, 6), b""), after=1)
 
 
-def test_snapshot_holds_everything_and_trims_the_records_before_it() -> None:
+def test_snapshot_holds_all_messages_and_trims_the_records_before_it() -> None:
     recovery = make(far=(1, 3), snapshot_every=3, kept_max=2)
     recovery.request(Publish(b"x"))
     mine = Stored(MessageId(A, 1), b"x")
@@ -209,7 +209,7 @@ def test_snapshot_holds_everything_and_trims_the_records_before_it() -> None:
     ]
 
 
-def test_snapshot_is_taken_again_only_after_as_many_records_more() -> None:
+def test_next_snapshot_is_taken_after_the_same_number_of_records() -> None:
     recovery = make(snapshot_every=3)
     snapshots = []
     for number in range(1, 10):
@@ -236,7 +236,7 @@ def test_large_records_bring_the_snapshot_forward() -> None:
     assert recovery.drain()[-1] == Trim("recovery", 3)
 
 
-def test_a_node_restored_from_its_snapshot_equals_the_one_that_took_it() -> None:
+def test_node_restored_from_its_snapshot_equals_the_original() -> None:
     recovery = make(far=(1, 2, 5, 9), snapshot_every=5, kept_max=3)
     recovery.observe(Received(MessageId(C, 4), b"c"))
     (saved,) = [effect for effect in recovery.drain() if isinstance(effect, Snapshot)]
@@ -250,7 +250,7 @@ def test_a_node_restored_from_its_snapshot_equals_the_one_that_took_it() -> None
 # Comparing.
 
 
-def test_every_round_a_neighbour_is_told_what_is_here() -> None:
+def test_each_round_sends_the_ledger_to_a_neighbour() -> None:
     recovery = make(far=(1, 2, 5), compare_every=3.0)
     recovery.observe(NeighborUp(B))
     recovery.timeout(Round())
@@ -276,7 +276,7 @@ def test_rounds_reach_every_neighbour() -> None:
     assert reached == {B, C, FAR}
 
 
-def test_equal_nodes_have_nothing_to_say() -> None:
+def test_equal_ledgers_are_not_answered() -> None:
     recovery = make(far=(1, 2, 5))
     same = ledger(NOTHING_OF_MINE, Holding(FAR, 1, 5, ((3, 4),)))
     recovery.receive(B, Compare(same))
@@ -297,7 +297,7 @@ def test_peer_that_never_heard_of_an_origin_gets_all_of_it() -> None:
     assert sent(recovery.drain()) == [Repair((stored(1), stored(2)), more=False)]
 
 
-def test_node_that_lacks_something_answers_with_its_own_ledger() -> None:
+def test_node_that_lacks_messages_answers_with_its_own_ledger() -> None:
     recovery = make(far=(1,))
     recovery.receive(B, Compare(ledger(NOTHING_OF_MINE, Holding(FAR, 1, 2, ()))))
     here = ledger(NOTHING_OF_MINE, Holding(FAR, 1, 1, ()))
@@ -310,7 +310,7 @@ def test_answer_is_not_answered_with_a_ledger_again() -> None:
     assert sent(recovery.drain()) == [Repair((stored(1),), more=False)]
 
 
-def test_repair_is_bounded_by_count_and_says_that_there_is_more() -> None:
+def test_repair_is_bounded_by_count_and_sets_more() -> None:
     recovery = make(far=(1, 2, 3), batch_max=2)
     recovery.receive(B, Compare(empty_ledger()))
     assert sent(recovery.drain()) == [Repair((stored(1), stored(2)), more=True)]
@@ -328,7 +328,7 @@ def test_repair_is_bounded_by_bytes_but_never_empty() -> None:
     assert second == Repair((Stored(key(2), bytes(5)), Stored(key(3), bytes(5))), more=True)
 
 
-def test_repaired_messages_are_stored_delivered_and_the_rest_is_asked_for() -> None:
+def test_repaired_messages_are_stored_and_delivered_and_the_rest_is_requested() -> None:
     recovery = make()
     recovery.receive(B, Repair((stored(1), stored(2)), more=True))
     here = Ledger(FAR, ANY, (Holding(FAR, 1, 2, ()),))
@@ -341,13 +341,13 @@ def test_repaired_messages_are_stored_delivered_and_the_rest_is_asked_for() -> N
     ]
 
 
-def test_last_repair_ends_the_conversation() -> None:
+def test_last_repair_is_not_answered() -> None:
     recovery = make()
     recovery.receive(B, Repair((stored(1),), more=False))
     assert sent(recovery.drain()) == []
 
 
-def test_many_origins_are_compared_a_part_at_a_time_in_turn() -> None:
+def test_many_origins_are_compared_in_turn() -> None:
     recovery = make(ledger_origins_max=2)
     for name in "edcb":
         recovery.observe(Received(MessageId(NodeId(name), 1), b""))
@@ -364,7 +364,7 @@ def test_many_origins_are_compared_a_part_at_a_time_in_turn() -> None:
     assert parts == [*thrice, thrice[0]]
 
 
-def test_peer_is_not_sent_what_lies_outside_its_ledger() -> None:
+def test_repair_holds_no_message_outside_the_ledger() -> None:
     recovery = make(far=(1,))
     recovery.observe(Received(MessageId(B, 1), b"b"))
     let_settle(recovery)
@@ -372,7 +372,7 @@ def test_peer_is_not_sent_what_lies_outside_its_ledger() -> None:
     assert sent(recovery.drain()) == [Repair((Stored(MessageId(B, 1), b"b"),), more=False)]
 
 
-def test_ledger_leaves_out_the_highest_gaps_and_nothing_is_sent_needlessly() -> None:
+def test_ledger_leaves_out_the_highest_gaps_and_repair_sends_no_known_message() -> None:
     lagging = make(far=(2, 4, 6), ledger_gaps_max=1)
     lagging.observe(NeighborUp(B))
     lagging.timeout(Round())
@@ -383,7 +383,7 @@ def test_ledger_leaves_out_the_highest_gaps_and_nothing_is_sent_needlessly() -> 
     assert sent(full.drain()) == [Repair((stored(1),), more=False)]
 
 
-def test_peer_is_not_sent_what_is_so_new_that_it_is_on_its_way() -> None:
+def test_repair_leaves_out_messages_that_plumtree_is_still_spreading() -> None:
     recovery = make(far=(1, 2))
     recovery.observe(received(3))
     recovery.timeout(Round())
@@ -402,7 +402,7 @@ def test_peer_is_not_sent_what_is_so_new_that_it_is_on_its_way() -> None:
     ]
 
 
-def test_when_all_is_new_the_older_half_is_sent() -> None:
+def test_repair_sends_the_older_half_if_all_messages_are_new() -> None:
     recovery = make()
     for number in range(1, 6):
         recovery.observe(received(number))
@@ -411,10 +411,10 @@ def test_when_all_is_new_the_older_half_is_sent() -> None:
     assert sent(recovery.drain()) == [Repair((stored(1), stored(2)), more=False)]
 
 
-# What nobody keeps any more.
+# Losing.
 
 
-def test_peer_that_lacks_what_is_no_longer_kept_is_told_so() -> None:
+def test_peer_that_lacks_messages_no_longer_kept_gets_our_ledger() -> None:
     recovery = make(far=(1, 2, 3), kept_max=2)
     recovery.receive(B, Compare(empty_ledger()))
     assert sent(recovery.drain()) == [
@@ -423,7 +423,7 @@ def test_peer_that_lacks_what_is_no_longer_kept_is_told_so() -> None:
     ]
 
 
-def test_what_a_peer_no_longer_keeps_is_given_up_after_others_had_their_chance() -> None:
+def test_message_a_peer_no_longer_keeps_is_lost_after_lost_after_seconds() -> None:
     recovery = make(far=(2, 9), lost_after=5.0)
     peer = ledger(NOTHING_OF_MINE, Holding(FAR, 8, 9, ()))
     recovery.receive(B, Compared(peer))
@@ -441,7 +441,7 @@ def test_what_a_peer_no_longer_keeps_is_given_up_after_others_had_their_chance()
     ]
 
 
-def test_what_came_in_time_is_not_given_up() -> None:
+def test_message_that_arrives_in_time_is_not_lost() -> None:
     recovery = make(far=(2,))
     recovery.receive(B, Compared(ledger(NOTHING_OF_MINE, Holding(FAR, 2, 2, ()))))
     recovery.observe(received(1))
@@ -450,7 +450,7 @@ def test_what_came_in_time_is_not_given_up() -> None:
     assert recovery.drain() == []
 
 
-def test_what_was_given_up_is_never_delivered_not_even_after_a_restart() -> None:
+def test_lost_message_is_never_delivered_even_after_a_restart() -> None:
     recovery = make()
     recovery.restore(GivenUp(FAR, 7))
     recovery.observe(received(7))
@@ -459,7 +459,7 @@ def test_what_was_given_up_is_never_delivered_not_even_after_a_restart() -> None
     assert recovery.drain() == [Append(stored(8), 1), Emit(delivered(8), after=1)]
 
 
-def test_node_that_gave_up_does_not_promise_to_others_what_it_never_had() -> None:
+def test_lost_messages_are_not_promised_to_other_nodes() -> None:
     recovery = make()
     recovery.restore(GivenUp(FAR, 7))
     recovery.receive(B, Compare(empty_ledger()))
@@ -467,7 +467,7 @@ def test_node_that_gave_up_does_not_promise_to_others_what_it_never_had() -> Non
     assert sent(recovery.drain()) == [answer]
 
 
-# What an honest peer would not send.
+# Invalid messages and limits.
 
 
 def test_impossible_ids_are_dropped_and_counted() -> None:
@@ -490,14 +490,14 @@ def test_impossible_ids_are_dropped_and_counted() -> None:
     ],
     ids=repr,
 )
-def test_absurd_ledger_is_dropped_and_counted(holding: Holding) -> None:
+def test_invalid_ledger_is_dropped_and_counted(holding: Holding) -> None:
     recovery = make(far=(1, 2))
     recovery.receive(B, Compare(ledger(holding)))
     recovery.receive(B, Compared(ledger(holding)))
     assert (recovery.drain(), recovery.dropped) == ([], 2)
 
 
-def test_gaps_are_bounded_and_the_lowest_missing_number_is_always_welcome() -> None:
+def test_gaps_are_bounded_and_the_lowest_missing_number_is_always_accepted() -> None:
     recovery = make(far=(3, 6), gaps_max=2)
     recovery.observe(received(9))
     assert (recovery.drain(), recovery.dropped) == ([], 1)
@@ -507,7 +507,7 @@ def test_gaps_are_bounded_and_the_lowest_missing_number_is_always_welcome() -> N
     ]
 
 
-def test_origins_are_bounded_and_there_is_always_room_for_the_own() -> None:
+def test_origins_are_bounded_and_own_messages_always_fit() -> None:
     recovery = make(far=(1,), origins_max=2)
     recovery.observe(Received(MessageId(B, 1), b""))
     recovery.receive(B, Compared(Ledger(C, NodeId("d"), (Holding(C, 9, 9, ()),))))
@@ -516,7 +516,7 @@ def test_origins_are_bounded_and_there_is_always_room_for_the_own() -> None:
     assert len(recovery.drain()) == 3
 
 
-def test_an_enormous_jump_costs_one_gap_and_the_numbers_below_still_count() -> None:
+def test_enormous_jump_costs_one_gap_and_keeps_the_numbers_below() -> None:
     recovery = make(far=(1, NUMBER_MAX))
     assert recovery.inventory.of(FAR).gaps == [(2, NUMBER_MAX - 1)]
     recovery.observe(received(2))
@@ -524,7 +524,7 @@ def test_an_enormous_jump_costs_one_gap_and_the_numbers_below_still_count() -> N
 
 
 def test_claims_about_own_messages_are_dropped() -> None:
-    """Of its own a node has all there is: a lie must neither push its numbers up nor lose some."""
+    """A node has all its own messages: a forgery must neither raise nor lose its numbers."""
     recovery = make(lost_after=1.0)
     recovery.receive(B, Repair((Stored(MessageId(A, NUMBER_MAX), b"lie"),), more=False))
     assert (recovery.drain(), recovery.dropped) == ([], 1)

@@ -16,13 +16,13 @@ from oncecast.simulator.simulated import Simulation
 
 pytestmark = pytest.mark.long
 
-# Crashes shall often fall between a write and its sync.
+# With a slow disk, crashes often fall between a write and its sync.
 SLOW_DISK = Uniform(0.005, 0.05)
 NODES = [NodeId(f"n{index}") for index in range(5)]
 
 
 class Audience:
-    """The applications of all nodes: each hears an id once, and all hear the same under it."""
+    """The applications of all nodes. Each hears an id once, and all hear the same payload."""
 
     def __init__(self) -> None:
         self.heard: dict[NodeId, dict[MessageId, bytes]] = {node: {} for node in NODES}
@@ -74,7 +74,7 @@ def everything(sim: Simulation, node: NodeId) -> list[Holding]:
 
 
 def publish_every(sim: Simulation, seconds: float, *, start: float, end: float) -> None:
-    """Everybody in turn; whoever is down publishes nothing."""
+    """Let each node publish in turn, unless it is down."""
     for index in range(int((end - start) / seconds)):
         ask = partial(sim.ask, NODES[index % len(NODES)], Publish(b"%d" % index))
         sim.call(start + index * seconds, ask)
@@ -85,18 +85,18 @@ def part(sim: Simulation, some: list[NodeId]) -> None:
 
 
 def check_all_hold_all(sim: Simulation, audience: Audience) -> None:
-    """What was delivered anywhere is held everywhere, and what is held was published."""
+    """Check that each node holds each delivered message, and no unpublished one."""
     for node in NODES:
         held = recovery(sim, node).held
         assert held == recovery(sim, NODES[0]).held, f"{node} differs from {NODES[0]}"
         assert audience.payloads.items() <= held.items()
-        # A crash may fall between disk and application: then it is held and was not heard of.
+        # If a node crashes before its application hears of a message, the message is only held.
         assert audience.heard[node].items() <= held.items()
     assert audience.lost == []
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_crash_and_partition_on_a_lossy_network_lose_and_repeat_nothing(seed: int) -> None:
+def test_crash_and_partition_on_a_lossy_network_lose_and_repeat_no_message(seed: int) -> None:
     """NET-1 NET-3"""
     audience = Audience()
     sim = cluster(seed, audience, loss=0.1, duplication=0.05)
@@ -111,7 +111,7 @@ def test_crash_and_partition_on_a_lossy_network_lose_and_repeat_nothing(seed: in
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_crashes_of_everybody_at_any_moment_lose_no_delivered_message(seed: int) -> None:
+def test_crashes_of_all_nodes_lose_no_delivered_message(seed: int) -> None:
     """NET-1 NET-3"""
     audience = Audience()
     sim = cluster(seed, audience, loss=0.02)
@@ -123,7 +123,7 @@ def test_crashes_of_everybody_at_any_moment_lose_no_delivered_message(seed: int)
     check_all_hold_all(sim, audience)
 
 
-def test_node_stopped_for_a_while_catches_up() -> None:
+def test_stopped_node_catches_up() -> None:
     """NET-3"""
     audience = Audience()
     sim = cluster(1, audience)
@@ -136,16 +136,18 @@ def test_node_stopped_for_a_while_catches_up() -> None:
 
 
 def until_told(sim: Simulation, node: NodeId) -> None:
-    """Go on to a moment at which its application has heard of all that is on its disk.
+    """Run until the application of `node` has heard of all messages on its disk.
 
-    A crash between the two would swallow a Delivered or a Lost: both are told at most once.
+    A crash before that would lose a Delivered or a Lost event: both are emitted at most once.
     """
     while sim.nodes[node].gate.held:
         sim.run(until=sim.now + 0.001)
 
 
-@pytest.mark.parametrize("seed", [*range(3), 38])  # 38: it gives up just before its second crash
-def test_node_away_for_too_long_is_told_of_each_loss_once_and_goes_on(seed: int) -> None:
+@pytest.mark.parametrize(
+    "seed", [*range(3), 38]
+)  # 38: the node gives up just before its second crash
+def test_node_that_was_away_too_long_reports_each_loss_once_and_goes_on(seed: int) -> None:
     """NET-3"""
     audience, away = Audience(), NODES[3]
     sim = cluster(seed, audience, loss=0.02, kept_max=30)

@@ -1,4 +1,4 @@
-"""Three whole stacks wired by hand: no driver, no clock, a network of two lines."""
+"""Three stacks wired by hand, without driver and clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODES = (A, B, C)
 
 
 class World:
-    """Messages arrive in the order sent, disks are instant, and time passes when nothing moves."""
+    """A network that keeps order, with instant disks. Time passes when no message is in flight."""
 
     def __init__(self, *, kept_max: int = 100) -> None:
         self.now = 0.0
@@ -126,7 +126,7 @@ def messages(node: NodeId, *payloads: bytes, first: int = 1) -> list[Value]:
     ]
 
 
-def test_every_node_delivers_every_message_once() -> None:
+def test_each_node_delivers_each_message_once() -> None:
     """NET-3"""
     world = started()
     for payload in (b"1", b"2", b"3"):
@@ -135,7 +135,7 @@ def test_every_node_delivers_every_message_once() -> None:
     assert world.events == {node: messages(A, b"1", b"2", b"3") for node in NODES}
 
 
-def test_the_links_settle_to_a_tree_that_carries_each_payload_once() -> None:
+def test_links_settle_to_a_tree_that_carries_each_payload_once() -> None:
     """NET-3"""
     world = started()
     world.publish(A, b"1")
@@ -153,7 +153,7 @@ def test_the_links_settle_to_a_tree_that_carries_each_payload_once() -> None:
     assert sorted(carried) == [B, C]
 
 
-def test_payloads_that_plumtree_loses_are_recovered_by_comparing() -> None:
+def test_payloads_that_plumtree_loses_are_repaired_by_comparing() -> None:
     """NET-3"""
     world = started()
     world.lose = lambda sender, send: isinstance(send.message, Gossip)
@@ -163,7 +163,7 @@ def test_payloads_that_plumtree_loses_are_recovered_by_comparing() -> None:
     assert world.events == {node: messages(A, b"1", b"2") for node in NODES}
 
 
-def test_restarted_node_gets_what_it_missed_and_nothing_that_it_had() -> None:
+def test_restarted_node_gets_only_the_messages_it_missed() -> None:
     """NET-3"""
     world = started()
     world.publish(A, b"1")
@@ -177,7 +177,7 @@ def test_restarted_node_gets_what_it_missed_and_nothing_that_it_had() -> None:
     assert list(world.recovery(C).held.values()) == [b"1", b"2"]
 
 
-def test_restarted_publisher_goes_on_with_the_next_number() -> None:
+def test_restarted_publisher_continues_with_the_next_number() -> None:
     world = started()
     for payload in (b"1", b"2", b"3", b"4", b"5"):  # more than fit between two snapshots
         world.publish(A, payload)
@@ -190,7 +190,7 @@ def test_restarted_publisher_goes_on_with_the_next_number() -> None:
     assert world.events == {node: messages(A, b"1", b"2", b"3", b"4", b"5", b"6") for node in NODES}
 
 
-def test_node_away_for_too_long_is_told_what_it_lost() -> None:
+def test_node_that_was_away_too_long_reports_its_losses() -> None:
     """NET-3"""
     world = started(kept_max=2)
     world.publish(A, b"1")

@@ -46,7 +46,7 @@ class Layers:
             Recovery(
                 me,
                 rng,
-                life="" if me in self.durable else f"{rng.getrandbits(64):x}",
+                incarnation="" if me in self.durable else f"{rng.getrandbits(64):x}",
                 compare_every=self._compares[me],
                 snapshot_every=self._snapshot_every,
                 batch_max=self._batch_max,

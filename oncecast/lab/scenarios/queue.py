@@ -100,7 +100,7 @@ def paxos_stack(
         elements = Recovery(
             me,
             rng,
-            life="" if me in acceptors else f"{rng.getrandbits(64):x}",
+            incarnation="" if me in acceptors else f"{rng.getrandbits(64):x}",
             compare_every=mine.compare_every,
             snapshot_every=mine.snapshot_every,
         )

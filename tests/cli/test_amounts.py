@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from oncecast.cli.cluster.command import nodes
 from oncecast.cli.connecting import positive
 from oncecast.cli.messages.topics import age, size
 
@@ -23,6 +24,16 @@ def test_count_that_cannot_be_used_is_named(word: str, complaint: str) -> None:
     """CLI-3"""
     with pytest.raises(argparse.ArgumentTypeError, match=complaint):
         positive(word)
+
+
+def test_local_cluster_has_at_most_64_nodes() -> None:
+    """CLI-3"""
+    assert nodes("64") == 64
+    complaint = r"65 nodes are too many for one machine \(limit 64\); start fewer"
+    with pytest.raises(argparse.ArgumentTypeError, match=complaint):
+        nodes("65")
+    with pytest.raises(argparse.ArgumentTypeError, match="0 is less than 1"):
+        nodes("0")
 
 
 def test_a_topic_may_keep_more_bytes_than_any_disk_has() -> None:

@@ -35,6 +35,13 @@ def test_run_prints_one_json_line_a_seed(capsys: pytest.CaptureFixture[str]) -> 
     assert lines[0]["replay"] == "oncecast sim replay broadcast --nodes 6 --seed 3"
 
 
+def test_single_seed_is_reported_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "sim", "run", "broadcast", "--seeds", "3..3")
+    assert out.startswith("broadcast: 1 seed, ")
+    _, out, _ = run(capsys, "sim", "run", "broadcast", "--seeds", "3..4")
+    assert out.startswith("broadcast: 2 seeds, ")
+
+
 @pytest.mark.long
 def test_several_processes_find_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("sim", "run", "shuffle", "--nodes", "9", "--seeds", "0..3", "--json")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from oncecast.client.client import Client
     from oncecast.wire.frames import GroupView, MemberView
 
+NODES_MAX = 64  # processes that `cluster up` starts on one machine
 LEAVE = 300.0  # seconds for a process to give what it owns to others
 
 
@@ -67,7 +68,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
     about = "a group or a ring on this machine, to try out"
     up = verbs.add_parser("up", help=about, description=about)
-    up.add_argument("-n", type=positive, metavar="N", help="nodes (3, or as many as there are)")
+    up.add_argument("-n", type=nodes, metavar="N", help="nodes (3, or as many as there are)")
     up.add_argument("--data", metavar="DIR", help="where they keep what must survive")
     up.add_argument("--port", type=port, default=0, help="of the first; the others follow (any)")
     up.add_argument("--own-group", action="store_true", help="a ring: each founds a group")
@@ -88,6 +89,15 @@ def address(text: str) -> str:
     except BadAddress as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def nodes(text: str) -> int:
+    count = positive(text)
+    if count > NODES_MAX:
+        raise argparse.ArgumentTypeError(
+            f"{text} nodes are too many for one machine (limit {NODES_MAX}); start fewer"
+        )
+    return count
 
 
 def port(text: str) -> int:

@@ -147,10 +147,10 @@ def run_seeds(args: argparse.Namespace) -> int:
             elif not outcome.ok:
                 report(outcome)
     if not args.json:
-        verdict = f"{failed} of {len(args.seeds)} seeds FAILED" if failed else "all kept"
+        seeds_run = sweep.count_seeds(len(args.seeds))
+        verdict = f"{failed} of {seeds_run} FAILED" if failed else "all kept"
         print(
-            f"{scenario.name}: {len(args.seeds)} seeds, {events:,} events "
-            f"in {seconds:.1f} s of work: {verdict}"
+            f"{scenario.name}: {seeds_run}, {events:,} events in {seconds:.1f} s of work: {verdict}"
         )
     return exits.FAILURE if failed else exits.OK
 

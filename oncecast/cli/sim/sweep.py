@@ -82,9 +82,14 @@ def sweep(
     return exits.FAILURE if failed else exits.OK
 
 
+def count_seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
+
+
 def in_words(each: dict[str, Any]) -> str:
-    verdict = f"{each['failed']} of {each['seeds']} seeds FAILED" if each["failed"] else "all kept"
+    seeds = count_seeds(each["seeds"])
+    verdict = f"{each['failed']} of {seeds} FAILED" if each["failed"] else "all kept"
     return (
-        f"{each['scenario']}, {each['nodes']} nodes: {each['seeds']} seeds, "
+        f"{each['scenario']}, {each['nodes']} nodes: {seeds}, "
         f"{each['events']:,} events in {each['seconds']:.1f} s of work: {verdict}"
     )

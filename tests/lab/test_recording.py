@@ -1,4 +1,4 @@
-"""RecordedClient: what an application does and is told is in the history, and can be checked."""
+"""RecordedClient: the history has an application's operations and answers, and can be checked."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def test_commands_and_puts_are_recorded_with_their_answers(tmp_path: Path) -> No
     assert stage.digests == digests_of_values([b"d"])
     assert (publish.offset, publish.count, publish.already) == (3, 1, False)
     times = [at for each in history for at in (each.call, each.returned)]
-    assert times == sorted(times, key=lambda at: at or 0.0)  # one after the other
+    assert times == sorted(times, key=lambda at: at or 0.0)  # the operations do not overlap
 
 
-def test_what_a_reader_does_and_is_told_is_recorded(tmp_path: Path) -> None:
+def test_operations_of_a_reader_are_recorded_with_their_answers(tmp_path: Path) -> None:
     """SVC-3"""
     recorder = Recorder(time.monotonic)
 
@@ -118,13 +118,13 @@ def test_what_a_reader_does_and_is_told_is_recorded(tmp_path: Path) -> None:
     assert got[-1] == (2, 1, digests_of_values([b"c"]))
     assert [each.upto for each in of_kind(history, "ack") if each.done] == [1]
     again = only(history, "again")
-    assert (again.offset, again.upto, again.returned) == (2, 3, None)  # no node answers a nack
+    assert (again.offset, again.upto, again.returned) == (2, 3, None)  # a nack gets no answer
     assert (only(history, "seek").offset, only(history, "leave").done) == (2, True)
     assert not only(history, "unsubscribe").already
     assert check(history).ok
 
 
-def test_refusal_is_recorded_with_its_code(tmp_path: Path) -> None:
+def test_refused_call_is_recorded_with_its_error_code(tmp_path: Path) -> None:
     """SVC-7"""
     recorder = Recorder(time.monotonic)
 
@@ -153,7 +153,7 @@ def test_refusal_is_recorded_with_its_code(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_call_without_an_answer_is_recorded_as_unknown(tmp_path: Path) -> None:
-    """SVC-7: the node is gone, so nobody can know whether it was done."""
+    """SVC-7: the node is gone, so the outcome of the call is unknown."""
     recorder = Recorder(time.monotonic)
 
     async def story() -> None:
@@ -169,17 +169,17 @@ def test_call_without_an_answer_is_recorded_as_unknown(tmp_path: Path) -> None:
             await client.close()
 
     run(story())
-    told = [(each.kind, each.done, each.error) for each in recorder.history]
-    assert told == [("put", True, ""), ("put", False, ""), ("create", False, "")]
+    outcomes = [(each.kind, each.done, each.error) for each in recorder.history]
+    assert outcomes == [("put", True, ""), ("put", False, ""), ("create", False, "")]
     assert [each.returned for each in recorder.history[1:]] == [None, None]
     assert check(recorder.history).ok
 
 
 @pytest.mark.long
-def test_recording_of_several_processes_is_checked_by_the_command(
+def test_history_check_reads_the_recordings_of_several_processes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """CLI-3: each has a file. A message that is altered, or left out, is found."""
+    """CLI-3: each client has its own file. An altered or missing message is found."""
     ann, bob = tmp_path / "ann.jsonl", tmp_path / "bob.jsonl"
 
     async def story() -> None:
@@ -213,7 +213,7 @@ def test_recording_of_several_processes_is_checked_by_the_command(
 
 
 def test_messages_got_one_by_one_share_an_operation(tmp_path: Path) -> None:
-    """SVC-3: unless something else happens in between."""
+    """SVC-3: unless another operation happens in between."""
     recorder = Recorder(time.monotonic)
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""Claims of the Chord papers, at sizes that take seconds; `oncecast sim papers` has full ones."""
+"""Claims of the Chord papers at small sizes; `oncecast sim papers` runs the full ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def few_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chord_paper, "LOOKUPS", 1000)
 
 
-def test_a_path_is_half_the_logarithm_of_the_nodes() -> None:
+def test_path_length_is_half_the_logarithm_of_the_number_of_nodes() -> None:
     """NET-4: Stoica et al., section VI-C, figure 10."""
     table = chord_paper.path_lengths(Experiment(nodes=128))
     assert len(table.rows) == 2
@@ -26,10 +26,10 @@ def test_a_path_is_half_the_logarithm_of_the_nodes() -> None:
         assert row[-1] == 1000
 
 
-def test_a_path_is_that_long_if_ids_are_spaced_evenly_and_shorter_by_the_same_at_any_size(
+def test_evenly_spaced_ids_explain_the_difference_in_path_length_at_any_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """NET-4: Stoica et al., section VI-C: why ours is below the formula."""
+    """NET-4: Stoica et al., section VI-C: the reason why our paths are below the formula."""
     monkeypatch.setattr(chord_walks, "WALKS", 6000)
     table = chord_walks.spacing(Experiment(nodes=256))
     assert len(table.rows) == 2
@@ -39,7 +39,7 @@ def test_a_path_is_that_long_if_ids_are_spaced_evenly_and_shorter_by_the_same_at
         assert by_chance == pytest.approx(-0.14, abs=0.08)
 
 
-def test_lookups_survive_the_failure_of_half_the_nodes_without_stabilisation(
+def test_lookups_survive_the_failure_of_half_the_nodes_without_stabilization(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """NET-4: Stoica et al., section VI-D, table II."""
@@ -53,14 +53,14 @@ def test_lookups_survive_the_failure_of_half_the_nodes_without_stabilisation(
 
 
 def test_no_lookup_fails_under_churn() -> None:
-    """NET-4: Stoica et al., section VI-E, table III, where up to 16 of 10,000 fail."""
+    """NET-4: Stoica et al., section VI-E, table III, where up to 16 of 10,000 lookups fail."""
     churn = Churn(seed=1, nodes=100, rate=0.4)
     churn.play(lookups=120)
     assert len(churn.answered) > 100
     assert churn.failed == 0
 
 
-def test_keys_a_node_are_spread_as_in_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_distributed_over_nodes_as_in_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     """NET-4: Stoica et al., section VI-B, figures 8 and 9; EXP-4."""
     monkeypatch.setattr(chord_paper, "KEYS", 50_000)
     monkeypatch.setattr(chord_paper, "LOAD_SEEDS", 2)

@@ -1,6 +1,6 @@
 """NET-2: claims of the HyParView paper (Leitao, Pereira, Rodrigues, DSN 2007), with 1,000 nodes.
 
-The paper has 10,000; so has `oncecast sim papers --only hyparview`.
+The paper uses 10,000, as does `oncecast sim papers --only hyparview`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NODES = 1000
 
 @pytest.fixture(scope="module")
 def overlay() -> Overlay:
-    """Grown as in the paper: joins one by one through one contact, then cycles."""
+    """Build an overlay as in the paper: nodes join one by one through one contact, then cycles."""
     overlay = Overlay(1, NODES, lambda text: None)
     overlay.stabilize(10)
     return overlay
@@ -30,15 +30,14 @@ def test_active_views_are_symmetric_nearly_full_and_connected(overlay: Overlay) 
     views = [overlay.view(name) for name in overlay.names]
     assert sum(map(len, links)) == sum(len(view.active) for view in views) > 4.9 * NODES
     assert reliability(overlay) == 1.0
-    # One short right after a promotion, until the next shuffle.
+    # A view lacks one peer right after a promotion, until the next shuffle.
     assert all(view.passive_max - 1 <= len(view.passive) <= view.passive_max for view in views)
 
 
-def test_overlay_is_as_wide_and_as_clustered_as_a_random_graph(overlay: Overlay) -> None:
-    """NET-2. Clustering 0.00092 and mean path 6.385 with 10,000 nodes.
+def test_overlay_has_path_lengths_and_clustering_of_a_random_graph(overlay: Overlay) -> None:
+    """NET-2. With 10,000 nodes the paper has clustering 0.00092 and mean path 6.385.
 
-    Both follow from the size: a path grows by log 10 / log 4 with ten times the nodes, and
-    clustering falls to a tenth.
+    Ten times the nodes add log 10 / log 4 to a path, and divide the clustering by ten.
     """
     links = overlay.links()
     assert distances(links).mean == pytest.approx(6.385 - 1.66, rel=0.05)
@@ -46,7 +45,7 @@ def test_overlay_is_as_wide_and_as_clustered_as_a_random_graph(overlay: Overlay)
 
 
 @pytest.mark.parametrize(("share", "least"), [(0.3, 0.999), (0.8, 0.999), (0.9, 0.99)])
-def test_messages_reach_nearly_all_after_mass_failures(
+def test_messages_reach_nearly_all_nodes_after_mass_failures(
     overlay: Overlay, share: float, least: float
 ) -> None:
     """NET-2. No visible loss below 90% of failures."""
@@ -60,15 +59,15 @@ def half_fail(overlay: Overlay, share: float) -> list[float]:
     return flood(overlay, 5)
 
 
-def test_first_message_after_a_failure_misses_many_and_the_next_ones_few(overlay: Overlay) -> None:
-    """NET-2. The views are mended while messages are sent, before any cycle."""
+def test_only_the_first_message_after_a_failure_misses_many_nodes(overlay: Overlay) -> None:
+    """NET-2. The views are repaired while messages are sent, before any cycle."""
     first, *others = apart(overlay, half_fail, 0.5)
     assert first < 0.99
     assert min(others) > 0.999
 
 
-def test_distances_of_a_ring_are_known() -> None:
-    """The figures above are worth what their arithmetic is worth."""
+def test_distances_in_a_ring_are_computed_correctly() -> None:
+    """The figures above rely on this arithmetic."""
     ring = [[(node - 1) % 6, (node + 1) % 6] for node in range(6)]
     found = distances(ring)
     assert (found.mean, found.farthest_mean, found.reached) == ((1 + 1 + 2 + 2 + 3) / 5, 3.0, 36)

@@ -1,6 +1,6 @@
 """NET-3: claims of the Plumtree paper (Leitao, Pereira, Rodrigues, SRDS 2007), with 400 nodes.
 
-The paper has 10,000; so has `oncecast sim papers --only plumtree`.
+The paper uses 10,000, as does `oncecast sim papers --only plumtree`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def trees() -> Trees:
 
 
 def flood_and_links(trees: Trees, share: float) -> tuple[float, int, float]:
-    """What the first message, sent at the moment of a failure, reaches and what links say."""
+    """Return the reliability and payloads of a message at a failure, and what its links reach."""
     trees.overlay.fail(round(share * NODES))
     alive = trees.overlay.alive()
     sizes = dict(zip(alive, part_sizes(trees.overlay.links()), strict=True))
@@ -33,15 +33,15 @@ def flood_and_links(trees: Trees, share: float) -> tuple[float, int, float]:
     return cost.reliability, cost.payloads, sizes[sender] / len(alive)
 
 
-def test_first_message_floods_all_links(trees: Trees) -> None:
+def test_first_message_is_flooded_over_all_links(trees: Trees) -> None:
     """NET-3. An eager flood has 39,984 payloads for 9,999 receivers, an RMR of 3."""
     reliability, payloads, counted = apart(trees, flood_and_links, 0.0025)
     assert (reliability, counted) == (1.0, 1.0)
     assert payloads == pytest.approx(4 * NODES, rel=0.02)
 
 
-def test_flood_reaches_at_least_what_the_links_reach_when_it_is_sent(trees: Trees) -> None:
-    """So that HyParView's floods may be counted over links."""
+def test_flood_reaches_at_least_the_nodes_that_links_connect(trees: Trees) -> None:
+    """This allows to count HyParView's floods over links."""
     reliability, _, counted = apart(trees, flood_and_links, 0.6)
     assert 1.0 > counted > 0.5
     assert reliability >= counted
@@ -51,27 +51,27 @@ def test_flood_reaches_at_least_what_the_links_reach_when_it_is_sent(trees: Tree
 def test_stable_tree_carries_each_payload_once_to_each_node(
     trees: Trees, story: plumtree_paper.Story, threshold: int
 ) -> None:
-    """NET-3. 9,999 payloads for 10,000 nodes, whoever sends."""
+    """NET-3. 9,999 payloads for 10,000 nodes, for any sender."""
     for cost in apart(trees, story, threshold):
         assert (cost.payloads, cost.reliability) == (NODES - 1, 1.0)
 
 
 @pytest.mark.parametrize("share", [0.4, 0.8])
-def test_tree_is_mended_within_two_cycles_of_a_mass_failure(trees: Trees, share: float) -> None:
-    """NET-3. Reliability and redundancy are back a couple of cycles after."""
+def test_tree_is_repaired_within_two_cycles_of_a_mass_failure(trees: Trees, share: float) -> None:
+    """NET-3. Reliability and redundancy recover within two cycles."""
     _, _, _, (reliability, rmr), *_ = apart(trees, survive, share)
     assert reliability == 1.0
     assert rmr <= 0.05
 
 
-def test_steady_failures_lose_nothing(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steady_failures_lose_no_message(trees: Trees, monkeypatch: pytest.MonkeyPatch) -> None:
     """NET-3. 0.5% of the nodes fail in each cycle, and reliability stays at 100%."""
     monkeypatch.setattr(plumtree_paper, "CHURN_CYCLES", 15)
     for cost in apart(trees, plumtree_paper.wear_down, 2):
         assert cost.reliability == 1.0
 
 
-def test_with_recovery_every_node_gets_every_message_though_a_tenth_is_lost() -> None:
+def test_recovery_delivers_every_message_although_a_tenth_is_lost() -> None:
     """NET-3"""
     table = plumtree_paper.lossy(Experiment(), NODES)
     assert all(must.holds for must in table.must)

@@ -1,4 +1,4 @@
-"""Claims about Scribe, at sizes that take seconds; `oncecast sim papers` has the full ones."""
+"""Claims about Scribe at small sizes; `oncecast sim papers` runs the full ones."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from oncecast.lab.papers.tables import Experiment
 pytestmark = pytest.mark.long
 
 
-def test_all_members_get_every_message_and_trees_mend_within_three_heartbeats() -> None:
+def test_all_members_get_every_message_and_trees_recover_within_three_heartbeats() -> None:
     """NET-5: Castro et al., sections III and IV."""
     table = scribe_paper.groups(Experiment(nodes=120))
     assert all(must.holds for must in table.must)
 
 
-def test_a_lookup_costs_the_logarithm_and_a_publish_one_copy_a_child(
+def test_lookup_costs_the_logarithm_and_publish_one_copy_per_child(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """NET-4 NET-5"""

@@ -1,4 +1,4 @@
-"""CLI-3: `oncecast sim papers` prints what the experiments yield, and says whether it holds."""
+"""CLI-3: `oncecast sim papers` prints the tables of the experiments and the failed checks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PAPERS, "example", tables)
 
 
-def test_tables_are_printed_as_a_page_can_hold_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_are_printed_as_markdown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(("sim", "papers", "--only", "example", "--nodes", "50")) == exits.OK
     out, err = capsys.readouterr()
     assert "| figure | paper | ours |\n|--------|-------|------|\n| nodes  |       | 50   |" in out
@@ -34,7 +34,9 @@ def test_tables_are_printed_as_a_page_can_hold_them(capsys: pytest.CaptureFixtur
     assert err == "oncecast: measuring\n"
 
 
-def test_what_does_not_hold_is_said_and_is_the_status(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_check_sets_the_exit_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     words = ("sim", "papers", "--only", "example", "--nodes", "1000", "--seed", "3", "--json")
     assert main(words) == exits.FAILURE
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
@@ -42,7 +44,7 @@ def test_what_does_not_hold_is_said_and_is_the_status(capsys: pytest.CaptureFixt
     assert second["must"] == [{"text": "it is small", "holds": False}]
 
 
-def test_paper_that_is_not_there_is_a_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_paper_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(("sim", "papers", "--only", "nonsense"))
     assert end.value.code == exits.USAGE

@@ -1,9 +1,9 @@
-"""Publishers, subscribers and a node of which each may die at a named point, and the books of it.
+"""Publishers, subscribers and a node that may crash at named points, with checks at the end.
 
     ordeal([point, other], seed, reply="late")
 
-lets the points be hit one after the other, each by whoever comes there first, and raises what was
-lost, repeated or out of order in the end.
+The points are hit in this order, each by the first process that reaches it. `ordeal` raises a
+Violation if a message is lost, repeated or out of order in the end.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tests.client.session.client_world import NODE, Publisher, Subscriber, World
 from tests.crashpoints import Point, all_planted
 
 PATIENCE = 90.0  # virtual seconds until all points must have been hit
-CALM = 20.0  # longer than anybody waits before asking again
-TROUBLE = 2.0  # for so long after a death replies have a bad time
+CALM = 20.0  # seconds; longer than any client waits before it asks again
+TROUBLE = 2.0  # seconds after a crash in which replies are lost, repeated or late
 REPLIES = ("", "lost", "repeated", "late")
 SEGMENT_BYTES = 2048  # small, so that a short run trims its log
 
@@ -38,14 +38,14 @@ Fate = Callable[[NodeId, NodeId, Value], Sequence[float] | None]
 
 
 class Died(BaseException):
-    """Whoever runs is gone, in the middle of what it does; nobody can catch that."""
+    """Ends the running process in the middle of a step. No process can catch it."""
 
     def __init__(self, victim: NodeId, point: Point) -> None:
         self.victim, self.point = victim, point
 
 
 class Mortal(Simulation):
-    """Nodes may die within a step, and each message may have a fate of its own."""
+    """A simulation in which nodes may crash within a step, and tests decide about each message."""
 
     def __init__(self, seed: int, **options: Any) -> None:
         super().__init__(seed, **options)
@@ -73,24 +73,24 @@ class Mortal(Simulation):
     def _carry_late(
         self, sender: NodeId, to: NodeId, message: Value, lives: tuple[int, int]
     ) -> None:
-        """What a connection carries ends with it."""
+        """Deliver a message unless its connection has ended."""
         if lives == (self.nodes[sender].life, self.nodes[to].life):
             super().carry(sender, to, message)
 
 
 def running() -> NodeId:
-    """Who runs: the node, or the program of a client, that is nearest up the call stack."""
+    """Return the running process: the nearest node or client program up the call stack."""
     frame = sys._getframe(1)
     while True:
         found = frame.f_locals.get("self")
         if isinstance(found, simnode.SimulatedNode | Client):
             return found.me
-        assert frame.f_back is not None, "nobody runs"
+        assert frame.f_back is not None, "no process is running"
         frame = frame.f_back
 
 
 class Rigged(Random):
-    """Of what was not synced nothing survives, or the beginning."""
+    """Decides how much of the unsynced data survives: nothing, or the beginning."""
 
     def __init__(self, kept: str, rng: Random) -> None:
         super().__init__(rng.random())
@@ -101,7 +101,7 @@ class Rigged(Random):
 
 
 class Bookkeeper(Subscriber):
-    """Stores its offset with its result (E3), in steps between which it may die."""
+    """Stores its offset with its result (E3), in steps between which it may crash."""
 
     def __init__(self, world: World, me: str, **options: Any) -> None:
         self._busy = False
@@ -116,7 +116,7 @@ class Bookkeeper(Subscriber):
             case local.Positioned(_, _, offset):
                 self._learn(offset)
             case local.Skipped(_, _, _, next) if next <= len(self.effects):
-                # Our own books have moved on since we have looked: another life was at work.
+                # Another process has advanced our stored offset since we read it.
                 self._learn(next)
                 self._expected = next
                 self.inbox.position(next)
@@ -126,10 +126,10 @@ class Bookkeeper(Subscriber):
         super().hear(event)
 
     def _learn(self, offset: int) -> None:
-        """What another life of this subscription was handed, we were."""
+        """Count messages delivered to another process of this subscription as seen."""
         apps = [each for each in self.world.apps.values() if isinstance(each, Subscriber)]
-        lives = [each.seen for each in apps if each.subscription == self.subscription]
-        longest = max(lives, key=len)
+        readers = [each.seen for each in apps if each.subscription == self.subscription]
+        longest = max(readers, key=len)
         self.seen += longest[len(self.seen) : offset]
 
     def take(self) -> None:
@@ -143,9 +143,9 @@ class Bookkeeper(Subscriber):
         self.soon(self.world.sim.rng.uniform(0.0, 0.02), lambda: self.commit(message))
 
     def commit(self, message: Message) -> None:
-        """Result and offset at once, and only if the offset is still what it was."""
+        """Store the result and the offset together, if the offset is unchanged."""
         if message.offset > len(self.effects):
-            raise Violation(f"{self.me}: {message.offset} before {len(self.effects)}")
+            raise Violation(f"{self.me}: offset {message.offset} comes before {len(self.effects)}")
         if message.offset == len(self.effects):
             self.effects.append(message.value)
         self.soon(0.001, lambda: self.ack(message))
@@ -153,7 +153,7 @@ class Bookkeeper(Subscriber):
     def ack(self, message: Message) -> None:
         inbox = self.inbox
         self._busy = False
-        if message.offset < inbox.handed:  # or we were moved meanwhile
+        if message.offset < inbox.handed:  # unless the reader has moved since
             inbox.acknowledge(message.offset)
         self.want_more()
         self.take()
@@ -164,7 +164,7 @@ def build_node(me: NodeId, rng: Random) -> Stack:
 
 
 class CrashWorld(World):
-    """`points` are hit in this order."""
+    """A world in which the processes hit `points` in this order."""
 
     def __init__(self, seed: int, points: Sequence[Point] = (), reply: str = "") -> None:
         with (
@@ -179,12 +179,12 @@ class CrashWorld(World):
         self.reply = reply
         self.due = list(points)
         self.hit: list[str] = []
-        self.passes = self.sim.rng.randint(1, 4)  # of the next point, until it is hit
+        self.passes = self.sim.rng.randint(1, 4)  # visits of the next point until it is hit
         self._trouble_until = -1.0
 
     def _hear(self, node: NodeId, event: Value) -> None:
         if isinstance(event, local.Stored):
-            self.apps[node].hear(event)  # told is told, whatever comes next
+            self.apps[node].hear(event)  # the client knows it at once, whatever happens next
         else:
             super()._hear(node, event)
 
@@ -193,8 +193,8 @@ class CrashWorld(World):
     def strike(self, point: Point, arguments: Any) -> None:
         if not self.due or self.due[0] is not point:
             return
-        who = running()
-        if self._kind(who) != point.process:
+        victim = running()
+        if self._kind(victim) != point.process:
             return
         self.passes -= 1
         if self.passes > 0:
@@ -205,16 +205,16 @@ class CrashWorld(World):
         self._trouble_until = self.sim.now + TROUBLE
         match point.deed:
             case "meet a twin":
-                self._twin(self.apps[who])
+                self._twin(self.apps[victim])
             case "come late":
-                self._come_late(who, arguments[1].message, point)
+                self._come_late(victim, arguments[1].message, point)
             case _:
-                raise Died(who, point)
+                raise Died(victim, point)
 
-    def _kind(self, who: NodeId) -> str:
-        if who == NODE:
+    def _kind(self, process: NodeId) -> str:
+        if process == NODE:
             return "node"
-        return "publisher" if isinstance(self.apps[who], Publisher) else "subscriber"
+        return "publisher" if isinstance(self.apps[process], Publisher) else "subscriber"
 
     def _bury(self, death: Died) -> None:
         disk = self.sim.nodes[death.victim].disk
@@ -227,17 +227,17 @@ class CrashWorld(World):
             self.bounce(death.victim)
 
     def bounce(self, node: NodeId) -> None:
-        if self.sim.nodes[node].stack is None:  # it dies while it starts
+        if self.sim.nodes[node].stack is None:  # it crashes while it starts
             self.sim.crash(node)
             self.sim.call(0.5, lambda: self.sim.restart(node))
         else:
             super().bounce(node)
 
-    def _come_late(self, who: NodeId, message: Value, point: Point) -> NoReturn:
-        """It dies, comes back, and then its old message arrives."""
+    def _come_late(self, victim: NodeId, message: Value, point: Point) -> NoReturn:
+        """Crash a process, and deliver its message after it has come back."""
         for delay in (1.5, 3.0):
-            self.sim.call(delay, lambda: Simulation.carry(self.sim, who, NODE, message))
-        raise Died(who, point)
+            self.sim.call(delay, lambda: Simulation.carry(self.sim, victim, NODE, message))
+        raise Died(victim, point)
 
     def _twin(self, app: Client) -> None:
         name = f"twin {len(self.hit)} of {app.me.removeprefix('client/')}"
@@ -268,10 +268,10 @@ class CrashWorld(World):
             case _:
                 return (rng.uniform(0.1, 2.0),)
 
-    # -- the story --
+    # -- the run --
 
     def live(self) -> None:
-        """Put and read until all points were hit, and for a while after it."""
+        """Put and read until all points are hit, and for a while after that."""
         with (
             patch.object(simnode, "SEGMENT_BYTES", SEGMENT_BYTES),
             all_planted(self.due, self.strike),
@@ -287,7 +287,7 @@ class CrashWorld(World):
             self.more(4)
             self.sim.run(until=self.sim.now + 0.5)
             if self.sim.now > PATIENCE:
-                raise Violation(f"nobody came to: {self.due[0]}")
+                raise Violation(f"no process reached the point {self.due[0]}")
         self.more(8)
         self.run_until(self._all_put)
         self.sim.run(until=self.sim.now + CALM)

@@ -1,4 +1,4 @@
-"""Broadcast without one of its rules is found out by a storm."""
+"""Remove one rule of the broadcast at a time; a storm must notice it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def mutant(plant: Plant) -> Plant:
 
 
 @mutant
-def told_before_synced(patch: pytest.MonkeyPatch) -> None:
-    """The runtime does not hold back what depends on an unsynced record."""
+def outputs_released_before_sync(patch: pytest.MonkeyPatch) -> None:
+    """Release outputs that depend on an unsynced record."""
     patch.setattr(Gate, "opens", lambda self, output, synced: True)
 
 
 @mutant
 def delivered_without_waiting(patch: pytest.MonkeyPatch) -> None:
-    """The protocol says of its deliveries that they depend on nothing."""
+    """Mark deliveries as independent of any record."""
 
     def emit(self: Protocol, event: Value, after: int = -1) -> None:
         after = 0 if isinstance(event, Delivered) else self.after
@@ -65,7 +65,7 @@ def never_compared(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def taken_twice(patch: pytest.MonkeyPatch) -> None:
-    """What has been seen is not looked up."""
+    """Take messages without a check for duplicates."""
 
     def take(self: Recovery, key: MessageId, payload: bytes) -> bool:
         self._store(key, payload)
@@ -75,8 +75,8 @@ def taken_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def numbered_like_an_earlier_life(patch: pytest.MonkeyPatch) -> None:
-    """A node without a disk publishes under its name alone."""
+def numbers_repeat_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """Let a node without a disk publish under its name alone."""
     init = Recovery.__init__
 
     def nameless(self: Recovery, me: NodeId, rng: Random, *, life: str = "", **more: Any) -> None:
@@ -97,7 +97,7 @@ def payload_damaged(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def snapshot_forgets(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot leaves out what one origin published."""
+    """Leave out the messages of one origin in a snapshot."""
     restore = Recovery.restore
 
     def forgetful(self: Recovery, record: Value) -> None:
@@ -110,6 +110,6 @@ def snapshot_forgets(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_broadcast_without_this_rule_is_found_out(mutant: Mutant) -> None:
+def test_storms_notice_a_missing_rule(mutant: Mutant) -> None:
     """NET-1 NET-3"""
     must_be_noticed(mutant)

@@ -1,6 +1,6 @@
-"""Single crash points notice by themselves when a rule is missing that they are there for.
+"""Single crash points notice the removal of the rules that they are meant to test.
 
-Other rules need a longer story, or a slower reader: see the suites of machine, node and client.
+Other rules need longer runs or slower readers: see the suites of machine, node and client.
 """
 
 from __future__ import annotations
@@ -49,6 +49,6 @@ MUTANTS = [Mutant(rule, KNOWN[rule].plant, single, SEEDS) for rule in RULES]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_crash_points_notice_that_this_rule_is_missing(mutant: Mutant) -> None:
+def test_crash_points_notice_a_missing_rule(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-9 SVC-10 SVC-13"""
     must_be_noticed(mutant)

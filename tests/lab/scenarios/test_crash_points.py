@@ -1,6 +1,6 @@
-"""Every crash point, and every two of them, in the simulator: nothing lost, repeated, disordered.
+"""Every crash point, and every pair of them: no message is lost, repeated or out of order.
 
-A failing run is replayed by `ordeal([BY_NAME[point], ...], seed, reply)`.
+`ordeal([BY_NAME[point], ...], seed, reply)` replays a failing run.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def survive(points: list[Point], seed: int, reply: str) -> CrashWorld:
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_crash_point_costs_nothing_but_time(name: str) -> None:
-    """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11 SVC-13: with replies that arrive, are lost, repeated, late"""
+def test_crash_at_a_point_costs_only_time(name: str) -> None:
+    """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11 SVC-13: replies arrive, are lost, repeated or late."""
     for reply in REPLIES:
         for seed in range(SINGLE_SEEDS):
             assert survive([BY_NAME[name]], seed, reply).hit == [name]
@@ -44,25 +44,25 @@ def test_crash_point_costs_nothing_but_time(name: str) -> None:
 
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", BY_NAME)
-def test_crash_point_and_then_any_other_cost_nothing_but_time(name: str, half: int) -> None:
+def test_crashes_at_two_points_cost_only_time(name: str, half: int) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-10 SVC-11 SVC-13"""
     for seed, (one, other, reply) in enumerate(PAIRS):
         if str(one) == name and seed % 2 == half:
             assert survive([one, other], seed, reply).hit == [name, str(other)]
 
 
-def test_each_process_dies_at_each_of_its_points_in_another_moment_by_each_seed() -> None:
-    """Seeds that all did the same would be one run."""
+def test_each_seed_crashes_a_process_at_another_moment() -> None:
+    """Equal seeds would all be one run."""
     point = BY_NAME["node: applied, not answered"]
     assert len({survive([point], seed, "").sim.done for seed in range(SINGLE_SEEDS)}) > 1
 
 
-# -- beyond what is promised: the node has lost its disk, or came back with an old copy of it --
+# -- beyond the guarantees: the node has lost its disk --
 
 
 @pytest.mark.parametrize("seed", range(SINGLE_SEEDS))
-def test_node_with_an_empty_disk_says_so_and_takes_nothing_twice(seed: int) -> None:
-    """SVC-7 SVC-10: all it knew is gone; readers are told, and what is put from now on is once"""
+def test_node_with_an_empty_disk_ends_readers_and_stores_new_puts_once(seed: int) -> None:
+    """SVC-7 SVC-10: its state is lost. Readers get an error, and new puts are stored once."""
     world = CrashWorld(seed)
     reader = Subscriber(world, "reader", name="reader")
     world.run_until(lambda: reader.positioned)

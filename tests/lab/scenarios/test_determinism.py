@@ -1,4 +1,4 @@
-"""NET-1: a seed replays a run exactly, in any process and whatever the hash seed."""
+"""NET-1: a seed replays a run exactly, in any process and with any hash seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from oncecast.lab.scenarios.catalogue import SCENARIOS
 from oncecast.lab.scenarios.scenario import run
 
-SMALL = {"broadcast", "hyparview", "mutex", "shuffle"}  # what `make quick` has time for
+SMALL = {"broadcast", "hyparview", "mutex", "shuffle"}  # fast enough for `make quick`
 
 MARKS = {"paxos-long": pytest.mark.soak}
 
@@ -46,7 +46,7 @@ def test_each_seed_gives_equal_hashes_under_different_hash_seeds(count: int) -> 
         for name in sorted(SCENARIOS)
     ],
 )
-def test_the_same_seed_twice_in_one_process_is_the_same_run(name: str) -> None:
+def test_same_seed_gives_the_same_run_twice_in_one_process(name: str) -> None:
     scenario = SCENARIOS[name]
     nodes = min(8, scenario.nodes)
     one, again, other = (run(scenario, seed, nodes).trace for seed in (5, 5, 6))

@@ -1,4 +1,4 @@
-"""Replicas, their disks and their members in a storm: one order, and all of it in the end."""
+"""Replicas, disks and members in a storm: one order, and everything completes in the end."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from tests.seeds import seeds
 pytestmark = pytest.mark.long
 
 PER_TEST = 10
-# `oncecast sim run paxos` goes through as many as you like.
+# `oncecast sim run paxos` runs any number of seeds.
 
 
 @pytest.mark.parametrize("first", seeds(60, 600, PER_TEST))
-def test_three_replicas_keep_every_rule_in_a_storm_and_complete_all_in_the_calm(first: int) -> None:
+def test_three_replicas_keep_every_rule_in_a_storm_and_complete_in_the_calm(first: int) -> None:
     """REP-1 REP-2 REP-4 REP-5: the rules of docs/protocols/multipaxos.md, after every event."""
     storms(3, first)
 
 
 @pytest.mark.parametrize("first", seeds(30, 300, PER_TEST))
-def test_five_replicas_keep_every_rule_in_a_storm_and_complete_all_in_the_calm(first: int) -> None:
+def test_five_replicas_keep_every_rule_in_a_storm_and_complete_in_the_calm(first: int) -> None:
     """REP-1 REP-2 REP-4 REP-5"""
     storms(5, first)
 
 
-def test_newcomer_catches_up_under_load_in_a_group_whose_limits_are_all_one() -> None:
-    """REP-2 REP-5: a state of 757 bytes took 757 round trips."""
+def test_new_member_catches_up_under_load_although_all_limits_are_one() -> None:
+    """REP-2 REP-5: a state of 757 bytes once took 757 round trips."""
     one = replace(FAST, window_slots=1, window_bytes=1, accept_bytes=1, piece_bytes=1)
     storm(3, Draw(options=(one,), load=Load(Shape.FLOOD, puts=0, rate=60.0)))
 
 
-def test_group_elects_a_leader_though_a_round_trip_takes_longer_than_resend() -> None:
-    """REP-5: two candidates ended each other's elections for ever."""
+def test_group_elects_a_leader_although_a_round_trip_takes_longer_than_resend() -> None:
+    """REP-5: two candidates kept ending each other's elections."""
     drawn = draw(11, 3)
     hasty = tuple(replace(each, resend=0.001) for each in drawn.options)
     storm(11, structs.replace(drawn, options=hasty, sessions=False))

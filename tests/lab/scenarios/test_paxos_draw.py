@@ -1,4 +1,4 @@
-"""The storms over a replica group draw their options, and an undecided history fails them."""
+"""Storms of a replica group draw their options, and an undecided history fails a run."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def test_floods_are_drawn_with_narrow_windows() -> None:
     assert {1, 2, 1024} <= windows(floods)
 
 
-def test_storms_draw_how_far_ahead_a_replica_accepts() -> None:
+def test_storms_draw_the_slots_that_a_replica_accepts_ahead() -> None:
     """REP-1"""
     assert {options.ahead_min for each in DRAWN for options in each.options} >= set(AHEAD)
 
 
-def test_an_undecided_history_fails_the_run() -> None:
+def test_undecided_history_fails_the_run() -> None:
     """SVC-2"""
     histories = Histories(steps_max=1)
     histories.recorder.history += [
@@ -47,7 +47,7 @@ def test_an_undecided_history_fails_the_run() -> None:
         histories.finish(Simulation(0))
 
 
-def test_some_storms_have_every_limit_at_its_least() -> None:
+def test_some_storms_draw_the_minimum_of_every_limit() -> None:
     """REP-1 REP-3"""
     least = [each for each in DRAWN for options in each.options if options.resend == 0.001]
     assert least

@@ -1,4 +1,4 @@
-"""Long storms over a replica group: many slots, in bounded memory, with the order of all puts."""
+"""Long storms of a replica group: many slots in bounded memory, with a check of the order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE, TWO = (0, 0), (0, 1)
 
 
 @pytest.mark.long
-def test_a_long_storm_keeps_every_rule_while_the_books_forget(
+def test_long_storm_keeps_every_rule_while_the_books_forget_old_slots(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """REP-1 REP-2"""
@@ -35,15 +35,15 @@ def test_a_long_storm_keeps_every_rule_while_the_books_forget(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
-def test_a_hundred_thousand_slots_keep_every_rule(seed: int) -> None:
+def test_every_rule_holds_for_a_hundred_thousand_slots(seed: int) -> None:
     """REP-1 REP-2 REP-5"""
     outcome = run(PAXOS_LONG, seed, 3 + 2 * (seed % 2))
     assert outcome.ok, f"{outcome.violation}\nreplay: {outcome.replay}"
     assert outcome.figures["slots"] >= 100_000
 
 
-def test_the_books_forget_old_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """REP-1: all but their checksums."""
+def test_books_forget_old_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """REP-1: their checksums stay."""
     monkeypatch.setattr(paxos_books, "KEPT_SLOTS", 10)
     monkeypatch.setattr(paxos_books, "FORGET_EVERY", 5)
     books, ballot = Books(THREE), Ballot(1, A)
@@ -65,7 +65,7 @@ def test_the_books_forget_old_slots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def order_of_two() -> Order:
-    """Two puts, of which the second one was made when the first one was acknowledged."""
+    """Return the order of two puts. The second is made after the first is acknowledged."""
     order = Order()
     order.made(ONE)
     order.placed(ONE, 5)
@@ -74,14 +74,14 @@ def order_of_two() -> Order:
     return order
 
 
-def test_a_put_that_is_made_after_an_acknowledged_one_stands_behind_it() -> None:
+def test_put_made_after_an_acknowledged_one_must_come_after_it() -> None:
     """REP-1"""
     order_of_two().placed(TWO, 6)
     with pytest.raises(Violation, match="was acknowledged before it was made"):
         order_of_two().placed(TWO, 4)
 
 
-def test_a_put_has_the_same_place_at_every_replica() -> None:
+def test_put_must_have_the_same_slot_at_every_replica() -> None:
     """REP-1"""
     order = order_of_two()
     order.placed(TWO, 6)
@@ -90,13 +90,13 @@ def test_a_put_has_the_same_place_at_every_replica() -> None:
         order.placed(TWO, 7)
 
 
-def test_no_put_is_acknowledged_before_a_replica_has_applied_it() -> None:
+def test_put_must_be_applied_by_a_replica_before_it_is_acknowledged() -> None:
     """REP-1"""
     with pytest.raises(Violation, match="no replica has applied it"):
         order_of_two().acknowledged(TWO)
 
 
-def test_a_settled_put_is_forgotten() -> None:
+def test_settled_put_is_forgotten() -> None:
     order = order_of_two()
     order.settled(ONE)
     order.placed(ONE, 9)

@@ -1,4 +1,4 @@
-"""The rules by which storms judge replicas compare values, not only ballots."""
+"""The rules for replicas in a storm compare values, not only ballots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG = [*PENDING, entry(2, 5, b"new"), Again(7, ballot(5), PENDING[-1].vouch)]
 
 
 def kept(log: list[Value]) -> Books:
-    """The books of a group in which B has this log on disk."""
+    """Return the books of a group in which B has this log on disk."""
     books = Books(THREE)
     disk = books.disks[B] = Disk()
     disk.life = 1
@@ -34,7 +34,7 @@ def kept(log: list[Value]) -> Books:
 
 
 def judge(books: Books, group: Paxos) -> None:
-    """Judge a restart, and the first promise after it."""
+    """Check a restart, and the first promise after it."""
     Memory(books).started(group)
     honesty = Honesty(books)
     honesty.started(group)
@@ -44,16 +44,16 @@ def judge(books: Books, group: Paxos) -> None:
 
 
 def judge_a_restart() -> None:
-    """More slots are pending than a replica holds in memory while it restores its log."""
+    """Check a restart with more pending slots than a replica holds in memory."""
     judge(kept(list(LOG)), restored(*LOG, options=SMALL))
 
 
-def test_a_restart_that_keeps_all_values_is_good() -> None:
+def test_restart_that_keeps_all_values_passes() -> None:
     """REP-1"""
     judge_a_restart()
 
 
-def test_a_restart_that_takes_an_older_value_for_its_vote_is_noticed() -> None:
+def test_restart_with_an_older_value_for_a_vote_fails() -> None:
     """REP-1"""
     group = restored(*LOG, options=SMALL)
     group.items[2] = command(b"2")
@@ -61,7 +61,7 @@ def test_a_restart_that_takes_an_older_value_for_its_vote_is_noticed() -> None:
         judge(kept(list(LOG)), group)
 
 
-def test_a_promise_with_a_value_that_was_not_proposed_is_noticed() -> None:
+def test_promise_with_a_value_that_was_not_proposed_fails() -> None:
     """REP-1: also for a vote that is not yet on disk."""
     group, books = restored(*LOG, options=SMALL), kept(list(LOG))
     honesty = Honesty(books)
@@ -71,12 +71,12 @@ def test_a_promise_with_a_value_that_was_not_proposed_is_noticed() -> None:
     wrong = [vote._replace(item=command(b"wrong")) for vote in promise.votes]
     for at in range(len(wrong)):
         votes = (*promise.votes[:at], wrong[at], *promise.votes[at + 1 :])
-        said = Promise(promise.ballot, 1, 1, 0, votes, ())
+        sent = Promise(promise.ballot, 1, 1, 0, votes, ())
         with pytest.raises(Violation, match="but the proposal was"):
-            honesty.effects()[Promise](Send(C, said, 0), group)
+            honesty.effects()[Promise](Send(C, sent, 0), group)
 
 
-def test_a_recalled_vote_with_a_value_that_was_not_proposed_is_noticed() -> None:
+def test_recalled_vote_with_a_value_that_was_not_proposed_fails() -> None:
     """REP-1"""
     group, books = restored(*LOG, options=SMALL), kept(list(LOG))
     recalled = Recalled(2, 1, Vote(2, ballot(5), command(b"2")))

@@ -1,4 +1,4 @@
-"""The whole service in storms whose options are drawn from the seed: see `scenarios.service`."""
+"""The whole service in storms with options drawn from the seed: see `scenarios.service`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.seeds import seeds
 pytestmark = pytest.mark.long
 
 PER_TEST = 10
-# `oncecast sim run service` goes through as many as you like.
+# `oncecast sim run service` runs any number of seeds.
 
 
 def storm(seed: int) -> None:
@@ -26,20 +26,20 @@ def storm(seed: int) -> None:
 
 
 @pytest.mark.parametrize("first", seeds(30, 600, PER_TEST))
-def test_service_in_a_storm_loses_repeats_and_disorders_nothing(first: int) -> None:
-    """SVC-2 SVC-3 SVC-8 SVC-9 SVC-10 SVC-11 SVC-13 REP-5: what all clients were told is
+def test_service_in_a_storm_delivers_each_message_once_and_in_order(first: int) -> None:
+    """SVC-2 SVC-3 SVC-8 SVC-9 SVC-10 SVC-11 SVC-13 REP-5: the answers to all clients are
     linearizable, too."""
     for seed in range(first, first + PER_TEST):
         storm(seed)
 
 
-def test_followers_catch_up_though_their_leader_has_lost_the_next_entry() -> None:
+def test_followers_catch_up_although_their_leader_has_lost_the_next_entry() -> None:
     """REP-1: only the leader knew that the entry was decided, and it has taken a snapshot since."""
     storm(63442)
 
 
 def test_each_seed_draws_a_service_of_its_own() -> None:
-    """SVC-10: groups of one to five nodes, with and without what a client can do."""
+    """SVC-10: groups of one to five nodes, with and without each kind of client."""
     assert SERVICE.draw is not None
     draws = [SERVICE.draw(seed, SERVICE.nodes) for seed in range(100)]
     assert {draw.nodes for draw in draws} == {1, 2, 3, 4, 5}  # type: ignore[attr-defined]
@@ -47,6 +47,6 @@ def test_each_seed_draws_a_service_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("plant", [no_dedup, cursor_moves_at_send, half_a_batch_is_new])
-def test_service_without_this_rule_is_found_out_within_50_seeds(plant: Plant) -> None:
-    """SVC-2 SVC-3: these mutants were written for other storms."""
+def test_storms_notice_a_missing_rule_within_50_seeds(plant: Plant) -> None:
+    """SVC-2 SVC-3: the mutants come from other suites."""
     must_be_noticed(Mutant(plant.__name__, plant, storm, 50))

@@ -1,4 +1,4 @@
-"""One rule is taken away at a time, and the storms must notice."""
+"""Remove one rule at a time; the storms must notice it."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def held_messages_survive_their_life(patch: pytest.MonkeyPatch) -> None:
-    """As if a message to oneself, from before a crash, could be heard after it."""
+def messages_to_self_survive_a_crash(patch: pytest.MonkeyPatch) -> None:
+    """Deliver messages that a node sent to itself before a crash."""
 
     def hear_itself(self: SimulatedNode, message: Any, life: int) -> None:
         self.receive(self.me, message)
@@ -167,7 +167,7 @@ def carried_batches_are_mixed_up(patch: pytest.MonkeyPatch) -> None:
 
 
 class Shifted:
-    """Gives the batch that was asked for before."""
+    """Returns the batch that was asked for before."""
 
     def __init__(self, group: Any) -> None:
         self._group, self._last = group, -1
@@ -180,7 +180,7 @@ class Shifted:
 
 @mutant
 def half_a_batch_is_new(patch: pytest.MonkeyPatch) -> None:
-    """A producer that is told less than it put would go on too early."""
+    """Count fewer messages than the producer put, so that its next put comes too early."""
 
     def appended(self: Producer, offset: int, count: int) -> None:
         self.next += max(1, count - 1)
@@ -203,6 +203,6 @@ def log_is_cut_without_being_carried(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_node_without_this_rule_is_found_out(mutant: Mutant) -> None:
+def test_storms_notice_a_missing_rule(mutant: Mutant) -> None:
     """SVC-2 SVC-3 SVC-9 SVC-10"""
     must_be_noticed(mutant)

@@ -1,6 +1,6 @@
-"""Bugs of earlier versions, put back: random storms find them without being told where to look.
+"""Bugs of earlier versions, put back: random storms must find them.
 
-Some are judged by the history of the clients alone: every other checker is silenced.
+Some are found by the history of the clients alone, with all other checkers silenced.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def play(sim: Simulation, change: Change) -> None:
     sim.finish()
 
 
-# -- stories: storms as drawn, except for what the bug needs in order to matter --
+# -- stories: storms as drawn, except for conditions that a bug needs --
 
 
 def storm(seed: int) -> None:
@@ -65,7 +65,7 @@ def busy(drawn: Draw, *, deletes: bool) -> Draw:
 
 
 class Silenced(Checker):
-    """Another checker that keeps its books, but reports no violation."""
+    """Runs another checker, and suppresses its violations."""
 
     def __init__(self, checker: Checker) -> None:
         self._checker = checker
@@ -80,7 +80,7 @@ class Silenced(Checker):
         self._quietly(lambda: self._checker.finish(sim))
 
     def _quietly(self, look: Callable[[], None]) -> None:
-        with suppress(Violation, KeyError, IndexError):  # its books are wrong after the first one
+        with suppress(Violation, KeyError, IndexError):  # its books are wrong after a violation
             look()
 
 
@@ -92,7 +92,7 @@ class JudgedByHistory(Simulation):
 
 
 def history(seed: int) -> None:
-    """Raise only what the history of the clients shows."""
+    """Raise only violations that the history of the clients shows."""
     try:
         play(JudgedByHistory(seed), partial(busy, deletes=seed % 4 < 2))
     except Violation as violation:
@@ -112,7 +112,7 @@ def both(*plants: Plant) -> Plant:
 
 
 def seat_by_what_was_heard_last(patch: pytest.MonkeyPatch) -> None:
-    """A newcomer hears of what is chosen by Beats alone, and is compared with the present."""
+    """Tell a new member about chosen slots by Beats alone, and compare it with the present."""
 
     def caught_up(self: Seats, node: NodeId) -> bool:
         return self.applied - self.offers[node].applied <= self.options.window_slots // 4
@@ -178,6 +178,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_storms_notice_a_bug_that_is_put_back(mutant: Mutant) -> None:
+def test_storms_find_a_bug_that_is_put_back(mutant: Mutant) -> None:
     """REP-1 REP-5 SVC-9 SVC-10"""
     must_be_noticed(mutant)

@@ -1,7 +1,7 @@
-"""SVC-13: the failure scenarios of the sources, one by one, each with several seeds.
+"""SVC-13: the failure scenarios of the sources, each with several seeds.
 
-The broker is our node; GET is a Fetch, MSG a Delivery, and the resend request a Gap. Publishers,
-readers and the checks of E1 to E4 are those of `crash_world`.
+The broker is our node. GET is a Fetch, MSG a Delivery, and the resend request a Gap. Publishers,
+readers and the checks of E1 to E4 come from `crash_world`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.lab.scenarios.crash_world import CrashWorld, ordeal
 pytestmark = pytest.mark.long
 
 SEEDS = 8
-FICKLE = "fickle"  # a subscription that goes
+FICKLE = "fickle"  # a subscription that ends
 seeds = pytest.mark.parametrize("seed", range(SEEDS))
 
 
@@ -58,13 +58,13 @@ def machine(world: CrashWorld) -> Machine:
 
 
 @seeds
-def test_subscriber_that_crashes_after_get_goes_on_where_it_was(seed: int) -> None:
+def test_subscriber_that_crashes_after_get_resumes_at_its_offset(seed: int) -> None:
     """SVC-13 SVC-3 SVC-11"""
     ordeal([BY_NAME["subscriber: get sent"]], seed)
 
 
 @seeds
-def test_subscriber_that_crashes_after_msg_before_ack_does_its_work_once(seed: int) -> None:
+def test_subscriber_that_crashes_before_ack_processes_each_message_once(seed: int) -> None:
     """SVC-13 SVC-3"""
     for name in ("data received", "handler runs", "committed, not acked"):
         ordeal([BY_NAME[f"subscriber: {name}"]], seed)
@@ -83,24 +83,24 @@ def test_subscriber_that_crashes_after_subscribe_is_subscribed_once(seed: int) -
 
 
 class Leaver(App):
-    """Unsubscribes for another reader, in as many lives as it takes."""
+    """Ends the subscription of another reader, and repeats that after each restart."""
 
-    heard: list[bool]
+    answers: list[bool]
 
     def begin(self) -> None:
-        self.heard = []
+        self.answers = []
         self.ask(local.Do(1, do.Unsubscribe(TOPIC, FICKLE, 0)))
 
     def hear(self, event: Value) -> None:
         if isinstance(event, local.Finished):
             assert isinstance(event.outcome, Unsubscribed)
-            self.heard.append(event.outcome.already)
+            self.answers.append(event.outcome.already)
 
 
 def unsubscribing(seed: int, point: Point) -> Leaver:
-    """One of three subscriptions goes while messages are put, and somebody crashes."""
+    """End one of three subscriptions during puts and a crash."""
     world = CrashWorld(seed, [point])
-    world.away = (0.4, 1.0)  # what a dead life has sent arrives before the next one begins
+    world.away = (0.4, 1.0)  # messages of a crashed client arrive before it restarts
     world.passes = 1
     reader = Subscriber(world, "reader", name=FICKLE)
     world.run_until(lambda: reader.positioned)
@@ -118,27 +118,27 @@ def test_subscriber_that_crashes_after_unsubscribe_is_unsubscribed_once(seed: in
     """SVC-13 SVC-6"""
     point = at("subscriber", after(LETS_GO, lets_go(calls(do.Unsubscribe))))
     leaver = unsubscribing(seed, point)
-    assert (leaver.life, leaver.heard) == (2, [True])  # its next life was told "already"
+    assert (leaver.life, leaver.answers) == (2, [True])  # the second answer is "already"
 
 
 # -- the broker crashes before its reply --
 
 
 @seeds
-def test_broker_that_crashes_after_get_is_asked_again(seed: int) -> None:
+def test_get_is_repeated_after_a_broker_crash(seed: int) -> None:
     """SVC-13 SVC-3"""
     ordeal([at("node", after("oncecast.broker.gateway:Gateway.receive", hears(is_get)))], seed)
 
 
 @seeds
-def test_broker_that_crashes_after_put_has_it_once(seed: int) -> None:
+def test_broker_that_crashes_after_put_stores_it_once(seed: int) -> None:
     """SVC-13 SVC-2 SVC-10"""
     for name in ("proposed", "accepted by the only one", "applied, not answered"):
         ordeal([BY_NAME[f"node: {name}"]], seed)
 
 
 @seeds
-def test_broker_that_crashes_after_subscribe_says_already(seed: int) -> None:
+def test_broker_that_crashes_after_subscribe_answers_already(seed: int) -> None:
     """SVC-13 SVC-6"""
     answers: list[Subscribed] = []
 
@@ -154,23 +154,23 @@ def test_broker_that_crashes_after_subscribe_says_already(seed: int) -> None:
 
 
 @seeds
-def test_broker_that_crashes_after_unsubscribe_says_already(seed: int) -> None:
+def test_broker_that_crashes_after_unsubscribe_answers_already(seed: int) -> None:
     """SVC-13 SVC-6"""
     leaver = unsubscribing(seed, at("node", after(DECIDED, decides(do.Unsubscribe))))
-    assert (leaver.life, leaver.heard) == (1, [True])
+    assert (leaver.life, leaver.answers) == (1, [True])
 
 
 # -- the publisher crashes --
 
 
 @seeds
-def test_publisher_that_crashes_before_the_send_puts_it_later(seed: int) -> None:
+def test_publisher_that_crashes_before_the_send_sends_after_its_restart(seed: int) -> None:
     """SVC-13 SVC-2"""
     ordeal([BY_NAME["publisher: stored"]], seed)
 
 
 @seeds
-def test_publisher_that_crashes_after_the_send_has_put_it_once(seed: int) -> None:
+def test_publisher_that_crashes_after_the_send_puts_once(seed: int) -> None:
     """SVC-13 SVC-2"""
     ordeal([BY_NAME["publisher: sent"]], seed)
 
@@ -179,7 +179,7 @@ def test_publisher_that_crashes_after_the_send_has_put_it_once(seed: int) -> Non
 
 
 def losing(seed: int, wanted: Sequence[Callable[[Value], bool]]) -> None:
-    """Of each kind some are lost on their way, one after the other."""
+    """Lose some messages of each wanted kind."""
     world = CrashWorld(seed)
     left = [(kind, passes) for kind in wanted for passes in (world.sim.rng.randint(1, 2), 1)]
 
@@ -194,7 +194,7 @@ def losing(seed: int, wanted: Sequence[Callable[[Value], bool]]) -> None:
 
     world.mortal.fate = lose
     world.live()
-    assert not left, "it was never sent, so it could not be lost"
+    assert not left, "a message of this kind was never sent"
 
 
 @seeds
@@ -204,8 +204,8 @@ def test_lost_put_is_sent_again(seed: int) -> None:
 
 
 @seeds
-def test_lost_resend_request_is_made_again(seed: int) -> None:
-    """SVC-13 SVC-2: a put is lost, and so is what the broker says when it misses it"""
+def test_lost_resend_request_is_repeated(seed: int) -> None:
+    """SVC-13 SVC-2: a put is lost, and so is the broker's request to resend it."""
     world = CrashWorld(seed)
     lost = {"put": 0, "resend request": 0}
 
@@ -220,7 +220,7 @@ def test_lost_resend_request_is_made_again(seed: int) -> None:
 
     world.mortal.fate = lose
     world.live()
-    assert lost["resend request"] > 0, "nothing was missed, so nothing was asked for"
+    assert lost["resend request"] > 0, "the broker did not request a resend"
 
 
 @seeds
@@ -230,13 +230,13 @@ def test_lost_get_is_sent_again(seed: int) -> None:
 
 
 @seeds
-def test_lost_msg_comes_again(seed: int) -> None:
+def test_lost_msg_is_delivered_again(seed: int) -> None:
     """SVC-13 SVC-3"""
     losing(seed, [lambda message: isinstance(message, Delivery)])
 
 
 @seeds
-def test_lost_ack_is_covered_by_the_next(seed: int) -> None:
+def test_lost_ack_is_covered_by_the_next_one(seed: int) -> None:
     """SVC-13 SVC-3 SVC-9"""
     losing(seed, [is_ack])
 
@@ -245,7 +245,7 @@ def test_lost_ack_is_covered_by_the_next(seed: int) -> None:
 
 
 def synchronising(seed: int, *, waiting: bool) -> None:
-    """A reader that has read all there is crashes while it waits for more."""
+    """Crash a reader that waits for more messages."""
     world = CrashWorld(seed)
     reader = Subscriber(world, "auto")
     world.run_until(lambda: reader.positioned)
@@ -254,7 +254,7 @@ def synchronising(seed: int, *, waiting: bool) -> None:
     world.sim.run(until=world.sim.now + 1.0)  # it acknowledges, asks for more, and waits
     reader.positioned = False
     world.bounce(reader.me)
-    if not waiting:  # its question is answered while nobody is there
+    if not waiting:  # the answer arrives while the reader is down
         world.more(4)
     world.run_until(lambda: reader.positioned)
     if waiting:
@@ -266,12 +266,12 @@ def synchronising(seed: int, *, waiting: bool) -> None:
 
 
 @seeds
-def test_reader_that_crashed_while_waiting_finds_that_it_still_waits(seed: int) -> None:
+def test_reader_that_crashes_while_it_waits_waits_again(seed: int) -> None:
     """SVC-13 SVC-11"""
     synchronising(seed, waiting=True)
 
 
 @seeds
-def test_reader_that_crashed_while_waiting_finds_what_came_meanwhile(seed: int) -> None:
+def test_reader_that_crashes_while_it_waits_gets_messages_that_came_meanwhile(seed: int) -> None:
     """SVC-13 SVC-11"""
     synchronising(seed, waiting=False)

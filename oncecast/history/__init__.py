@@ -1,8 +1,8 @@
-"""Histories of clients: what they did and were told, and whether that can be linearized.
+"""Records the operations of clients, and checks that their history is linearizable.
 
     operation   one operation of one client, with the times of its call and return
     recorder    records operations in memory or to a file: `Recorder(clock)`
-    session     records all that a client session does: `SessionHistory(recorder, name, session)`
+        session     records everything that a client session does: `SessionHistory(...)`
     file        histories as JSON lines, one file for each process: `Writer`, `read`, `merged`
     check       `check(history)` returns a `Verdict`
 

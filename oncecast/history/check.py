@@ -1,7 +1,7 @@
-"""`check(history)`: can the operations of every topic and subscription be put into one order?
+"""`check(history)` decides whether the operations on each topic and subscription fit one order.
 
-The verdict is `ok` only if all of them can. What the search could not decide within its limit is
-`undecided`, and not ok.
+The verdict is `ok` only if all of them do. A search that reaches its limit makes the verdict
+`undecided`, which is not ok.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def checked(verdict: Verdict, part: Part, steps_max: int) -> Verdict:
     problem = part.problem()
     found = search(problem.items, problem.initial, problem.model, steps_max=steps_max)
     if found.outcome is Outcome.UNDECIDED:
-        why = f"UNDECIDED: the search gave up after {found.steps} steps, so this is no pass"
+        why = f"UNDECIDED: the search gave up after {found.steps} steps, so nothing is proven"
         verdict.undecided.append(Finding(part.name, why, []))
     elif found.outcome is Outcome.IMPOSSIBLE:
         blamed = blame(part, found.until)
@@ -73,7 +73,7 @@ def checked(verdict: Verdict, part: Part, steps_max: int) -> Verdict:
 
 
 def explained(blamed: Blame) -> str:
-    """Say why none of the operations that had to be next could be."""
+    """Explain why none of the operations that had to be next could be."""
     state, stuck = blamed.found.state, [item for item in blamed.found.stuck if item.must]
     whys = [
         f"{item.what.operation.kind} of {item.what.operation.client}: {reason(state, item.what)}"

@@ -1,9 +1,9 @@
 """Histories as files of JSON lines: one file for each client process, merged by `read`.
 
-The first line is a header. Then an operation has a line with its `id` when it is called, and
-another one with what the answer has added when it has returned. An operation that returns at once,
-or never, has one line. A process that is killed may cut off its last line: that line is ignored. A
-process that starts again may append to its file: its part begins with a header of its own.
+The first line is a header. An operation has a line with its `id` when it is called, and another
+line with the fields of its answer when it returns. An operation that returns at once, or never,
+has one line. An incomplete last line, left by a killed process, is ignored. A restarted process may
+append to its file: its part begins with its own header.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ HEADER = "oncecast-history"
 
 
 class BadHistory(ValueError):
-    """A file that is not a history; the text says where and why."""
+    """A file is not a history. The text says where and why."""
 
 
 class Writer:
-    """The sink of a recorder. An unbuffered stream loses nothing when its process is killed."""
+    """The sink of a recorder. With an unbuffered stream, a killed process loses no operation."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._encode = msgspec.json.Encoder().encode
         self._last = 0
-        self._ids: dict[int, tuple[int, Operation]] = {}  # of those without an answer so far
+        self._ids: dict[int, tuple[int, Operation]] = {}  # calls without an answer so far
         if stream.seekable() and stream.tell():
-            stream.write(b"\n")  # ends the line that a killed process has cut off
+            stream.write(b"\n")  # ends the incomplete line of a killed process
         self._put({HEADER: FORMAT})
 
     def whole(self, operation: Operation) -> None:
@@ -52,20 +52,20 @@ class Writer:
 
 
 def write(history: Iterable[Operation], stream: BinaryIO) -> None:
-    """Write a history that is complete."""
+    """Write a complete history."""
     writer = Writer(stream)
     for operation in history:
         writer.whole(operation)
 
 
 def read(lines: Iterable[bytes], name: str = "history") -> History:
-    """Read the operations of one file. Raises BadHistory, with `name` and the line's number."""
-    found: list[tuple[int, dict[str, Any]]] = []  # with the number of the line of its call
+    """Read the operations of one file. Raise BadHistory with `name` and the line number."""
+    found: list[tuple[int, dict[str, Any]]] = []  # with the line number of its call
     pending: dict[int, dict[str, Any]] = {}
     damage, headed = "", False
     for number, line in enumerate(lines, 1):
         if not line.endswith(b"\n"):
-            break  # the process was killed while it wrote this
+            break  # the process was killed while it wrote this line
         if line == b"\n":
             continue
         try:
@@ -76,7 +76,7 @@ def read(lines: Iterable[bytes], name: str = "history") -> History:
         if HEADER in fields or not (headed or damage):
             _check_header(fields, name)
             pending.clear()
-            damage, headed = "", True  # the process before it was killed while it wrote the line
+            damage, headed = "", True  # the damaged line is that of a killed process
             continue
         if damage:
             break
@@ -85,7 +85,7 @@ def read(lines: Iterable[bytes], name: str = "history") -> History:
             pending.pop(id_).update(fields)
             continue
         if id_ is not None and "call" not in fields:
-            damage = f"{name}, line {number}: an answer to call {id_}, which the file does not have"
+            damage = f"{name}, line {number}: an answer to call {id_}, which is not in the file"
             break
         found.append((number, fields))
         if id_ is not None:
@@ -96,7 +96,7 @@ def read(lines: Iterable[bytes], name: str = "history") -> History:
 
 
 def merged(histories: Iterable[History]) -> History:
-    """Return the operations of all clients by the time of their calls."""
+    """Return the operations of all clients, ordered by the time of their calls."""
     return sorted((each for one in histories for each in one), key=lambda each: each.call)
 
 
@@ -112,11 +112,11 @@ def _check_header(fields: dict[str, Any], name: str) -> None:
 
 def _fields(operation: Operation) -> dict[str, Any]:
     default = Operation("", "put", "", 0.0)
-    told = msgspec.structs.asdict(operation)
+    fields = msgspec.structs.asdict(operation)
     required = ("client", "kind", "topic", "call")
     return {
         name: value
-        for name, value in told.items()
+        for name, value in fields.items()
         if name in required or value != getattr(default, name)
     }
 

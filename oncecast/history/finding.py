@@ -1,4 +1,4 @@
-"""What a check finds: something that cannot be, and the operations that show it."""
+"""A finding of the check: a contradiction, and the operations that show it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from oncecast.history.timeline import timeline
 
 
 class Finding(NamedTuple):
-    what: str  # which topic or subscription
+    what: str  # the topic or subscription
     why: str
     operations: History
     left_out: int = 0  # operations that make no difference, whenever they happened

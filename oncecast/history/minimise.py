@@ -1,10 +1,9 @@
-"""Find the few operations of a history that cannot be put into any order, whatever the others did.
+"""Find the few operations of a history that contradict each other.
 
-To leave out an operation means to know nothing of it: it may have happened at any time or never,
-with any answer. That only makes an order easier to find. So if there is none even so, the
-operations that are left contradict each other. Mostly the last few do. Of those, halves are left
-out first, then quarters, and so on down to single ones, as in delta debugging (Zeller and
-Hildebrandt, TSE 2002).
+A left-out operation may have happened at any time or never, with any answer. That only makes an
+order easier to find. So if there is still no order, the remaining operations contradict each other.
+Usually the last few do. Of those, the search leaves out halves, then quarters, down to single
+operations, as in delta debugging (Zeller and Hildebrandt, TSE 2002).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ FEW = 16
 
 
 class Blame(NamedTuple):
-    """Operations that contradict each other, and how: see `search.Found`."""
+    """Operations that contradict each other, with the failed search: see `search.Found`."""
 
     operations: History
     problem: Problem
@@ -32,8 +31,8 @@ class Blame(NamedTuple):
 def blame(part: Part, until: float) -> Blame:
     """Return the operations to blame, by the time of their calls.
 
-    What was called after `until` was not needed to find the contradiction, so what was called after
-    the answers that were is of no account.
+    The search did not need calls made after `until`. So calls made after the answers that it
+    needed do not matter.
     """
     dues = [due_of(each) for each in part.operations if each.call <= until]
     early = Minimiser(part.until(max((due for due in dues if due < inf), default=until)))
@@ -46,34 +45,34 @@ class Minimiser:
         self._steps = 0
 
     def run(self) -> Blame:
-        told, loose = self._last_few()
-        size, before = len(told), 0
-        while size > 1 or before != len(told):
-            before, size = len(told), max(1, size // 2)
-            told, loose = self._without_some(told, loose, size)
+        answered, loose = self._last_few()
+        size, before = len(answered), 0
+        while size > 1 or before != len(answered):
+            before, size = len(answered), max(1, size // 2)
+            answered, loose = self._without_some(answered, loose, size)
         problem = self._part.problem(loose)
         found = search(problem.items, problem.initial, problem.model, steps_max=STEPS_MAX)
-        operations = sorted([*told, *self._involved(told)], key=lambda each: each.call)
+        operations = sorted([*answered, *self._involved(answered)], key=lambda each: each.call)
         return Blame(operations, problem, found)
 
     def _last_few(self) -> tuple[History, frozenset[int]]:
-        """The operations that returned last, as few of them as contradict each other."""
-        told = sorted(self._part.told(), key=due_of)
+        """Return the fewest of the last returned operations that contradict each other."""
+        answered = sorted(self._part.answered(), key=due_of)
         few = FEW
-        while few < len(told):
-            loose = frozenset(id(each) for each in told[:-few])
+        while few < len(answered):
+            loose = frozenset(id(each) for each in answered[:-few])
             if self.impossible(loose):
-                return sorted(told[-few:], key=lambda each: each.call), loose
+                return sorted(answered[-few:], key=lambda each: each.call), loose
             few *= 4
-        return sorted(told, key=lambda each: each.call), NOBODY
+        return sorted(answered, key=lambda each: each.call), NOBODY
 
     def _without_some(
-        self, told: History, loose: frozenset[int], size: int
+        self, answered: History, loose: frozenset[int], size: int
     ) -> tuple[History, frozenset[int]]:
         """Leave out as many runs of `size` operations as possible."""
         kept: History = []
-        for at in range(0, len(told), size):
-            some = told[at : at + size]
+        for at in range(0, len(answered), size):
+            some = answered[at : at + size]
             more = loose | {id(each) for each in some}
             if self.impossible(more):
                 loose = more
@@ -89,9 +88,9 @@ class Minimiser:
         self._steps += found.steps + len(problem.items)
         return found.outcome is Outcome.IMPOSSIBLE
 
-    def _involved(self, told: History) -> list[Operation]:
-        """Puts without an answer whose messages somebody was given."""
-        seen = {digest for each in told if each.kind != "put" for digest in cut(each.digests)}
+    def _involved(self, answered: History) -> list[Operation]:
+        """Return unanswered puts with messages that a client was given."""
+        seen = {digest for each in answered if each.kind != "put" for digest in cut(each.digests)}
         return [
             each
             for each in self._part.operations

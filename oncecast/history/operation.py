@@ -1,4 +1,4 @@
-"""One operation of one client: what it asked for, when, and what it was told.
+"""One operation of one client: its request, its times and its answer.
 
 A history is a list of operations. `call` and `returned` are seconds of one clock that all clients
 of the history share: the simulator's, or CLOCK_MONOTONIC of one machine. An operation precedes
@@ -7,7 +7,7 @@ another one if it returned before the other was called.
 An operation without `returned` has no answer: the client crashed, or stopped waiting. It may have
 happened at any time after its call, or never.
 
-| kind | what the client asked for | what the answer says |
+| kind | request | answer |
 |---|---|---|
 | `put` | `digests` of the messages, in order | `offset`, or -1 if unknown; `kept`; `life` |
 | `stage` | `source`, `number`, `parts`, `digests` | |
@@ -16,19 +16,20 @@ happened at any time after its call, or never.
 | `delete` | | `already` |
 | `subscribe` | `subscription`, `start` | `offset`: the cursor; `life`, `already` |
 | `unsubscribe` | `subscription` | `already` |
-| `attach` | `reader` reads on; `start` if not from the cursor | `offset`, `next`, `life`, `epoch` |
-| `get` | nothing: messages come by themselves | `offset`, `digests`, `marked`, `next` |
+| `attach` | `reader` resumes; `start` if not from the cursor | `offset`, `next`, `life`, `epoch` |
+| `get` | nothing: messages arrive unasked | `offset`, `digests`, `marked`, `next` |
 | `skip` | nothing | messages from `offset` to before `next` are gone |
-| `moved` | nothing | somebody else moved the reader: `offset`, `epoch` |
-| `end` | nothing | `error`: why the reader gets no more |
-| `again` | messages from `offset` to before `upto` once more | |
-| `ack` | all before `upto` is acknowledged, in `epoch` | |
-| `leave` | the same; `next`: all before it was handed out | |
+| `moved` | nothing | another client moved the reader: `offset`, `epoch` |
+| `end` | nothing | `error`: the reason why the reader gets no more messages |
+| `again` | messages from `offset` to before `upto` again | |
+| `ack` | acknowledge everything before `upto`, in `epoch` | |
+| `leave` | the same; `next`: everything before it was delivered | |
 | `seek` | `start` | `offset`: the new cursor; `epoch`, `already` |
 | `look` | | `life`, `first`, `next`, `policy`, `views` |
 | `scan` | `start` | `life`, `first`, `next`, `offset`, `digests` |
 
-`look` and `scan` of a missing topic have the error `no-such-topic`.
+`life` is the incarnation of a topic: a topic that is created again has a higher one. `look` and
+`scan` of a missing topic have the error `no-such-topic`.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ NO_SUCH_TOPIC, NOT_SUBSCRIBED = NoSuchTopic.code, NotSubscribed.code
 
 
 class SubscriptionSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A subscription, as a look showed it."""
+    """A subscription as shown by a look."""
 
     name: str
     cursor: int
@@ -83,18 +84,18 @@ class SubscriptionSeen(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Operation(msgspec.Struct, omit_defaults=True, gc=False):
-    """Fields that say nothing have their defaults; the table above says which ones count."""
+    """The table above lists the fields that matter for each kind. Others have their defaults."""
 
-    client: str  # one producer, over all its lives: its puts of a topic are in order
+    client: str  # one producer, also after restarts: its puts to a topic are in order
     kind: Kind
     topic: str
     call: float
     returned: float | None = None  # None: no answer
-    error: str = ""  # the code of a refusal
+    error: str = ""  # the error code of a refusal
     subscription: str = ""
-    reader: str = ""  # one reading of a subscription; no other has this name
-    life: int = 0  # of the topic; 0: not told
-    epoch: int = 0  # of the subscription; 0: not told
+    reader: str = ""  # a unique name for one reader of a subscription
+    life: int = 0  # incarnation of the topic; 0: unknown
+    epoch: int = 0  # epoch of the subscription; 0: unknown
     offset: int = -1
     upto: int = -1
     first: int = -1
@@ -102,7 +103,7 @@ class Operation(msgspec.Struct, omit_defaults=True, gc=False):
     count: int = 0
     kept: bool | None = None
     already: bool = False
-    marked: int = 0  # so many of the first messages are marked as redelivered
+    marked: int = 0  # number of messages at the beginning that are marked as redelivered
     start: Start | None = None
     policy: Policy | None = None
     views: tuple[SubscriptionSeen, ...] | None = None  # None: not asked for
@@ -113,7 +114,7 @@ class Operation(msgspec.Struct, omit_defaults=True, gc=False):
 
     @property
     def done(self) -> bool:
-        """Return whether the answer says that it was done."""
+        """Return whether the operation succeeded."""
         return self.returned is not None and not self.error
 
     @property
@@ -135,7 +136,7 @@ def cut(digests: bytes | bytearray) -> list[bytes]:
 
 
 def digests_of(messages: Iterable[Message]) -> bytes:
-    """Return the checksums of what was put: value, key and headers."""
+    """Return checksums of the value, key and headers of each message."""
     return _packed([_digest(each) for each in messages])
 
 
@@ -158,7 +159,7 @@ def _digest(message: Message) -> int:
         digest = google_crc32c.extend(digest, b"\0" + message.key)
     for name, value in message.headers.items():
         digest = google_crc32c.extend(digest, b"\1" + name.encode() + b"\0" + value)
-    return digest or 1  # 0 stands for a message of which nothing is known
+    return digest or 1  # 0 stands for an unknown message
 
 
 def _packed(digests: Iterable[int]) -> bytes:

@@ -1,12 +1,11 @@
-"""Cut a history into the objects that it is about, and each into items that can be searched.
+"""Divide a history into objects, and each object into items for a search.
 
-A topic and each of its subscriptions are objects of their own. An operation may be about several:
-a look shows the end of the topic to the one, and a cursor to each of the others.
+A topic and each of its subscriptions are objects. An operation may concern several of them: a look
+shows the end of a topic and the cursor of each subscription.
 
 Commands are sent again until they are answered. All copies of a call have one token, so at most one
-of them changes anything. A call whose answer is "already" may have been done by an earlier copy of
-itself. A seek has an effect once more if another seek, or a new subscription, came between two
-copies.
+of them has an effect. If the answer is "already", an earlier copy may have had it. A seek has
+another effect if a second seek, or a new subscription, comes between two copies.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ NOBODY: frozenset[int] = frozenset()
 
 
 class Problem(NamedTuple):
-    """Is there an order of these items?"""
+    """The question whether these items have an order."""
 
     items: list[Item]
     initial: Any
@@ -40,31 +39,32 @@ class Part(ABC):
         self._end = inf
 
     def until(self, time: float) -> Self:
-        """Return the same, as it was at that time: later calls are gone, and what had not returned
-        may still be to come."""
+        """Return the part as it was at that time.
+
+        Later calls are gone, and calls that had not returned may still happen.
+        """
         part = copy(self)
         part._end = time
         part.operations = [each for each in self.operations if each.call <= time]
         return part
 
-    def told(self) -> History:
-        """Return the operations that had returned by then."""
+    def answered(self) -> History:
+        """Return the operations that had returned by the end."""
         returned = [each for each in self.operations if each.returned is not None]
         return [each for each in returned if due_of(each) <= self._end]
 
     def _pending(self, operation: Operation, items: list[Item]) -> list[Item]:
-        """Let what had not returned by then be left out."""
+        """Make items optional if their operation had not returned by the end."""
         if due_of(operation) <= self._end:
             return items
         return [item._replace(must=False, due=inf) for item in items if not item.reads]
 
     @abstractmethod
     def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
-        """Return what has to be solved.
+        """Return the search problem.
 
-        Of the operations whose `id` is in `loose` nothing is known but what they asked for: they
-        may have happened at any time, or not, with any answer. If there is no order even so, the
-        others are to blame.
+        Operations with their `id` in `loose` may have happened at any time, or never, with any
+        answer. If no order fits even so, the remaining operations are to blame.
         """
 
 
@@ -77,28 +77,28 @@ def by_topic(history: History) -> dict[str, History]:
 
 # -- commands --
 
-RANKS = ("subscribe", "create", "policy", "unsubscribe", "delete")  # what ends most is tried last
+RANKS = ("subscribe", "create", "policy", "unsubscribe", "delete")  # the last end the most
 
 
-class Told(Interface):
+class Answerable(Interface):
     def silent(self) -> Any:
-        """Return the same without an answer."""
+        """Return the same effect without an answer."""
 
 
-def command_items(operation: Operation, told: Told, *, loose: bool) -> list[Item]:
-    """Return the items of a command that is done once, or not at all if it is refused."""
+def command_items(operation: Operation, effect: Answerable, *, loose: bool) -> list[Item]:
+    """Return the items of a command that happens once, or never if it is refused."""
     if operation.refused and operation.error != Overloaded.code:
         return []
-    silent = told.silent()
+    silent = effect.silent()
     maybe = Item(silent, operation.call, must=False, rank=RANKS.index(operation.kind), guess=True)
     if loose:
         return [maybe._replace(call=-inf, often=True)]
-    if not operation.done:  # a copy may still be in the network, also if the node was overloaded
+    if not operation.done:  # a copy may still be in flight, also after an overload
         return [maybe]
     due = due_of(operation)
-    as_told = Item(told, operation.call, due)
-    # If all was done already, an earlier copy may have done it.
-    return [as_told, maybe._replace(due=due)] if operation.already else [as_told]
+    answered = Item(effect, operation.call, due)
+    # If it was done already, an earlier copy may have done it.
+    return [answered, maybe._replace(due=due)] if operation.already else [answered]
 
 
 # -- times and answers --
@@ -109,7 +109,7 @@ def due_of(operation: Operation) -> float:
 
 
 def absent(operation: Operation) -> bool:
-    """Return whether a node, and not the session, has said that there is no such thing."""
+    """Return whether a node, not the session, answered that the object does not exist."""
     if operation.error not in (NO_SUCH_TOPIC, NOT_SUBSCRIBED):
         return False
     return operation.kind in ("look", "scan", "attach") or (

@@ -1,6 +1,6 @@
-"""What a reader is promised within its own life: every offset once, in order, and marks (E4).
+"""The guarantees of a single reader: every offset once, in order, with the right marks (E4).
 
-These rules need no search: what one reader is told is in order already.
+These rules need no search, because the events of one reader are ordered.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ def reader_findings(topic: str, operations: History) -> Iterator[Finding]:
     for found in subscriptions.values():
         yield from found.findings()
     yield from (
-        Finding(f"topic {topic!r}", f"the lag of {view.name!r} is not what is left to read", [look])
+        Finding(
+            f"topic {topic!r}",
+            f"the lag of {view.name!r} is not the number of unread messages",
+            [look],
+        )
         for look in operations
         for view in look.views or ()
         if view.lag != look.next - max(view.cursor, look.first)
@@ -57,20 +61,22 @@ class Readers:
             self._acks.append(operation)
 
     def findings(self) -> Iterator[Finding]:
-        lives = [Life(self, each) for each in self._readers.values() if each[0].kind == "attach"]
+        readers = [
+            ReaderEvents(self, each) for each in self._readers.values() if each[0].kind == "attach"
+        ]
         epochs: dict[int, Operation] = {}
-        for life in lives:
-            attach = life.attach
+        for reader in readers:
+            attach = reader.attach
             other = epochs.setdefault(attach.epoch, attach)
             if attach.epoch and other is not attach:
                 why = f"two readers have epoch {attach.epoch}"
                 yield Finding(self._name, why, [other, attach])
-        for life in lives:
-            for why, operations in life.broken(lives):
+        for reader in readers:
+            for why, operations in reader.broken(readers):
                 yield Finding(self._name, why, operations)
 
     def may_skip(self, skip: Operation) -> bool:
-        """Return whether what was skipped may be gone: by the policy, or because it was read."""
+        """Return whether skipped messages may be gone: by the policy, or because they were read."""
         if drops_from(of_topic(self._policies, skip)) <= due_of(skip):
             return True
         acks = of_topic(self._acks, skip)
@@ -78,7 +84,7 @@ class Readers:
         return max(gone, default=-1) >= skip.next
 
     def reset_between(self, one: Operation, other: Operation) -> bool:
-        """Return whether the subscription may be another one than before."""
+        """Return whether the subscription may have been replaced in between."""
         return any(each.call <= due_of(other) and due_of(each) >= one.call for each in self._resets)
 
 
@@ -90,8 +96,8 @@ def of_topic(operations: History, skip: Operation) -> History:
 Broken = Iterator[tuple[str, History]]
 
 
-class Life:
-    """What one reader was told, in order."""
+class ReaderEvents:
+    """The events of one reader, in order."""
 
     def __init__(self, readers: Readers, events: History) -> None:
         self._readers, self._events = readers, events
@@ -99,11 +105,11 @@ class Life:
         gets = [each for each in events if each.kind == "get"]
         self._last = max(gets, key=lambda get: get.offset + get.messages, default=None)
         left = [each for each in events if each.kind == "leave"]
-        # Who leaves in order says how far it came.
+        # A reader that leaves says how far it has read.
         self._handed = left[0].next if left else inf
 
     def handed(self, before: float) -> tuple[int, Operation | None]:
-        """Return how far it came by then, and with which delivery."""
+        """Return how far the reader had read by then, and the last delivery."""
         last = self._last
         if last is None:
             return 0, None
@@ -114,11 +120,11 @@ class Life:
             return 0, None
         return int(min(last.offset + last.messages, self._handed)), last
 
-    def broken(self, lives: list[Life]) -> Broken:
+    def broken(self, readers: list[ReaderEvents]) -> Broken:
         attach = self.attach
         if not attach.done:
             return
-        suspect, by = self._suspect(lives)
+        suspect, by = self._suspect(readers)
         expected, before, back, most = attach.offset, attach, 0, attach.next
         for event in self._events[1:]:
             match event.kind:
@@ -129,11 +135,11 @@ class Life:
                     most = max(most, event.upto)
                 case "skip":
                     if not self._readers.may_skip(event) and attach.start is None:
-                        yield "messages were skipped that nobody has read", [before, event]
+                        yield "unread messages were skipped", [before, event]
                     expected = event.next
                 case "get":
                     if event.offset != expected:
-                        why = f"offset {expected} is due, and {event.offset} was delivered"
+                        why = f"offset {expected} is due, but {event.offset} was delivered"
                         yield why, [before, event]
                     yield from self._marks(event, suspect, by, back, most)
                     expected = event.offset + event.messages
@@ -141,10 +147,10 @@ class Life:
                     pass
             before = event
 
-    def _suspect(self, lives: list[Life]) -> tuple[int, Operation | None]:
-        """How far earlier readers came: all before it must be marked when it comes again."""
+    def _suspect(self, readers: list[ReaderEvents]) -> tuple[int, Operation | None]:
+        """Return how far earlier readers have read; messages before that must be marked."""
         most: tuple[int, Operation | None] = 0, None
-        for each in lives:
+        for each in readers:
             if each is self or each.attach.life != self.attach.life:
                 continue
             handed, by = each.handed(self.attach.call)
@@ -158,9 +164,9 @@ class Life:
         end = get.offset + get.messages
         marked = get.offset + get.marked
         if marked < min(end, suspect) and by is not None:
-            why = f"offset {marked} was delivered before, and comes again without a mark"
+            why = f"offset {marked} was delivered before, but is redelivered without a mark"
             yield why, [by, self.attach, get]
         if marked < min(end, back):
-            yield f"offset {marked} was handed back, and comes again without a mark", [get]
+            yield f"offset {marked} was rejected, but is redelivered without a mark", [get]
         if get.marked and marked > most >= 0:
-            yield f"offset {marked - 1} is marked, and was never delivered before", [get]
+            yield f"offset {marked - 1} is marked, but was never delivered before", [get]

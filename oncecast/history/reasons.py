@@ -1,4 +1,4 @@
-"""Say in words why an answer does not fit a state."""
+"""Explain why an answer does not fit a state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from oncecast.history.topic_model import Effect, TopicState
 
 
 def reason(state: TopicState | SubscriptionState, what: Effect | Move) -> str:
-    """Return what the model expected instead, after all that could be ordered before."""
+    """Describe what the model expected, after everything that could be ordered before."""
     if isinstance(state, TopicState):
         return of_topic(state, what.operation)
     assert isinstance(what, Move)
@@ -23,7 +23,7 @@ def of_topic(state: TopicState, operation: Operation) -> str:
     if operation.error == NOT_SUBSCRIBED:
         return f"the subscription {operation.subscription!r} exists"
     if operation.life and state.life and operation.life != state.life:
-        return f"the topic is in life {state.life}, not {operation.life}"
+        return f"the topic has incarnation {state.life}, not {operation.life}"
     if operation.kind in ("put", "publish") and operation.offset not in (-1, state.next):
         return f"the topic ends at {state.next}, so no put gets offset {operation.offset}"
     if operation.kind == "get":
@@ -33,14 +33,14 @@ def of_topic(state: TopicState, operation: Operation) -> str:
     if operation.next not in (-1, state.next):
         return f"the topic ends at {state.next}, not at {operation.next}"
     if 0 <= operation.first < state.first:
-        return f"all before {state.first} is gone, and this shows {operation.first}"
+        return f"messages before {state.first} are gone, but this shows {operation.first}"
     names = sorted(state.names)
     if operation.views is not None and [each.name for each in operation.views] != names:
         return f"the subscriptions are {', '.join(names) or 'none'}"
     if operation.policy is not None and operation.policy != state.policy:
         return "the topic has another policy"
     if operation.digests:
-        return "the messages are others"
+        return "the topic has other messages"
     return f"the topic ends at {state.next} and has the subscriptions {', '.join(names) or 'none'}"
 
 
@@ -55,9 +55,9 @@ def of_subscription(state: SubscriptionState, move: Move) -> str:
     if operation.kind in ("ack", "leave"):
         if epoch and epoch != state.epoch:
             return f"epoch {state.epoch} has fenced epoch {epoch}, and the cursor is {where}"
-        return f"the cursor is {where}, and all before {operation.upto} was acknowledged"
+        return f"the cursor is {where}, but everything before {operation.upto} was acknowledged"
     if epoch and epoch <= state.epoch and operation.kind in ("attach", "seek"):
         return f"epoch {state.epoch} is current already"
     if move.first > state.cursor >= 0 and operation.views is None:
-        return f"messages from {state.cursor} on are unread, and all before {move.first} is gone"
+        return f"messages from {state.cursor} on are unread, but those before {move.first} are gone"
     return f"the cursor is {where} in epoch {state.epoch}, and no ack moves it further"

@@ -1,11 +1,11 @@
-"""Record operations as they happen: `call` when a client asks, `returned` when it is told.
+"""Record operations as they happen: `call` for a request, `returned` for its answer.
 
     recorder = Recorder(clock)
     put = recorder.call("ann", "put", "news", digests=digests_of_values([b"hello"]))
     recorder.returned(put, offset=0, life=1, kept=True)
     verdict = check(recorder.history)
 
-Times of one recorder are all different, so what one process sees is in order.
+All times of one recorder differ, so the events of one process are ordered.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from oncecast.history.operation import History, Kind, Operation
 
 
 class Sink(Interface):
-    """Where a recorder leaves operations that it does not keep."""
+    """Receives operations that a recorder does not keep."""
 
     def whole(self, operation: Operation) -> None:
-        """Take an operation of which no more will be heard."""
+        """Take a complete operation."""
 
     def called(self, operation: Operation) -> None:
         """Take an operation that may return later."""
 
     def returned(self, operation: Operation, answer: dict[str, Any]) -> None:
-        """Take the fields that the answer has added."""
+        """Take the fields of the answer."""
 
 
 class Recorder:
-    """`clock` gives seconds. Without a `sink`, operations are kept in `history`."""
+    """Records operations. `clock` returns seconds. Without a `sink`, `history` keeps them."""
 
     def __init__(self, clock: Callable[[], float], sink: Sink | None = None) -> None:
         self._clock, self._sink = clock, sink
@@ -40,7 +40,7 @@ class Recorder:
         self.history: History = []
 
     def call(self, client: str, kind: Kind, topic: str, **asked: Any) -> Operation:
-        """Record that a client asks. Give the result to `returned` or `refused`, or forget it."""
+        """Record a call. Pass the result to `returned` or `refused`, or drop it."""
         operation = Operation(client, kind, topic, self._now(), **asked)
         if self._sink is None:
             self.history.append(operation)
@@ -61,13 +61,13 @@ class Recorder:
         self.returned(operation, error=code)
 
     def said(self, client: str, kind: Kind, topic: str, **asked: Any) -> None:
-        """Record what a client asks without ever getting an answer, such as an ack in passing."""
+        """Record a request without an answer, such as an ack sent with another request."""
         self._whole(Operation(client, kind, topic, self._now(), **asked))
 
-    def heard(self, client: str, kind: Kind, topic: str, **told: Any) -> None:
-        """Record what a client is told without asking, such as a delivery."""
+    def heard(self, client: str, kind: Kind, topic: str, **answer: Any) -> None:
+        """Record an event that a client did not ask for, such as a delivery."""
         now = self._now()
-        self._whole(Operation(client, kind, topic, now, now, **told))
+        self._whole(Operation(client, kind, topic, now, now, **answer))
 
     def _whole(self, operation: Operation) -> None:
         if self._sink is None:

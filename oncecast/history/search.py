@@ -1,21 +1,23 @@
-"""Is there an order of the operations, in accord with time, in which the model allows each one?
+"""Search for an order of operations that respects time and that the model allows.
 
-The search of Wing and Gong (JPDC 1993), with Lowe's memory of failed configurations (CCPE 2017), as
-Porcupine does it: take any operation that was called before all operations left have returned,
-apply it to the model, go on; where nothing can be taken, go back. A configuration is the set of
-operations that were taken, and the model's state. These things keep it short:
+This is the search of Wing and Gong (JPDC 1993) with Lowe's memory of failed configurations (CCPE
+2017), as in Porcupine. Take any operation that was called before all remaining operations have
+returned, apply it to the model, and continue. If no operation can be taken, go back. A
+configuration is the set of taken operations and the state of the model.
 
-- Operations that are ordered anyway share a lane, and only the first of a lane can be taken.
-- What only reads, and can be taken, is taken at once with no way back: to wait could not help. The
-  same is true of what changes nothing now, if another item can do later what it could have done.
-  But it waits for items that may be left out, and would have to come before it.
-- Otherwise the operation that has to be taken soonest is tried first.
-- Where the model says of an operation that it comes too late, the search goes back at once.
-- A guess is an item that may be left out and that nothing speaks for. The search first makes none,
-  then one, then two, and so on.
-- A configuration that has spent no less than a failed one, and is otherwise equal, fails too: what
-  it could still take, the failed one could have taken.
-- Of items that are alike only the one that was called first is tried.
+These rules keep the search short:
+
+- Operations with a known order share a lane. Only the first of a lane can be taken.
+- An item that only reads is taken as soon as possible, without a way back: waiting cannot help.
+  The same holds for an item that changes nothing now, if another item can replace it later. It
+  waits for optional items that would have to come before it.
+- Otherwise the item that is due first is tried first.
+- If the model says that an item comes too late, the search goes back at once.
+- A guess is an optional item without any evidence. The search first makes no guess, then one,
+  then two, and so on.
+- A configuration fails if it equals a failed one but has spent at least as much: the failed one
+  could have taken the same items.
+- Among items that are alike, only the one that was called first is tried.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
 STEPS_MAX = 5_000_000
-FEW_STEPS = 50  # of each item, for each number of guesses, before all are tried with more
+FEW_STEPS = 50  # for each item and number of guesses, before the next round
 ANY_NUMBER = -1
 GUESSES = (0, 1, 2, 4, 8, ANY_NUMBER)
 
@@ -38,46 +40,46 @@ Stage = tuple[int, int]
 
 
 class Model(Interface):
-    """States are hashable and never change."""
+    """Decides which items a state allows. States are hashable and immutable."""
 
     def step(self, state: Any, what: Any) -> tuple[Any, ...]:
-        """Return the states that it may lead to; none if it is not allowed now."""
+        """Return the possible next states; none if the item is not allowed now."""
 
     def late(self, state: Any, what: Any) -> bool:
-        """Return whether something that is not allowed now never will be."""
+        """Return whether an item that is not allowed now will never be."""
 
     def guess(self, state: Any, what: Any) -> bool:
-        """Return whether nothing speaks for something that is allowed and may be left out."""
+        """Return whether an optional item that is allowed has no evidence."""
 
     def stage(self, state: Any) -> Stage | None:
-        """Return how far the state has come, if it can be told. See `Item.stage`."""
+        """Return the progress of the state, or None if it is unknown. See `Item.stage`."""
 
     def spent(self, state: Any) -> tuple[Any, frozenset[int]]:
-        """Return the state apart from what it has spent, and that.
+        """Return the state without what it has spent, and what it has spent.
 
-        Of two states that differ only in what they have spent, the one that has spent less allows
-        all that the other one allows.
+        Of two states that differ only in that, the one that has spent less allows everything that
+        the other state allows.
         """
 
 
 class Item(NamedTuple):
-    """What a search takes, between its `call` and when it is `due`."""
+    """An element of the order, to be taken between its `call` and its `due` time."""
 
     what: Any  # for the model
     call: float
     due: float = inf
-    must: bool = True  # otherwise it may be left out
+    must: bool = True  # otherwise it is optional
     chain: Hashable = None  # items of one chain are taken in the order of their calls
     often: bool = False  # it may be taken any number of times
-    reads: bool = False  # nothing that comes later needs it
-    twin: bool = False  # whatever it could change later, another item can change in its stead
+    reads: bool = False  # no later item needs it
+    twin: bool = False  # another item can make the same change later
     rank: int = 0  # those of a lower rank are tried first
-    guess: bool = False  # nothing ever speaks for it, whatever the state
-    # Not None: items with the same value differ in nothing but their calls. They may be left out,
-    # are never due, and each can be taken whenever one of them can, unless it is spent.
+    guess: bool = False  # there is never evidence for it
+    # Not None: items with the same value differ only in their calls. They are optional, are never
+    # due, and each can be taken whenever one of them can, unless it is spent.
     like: Hashable = None
     # It can only be taken at this stage. Of two stages with the same first number, the one with the
-    # higher second number is later: this spares the model most questions.
+    # higher second number is later. This saves most calls of the model.
     stage: Stage | None = None
 
 
@@ -88,15 +90,15 @@ class Outcome(Enum):
 
 
 class Found(NamedTuple):
-    """`order` of all items, if there is one; otherwise where the search came farthest."""
+    """`order` of all items, if there is one; otherwise the farthest point of the search."""
 
     outcome: Outcome
     steps: int
     order: list[Item]
-    stuck: list[Item]  # of these one would have had to be next
+    stuck: list[Item]  # one of these had to be next
     state: Any
-    guesses: bool = False  # more of them might have helped
-    until: float = inf  # nothing that was called later was looked at
+    guesses: bool = False  # more guesses might have helped
+    until: float = inf  # items called later were not considered
 
 
 def search(
@@ -113,24 +115,24 @@ def search(
             if found.outcome is Outcome.IMPOSSIBLE:
                 if not found.guesses:
                     return found._replace(steps=steps)
-                levels.remove(guesses)  # it takes more of them
+                levels.remove(guesses)  # an order needs more guesses
         limit *= 10
 
 
-Choice = tuple[int, int, Any, bool]  # lane, position in it, new state, and whether it is a guess
+Choice = tuple[int, int, Any, bool]  # lane, position in it, new state, is it a guess
 first = itemgetter(0)
 
 
 class _Spent(NamedTuple):
-    """What a configuration has spent of that which it need not take."""
+    """The optional items that a configuration has used."""
 
     extra: int
     doubled: frozenset[int]
-    guesses: int  # that are left
+    guesses: int  # remaining
     latest: float
 
     def covers(self, other: _Spent) -> bool:
-        """Return whether the other configuration has spent no less."""
+        """Return whether `other` has spent at least as much."""
         return (
             self.latest <= other.latest
             and self.guesses >= other.guesses
@@ -140,7 +142,7 @@ class _Spent(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """What it takes to go back: the choices that are left, and all as it was."""
+    """The remaining choices of a step, and the configuration before it."""
 
     choices: Iterator[Choice]
     lane: int
@@ -158,8 +160,8 @@ class _Search:
         self, items: Sequence[Item], initial: Any, model: Model, steps_max: int, guesses: int
     ) -> None:
         self._model, self._steps_max = model, steps_max
-        self._guesses = guesses  # that are left
-        self._more = False  # with more guesses there would have been more choices
+        self._guesses = guesses  # remaining
+        self._more = False  # more guesses would have given more choices
         self._lanes = lanes(items)
         self._heads = [0] * len(self._lanes)
         must = sorted((item.due, id(item)) for item in items if item.must)
@@ -169,10 +171,10 @@ class _Search:
         self._bit = {item: 1 << n for n, item in enumerate(rest)}
         self._optional_dues = sorted(item.due for item in items if not item.must)
         self._state = initial
-        self._low = 0  # all that must be taken, and is due before this rank, is taken
+        self._low = 0  # all mandatory items below this rank are taken
         self._taken = 0  # a bit for each rank from `low` on
-        self._extra = 0  # a bit for each taken item that need not be
-        self._latest = -inf  # the last call of what is taken
+        self._extra = 0  # a bit for each optional item that is taken
+        self._latest = -inf  # the latest call of a taken item
         self._order: list[Item] = []
         self._steps = 0
         self._failed: dict[Any, list[_Spent]] = {}
@@ -194,7 +196,7 @@ class _Search:
                 if self._failed and self._has_failed():
                     self._back(frame)
                     continue
-                if self._order[-1].often:  # lest it be taken in circles
+                if self._order[-1].often:  # so that it is not taken in circles
                     self._fail()
                 frames.append(frame)
                 choices = self._choices()
@@ -211,7 +213,7 @@ class _Search:
     # -- choices --
 
     def _choices(self) -> Iterator[Choice]:
-        """What cannot harm, or else all that is possible."""
+        """Return a choice that cannot do harm, or else all possible choices."""
         model, state = self._model, self._state
         stage = model.stage(state)
         possible: list[tuple[Any, Choice]] = []
@@ -251,12 +253,12 @@ class _Search:
         return iter([choice for _, choice in possible])
 
     def _shuts_out_nothing(self, item: Item) -> bool:
-        """Return whether nothing that may be left out has to come before this item, if at all."""
+        """Return whether no optional item would have to come before this item."""
         dues, before = self._optional_dues, bisect_left(self._optional_dues, self._latest)
         return before == len(dues) or item.call <= dues[before]
 
     def _open(self) -> Iterator[tuple[int, int, Item]]:
-        """What was called before anything that is left has returned."""
+        """Yield items that were called before any remaining item has returned."""
         if self._low == len(self._dues):
             return
         horizon = self._dues[self._low]
@@ -275,7 +277,7 @@ class _Search:
                     yield lane, at, item
                 at += 1
 
-    # -- there and back --
+    # -- steps --
 
     def _take(self, choice: Choice, choices: Iterator[Choice]) -> _Frame:
         lane, at, state, guess = choice
@@ -333,7 +335,7 @@ class _Search:
         spent = _Spent(self._extra, doubled, self._guesses, self._latest)
         return (self._low, self._taken, state), spent
 
-    # -- the end --
+    # -- results --
 
     def _note_stuck(self) -> None:
         taken = self._low + self._taken.bit_count()
@@ -348,15 +350,15 @@ class _Search:
 
 
 def lanes(items: Sequence[Item]) -> list[list[Item]]:
-    """A lane for each chain; the other items share as few lanes as their times allow."""
+    """Return a lane for each chain; other items share as few lanes as their times allow."""
     chains: dict[Hashable, list[Item]] = {}
     rest: list[list[Item]] = []
-    free: list[tuple[float, int]] = []  # when the last of a lane is due, and the lane
+    free: list[tuple[float, int]] = []  # the due time of the last item of a lane, and the lane
     for item in sorted(items, key=lambda each: each.call):
         if item.chain is not None:
             chains.setdefault(item.chain, []).append(item)
         elif not item.must:
-            rest.append([item])  # if it is skipped, nothing may wait behind it
+            rest.append([item])  # if it is skipped, no item may wait for it
         elif free and free[0][0] < item.call:
             _, lane = heappop(free)
             rest[lane].append(item)

@@ -1,10 +1,10 @@
-"""Record what a client session is asked and what it tells, so that no application has to.
+"""Record the requests and events of a client session.
 
     history = SessionHistory(recorder, "ann", session)
-    history.asked(request)      # each request of the application, before the session gets it
-    history.heard(event)        # each event that the application hears
+        history.asked(request)      # for each request, before the session gets it
+        history.heard(event)        # for each event that the application gets
 
-A client that crashes and comes back has the same name and another SessionHistory.
+A client that restarts has the same name and another SessionHistory.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from oncecast.wire.batch import Message
 from oncecast.wire.errors import Refusal
 from oncecast.wire.frames import Scanned, View
 
-Finish = Callable[[Any], None]  # given the outcome of a call
+Finish = Callable[[Any], None]  # takes the outcome of a call
 
 
 class Reading:
-    """What the session takes an application's words to mean: see `session.reading`."""
+    """The state of a reader according to the session: see `session.reading`."""
 
     def __init__(self, name: str, attach: Operation) -> None:
         self.name = name
@@ -58,14 +58,14 @@ class Reading:
         return True
 
     def want(self, handed: int, ack: int) -> bool:
-        """Return whether more is acknowledged than before."""
+        """Return whether the acknowledged offset has advanced."""
         self._handed = max(self._handed, min(handed, self._expected))
         before, self.acked = self.acked, max(self.acked, min(ack, self._handed))
         return self.acked > before
 
 
 class SessionHistory:
-    """Without `deliveries`, the application says by `took` what it was handed."""
+    """Records a session. Without `deliveries`, the application reports messages with `took`."""
 
     def __init__(
         self, recorder: Recorder, client: str, session: ClientSession, *, deliveries: bool = True
@@ -76,7 +76,7 @@ class SessionHistory:
         self._calls: dict[int, Finish] = {}
         self._readings: dict[tuple[str, str], Reading] = {}
         self._last = 0
-        self._confirmed: list[Operation] = []  # acks whose answers may yet turn out to be void
+        self._confirmed: list[Operation] = []  # acks with answers that may still be void
 
     # -- requests --
 
@@ -102,45 +102,45 @@ class SessionHistory:
         call = self._call
         match command:
             case do.CreateTopic(topic, _, policy):
-                self._wait(ticket, call("create", topic, policy=policy), told_life)
+                self._wait(ticket, call("create", topic, policy=policy), created_fields)
             case do.SetPolicy(topic, _, policy):
-                self._wait(ticket, call("policy", topic, policy=policy), told_already)
+                self._wait(ticket, call("policy", topic, policy=policy), already_fields)
             case do.DeleteTopic(topic):
-                self._wait(ticket, call("delete", topic), told_already)
+                self._wait(ticket, call("delete", topic), already_fields)
             case do.Subscribe(topic, name, start):
                 asked = call("subscribe", topic, subscription=name, start=start)
-                self._wait(ticket, asked, told_cursor)
+                self._wait(ticket, asked, subscribed_fields)
             case do.Unsubscribe(topic, name):
-                self._wait(ticket, call("unsubscribe", topic, subscription=name), told_already)
+                self._wait(ticket, call("unsubscribe", topic, subscription=name), already_fields)
             case do.Seek(topic, name, start):
                 asked = call("seek", topic, subscription=name, start=start)
-                self._wait(ticket, asked, told_sought)
+                self._wait(ticket, asked, sought_fields)
             case do.Stage(source, number, part, topic, _, _, _, batch):
-                whose = {"source": source, "number": number, "parts": (part,)}
-                asked = call("stage", topic, **whose, digests=digests_of_batch(batch))
-                self._wait(ticket, asked, told_already)
+                batch_id = {"source": source, "number": number, "parts": (part,)}
+                asked = call("stage", topic, **batch_id, digests=digests_of_batch(batch))
+                self._wait(ticket, asked, already_fields)
             case do.PublishStaged(source, number, parts, _, topic):
-                whose = {"source": source, "number": number, "parts": parts}
-                self._publish(ticket, call("publish", topic, **whose))
+                batch_id = {"source": source, "number": number, "parts": parts}
+                self._publish(ticket, call("publish", topic, **batch_id))
             case _:
                 pass
 
     def _publish(self, ticket: int, asked: Operation) -> None:
-        """Each topic that it went to has an operation of its own."""
+        """Record the publish with an operation for each topic that it went to."""
 
         def finish(outcome: Any) -> None:
             if not isinstance(outcome, results.Published) or not outcome.ranges:
-                self._finish(asked, outcome, told_already)
+                self._finish(asked, outcome, already_fields)
                 return
             for number, each in enumerate(outcome.ranges):
                 one = asked
                 if number:
-                    whose = (asked.source, asked.number, asked.parts)
+                    batch_id = (asked.source, asked.number, asked.parts)
                     one = self._call("publish", each.topic)
-                    one.source, one.number, one.parts = whose
+                    one.source, one.number, one.parts = batch_id
                     one.call = asked.call
-                told = {"topic": each.topic, "offset": each.offset, "count": each.count}
-                self._recorder.returned(one, **told, kept=each.kept, already=outcome.already)
+                answer = {"topic": each.topic, "offset": each.offset, "count": each.count}
+                self._recorder.returned(one, **answer, kept=each.kept, already=outcome.already)
 
         self._calls[ticket] = finish
 
@@ -151,12 +151,12 @@ class SessionHistory:
             if isinstance(outcome, View) and not outcome.topics:
                 self._recorder.refused(asked, NO_SUCH_TOPIC)
             else:
-                self._finish(asked, outcome, told_view if subscriptions else told_topic)
+                self._finish(asked, outcome, view_fields if subscriptions else topic_fields)
 
         self._calls[ticket] = finish
 
     def _scan(self, ticket: int, topic: str, start: do.Start) -> None:
-        self._wait(ticket, self._call("scan", topic, start=start), told_scan)
+        self._wait(ticket, self._call("scan", topic, start=start), scan_fields)
 
     # -- requests of readers --
 
@@ -174,17 +174,17 @@ class SessionHistory:
     ) -> None:
         reading = self._readings.get((request.topic, request.subscription))
         if reading is None:
-            return  # it has ended; what the session says to that, no node has said
+            return  # it has ended; the session answers without a node
         match request:
             case local.Again(_, _, offset, handed):
                 if reading.again(offset):
-                    self._says(reading, "again", request, offset=offset, upto=handed)
+                    self._record_request(reading, "again", request, offset=offset, upto=handed)
             case local.Move(ticket, _, _, start):
                 asked = self._of(reading, "seek", request, start=start)
-                self._wait(ticket, asked, told_sought)
+                self._wait(ticket, asked, sought_fields)
             case local.Want(_, _, handed, ack):
                 if reading.want(handed, ack):
-                    self._says(reading, "ack", request, upto=reading.acked)
+                    self._record_request(reading, "ack", request, upto=reading.acked)
             case local.Settle(ticket, _, _, handed, ack):
                 reading.want(handed, ack)
                 upto = min(ack, reading.acked)
@@ -192,13 +192,13 @@ class SessionHistory:
                     self._settle(ticket, self._of(reading, "ack", request, upto=upto))
             case local.Leave(ticket, _, _, handed, ack):
                 reading.want(handed, ack)
-                told = {"upto": reading.acked, "next": handed}
-                asked = self._of(reading, "leave", request, **told)
-                self._wait(ticket, asked, told_nothing)
+                fields = {"upto": reading.acked, "next": handed}
+                asked = self._of(reading, "leave", request, **fields)
+                self._wait(ticket, asked, no_fields)
                 del self._readings[request.topic, request.subscription]
 
     def _is_confirmed(self, settle: local.Settle, upto: int) -> bool:
-        """Return whether the session answers without asking the node, which has confirmed it."""
+        """Return whether the session answers by itself, because the node has confirmed the ack."""
         reader = self._session.readers.get((settle.topic, settle.subscription))
         return reader is not None and upto <= reader.confirmed
 
@@ -208,17 +208,17 @@ class SessionHistory:
                 asked.offset = outcome.cursor
                 self._confirmed.append(asked)
             else:
-                self._finish(asked, outcome, told_nothing)
+                self._finish(asked, outcome, no_fields)
 
         self._calls[ticket] = finish
 
     def settle(self) -> None:
-        """Record the acks that were confirmed. Call it when nothing more will be heard."""
+        """Record the confirmed acks. Call it when no more events follow."""
         confirmed, self._confirmed = self._confirmed, []
         for ack in confirmed:
             self._recorder.returned(ack, offset=ack.offset)
 
-    def _says(self, reading: Reading, kind: Any, request: Any, **asked: Any) -> None:
+    def _record_request(self, reading: Reading, kind: Any, request: Any, **asked: Any) -> None:
         where = {"subscription": request.subscription, "reader": reading.name}
         labels = {"life": reading.life, "epoch": reading.epoch}
         self._recorder.said(self._client, kind, request.topic, **where, **labels, **asked)
@@ -232,7 +232,7 @@ class SessionHistory:
 
     def heard(self, event: Value) -> None:
         if isinstance(event, local.Positioned):
-            # A session that is moved confirms all acks with its new position, unseen by the node.
+            # A session that is moved confirms all acks with its new position by itself.
             self._confirmed = [each for each in self._confirmed if each.offset != event.offset]
         if not isinstance(event, local.Finished):
             self.settle()
@@ -277,16 +277,16 @@ class SessionHistory:
                     self._got(reading, event, messages, end)
             case local.Skipped(_, _, first, end):
                 reading.skip(end)
-                self._hears(reading, "skip", event, offset=first, next=end)
+                self._record_event(reading, "skip", event, offset=first, next=end)
             case local.Ended(_, _, why):
                 del self._readings[event.topic, event.subscription]
                 if reading.attach is not None:
                     self._recorder.refused(reading.attach, why.code)
                 else:
-                    self._hears(reading, "end", event, error=why.code)
+                    self._record_event(reading, "end", event, error=why.code)
 
     def took(self, topic: str, subscription: str, messages: list[Message]) -> None:
-        """Record what the application was handed."""
+        """Record messages that the application got."""
         reading = self._readings.get((topic, subscription))
         if reading is not None:
             self._got(reading, local.Want(topic, subscription, 0, 0), messages, -1)
@@ -294,45 +294,45 @@ class SessionHistory:
     def _got(self, reading: Reading, where: Any, messages: list[Message], end: int) -> None:
         for some in runs(messages):
             marked = sum(each.redelivered for each in some)
-            told = {"offset": some[0].offset, "next": end, "marked": marked}
-            self._hears(reading, "get", where, **told, digests=digests_of(some))
+            fields = {"offset": some[0].offset, "next": end, "marked": marked}
+            self._record_event(reading, "get", where, **fields, digests=digests_of(some))
 
     def _positioned(self, reading: Reading, event: Any, offset: int, end: int) -> None:
         reading.position(offset)
         reader = self._session.readers.get((event.topic, event.subscription))
         reading.epoch = 0 if reader is None else reader.epoch
         if reading.attach is None:
-            self._hears(reading, "moved", event, offset=offset)
+            self._record_event(reading, "moved", event, offset=offset)
             return
         reading.life = 0 if reader is None else reader.topic_id
         labels = {"life": reading.life, "epoch": reading.epoch}
         self._recorder.returned(reading.attach, offset=offset, next=end, **labels)
         reading.attach = None
 
-    def _hears(self, reading: Reading, kind: Any, event: Any, **told: Any) -> None:
+    def _record_event(self, reading: Reading, kind: Any, event: Any, **fields: Any) -> None:
         where = {"subscription": event.subscription, "reader": reading.name}
         labels = {"life": reading.life, "epoch": reading.epoch}
-        self._recorder.heard(self._client, kind, event.topic, **where, **labels, **told)
+        self._recorder.heard(self._client, kind, event.topic, **where, **labels, **fields)
 
     # -- calls --
 
     def _call(self, kind: Any, topic: str, **asked: Any) -> Operation:
         return self._recorder.call(self._client, kind, topic, **asked)
 
-    def _wait(self, ticket: int, asked: Operation, told: Callable[[Any], dict[str, Any]]) -> None:
-        self._calls[ticket] = lambda outcome: self._finish(asked, outcome, told)
+    def _wait(self, ticket: int, asked: Operation, fields: Callable[[Any], dict[str, Any]]) -> None:
+        self._calls[ticket] = lambda outcome: self._finish(asked, outcome, fields)
 
     def _finish(
-        self, asked: Operation, outcome: Any, told: Callable[[Any], dict[str, Any]]
+        self, asked: Operation, outcome: Any, fields: Callable[[Any], dict[str, Any]]
     ) -> None:
         if isinstance(outcome, Refusal):
             self._recorder.refused(asked, outcome.code)
         elif not isinstance(outcome, local.NoAnswer):
-            self._recorder.returned(asked, **told(outcome))
+            self._recorder.returned(asked, **fields(outcome))
 
 
 def runs(messages: list[Message]) -> list[list[Message]]:
-    """Cut where an offset is missing, and before a mark that follows a message without one."""
+    """Split at missing offsets, and before a marked message that follows an unmarked one."""
     found: list[list[Message]] = []
     for message in messages:
         last = found[-1][-1] if found else None
@@ -346,39 +346,39 @@ def runs(messages: list[Message]) -> list[list[Message]]:
     return found
 
 
-def told_nothing(_: Any) -> dict[str, Any]:
+def no_fields(_: Any) -> dict[str, Any]:
     return {}
 
 
-def told_already(outcome: Any) -> dict[str, Any]:
+def already_fields(outcome: Any) -> dict[str, Any]:
     return {"already": outcome.already}
 
 
-def told_life(outcome: results.TopicCreated) -> dict[str, Any]:
+def created_fields(outcome: results.TopicCreated) -> dict[str, Any]:
     return {"life": outcome.topic_id, "already": outcome.already}
 
 
-def told_cursor(outcome: results.Subscribed) -> dict[str, Any]:
+def subscribed_fields(outcome: results.Subscribed) -> dict[str, Any]:
     return {"offset": outcome.cursor, "life": outcome.topic_id, "already": outcome.already}
 
 
-def told_sought(outcome: results.Sought) -> dict[str, Any]:
+def sought_fields(outcome: results.Sought) -> dict[str, Any]:
     return {"offset": outcome.cursor, "epoch": outcome.epoch, "already": outcome.already}
 
 
-def told_topic(view: View) -> dict[str, Any]:
+def topic_fields(view: View) -> dict[str, Any]:
     (topic,) = view.topics
     where = {"life": topic.id, "first": topic.first, "next": topic.next}
     return {**where, "policy": topic.policy}
 
 
-def told_view(view: View) -> dict[str, Any]:
+def view_fields(view: View) -> dict[str, Any]:
     (topic,) = view.topics
     seen = [SubscriptionSeen(e.name, e.cursor, e.lag, e.epoch) for e in topic.subscriptions]
-    return {**told_topic(view), "views": tuple(seen)}
+    return {**topic_fields(view), "views": tuple(seen)}
 
 
-def told_scan(found: Scanned) -> dict[str, Any]:
+def scan_fields(found: Scanned) -> dict[str, Any]:
     where = {"life": found.topic_id, "first": found.first, "next": found.next}
     parts = [digests_of_batch(chunk.batch, chunk.skip, chunk.count) for chunk in found.chunks]
     return {**where, "offset": found.offset, "digests": b"".join(parts)}

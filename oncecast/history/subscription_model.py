@@ -1,7 +1,7 @@
-"""What a subscription may answer: a cursor that only its present epoch moves.
+"""The possible answers of a subscription: only its current epoch moves its cursor.
 
-Acks that ride along with other requests get no answer. So a cursor may be at any offset that was
-acknowledged in its epoch; where it is, an answer tells.
+Acks that are sent with other requests get no answer. So a cursor may be at any offset that was
+acknowledged in its epoch, until an answer shows it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import NamedTuple, TypeAlias
 from oncecast.history.operation import NO_SUCH_TOPIC, NOT_SUBSCRIBED, Operation
 from oncecast.wire.commands import FromOffset
 
-ANYWHERE = -1  # a cursor of which nothing is known
+ANYWHERE = -1  # an unknown cursor
 
 
 class SubscriptionState(NamedTuple):
     exists: bool
-    life: int = 0  # of its topic; 0: not known
-    epoch: int = 0  # the last that is known
-    loose: bool = False  # the present epoch is a later one
+    life: int = 0  # incarnation of its topic; 0: unknown
+    epoch: int = 0  # the last known one
+    loose: bool = False  # the current epoch is a later one
     cursor: int = 0
 
 
@@ -32,29 +32,29 @@ NOTHING: frozenset[int] = frozenset()
 
 
 class Move(NamedTuple):
-    """What an operation does to a subscription. Only one that was `told` has to fit its answer."""
+    """The effect of an operation on a subscription. Only an `answered` one must fit its answer."""
 
     operation: Operation
-    told: bool = True
-    cursor: int = 0  # as a look shows it
+    answered: bool = True
+    cursor: int = 0  # as shown by a look
     epoch: int = 0
     seen: bool = True  # whether a look shows the subscription
-    first: int = -1  # the first offset that is kept; -1: not told
-    unknown: bool = False  # an epoch of which nobody was told may have begun by then
+    first: int = -1  # the first kept offset; -1: unknown
+    unknown: bool = False  # an epoch that no client was informed of may have begun by then
 
     def silent(self) -> Move:
-        return self._replace(told=False)
+        return self._replace(answered=False)
 
 
 class SubscriptionModel:
-    """`sought` are the epochs that began with a seek whose client was told of it."""
+    """`sought` has the epochs of seeks that were answered."""
 
     def __init__(self, sought: set[int]) -> None:
         self.sought = sought
-        self._acks: dict[int, list[tuple[int, float]]] = {}  # by epoch: offsets, and their calls
+        self._acks: dict[int, list[tuple[int, float]]] = {}  # offsets and call times, by epoch
 
     def acknowledged(self, epoch: int, upto: int, call: float) -> None:
-        """An ack is on its way from `call` on."""
+        """Note that an ack is in flight from `call` on."""
         insort(self._acks.setdefault(epoch, []), (upto, call))
 
     def step(self, state: SubscriptionState, move: Move) -> States:
@@ -69,7 +69,7 @@ class SubscriptionModel:
             case "delete":
                 if state.exists:
                     return (ABSENT._replace(epoch=state.epoch),)
-                return (state,) if move.told else ()
+                return (state,) if move.answered else ()
             case "attach":
                 return tuple(self._attach(state, move))
             case "moved":
@@ -84,9 +84,9 @@ class SubscriptionModel:
                 raise AssertionError(f"a {operation.kind} has no effect on a subscription")
 
     def late(self, state: SubscriptionState, move: Move) -> bool:
-        """Epochs only grow."""
+        """Return whether the operation has an older epoch: epochs only grow."""
         operation = move.operation
-        if not move.told or operation.error:
+        if not move.answered or operation.error:
             return False
         match operation.kind:
             case "attach" | "seek":
@@ -97,7 +97,7 @@ class SubscriptionModel:
                 return False
 
     def guess(self, state: SubscriptionState, move: Move) -> bool:
-        return not move.told
+        return not move.answered
 
     def stage(self, state: SubscriptionState) -> None:
         return None
@@ -108,15 +108,15 @@ class SubscriptionModel:
     def _subscribe(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
         operation = move.operation
         if not state.exists:
-            life, cursor = (operation.life, operation.offset) if move.told else (0, ANYWHERE)
+            life, cursor = (operation.life, operation.offset) if move.answered else (0, ANYWHERE)
             yield SubscriptionState(True, life, state.epoch, True, cursor)
-        elif move.told and operation.already and fits(operation.life, state.life):
+        elif move.answered and operation.already and fits(operation.life, state.life):
             yield from self._reach(named(state, operation.life), operation.offset, operation)
 
     def _unsubscribe(self, state: SubscriptionState, move: Move) -> States:
         if state.exists:
             return (ABSENT._replace(epoch=state.epoch),)
-        return (state,) if move.told and move.operation.already else ()
+        return (state,) if move.answered and move.operation.already else ()
 
     # -- readers --
 
@@ -124,13 +124,13 @@ class SubscriptionModel:
         operation = move.operation
         if not state.exists or not fits(operation.life, state.life):
             return
-        if not move.told:
+        if not move.answered:
             if operation.epoch > state.epoch:
                 cursor = ANYWHERE if operation.start is not None else state.cursor
                 yield state._replace(epoch=operation.epoch, loose=False, cursor=cursor)
             return
         if operation.epoch and operation.epoch <= state.epoch:
-            # A reader that attached before, and was moved before it was told, is told where to.
+            # A reader that was moved before its attach was answered learns the new position.
             moved = operation.epoch == state.epoch and (move.unknown or state.epoch in self.sought)
             if not moved:
                 return
@@ -142,16 +142,16 @@ class SubscriptionModel:
             return
         asked = operation.start.offset
         if offset == asked and state.cursor <= asked:
-            # The cursor lies at or below: where, if acks of the last epoch are on their way?
+            # The cursor is at or below `asked`. Acks of the last epoch in flight make it uncertain.
             ahead = next(self._ahead(state, state.cursor + 1, operation), asked + 1) <= asked
             cursor = ANYWHERE if ahead else state.cursor
             yield state._replace(epoch=epoch, loose=False, cursor=cursor)
-        # The cursor lay beyond, and was moved back; perhaps not all the way, as much was gone.
+        # The cursor was beyond, and moved back, perhaps not all the way because messages were gone.
         if offset == asked or (offset > asked and any(self._keeps(state, move))):
             yield state._replace(epoch=epoch, loose=False, cursor=offset)
 
     def _moved(self, state: SubscriptionState, move: Move) -> States:
-        """A reader hears of a seek, of which perhaps nobody else was told."""
+        """Apply a seek that a reader observed, perhaps as the only client."""
         operation = move.operation
         if operation.epoch <= state.epoch:
             return (state,)
@@ -173,7 +173,7 @@ class SubscriptionModel:
         if not state.exists:
             return ()
         lost = state._replace(loose=True, cursor=ANYWHERE)
-        if not move.told:
+        if not move.answered:
             if operation.done and operation.epoch > state.epoch:
                 return (lost, lost._replace(epoch=operation.epoch, loose=False))
             return (lost,)
@@ -185,7 +185,7 @@ class SubscriptionModel:
         landed = state._replace(epoch=epoch, loose=False, cursor=operation.offset)
         return (landed, lost) if operation.already else (landed,)
 
-    # -- what is asked --
+    # -- answers --
 
     def _look(self, state: SubscriptionState, move: Move) -> States:
         operation = move.operation
@@ -202,7 +202,7 @@ class SubscriptionModel:
             return tuple(self._reach(state, move.cursor, operation))
         if not (state.loose or move.unknown):
             return ()
-        # The cursor got there by an ack of the new epoch, or by one of the old epoch before that.
+        # The cursor moved by an ack of the new epoch, or by one of the old epoch before.
         later = state._replace(epoch=move.epoch, loose=False)
         before = [now.cursor for now in self._reach(state, move.cursor, operation)]
         if before:
@@ -210,7 +210,7 @@ class SubscriptionModel:
         return tuple(self._reach(later, move.cursor, operation))
 
     def _keeps(self, state: SubscriptionState, move: Move) -> Iterator[SubscriptionState]:
-        """Nothing from the cursor on may be gone."""
+        """Yield the state if no message from the cursor on can be gone."""
         if not state.exists or state.cursor == ANYWHERE or state.cursor >= move.first:
             yield state
             return
@@ -218,21 +218,21 @@ class SubscriptionModel:
             yield state._replace(cursor=upto)
             return
 
-    # -- acks on their way --
+    # -- acks in flight --
 
     def _reach(
         self, state: SubscriptionState, offset: int, by: Operation
     ) -> Iterator[SubscriptionState]:
-        """The state with its cursor at `offset`, if it can be there."""
+        """Yield the state with its cursor at `offset`, if that is possible."""
         if state.cursor == offset:
             yield state
             return
-        told = state.cursor < offset == next(self._ahead(state, offset, by), -1)
-        if told or state.cursor == ANYWHERE:
+        reachable = state.cursor < offset == next(self._ahead(state, offset, by), -1)
+        if reachable or state.cursor == ANYWHERE:
             yield state._replace(cursor=offset)
 
     def _ahead(self, state: SubscriptionState, offset: int, by: Operation) -> Iterator[int]:
-        """Offsets from `offset` on that were acknowledged in this epoch before `by` returned."""
+        """Yield offsets from `offset` on, acknowledged in this epoch before `by` returned."""
         if state.loose:
             return
         due = by.call if by.returned is None else by.returned
@@ -243,8 +243,8 @@ class SubscriptionModel:
                 yield upto
 
 
-def fits(told: int, known: int) -> bool:
-    return not told or not known or told == known
+def fits(one: int, other: int) -> bool:
+    return not one or not other or one == other
 
 
 def named(state: SubscriptionState, life: int) -> SubscriptionState:

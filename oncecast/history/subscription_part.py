@@ -24,9 +24,9 @@ ABOUT_ALL = ("delete", "look", "scan")
 
 
 class SubscriptionPart(Part):
-    """`operations` are those of its topic; of them it takes what matters to it.
+    """Selects the operations that concern the subscription from those of its topic.
 
-    From `drops` on what is unread may go.
+    Unread messages may be gone from time `drops` on.
     """
 
     def __init__(self, topic: str, name: str, operations: History, drops: float = inf) -> None:
@@ -37,16 +37,16 @@ class SubscriptionPart(Part):
         self._drops = drops
         self._beginners = [each for each in self._own if each.kind in ("attach", "seek")]
         silent = [each.call for each in self._beginners if unsure(each)]
-        self._silent = min(silent, default=inf)  # from then on epochs begin that nobody is told of
+        self._silent = min(silent, default=inf)  # from then on, epochs may begin without an answer
         self._acks = acks_since(self._own)
 
     def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
-        told = [each for each in self._beginners if each.kind == "seek" and each.done]
-        model = SubscriptionModel({each.epoch for each in told})
+        seeks = [each for each in self._beginners if each.kind == "seek" and each.done]
+        model = SubscriptionModel({each.epoch for each in seeks})
         for each in self._own:
             if each.kind in ("ack", "leave"):
                 model.acknowledged(each.epoch, each.upto, each.call)
-            elif each.kind == "attach" and each.done:  # whoever begins there needs nothing before
+            elif each.kind == "attach" and each.done:  # it needs no earlier message
                 model.acknowledged(each.epoch, each.offset, each.call)
         items: list[Item] = []
         for each in self.operations:
@@ -78,7 +78,7 @@ class SubscriptionPart(Part):
 
     def _attach_items(self, attach: Operation, move: Move, *, loose: bool) -> list[Item]:
         if loose and attach.done:
-            return [Item(move._replace(told=False), -inf, must=False, often=True, guess=True)]
+            return [Item(move._replace(answered=False), -inf, must=False, often=True, guess=True)]
         if not loose and (attach.done or absent(attach)):
             due = due_of(attach)
             if self._drops > due and lands_first(attach):
@@ -86,11 +86,11 @@ class SubscriptionPart(Part):
             return [Item(move, attach.call, due)]
         if attach.start is None:
             return []
-        seek = Move(replaced(attach, kind="seek", error=""), told=False)
+        seek = Move(replaced(attach, kind="seek", error=""), answered=False)
         return [Item(seek, attach.call, must=False, often=True, guess=True)]
 
     def _seek_items(self, seek: Operation, move: Move, *, loose: bool) -> list[Item]:
-        silent = Move(replaced(seek, error=""), told=False)
+        silent = Move(replaced(seek, error=""), answered=False)
         if loose:
             return [Item(silent, -inf, must=False, often=True, guess=True)]
         due = due_of(seek)
@@ -117,7 +117,7 @@ class SubscriptionPart(Part):
         return [Item(move, look.call, due, reads=True)]
 
     def _unknown_at(self, look: Operation) -> bool:
-        """Whether it may show an epoch that began in vain, or of which nobody was told."""
+        """Return whether the look may show an epoch that no client was informed of."""
         return any(
             each.call <= due_of(look) and (unsure(each) or look.call <= due_of(each))
             for each in self._beginners
@@ -132,9 +132,9 @@ def undoes(other: Operation, seek: Operation) -> bool:
 
 
 def acks_since(own: History) -> dict[int, float]:
-    """Return from when on each ack may have been done, by the identity of the ack.
+    """Return the earliest time of each ack, by the identity of the ack.
 
-    What a reader has acknowledged before need not be told again to be confirmed.
+    A node may confirm an ack because of an earlier ack of the same reader.
     """
     found: dict[int, float] = {}
     by_reader: dict[tuple[str, int], History] = {}
@@ -150,7 +150,7 @@ def acks_since(own: History) -> dict[int, float]:
 
 
 def lands_first(move: Operation) -> bool:
-    """Return whether a seek, or an attach, shows where what is kept begins."""
+    """Return whether a seek or an attach shows the first kept offset."""
     if not move.done or move.already:
         return False
     start = move.start
@@ -163,7 +163,7 @@ def confirmed(ack: Operation) -> bool:
 
 
 def drops_from(operations: History) -> float:
-    """Return from when on the topic's policy may let go what is unread."""
+    """Return the time from which the topic's policy may drop unread messages."""
     dropping = (each for each in operations if each.policy is not None and each.policy.drop_unread)
     return min((each.call for each in dropping), default=inf)
 

@@ -3,10 +3,9 @@
     ann  ├─────┤                 put [a] → offset 7
     bob           ├─────┤        look → ends at 7
 
-Each operation has a line: a bar from its call to its return, what was asked, and the answer. A bar
-without an end has no answer, and a dot is something that a client was told without asking. What
-lies side by side happened at the same time. The distances say nothing, only the order does.
-Messages are called by letters.
+Each operation has a line: a bar from its call to its return, the request and the answer. A bar
+without an end has no answer. A dot is an event that the client did not ask for. Bars above each
+other overlap in time. Only the order counts, not the distance. Letters stand for messages.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ CLIENT_MAX = 24
 
 
 def timeline(operations: History) -> list[str]:
-    """Return the lines of a drawing, and below it the times of the first and the last event."""
+    """Return the lines of a drawing, followed by the times of the first and last event."""
     names = Names(operations)
     times = sorted({time for each in operations for time in ends(each)})
     step = max(1, min(4, WIDTH_MAX // max(1, len(times))))
-    width = step * (len(times) - 1) + 2  # what has no answer reaches beyond the last event
+    width = step * (len(times) - 1) + 2  # a bar without an end reaches beyond the last event
     margin = min(CLIENT_MAX, max(len(each.client) for each in operations))
     lines = [
-        f"{each.client[-margin:]:<{margin}}  {bar(each, times, step, width)}  {names.told(each)}"
+        f"{each.client[-margin:]:<{margin}}  {bar(each, times, step, width)}  {names.line(each)}"
         for each in operations
     ]
     return [*lines, f"{'':<{margin}}  {span_of(times[0], times[-1])}"]
 
 
 def span_of(first: float, last: float) -> str:
-    """Return both times, with three digits of the time between them."""
+    """Return both times, with three significant digits of their difference."""
     digits = 2 - floor(log10(last - first)) if last > first else 6
     return " to ".join(f"{round(time, digits):.15g}" for time in (first, last)) + " s"
 
@@ -60,7 +59,7 @@ def bar(operation: Operation, times: list[float], step: int, width: int) -> str:
 
 
 class Names:
-    """What was asked and answered, with a letter for each message."""
+    """Formats requests and answers, with a letter for each message."""
 
     def __init__(self, operations: History) -> None:
         self._letters: dict[bytes, str] = {}
@@ -68,7 +67,7 @@ class Names:
             for digest in cut(operation.digests)[:SHOWN_MAX]:
                 self._letters.setdefault(digest, letters(len(self._letters)))
 
-    def told(self, operation: Operation) -> str:
+    def line(self, operation: Operation) -> str:
         asked = f"{operation.kind}{self._asked(operation)}"
         if operation.error:
             return f"{asked} → {operation.error}"
@@ -155,10 +154,10 @@ def start_of(start: Start) -> str:
 def policy_of(operation: Operation) -> str:
     policy = operation.policy
     assert policy is not None
-    told = {
+    settings = {
         "keep all": policy.keep_all,
         f"age {policy.age_us} µs": policy.age_us,
         f"{policy.bytes_max} bytes": policy.bytes_max,
         "drop unread": policy.drop_unread,
     }
-    return ", ".join(text for text, so in told.items() if so)
+    return ", ".join(text for text, so in settings.items() if so)

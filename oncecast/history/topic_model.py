@@ -1,8 +1,8 @@
-"""What a topic may answer: an append-only log in each of its lives, and who is subscribed to it.
+"""The possible answers of a topic: an append-only log in each incarnation, and subscriptions.
 
-The state is what answers can tell apart. Some things happen that no operation shows: opening a
-producer makes the topic, and a topic that nobody would miss goes with its last producer. The model
-lets them happen where an answer needs it.
+The state has everything that answers can distinguish. Some changes are not operations: opening a
+producer creates the topic, and an unused topic ends with its last producer. The model assumes them
+where an answer requires it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from oncecast.history.search import Stage
 from oncecast.wire.commands import FromEarliest, FromNew, FromOffset
 from oncecast.wire.retention import DEFAULT, Policy
 
-UNKNOWN = bytes(DIGEST_BYTES)  # the digest of a message that may be any
+UNKNOWN = bytes(DIGEST_BYTES)  # the digest of an unknown message
 
 
 class Log:
     """The digests of messages. Longer logs share the bytes of shorter ones.
 
-    Of the messages before `base` nothing is known.
+    The messages before `base` are unknown.
     """
 
     __slots__ = ("_base", "_bytes", "_chain", "next")
@@ -43,19 +43,19 @@ class Log:
         behind = end + len(digests)
         if len(data) == end:
             data += digests
-        elif data[end:behind] != digests:  # a log of another branch of the search goes on here
+        elif data[end:behind] != digests:  # another branch of the search continues here
             data = data[:end] + digests
         next_ = self.next + len(digests) // DIGEST_BYTES
         return Log(data, self._base, next_, hash((self._chain, digests)))
 
     def lengthened(self, next: int) -> Log:
-        """Return the log with messages up to there of which nothing is known."""
+        """Return the log extended to `next` by unknown messages."""
         if self._base == self.next:
             return Log(bytearray(), next, next, next)
         return self.append(UNKNOWN * (next - self.next))
 
     def has(self, offset: int, digests: bytes) -> bool:
-        """Return whether these messages are there, as far as is known."""
+        """Return whether the log has these messages, as far as is known."""
         unknown = max(0, self._base - offset)
         if unknown:
             offset, digests = offset + unknown, digests[unknown * DIGEST_BYTES :]
@@ -75,16 +75,16 @@ class Log:
 
 class TopicState(NamedTuple):
     exists: bool
-    life: int  # 0: not known yet
+    life: int  # the incarnation; 0: unknown
     log: Log
-    first: int  # nothing below it is kept
-    top: int  # where what is kept begins at most; FREE: anywhere
+    first: int  # no message below it is kept
+    top: int  # upper bound of the first kept offset; FREE: none
     declared: bool
     policy: Policy
     names: frozenset[str]  # of subscriptions
-    doubled: frozenset[int]  # puts of this life that might happen once more in another one
-    ended: int  # the last life that has ended
-    past: tuple[tuple[int, Log], ...]  # what was in lives that have ended
+    doubled: frozenset[int]  # puts of this incarnation that might happen again in a later one
+    ended: int  # the last incarnation that has ended
+    past: tuple[tuple[int, Log], ...]  # logs of ended incarnations
 
     @property
     def next(self) -> int:
@@ -92,7 +92,7 @@ class TopicState(NamedTuple):
 
     @property
     def idle(self) -> bool:
-        """Return whether it may go by itself."""
+        """Return whether the topic may end by itself."""
         return not (self.declared or self.names or self.policy.retains)
 
 
@@ -105,22 +105,22 @@ ABSENT = TopicState(False, 0, Log(bytearray()), 0, FREE, False, DEFAULT, NOBODY,
 
 
 class Effect(NamedTuple):
-    """What an operation does to a topic. Only an effect that was `told` has to fit its answer."""
+    """The effect of an operation on a topic. Only an `answered` effect must fit its answer."""
 
     operation: Operation
-    told: bool = True
+    answered: bool = True
     digests: bytes = b""
     offset: int = -1
     life: int = 0
-    put_before: bool = False  # a producer may have made the topic by then
-    double: int = 0  # not 0: a number by which it is known, if it may happen in several lives
+    put_before: bool = False  # a producer may have created the topic by then
+    double: int = 0  # not 0: identifies a put that may happen in several incarnations
 
     def silent(self) -> Effect:
-        return self._replace(told=False, life=0)
+        return self._replace(answered=False, life=0)
 
 
 class Seen:
-    """The messages of one life of a topic that readers were given."""
+    """The messages of one incarnation that were delivered or scanned."""
 
     def __init__(self) -> None:
         self._digests, self._known = bytearray(), bytearray()
@@ -134,17 +134,17 @@ class Seen:
         self._known[offset:end] = b"\1" * (end - offset)
 
     def has(self, offset: int, digests: bytes) -> bool:
-        """Return whether the first of these messages was given there."""
+        """Return whether the first of these messages was seen at this offset."""
         known = offset < len(self._known) and self._known[offset]
         begin = DIGEST_BYTES * offset
         return bool(known) and self._digests[begin : begin + 4] == digests[:DIGEST_BYTES]
 
     def any(self, offset: int, digests: bytes) -> bool:
-        """Return whether anything was given there."""
+        """Return whether any message was seen at these offsets."""
         return 1 in self._known[offset : offset + len(digests) // DIGEST_BYTES]
 
     def fits(self, offset: int, digests: bytes) -> bool:
-        """Return whether nobody was given anything else there."""
+        """Return whether no other message was seen at these offsets."""
         begin, end = DIGEST_BYTES * offset, DIGEST_BYTES * offset + len(digests)
         if self._digests[begin:end] == digests:
             return True
@@ -157,13 +157,13 @@ class Seen:
 
 
 class Shown:
-    """What answers have shown of one life of a topic."""
+    """The evidence that answers give about one incarnation of a topic."""
 
     def __init__(self) -> None:
-        self.claimed: list[int] = []  # offsets that puts were told, sorted
-        self.end = 0  # that much was shown
-        self.most = 0  # and that much perhaps: not all answers tell their life
-        self.got = False  # readers may get messages of it after it has ended
+        self.claimed: list[int] = []  # offsets of answered puts, sorted
+        self.end = 0  # the log is at least this long
+        self.most = 0  # and perhaps this long: not all answers have the incarnation
+        self.got = False  # readers may get its messages after it has ended
         self.seen = Seen()
 
 
@@ -171,9 +171,9 @@ NOT_SHOWN = Shown()
 
 
 class TopicModel:
-    """`shown` is by life, and has all lives that anybody was told of.
+    """`shown` has the evidence for each known incarnation.
 
-    `wild` are the offsets of messages, by life, that may have been put: from where to where.
+    `wild` has runs of offsets, by incarnation, with messages that may have been put.
     """
 
     def __init__(self, shown: dict[int, Shown], wild: dict[int, list[tuple[int, int]]]) -> None:
@@ -203,9 +203,9 @@ class TopicModel:
                 raise AssertionError(f"a {effect.operation.kind} has no effect on a topic")
 
     def late(self, state: TopicState, effect: Effect) -> bool:
-        """Lives come one after the other, and logs only grow."""
+        """Return whether the log or the incarnation has passed the operation: both only grow."""
         operation = effect.operation
-        if not effect.told or operation.error or not effect.life:
+        if not effect.answered or operation.error or not effect.life:
             return False
         over = effect.life <= state.ended
         if operation.kind == "get":
@@ -218,8 +218,8 @@ class TopicModel:
         return 0 <= end < state.next
 
     def guess(self, state: TopicState, effect: Effect) -> bool:
-        """A put that nobody was told of is no guess where its messages were seen."""
-        if effect.told:
+        """Return whether no answer is evidence of the put: none shows its messages."""
+        if effect.answered:
             return False
         if effect.operation.kind not in ("put", "publish") or not state.life:
             return True
@@ -227,18 +227,18 @@ class TopicModel:
         return shown is None or not shown.seen.has(state.next, effect.digests)
 
     def stage(self, state: TopicState) -> Stage | None:
-        """The life and the end of the log, unless puts that may have happened could lengthen it."""
+        """Return incarnation and length of the log, unless optional puts could extend it."""
         return (state.life, state.log.next) if state.exists and not self._wild else None
 
     def spent(self, state: TopicState) -> tuple[TopicState, frozenset[int]]:
-        """A put that has not happened in this life may still do so."""
+        """Return the puts that have happened in this incarnation as spent."""
         doubled = state.doubled
         return (state._replace(doubled=NOTHING) if doubled else state), doubled
 
-    # -- lives --
+    # -- incarnations --
 
     def _alive(self, state: TopicState, life: int) -> Iterator[TopicState]:
-        """The state, if the topic exists in this life."""
+        """Yield the state if the topic exists in this incarnation."""
         if state.exists:
             if life in (0, state.life):
                 yield state
@@ -255,12 +255,12 @@ class TopicModel:
         return ABSENT._replace(ended=max(state.ended, state.life), past=past)
 
     def _may_end(self, state: TopicState) -> bool:
-        """Whether its life has shown all that anybody was shown of it."""
+        """Return whether the log has everything that was shown of this incarnation."""
         shown = self._shown.get(state.life) if state.life else None
         return shown is None or self._grown(state, shown.end).next >= shown.end
 
     def _grown(self, state: TopicState, end: int) -> TopicState:
-        """The topic when its log has reached `end`, if puts that may have happened lead there."""
+        """Return the topic with its log extended to `end`, if optional puts allow it."""
         if state.next >= end or not self._wild:
             return state
         for life in (state.life, 0):
@@ -271,7 +271,7 @@ class TopicModel:
         return state
 
     def _newborn(self, state: TopicState, life: int) -> Iterator[TopicState]:
-        """A new life, if there is none, or the present one may end by itself."""
+        """Yield a new incarnation, if the topic does not exist or may end by itself."""
         if state.exists and not (state.idle and self._may_end(state)):
             return
         over = self._ended(state)
@@ -283,7 +283,7 @@ class TopicModel:
         yield from self._newborn(state, life)
 
     def _next_life(self, state: TopicState) -> Iterator[TopicState]:
-        """The next life that anybody was told of: to leave one out would leave out its answers."""
+        """Yield the next known incarnation. To skip one would contradict its answers."""
         over = self._ended(state).ended
         at = bisect_right(self._lives, over)
         if at < len(self._lives):
@@ -293,7 +293,7 @@ class TopicModel:
 
     def _append(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
         life = effect.life
-        lives = self._made(state, life) if life or effect.told else self._any_life(state)
+        lives = self._made(state, life) if life or effect.answered else self._any_life(state)
         for now in lives:
             if effect.double in now.doubled or too_late(now, effect):
                 continue
@@ -303,15 +303,15 @@ class TopicModel:
                     continue
             elif not self._free(now, effect):
                 continue
-            if effect.told and not kept_fits(now, effect.operation.kept):
+            if effect.answered and not kept_fits(now, effect.operation.kept):
                 continue
             doubled = now.doubled | {effect.double} if effect.double else now.doubled
             yield now._replace(log=now.log.append(self._noted(now, effect)), doubled=doubled)
 
     def _noted(self, state: TopicState, effect: Effect) -> bytes:
-        """Its digests, unless they make no difference: which put fills a place that nobody saw."""
+        """Return the digests, or UNKNOWN ones if no answer depends on them."""
         shown = self._shown.get(state.life, NOT_SHOWN)
-        if effect.told or 0 in self._got or shown.seen.any(state.next, effect.digests):
+        if effect.answered or 0 in self._got or shown.seen.any(state.next, effect.digests):
             return effect.digests
         return UNKNOWN * (len(effect.digests) // DIGEST_BYTES)
 
@@ -322,10 +322,10 @@ class TopicModel:
             yield from self._newborn(state, 0)
 
     def _free(self, state: TopicState, effect: Effect) -> bool:
-        """Whether a put without a known offset may be at the end of the log, and is of use."""
+        """Return whether a put without an offset may be next in the log and is of use."""
         shown = self._shown.get(state.life, NOT_SHOWN)
         begin = state.next
-        if begin >= shown.most and not effect.told:
+        if begin >= shown.most and not effect.answered:
             return False
         at = bisect_left(shown.claimed, begin)
         end = begin + len(effect.digests) // DIGEST_BYTES
@@ -334,7 +334,7 @@ class TopicModel:
         return shown.seen.fits(begin, effect.digests)
 
     def _get(self, state: TopicState, get: Operation) -> States:
-        """What was once in a log stays true: it may arrive after its life has ended."""
+        """Check a delivery, which may arrive after the incarnation has ended."""
         if state.exists:
             for now in self._alive(state, get.life):
                 now = self._grown(now, max(get.offset + get.messages, get.next))
@@ -346,7 +346,7 @@ class TopicModel:
             return (state,)
         return ()
 
-    # -- what is asked --
+    # -- answers --
 
     def _observe(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
         operation = effect.operation
@@ -373,46 +373,48 @@ class TopicModel:
         operation = effect.operation
         for now in self._reached(state, effect):
             if operation.subscription in now.names:
-                if effect.told and operation.already:
+                if effect.answered and operation.already:
                     yield now
                 continue
-            if effect.told and not operation.already:
+            if effect.answered and not operation.already:
                 now = self._grown(now, operation.offset)
                 yield from (with_name(found, operation) for found in landed(now, operation))
             else:
                 yield with_name(now, operation)
 
     def _reached(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
-        """The topic as it is, or a new life of it."""
+        """Yield the topic as it is, or with a new incarnation."""
         yield from self._made(state, effect.life)
-        if not effect.told:
+        if not effect.answered:
             yield from self._next_life(state)
 
     def _unsubscribe(self, state: TopicState, effect: Effect) -> States:
         operation = effect.operation
         if operation.subscription in state.names:
             return (state._replace(names=state.names - {operation.subscription}),)
-        return (state,) if effect.told and operation.already else ()
+        return (state,) if effect.answered and operation.already else ()
 
     # -- topics --
 
     def _create(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
         operation = effect.operation
         policy = operation.policy or DEFAULT
-        if operation.already or not effect.told:
+        if operation.already or not effect.answered:
             for now in self._alive(state, effect.life):
-                if now.policy == policy and (effect.told or not now.declared):
+                if now.policy == policy and (effect.answered or not now.declared):
                     yield now if now.declared else now._replace(declared=True)
         for born in self._newborn(state, effect.life):
             yield under(born, policy)._replace(declared=True)
-        if not effect.told:
+        if not effect.answered:
             for born in self._next_life(state):
                 yield under(born, policy)._replace(declared=True)
 
     def _delete(self, state: TopicState, effect: Effect) -> States:
         if state.exists:
             return (self._ended(state),) if self._may_end(state) else ()
-        return (state,) if effect.told and (effect.operation.already or effect.put_before) else ()
+        return (
+            (state,) if effect.answered and (effect.operation.already or effect.put_before) else ()
+        )
 
     def _set_policy(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
         policy = effect.operation.policy or DEFAULT
@@ -424,7 +426,7 @@ class TopicModel:
 
 
 def under(state: TopicState, policy: Policy) -> TopicState:
-    """The topic with this policy. What is there when all is kept from now on stays."""
+    """Return the topic with this policy. With `keep_all`, existing messages stay."""
     if state.policy == policy:
         return state
     top = state.top if state.policy.keep_all else state.next
@@ -436,8 +438,8 @@ def with_name(state: TopicState, operation: Operation) -> TopicState:
 
 
 def too_late(state: TopicState, effect: Effect) -> bool:
-    """Whether a put that is in another life by its answer was there before."""
-    return not effect.told and effect.operation.done and 0 < effect.operation.life <= state.life
+    """Return whether the answer of a put puts it into an earlier incarnation."""
+    return not effect.answered and effect.operation.done and 0 < effect.operation.life <= state.life
 
 
 def holds(log: Log, get: Operation) -> bool:
@@ -448,7 +450,7 @@ def holds(log: Log, get: Operation) -> bool:
 
 
 def kept_fits(state: TopicState, kept: bool | None) -> bool:
-    """Whether a put may be told that anybody can ever get its messages."""
+    """Return whether the answer `kept` of a put is possible."""
     policy = state.policy
     if kept is None or policy.drop_unread:
         return True
@@ -458,7 +460,7 @@ def kept_fits(state: TopicState, kept: bool | None) -> bool:
 
 
 def looked(state: TopicState, operation: Operation) -> Iterator[TopicState]:
-    """The state after an answer that describes it; none if it is not so."""
+    """Yield the state after an answer that describes it; nothing if the answer is wrong."""
     if operation.next >= 0 and operation.next != state.next:
         return
     if operation.kind in ("attach", "seek"):
@@ -478,7 +480,7 @@ def looked(state: TopicState, operation: Operation) -> Iterator[TopicState]:
 
 
 def beginning(state: TopicState, first: int) -> Iterator[TopicState]:
-    """The state, if what is kept may begin there."""
+    """Yield the state if the kept messages may begin there."""
     top = state.next if state.top == FREE else state.top
     if state.first <= first <= top:
         fixed = first if state.policy.keep_all else FREE
@@ -487,7 +489,7 @@ def beginning(state: TopicState, first: int) -> Iterator[TopicState]:
 
 
 def landed(state: TopicState, operation: Operation) -> Iterator[TopicState]:
-    """The state, if `start` leads to the operation's offset."""
+    """Yield the state if `start` leads to the operation's offset."""
     offset, start = operation.offset, operation.start
     if not state.first <= offset <= state.next:
         return

@@ -21,19 +21,19 @@ from oncecast.history.search import Item
 from oncecast.history.topic_model import Effect, Shown, TopicModel
 from oncecast.wire.errors import Fenced, Forgotten, Overloaded
 
-PERHAPS_STORED = (Fenced.code, Forgotten.code)  # refusals that leave it open
+PERHAPS_STORED = (Fenced.code, Forgotten.code)  # refusals with an unknown outcome
 
 
 class TopicPart(Part):
     def __init__(self, topic: str, operations: History) -> None:
         super().__init__(f"topic {topic!r}", with_publishes(operations))
         puts = [each.call for each in self.operations if each.kind in ("put", "publish")]
-        self._born = min(puts, default=inf)  # from then on a producer may have made the topic
+        self._born = min(puts, default=inf)  # from then on, a producer may have created the topic
         self._enders = [each for each in self.operations if each.kind in ("delete", "unsubscribe")]
         seen = (each for each in self.operations if each.kind not in ("put", "publish"))
         self._seen = {digest for each in seen for digest in cut(each.digests)}
         lives = {each.life for each in self.operations if each.life}
-        # Without an end there is one life, and what was not told its life was in that one.
+        # If the topic never ends, all operations concern its only incarnation.
         self._only = min(lives) if not self._enders and len(lives) == 1 else 0
 
     def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
@@ -66,28 +66,27 @@ class TopicPart(Part):
             case "subscribe" | "unsubscribe" | "create" | "delete" | "policy":
                 effect = Effect(operation, life=life, put_before=self._born <= due)
                 items = command_items(operation, effect, loose=loose)
-                # What it does not do as it was told, an earlier copy may have done.
+                # If the answer does not apply, an earlier copy may have had the effect.
                 return [item._replace(twin=item.must and len(items) > 1) for item in items]
             case _:
                 return []
 
     def _put_items(self, put: Operation, life: int, number: int) -> list[Item]:
         if put.refused and put.error not in PERHAPS_STORED:
-            return []  # nothing of it is in the topic
+            return []  # none of its messages are in the topic
         due = due_of(put) if put.done else inf
-        told = Effect(put, put.done, put.digests, put.offset if put.done else -1, life)
+        effect = Effect(put, put.done, put.digests, put.offset if put.done else -1, life)
         if put.kind == "publish":
-            # That it was done is remembered, whatever becomes of the topic.
-            return [Item(told, put.call, due, put.done)]
+            # A publish is remembered even if the topic is deleted.
+            return [Item(effect, put.call, due, put.done)]
         chain = ("put", put.client)
-        stage = (life, told.offset) if life and told.offset >= 0 else None
+        stage = (life, effect.offset) if life and effect.offset >= 0 else None
         if not any(each.call <= due and put.call <= due_of(each) for each in self._enders):
-            return [Item(told, put.call, due, put.done, chain, stage=stage)]
-        # If the topic was deleted before the answer came, it is put again into the next one.
-        items = [Item(told._replace(double=number), put.call, due, chain=chain, stage=stage)]
+            return [Item(effect, put.call, due, put.done, chain, stage=stage)]
+        # If the topic was deleted before the answer came, the put is repeated in the next one.
+        items = [Item(effect._replace(double=number), put.call, due, chain=chain, stage=stage)]
         again = Effect(put, False, put.digests, double=number)
-        # Of puts that may or may not have happened, and whose messages nobody saw, one will do for
-        # another.
+        # Unanswered puts are interchangeable if none of their messages was seen.
         unseen = not put.done and self._seen.isdisjoint(cut(put.digests))
         like = put.messages if unseen else None
         twin = Item(again, put.call, due, must=False, often=True, guess=put.done, like=like)
@@ -95,7 +94,7 @@ class TopicPart(Part):
 
 
 def with_publishes(operations: History) -> History:
-    """Join what was asked for one number of a source: it is published once, whoever asks."""
+    """Join all requests for one number of a source, which is published only once."""
     staged: dict[tuple[str, int, str], bytes] = {}
     published: dict[tuple[str, int], Operation] = {}
     rest: History = []
@@ -105,10 +104,10 @@ def with_publishes(operations: History) -> History:
         elif each.kind != "publish":
             rest.append(each)
         else:
-            if each.error == Overloaded.code:  # an earlier attempt may still be on its way
+            if each.error == Overloaded.code:  # an earlier attempt may still be in flight
                 each = replaced(each, returned=None, error="")
             elif each.refused:
-                continue  # no copy of the command has any effect
+                continue  # no copy of the command has an effect
             key = (each.source, each.number)
             published[key] = joined(published[key], each) if key in published else each
     for (source, number), each in published.items():
@@ -119,9 +118,9 @@ def with_publishes(operations: History) -> History:
 
 
 def joined(one: Operation, other: Operation) -> Operation:
-    told = one if one.done and one.offset >= 0 else other
+    answered = one if one.done and one.offset >= 0 else other
     dues = [each.returned for each in (one, other) if each.returned is not None]
-    return replaced(told, call=min(one.call, other.call), returned=min(dues, default=None))
+    return replaced(answered, call=min(one.call, other.call), returned=min(dues, default=None))
 
 
 def joined_runs(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -136,7 +135,7 @@ def joined_runs(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def shown_by_life(items: Iterable[Item]) -> dict[int, Shown]:
-    """Gather what answers show of each life of the topic."""
+    """Collect the evidence that answers give about each incarnation of the topic."""
     found: dict[int, Shown] = {}
     for item in items:
         effect, operation = item.what, item.what.operation

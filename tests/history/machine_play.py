@@ -1,6 +1,6 @@
 """Random clients at the real state machine: calls overlap, are repeated, lost and abandoned.
 
-Commands are executed one after the other, so whatever the clients record can be linearized.
+Commands are executed one by one, so everything that the clients record is linearizable.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ POLICIES = (
 
 
 class Node:
-    """The machine, and the messages that it keeps places of."""
+    """The state machine, and the messages of its topics."""
 
     def __init__(self) -> None:
         self.machine = Machine()
         self.place = self.clock = 0
-        self.logs: dict[int, list[bytes]] = {}  # values by life of a topic
+        self.logs: dict[int, list[bytes]] = {}  # by incarnation of a topic
         self._staged: dict[tuple[str, int, str], bytes] = {}
 
     def apply(self, command: Any) -> Any:
@@ -97,7 +97,7 @@ def fields(command: Any) -> tuple[str, ...]:
 
 
 class Call:
-    """A call under way: executed any number of times, answered with the last result."""
+    """A call in flight: executed any number of times, answered with the last result."""
 
     def __init__(self, client: Client, ticket: int, execute: Callable[[], Any]) -> None:
         self.client, self.ticket, self.execute = client, ticket, execute
@@ -113,7 +113,7 @@ class Call:
 
 
 class Flow:
-    """The puts of one life of a client into one topic, in order."""
+    """The puts of a client to one topic until it restarts, in order."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self.client, self.topic = client, topic
@@ -165,7 +165,7 @@ class Flow:
 
 
 class Reader:
-    """One reading. What is sent to it arrives later, unless it is moved meanwhile."""
+    """A reader. Messages sent to it arrive later, unless it is moved meanwhile."""
 
     confirmed = -1  # each ack is answered by the node
 
@@ -174,7 +174,7 @@ class Reader:
         self.start_at = start_at
         self.epoch = self.topic_id = 0
         self.expected = self.handed = self.acked = self.sent = 0
-        self.back = 0  # what lies below was handed back
+        self.back = 0  # messages below it were rejected
         self.coming: list[local.Arrived] = []
 
     def execute(self) -> None:
@@ -251,7 +251,7 @@ class Reader:
 
 
 class Client:
-    """Over all its lives. It is the session that SessionHistory looks at."""
+    """A client across its restarts. SessionHistory sees it as a session."""
 
     def __init__(self, play: Play, name: str) -> None:
         self.play, self.node, self.rng, self.name = play, play.node, play.rng, name
@@ -274,10 +274,10 @@ class Client:
         self.play.time += 1
         self.history.asked(request)
 
-    # -- what it may do --
+    # -- actions --
 
     def crash(self) -> None:
-        """What is under way may still be executed."""
+        """Restart. Calls in flight may still be executed."""
         ghosts = self.play.ghosts
         for flow in self.flows.values():
             if flow.epoch:
@@ -326,7 +326,7 @@ class Client:
         life = f"{self.life}.{self.tickets}"
         self.readers[topic, name] = Reader(self, topic, name, life, start)
 
-    # -- what its readers may do --
+    # -- actions of readers --
 
     def take(self, reader: Reader) -> None:
         if not reader.epoch:
@@ -334,15 +334,15 @@ class Client:
         reader.handed = self.rng.randint(reader.handed, reader.expected)
         reader.acked = self.rng.randint(reader.acked, reader.handed)
         where = (reader.topic, reader.name)
-        told = (reader.handed, reader.acked)
+        offsets = (reader.handed, reader.acked)
         ack = do.Ack(*where, reader.epoch, reader.acked)
         kind = self.rng.random()
         if kind < 0.6:
-            self.ask(local.Want(*where, *told))
+            self.ask(local.Want(*where, *offsets))
             self.play.ghosts.append(lambda: self.node.apply(ack))
         elif kind < 0.8:
             self.tickets += 1
-            self.ask(local.Settle(self.tickets, *where, *told))
+            self.ask(local.Settle(self.tickets, *where, *offsets))
             self.calls.append(Call(self, self.tickets, lambda: self.node.apply(ack)))
         elif kind < 0.9 and reader.acked < reader.expected:
             offset = self.rng.randrange(reader.acked, reader.expected)
@@ -385,7 +385,7 @@ class Play:
         self.time = 0.0
         self.node = Node()
         self.recorder = Recorder(lambda: self.time, sink)
-        self.ghosts: list[Callable[[], Any]] = []  # executed once, or never
+        self.ghosts: list[Callable[[], Any]] = []  # executed once or never
         self._topics = TOPICS[:topics]
         self.clients = [Client(self, name) for name in ("ann", "bob", "eve")[:clients]]
         self._numbers = 0
@@ -430,7 +430,7 @@ class Play:
         act()
 
     def _stage(self, client: Client, topic: str) -> None:
-        """Sources are of one topic each."""
+        """Stage messages. Each source has one topic."""
         rng, source = self.rng, f"source of {topic}"
         self._numbers += rng.random() < 0.3
         number = self._numbers

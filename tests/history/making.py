@@ -26,12 +26,12 @@ def put(
 
 
 def lost_put(call: float, *values: str, **fields: Any) -> Operation:
-    """A put that was never answered."""
+    """Return a put that was never answered."""
     return put(call, None, -1, *values, life=0, **fields)
 
 
 def publish(call: float, returned: float | None, offset: int, **fields: Any) -> list[Operation]:
-    """Stage one message, `staged`, and publish it."""
+    """Return operations that stage one message, `staged`, and publish it."""
     source = {"source": "source", "number": 1, "parts": ("part",)}
     stage = op("stage", call - 1, call - 0.5, digests=digests("staged"), **source)
     return [stage, op("publish", call, returned, offset=offset, count=1, **source, **fields)]
@@ -105,7 +105,7 @@ def look(
     life: int = 1,
     **fields: Any,
 ) -> Operation:
-    """`cursors` are names, cursors and epochs of subscriptions, if they were asked for."""
+    """Return a look. `cursors` are names, cursors and epochs of subscriptions, if asked for."""
     views = tuple(
         SubscriptionSeen(name, cursor, next - max(first, cursor), epoch)
         for name, cursor, epoch in cursors
@@ -133,7 +133,7 @@ def deleted(call: float, returned: float | None, **fields: Any) -> Operation:
     return op("delete", call, returned, **fields)
 
 
-# Histories begin with these: a subscription, its reader, and three messages that are put and read.
+# Histories begin with these: a subscription, its reader, and three messages put and read.
 SUB = subscribed(0, 1)
 READ = attached(1.5, 1.6, 0, 0)
 ABC = put(2, 3, 0, "a", "b", "c")

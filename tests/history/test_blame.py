@@ -1,4 +1,4 @@
-"""Of a broken history only the operations are shown that contradict each other."""
+"""A finding shows only operations that contradict each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.history.making import (
 
 
 def long_history(count: int) -> History:
-    """Three clients put, one reads, and all is well."""
+    """Return a correct history: three clients put, one reads."""
     history: History = [subscribed(0, 1), attached(1.5, 1.6, 0, 0)]
     for number in range(count):
         client = ("ann", "bob", "eve")[number % 3]
@@ -36,7 +36,7 @@ def blamed(history: History) -> History:
     return finding.operations
 
 
-def test_two_operations_of_many_are_to_blame() -> None:
+def test_two_of_many_operations_are_to_blame() -> None:
     stale = look(40.55, 40.58, 38, client="zoe")
     found = blamed([*long_history(60), stale])
     assert stale in found
@@ -46,12 +46,12 @@ def test_two_operations_of_many_are_to_blame() -> None:
     assert other.returned < stale.call
 
 
-def test_what_happened_later_is_not_to_blame() -> None:
+def test_later_operations_are_not_to_blame() -> None:
     stale = look(20.55, 20.58, 18, client="zoe")
     assert all(each.call < 21 for each in blamed([*long_history(60), stale]))
 
 
-def test_put_without_an_answer_is_shown_if_its_message_was_delivered() -> None:
+def test_unanswered_put_is_shown_if_its_message_was_delivered() -> None:
     lost, other = lost_put(2, "x", client="bob"), lost_put(2, "y", client="eve")
     history = [subscribed(0, 1), attached(1.5, 1.6, 0, 0), lost, other]
     found = blamed([*history, got(3, 0, "x"), got(4, 1, "x")])
@@ -70,7 +70,7 @@ def test_lost_ack_is_shown_with_its_confirmation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "told"),
+    ("first", "last", "text"),
     [
         (0.2, 0.5, "0.2 to 0.5 s"),
         (16597.048087, 16597.052701, "16597.04809 to 16597.0527 s"),
@@ -78,12 +78,12 @@ def test_lost_ack_is_shown_with_its_confirmation() -> None:
         (7.0, 7.0, "7 to 7 s"),
     ],
 )
-def test_times_of_a_timeline_can_be_told_apart(first: float, last: float, told: str) -> None:
+def test_times_of_a_timeline_are_distinguishable(first: float, last: float, text: str) -> None:
     """The monotonic clock of a machine that has run for days has many digits."""
-    assert span_of(first, last) == told
+    assert span_of(first, last) == text
 
 
-def test_finding_is_a_timeline() -> None:
+def test_finding_is_printed_as_a_timeline() -> None:
     history = [
         subscribed(0, 1),
         put(2, 3, 0, "a", "b"),

@@ -1,4 +1,4 @@
-"""Histories as files: what a process wrote is read, whenever it was killed."""
+"""Histories as files: a file is readable at whatever point its process was killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_history_is_read_as_it_was_written() -> None:
     assert read(lines_of(history)) == history
 
 
-def test_recorder_writes_what_it_would_keep() -> None:
+def test_recorder_writes_the_history_that_it_would_keep() -> None:
     file = io.BytesIO()
     Play(3, sink=Writer(file)).run(400)
     written = read(file.getvalue().splitlines(keepends=True))
@@ -31,7 +31,7 @@ def test_recorder_writes_what_it_would_keep() -> None:
 
 
 def test_killed_process_leaves_calls_without_answers() -> None:
-    """SVC-2: a put that was sent counts, whether or not its answer was written."""
+    """SVC-2: a put that was sent counts, with or without a recorded answer."""
     file = io.BytesIO()
     recorder = Recorder(lambda: 1.0, Writer(file))
     put = recorder.call("ann", "put", "news", digests=digests_of_values([b"x"]))
@@ -70,7 +70,7 @@ PUT = b'{"oncecast-history":1}\n{"client":"ann","kind":"put","topic":"news","cal
         (b'{"oncecast-history":1}\n[1]\n', "line 2: not a JSON object"),
     ],
 )
-def test_what_is_no_history_is_refused(text: bytes, complaint: str) -> None:
+def test_file_that_is_not_a_history_is_rejected(text: bytes, complaint: str) -> None:
     with pytest.raises(BadHistory, match=complaint.replace("(", r"\(").replace(")", r"\)")):
         read(text.splitlines(keepends=True), "file")
 
@@ -80,7 +80,7 @@ def test_empty_file_has_no_operations() -> None:
 
 
 def recorded(earlier: bytes, topic: str) -> bytes:
-    """Append the recording of a process that puts once to a file that has `earlier` in it."""
+    """Append the recording of a process with one put to `earlier`."""
     file = io.BytesIO(earlier)
     file.seek(0, io.SEEK_END)
     recorder = Recorder(lambda: 1.0, Writer(file))
@@ -88,8 +88,8 @@ def recorded(earlier: bytes, topic: str) -> bytes:
     return file.getvalue()
 
 
-def test_process_that_starts_again_appends_to_its_file() -> None:
-    """SVC-2: wherever the process before it was killed, nothing is mixed up."""
+def test_restarted_process_appends_to_its_file() -> None:
+    """SVC-2: the parts stay separate at whatever point the process before was killed."""
     first = recorded(b"", "one")
     for end in range(len(first) + 1):
         both = read(recorded(first[:end], "two").splitlines(keepends=True))
@@ -98,7 +98,7 @@ def test_process_that_starts_again_appends_to_its_file() -> None:
         assert (both[-1].topic, both[-1].done) == ("two", True)
 
 
-def test_damaged_line_that_no_process_was_killed_at_is_refused() -> None:
+def test_damaged_line_in_the_middle_is_rejected() -> None:
     lines = [*recorded(b"", "one").splitlines(keepends=True), b"hello\n", b"{}\n"]
     with pytest.raises(BadHistory, match="line 4: not a JSON object"):
         read(lines)

@@ -1,4 +1,4 @@
-"""Hand-made histories that are as they should be, however odd they look."""
+"""Hand-made histories that are correct, however odd they look."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.history.making import (
 DROPPING = Policy(bytes_max=100, drop_unread=True)
 
 FINE: dict[str, History] = {
-    "nothing at all": [],
+    "no operations": [],
     "a put in flight may be seen": [SUB, put(2, 5, 0, "a"), look(3, 4, 1)],
     "a put in flight may be unseen": [SUB, put(2, 5, 0, "a"), look(3, 4, 0)],
     "puts in flight of two clients may have any order": [
@@ -55,7 +55,7 @@ FINE: dict[str, History] = {
         *(SUB, READ, lost_put(2, "x", client="bob"), put(3, 4, 0, "a"), got(5, 0, "a")),
         *(look(6, 7, 1), got(90, 1, "x")),
     ],
-    "a put without an answer fills an offset that nobody has read": [
+    "a put without an answer fills an offset that was never read": [
         *(SUB, lost_put(2, "x", client="bob"), put(3, 4, 1, "a")),
     ],
     "two equal messages are two messages": [
@@ -71,18 +71,18 @@ FINE: dict[str, History] = {
         *(SUB, put(2, 3, -1, "a", life=0, error="fenced"), look(4, 5, 0)),
     ],
     "a put is not kept without subscriptions": [put(2, 3, 0, "a", kept=False)],
-    "a topic that only has a producer goes with it": [
+    "a topic without subscriptions ends with its producer": [
         *(put(2, 3, 0, "a", kept=False), no_topic(4, 5), put(6, 7, 0, "b", life=2)),
     ],
-    "opening a producer makes the topic": [look(2, 3, 0), put(1, 9, 0, "a")],
-    "a number is published once, whoever asks": [
+    "opening a producer creates the topic": [look(2, 3, 0), put(1, 9, 0, "a")],
+    "a number is published once for several requests": [
         *(SUB, READ, *publish(3, None, -1), *publish(5, 6, 0, already=True), got(7, 0, "staged")),
     ],
-    "a reader is moved by somebody else": [
+    "a reader is moved by another client": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b", "c"), sought(5, 6, 1, 7, start=FromOffset(1))),
         *(of_reader("moved", 7, offset=1, epoch=7), got(8, 1, "b", "c", epoch=7)),
     ],
-    "a reader hears of a seek before who asked for it": [
+    "a reader learns of a seek before the client that sent it": [
         *(SUB, ABC, READ_ABC, sought(5, 9, 1, 7, start=FromOffset(1))),
         *(of_reader("moved", 7, offset=1, epoch=7), got(8, 1, "b", epoch=7)),
     ],
@@ -91,7 +91,7 @@ FINE: dict[str, History] = {
         *(of_reader("moved", 7, offset=1, epoch=7), got(8, 1, "b", epoch=7)),
         look(9, 10, 3, ("sub", 1, 7)),
     ],
-    "an ack in passing is seen, or not yet": [
+    "an ack without an answer is seen, or not yet": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 1), ack(6, None, 2)),
         *(look(7, 8, 3, ("sub", 1, 2)), look(9, 10, 3, ("sub", 2, 2))),
     ],
@@ -103,57 +103,57 @@ FINE: dict[str, History] = {
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 2)),
         *(attached(6, 7, 0, 3, epoch=3, reader="r2"), look(8, 9, 3, ("sub", 0, 3))),
     ],
-    "an ack is confirmed by one that was told before": [
+    "an ack is confirmed by an earlier one": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 2), ack(8, 9, 2)),
         *(attached(6, 8.5, 2, 3, epoch=3, reader="r2"),),
     ],
-    "messages are handed back": [
+    "messages are rejected": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), again(5, 0, 2)),
         got(6, 0, "a", "b", "c", marked=2),
     ],
-    "after a crash all may be marked that was there": [
+    "after a crash all older messages may be marked": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a"), attached(5, 6, 0, 3, epoch=3, reader="r2")),
         got(7, 0, "a", "b", "c", marked=3, reader="r2", epoch=3),
     ],
-    "who leaves in order has got what it says": [
+    "a reader that leaves reports what it has read": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b", "c"), left(5, 6, 1, 1)),
         *(attached(7, 8, 1, 3, epoch=3, reader="r2"), got(9, 1, "b", reader="r2", epoch=3)),
     ],
-    "a message of a deleted topic comes late": [
+    "a message of a deleted topic arrives late": [
         *(SUB, ABC, READ_ABC, deleted(4, 5), no_topic(6, 7), got(8, 0, "a", "b")),
     ],
-    "a topic is deleted and made again": [
+    "a topic is deleted and created again": [
         *(SUB, ABC, deleted(4, 5), subscribed(6, 7, life=2), put(8, 9, 0, "x", life=2)),
         *(attached(10, 11, 0, 1, life=2, epoch=9), got(12, 0, "x", life=2, epoch=9)),
     ],
-    "a put is in flight while its topic is deleted and made again": [
+    "a put is in flight while its topic is deleted and created again": [
         *(SUB, READ, put(2, 9, 0, "a", life=2), got(3, 0, "a"), deleted(4, 5)),
         *(subscribed(6, 7, life=2), look(10, 11, 1, life=2)),
     ],
     "a create that an overloaded node refused was done by an earlier copy": [
         *(op("create", 0, 1, error="overloaded"), look(2, 3, 0)),
     ],
-    "a delete that finds nothing has deleted it before": [
+    "a delete without effect was done by an earlier copy": [
         *(created(0, 1), deleted(2, 5, already=True), no_topic(6, 7)),
     ],
-    "a subscription is given up and made again": [
+    "a subscription is removed and created again": [
         *(SUB, ABC, unsubscribed(4, 5), subscribed(6, 7, 0, life=2, start=FromNew())),
     ],
-    "a policy drops what is unread": [
+    "a policy drops unread messages": [
         *(created(0, 1, policy=DROPPING), subscribed(1.1, 1.2), ABC, READ_ABC),
         *(of_reader("skip", 4, offset=0, next=2), got(5, 2, "c")),
         look(6, 7, 3, ("sub", 0, 2), first=2, policy=DROPPING),
     ],
-    "what all have acknowledged may go": [
+    "acknowledged messages may be removed": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 2)),
         scanned(6, 7, 3, 2, "c", first=2, start=FromOffset(0)),
     ],
-    "a consumer goes back to its own books": [
+    "a consumer goes back to its stored offset": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, 6, 2)),
         attached(7, 8, 1, 3, epoch=4, reader="r2", start=FromOffset(1)),
         got(9, 1, "b", marked=1, reader="r2", epoch=4),
     ],
-    "what a consumer goes back to was let go": [
+    "a consumer goes back to messages that are gone": [
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 2)),
         attached(7, 8, 2, 3, epoch=4, reader="r2", start=FromOffset(1)),
     ],
@@ -165,7 +165,7 @@ FINE: dict[str, History] = {
         *(SUB, ABC, READ_ABC, got(4, 0, "a", "b"), ack(5, None, 1)),
         *(attached(6, None, -1, -1, reader="r2", epoch=0), look(8, 9, 3, ("sub", 1, 3))),
     ],
-    "a subscribe finds the subscription that its first attempt has made": [
+    "a subscribe finds the subscription of its first attempt": [
         *(subscribed(0, 9, 1, already=True), attached(1, 2, 0, 0), put(3, 4, 0, "a")),
         *(got(5, 0, "a"), ack(6, None, 1)),
     ],
@@ -176,26 +176,26 @@ FINE: dict[str, History] = {
 
 
 @pytest.mark.parametrize("name", FINE)
-def test_history_that_can_be_passes(name: str) -> None:
+def test_correct_history_passes(name: str) -> None:
     """E1, E2, E4"""
     verdict = check(FINE[name])
     assert verdict.ok, f"{name}\n{verdict}"
 
 
-def test_topics_are_checked_one_by_one() -> None:
+def test_topics_are_checked_separately() -> None:
     history = [SUB, put(2, 3, 0, "a"), put(2, 3, 0, "b", topic="other"), look(4, 5, 1)]
     assert check(history).ok
     (found,) = check([*history, look(4, 5, 0, topic="other")]).broken
     assert found.what == "topic 'other'"
 
 
-def test_verdict_counts_what_was_checked() -> None:
+def test_verdict_counts_operations_and_objects() -> None:
     verdict = check([SUB, ABC, READ_ABC])
     assert (verdict.operations, verdict.objects) == (3, 2)
     assert str(verdict) == "3 operations on 2 topics and subscriptions are linearizable"
 
 
-def test_search_that_gives_up_is_no_pass() -> None:
+def test_search_that_gives_up_does_not_pass() -> None:
     verdict = check([SUB, ABC, READ_ABC], steps_max=1)
     assert not verdict.ok
     assert not verdict.broken

@@ -1,4 +1,4 @@
-"""Whatever the real state machine answers can be linearized."""
+"""All answers of the real state machine are linearizable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.history.machine_play import Play
 
 @pytest.mark.long
 @given(st.integers(0, 1 << 32))
-def test_what_the_machine_answers_is_linearizable(seed: int) -> None:
+def test_answers_of_the_machine_are_linearizable(seed: int) -> None:
     """E1, E2, E4: with calls that overlap, are repeated, lost and abandoned."""
     verdict = check(Play(seed).run(300))
     assert verdict.ok, verdict

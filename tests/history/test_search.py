@@ -1,4 +1,4 @@
-"""The search against one that tries everything, on histories that are small enough for that."""
+"""The search agrees with a brute-force search on small histories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MUST_MAX, REST_MAX = 6, 4
 
 
 def brute_force(problem: Problem) -> bool:
-    """Try all orders. What may be taken often is taken at most once."""
+    """Try all orders. An item that may be taken often is taken at most once."""
 
     def solvable(left: list[Item], taken: list[Item], state: Any) -> bool:
         if not any(item.must for item in left):
@@ -48,7 +48,7 @@ def brute_force(problem: Problem) -> bool:
 
 
 def is_an_order(problem: Problem, order: list[Item]) -> bool:
-    """Whether all that must be taken is there, in accord with time, and the model allows it."""
+    """Return whether the order has all mandatory items, respects time, and fits the model."""
     must = Counter(id(item) for item in problem.items if item.must)
     states = [problem.initial]
     for at, item in enumerate(order):
@@ -59,7 +59,7 @@ def is_an_order(problem: Problem, order: list[Item]) -> bool:
 
 
 def spoiled(history: History, rng: Random) -> History:
-    """The same with up to two answers that are not true."""
+    """Return the history with up to two wrong answers."""
     found = [msgspec.structs.replace(each) for each in history]
     answered = [each for each in found if each.done]
     for operation in rng.sample(answered, min(len(answered), rng.randrange(3))):
@@ -83,7 +83,7 @@ def is_small(problem: Problem) -> bool:
 
 
 @given(st.integers(0, 1 << 32))
-def test_search_finds_what_trying_everything_finds(seed: int) -> None:
+def test_search_agrees_with_brute_force(seed: int) -> None:
     for problem in small_problems(seed):
         found = search(problem.items, problem.initial, problem.model)
         assert found.outcome is not Outcome.UNDECIDED
@@ -136,18 +136,18 @@ def test_operations_that_overlap_may_have_either_order() -> None:
     assert outcome_of(write, Item(("read", 0), 1, 3, reads=True)) is Outcome.LINEARIZABLE
 
 
-def test_operation_that_returned_comes_before_one_that_was_called_later() -> None:
+def test_operation_that_returned_comes_before_a_later_call() -> None:
     assert outcome_of(Item(("write", 1), 0, 1), Item(("read", 0), 2, 3)) is Outcome.IMPOSSIBLE
 
 
-def test_operation_without_an_answer_may_happen_late_or_never() -> None:
+def test_unanswered_operation_may_happen_late_or_never() -> None:
     lost = Item(("write", 1), 0, must=False)
     reads = [Item(("read", 0), 5, 6), Item(("read", 1), 7, 8), Item(("read", 1), 9, 10)]
     assert outcome_of(lost, *reads) is Outcome.LINEARIZABLE
     assert outcome_of(lost, Item(("read", 0), 11, 12), *reads) is Outcome.IMPOSSIBLE
 
 
-def test_items_of_a_chain_keep_their_order_though_they_overlap() -> None:
+def test_overlapping_items_of_a_chain_keep_their_order() -> None:
     one = Item(("write", 1), 0, 10, chain="client")
     two = Item(("write", 2), 1, 10, chain="client")
     reads = [Item(("read", 2), 11, 12), Item(("read", 1), 13, 14)]
@@ -155,7 +155,7 @@ def test_items_of_a_chain_keep_their_order_though_they_overlap() -> None:
     assert outcome_of(one, two, reads[1]) is Outcome.IMPOSSIBLE
 
 
-def test_item_that_may_be_taken_often_is_taken_as_often_as_it_takes() -> None:
+def test_item_with_often_is_taken_as_often_as_necessary() -> None:
     again = Item(("write", 1), 0, 100, must=False, often=True)
     reads = [
         Item((verb, number), time, time + 0.5)
@@ -173,7 +173,7 @@ def test_item_that_may_be_taken_often_is_taken_as_often_as_it_takes() -> None:
     assert outcome_of(again, Item(("write", 2), 100.5, 100.6), late) is Outcome.LINEARIZABLE
 
 
-def test_search_that_gives_up_says_so() -> None:
+def test_search_that_gives_up_is_undecided() -> None:
     writes = [Item(("write", number), 0, 100) for number in range(1, 9)]
     read = Item(("read", 99), 0, 100)
     assert outcome_of(*writes, read, steps_max=500) is Outcome.UNDECIDED
@@ -186,7 +186,7 @@ def test_operations_that_never_overlap_share_a_lane() -> None:
 
 
 class Bag:
-    """Holds numbers: "add" puts one in, "need" and "lack" look whether it is there."""
+    """Holds numbers: "add" adds one, "need" and "lack" test for it."""
 
     def step(self, state: frozenset[int], what: tuple[str, int]) -> tuple[frozenset[int], ...]:
         verb, number = what
@@ -206,19 +206,19 @@ class Bag:
         return None
 
     def spent(self, state: frozenset[int]) -> tuple[int, frozenset[int]]:
-        """Only the size of the bag can be seen, if numbers are above 100."""
+        """Hide numbers above 100, except for the size of the bag."""
         small = {number for number in state if number < 100}
         return hash((len(state), frozenset(small))), state - small
 
 
-def test_read_waits_for_what_may_have_happened_before_it_was_called() -> None:
-    """The add had its answer before the read was called: afterwards it could not happen."""
+def test_read_waits_for_an_optional_item_that_was_called_before_it() -> None:
+    """The add was due before the read was called, so it could not happen afterwards."""
     add = Item(("add", 1), 0.0, 2.0, must=False)
     read, need = Item(("lack", 9), 3.0, 10.0, reads=True), Item(("need", 1), 0.0, 10.0)
     assert search([read, add, need], frozenset(), Bag()).outcome is Outcome.LINEARIZABLE
 
 
-def test_of_items_that_are_alike_only_one_is_tried() -> None:
+def test_only_one_of_equal_items_is_tried() -> None:
     adds = [
         Item(("add", 100 + number), float(number), must=False, often=True, guess=True, like="any")
         for number in range(20)
@@ -229,15 +229,15 @@ def test_of_items_that_are_alike_only_one_is_tried() -> None:
     assert search([*adds, full], frozenset(), Bag()).outcome is Outcome.LINEARIZABLE
 
 
-def test_configuration_that_has_spent_more_than_a_failed_one_is_not_looked_at() -> None:
-    """Which of the adds were taken makes no difference, only how many."""
+def test_configuration_that_has_spent_more_than_a_failed_one_is_skipped() -> None:
+    """Only the number of adds matters, not which ones were taken."""
     adds = [Item(("add", 100 + number), 0.0, must=False) for number in range(7)]
     never = Item(("need", 99), 0.0, 90.0)
     found = search([*adds, never], frozenset(), Bag())
     assert (found.outcome, found.steps < 2000) == (Outcome.IMPOSSIBLE, True)
 
 
-def test_what_changes_nothing_is_taken_at_once_if_another_item_can_do_it_later() -> None:
+def test_item_without_effect_is_taken_at_once_if_another_can_replace_it() -> None:
     idle = [Item(("lack", 9), float(number), 90.0, twin=True) for number in range(20)]
     never = Item(("need", 99), 0.0, 90.0)
     found = search([*idle, never], frozenset(), Bag())

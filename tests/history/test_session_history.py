@@ -1,4 +1,4 @@
-"""What the history of a session records, request by request."""
+"""The operations that the history of a session records."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_history_check_reads_the_recordings_of_several_processes(
     with bob.open("wb") as file:
         write(history, file)
     assert main(["history", "check", str(ann), str(bob)]) == exits.FAILURE
-    assert "offset 0 is due, and 1 was delivered" in capsys.readouterr().out
+    assert "offset 0 is due, but 1 was delivered" in capsys.readouterr().out
 
 
 def test_messages_got_one_by_one_share_an_operation(tmp_path: Path) -> None:

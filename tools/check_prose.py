@@ -96,6 +96,7 @@ WORD = re.compile(r"[A-Za-z][\w'-]*")
 CODE = re.compile(r"``[^`]*``|`[^`\n]*`")
 LITERAL = re.compile(r"^(?: {4,}.*|.*\S {2,}\S.*)$", re.MULTILINE)  # a listing, or columns
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+LINKS_ONLY = re.compile(r"(?:\[[^\]]*\](?:, )?)+")
 LINK = re.compile(r"\]\([^)]*\)|<[^>\s]+>|https?://\S+")
 
 
@@ -120,7 +121,8 @@ def _of_page(name: str, page: str) -> Iterator[Passage]:
     for paragraph in re.split(r"(\n\s*\n|\n(?=\s*[-*] )|\n(?=\s*\d+\. )|\n(?=\|)|\n(?=#))", page):
         if paragraph.strip():
             for cell in paragraph.split("|") if paragraph.lstrip().startswith("|") else [paragraph]:
-                yield Passage(name, line + _leading_lines(cell), TEXT, cell.strip(" #-*\n"))
+                if not LINKS_ONLY.fullmatch(cell.strip()):
+                    yield Passage(name, line + _leading_lines(cell), TEXT, cell.strip(" #-*\n"))
         line += paragraph.count("\n")
 
 

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hypothesis import settings
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-# The same examples on every machine, and no clock: a busy machine must not fail a test.
+# Use the same examples on every machine, and no deadline: a busy machine must not fail a test.
 settings.register_profile("oncecast", derandomize=True, deadline=None)
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=10)
 settings.load_profile("oncecast")
 
-# A shell that runs the tests in the background has them ignore SIGINT, and their children too.
+# A shell that runs the tests in the background makes them and their children ignore SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What is compiled is kept, even where PYTHONDONTWRITEBYTECODE is set, as in many containers: the
-# tests start hundreds of nodes, and half of such a start would be spent on compiling.
+# Keep bytecode even if PYTHONDONTWRITEBYTECODE is set, as in many containers. The tests start
+# hundreds of nodes, and compiling would take half of each start.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A file is one worker's, and so are all that share a session of Spark, which takes long to start.
-# What takes long begins first, lest one worker is alone with it at the end.
+# One worker runs all tests of a file, and all tests that share a Spark session, which is slow to
+# start. The longest tests start first, so that no worker is left alone with one at the end.
 LONGEST = (
     "spark/test_live.py",
     "spark",

@@ -1,7 +1,7 @@
-"""Mutants: the program without one of its rules, which some test must notice.
+"""Mutants: the program with one rule removed, which a test must detect.
 
-A suite is a file `test_*mutants.py` with a list MUTANTS; `make mutants` runs them all and prints
-who noticed what.
+A suite is a file `test_*mutants.py` with a list MUTANTS. `make mutants` runs all suites and prints
+which test detected each mutant.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any, NamedTuple
 import pytest
 
 Plant = Callable[[pytest.MonkeyPatch], None]
-Story = Callable[[int], object]  # of a seed; it raises what it notices
+Story = Callable[[int], object]  # runs a seed and raises an error if it detects the mutant
 
 ANNOTATIONS = annotations.compiler_flag  # as in the file that a mutant comes from
-# What a mutant raises that no longer fits the program: it has broken more than a rule.
+# Raised by a mutant that no longer fits the program: it breaks more than one rule.
 UNFIT = (AttributeError, ImportError, NameError, TypeError)
 
 
 class Mutant(NamedTuple):
-    rule: str  # that is taken away
+    rule: str  # the removed rule
     plant: Plant
     story: Story
     seeds: int  # tried from 0 on
-    known: tuple[int, ...] = ()  # seeds that notice it, tried first
+    known: tuple[int, ...] = ()  # seeds that detect it, tried first
 
     def __str__(self) -> str:
         return self.rule
 
 
 class Notice(NamedTuple):
-    """The first seed that noticed, how many were tried by then, and how it noticed."""
+    """The first seed that detected a mutant, the number of runs until then, and the error."""
 
     seed: int
     runs: int
@@ -44,7 +44,7 @@ class Notice(NamedTuple):
 
 
 def notice(mutant: Mutant) -> Notice | None:
-    """None if it went unnoticed."""
+    """Run the seeds until one detects the mutant; return None if none does."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
         for runs, seed in enumerate((*mutant.known, *range(mutant.seeds)), 1):
@@ -62,7 +62,7 @@ def must_be_noticed(mutant: Mutant) -> None:
 
 
 def exact(test: Callable[..., None]) -> Story:
-    """Return a story that is one test, which may want a directory of its own."""
+    """Return a story that runs one test, with a directory if the test needs it."""
 
     def story(seed: int) -> None:
         if "tmp_path" in inspect.signature(test).parameters:
@@ -76,14 +76,14 @@ def exact(test: Callable[..., None]) -> Story:
 
 
 def replaced(owner: Any, name: str, rule: str, replacement: str) -> Plant:
-    """A mutant by a change of text within one function."""
+    """Return a mutant that replaces a piece of text in one function."""
     return lambda patch: patch.setattr(owner, name, _changed(owner, name, rule, replacement))
 
 
 def _changed(owner: Any, name: str, rule: str, replacement: str) -> Any:
     function = getattr(owner, name)
     source = textwrap.dedent(inspect.getsource(function))
-    assert source.count(rule) == 1, f"{rule!r} is not once in {name}; renew the mutant"
+    assert source.count(rule) == 1, f"{rule!r} must occur once in {name}; update the mutant"
     changed: dict[str, Any] = {}
     names = vars(sys.modules[function.__module__])
     code = compile(source.replace(rule, replacement), "mutant", "exec", ANNOTATIONS)

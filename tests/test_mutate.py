@@ -1,4 +1,4 @@
-"""The tool that generates mutants: what it changes, what it calls them, and what it reports."""
+"""Test the tool that generates mutants: its changes, ids and reports."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def read(folder: Path, text: str, name: str = "lamp.py") -> sources.Source:
 
 
 def made(folder: Path, body: str, head: str = "def work(self, a, b):") -> dict[str, set[str]]:
-    """The changes of each operator to a function with this body."""
+    """Return the changes of each operator to a function with this body."""
     text = head + "\n" + "".join(f"    {line}\n" for line in body.splitlines())
     changes: dict[str, set[str]] = {}
     for mutant in operators.mutants(read(folder, text)):
@@ -168,7 +168,7 @@ def test_choice_by_seed_is_hardly_changed_by_an_edit(tmp_path: Path) -> None:
 
 
 def imported(folder: Path, text: str, name: str) -> tuple[sources.Source, dict[str, object]]:
-    """A source whose functions exist in this process, and its names."""
+    """Return a source whose functions are imported here, and their names."""
     source = read(folder, text, f"{name}.py")
     names: dict[str, object] = {"__name__": name}
     exec(compile(text, str(source.path), "exec"), names)

@@ -1,4 +1,4 @@
-"""The mutants fit the program as it is, and the rules that matter most are looked at each time."""
+"""Check that all mutants fit the program, and that the most important ones are detected."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FIRST = [
 
 @pytest.mark.long
 @pytest.mark.parametrize("rule", FIRST)
-def test_program_without_this_rule_is_found_out(rule: str) -> None:
+def test_program_without_this_rule_fails_a_test(rule: str) -> None:
     """SVC-2 SVC-3 SVC-8 SVC-9 SVC-10"""
     must_be_noticed(ALL[rule])
 
 
 def test_every_mutant_fits_the_program() -> None:
-    """The rule that it takes away is there, so `make mutants` will find it to take."""
+    """The rule that a mutant removes exists, so `make mutants` can remove it."""
     assert len(ALL) >= 100
     for mutant in ALL.values():
         with pytest.MonkeyPatch.context() as patch:
@@ -46,20 +46,20 @@ def door_opens(seed: int) -> None:
     assert Door().opens()
 
 
-def test_mutant_that_changes_nothing_goes_unnoticed() -> None:
+def test_mutant_that_changes_nothing_is_not_detected() -> None:
     kept = Mutant("nothing", replaced(Door, "opens", "True", "True"), door_opens, 3)
     assert notice(kept) is None
     with pytest.raises(AssertionError, match="unnoticed in 3 runs"):
         must_be_noticed(kept)
 
 
-def test_mutant_that_breaks_more_than_a_rule_is_no_notice() -> None:
+def test_mutant_that_breaks_more_than_a_rule_does_not_count_as_detected() -> None:
     unfit = Mutant("all", replaced(Door, "opens", "True", "self.key"), door_opens, 3)
     with pytest.raises(AttributeError):
         notice(unfit)
 
 
-def test_mutant_is_gone_when_it_was_noticed() -> None:
+def test_mutant_is_removed_after_it_was_detected() -> None:
     shut = Mutant("open door", replaced(Door, "opens", "True", "False"), door_opens, 3)
     must_be_noticed(shut)
     assert Door().opens()

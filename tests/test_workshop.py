@@ -1,4 +1,4 @@
-"""The workshop: what is pinned, what is linted, and how the command behaves in a shell."""
+"""Test the project setup: locked versions, import layers, and the command in a shell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pins() -> dict[str, str]:
     return dict(line.split("==") for line in lines if not line.startswith("#"))
 
 
-def test_every_package_has_a_place_in_the_map() -> None:
+def test_contributors_guide_lists_every_package() -> None:
     told = (ROOT / "CONTRIBUTING.md").read_text()
     packages = [each.parent.name for each in (ROOT / "oncecast").glob("*/__init__.py")]
     assert [each for each in packages if f"`oncecast/{each}`" not in told] == []
@@ -81,7 +81,7 @@ def test_interrupted_command_says_so_by_its_status(monkeypatch: pytest.MonkeyPat
 
 
 def command_that(work: str) -> list[str]:
-    """The words that run a command of which only this is special."""
+    """Return the arguments that run a command which does this work."""
     program = (
         "import argparse, os, sys; from oncecast.cli import main;"
         f"parser = argparse.ArgumentParser(); parser.set_defaults(run=lambda arguments: {work});"
@@ -100,7 +100,7 @@ def test_reader_that_stops_reading_ends_the_command_quietly() -> None:
 
 
 @pytest.mark.long
-def test_output_that_finds_no_room_is_said_in_one_line() -> None:
+def test_full_output_device_is_reported_in_one_line() -> None:
     """CLI-3"""
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -111,8 +111,8 @@ def test_output_that_finds_no_room_is_said_in_one_line() -> None:
     assert done.stderr.count(b"\n") == 1
 
 
-def test_closed_standard_streams_are_no_place_for_files() -> None:
-    """CLI-3: a file of the log with the number of standard error would be written over."""
+def test_files_never_get_the_numbers_of_closed_standard_streams() -> None:
+    """CLI-3: otherwise an error message would overwrite a log file."""
     words = command_that("print(sys.stdin.read()) or os.dup(0) < 3")
     closing = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
     assert subprocess.run([*closing, *words]).returncode == exits.OK

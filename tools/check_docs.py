@@ -49,7 +49,7 @@ class Block:
 
 
 def prose(page: str) -> str:
-    """The page without its code."""
+    """Return the page without its code."""
     return re.sub(r"`[^`\n]*`", "", FENCE.sub("", page))
 
 
@@ -61,7 +61,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def anchor(title: str) -> str:
-    """The anchor that a heading gets on a forge: lower case, no punctuation, hyphens for spaces."""
+    """Return the anchor of a heading: lower case, no punctuation, hyphens for spaces."""
     return re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
 
 
@@ -73,9 +73,9 @@ def broken_links(pages: Sequence[Path]) -> Iterator[str]:
                 continue
             target = page.parent / path if path else page
             if not target.exists():
-                yield f"{page}: link to {path}, which does not exist"
+                yield f"{page}: link to {path}, which does not exist; correct it"
             elif fragment and fragment not in anchors(target):
-                yield f"{page}: link to {match['target']}, where no heading has this anchor"
+                yield f"{page}: link to {match['target']}, which has no such heading; correct it"
 
 
 def anchors(page: Path) -> list[str]:
@@ -87,21 +87,21 @@ def machine_places(files: Sequence[Path]) -> Iterator[str]:
     for file in files:
         try:
             text = file.read_text()
-        except UnicodeDecodeError:  # no text
+        except UnicodeDecodeError:  # a binary file
             continue
         for match in PLACE.finditer(text):
             line = text.count("\n", 0, match.start()) + 1
-            yield f"{file}:{line}: names {match[0]}; say it without this machine or index"
+            yield f"{file}:{line}: contains {match[0]}; remove the path or address"
 
 
 def unknown_requirements(known: set[str], files: Sequence[Path]) -> Iterator[str]:
     for file in files:
         for name in sorted(set(REQUIREMENT.findall(file.read_text())) - known):
-            yield f"{file}: names {name}, which docs/requirements.md does not have"
+            yield f"{file}: unknown requirement {name}; add it to docs/requirements.md"
 
 
 def naming_tests(tests: Path) -> dict[str, list[Path]]:
-    """The test files that name a requirement in a docstring, by requirement."""
+    """Return the test files that name each requirement in a docstring."""
     found: dict[str, list[Path]] = {}
     for file in sorted(tests.rglob("test_*.py")):
         for name in sorted(set(REQUIREMENT.findall(docstrings(file)))):
@@ -118,7 +118,7 @@ def docstrings(file: Path) -> str:
 
 
 def with_tests(page: str, tests: Path) -> str:
-    """The requirements page with its last column renewed."""
+    """Return the requirements page with its last column updated."""
     named = naming_tests(tests)
 
     def renew(row: re.Match[str]) -> str:
@@ -130,7 +130,7 @@ def with_tests(page: str, tests: Path) -> str:
 
 
 def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Every parser that is a command and no mere group of commands."""
+    """Yield the parser of each command, without those of groups of commands."""
     groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     for group in groups:
         for child in group.choices.values():
@@ -140,7 +140,7 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
 
 
 def undocumented(parser: argparse.ArgumentParser, page: str) -> Iterator[str]:
-    """Differences between the commands and the page's sections, each headed by its command."""
+    """Yield the differences between the commands and the sections of the page."""
     sections = by_heading(page)
     for command in leaves(parser):
         section = sections.get(f"`{command.prog}`")
@@ -161,13 +161,13 @@ def by_heading(page: str) -> dict[str, str]:
 
 
 def untypable(parser: argparse.ArgumentParser, targets: set[str], page: Path) -> Iterator[str]:
-    """Lines `$ oncecast ...` and `$ make ...` of console blocks that would be turned down."""
+    """Yield the lines of console blocks that oncecast or make would reject."""
     for block in blocks(page.read_text()):
         if block.language != "console":
             continue
         for line in re.findall(r"^\$ (.+)$", block.text, re.MULTILINE):
             words = shlex.split(line, comments=True)
-            named = {word for word in words[1:] if "=" not in word}  # a variable names no target
+            named = {word for word in words[1:] if "=" not in word}  # not a variable
             if words[0] == "make" and not named <= targets:
                 yield f"{page}: no such target: {line}"
             elif words[0] == "oncecast" and not parses(parser, words[1:]):
@@ -185,7 +185,7 @@ def parses(parser: argparse.ArgumentParser, words: Sequence[str]) -> bool:
 
 
 def project_files() -> list[Path]:
-    """What is committed or would be."""
+    """Return the files that are committed, or would be by `git add`."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     output = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
     return [path for path in map(Path, output.splitlines()) if path.is_file()]

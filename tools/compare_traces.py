@@ -25,7 +25,7 @@ ROW = "{:<14} {:>6} {:>9}"
 
 
 class Run(NamedTuple):
-    """What must be equal in both commits."""
+    """The result of one seed, which must be equal in both commits."""
 
     trace: str
     events: int

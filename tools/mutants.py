@@ -1,6 +1,6 @@
-"""Takes away one rule of the program at a time, and says which test noticed. Run: `make mutants`.
+"""Remove one rule of the program at a time, and report the test that detects it.
 
-Suites are the files test_*mutants.py of the tests; words on the command line choose among them.
+`make mutants` runs it. A suite is a file test_*mutants.py; words on the command line select suites.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # the tests are no package that anybody installs
+sys.path.insert(0, str(ROOT))  # the tests are not an installed package
 
 from tests.mutants import Mutant, notice  # noqa: E402
 
@@ -25,7 +25,7 @@ class Row(NamedTuple):
     suite: str
     rule: str
     story: str
-    runs: int  # until it was noticed; 0: it never was
+    runs: int  # until it was detected; 0 if it was not
     how: str
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 def suites(words: list[str]) -> list[str]:
-    """The modules, by name."""
+    """Return the names of the modules that match one of the words."""
     found = sorted((ROOT / "tests").rglob("test_*mutants.py"))
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in found]
     return [name for name in names if not words or any(word in name for word in words)]
@@ -50,8 +50,8 @@ def try_one(module: str, at: int) -> Row:
     story = getattr(mutant.story, "__name__", "").removeprefix("test_").replace("_", " ")
     try:
         found = notice(mutant)
-    except Exception as error:  # noqa: BLE001  # of the mutant itself: one row among others
-        return Row(suite, mutant.rule, story, 0, f"UNFIT, renew it: {error!r}")
+    except Exception as error:  # noqa: BLE001  # of the mutant itself
+        return Row(suite, mutant.rule, story, 0, f"UNFIT, update it: {error!r}")
     if found is None:
         return Row(suite, mutant.rule, story, 0, "SURVIVED")
     how = (str(found.error) or type(found.error).__name__).splitlines()[0]
@@ -59,30 +59,30 @@ def try_one(module: str, at: int) -> Row:
 
 
 def rows(modules: list[str]) -> Iterator[Row]:
-    """In order, while several are tried at a time."""
+    """Yield the results in order, while several mutants run at a time."""
     with ProcessPoolExecutor() as pool:
-        under_way = [
+        running = [
             pool.submit(try_one, module, at)
             for module in modules
             for at in range(len(mutants(module)))
         ]
-        for each in under_way:
+        for each in running:
             yield each.result()
 
 
 def main(words: list[str]) -> int:
     modules = suites(words)
     if not modules:
-        print(f"no suite is called {' or '.join(words)}", file=sys.stderr)
+        print(f"no suite matches {' or '.join(words)}", file=sys.stderr)
         return 2
     began, count, left = time.monotonic(), 0, 0
-    print(ROW.format("suite", "rule taken away", "who noticed", "runs", "how"))
+    print(ROW.format("suite", "removed rule", "detected by", "runs", "how"))
     for row in rows(modules):
         print(row, flush=True)
         count += 1
         left += not row.runs
     seconds = time.monotonic() - began
-    print(f"{count} mutants, {count - left} noticed, {left} not, in {seconds:.0f} s")
+    print(f"{count} mutants, {count - left} detected, {left} not, in {seconds:.0f} s")
     return 1 if left else 0
 
 

@@ -36,11 +36,11 @@ WALL = 6.0  # a busy machine may be so many times slower than the processor time
 
 @dataclass
 class Verdict:
-    """What became of one mutant."""
+    """The result of one mutant."""
 
     mutant: Mutant
     status: str
-    test: str = ""  # that noticed, or that did not end
+    test: str = ""  # that detected it, or that did not end
     why: str = ""
     tests: int = 0  # tests that reach it
 
@@ -61,12 +61,12 @@ class Verdict:
 
 @dataclass
 class Plan:
-    """What a campaign is given."""
+    """The input of a campaign."""
 
     mutants: list[Mutant]
     sources: list[Source]
     reasons: dict[str, str]  # of equivalent mutants
-    folder: Path  # for what is kept between campaigns
+    folder: Path  # with measurements of earlier campaigns
     jobs: int = 1
     budget: float = 40.0  # seconds of processor time for one mutant
     fresh: bool = False  # measure all tests again
@@ -252,7 +252,7 @@ def failure(item: pytest.Item) -> str | None:
 
 
 def _plain(item: pytest.Function) -> bool:
-    """Whether a test is a function that needs nothing of pytest but its parameters.
+    """Return whether a test is a function that needs only its parameters from pytest.
 
     Calling such a test takes microseconds; the hooks around a test take milliseconds.
     """

@@ -19,7 +19,7 @@ MEMORY = 2 << 30  # bytes that a child may add to the parent's
 
 @dataclass
 class Outcome:
-    """What a child said last under each keyword, and how it ended."""
+    """The last value that a child reported for each keyword, and how the child ended."""
 
     said: dict[str, Any] = field(default_factory=dict)
     signal: int = 0

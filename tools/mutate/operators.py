@@ -222,7 +222,7 @@ class _Unit:
             yield self._replace("drop", node, ast.Pass())
 
     def _droppable(self, node: ast.stmt) -> bool:
-        """Whether the unit can still run without the statement: an unbound name proves nothing."""
+        """Return whether the unit can run without the statement, with all names bound."""
         match node:
             case ast.Expr(value=ast.Call()):
                 return not _never(node)
@@ -238,7 +238,7 @@ class _Unit:
                 return False
 
     def _bound(self, target: ast.expr) -> bool:
-        """Whether a target has had a value before the present statement."""
+        """Return whether a target has a value before the current statement."""
         unit = self.unit.node
         match target:
             case ast.Tuple(elts=elements):
@@ -302,7 +302,7 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _order_matters(one: ast.stmt, other: ast.stmt) -> bool:
-    """Whether both are calls of methods on `self` and not both about timers."""
+    """Return whether both are method calls on `self`, and not both about timers."""
     verbs = [_verb(one), _verb(other)]
     return all(verbs) and not all(verb in TIMERS for verb in verbs)
 
@@ -323,7 +323,7 @@ def _verb(node: ast.stmt) -> str:
 
 
 def _never(node: ast.AST) -> bool:
-    """Whether a node is a call of `assert_never`."""
+    """Return whether a node is a call of `assert_never`."""
     match node:
         case ast.Expr(value=ast.Call(func=ast.Name(id="assert_never"))):
             return True
@@ -346,7 +346,7 @@ def _negated(node: ast.expr) -> bool:
 
 
 def _textual(node: ast.BinOp) -> bool:
-    """Whether an operand is a literal that only `+` and `%` apply to."""
+    """Return whether an operand is a literal that only `+` and `%` apply to."""
     return any(
         isinstance(side, ast.JoinedStr | ast.List | ast.Tuple)
         or (isinstance(side, ast.Constant) and isinstance(side.value, str | bytes))

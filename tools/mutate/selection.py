@@ -1,8 +1,8 @@
-"""Which tests reach which lines, and how long they take: measured once, kept on disk.
+"""Measure which lines each test reaches and how long it takes, and keep the result on disk.
 
-What is kept holds for a function as long as its text is the same, and for a test as long as its
-file is. Only tests whose file has changed are measured again. A mistake here can only let a mutant
-survive; it cannot kill one.
+A measurement is valid while the text of the function and the file of the test are unchanged. Only
+tests whose file has changed are measured again. A wrong measurement can let a mutant survive; it
+cannot kill one.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Unit:
 
     @property
     def first(self) -> int:
-        """The line that `co_firstlineno` names: the first decorator, or the definition."""
+        """Return the line of the first decorator or the definition, as `co_firstlineno` does."""
         decorators: list[ast.expr] = getattr(self.node, "decorator_list", [])
         return min([self.node.lineno, *(each.lineno for each in decorators)])
 
@@ -106,7 +106,7 @@ def _units(
 
 
 def _numeric(node: ast.expr) -> bool:
-    """Whether an expression is built from numbers alone."""
+    """Return whether an expression consists of numbers only."""
     match node:
         case ast.Constant(value=value):
             return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""Commands about topics as a whole, about time and about the log."""
+"""Commands about whole topics, time and the log."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Administering:
         return Ticked()
 
     def carry(self, slot: int, command: Carry) -> Carried:
-        """Whoever still lies at the old place lies here from now on."""
+        """Move the entry at the old slot to this slot, if it is still needed."""
         moved = self._move(command, slot)
         if moved:
             self._registry.live_slots.add(slot)

@@ -14,9 +14,9 @@ import msgspec
 
 from oncecast.wire.results import Result
 
-# A client stops repeating a call when it is answered, so the last copy is late by seconds, or by as
-# long as the network holds it. 1,000 calls cover far more than that for calls that people and
-# programs make once per topic or subscription, and take less than 1 MB of memory and of a snapshot.
+# A client stops repeating a call when it is answered, so the last copy is late by seconds, or by
+# the delay of the network. Clients make these calls once per topic or subscription, so 1,000 of
+# them cover a much longer time. They take less than 1 MB of memory and of a snapshot.
 ANSWERED_MAX = 1000
 
 
@@ -36,7 +36,7 @@ class Answered:
         return None if known is None else known.result
 
     def add(self, token: str, topic: str, result: Result) -> None:
-        """Remember what later copies of a call are told."""
+        """Store the result for later copies of a call."""
         if "already" in result.__struct_fields__:
             result = msgspec.structs.replace(result, already=True)
         self._answers[token] = Answer(topic, result)
@@ -47,5 +47,5 @@ class Answered:
         return self._answers.items()
 
     def about(self, chosen: Callable[[str], bool]) -> Iterator[tuple[str, Answer]]:
-        """Return the answers about the topics that are chosen by their names."""
+        """Return the answers about topics that `chosen` accepts."""
         return (each for each in self._answers.items() if chosen(each[1].topic))

@@ -1,4 +1,4 @@
-"""What a topic holds, as it is sent to a reader: batches, and which of their messages are meant."""
+"""Chunks of a topic as sent to readers: a batch, and the range of its messages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from oncecast.wire.frames import Chunk
 def chunks_of(
     service: Service, extents: tuple[Extent, ...], budget: int
 ) -> tuple[tuple[Chunk, ...], list[int]]:
-    """As many as there is room for when they are opened, which may be a thousand times what they
-    take here; and at least one. With their sizes. Raises Missing, or Corrupt if no replica has
-    the first."""
+    """Return the chunks of these extents and their uncompressed sizes, up to `budget` bytes.
+
+    At least one chunk is returned. Raise Missing, or Corrupt if no replica can read the first.
+    """
     chunks: list[Chunk] = []
     sizes: list[int] = []
     for extent in extents:
@@ -26,7 +27,7 @@ def chunks_of(
             chunks.append(chunk_of(service, extent))
         except (Missing, Corrupt):
             if chunks:
-                break  # these first
+                break  # send the readable ones first
             raise
         sizes.append(batch.opened_bytes(chunks[-1].batch))
         budget -= sizes[-1]

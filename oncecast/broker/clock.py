@@ -1,25 +1,24 @@
-"""The decided clock: what time it is, as far as the wall clock of a leader can be believed.
+"""The replicated clock, which no single wrong wall clock can move far.
 
-Each stamp is the wall clock of the node that led when the command was proposed, and one wall clock
-may be wrong by a year. So the machine keeps two times:
+Each stamp is the wall clock of the leader that proposed the command, and one wall clock may be
+wrong by a year. So the machine keeps two times:
 
-    now        what is appended now is stamped with it: the newest stamp, believed or not
-    trusted    ages are measured by it: nothing expires by a stamp that is in dispute
+    now        the newest stamp, believed or not: new messages get it
+    trusted    the time by which ages are measured: a disputed stamp expires nothing
 
 Rules
-- A stamp within a step of `trusted` is believed. So is a later one, if its leader has watched that
-  much time pass since the last stamp: the group was idle.
+- A stamp within a step of `trusted` is believed. So is a later one, if its leader has measured that
+  much time since the last stamp: the group was idle.
 - Any other stamp is disputed. `trusted` then follows the pace of the stamps, at most a step each.
-- A dispute ends when a stamp agrees with `trusted` again. What was stamped later than that is then
-  moved back to it.
+- A dispute ends when a stamp agrees with `trusted` again. Later times are then moved back to it.
 - Or it ends when the stamps have kept their pace for `SUSTAINED` steps: then they are believed. If
-  they are ahead, the group was off for as long, and everything is that much older. If they are
-  behind, `trusted` was wrong: all times are moved back by the difference, and ages stay as they
-  are. `moved_back` remembers it: should the stamps go forward again, the times are moved forward by
-  as much, and nothing has grown older by a clock that was wrong for a while.
+  they are ahead, the group was off for that time, and everything is that much older.
+- If they are behind, `trusted` was wrong. All times are moved back by the difference, and ages stay
+  the same. `moved_back` remembers the difference. If the stamps go forward again, the times are
+  moved forward by it, so a clock that was wrong for a while makes nothing older.
 
-So no single stamp can make anything expire early by more than a step. A step of 0 is the rule of
-older logs: the highest stamp counts.
+So a single stamp makes nothing expire early by more than a step. With a step of 0, the rule of
+older logs, the highest stamp counts.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ SUSTAINED = 6  # steps
 
 
 class Dispute(IntEnum):
-    """Where the stamps are, seen from the trusted time."""
+    """The direction in which the stamps differ from the trusted time."""
 
     BEHIND = -1
     NONE = 0
@@ -41,7 +40,7 @@ class Dispute(IntEnum):
 
 
 class Retiming(NamedTuple):
-    """Every time after `above` becomes `rule(time)`, which keeps their order."""
+    """A correction: each time after `above` becomes `rule(time)`. It keeps their order."""
 
     above: int
     rule: Callable[[int], int]
@@ -54,38 +53,38 @@ class Clock:
         self.now = self.trusted = 0
         self.stamp = 0  # the last one
         self.dispute = Dispute.NONE
-        self.sustained = 0  # microseconds that the stamps in dispute have kept their pace
+        self.sustained = 0  # microseconds for which the disputed stamps kept their pace
         self.moved_back = 0
 
     @property
     def disputed_us(self) -> int:
-        """How far the last stamp is ahead of the trusted time; 0 if there is no dispute."""
+        """Return how far the last stamp is ahead of the trusted time, or 0 without a dispute."""
         return self.stamp - self.trusted if self.dispute else 0
 
     def state(self) -> tuple[int, int, int, int, int]:
         return self.trusted, self.stamp, self.dispute, self.sustained, self.moved_back
 
     def restore(self, now: int, state: tuple[int, int, int, int, int] | None) -> None:
-        """Without a state, from a snapshot of an older version."""
+        """Restore a snapshot. One of an older version has no `state`."""
         self.now = now
         trusted, stamp, dispute, *counts = state or (now, now, 0, 0, 0)
         self.trusted, self.stamp, self.dispute = trusted, stamp, Dispute(dispute)
         self.sustained, self.moved_back = counts
 
     def trusted_after(self, at: int, step: int, elapsed: int) -> int:
-        """The trusted time, should this stamp come."""
+        """Return the trusted time after this stamp, without applying it."""
         copy = Clock()
         copy.restore(self.now, self.state())
         copy.pass_time(at, step, elapsed)
         return copy.trusted
 
     def pass_time(self, at: int, step: int, elapsed: int = 0) -> Retiming | None:
-        """A stamp has come. Return how times that were given before must change, if they must."""
+        """Apply a stamp. Return the correction of earlier times, if they need one."""
         at = min(max(at, 0), TIME_MAX)
         if self.trusted <= at <= self.trusted + step and self.dispute is Dispute.NONE:
-            self.now = self.trusted = self.stamp = at  # nearly always, and quicker than the rest
+            self.now = self.trusted = self.stamp = at  # the common case
             return None
-        if not step or not self.trusted:  # the rule of older logs, or the first stamp of all
+        if not step or not self.trusted:  # the rule of older logs, or the first stamp
             self.now = self.trusted = self.stamp = max(self.now, at)
             return None
         passed = min(max(at - self.stamp, 0), step + max(elapsed, 0))
@@ -129,7 +128,7 @@ class Clock:
         return Retiming(-1, lambda time: max(time - back, 0))
 
     def _go_on(self, dispute: Dispute, passed: int) -> None:
-        """The first stamp of a dispute proves nothing: how long it has kept its pace is counted."""
+        """Begin a dispute, or add the time for which the stamps have kept their pace."""
         if self.dispute != dispute:
             self.dispute, self.sustained = dispute, 0
             return
@@ -137,7 +136,7 @@ class Clock:
         self.sustained += passed
 
     def _settle(self) -> Retiming | None:
-        """The dispute is over: nothing is later than the trusted time."""
+        """End the dispute. Return the correction of times after the trusted time."""
         later, trusted = self.now > self.trusted, self.trusted
         self.dispute, self.sustained, self.now = Dispute.NONE, 0, trusted
         return Retiming(trusted, lambda time: trusted) if later else None

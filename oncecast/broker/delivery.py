@@ -1,7 +1,7 @@
-"""Flows: who reads which subscription, how far it was sent, and how much more it can take.
+"""Flows: the subscriptions that clients read, their next offset and their credit.
 
-A flow is one life of a subscription that reads, at one client. It goes on from offset to offset
-without a gap, within the credit of its last Fetch, and ends when its epoch does.
+A flow is one attached reader of a subscription at one client. It advances without gaps, within the
+credit of its last Fetch, and ends with its epoch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Ended = InvalidTopic | NoSuchTopic | NotHere | NotSubscribed | Fenced | Repositi
 def readable_subscription(
     machine: Machine, topic: str, subscription: str, epoch: int
 ) -> Subscription | Ended:
-    """The subscription, if `epoch` is the one that may read it; otherwise why not."""
+    """Return the subscription if `epoch` may read it, else the refusal."""
     known = machine.registry.topics.get(topic)
     if known is None:
         return machine.registry.elsewhere(topic) or machine.registry.missing(topic)
@@ -37,13 +37,11 @@ def readable_subscription(
         return NotSubscribed(topic, subscription)
     if found.epoch != epoch:
         return stale(found, epoch)
-    return (
-        found if found.incarnation else Fenced(epoch)
-    )  # it has detached; who wants to read attaches
+    return found if found.incarnation else Fenced(epoch)  # detached: the client has to attach again
 
 
 class Window:
-    """What is on its way to one client, in all its flows; and those that wait for it to arrive."""
+    """The bytes in flight to one client, over all its flows, and the flows that wait for them."""
 
     __slots__ = ("outstanding", "starved")
 
@@ -53,7 +51,7 @@ class Window:
 
 
 class Flow:
-    """`next` is what will be sent next; what was sent before and is under way is in `_sent`."""
+    """`next` is the offset to send next. `_sent` has the chunks in flight."""
 
     __slots__ = (
         "_base",
@@ -76,10 +74,10 @@ class Flow:
         self.topic, self.subscription, self.epoch = topic, subscription, epoch
         self._base = self.next = self._limit = -1
         self._bytes = self._outstanding = 0
-        self._sent: deque[tuple[int, int]] = deque()  # the end of each chunk, and its bytes
+        self._sent: deque[tuple[int, int]] = deque()  # end offset and bytes of each chunk
 
     def renew(self, offset: int, messages: int, size: int) -> None:
-        """All before `offset` has come; so much more may be sent."""
+        """Set new credit. The client has all messages before `offset`."""
         if self._base < offset <= self.next:
             while self._sent and self._sent[0][0] <= offset:
                 self._arrived(self._sent.popleft()[1])
@@ -94,7 +92,7 @@ class Flow:
         self._arrived(-size)
 
     def forget(self) -> None:
-        """What is under way is no longer counted on."""
+        """Stop counting the bytes in flight."""
         self._sent.clear()
         self._arrived(self._outstanding)
 
@@ -103,7 +101,7 @@ class Flow:
         self.window.outstanding -= size
 
     def soon_renewed(self, offset: int) -> bool:
-        """Whether half of the credit is used before `offset`: who has taken that sends more."""
+        """Return whether half of the credit is used at `offset`, so that the client renews it."""
         return 2 * (self._limit - offset) <= self._limit - self._base
 
     @property
@@ -116,14 +114,14 @@ class Flow:
 
 
 class Flows:
-    """All flows of a node. A subscription has at most one: of two epochs only one is valid."""
+    """All flows of a node. A subscription has at most one, because one epoch is valid."""
 
     def __init__(self) -> None:
         self._by_topic: dict[str, dict[str, Flow]] = {}
         self._by_client: dict[NodeId, dict[Flow, None]] = {}
 
     def __contains__(self, topic: str) -> bool:
-        """Is anybody reading there?"""
+        """Return whether a client reads the topic."""
         return topic in self._by_topic
 
     def __len__(self) -> int:

@@ -1,17 +1,16 @@
-"""The node's role towards its clients: calls are executed and answered, flows are kept flowing.
+"""The node's side of the client protocol: answers calls and sends messages to readers.
 
 Rules
-- A call is answered when its command is decided, in whatever order that happens. The same id again
-  is the same call: it is not executed again, and gets the same answer. Most commands are safe to
-  repeat by themselves (sequence, epoch, token). A `Seek` without a reader is not if another seek
-  came in between, so the gateway remembers answers as long as the connection lasts.
-- Limits come before everything: what is too much is answered Overloaded and has cost nothing.
-- A flow sends what is decided, in order, without a gap, within its credit, some of each flow in
-  turn. What a client does not take costs the window of its flows and nobody else anything.
-- A client that is gone loses its flows; its subscriptions know nothing of it.
-- Only the leader of its group serves. It answers reads only while it holds its lease; without one,
-  reads wait until the lease is renewed. When it ceases to lead, all that is in flight is forgotten
-  and clients are sent elsewhere.
+- A call is answered when its command is decided, in any order. A call with the same id is the same
+  call: it is not executed again, and gets the same answer. Most commands are idempotent (sequence,
+  epoch, token). A `Seek` without a reader is not, if another seek came in between, so the gateway
+  remembers answers as long as the connection lasts.
+- Limits are checked first. A call above a limit is answered Overloaded and costs nothing.
+- A flow sends decided messages in order, without gaps, within its credit. Flows take turns. A slow
+  client fills its own window and does not delay other clients.
+- A client that disconnects loses its flows. Its subscriptions do not change.
+- Only the leader serves. It answers reads while it holds its lease; without one, reads wait for it.
+  When it stops leading, it forgets all calls in flight and redirects its clients.
 """
 
 from __future__ import annotations
@@ -47,20 +46,20 @@ from oncecast.wire.frames import (
 from oncecast.wire.results import Already, Staged
 
 LOOK_MAX = 1000
-ANSWERED_MAX = 1000  # answers to one client that are remembered, see the rules above
+ANSWERED_MAX = 1000  # answers remembered for one client; see the rules above
 WITH_BATCH = (do.Put, do.Stage)
 
 
 class Pump(Value, tag="Pump"):
-    """Message, to itself: what was decided meanwhile goes out together."""
+    """Message to itself: send everything decided since, together."""
 
 
 class LeaseDue(Value):
-    """Timer: look whether the lease was renewed, so that reads can be answered again."""
+    """Timer: check whether the lease was renewed."""
 
 
 class ClientState:
-    """What a client has under way: calls, the bytes that they hold, and what is sent to it."""
+    """Calls of a client in flight, their bytes, and the window of its flows."""
 
     __slots__ = ("answered", "bytes", "calls", "window")
 
@@ -77,12 +76,12 @@ class ClientState:
 
 
 class Waiting(NamedTuple):
-    """Who waits for a token: a client, for its call with this id and so many bytes."""
+    """The client and call that wait for the result of a token."""
 
     client: NodeId
     id: int
     bytes: int
-    once: bool  # to repeat it later would change something
+    once: bool  # not idempotent: remember the answer
 
 
 class Gateway(Protocol):
@@ -97,30 +96,29 @@ class Gateway(Protocol):
         rng: Random,
         *,
         service: Service,
-        version: str = "",  # of the program, for whoever looks
-        calls_max: int = 10_000,  # of a client, at once
+        version: str = "",  # of the program, shown to clients
+        calls_max: int = 10_000,  # concurrent calls of one client
         calls_bytes_max: int = 64 << 20,
         delivery_bytes: int = 1 << 20,  # in one Delivery, unless one batch is larger
-        window_bytes: int = 8 << 20,  # on their way to one client, whatever credit it gives
-        free_disk_bytes_min: int = 8
-        << 20,  # of the log, lest acks and deletions find no place either
+        window_bytes: int = 8 << 20,  # in flight to one client, whatever its credit
+        free_disk_bytes_min: int = 8 << 20,  # reserved for acks and deletions
     ) -> None:
         super().__init__(me, rng)
         self._service, self._version = service, version
         self._calls_max, self._calls_bytes_max = calls_max, calls_bytes_max
         self._delivery_bytes, self._window_bytes = delivery_bytes, window_bytes
         self._free_disk_bytes_min = free_disk_bytes_min
-        self.free_disk_bytes: Callable[[], int] | None = None  # bytes that the log has for sure
+        self.free_disk_bytes: Callable[[], int] | None = None  # bytes that the log can still store
         self._clients: dict[NodeId, ClientState] = {}
         self._tokens = 0
         self._calls: dict[int, Waiting] = {}  # by token
         self.flows = Flows()
         self._changed: dict[str, None] = {}
         self._ready: dict[Flow, None] = {}
-        self._unreadable: dict[Flow, None] = {}  # what they need is being fetched from a replica
+        self._unreadable: dict[Flow, None] = {}  # a replica is being asked for their next batch
         self._awaiting_lease: LeaseQueue[Fetch | Look] = LeaseQueue(self, LeaseDue())
         self._pumping = False
-        self._answers: list[tuple[NodeId, Answer]] = []  # that go out with the next pump
+        self._answers: list[tuple[NodeId, Answer]] = []  # sent with the next pump
         self.refused = 0
 
     def receive(self, sender: NodeId, message: Call | Fetch | Look | Pump) -> None:
@@ -156,7 +154,7 @@ class Gateway(Protocol):
 
     def _lead(self, leader: NodeId) -> None:
         if leader == self.me:
-            for client in self._clients:  # who waits here for somebody to lead need not go on
+            for client in self._clients:  # clients that wait for a leader can stop waiting
                 self.send(client, self._elsewhere())
             return
         self._calls.clear()
@@ -219,8 +217,8 @@ class Gateway(Protocol):
             return errors.BadBatch(str(bad))
         if (command.count, command.size) != (header.count, size):
             return errors.BadBatch(
-                f"said to be {command.count} messages in {command.size} bytes, "
-                f"the batch has {header.count} in {size}"
+                f"the command declares {command.count} messages in {command.size} bytes, "
+                f"but the batch has {header.count} in {size}"
             )
         return None
 
@@ -237,13 +235,13 @@ class Gateway(Protocol):
 
     @property
     def disk_is_full(self) -> bool:
-        """Whether puts are refused for lack of disk space."""
+        """Return whether puts are refused for lack of disk space."""
         return (
             self.free_disk_bytes is not None and self.free_disk_bytes() < self._free_disk_bytes_min
         )
 
     def _known(self, command: do.Put | do.Stage) -> Already | Staged | None:
-        """What needs no room: the command was done, and its answer lost."""
+        """Return the answer if the command was executed before and needs no disk space."""
         registry = self._service.machine.registry
         if isinstance(command, do.Put):
             topic = registry.topics.get(command.topic)
@@ -272,7 +270,7 @@ class Gateway(Protocol):
             return  # another layer asked
         client, id, size, once = waiting
         state = self._clients.get(client)
-        # It may be gone, or back in a new life with a call of the same id and another token.
+        # The client may be gone, or back with a new call of the same id and another token.
         if state is not None and state.calls.get(id) == event.token:
             del state.calls[id]
             state.bytes -= size
@@ -302,7 +300,7 @@ class Gateway(Protocol):
         if not flow.window.starved:
             self._serve(flow)
             return
-        flow.window.starved[flow] = None  # behind those that have waited for longer
+        flow.window.starved[flow] = None  # after the flows that have waited longer
         self._ready.update(flow.window.starved)
         flow.window.starved.clear()
         self._pump_soon()
@@ -320,7 +318,7 @@ class Gateway(Protocol):
         return flow
 
     def _end(self, flow: Flow) -> None:
-        """Somebody else reads from now on. Of the same epoch it is the same life, come anew."""
+        """End a flow because another client reads, or the same one on a new connection."""
         found = readable_subscription(
             self._service.machine, flow.topic, flow.subscription, flow.epoch
         )
@@ -334,7 +332,7 @@ class Gateway(Protocol):
         self._unreadable.pop(flow, None)
 
     def _pump_soon(self) -> None:
-        """After what is decided already: it may be for the same flows."""
+        """Pump after the inputs that already wait, which may be for the same flows."""
         if not self._pumping:
             self._pumping = True
             self.send(self.me, Pump())
@@ -347,13 +345,13 @@ class Gateway(Protocol):
             ready.update(dict.fromkeys(self.flows.of_topic(topic)))
         for flow in ready:
             self._serve(flow)
-        # Who reads comes before who has put: the one waits for news, the other for a receipt.
+        # Readers come before publishers: they wait for new messages, not for a receipt.
         answers, self._answers = self._answers, []
         for client, answer in answers:
             self.send(client, answer)
 
     def _serve(self, flow: Flow) -> None:
-        """One Delivery, if there is anything and the client can take it; the rest in its turn."""
+        """Send one Delivery if the client has credit, and schedule the flow for the rest."""
         if not self._leased:
             self._ready[flow] = None
             self._awaiting_lease.watch()
@@ -378,7 +376,7 @@ class Gateway(Protocol):
         if extents[0].offset == flow.next and flow.soon_renewed(extents[-1].offset):
             extents = machine.uncut(flow.topic, extents)
             if not extents:
-                return  # what was sent before is taken first
+                return  # wait until the client takes the messages in flight
         try:
             chunks, sizes = chunks_of(self._service, extents, budget)
         except Missing:
@@ -399,14 +397,14 @@ class Gateway(Protocol):
             self._pump_soon()
 
     def _tell_lost(self, flow: Flow, damage: Corrupt) -> None:
-        """No replica can read what comes next. Others go on; its reader may, behind it."""
+        """End the flow: no replica can read its next batch. The reader may skip that batch."""
         where = (flow.topic, flow.subscription, flow.epoch)
         why = lost(flow.topic, flow.next, damage)
         self.send(flow.client, FlowEnded(*where, why))
         self._drop(flow)
 
     def _tell_gone(self, flow: Flow, found: Subscription) -> None:
-        """What comes next was let go unread, and nothing lies behind it: an empty Delivery."""
+        """Send an empty Delivery if all messages from the next one on were dropped unread."""
         first, end = self._service.machine.bounds(flow.topic)
         if flow.next < first:
             where = (flow.topic, flow.subscription, flow.epoch)

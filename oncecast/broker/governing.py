@@ -1,11 +1,11 @@
-"""The node's role towards whoever looks after its group: it shows it, and has it changed.
+"""The node's side of group administration: shows the replica group and changes it.
 
     LookGroup, Govern →    GroupView, Answer, Elsewhere ←    and News ↑ for the node's log
 
-Any node shows what it knows: LookGroup and LookRing return its local view, which may be old. Only
-the leader governs. It answers a wish when it has come true, and only while it holds its lease. A
-client whose leader steps down is sent to the next one and asks again: a wish that is true already
-is answered at once.
+Any node answers LookGroup and LookRing with its local view, which may be old. Only the leader
+changes the group. It answers a request when the change has happened, and only while it holds its
+lease. If it steps down, its clients repeat the request at the next leader. A change that has
+already happened is answered at once.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from oncecast.wire.frames import (
 )
 
 PENDING_MAX = 64
-HEARD_WITHIN = 1.5  # suspicion times: a node that is there says something within one
+HEARD_WITHIN = 1.5  # suspicion times; a live node sends a message within one
 
 Event = LeaderChanged | Added | Removed | Suspected | Mended | Installed
 
 
 class News(Value):
-    """Event: something that a person who looks after the node should read."""
+    """Event: something that an operator should know."""
 
     what: str
     node: str = ""
 
 
 class Healing(Value):
-    """Timer: is what the disk had lost here again?"""
+    """Timer: check whether lost entries have been refilled."""
 
 
 class GovernDue(Value):
-    """Timer: look whether the lease was renewed."""
+    """Timer: check whether the lease was renewed."""
 
 
 class Governor(Protocol):
@@ -71,7 +71,7 @@ class Governor(Protocol):
         self.group = group
         self._pending: dict[tuple[NodeId, int], Change | HandOver] = {}
         self._awaiting_lease: LeaseQueue[Govern] = LeaseQueue(self, GovernDue())
-        self.elections = 0  # that somebody was heard to have won
+        self.elections = 0  # leader changes observed
 
     def start(self) -> None:
         if self.group.damage:
@@ -92,7 +92,7 @@ class Governor(Protocol):
         else:
             self.later(group.options.heartbeat, timer)
 
-    # -- questions and wishes --
+    # -- requests --
 
     def receive(self, sender: NodeId, message: LookGroup | Govern | LookRing) -> None:
         if isinstance(message, LookRing):
@@ -104,7 +104,7 @@ class Governor(Protocol):
         elif not self.group.leads(self.now):
             self._awaiting_lease.add(sender, message)
         else:
-            self._govern(sender, message.id, message.wish)
+            self._govern(sender, message.id, message.request)
 
     @property
     def _leading(self) -> bool:
@@ -113,25 +113,25 @@ class Governor(Protocol):
     def _send_elsewhere(self, client: NodeId) -> None:
         self.send(client, Elsewhere(self.group.leader, self.group.nodes()))
 
-    def _govern(self, client: NodeId, id: int, wish: Change | HandOver) -> None:
-        why = refusal(self.group, wish)
+    def _govern(self, client: NodeId, id: int, request: Change | HandOver) -> None:
+        why = refusal(self.group, request)
         if why:
             self.send(client, Answer(id, errors.InvalidArgument(why)))
-        elif is_so(self.group, wish):
+        elif is_done(self.group, request):
             self.send(client, view_of(self.group, self.now, id))
         elif (client, id) not in self._pending:
             if len(self._pending) >= PENDING_MAX:
                 self.send(client, Answer(id, errors.Overloaded("changes of the group")))
                 return
-            self._pending[client, id] = wish
+            self._pending[client, id] = request
             self.watch(client)
-            self.ask(sized(self.group, wish) if isinstance(wish, Change) else wish)
+            self.ask(sized(self.group, request) if isinstance(request, Change) else request)
 
     def down(self, client: NodeId) -> None:
         for key in [key for key in self._pending if key[0] == client]:
             del self._pending[key]
 
-    # -- what becomes of them --
+    # -- events --
 
     def observe(self, event: Event) -> None:
         news = news_of(event)
@@ -140,13 +140,13 @@ class Governor(Protocol):
         self._answer_pending()
 
     def _answer_pending(self) -> None:
-        for (client, id), wish in list(self._pending.items()):
+        for (client, id), request in list(self._pending.items()):
             if not self._leading:
                 self._send_elsewhere(client)
             elif not self.group.leads(self.now):
                 self._awaiting_lease.watch()
                 return
-            elif is_so(self.group, wish):
+            elif is_done(self.group, request):
                 self.send(client, view_of(self.group, self.now, id))
             else:
                 continue
@@ -169,14 +169,14 @@ def news_of(event: Event) -> News:
             return News("installed")
 
 
-# What a replica knows of its group.
+# The group as seen by one replica.
 
 
 def has_quorum(group: Paxos, now: float) -> bool:
-    """Whether a majority is there, as far as can be seen from here."""
+    """Return whether this node believes that a majority is up."""
     if group.leader == group.me:
         return group.leads(now)
-    # Somebody may be standing already when the suspicion time is over.
+    # A candidate may already stand when the suspicion time is over.
     return bool(group.leader) and now <= group.heard + 1.25 * group.options.suspicion
 
 
@@ -187,10 +187,9 @@ def role_of(group: Paxos) -> str:
 
 
 def reachable(group: Paxos, node: NodeId, now: float) -> bool | None:
-    """Return whether this node hears `node`; None if it cannot tell.
+    """Return whether this node hears `node`, or None if it cannot tell.
 
-    A leader hears all members. Another node hears its leader only, or all members while there is
-    no leader: then they look for one.
+    A leader hears all members. A follower hears only its leader, or all members during an election.
     """
     if node == group.me:
         return True
@@ -237,19 +236,21 @@ def view_of(group: Paxos, now: float, id: int = 0) -> GroupView:
     )
 
 
-def is_so(group: Paxos, wish: Change | HandOver) -> bool:
-    if isinstance(wish, HandOver):
-        return group.leader == wish.heir
+def is_done(group: Paxos, request: Change | HandOver) -> bool:
+    if isinstance(request, HandOver):
+        return group.leader == request.heir
     members = group.config.nodes()
-    added = not wish.add or wish.add in members
-    return added and wish.remove not in members and wish.size in (0, group.config.size)
+    added = not request.add or request.add in members
+    return added and request.remove not in members and request.size in (0, group.config.size)
 
 
 def sized(group: Paxos, change: Change) -> Change:
-    """With the size that goes with it: one seat more for who is added; one less for who is sent
-    away, lest it come back at once. The seat of who is silent stays, for somebody else."""
+    """Return the change with a group size: one more for an added node, one less for a removed one.
+
+    Otherwise a removed node would rejoin at once. The seat of a silent node stays free for another.
+    """
     size = group.config.size
-    count = min(len(group.config.members), size)  # there may be one more for a moment
+    count = min(len(group.config.members), size)  # during a change there may be one more
     if change.add and not change.remove:
         size = max(size, count + 1)
     elif change.remove and not change.add and change.remove not in group.silent:
@@ -257,33 +258,35 @@ def sized(group: Paxos, change: Change) -> Change:
     return msgspec.structs.replace(change, size=change.size or size)
 
 
-def refusal(group: Paxos, wish: Change | HandOver) -> str:
-    """Why it cannot be, and what to do; nothing if it can."""
+def refusal(group: Paxos, request: Change | HandOver) -> str:
+    """Return why the change is impossible and what to do, or "" if it is possible."""
     config = group.config
     members = config.nodes()
-    if isinstance(wish, HandOver):
-        if wish.heir not in members:
-            return f"{wish.heir} is no replica of this group; choose one of {', '.join(members)}"
-        if group.absent(wish.heir):
-            return f"{wish.heir} is silent; choose another one to lead"
+    if isinstance(request, HandOver):
+        if request.heir not in members:
+            return (
+                f"{request.heir} is not a replica of this group; choose one of {', '.join(members)}"
+            )
+        if group.absent(request.heir):
+            return f"{request.heir} does not answer; choose another replica to lead"
         return ""
-    if wish.add and wish.add not in members and wish.add not in group.offers:
-        return f"{wish.add} has not offered itself; start it with --join {group.me}"
-    if wish.remove not in members:
+    if request.add and request.add not in members and request.add not in group.offers:
+        return f"{request.add} has not offered itself; start it with --join {group.me}"
+    if request.remove not in members:
         return ""
-    left = [node for node in members if node != wish.remove]
-    left += [wish.add] if wish.add and wish.add not in left else []
+    left = [node for node in members if node != request.remove]
+    left += [request.add] if request.add and request.add not in left else []
     absent = [node for node in left if group.absent(node)]
     there = len(left) - len(absent)
     if not left:
-        return f"{wish.remove} is the only replica; add another one first"
+        return f"{request.remove} is the only replica; add another replica first"
     if there < len(left) // 2 + 1:
         reborn = [node for node in absent if group.reborn(node)]
         remedy = f"bring back or remove {', '.join(absent)} first"
         if reborn:
             remedy = f"wait until {', '.join(reborn)}, which lost its disk, is a member again"
         return (
-            f"without {wish.remove} only {there} of {len(left)} replicas would be there, which is "
-            f"no majority; {remedy}"
+            f"without {request.remove} only {there} of {len(left)} replicas would be up, which is "
+            f"not a majority; {remedy}"
         )
     return ""

@@ -1,17 +1,17 @@
-"""What a group owns of the ring, and what of it is on its way to or from another group.
+"""The arc of the ring that a group owns, and the part of it that is moving.
 
-A group lies at one position of the ring and owns the arc that ends there: the topics whose keys
-come after `low`, up to the position itself. Arcs change hands between neighbours only, and only by
-commands that both groups have decided, so no key ever has two owners (REP-6).
+A group owns the arc that ends at its position: the topics with keys after `low`, up to the
+position. Arcs move between neighbours only, by commands that both groups decide, so no key ever has
+two owners (REP-6).
 
-    the giver                                    the taker
-                                                 Claim: takes copies, which nobody sees
-    Freeze: a part of the arc is served no more
-                                                 Adopt: all is here; it is served from now on
-    Release: the part is another's
-                                                 Finish
+    exporter                                     importer
+                                                 Claim: stores copies that clients do not see
+    Freeze: stops serving a part of its arc
+                                                 Adopt: has every message; serves the part
+    Release: drops the part
+                                                 Finish: may claim again
 
-Until Adopt the taker may Abandon; then the giver may Thaw.
+Before Adopt the importer may Abandon; then the exporter may Thaw.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ PartName = tuple[str, int, str]
 
 
 class PeerGroup(Value, tag=False):
-    """The other group of a move, and where its replicas were last known to be."""
+    """The other group of a move, and the last known addresses of its replicas."""
 
     group: str
     nodes: tuple[NodeId, ...]
 
 
 class ActiveClaim(Value, tag=False):
-    move: str  # text that no other move is called
+    move: str  # unique to this move
     exporter: PeerGroup
     adopted: bool = False
 
 
 class Frozen(Value, tag=False):
-    """What lies after the arc's low end, up to `until`, is about to be the taker's."""
+    """The part from the arc's low end up to `until`, which moves to the importer."""
 
     move: str
     until: Key
@@ -48,17 +48,17 @@ class Frozen(Value, tag=False):
 class Holdings:
     def __init__(self, group: str, low: Key | None) -> None:
         self.group, self.position = group, key_of(group)
-        self.low = low  # None: it owns nothing; the position itself: it owns all
-        self.retired = False  # it wants to give all, and then be gone
+        self.low = low  # None: owns nothing; equal to the position: owns everything
+        self.retired = False  # exports everything, then stops
         self.claim: ActiveClaim | None = None
-        self.incoming: dict[str, Topic] = {}  # copies that the claim has brought so far
-        self.parts: dict[PartName, Part] = {}  # and staged ones, by source, number and name
+        self.incoming: dict[str, Topic] = {}  # copies imported so far
+        self.parts: dict[PartName, Part] = {}  # imported staged parts, by source, number and name
         self.frozen: Frozen | None = None
-        self.outgoing: dict[str, Topic] = {}  # what is frozen
-        self.sources: dict[str, Source] = {}  # and those whose topics are
+        self.outgoing: dict[str, Topic] = {}  # topics of the frozen part
+        self.sources: dict[str, Source] = {}  # sources of the frozen part
 
     def owns(self, topic: str) -> bool:
-        """Whether this group serves it now."""
+        """Return whether this group serves the topic now."""
         if self.low is None:
             return False
         key = key_of(topic)
@@ -67,12 +67,15 @@ class Holdings:
         return up_to(self.low, key, self.position)
 
     def in_part(self, topic: str, until: Key) -> bool:
-        """Whether it lies between the low end of the arc and `until`."""
+        """Return whether the topic lies after the low end of the arc, up to `until`."""
         return self.low is not None and up_to(self.low, key_of(topic), until)
 
     def may_export(self, until: Key) -> bool:
         return self.low is not None and up_to(self.low, until, self.position)
 
     def may_import(self, until: Key) -> bool:
-        """What ends where the arc begins, or at the position if there is no arc yet."""
+        """Return whether a part up to `until` would join the arc at its low end.
+
+        A group without an arc imports a part that ends at its position.
+        """
         return until == (self.position if self.low is None else self.low)

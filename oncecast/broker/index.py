@@ -1,9 +1,9 @@
-"""The index of a topic: at which places of the log its messages lie. No message is in it.
+"""The index of a topic: the slots of the log that hold its messages. It stores no message.
 
-An entry is a batch, or the rest of one whose beginning was here already. Entries are rows of four
-columns, 32 bytes each whatever Python thinks of objects, with a head that moves as messages go.
-Few entries need more than that: a batch of which the first messages are skipped, and one that was
-staged, whose sequence its command could not know. Those are noted beside the columns.
+An entry is a batch, or the rest of a batch that was partly stored before. Entries are rows of four
+columns, 32 bytes each, with a head that advances as messages are dropped. Few entries need more: a
+batch with skipped first messages, and a staged batch, whose command does not know its sequence.
+Those have notes beside the columns.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from oncecast.kernel.protocol import Value
 from oncecast.wire.retention import Policy
 
 COMPACT_MIN = 64
-PLAIN = (0, -1)  # no message is skipped, and the sequence is in the command
+PLAIN = (0, -1)  # no message is skipped; the command has the sequence
 
 
 class Extent(Value):
-    """Messages that lie together: `count` from `offset` on, after `skip` others of the batch.
+    """`count` consecutive messages from `offset` on, after the first `skip` of their batch.
 
-    The command at `place` has their bytes and producer. `sequence` is that of the first of the
-    `count`, or -1: then it is `skip` more than the command's own.
+    The command at `slot` has their bytes and producer. `sequence` is that of the first message. If
+    it is -1, the sequence is that of the command plus `skip`.
     """
 
     slot: int
@@ -37,7 +37,7 @@ class Extent(Value):
 
 
 class Entry(NamedTuple):
-    """A row of an index, as another index can take it over."""
+    """A row of an index, as exported to another group."""
 
     offset: int
     messages: int
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
 
 class Index:
-    """The messages from `first` to before `next`. What was before `first` is gone."""
+    """The messages from `first` to before `next`. Earlier messages were dropped."""
 
     __slots__ = (
         "_base",
@@ -68,23 +68,23 @@ class Index:
     def __init__(self, live_slots: LiveSlots) -> None:
         self.first = self.next = 0
         self._live_slots = live_slots
-        self._offsets = array("Q")  # of an entry's first message
+        self._offsets = array("Q")  # offset of the first message of an entry
         self._slots = array("Q")
-        self._times = array("Q")  # the machine's clock when it came: never falls
-        self._ends = array("Q")  # bytes of all entries up to and with this one, since the beginning
+        self._times = array("Q")  # append time by the machine clock; never decreases
+        self._ends = array("Q")  # total bytes up to and including this entry
         self._notes: dict[int, tuple[int, int]] = {}  # by offset: skip and sequence
         self._head = 0
         self._base = 0  # bytes of all entries before the head
-        self._ordered = True  # places grow from entry to entry
+        self._ordered = True  # slots grow from entry to entry
 
     @property
     def size(self) -> int:
-        """Bytes of the batches of which something is kept."""
+        """Return the bytes of all batches that are at least partly kept."""
         return self._total - self._base
 
     @property
     def newest_batch(self) -> int:
-        """The offset at which the last batch begins."""
+        """Return the offset of the first message of the last batch."""
         return self._offsets[-1] if self.batches else self.next
 
     @property
@@ -94,7 +94,7 @@ class Index:
     def append(
         self, slot: int, count: int, size: int, time: int, note: tuple[int, int] = PLAIN
     ) -> int:
-        """Adds `count` messages and returns the offset of the first."""
+        """Append `count` messages, and return the offset of the first."""
         offset = self.next
         if note != PLAIN:
             self._notes[offset] = note
@@ -108,7 +108,7 @@ class Index:
         return offset
 
     def drop_below(self, offset: int) -> None:
-        """Lets the messages before `offset` go, and the batches of which nothing is left."""
+        """Drop the messages before `offset`, and the batches that are then empty."""
         self.first = offset
         head = self._head
         if head + 1 < len(self._offsets) and offset < self._offsets[head + 1]:
@@ -124,7 +124,7 @@ class Index:
             self._compact()
 
     def extents(self, offset: int, messages_max: int, bytes_max: int) -> Iterator[Extent]:
-        """What is kept from `offset` on, in order; the first comes whatever its size."""
+        """Yield the extents from `offset` on, in order. The first may exceed `bytes_max`."""
         offset = max(offset, self.first)
         if offset >= self.next:
             return
@@ -140,17 +140,17 @@ class Index:
                 return
 
     def ends(self, extent: Extent) -> bool:
-        """Whether its last message is the last of its batch."""
+        """Return whether the extent ends at the end of its batch."""
         end = extent.offset + extent.count
         return end >= self.next or self._offsets[self._entry(end)] == end
 
     def since(self, time: int) -> int:
-        """The first kept message whose batch came at `time` or later; `next` if there is none."""
+        """Return the first kept offset of a batch appended at `time` or later, else `next`."""
         at = bisect_left(self._times, time, self._head)
         return max(self._offsets[at], self.first) if at < len(self._times) else self.next
 
     def newest(self, size: int) -> int:
-        """The first message of the newest batches that have no more than `size` bytes together."""
+        """Return the first offset of the newest batches with at most `size` bytes in total."""
         if self.size <= size:
             return self.first
         at = bisect_left(self._ends, self._total - size, self._head) + 1
@@ -168,7 +168,7 @@ class Index:
         return floor
 
     def before(self, slot: int) -> Iterator[Extent]:
-        """The entries, whole, that lie before `place`."""
+        """Yield the whole entries in slots before `slot`."""
         stop = len(self._slots)
         if self._ordered:
             stop = bisect_left(self._slots, slot, self._head)
@@ -177,7 +177,7 @@ class Index:
                 yield self._extent(at, self._offsets[at], self.next)
 
     def move(self, offset: int, old: int, new: int) -> bool:
-        """The entry that begins at `offset`, if it lies at `old`, lies at `new` from now on."""
+        """Move the entry at `offset` from slot `old` to `new`. Return False if it is elsewhere."""
         at = bisect_left(self._offsets, offset, self._head) if offset >= 0 else len(self._offsets)
         if at == len(self._offsets) or self._offsets[at] != offset or self._slots[at] != old:
             return False
@@ -193,12 +193,12 @@ class Index:
         self.drop_below(self.next)
 
     def begin_at(self, offset: int) -> None:
-        """Nothing before `offset` was ever here, or it is gone."""
+        """Drop everything and continue at `offset`."""
         self.clear()
         self.first = self.next = offset
 
     def entries(self, offset: int) -> Iterator[Entry]:
-        """The batches, whole, from the one on that `offset` is in."""
+        """Yield whole batches, from the one that contains `offset` on."""
         if self.batches and offset < self.next:
             for at in range(self._entry(max(offset, self.first)), len(self._slots)):
                 yield self._whole(at)
@@ -215,7 +215,7 @@ class Index:
         return self._ends[-1] if self._ends else self._base
 
     def _entry(self, offset: int) -> int:
-        """The row of the entry that `offset` is in."""
+        """Return the row of the entry that contains `offset`."""
         return bisect_right(self._offsets, offset, self._head) - 1
 
     def _extent(self, at: int, offset: int, messages_max: int) -> Extent:
@@ -247,7 +247,7 @@ class Index:
     def _columns(self) -> tuple[array[int], ...]:
         return self._offsets, self._slots, self._times, self._ends
 
-    # What a snapshot needs.
+    # Snapshots.
 
     def summary(self) -> tuple[int, int, int, bool]:
         return self.first, self.next, self._base, self._ordered

@@ -1,9 +1,8 @@
 """Reads that wait until the leader holds its lease again.
 
-A leader without a lease may have been replaced, so its state may be old, and it answers no read. It
-keeps the question and looks every `LEASE_PAUSE` seconds whether the lease was renewed. The wait is
-short: a leader that no majority hears steps down within the suspicion time, and then sends its
-clients elsewhere.
+A leader without a lease may have been replaced, so its state may be old, and it does not answer
+reads. It queues them and checks the lease every `LEASE_CHECK_EVERY` seconds. The wait is short: a
+leader without a majority steps down within the suspicion time, and redirects its clients.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import Generic, TypeVar
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
 LEASE_CHECK_EVERY = 0.02
-QUEUED_MAX = 1000  # beyond it a question is dropped, and its client asks again
+QUEUED_MAX = 1000  # above it, a read is dropped and its client retries
 
 Question = TypeVar("Question", bound=Value)
 
 
 class LeaseQueue(Generic[Question]):
-    """Questions of one protocol, in the order of their arrival; a repeated one is kept once."""
+    """Reads of one protocol in order of arrival. A repeated read is kept once."""
 
     def __init__(self, protocol: Protocol, timer: Value) -> None:
         self._protocol, self._timer = protocol, timer
@@ -32,13 +31,13 @@ class LeaseQueue(Generic[Question]):
         self.watch()
 
     def watch(self) -> None:
-        """Set the timer. Setting it again would put it off, so this is done once."""
+        """Set the timer once. Setting it again would delay it."""
         if not self._watching:
             self._watching = True
             self._protocol.later(LEASE_CHECK_EVERY, self._timer)
 
     def take(self) -> list[tuple[NodeId, Question]]:
-        """Return all questions and forget them; the timer has run out, or is not needed."""
+        """Remove and return all reads. The timer has fired or is not needed."""
         self._watching = False
         taken = list(self._questions)
         self._questions.clear()

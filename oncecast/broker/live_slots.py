@@ -1,7 +1,7 @@
-"""Which places of the log are still needed: what decides how far the log can be cut off.
+"""The slots of the log that are still needed. The log can be truncated before the lowest one.
 
-Every command that carries messages lies at a place of its own, and new ones lie higher. So the
-places are a sorted column, with a byte each for alive or dead; at worst half of them are dead.
+Each command with messages has its own slot, and slots grow. So the slots are a sorted column, with
+one byte each for live or dead. At most half of them are dead.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class LiveSlots:
     def drop(self, slot: int) -> None:
         slots, alive, head = self._slots, self._alive, self._head
         at = head if slots[head] == slot else bisect_left(slots, slot, head)
-        assert slots[at] == slot, f"place {slot} was never added"
-        assert alive[at], f"place {slot} is dropped twice"
+        assert slots[at] == slot, f"slot {slot} was never added"
+        assert alive[at], f"slot {slot} is dropped twice"
         alive[at] = 0
         self._dead += 1
         if at == head:
@@ -46,11 +46,11 @@ class LiveSlots:
         return self._slots[self._head] if self._head < len(self._slots) else None
 
     def below(self, slot: int) -> int:
-        """How many are alive before `place`."""
+        """Return the number of live slots before `slot`."""
         return self._alive.count(1, self._head, bisect_left(self._slots, slot, self._head))
 
     def column(self) -> array[int]:
-        """The living, lowest first."""
+        """Return the live slots, lowest first."""
         if self._dead:
             self._compact()
         return self._slots

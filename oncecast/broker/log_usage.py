@@ -1,7 +1,7 @@
-"""How much of the log is needed, and when it is time to make a snapshot or to carry leftovers.
+"""Bytes of the log that are needed, to decide when to take a snapshot or to carry entries forward.
 
-The machine knows which places are needed, not how many bytes lie between them. So now and then a
-mark notes how many bytes the log had at a place.
+The machine knows the slots that are needed, not the bytes between them. So from time to time a mark
+records the size of the log at a slot.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from bisect import bisect_left
 
 import msgspec
 
-RECORD_BYTES = 64  # about what an entry costs beside its value, on disk and to replay
+RECORD_BYTES = 64  # approximate overhead of an entry, on disk and in a replay
 MARK_EVERY = 1 << 20
 
 
 class Marks(msgspec.Struct, array_like=True):
-    """What of it a snapshot holds."""
+    """The part of LogUsage that a snapshot contains."""
 
     total: int
     trimmed: int
@@ -24,13 +24,13 @@ class Marks(msgspec.Struct, array_like=True):
 
 
 class LogUsage:
-    """`snapshot_bytes`: so much is replayed at most at a start, or given back at once."""
+    """`snapshot_bytes` limits the bytes to replay at a start, and the bytes to free at once."""
 
     def __init__(self, snapshot_bytes: int) -> None:
         self.snapshot_bytes = snapshot_bytes
         self._total = 0  # bytes of all entries so far
         self._slots = array("Q")
-        self._totals = array("Q")  # bytes before the place
+        self._totals = array("Q")  # bytes before the slot
         self._snapshot_total = 0
         self._state_bytes = 0
         self._trimmed = 0
@@ -44,18 +44,18 @@ class LogUsage:
         self._total += size + RECORD_BYTES
 
     def bytes_from(self, slot: int) -> int:
-        """About how many bytes of the log lie at `place` and behind."""
+        """Return the approximate bytes of the log from `slot` on."""
         at = bisect_left(self._slots, slot)
         return self._total - self._totals[at] if at < len(self._totals) else 0
 
     def slot_behind(self, slot: int, size: int) -> int:
-        """The place about `size` bytes behind `place`."""
+        """Return the slot about `size` bytes after `slot`."""
         start = self._total - self.bytes_from(slot)
         at = bisect_left(self._totals, start + size)
         return self._slots[at] if at < len(self._slots) else 0
 
     def snapshot_due(self, needed: int) -> bool:
-        """Much was appended since the last one, or much could be given back by one."""
+        """Return whether a snapshot would shorten a replay or free disk space by enough."""
         # A state as large as the log would be written as often as the log itself.
         much = max(self.snapshot_bytes, 2 * self._state_bytes)
         if self._total - self._snapshot_total >= much:
@@ -64,7 +64,7 @@ class LogUsage:
         return garbage >= self.snapshot_bytes
 
     def carry_due(self, needed: int, live_bytes: int) -> bool:
-        """More than half of what is kept is kept for nothing."""
+        """Return whether more than half of the kept log is garbage."""
         return self.bytes_from(needed) > 2 * live_bytes + self.snapshot_bytes
 
     def snapshot_taken(self, needed: int, size: int) -> None:

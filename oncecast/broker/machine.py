@@ -1,9 +1,8 @@
-"""The pub/sub state machine: `apply(place, command) -> result`, and nothing else changes it.
+"""The pub/sub state machine: `apply(slot, command) -> result`. Nothing else changes its state.
 
-Every replica applies the same commands at the same places in the same order and then has the same
-state: there is no clock here but the commands' own, no dice, and no set to iterate. `place` says
-where in the replicated log a command lies, and grows. Messages stay there: a topic is an index of
-places, and no batch is kept, copied or decoded here.
+Every replica applies the same commands in the same slots, and then has the same state. Time comes
+from the commands; the machine uses no random numbers and iterates no sets. `slot` is the position
+of a command in the replicated log. Messages stay in the log: a topic is an index of slots.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ class Machine:
 
     @classmethod
     def restore(cls, chunks: Iterable[bytes]) -> Machine:
-        """The machine whose `state` these chunks are; ValueError if they are nobody's."""
+        """Return the machine with this `state`. Raise ValueError if the chunks are not a state."""
         machine = cls.__new__(cls)
         machine._manage(state.restored(chunks))
         return machine
 
     def apply(self, slot: int, command: AnyCommand) -> Result:
-        """Whatever the command says, the answer is a result. `place` must be a new, higher one."""
-        assert slot > self.registry.last_slot, f"place {slot} comes after {self.registry.last_slot}"
+        """Execute a command and return its result. Never raises; `slot` must grow."""
+        assert slot > self.registry.last_slot, f"slot {slot} comes after {self.registry.last_slot}"
         self.registry.last_slot = slot
         if self.registry.holdings is not None:
             elsewhere = self._elsewhere(command)
@@ -54,7 +53,7 @@ class Machine:
         return self._handlers[type(command)](slot, command)
 
     def _once(self, slot: int, command: do.Once) -> Result:
-        """Apply a command, unless a copy of it was applied before: then return its result."""
+        """Apply a command once. Return the earlier result if a copy was applied before."""
         registry, token = self.registry, command.token
         known = registry.answered.get(token)
         if known is None and token and not is_name(token):
@@ -69,17 +68,17 @@ class Machine:
         return result
 
     def _elsewhere(self, command: AnyCommand) -> NotHere | None:
-        """A group of a ring does nothing to a topic that is not its own."""
+        """Return the refusal if the group does not own the topic of the command."""
         if isinstance(command, OF_TOPIC):
             return self.registry.elsewhere(command.topic)
         return None
 
     def state(self) -> Iterator[bytes]:
-        """All that there is, in chunks. Take them all before the next command."""
+        """Yield the whole state in chunks. Consume all of them before the next command."""
         return state.chunks(self.registry)
 
     def checksum(self) -> int:
-        """Equal at replicas that are equal."""
+        """Return the CRC of the state, which is equal on equal replicas."""
         value = 0
         for chunk in self.state():
             value = google_crc32c.extend(value, chunk)
@@ -88,9 +87,9 @@ class Machine:
     # For readers and for the log.
 
     def bounds(self, topic: str) -> tuple[int, int]:
-        """The first offset that is kept and the next to be given; (0, 0) if there is no topic.
+        """Return the first kept offset and the next one, or (0, 0) if the topic does not exist.
 
-        A cursor before the first has lost just what lies between: only `drop_unread` does that.
+        If a cursor is before the first offset, the messages in between were dropped unread.
         """
         known = self.registry.topics.get(topic)
         return (known.index.first, known.index.next) if known is not None else (0, 0)
@@ -98,21 +97,21 @@ class Machine:
     def fetch(
         self, topic: str, offset: int, messages_max: int, bytes_max: int
     ) -> tuple[Extent, ...]:
-        """Where the messages from `offset` on lie. The first batch comes whatever its size."""
+        """Return the extents from `offset` on. The first one may exceed `bytes_max`."""
         known = self.registry.topics.get(topic)
         return () if known is None else tuple(known.index.extents(offset, messages_max, bytes_max))
 
     def uncut(self, topic: str, extents: tuple[Extent, ...]) -> tuple[Extent, ...]:
-        """Without the last, if there is more of its batch: that would have to be sent twice."""
+        """Drop the last extent if it is part of a batch, so that the batch is not sent twice."""
         return extents if self.registry.topics[topic].index.ends(extents[-1]) else extents[:-1]
 
     def needed(self) -> int:
-        """The smallest place that is still needed: the log can be cut off before it."""
+        """Return the lowest slot that is needed. The log can be truncated before it."""
         lowest = self.registry.live_slots.lowest()
         return self.registry.last_slot + 1 if lowest is None else lowest
 
     def extents_before(self, slot: int) -> Iterator[Extent]:
-        """What a `Carry` each would have to copy so that nothing before `place` is needed.
+        """Yield the extents to copy with `Carry` so that nothing before `slot` is needed.
 
         An extent with offset -1 is a staged part.
         """

@@ -1,4 +1,4 @@
-"""Commands by which arcs of the ring change hands; `estate` tells in which order."""
+"""Commands that move arcs of the ring between groups. `holdings` shows their order."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from oncecast.wire.commands import Command, Put, Stage
 
 
 class Found(Value, tag="Found"):
-    """This group is `group`: the first of a ring, which owns all, or one that has to claim."""
+    """Name this group. The first group of a ring owns everything; others have to claim."""
 
     group: str
     first: bool
 
 
 class Retire(Value, tag="Retire"):
-    """This group takes nothing more, and gives all it has to the one after it."""
+    """Claim nothing more, and export everything to the next group on the ring."""
 
 
 class Claim(Value, tag="Claim"):
-    """Take from `giver` what it may give to this group."""
+    """Begin to import from `exporter`."""
 
     move: str
     exporter: PeerGroup
 
 
 class Import(Value, tag="Import"):
-    """A batch of the giver's: an entry of its index, and the command that has the messages."""
+    """A batch of the exporter: an entry of its index, and the command with the messages."""
 
     move: str
     topic: str
-    topic_id: int  # of the topic
+    topic_id: int
     offset: int
     count: int
     size: int
@@ -42,11 +42,11 @@ class Import(Value, tag="Import"):
 
 
 class Adopt(Value, tag="Adopt"):
-    """What was claimed is here: `low` is its low end and `until` its high one; `rows` are topics,
-    producers and subscriptions as the giver had them at its Freeze, and its counters.
+    """Own the part from `low` to `until`. `rows` are its topics, producers and subscriptions at the
+    time of the Freeze, and the counters of the exporter.
 
-    `clock` is the trusted time of the giver, and `newest` its last stamp, which may be disputed.
-    A command of an older version has the last stamp as its `clock`, and no `newest`.
+    `clock` is the trusted time of the exporter, and `newest` its last stamp, which may be disputed.
+    In a command of an older version, `clock` is the last stamp and `newest` is 0.
     """
 
     move: str
@@ -64,13 +64,13 @@ class Abandon(Value, tag="Abandon"):
 
 
 class Finish(Value, tag="Finish"):
-    """The giver has released what was adopted."""
+    """End the move: the exporter has released the part."""
 
     move: str
 
 
 class Freeze(Value, tag="Freeze"):
-    """Serve no more what lies up to `until`: `taker` will."""
+    """Stop serving the part up to `until`, which moves to `importer`."""
 
     move: str
     until: Key
@@ -78,13 +78,13 @@ class Freeze(Value, tag="Freeze"):
 
 
 class Thaw(Value, tag="Thaw"):
-    """The taker has abandoned its claim."""
+    """Serve the frozen part again: the importer has abandoned its claim."""
 
     move: str
 
 
 class Release(Value, tag="Release"):
-    """The taker has adopted what was frozen."""
+    """Drop the frozen part: the importer has adopted it."""
 
     move: str
 

@@ -1,4 +1,4 @@
-"""The commands of a move. Each may come again, and is then answered as it was before."""
+"""Handlers of the move commands. A repeated command has the same result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO, YES = MoveStep(False), MoveStep(True)
 
 
 class Moving:
-    """`MoveStep(True)`: it is so now, by this command or an earlier one like it."""
+    """`MoveStep(True)` means that this command or an earlier copy of it took effect."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -37,7 +37,7 @@ class Moving:
         holdings.retired = True
         return YES
 
-    # -- the taker --
+    # -- importer --
 
     def claim(self, slot: int, command: do.Claim) -> MoveStep:
         holdings = self._registry.holdings
@@ -61,7 +61,7 @@ class Moving:
         index = topic.index
         if command.offset < index.next:
             return YES
-        if command.offset > index.next:  # what lies between is gone since
+        if command.offset > index.next:  # the messages in between were dropped
             index.begin_at(command.offset)
         note = (command.skip, command.sequence)
         registry.live_slots.add(slot)
@@ -90,7 +90,7 @@ class Moving:
         whole = all(self._has_all(holdings, topic) for topic in topics)
         staged = all(name in holdings.parts for name in names_of_parts(sources))
         if holdings.frozen is not None or not holdings.may_import(command.until):
-            return NO  # what ends where a part begins that is going would end nowhere
+            return NO  # the adopted part must not end where a frozen part begins
         if not whole or not staged:
             return NO
         for topic in topics:
@@ -104,15 +104,15 @@ class Moving:
         self._adopt_sources(holdings, sources)
         for token, answer in answers:
             registry.answered.add(token, *answer)
-        self._forget_copies(holdings)  # of what was deleted since, or read to its end
+        self._forget_copies(holdings)  # topics that were deleted or fully read since
         if command.clock > registry.clock.trusted:
             registry.pass_time(command.clock)
         if command.newest > registry.clock.now:
-            # In dispute, if it was: then the next stamp moves back what came with it.
+            # It may be disputed. Then the next stamp moves the adopted times back.
             registry.pass_time(command.newest)
         registry.last_topic_id = max(registry.last_topic_id, command.last_topic_id)
         registry.last_epoch = max(registry.last_epoch, command.last_epoch)
-        # The giver may have refused what a source sent whose record it has deleted since.
+        # The exporter may have deleted the record of a source after it refused a publish.
         registry.staging.floor = registry.last_epoch
         holdings.low = command.low
         holdings.claim = ActiveClaim(command.move, holdings.claim.exporter, adopted=True)
@@ -141,7 +141,7 @@ class Moving:
             holdings.claim = None
         return YES
 
-    # -- the giver --
+    # -- exporter --
 
     def freeze(self, slot: int, command: do.Freeze) -> MoveStep:
         registry, holdings = self._registry, self._registry.holdings
@@ -185,10 +185,10 @@ class Moving:
             holdings.low = None if until == holdings.position else until
         return YES
 
-    # -- --
+    # -- helpers --
 
     def _claiming(self, move: str) -> Holdings | None:
-        """The estate, if this is its claim and it is not adopted yet."""
+        """Return the holdings if `move` is the claim and it is not adopted yet."""
         holdings = self._registry.holdings
         claim = holdings.claim if holdings is not None else None
         return holdings if claim is not None and claim.move == move and not claim.adopted else None
@@ -211,7 +211,7 @@ class Moving:
             topic.index.clear()
 
     def _has_all(self, holdings: Holdings, topic: Topic) -> bool:
-        """Whether the copies reach from its first message to its last."""
+        """Return whether the copies cover all messages of the topic."""
         index, copied = topic.index, holdings.incoming.get(topic.name)
         if index.first == index.next:
             return True

@@ -1,24 +1,25 @@
-"""What a topic knows of one producer: exact dedup in a record whose size does not grow."""
+"""The record of a producer in a topic: exact deduplication in constant space."""
 
 from __future__ import annotations
 
 from array import array
 
 RUNS_MAX = 8
-BOOKS_MAX = 4  # that a log of an older version remembers, of others
+BOOKS_MAX = 4  # other books that a log of an older version remembers
 
 
 class Producer:
-    """`next` is the only sequence it may append; all below it is in the topic, once.
+    """`next` is the only sequence that it may append. The topic has each lower one once.
 
-    A run is a stretch in which offset and sequence grew together. The last few are kept so that a
-    repeated put can be told where it is: a lone producer of a topic has only one.
+    In a run, offset and sequence grow together. The last runs are kept so that the answer to a
+    repeated put can contain its offset. The only producer of a topic has one run.
 
-    Sequences are numbers in somebody's books. Should several keep books under one name, each must
-    know which sequences are its own: `books` has put all since `since`, others what is `earlier`.
+    `books` identifies the state directory that numbers the sequences. Several directories may use
+    one name, and each must know its own sequences. The current books have put everything from
+    `since` on; `earlier` has the last range of each other directory.
 
-    A record that is not used for long is given back. `record` is a number that no other record of
-    the name has, so that a client can tell that the record it knew is gone.
+    An idle record is deleted. `record` is unique among the records of the name, so that a client
+    notices that its record was deleted.
     """
 
     __slots__ = (
@@ -37,13 +38,15 @@ class Producer:
         self.epoch = epoch
         self.incarnation = incarnation  # empty: a source of staged puts
         self.next = 0
-        self.record = self.used = 0  # 0: it is kept for as long as the topic
-        self.runs = array("Q")  # sequence and offset of each run's beginning, oldest first
+        self.record = self.used = 0  # 0: kept as long as the topic
+        self.runs = array("Q")  # first sequence and offset of each run, oldest first
         self.books, self.since = "", 0
-        self.earlier: dict[str, tuple[int, int]] = {}  # the first sequence of each, and the end
+        self.earlier: dict[
+            str, tuple[int, int]
+        ] = {}  # first sequence and end of the last range, by books
 
     def follow_use(self, time: int) -> None:
-        """From now on it counts how long the record is not used."""
+        """Begin to measure how long the record is idle."""
         self.record = self.record or self.epoch
         self.used = time
 
@@ -51,9 +54,9 @@ class Producer:
         return books == self.books or books in self.earlier
 
     def keep(self, books: str, *, forget: bool) -> tuple[int, int]:
-        """What comes next is in these books. From where to where did they put last?
+        """Make `books` current. Return the range of sequences that they put last.
 
-        To `forget` all but the last few others is the rule of older logs.
+        `forget` drops all but the last few other books, as older logs require.
         """
         if books != self.books:
             if self.next > self.since:
@@ -61,7 +64,7 @@ class Producer:
                 self.earlier[self.books] = (self.since, self.next)
             self.books, self.since = books, self.next
             first, end = self.earlier.get(books, (self.next, self.next))
-            if end == self.next:  # nobody else has put meanwhile
+            if end == self.next:  # no other books have put since
                 self.since = first
                 self.earlier.pop(books, None)
             for oldest in list(self.earlier)[:-BOOKS_MAX] if forget else ():
@@ -79,7 +82,7 @@ class Producer:
         self.next += count
 
     def offset_of(self, sequence: int, count: int) -> int:
-        """Where these messages are, if they lie together and it is still known; otherwise -1."""
+        """Return the offset of these messages, or -1 if it is unknown or they are split."""
         end = self.next
         for at in range(len(self.runs) - 2, -1, -2):
             begin = self.runs[at]

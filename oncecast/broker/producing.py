@@ -1,4 +1,4 @@
-"""Commands of producers: each message once, in the order of its producer."""
+"""Commands of producers: store each message once, in the order of its producer."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Producing:
     def _take_over(
         self, producer: Producer, command: OpenProducer
     ) -> NameInUse | Fenced | TooMany | None:
-        """Let the command's life have the name; otherwise return why it may not."""
+        """Give the name to the incarnation of the command, or return the refusal."""
         same, books_max = (
             producer.incarnation == command.incarnation,
             self._registry.limits.books_max,
@@ -75,7 +75,7 @@ class Producing:
             return Fenced(producer.epoch)
         full = 0 < books_max <= len(producer.earlier)
         if full and command.books and not producer.knows(command.books):
-            # To forget one of the others could store its messages twice.
+            # If the topic forgot another directory, it could store its messages twice.
             return TooMany("state directories under one producer name", books_max)
         if not same:
             producer.epoch, producer.incarnation = self._registry.new_epoch(), command.incarnation
@@ -95,11 +95,11 @@ class Producing:
         if fault is not None:
             return fault
         if command.sequence < 0:
-            return InvalidArgument("sequences count from 0")
+            return InvalidArgument(f"the sequence is {command.sequence} (at least 0)")
         if topic is None:
             if not is_name(command.topic):
                 return InvalidTopic()
-            return Unopened(command.topic, command.producer)  # opening makes the topic
+            return Unopened(command.topic, command.producer)  # opening creates the topic
         return topic.put(slot, command, clock)
 
     def close(self, slot: int, command: CloseProducer) -> ProducerClosed | Fenced:
@@ -115,9 +115,11 @@ class Producing:
 
 
 def batch_fault(count: int, size: int, limits: Limits) -> InvalidArgument | TooLarge | None:
-    """What is wrong with a batch, as far as it can be seen from outside."""
+    """Return the refusal for a batch of this count and size, or None if it is valid."""
     if count < 1 or size < 0:
-        return InvalidArgument("a batch has at least one message and no less than 0 bytes")
+        return InvalidArgument(
+            f"the batch has {count} messages and {size} bytes (at least 1 and 0)"
+        )
     if count > limits.batch_messages_max:
         return TooLarge("messages", limits.batch_messages_max)
     if size > limits.batch_bytes_max:

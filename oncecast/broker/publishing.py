@@ -1,4 +1,4 @@
-"""Commands of sources: messages staged in parts, and published all at once and once only."""
+"""Commands of sources: stage messages in parts, and publish all parts atomically, once."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Publishing:
     def _parts(
         self, key: str, command: PublishStaged
     ) -> list[Part] | InvalidArgument | InvalidTopic | NotStaged | NameInUse | TooMany:
-        """Return the parts to publish, or why they cannot be published."""
+        """Return the parts to publish, or the refusal."""
         staging, limits = self._registry.staging, self._registry.limits
         if key not in staging.sources and len(staging.sources) >= limits.sources_max:
             return TooMany("sources", limits.sources_max)
@@ -120,7 +120,7 @@ class Publishing:
     def _name_fault(self, source: str, number: int) -> InvalidName | InvalidArgument | None:
         if not is_name(source):
             return InvalidName("source")
-        return InvalidArgument("numbers count from 0") if number < 0 else None
+        return InvalidArgument(f"the number is {number} (at least 0)") if number < 0 else None
 
     def _stage_fault(
         self, command: Stage
@@ -146,7 +146,7 @@ class Publishing:
     def _publish_fault(
         self, command: PublishStaged, parts: list[Part]
     ) -> InvalidArgument | InvalidTopic | TooMany | NameInUse | None:
-        """All that could stop it half-way is found before anything is done."""
+        """Return the refusal of a publish, or None. Nothing can fail after this check."""
         registry = self._registry
         if len(set(command.parts)) < len(parts):
             return InvalidArgument("a part is named twice")
@@ -180,7 +180,10 @@ class Publishing:
         return tuple(ranges.values())
 
     def _producer(self, topic: Topic, source: str) -> Producer:
-        """Sources and producers share their names: a topic has (producer, sequence) once."""
+        """Return the producer with the name of the source; create it if it is missing.
+
+        Sources and producers share one namespace, so (producer, sequence) is unique in a topic.
+        """
         producer = topic.producers.get(source)
         if producer is None:
             producer = topic.producers[source] = Producer(

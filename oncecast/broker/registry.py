@@ -1,4 +1,4 @@
-"""The whole state of the pub/sub machine, and the few ways in which topics come and go."""
+"""The state of the pub/sub machine, with the methods that create and remove topics."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ from oncecast.wire.retention import DEFAULT, Policy
 
 
 class Registry:
-    """Epochs come from one counter for all names. So no command that was sent to an earlier life of
-    a producer, a subscription or a whole topic can be taken for one of the present life.
+    """All topics, staged parts, answers and counters of a group.
+
+    Epochs come from one counter for all names. So a command for an earlier epoch of a producer, a
+    subscription or a topic is never mistaken for a current one.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.last_slot = -1  # of the last command
         self.clock = Clock()
-        self.last_topic_id = 0  # of topics, so far
+        self.last_topic_id = 0  # topic ids count up from 1
         self.last_epoch = 0
         self.live_slots = LiveSlots()
         self.topics: dict[str, Topic] = {}
-        self.aging: dict[str, Topic] = {}  # those that keep for an age
+        self.aging: dict[str, Topic] = {}  # topics with an age limit
         self.staging = Staging(self.live_slots)
         self.answered = Answered()
-        self.holdings: Holdings | None = None  # of a group that is alone: it owns all
+        self.holdings: Holdings | None = None  # None outside of a ring: owns everything
 
     def pass_time(self, at: int, elapsed: int = 0) -> Clock:
-        """A stamp of a leader has come; what time it is now."""
+        """Advance the clock by a stamp of the leader, and return the clock."""
         retiming = self.clock.pass_time(at, self.limits.clock_step_us, elapsed)
         if retiming is not None:
             self._retime(retiming)
         return self.clock
 
     def _retime(self, retiming: Retiming) -> None:
-        """Times that were given were wrong."""
+        """Correct stored times after a dispute about the clock."""
         holdings = self.holdings
         moving = (holdings.incoming, holdings.outgoing) if holdings is not None else ()
         for topic in chain(self.topics.values(), *(each.values() for each in moving)):
@@ -71,17 +73,17 @@ class Registry:
         return self.last_epoch
 
     def elsewhere(self, name: str) -> NotHere | None:
-        """Whether other groups own this name, or it is on its way to them."""
+        """Return NotHere if another group owns this name or it is moving there."""
         if self.holdings is None or name in self.topics or self.holdings.owns(name):
             return None
         return NotHere(name)
 
     def source_key(self, source: str, topic: str) -> str:
-        """By what a source is known: on a ring, where topics may part, one for each topic."""
+        """Return the key of a source. On a ring, a source has one record per topic."""
         return source if self.holdings is None else key_of_source(source, topic)
 
     def refusal_to_make(self, name: str, more: int = 1) -> InvalidTopic | TooMany | None:
-        """Why a topic cannot be made of this name, as one of `more` new ones."""
+        """Return the refusal to create this topic, as one of `more` new ones, or None."""
         if not is_name(name):
             return InvalidTopic()
         if len(self.topics) + more > self.limits.topics_max:
@@ -105,7 +107,7 @@ class Registry:
         self.aging.pop(topic.name, None)
 
     def release(self, topic: Topic) -> None:
-        """Lets a topic go that nobody would miss."""
+        """Delete the topic if it is idle."""
         if topic.idle:
             self.remove(topic)
 
@@ -114,12 +116,12 @@ class Registry:
             self.staging.use(key, self.clock.now)
 
     def follow_sources(self) -> None:
-        """From now on it counts how long sources of staged puts are idle."""
+        """Begin to measure how long sources of staged puts are idle."""
         for key in self.staging.sources:
             self.staging.use(key, self.clock.now)
 
     def idle_sources(self, trusted: int) -> Iterator[str]:
-        """Return the sources whose records were not used for so long that they are deleted."""
+        """Return the sources that have been idle for longer than the limit."""
         idle = self.limits.source_idle_us
         return self.staging.unused(trusted - idle) if idle else iter(())
 
@@ -127,7 +129,7 @@ class Registry:
         """Delete the record of a source, with its parts, and its producers; False if unknown."""
         if not self.staging.close(key):
             return False
-        # Late copies of a stage and its publish expect an older epoch, and publish nothing again.
+        # Late copies of a stage and its publish expect an older epoch, so they publish nothing.
         self.staging.floor = self.last_epoch
         source, topics = key, list(self.topics.values())
         if self.holdings is not None:  # on a ring a source has one topic
@@ -141,14 +143,14 @@ class Registry:
         return True
 
     def follow_use(self) -> None:
-        """From now on it counts how long producers are idle; a source is followed as a whole."""
+        """Begin to measure how long producers are idle. `follow_sources` covers sources."""
         for topic in self.topics.values():
             for producer in topic.producers.values():
                 if producer.incarnation:
                     producer.follow_use(self.clock.now)
 
     def idle_producers(self, trusted: int) -> Iterator[tuple[Topic, str]]:
-        """Those whose records were not used for so long that they are given back."""
+        """Yield the producers that have been idle for longer than the limit."""
         before = trusted - self.limits.producer_idle_us
         for topic in self.topics.values() if self.limits.producer_idle_us else ():
             for name, producer in topic.producers.items():

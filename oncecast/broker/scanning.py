@@ -1,8 +1,8 @@
-"""The node's role towards whoever reads a topic without a subscription: `Scan →`, `Scanned ←`.
+"""Reading a topic without a subscription: `Scan →`, `Scanned ←`.
 
-Each question stands by itself, so nothing is remembered between two, any number of readers can
-share a topic out among them, and no cursor moves. Only the leader answers, and only while it holds
-its lease: a scan sees everything that was acknowledged before it was asked for.
+Each scan is independent: the node remembers nothing between two scans, several readers can split a
+topic, and no cursor moves. Only the leader answers, and only while it holds its lease. So a scan
+sees everything that was acknowledged before it was sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCAN_BYTES_MAX = 8 << 20  # in one answer, unless one batch is larger
 
 
 class ScanDue(Value):
-    """Timer: look whether the lease was renewed."""
+    """Timer: check whether the lease was renewed."""
 
 
 class Scanner(Protocol):
@@ -65,7 +65,7 @@ class Scanner(Protocol):
 
 
 def scanned(service: Service, topic: Topic, scan: Scan) -> Scanned:
-    """Raises Missing, or Corrupt."""
+    """Return the answer to a scan. Raise Missing, or Corrupt."""
     index = topic.index
     offset = topic.nearest_offset(scan.start)
     until = index.next if scan.until < 0 else min(scan.until, index.next)

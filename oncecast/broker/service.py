@@ -1,11 +1,11 @@
 """The pub/sub machine on a replica group: commands go into the log, results come out of it.
 
-    Execute, Ack ↓    Executed, Changed, ClockDisputed ↑    and `machine`, `source(place)` to read
+    Execute, Ack ↓    Executed, Changed, ClockDisputed ↑    and `machine`, `stored_batch(slot)`
 
-It stamps commands with the time, gathers acks so that many share a place in the log, and keeps the
-log short: a snapshot now and then, and leftovers carried forward when most around them is garbage.
-It never speaks of anything that is not decided. It proposes only where its replica leads; what was
-proposed when that ends is forgotten: who asked must ask the next leader.
+It stamps commands with the time, and batches acks in one slot of the log. It keeps the log short
+with snapshots, and carries live entries forward when most of the log around them is garbage. It
+reports only decided commands. It proposes only while its replica leads. When the replica stops
+leading, open proposals are forgotten, and clients must ask the next leader.
 """
 
 from __future__ import annotations
@@ -40,43 +40,43 @@ from oncecast.wire import errors
 from oncecast.wire.limits import LIMITS, Limits
 from oncecast.wire.results import Done, Published, Result
 
-CARRY_BYTES = 2 << 20  # carried at once
+CARRY_BYTES = 2 << 20  # bytes carried forward at once
 MAINTENANCE_EVERY_BYTES = 1 << 20
-PRODUCERS_EVERY = 3600.0  # seconds between two looks for idle ones, at most
-DISPUTE_TICK_US = 60 * 1_000_000  # while the time is disputed, a stamp at least so often
-NO_ASKER, CARRYING = -1, -2  # who asked, if it is no token of a layer above
+PRODUCERS_EVERY = 3600.0  # maximum seconds between two checks for idle producers
+DISPUTE_TICK_US = 60 * 1_000_000  # maximum time between two stamps during a dispute
+NO_ASKER, CARRYING = -1, -2  # in place of the token of a layer above
 
 Outcome = Done | errors.AnyRefusal
 
 
 class Execute(Value):
-    """Request: do this; the result comes back as Executed, if this node lives to see it."""
+    """Request: execute a command. The result arrives as Executed, unless the node stops."""
 
     token: int
     command: AnyCommand
 
 
 class Executed(Value):
-    """Event: the command is in the log for ever, and this came of it."""
+    """Event: the command is decided, with this result."""
 
     token: int
     result: Outcome
 
 
 class Changed(Value):
-    """Event: something happened to this topic."""
+    """Event: a topic has new messages or a changed reader."""
 
     topic: str
 
 
 class ClockDisputed(Value):
-    """Event: stamps are so far ahead of the time that this group trusts; 0: no longer."""
+    """Event: stamps are this far ahead of the trusted time; 0 if the dispute is over."""
 
     ahead_us: int
 
 
 class ClockOutvoted(Value):
-    """Event: this node's clock is so far ahead of those of its group; 0: no longer."""
+    """Event: the clock of this node is this far ahead of its group; 0 if it agrees again."""
 
     ahead_us: int
 
@@ -86,11 +86,11 @@ class FlushAcks(Value):
 
 
 class Upkept(Value):
-    """Timer: time passes, and the log grows old."""
+    """Timer: expire messages and look after the log."""
 
 
 class StoredBatch(NamedTuple):
-    """Who put a batch: `sequence` is of its first message, -1 if the index knows it."""
+    """A batch with its producer. `sequence` is -1 if only the index knows it."""
 
     producer: str
     sequence: int
@@ -115,19 +115,19 @@ class Service(Protocol):
         rng: Random,
         *,
         group: Group,
-        epoch_us: int = 0,  # what to add to the node's own clock to get the time
+        epoch_us: int = 0,  # offset of the node's clock from the wall clock
         limits: Limits = LIMITS,
         ack_delay: float = 0.005,
         acks_max: int = 1000,
         maintenance_every: float = 1.0,
         snapshot_bytes: int = 64 << 20,
-        recent_bytes: int = 32 << 20,  # of batches that are likely to be read again
+        recent_bytes: int = 32 << 20,  # cached batches
     ) -> None:
         super().__init__(me, rng)
         self.machine = Machine()
         self._limits = limits
         self.group, self._epoch_us = group, epoch_us
-        # The operating system's time; without it, that at the start and what has passed since.
+        # The wall clock of the operating system. Without it, `epoch_us` plus the node's clock.
         self.wall: Callable[[], int] | None = None
         self.time = Timekeeper(self, group, self._wall)
         self._outvoted = False
@@ -140,13 +140,15 @@ class Service(Protocol):
         self._log_usage = LogUsage(snapshot_bytes)
         self._recent = RecentBatches(recent_bytes)
         self._tokens = 0
-        self._proposed: dict[int, tuple[int, AnyCommand]] = {}  # until decided, with its asker's
+        self._proposed: dict[
+            int, tuple[int, AnyCommand]
+        ] = {}  # open proposals, with the token of the asker
         self._acks: dict[tuple[str, str, int], do.Ack] = {}
         self._carrying = 0
-        self._grown = 0  # bytes since the last look
+        self._grown = 0  # bytes appended since the last maintenance
         self._producers_due = 0.0
 
-    # -- what earlier lives have decided --
+    # -- replay --
 
     def install(self, slot: int, state: tuple[bytes, ...]) -> None:
         self.machine = Machine.restore(state[1:])
@@ -189,7 +191,7 @@ class Service(Protocol):
             self.time.saw_stamp()
             return do.Tick(at, elapsed, command.producers)
         if step and self.time.idle_us > step // 2:
-            self._propose(do.Tick(0))  # which tells how long nothing has happened
+            self._propose(do.Tick(0))  # the Tick reports how long the group was idle
         return cast("AnyCommand", msgspec.structs.replace(command, at=at))
 
     def _wall(self) -> int:
@@ -256,7 +258,7 @@ class Service(Protocol):
         elif isinstance(command, do.Attach | do.Detach | do.Seek | do.Unsubscribe | do.DeleteTopic):
             self.emit(Changed(command.topic))
 
-    # -- acks: only the newest of a subscription counts, and nobody waits for it --
+    # -- acks: only the newest of a subscription counts, and no client waits for it --
 
     def _gather(self, ack: do.Ack) -> None:
         key = ack.topic, ack.subscription, ack.epoch
@@ -284,22 +286,24 @@ class Service(Protocol):
     # -- reading --
 
     def batch_at(self, slot: int) -> do.Put | do.Stage:
-        """The command that brought what lies there. Raises Missing, or Corrupt."""
+        """Return the command that stored the batch in `slot`. Raise Missing, or Corrupt."""
         return carried(_decode(self.group.entry(slot)))
 
     def stored_batch(self, slot: int) -> StoredBatch:
-        """The batch at a place that the machine still needs."""
+        """Return the batch in a slot that the machine needs. Raise Missing, or Corrupt."""
         found = self._recent.get(slot)
         if found is None:
             found = stored_batch_of(_decode(self.group.entry(slot)))
             self._recent.add(slot, found)
         return found
 
-    # -- upkeep: what goes by age, what stands for the log, what is left in it --
+    # -- maintenance: expiry, snapshots and carried entries --
 
     def _pass_time(self) -> None:
-        """A Tick only when it would let something go, now or after a dispute about the time: an
-        idle node leaves its disk alone."""
+        """Propose a Tick only if it expires something, now or after a dispute.
+
+        So an idle node does not write to its disk.
+        """
         if not self.leading:
             return
         registry = self.machine.registry
@@ -312,15 +316,17 @@ class Service(Protocol):
         abandoned = registry.staging.abandoned(trusted - staged_age)
         if any(aged) or any(abandoned) or self._dispute_due(step, at - trusted):
             self._propose(do.Tick(0))
-        if self.now >= self._producers_due:  # there may be many to look at
+        if self.now >= self._producers_due:  # rarely, because there may be many
             idle = registry.limits.producer_idle_us / 1e6
             self._producers_due = self.now + min(PRODUCERS_EVERY, idle / 10)
             if any(registry.idle_producers(trusted)) or any(registry.idle_sources(trusted)):
                 self._propose(do.Tick(0, producers=True))
 
     def _dispute_due(self, step: int, ahead_us: int) -> bool:
-        """Return whether a stamp is due that is evidence for the time that it names, or that ends
-        a dispute: until then, what was stamped in the dispute does not age."""
+        """Return whether a stamp is due that supports or ends a dispute about the time.
+
+        Until the dispute ends, messages stamped in it do not age.
+        """
         registry, idle = self.machine.registry, self.time.idle_us
         disputed = registry.clock.dispute or abs(ahead_us) > step
         if not step or not disputed:
@@ -340,7 +346,7 @@ class Service(Protocol):
         needed = self.machine.needed()
         if self._log_usage.snapshot_due(needed):
             self._compact(needed)
-        # The sum over all topics only when it could matter.
+        # Compute the sum over all topics only if it can matter.
         if self.leading and not self._carrying and self._log_usage.carry_due(needed, 0):
             registry = self.machine.registry
             live = sum(topic.index.size for topic in registry.topics.values())
@@ -363,14 +369,14 @@ class Service(Protocol):
             except Missing:
                 break  # it is being fetched
             except Corrupt:
-                continue  # nobody has it: it stays where it is, and is told to who reads it
+                continue  # no replica has it: it stays, and readers get an error
             self._carrying += 1
             left -= command.size
             self._propose(do.Carry(extent.slot, extent.offset, command), CARRYING)
 
 
 class RecentBatches:
-    """Sources by place, the least recently used go first."""
+    """A least-recently-used cache of batches by slot."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes, self._bytes_max = 0, bytes_max
@@ -395,10 +401,10 @@ class RecentBatches:
 
 
 def carried(command: AnyCommand) -> do.Put | do.Stage:
-    """The command that brought a batch, wherever it was carried since."""
+    """Return the command that first stored a batch."""
     while isinstance(command, do.Carry | Import):
         command = command.command
-    assert isinstance(command, do.Put | do.Stage), f"no batch in a {type(command).__name__}"
+    assert isinstance(command, do.Put | do.Stage), f"a {type(command).__name__} has no batch"
     return command
 
 

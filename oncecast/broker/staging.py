@@ -1,12 +1,11 @@
-"""Staged puts: parts that lie in the log unseen until their source publishes them.
+"""Staged puts: parts in the log that readers do not see until their source publishes them.
 
-A source numbers what it publishes upwards. Of each source the last published number is remembered
-with its result, and that is enough: whoever repeats it is told "already", and parts of this or a
-lower number are late and of no use.
+A source numbers its publishes upwards. Its last published number is remembered with its result. A
+repeated publish of that number is answered with `already`. Parts of this or a lower number are late
+and ignored.
 
-A refused publish is remembered, too: it gives the source a new epoch, and a copy of the command
-names the old one. `floor` is the epoch of sources without a record. It is at least the epoch of any
-record that was deleted.
+A refused publish gives the source a new epoch, so a late copy of the command names an old one.
+`floor` is the epoch of sources without a record. It is at least the epoch of any deleted record.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from oncecast.wire.results import PublishedRange
 
 
 def key_of_source(source: str, topic: str) -> str:
-    return f"{len(topic)}:{topic}{source}"  # names hold anything
+    return f"{len(topic)}:{topic}{source}"  # a name may contain any character
 
 
 def topic_of_key(key: str) -> str:
@@ -32,7 +31,7 @@ def source_of_key(key: str) -> str:
 
 
 class Part:
-    """Messages for one topic, by one attempt to make them."""
+    """Staged messages for one topic."""
 
     __slots__ = ("count", "size", "slot", "time", "topic")
 
@@ -48,8 +47,8 @@ class Source:
     __slots__ = ("epoch", "published", "ranges", "staged", "used")
 
     def __init__(self, epoch: int = 0) -> None:
-        self.epoch = epoch  # the last refusal gave it this
-        self.used = 0  # when it staged or published last; 0: the record is kept until it closes
+        self.epoch = epoch  # assigned by the last refusal
+        self.used = 0  # time of the last stage or publish; 0: never deleted as idle
         self.published = -1
         self.ranges: tuple[PublishedRange, ...] = ()
         self.staged: dict[int, dict[str, Part]] = {}  # by number and name of the part
@@ -78,7 +77,7 @@ class Staging:
         return self.floor if known is None else known.epoch
 
     def refuse(self, source: str, epoch: int) -> None:
-        """Give the source a new epoch: what was sent under an earlier one has no effect."""
+        """Give the source a new epoch. Commands with an earlier one have no effect."""
         known = self.sources.get(source)
         if known is None:
             self.floor = epoch
@@ -90,7 +89,7 @@ class Staging:
         return None if known is None else known.staged.get(number, {}).get(part)
 
     def use(self, source: str, time: int) -> None:
-        """Note when the source was used, if there is a record of it."""
+        """Record the time of use, if the source has a record."""
         known = self.sources.get(source)
         if known is not None:
             known.used = time
@@ -106,7 +105,7 @@ class Staging:
     def publish(
         self, source: str, number: int, names: tuple[str, ...], ranges: tuple[PublishedRange, ...]
     ) -> None:
-        """The named parts belong to topics now; all others up to `number` are of no more use."""
+        """Mark `number` as published, and drop all other parts up to it."""
         known = self._known(source)
         known.published, known.ranges = number, ranges
         for name in names:
@@ -114,7 +113,7 @@ class Staging:
         self.drop_up_to(source, number)
 
     def drop(self, source: str, number: int) -> int:
-        """Drops the parts of a number and says how many they were."""
+        """Drop the parts of a number, and return their count."""
         known = self.sources.get(source)
         parts = known.staged.pop(number, {}) if known is not None else {}
         for part in parts.values():
@@ -130,7 +129,7 @@ class Staging:
             self.drop(source, old)
 
     def hand_over(self, source: str) -> Source:
-        """Hand it over as it is: its parts stay where they are in the log."""
+        """Remove and return the record of a source. Its slots stay live."""
         known = self.sources.pop(source)
         for part in known.parts():
             self._forget(part)
@@ -152,19 +151,19 @@ class Staging:
         return True
 
     def expire(self, time: int) -> None:
-        """Drops every number of which the newest part was staged before `time`."""
+        """Drop every number with no part staged since `time`."""
         for source, number in list(self.abandoned(time)):
             self.drop(source, number)
 
     def abandoned(self, time: int) -> Iterator[tuple[str, int]]:
-        """The sources and numbers of which no part is newer than `time`."""
+        """Yield the sources and numbers with no part staged since `time`."""
         for source, known in self.sources.items():
             for number, parts in known.staged.items():
                 if next(reversed(parts.values())).time < time:
                     yield source, number
 
     def unused(self, time: int) -> Iterator[str]:
-        """Return the sources without parts that neither staged nor published after `time`."""
+        """Yield the sources without parts that have been idle since `time`."""
         for source, known in self.sources.items():
             if not known.staged and 0 < known.used <= time:
                 yield source
@@ -175,7 +174,7 @@ class Staging:
                 yield from (part for part in parts.values() if part.slot < slot)
 
     def _known(self, source: str) -> Source:
-        """Return the record of a source; make one if there is none."""
+        """Return the record of a source; create it if it is missing."""
         if source not in self.sources:
             self.sources[source] = Source(self.floor)
         return self.sources[source]

@@ -1,7 +1,7 @@
-"""The machine's state as rows and back. A row of a topic follows the row of its topic.
+"""Snapshots of the machine: its state as rows, and back.
 
-Only what the commands have led to is written, not how it happens to lie in memory: equal machines
-have equal bytes.
+The rows of a topic follow its TopicRow. Rows describe the result of the commands, not the memory
+layout, so equal machines have equal bytes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TopicRow(Value, tag="TopicRow"):
     declared: bool
     index: tuple[int, int, int, bool]
     notes: tuple[tuple[int, int, int], ...]
-    move: Literal["", "in", "out"] = ""  # it is on its way, and not served
+    move: Literal["", "in", "out"] = ""  # moving to or from another group, and not served
 
 
 class HoldingsRow(Value, tag="EstateRow"):
@@ -99,13 +99,13 @@ class SourceRow(Value, tag="SourceRow"):
     name: str
     published: int
     ranges: tuple[PublishedRange, ...]
-    out: bool = False  # its topic is on its way to another group
+    out: bool = False  # its topic is moving to another group
     epoch: int = 0
     used: int = 0
 
 
 class CopyRow(Value, tag="CopyRow"):
-    """A staged part that is on its way here."""
+    """A staged part that is moving to this group."""
 
     source: str
     number: int
@@ -168,7 +168,7 @@ def restored(chunks: Iterable[bytes]) -> Registry:
     head = next(rows, None)
     if not isinstance(head, HeadRow) or head.version != VERSION:
         raise ValueError(
-            f"no state of version {VERSION}; restore it with the version that wrote it"
+            f"the snapshot is not of version {VERSION}; restore it with the version that wrote it"
         )
     registry = Registry(head.limits)
     registry.last_slot = head.slot
@@ -185,21 +185,21 @@ def restored(chunks: Iterable[bytes]) -> Registry:
 
 
 def moved_out(holdings: Holdings, answers: Answers = ()) -> bytes:
-    """Return what another group must know of what is frozen, beside the messages.
+    """Return the metadata of the frozen part for the group that imports it.
 
-    `answers` are those about topics that lie in the frozen part, or did before they were deleted.
+    `answers` are about topics of the frozen part, including deleted ones.
     """
     rows: list[Row] = []
     for topic in holdings.outgoing.values():
         facts = (topic.id, topic.name, topic.policy, topic.declared)
-        rows += (TopicRow(*facts, topic.index.summary(), ()), *_people_rows(topic))
+        rows += (TopicRow(*facts, topic.index.summary(), ()), *_client_rows(topic))
     rows += _source_rows(holdings.sources)
     rows += _answered_rows(answers)
     return _encoder.encode(rows)
 
 
 def moved_in(rows: bytes, live_slots: LiveSlots) -> tuple[list[Topic], dict[str, Source], Answers]:
-    """Return what `moved_out` has told; the messages have to be found."""
+    """Return the topics, sources and answers of `moved_out`. Topics have no messages yet."""
     registry = Registry(Limits())
     _read(registry, _decoder.decode(rows), live_slots)
     return list(registry.topics.values()), registry.staging.sources, registry.answered.items()
@@ -243,10 +243,10 @@ def _topic_rows(topic: Topic, move: Literal["", "in", "out"] = "") -> Iterator[R
     yield TopicRow(*facts, index.summary(), index.notes(), move)
     for columns in index.rows(COLUMN_ROWS):
         yield IndexRow(tuple(_packed(column) for column in columns))
-    yield from _people_rows(topic)
+    yield from _client_rows(topic)
 
 
-def _people_rows(topic: Topic) -> Iterator[Row]:
+def _client_rows(topic: Topic) -> Iterator[Row]:
     for name, producer in topic.producers.items():
         yield ProducerRow(
             name,
@@ -289,19 +289,19 @@ def _answered_rows(answers: Answers) -> Iterator[Row]:
 
 
 def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> None:
-    """Rows say more of the topic or the source that was named last."""
+    """Add rows to the registry. A row belongs to the last TopicRow or SourceRow before it."""
     topic = Topic(0, "", DEFAULT, False, live_slots)
     source, out = Source(), False
     for row in rows:
         match row:
             case HeadRow():
-                raise ValueError("two states in one; restore them one by one")
+                raise ValueError("the snapshot has two head rows; restore one snapshot at a time")
             case LiveSlotsRow():
                 registry.live_slots.extend(_unpacked(row.live_slots))
             case TopicRow():
                 topic = Topic(row.id, row.name, row.policy, row.declared, live_slots)
                 topic.index.restore(row.index, row.notes)
-                _house(registry, row.move)[row.name] = topic
+                _topics_of(registry, row.move)[row.name] = topic
             case HoldingsRow():
                 holdings = registry.holdings = Holdings(row.group, row.low)
                 holdings.claim, holdings.frozen, holdings.retired = (
@@ -335,7 +335,7 @@ def _read(registry: Registry, rows: Iterable[Row], live_slots: LiveSlots) -> Non
                 assert_never(row)
 
 
-def _house(registry: Registry, move: str) -> dict[str, Topic]:
+def _topics_of(registry: Registry, move: str) -> dict[str, Topic]:
     if not move:
         return registry.topics
     holdings = _holdings(registry)
@@ -348,7 +348,9 @@ def _sources(registry: Registry, out: bool) -> dict[str, Source]:
 
 def _holdings(registry: Registry) -> Holdings:
     if registry.holdings is None:
-        raise ValueError("something is on its way, and no group that it could leave or come to")
+        raise ValueError(
+            "the snapshot has a moving topic but no group; restore an undamaged snapshot"
+        )
     return registry.holdings
 
 
@@ -368,7 +370,7 @@ def _subscription(row: SubscriptionRow) -> Subscription:
 
 
 def _packed(column: array[int]) -> bytes:
-    """Little-endian, as a replica on another machine may read it."""
+    """Return little-endian bytes, which replicas on all machines can read."""
     if sys.byteorder == "big":
         column = column[:]
         column.byteswap()

@@ -1,6 +1,6 @@
-"""Commands of subscriptions: cursors that only their present life moves, and only forwards.
+"""Commands of subscriptions: only the current epoch moves a cursor, and only forwards.
 
-There is no command for a nack: whoever holds the session hands the message out again.
+A nack needs no command: the client session redelivers the message.
 """
 
 from __future__ import annotations

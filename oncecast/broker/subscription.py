@@ -1,25 +1,27 @@
-"""What a topic knows of one subscription: its cursor, and who may move it."""
+"""The record of a subscription in a topic: its cursor, and the epoch that may move it."""
 
 from __future__ import annotations
 
 
 class Subscription:
-    """All before `cursor` is acknowledged. All from there to before `suspect_below` may have been
-    handed out by an earlier life that ended without a word.
+    """Messages before `cursor` are acknowledged.
+
+    Messages from there to before `suspect_below` may have been delivered to an earlier reader that
+    did not detach.
     """
 
     __slots__ = ("attached", "cursor", "epoch", "incarnation", "seek_token", "suspect_below")
 
     def __init__(self, epoch: int, cursor: int) -> None:
         self.epoch = epoch
-        self.attached = epoch  # the epoch with which the present life began
-        self.incarnation = ""  # empty: nobody is attached
+        self.attached = epoch  # epoch of the current attach
+        self.incarnation = ""  # empty: no reader is attached
         self.cursor = cursor
         self.suspect_below = 0
         self.seek_token = ""  # the token of the last seek
 
     def attach(self, incarnation: str, epoch: int, end: int) -> None:
-        """A new life begins. One that is still there may have been handed all before `end`."""
+        """Attach a reader. If it replaces another one, all messages before `end` are suspect."""
         if self.incarnation:
             self.suspect_below = max(self.suspect_below, end)
         self.incarnation = incarnation
@@ -33,7 +35,7 @@ class Subscription:
         self.cursor = max(self.cursor, upto)
 
     def seek(self, cursor: int, epoch: int, token: str) -> None:
-        """A new epoch, or an ack that is on its way would undo it."""
+        """Move the cursor. The new epoch stops acks in flight from undoing the seek."""
         self.cursor = cursor
         self.epoch = epoch
         self.seek_token = token

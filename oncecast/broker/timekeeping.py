@@ -1,13 +1,13 @@
-"""What time a leader says it is: its own wall clock, unless the other replicas outvote it.
+"""The time that a leader stamps: its own wall clock, unless the other replicas outvote it.
 
-The machine believes a stamp that is near its trusted time. While the own wall clock is not near it,
-the leader asks the other replicas for theirs, and stamps with the median of a majority. Of an even
-number of clocks, the one of the two in the middle counts that is nearer to the trusted time. So one
-wrong clock of three, or of two, moves nothing.
+The machine believes a stamp near its trusted time. While its own clock is not near it, the leader
+asks the other replicas for theirs, and stamps with the median of a majority. Of the two middle ones
+of an even number of clocks, the one nearer to the trusted time counts. So one wrong clock of three,
+or of two, moves nothing.
 
-A leader also tells how long it has watched time pass since the last stamp, by its own monotonic
-clock: an idle group is not one whose clock is wrong. In a group it tells so only while the others
-answer, because a clock that jumps has watched nothing.
+A leader also reports the time since the last stamp by its monotonic clock, because an idle group
+does not have a wrong clock. In a group it does so only while the other replicas answer, because a
+clock that jumps has measured nothing.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from oncecast.broker.clock import Clock
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import Group
 
-FRESH = 10.0  # seconds that a reading of another replica counts
+FRESH = 10.0  # seconds that the answer of another replica is valid
 ASK_EVERY = 2.0
 
 
 class ReadClock(Value, tag="ReadClock"):
-    """Message: what time is it at yours?"""
+    """Message: ask a replica for its wall clock."""
 
 
 class ClockRead(Value, tag="ClockRead"):
@@ -33,21 +33,21 @@ class ClockRead(Value, tag="ClockRead"):
 class Timekeeper:
     def __init__(self, protocol: Protocol, group: Group, wall: Callable[[], int]) -> None:
         self._protocol, self._group, self._wall = protocol, group, wall
-        self._watched: float | None = None  # when the last stamp was seen; None: not by us
+        self._watched: float | None = None  # when this node saw the last stamp; None: it did not
         self._asked = -FRESH
-        # When each other replica told its time, by the own monotonic clock, and that time.
+        # The wall clock of each other replica, after its arrival time by the monotonic clock.
         self._readings: dict[NodeId, tuple[float, int]] = {}
 
     def saw_stamp(self) -> None:
         self._watched = self._protocol.now
 
     def saw_nothing(self) -> None:
-        """The state was replaced: nobody here knows when its last stamp was given."""
+        """Forget the last stamp: the state was replaced, and the time of its stamp is unknown."""
         self._watched = None
 
     @property
     def idle_us(self) -> int:
-        """Microseconds since the last stamp was seen; 0 if none was."""
+        """Return the microseconds since the last stamp was seen, or 0 if none was."""
         return 0 if self._watched is None else int((self._protocol.now - self._watched) * 1e6)
 
     def stamp(self, clock: Clock, step: int) -> int:
@@ -56,14 +56,14 @@ class Timekeeper:
         return wall if self._near(wall, clock, step) else self._median(wall, clock)
 
     def correction(self, clock: Clock, step: int) -> int:
-        """Return by how much the other replicas correct the own wall clock, in microseconds."""
+        """Return how far the other replicas correct this wall clock, in microseconds."""
         return self.stamp(clock, step) - self._wall()
 
     def elapsed(self) -> int:
-        """As `idle_us`; but 0 if the other replicas do not confirm the time."""
+        """Return `idle_us`, or 0 if the other replicas do not confirm the time."""
         return self.idle_us if self._confirmed() else 0
 
-    # -- the clocks of the others --
+    # -- clocks of the other replicas --
 
     def answer(self, asker: NodeId) -> None:
         self._protocol.send(asker, ClockRead(self._wall()))
@@ -76,7 +76,7 @@ class Timekeeper:
                 del self._readings[gone]
 
     def look(self, clock: Clock, step: int) -> None:
-        """Ask the others if the own clock is not near the trusted time."""
+        """Ask the other replicas if this clock is not near the trusted time."""
         now = self._protocol.now
         if not self._near(self._wall(), clock, step) and now >= self._asked + ASK_EVERY:
             self._asked = now
@@ -87,9 +87,9 @@ class Timekeeper:
         return not step or abs(wall - clock.trusted) <= step // 2
 
     def _median(self, wall: int, clock: Clock) -> int:
-        """Return the time that a majority of clocks agrees on, or the own one without a majority.
+        """Return the median of a majority of clocks, or `wall` without a majority.
 
-        It is worked out for each stamp: a wall clock may be set at any moment.
+        It is computed for each stamp, because a wall clock may be set at any moment.
         """
         if not self._confirmed():
             return wall
@@ -99,11 +99,11 @@ class Timekeeper:
         return min(middle, key=lambda each: abs(each - clock.trusted))
 
     def _confirmed(self) -> bool:
-        """Whether a majority, with this node, has told its time lately."""
+        """Return whether a majority, including this node, has a recent clock reading."""
         return 2 * (len(self._fresh()) + 1) > len(self._others()) + 1
 
     def _fresh(self) -> list[int]:
-        """Return what time it is now by the clock of each replica that has told it lately."""
+        """Return the current time by each other replica that answered recently."""
         now, others = self._protocol.now, self._others()
         readings = [self._readings[node] for node in others if node in self._readings]
         return [time + int((now - at) * 1e6) for at, time in readings if 0 <= now - at <= FRESH]

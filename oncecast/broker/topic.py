@@ -1,4 +1,4 @@
-"""A topic: an index of messages, the producers that fill it, the subscriptions that empty it."""
+"""A topic: an index of messages, with its producers and subscriptions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from oncecast.wire.retention import DEFAULT, Policy
 
 
 class Topic:
-    """One life of a topic. Offsets count from 0 and are not used again."""
+    """A topic with one id. Offsets count from 0 and are never reused."""
 
     __slots__ = (
         "_cursors",
@@ -64,20 +64,20 @@ class Topic:
         self.id = id_
         self.name = name
         self.policy = policy
-        self.declared = declared  # made by name, so it stays until it is deleted by name
+        self.declared = declared  # created by CreateTopic: stays until DeleteTopic
         self._live_slots = live_slots
         self.index = Index(live_slots)
         self.producers: dict[str, Producer] = {}
         self.subscriptions: dict[str, Subscription] = {}
-        # The last epoch that may have ended the right of another to read. It is not stored: after
-        # a restart it may be higher, and at most as high as the last epoch of all.
+        # The last epoch that may have fenced a reader. It is not stored. After a restart it may be
+        # higher, up to the last epoch of the group.
         self.fenced = 0
-        # A heap with at least one (cursor, name) a subscription that is not above its real cursor.
+        # A heap with at least one (cursor, name) per subscription, not above its real cursor.
         self._cursors: list[tuple[int, str]] = []
 
     @property
     def idle(self) -> bool:
-        """Nobody would miss it."""
+        """Return whether the topic can be deleted: it is neither declared nor used."""
         return not (self.declared or self.subscriptions or self.producers or self.policy.retains)
 
     # Producers.
@@ -104,7 +104,7 @@ class Topic:
         return Appended(offset, count, kept)
 
     def already(self, put: Put) -> Already | None:
-        """The answer to a put whose messages are all here."""
+        """Return the answer to a put if all of its messages are stored, else None."""
         producer = self.producers.get(put.producer)
         if producer is None or put.epoch != producer.epoch:
             return None
@@ -121,12 +121,12 @@ class Topic:
         clock: Clock,
         note: tuple[int, int] = PLAIN,
     ) -> tuple[int, bool]:
-        """Messages of `producer` get the next offsets. Which is the first, and are they kept?"""
+        """Append messages. Return the offset of the first, and whether they are kept."""
         index = self.index
         offset = index.append(slot, count, size, clock.now, note)
         producer.appended(offset, count)
         if self.policy == DEFAULT and self.subscriptions:
-            return offset, True  # what is new is needed, and nothing old goes because of it
+            return offset, True  # subscriptions need the new messages; no old one expires
         self.collect(clock)
         return offset, index.first <= offset
 
@@ -135,12 +135,12 @@ class Topic:
     def subscribe(self, name: str, epoch: int, start: Start) -> Subscription:
         subscription = Subscription(epoch, self.nearest_offset(start))
         self.subscriptions[name] = subscription
-        self.fenced = epoch  # somebody may still read one of this name that was removed
+        self.fenced = epoch  # a client may still read a removed one of this name
         self._note_cursor(subscription.cursor, name)
         return subscription
 
     def attach(self, subscription: Subscription, incarnation: str, epoch: int) -> None:
-        """Let a new life read the subscription from now on."""
+        """Make `incarnation` the only reader of the subscription."""
         if subscription.incarnation:
             self.fenced = epoch
         subscription.attach(incarnation, epoch, self.index.next)
@@ -199,7 +199,7 @@ class Topic:
         return Sought(subscription.epoch, subscription.cursor, already=False)
 
     def nearest_offset(self, start: Start) -> int:
-        """The offset nearest to `start` of what is kept, or will be."""
+        """Return the kept offset nearest to `start`, or the next one to be assigned."""
         index = self.index
         match start:
             case FromNew():
@@ -224,20 +224,20 @@ class Topic:
     # Retention.
 
     def collect(self, clock: Clock) -> None:
-        """Lets go what neither the policy nor a subscription needs."""
+        """Drop messages that neither the policy nor a subscription needs."""
         floor = self.floor(clock.trusted)
         if floor > self.index.first:
             self.index.drop_below(floor)
 
     def floor(self, trusted: int) -> int:
-        """The offset below which nobody needs anything."""
+        """Return the offset below which no message is needed."""
         floor = self.index.floor(self.policy, trusted)
         if self.subscriptions and not self.policy.drop_unread:
             floor = min(floor, self.low_water())
         return floor
 
     def low_water(self) -> int:
-        """The smallest cursor; there must be a subscription."""
+        """Return the smallest cursor. The topic must have a subscription."""
         heap, subscriptions = self._cursors, self.subscriptions
         while True:
             cursor, name = heap[0]
@@ -250,7 +250,7 @@ class Topic:
                 return cursor
 
     def rebuild(self) -> None:
-        """Makes anew what follows from the rest."""
+        """Recompute the values that are not in a snapshot."""
         self.fenced = max((each.epoch for each in self.subscriptions.values()), default=0)
         self._gather_cursors()
 
@@ -265,7 +265,7 @@ class Topic:
 
 
 def stale(subscription: Subscription, epoch: int) -> Fenced | Repositioned:
-    """A seek makes a new epoch too, but the life that reads goes on."""
+    """Return Repositioned if only a seek ended `epoch` and the reader goes on, else Fenced."""
     if subscription.incarnation and subscription.attached <= epoch < subscription.epoch:
         return Repositioned(subscription.epoch, subscription.cursor)
     return Fenced(subscription.epoch)

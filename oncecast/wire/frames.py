@@ -209,7 +209,7 @@ class Govern(Value, tag="Govern"):
     """
 
     id: int
-    wish: Change | HandOver
+    request: Change | HandOver
 
 
 class MemberView(Value, tag=False):

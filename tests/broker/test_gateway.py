@@ -162,7 +162,7 @@ def test_a_command_gets_the_time_of_the_node() -> None:
     ("command", "fact"),
     [
         (do.Put("t", "p", 1, 0, 1, 3, 0, b"abc"), "at least"),
-        (do.Put("t", "p", 1, 0, 2, len(packed(b"a")), 0, packed(b"a")), "said to be 2 messages"),
+        (do.Put("t", "p", 1, 0, 2, len(packed(b"a")), 0, packed(b"a")), "declares 2 messages"),
         (do.Put("t", "p", 1, 0, 1, 1, 0, packed(b"a")), "in 1 bytes"),
         (do.Stage("s", 0, "x", "t", 1, 9, 0, packed(b"a")), "in 9 bytes"),
         (do.Put("t", "p", 1, 0, 1, 9, 0, packed(b"a")[:-1] + b"?"), "checksum"),

@@ -80,8 +80,8 @@ def answered(made: Governor, message: LookGroup | Govern) -> Value:
     return send.message
 
 
-def refused(made: Governor, wish: Change | HandOver) -> str:
-    answer = answered(made, Govern(7, wish))
+def refused(made: Governor, change: Change | HandOver) -> str:
+    answer = answered(made, Govern(7, change))
     assert isinstance(answer, Answer)
     assert isinstance(answer.result, InvalidArgument)
     return answer.result.fact
@@ -185,12 +185,12 @@ def test_roles_have_names() -> None:
 
 
 def test_who_does_not_lead_sends_elsewhere() -> None:
-    wish = Govern(7, HandOver(B))
-    assert answered(governor(leader=B), wish) == Elsewhere("b", ("a", "b", "c"))
+    change = Govern(7, HandOver(B))
+    assert answered(governor(leader=B), change) == Elsewhere("b", ("a", "b", "c"))
 
 
 @pytest.mark.parametrize(
-    ("wish", "silent", "event", "asked"),
+    ("change", "silent", "event", "asked"),
     [
         (Change(add=D), "", Added(D), Change(add=D, size=4)),
         (Change(remove=C), "", Removed(C), Change(remove=C, size=2)),
@@ -199,20 +199,20 @@ def test_who_does_not_lead_sends_elsewhere() -> None:
     ],
 )
 def test_a_change_is_asked_for_once_and_answered_when_it_is_so(
-    wish: Change, silent: str, event: Value, asked: Change
+    change: Change, silent: str, event: Value, asked: Change
 ) -> None:
     """REP-4"""
     made = governor(silent=silent)
     made.group.offers[D] = Offered(Member(D, 4), 0, 0.0)
-    made.receive(ANN, Govern(7, wish))
+    made.receive(ANN, Govern(7, change))
     assert made.drain() == [Watch(ANN), Ask(asked)]
-    made.receive(ANN, Govern(7, wish))
+    made.receive(ANN, Govern(7, change))
     assert made.drain() == []
     made.observe(Suspected(B, True))
     assert [each for each in made.drain() if isinstance(each, Send)] == []
 
-    members = [each for each in made.group.config.members if each.node != wish.remove]
-    members += [Member(D, 4)] if wish.add else []
+    members = [each for each in made.group.config.members if each.node != change.remove]
+    members += [Member(D, 4)] if change.add else []
     made.group.memberships.decided(41, Config(6, tuple(members), asked.size))
     made.observe(event)  # type: ignore[arg-type]
     (send,) = [each for each in made.drain() if isinstance(each, Send)]
@@ -233,8 +233,8 @@ def test_who_asked_a_leader_that_resigns_is_sent_to_the_next() -> None:
 
 
 def test_what_is_so_already_is_answered_at_once() -> None:
-    for wish in (HandOver(A), Change(add=B), Change(remove=D)):
-        assert isinstance(answered(governor(), Govern(7, wish)), GroupView)
+    for change in (HandOver(A), Change(add=B), Change(remove=D)):
+        assert isinstance(answered(governor(), Govern(7, change)), GroupView)
 
 
 def test_what_would_do_harm_is_refused_with_the_remedy() -> None:
@@ -242,11 +242,13 @@ def test_what_would_do_harm_is_refused_with_the_remedy() -> None:
     assert "has not offered itself; start it with --join a" in refused(governor(), Change(add=D))
     assert "is the only replica" in refused(governor(members="a"), Change(remove=A))
     assert refused(governor(silent="c"), Change(remove=B)) == (
-        "without b only 1 of 2 replicas would be there, which is no majority; "
+        "without b only 1 of 2 replicas would be up, which is not a majority; "
         "bring back or remove c first"
     )
-    assert "is no replica of this group; choose one of a, b, c" in refused(governor(), HandOver(D))
-    assert "is silent" in refused(governor(silent="b"), HandOver(B))
+    assert "is not a replica of this group; choose one of a, b, c" in refused(
+        governor(), HandOver(D)
+    )
+    assert "does not answer" in refused(governor(silent="b"), HandOver(B))
 
 
 def test_no_member_is_removed_while_another_one_offers_itself_without_its_disk() -> None:
@@ -254,10 +256,10 @@ def test_no_member_is_removed_while_another_one_offers_itself_without_its_disk()
     made = governor()
     made.group.offers[C] = Offered(Member(C, 9), 0, 0.0)
     assert refused(made, Change(remove=B)) == (
-        "without b only 1 of 2 replicas would be there, which is no majority; "
+        "without b only 1 of 2 replicas would be up, which is not a majority; "
         "wait until c, which lost its disk, is a member again"
     )
-    assert "is silent" in refused(made, HandOver(C))
+    assert "does not answer" in refused(made, HandOver(C))
     made.receive(ANN, Govern(8, Change(remove=C)))
     assert Ask(Change(remove=C, size=2)) in made.drain()
 
@@ -374,7 +376,7 @@ def test_times_without_a_word_have_exact_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "silent", "wish", "size"),
+    ("members", "silent", "change", "size"),
     [
         ("abc", "", Change(add=D), 4),
         ("ab", "", Change(add=D), 3),
@@ -391,17 +393,19 @@ def test_times_without_a_word_have_exact_limits() -> None:
     ],
 )
 def test_change_comes_with_the_size_that_goes_with_it(
-    members: str, silent: str, wish: Change, size: int
+    members: str, silent: str, change: Change, size: int
 ) -> None:
     """REP-4"""
-    assert sized(governor(members=members, silent=silent).group, wish) == replace(wish, size=size)
+    assert sized(governor(members=members, silent=silent).group, change) == replace(
+        change, size=size
+    )
 
 
 def test_wish_that_can_be_has_no_fault() -> None:
     """REP-4"""
     group = governor().group
     group.offers[D] = Offered(Member(D, 4), 0, 0.0)
-    for wish in (
+    for change in (
         HandOver(B),
         Change(add=D),
         Change(remove=C),
@@ -409,6 +413,6 @@ def test_wish_that_can_be_has_no_fault() -> None:
         Change(add=D, remove=C),
         Change(size=5),
     ):
-        assert refusal(group, wish) == ""
+        assert refusal(group, change) == ""
     group.silent[B] = None
     assert refusal(group, Change(add=B, remove=C)).startswith("without c only 1 of 2 replicas")

@@ -201,7 +201,7 @@ def test_batches_may_be_as_large_as_the_limits_say() -> None:
     assert steps.put(epoch, 0, 3, size=100) == done.Appended(0, 3, kept=False)
     assert steps.put(epoch, 3, 4, size=100) == errors.TooLarge("messages", 3)
     assert steps.put(epoch, 3, 3, size=101) == errors.TooLarge("bytes", 100)
-    assert steps.put(epoch, -1) == errors.InvalidArgument("sequences count from 0")
+    assert steps.put(epoch, -1) == errors.InvalidArgument("the sequence is -1 (at least 0)")
     staged = steps.apply(do.Stage("query", 0, "a", "t", 4, 1, 0, b""))
     assert staged == errors.TooLarge("messages", 3)
 
@@ -515,7 +515,7 @@ def test_a_snapshot_holds_staged_parts_on_both_sides_of_a_move(frozen: bool) -> 
 def test_two_states_in_one_are_refused() -> None:
     steps = Steps()
     chunks = tuple(steps.machine.state())
-    with pytest.raises(ValueError, match="two states in one"):
+    with pytest.raises(ValueError, match="two head rows"):
         Machine.restore((*chunks, *chunks))
 
 
@@ -526,6 +526,6 @@ def test_a_moving_topic_without_a_group_is_refused() -> None:
     registry = move.importer.machine.registry
     estate_ = registry.holdings
     assert estate_ is not None
-    with pytest.raises(ValueError, match="no group that it could leave or come to"):
+    with pytest.raises(ValueError, match="a moving topic but no group"):
         state._holdings(Machine().registry)
     assert state._holdings(registry) is estate_

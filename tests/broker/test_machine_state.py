@@ -158,7 +158,7 @@ def test_large_index_is_cut_into_chunks(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("chunks", [[], [b"\x90"], [b"\x91\xa1x"], [b"\xc1"]])
 def test_what_is_no_state_is_not_restored(chunks: list[bytes]) -> None:
     """SVC-10"""
-    with pytest.raises(ValueError, match=r"state|expected|Expected|malformed"):
+    with pytest.raises(ValueError, match=r"snapshot|expected|Expected|malformed"):
         Machine.restore(chunks)
 
 

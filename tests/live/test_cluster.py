@@ -166,7 +166,10 @@ def test_the_leader_too_is_let_go_and_still_knows_who_leads(
         assert (status, seen["quorum"]) == (exits.OK, True)
         assert gone.address not in (seen["leader"], *(each["node"] for each in seen["members"]))
     status, _, err = cluster("cluster", "remove", gone.address)
-    assert (status, "is no replica of this group; choose one of" in err) == (exits.NOT_FOUND, True)
+    assert (status, "is not a replica of this group; choose one of" in err) == (
+        exits.NOT_FOUND,
+        True,
+    )
 
     def is_back() -> bool | None:
         return cluster("cluster", "add", gone.address)[0] == exits.OK or None
@@ -181,7 +184,7 @@ def test_what_would_harm_the_group_is_refused(group: Replicas, cluster: Command)
     status, _, err = cluster("cluster", "add", "127.0.0.1:1")
     assert (status, "127.0.0.1:1 has not offered itself" in err) == (exits.USAGE, True)
     status, _, err = cluster("cluster", "transfer-leader", "127.0.0.1:1")
-    assert (status, "is no replica of this group; choose one" in err) == (exits.NOT_FOUND, True)
+    assert (status, "is not a replica of this group; choose one" in err) == (exits.NOT_FOUND, True)
 
 
 def test_a_limit_that_differs_from_the_leaders_is_said(group: Replicas) -> None:

@@ -232,7 +232,7 @@ async def stranger(client: Client, node: str) -> str:
     members = [each.node for each in view.members]
     if not view.quorum or node in members:
         return ""
-    return f"{node} is no replica of this group; choose one of {', '.join(members)}"
+    return f"{node} is not a replica of this group; choose one of {', '.join(members)}"
 
 
 def changed(arguments: argparse.Namespace, view: GroupView, fact: str) -> int:

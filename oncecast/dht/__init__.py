@@ -1,4 +1,4 @@
-"""A ring on which every key has an owner, and a multicast tree a topic over it."""
+"""Chord, a ring on which each key has an owner, and Scribe, a multicast tree for each topic."""
 
 from oncecast.dht.chord import Chord
 from oncecast.dht.events import FindRoot, RangeChanged, RootFound, Route, Routed

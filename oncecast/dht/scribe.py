@@ -1,14 +1,14 @@
-"""Scribe: one multicast tree a topic, made of the ways by which its members look for the root.
+"""Scribe: a multicast tree for each topic, made of the routes from its members to the root.
 
 Castro, Druschel, Kermarrec and Rowstron, "Scribe: A large-scale and decentralized application-level
-multicast infrastructure", JSAC 2002. The root is the owner of the topic's key. Who joins is routed
-towards it; the first node on the way that is in the tree, or becomes a forwarder in it, adopts it.
+multicast infrastructure", JSAC 2002. The root is the owner of the topic's key. A joining node sends
+Enlist towards it. The first node on the way adopts the joining node, and becomes a forwarder.
 
 Needs Route, Routed and RangeChanged of Chord, and links. Serves JoinTree, LeaveTree and Multicast.
-Gives Multicasted, only at nodes that have joined.
+Emits Multicasted at nodes that have joined.
 
-Best effort, as in the paper: what is multicast while a tree is being mended may not reach all, and
-order is not promised. What must be complete carries its offset.
+Best effort, as in the paper: while a tree is being repaired, a message may not reach all members.
+Messages may arrive in any order. A layer above can add offsets to notice gaps.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from oncecast.dht.tree import (
 )
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 
-PATIENCE = 2.5  # heartbeats until who is not heard of counts as dead
+PATIENCE = 2.5  # heartbeats until a silent neighbour counts as dead
 
 
 class Unadopted(Value):
-    """Timer: nobody has adopted us yet."""
+    """Timer: no node has adopted us yet."""
 
     topic: str
 
 
 class PulseDue(Value):
-    """Timer: tell neighbours that we are alive, and see who of them is."""
+    """Timer: send heartbeats, and check which neighbours are silent."""
 
 
 class Scribe(Protocol):
@@ -74,12 +74,12 @@ class Scribe(Protocol):
         self.heartbeat_every, self.adopt_within = heartbeat_every, adopt_within
         self.trees_max, self.children_max, self.seen_max = trees_max, children_max, seen_max
         self.trees: dict[str, Tree] = {}
-        self.ranges: dict[Key, Key | None] = {}  # our positions, and what each owns
-        self.heard: dict[NodeId, float] = {}  # when a neighbour last spoke
-        self.seen: dict[tuple[NodeId, int], None] = {}  # what has come down lately
-        # Numbers of an earlier life must not come again: other nodes may remember them.
+        self.ranges: dict[Key, Key | None] = {}  # of our positions, as in RangeChanged
+        self.heard: dict[NodeId, float] = {}  # when each neighbour last sent a message
+        self.seen: dict[tuple[NodeId, int], None] = {}  # the last copies, by origin and number
+        # A restarted node must not reuse numbers: other nodes may remember them.
         self.published = rng.getrandbits(FIRST_NUMBER_BITS)
-        self.dropped = 0  # messages that make no sense, or are beyond what we can hold
+        self.dropped = 0  # invalid messages, and messages beyond the limits
 
     # -- inputs --
 
@@ -92,7 +92,7 @@ class Scribe(Protocol):
                 tree = self._tree(topic)
                 if tree is not None and not tree.joined:
                     tree.joined = True
-                    self._find_place(tree)
+                    self._find_parent(tree)
             case LeaveTree(topic):
                 tree = self.trees.get(topic)
                 if tree is not None:
@@ -122,7 +122,7 @@ class Scribe(Protocol):
             case RangeChanged(at, after):
                 self.ranges[at] = after
                 for tree in list(self.trees.values()):
-                    self._see_who_is_root(tree)
+                    self._update_root(tree)
             case _:
                 assert_never(event)
 
@@ -164,7 +164,7 @@ class Scribe(Protocol):
     def down(self, peer: NodeId) -> None:
         self._lose(peer)
 
-    # -- a place in the tree --
+    # -- parents and children --
 
     def _tree(self, topic: str) -> Tree | None:
         tree = self.trees.get(topic)
@@ -175,14 +175,14 @@ class Scribe(Protocol):
             tree = self.trees[topic] = Tree(topic)
         return tree
 
-    def _find_place(self, tree: Tree) -> None:
+    def _find_parent(self, tree: Tree) -> None:
         if tree.parent is None and not tree.root and not tree.seeking:
             self._seek_parent(tree)
 
     def _seek_parent(self, tree: Tree) -> None:
         tree.parent, tree.seeking = None, True
         at = self._nearest_position(tree.key)
-        if at is not None:  # else we are on no ring yet, and the timer tries again
+        if at is not None:  # otherwise this node is not on the ring yet, and the timer tries again
             self.ask(Route(tree.key, encode(Enlist(tree.topic, self.me, at))))
         self.later(self.adopt_within, Unadopted(tree.topic))
 
@@ -203,18 +203,18 @@ class Scribe(Protocol):
         else:
             self.ask(Route(key, encode(enlist)))
         if tree.needed:
-            self._find_place(tree)
+            self._find_parent(tree)
         else:
             self._prune(tree)
 
     def _enlist_on_hint(self, enlist: Enlist, key: Key) -> None:
-        """Adopt the child only if we became the root while we were certain; else it asks again."""
+        """Adopt the child only if we became the root while certain. Otherwise it asks again."""
         tree = self.trees.get(enlist.topic)
         if tree is not None and tree.root and tree.key == key and enlist.child != self.me:
             self._adopt(tree, enlist)
 
     def _farther(self, at: Key, tree: Tree) -> bool:
-        """Whether a position is farther from the key than we are."""
+        """Return whether a position is farther from the key than this node."""
         here = self._nearest_position(tree.key)
         return here is not None and distance(at, tree.key) > distance(here, tree.key)
 
@@ -240,7 +240,7 @@ class Scribe(Protocol):
         self.watch(peer)
 
     def _prune(self, tree: Tree) -> None:
-        """Nobody needs us in this tree any more."""
+        """Leave a tree in which this node is neither a member nor a forwarder."""
         if not tree.needed and self.trees.pop(tree.topic, None) is not None:
             self.cancel(Unadopted(tree.topic))
             if tree.parent is not None:
@@ -254,10 +254,10 @@ class Scribe(Protocol):
         tree.root, tree.parent, tree.seeking = True, None, False
         self.cancel(Unadopted(tree.topic))
 
-    def _see_who_is_root(self, tree: Tree) -> None:
-        """Our range has changed, and with it perhaps whose the key is."""
+    def _update_root(self, tree: Tree) -> None:
+        """Become the root, or stop being it, after our range has changed."""
         if None in self.ranges.values():
-            return  # not known yet
+            return  # not certain yet
         owned = any(
             after is not None and up_to(after, tree.key, at) for at, after in self.ranges.items()
         )
@@ -303,7 +303,7 @@ class Scribe(Protocol):
         for child in tree.children:
             self.send(child, copy)
 
-    # -- heartbeats: soft state, told and compared --
+    # -- heartbeats: neighbours compare what they know of each other --
 
     def _pulse_later(self) -> None:
         self.later(self.heartbeat_every * self.rng.uniform(0.9, 1.1), PulseDue())

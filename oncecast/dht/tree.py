@@ -1,4 +1,4 @@
-"""A node's part in the tree of one topic, and what nodes of a tree say to each other."""
+"""The part of a node in the tree of one topic, and the messages between nodes of a tree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOPICS_MAX = 10_000  # in one message
 
 
 class JoinTree(Value):
-    """Request: have what is multicast on `topic`."""
+    """Request: receive the messages that are multicast on `topic`."""
 
     topic: str
 
@@ -23,21 +23,21 @@ class LeaveTree(Value):
 
 
 class Multicast(Value):
-    """Request: to all nodes that have joined the tree of `topic`."""
+    """Request: send a payload to all nodes that have joined the tree of `topic`."""
 
     topic: str
     payload: bytes
 
 
 class Multicasted(Value):
-    """A payload has come, and this node has joined the tree of its topic."""
+    """A payload has arrived on a topic that this node has joined."""
 
     topic: str
     payload: bytes
 
 
 class Enlist(Value):
-    """Routed towards the root until somebody adopts the child, which is at this position."""
+    """Route towards the root, until a node adopts the child at position `at`."""
 
     topic: str
     child: NodeId
@@ -45,7 +45,7 @@ class Enlist(Value):
 
 
 class Publication(Value):
-    """Routed to the root, which spreads it."""
+    """Route a payload to the root, which spreads it."""
 
     topic: str
     origin: NodeId
@@ -54,25 +54,25 @@ class Publication(Value):
 
 
 class Adopted(Value, tag="Adopted"):
-    """You are a child of mine."""
+    """Tell a node that it is a child of the sender."""
 
     topic: str
 
 
 class Orphaned(Value, tag="Orphaned"):
-    """You are none any more: find another parent."""
+    """Tell a node that it is not a child of the sender: it has to find another parent."""
 
     topic: str
 
 
 class Quit(Value, tag="Quit"):
-    """I am no child of yours."""
+    """Tell a node that it is not the parent of the sender."""
 
     topic: str
 
 
 class Copy(Value, tag="Copy"):
-    """What comes down the tree."""
+    """Send a payload down the tree."""
 
     topic: str
     origin: NodeId
@@ -81,7 +81,7 @@ class Copy(Value, tag="Copy"):
 
 
 class Pulse(Value, tag="Pulse"):
-    """I am alive; `feeds`: topics on which you are my child, `fed`: on which I am yours."""
+    """A heartbeat. The sender is the parent on the topics `feeds` and the child on `fed`."""
 
     feeds: tuple[str, ...]
     fed: tuple[str, ...]
@@ -94,7 +94,7 @@ _decode = msgspec.msgpack.Decoder(Enlist | Publication).decode
 
 
 def decode(payload: bytes) -> Enlist | Publication | None:
-    """What was routed; None if it is not ours, or makes no sense."""
+    """Return the value that was routed, or None if it is invalid."""
     try:
         value: Enlist | Publication = _decode(payload)
     except (ValueError, RecursionError):
@@ -107,6 +107,7 @@ def decode(payload: bytes) -> Enlist | Publication | None:
 
 
 def possible(message: ScribeMessage) -> bool:
+    """Return whether an honest node could have sent `message`."""
     if isinstance(message, Pulse):
         topics = (*message.feeds, *message.fed)
         return len(topics) <= TOPICS_MAX and all(topic_possible(topic) for topic in topics)
@@ -126,17 +127,20 @@ def node_possible(node: NodeId) -> bool:
 
 
 class Tree:
-    """Who feeds us, and whom we feed. An edge always leads nearer to the key, so none goes round;
-    only the root, which lies beyond the key, may have children that are nearer than itself."""
+    """The parent and the children of this node in one tree.
+
+    Each edge leads nearer to the key, so the tree has no cycle. Only the root, which lies beyond
+    the key, may have children nearer than itself.
+    """
 
     __slots__ = ("children", "joined", "key", "parent", "root", "seeking", "topic")
 
     def __init__(self, topic: str) -> None:
         self.topic, self.key = topic, key_of(topic)
-        self.joined = False  # what comes is for us, and not only for our children
+        self.joined = False  # payloads are for this node, not only for its children
         self.root = False
         self.parent: NodeId | None = None
-        self.seeking = False  # a parent
+        self.seeking = False  # a parent; no node has adopted us yet
         self.children: dict[NodeId, Key] = {}  # with their positions
 
     @property

@@ -1,4 +1,4 @@
-"""Small rings for tests: nodes named by where they are."""
+"""Small rings for tests. Nodes are named after their positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oncecast.dht.identifiers import BYTES, Key, Position
 from oncecast.dht.member import Member
 from oncecast.kernel.protocol import NodeId
 
-# Positions by their first byte, and nodes named after them: p(0x40) is at a quarter of the ring.
+# Positions are given by their first byte: p(0x40) is at a quarter of the circle.
 
 
 def k(first: int) -> Key:

@@ -33,7 +33,7 @@ from tests.dht.rings import Dice, chord_at, k, only, p
 
 
 def called(effects: list[Effect]) -> list[Effect]:
-    """Without the timers that every call has."""
+    """Return the effects without timers."""
     return [each for each in effects if not isinstance(each, Later | Cancel)]
 
 
@@ -46,7 +46,7 @@ def test_stabilize_asks_the_head_of_the_list() -> None:
     assert chord.drain() == [Send(p(0x20).node, Probe(k(0x20), 1)), Later(0.5, Silent(1))]
 
 
-def test_the_list_is_replaced_by_the_heads_and_the_head_is_notified() -> None:
+def test_report_of_the_head_replaces_the_list_and_the_head_is_notified() -> None:
     chord = chord_at(0x10, (0x20, 0x30, 0x40))
     chord.stabilization.stabilize(only(chord))
     chord.drain()
@@ -55,7 +55,7 @@ def test_the_list_is_replaced_by_the_heads_and_the_head_is_notified() -> None:
     assert only(chord).successors == (p(0x20), p(0x35), p(0x50))
 
 
-def test_a_nearer_successor_is_asked_and_followed_only_when_it_answers() -> None:
+def test_nearer_successor_is_followed_only_after_it_answers() -> None:
     chord = chord_at(0x10, (0x20, 0x30))
     chord.stabilization.stabilize(only(chord))
     chord.drain()
@@ -67,7 +67,7 @@ def test_a_nearer_successor_is_asked_and_followed_only_when_it_answers() -> None
     assert only(chord).successors == (p(0x18), p(0x20), p(0x30))
 
 
-def test_a_nearer_successor_that_is_silent_is_not_followed() -> None:
+def test_silent_nearer_successor_is_not_followed() -> None:
     chord = chord_at(0x10, (0x20, 0x30))
     chord.stabilization.stabilize(only(chord))
     chord.receive(p(0x20).node, Report(1, p(0x18), (p(0x30),)))
@@ -77,7 +77,7 @@ def test_a_nearer_successor_that_is_silent_is_not_followed() -> None:
     assert only(chord).successors == (p(0x20), p(0x30))
 
 
-def test_a_dead_head_is_dropped_and_the_next_is_asked() -> None:
+def test_dead_head_is_dropped_and_the_next_successor_is_asked() -> None:
     chord = chord_at(0x10, (0x20, 0x30))
     chord.stabilization.stabilize(only(chord))
     chord.drain()
@@ -86,7 +86,7 @@ def test_a_dead_head_is_dropped_and_the_next_is_asked() -> None:
     assert only(chord).successors == (p(0x30),)
 
 
-def test_one_operation_at_a_time() -> None:
+def test_position_runs_one_operation_at_a_time() -> None:
     chord = chord_at(0x10, (0x20,), 0x05)
     chord.stabilization.stabilize(only(chord))
     chord.drain()
@@ -97,7 +97,7 @@ def test_one_operation_at_a_time() -> None:
     assert only(chord).predecessor == p(0x08)
 
 
-def test_a_member_alone_follows_who_has_found_it() -> None:
+def test_member_that_is_alone_follows_a_node_that_notifies_it() -> None:
     chord = chord_at(0x10, ())
     chord.receive(p(0x80).node, Notify(k(0x10), p(0x80)))
     assert called(chord.drain()) == [
@@ -108,7 +108,7 @@ def test_a_member_alone_follows_who_has_found_it() -> None:
     assert only(chord).successors == (p(0x80),)
 
 
-def test_a_list_goes_round_at_most_once() -> None:
+def test_list_ends_before_it_wraps_around_the_ring() -> None:
     chord = chord_at(0x10, (0x20,))
     chord.stabilization.stabilize(only(chord))
     chord.receive(p(0x20).node, Report(1, p(0x10), (p(0x80), p(0x10), p(0x20))))
@@ -118,7 +118,7 @@ def test_a_list_goes_round_at_most_once() -> None:
 # -- rectify --
 
 
-def test_a_nearer_predecessor_is_adopted_and_told_who_came_before() -> None:
+def test_nearer_predecessor_is_adopted_and_told_the_old_one() -> None:
     chord = chord_at(0x10, (0x20,), 0x05)
     chord.receive(p(0x08).node, Notify(k(0x10), p(0x08)))
     assert chord.drain() == [
@@ -127,7 +127,7 @@ def test_a_nearer_predecessor_is_adopted_and_told_who_came_before() -> None:
     ]
 
 
-def test_a_farther_predecessor_is_adopted_only_if_the_old_one_is_dead() -> None:
+def test_farther_predecessor_is_adopted_only_if_the_old_one_is_dead() -> None:
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.receive(p(0x05).node, Notify(k(0x10), p(0x05)))
     assert called(chord.drain()) == [Send(p(0x08).node, Probe(k(0x08), 1))]
@@ -142,7 +142,7 @@ def test_a_farther_predecessor_is_adopted_only_if_the_old_one_is_dead() -> None:
 # -- join --
 
 
-def test_who_joins_copies_the_list_of_the_one_before_it() -> None:
+def test_joining_node_copies_the_list_of_its_predecessor() -> None:
     me, contact = NodeId("joiner"), p(0x20).node
     chord = Chord(me, Dice(1), contacts=[me, contact], successors_max=3)
     at = only(chord).position.id
@@ -154,7 +154,7 @@ def test_who_joins_copies_the_list_of_the_one_before_it() -> None:
     chord.receive(contact, Near(2, before, (head, after)))
     effects = called(chord.drain())
     assert effects[:2] == [
-        Emit(RangeChanged(at, None)),  # until its successor knows of it
+        Emit(RangeChanged(at, None)),  # until its successor knows it
         Send(head.node, Probe(head.id, 3)),
     ]
     assert only(chord).successors == (head, after)
@@ -167,7 +167,7 @@ def at_step(id: Key, step: int) -> Key:
     return Key((int.from_bytes(id) + step).to_bytes(len(id)))
 
 
-def test_a_position_that_another_node_holds_is_waited_for() -> None:
+def test_node_waits_for_a_position_that_another_node_holds() -> None:
     chord = Chord(NodeId("joiner"), Dice(1), contacts=[p(0x20).node], stabilize_every=2.0)
     at = only(chord).position.id
     chord.start()
@@ -177,7 +177,7 @@ def test_a_position_that_another_node_holds_is_waited_for() -> None:
     assert not only(chord).joined
 
 
-def test_a_silent_contact_is_passed_over_and_tried_again_later() -> None:
+def test_silent_contact_is_skipped_and_tried_again_later() -> None:
     one, two = p(0x20).node, p(0x30).node
     chord = Chord(NodeId("joiner"), Dice(1), contacts=[one, two])
     at = only(chord).position.id
@@ -191,7 +191,7 @@ def test_a_silent_contact_is_passed_over_and_tried_again_later() -> None:
     assert called(chord.drain()) == [Send(one, Locate(at, 4, (), itself=True))]
 
 
-def test_a_new_member_owns_nothing_until_its_successor_knows_of_it() -> None:
+def test_new_member_owns_no_key_until_its_successor_knows_it() -> None:
     chord = chord_at(0x10, (0x20,), 0x05, settled=False)
     chord.receive(NodeId("x"), Confirm(k(0x08), k(0x10), 7, (), k(0x05)))
     assert chord.drain() == [Send(NodeId("x"), Unsure(7))]
@@ -207,7 +207,7 @@ def test_a_new_member_owns_nothing_until_its_successor_knows_of_it() -> None:
     assert chord.drain() == [Send(NodeId("x"), Found(8))]
 
 
-def test_who_is_told_to_hurry_stabilizes() -> None:
+def test_hurry_makes_a_member_stabilize() -> None:
     chord = chord_at(0x10, (0x20,), 0x05)
     chord.receive(NodeId("x"), Hurry(k(0x11)))
     assert chord.drain() == []
@@ -218,7 +218,7 @@ def test_who_is_told_to_hurry_stabilizes() -> None:
 # -- lookups --
 
 
-def test_a_lookup_goes_to_the_nearest_before_the_key_and_asks_the_owner_last() -> None:
+def test_lookup_approaches_the_key_and_asks_the_owner_last() -> None:
     chord = chord_at(0x10, (0x20,), 0x05, successors_max=1)
     only(chord).set_finger(254, p(0x60))
     key = k(0x75)
@@ -233,7 +233,7 @@ def test_a_lookup_goes_to_the_nearest_before_the_key_and_asks_the_owner_last() -
     assert (chord.status.lookups, chord.status.calls) == (0, {})
 
 
-def test_dead_nodes_are_gone_round_and_the_nearest_is_asked_again_without_them() -> None:
+def test_lookup_avoids_dead_nodes_and_asks_the_nearest_live_one_again() -> None:
     chord = chord_at(0x10, (0x60,), 0x05, successors_max=1)
     key = k(0x75)
     chord.request(FindRoot(key))
@@ -254,11 +254,11 @@ def test_dead_nodes_are_gone_round_and_the_nearest_is_asked_again_without_them()
     assert called(chord.drain()) == [Emit(RootFound(key, p(0x78).node, 1, 1, 1))]
 
 
-def test_who_is_unsure_is_asked_again_soon_and_then_less_and_less_often() -> None:
+def test_unsure_owner_is_asked_again_after_growing_delays() -> None:
     chord = chord_at(0x10, (0x20,), 0x05)
     chord.request(FindRoot(k(0x15)))
     waits = []
-    for _ in range(1100):  # and for ever: the delay does not outgrow a number
+    for _ in range(1100):  # the delay stays bounded
         call = max(chord.status.calls)  # the owner is asked last
         chord.receive(p(0x20).node, Unsure(call))
         waits += [each.delay for each in chord.drain() if isinstance(each, Later)][-1:]
@@ -267,14 +267,14 @@ def test_who_is_unsure_is_asked_again_soon_and_then_less_and_less_often() -> Non
 
 
 def turn(chord: Chord, now: float) -> None:
-    """Let the member stabilize, and forget what it does for that."""
+    """Let the member take a turn of stabilizing, and discard its effects."""
     chord.now = now
     chord.timeout(Stabilize(only(chord).position.id))
     chord.drain()
 
 
-def test_member_that_no_predecessor_can_reach_answers_with_a_hint() -> None:
-    """NET-4: else a lookup of the keys before it would never end."""
+def test_member_without_a_predecessor_answers_with_a_hint_after_a_while() -> None:
+    """NET-4: otherwise a lookup of the keys before it would never end."""
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.down(p(0x08).node)
     ask = Confirm(k(0x09), k(0x10), 1, (), k(0x08))
@@ -290,13 +290,13 @@ def test_member_that_no_predecessor_can_reach_answers_with_a_hint() -> None:
         Send(NodeId("x"), Hopped(2)),
         Emit(Routed(k(0x09), b"x", NodeId("x"), root=False, hint=True)),
     ]
-    # But not for what lies before the one that it is said to come after.
+    # But not for keys before the predecessor that the asker names.
     chord.receive(NodeId("x"), Confirm(k(0x07), k(0x10), 3, (), k(0x08)))
     assert chord.drain() == [Send(NodeId("x"), Unsure(3))]
 
 
-def test_member_whose_successor_names_another_predecessor_answers_with_a_hint() -> None:
-    """NET-4: another chain of members may lead past it, and own the same keys."""
+def test_member_not_recognized_by_its_successor_answers_with_a_hint() -> None:
+    """NET-4: another member may own the same keys."""
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.stabilization.stabilize(only(chord))
     chord.receive(p(0x20).node, Report(1, p(0x18), ()))
@@ -318,8 +318,8 @@ def test_member_whose_successor_names_another_predecessor_answers_with_a_hint() 
     assert chord.drain() == [Emit(RootFound(k(0x09), p(0x10).node, 0, 0))]
 
 
-def test_member_that_its_predecessor_tells_nothing_for_long_answers_with_a_hint() -> None:
-    """NET-4: without links nothing else tells that it is gone."""
+def test_member_with_a_silent_predecessor_answers_with_a_hint() -> None:
+    """NET-4: without links, only its silence shows that it is dead."""
     chord = chord_at(0x10, (0x20,), 0x08)
     ask = Confirm(k(0x09), k(0x10), 1, (), k(0x08))
     chord.now = 3.0
@@ -338,13 +338,13 @@ def test_member_that_its_predecessor_tells_nothing_for_long_answers_with_a_hint(
     ]
 
 
-def test_an_owner_that_knows_of_somebody_nearer_says_so() -> None:
+def test_owner_names_a_nearer_member() -> None:
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.receive(NodeId("x"), Confirm(k(0x06), k(0x10), 1, (), k(0x01)))
     assert chord.drain() == [Send(NodeId("x"), Nearer(1, (p(0x08),)))]
 
 
-def test_an_owner_told_that_its_predecessor_is_dead_looks_after_it_itself() -> None:
+def test_owner_probes_its_predecessor_when_a_lookup_found_it_dead() -> None:
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.receive(NodeId("x"), Confirm(k(0x06), k(0x10), 9, (p(0x08).node,), k(0x01)))
     assert called(chord.drain()) == [
@@ -363,7 +363,7 @@ def test_an_owner_told_that_its_predecessor_is_dead_looks_after_it_itself() -> N
     ]
 
 
-def test_who_is_asked_itself_looks_after_its_list() -> None:
+def test_locate_with_itself_makes_the_member_before_the_key_stabilize() -> None:
     chord = chord_at(0x10, (0x20, 0x30), 0x08)
     chord.receive(NodeId("x"), Locate(k(0x15), 1, (), itself=True))
     assert called(chord.drain()) == [
@@ -372,7 +372,7 @@ def test_who_is_asked_itself_looks_after_its_list() -> None:
     ]
 
 
-def test_who_hears_that_all_after_it_are_dead_looks_after_its_list() -> None:
+def test_member_stabilizes_if_a_lookup_found_all_its_successors_dead() -> None:
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.receive(NodeId("x"), Locate(k(0x25), 1, (p(0x20).node,), itself=True))
     assert called(chord.drain()) == [
@@ -381,7 +381,7 @@ def test_who_hears_that_all_after_it_are_dead_looks_after_its_list() -> None:
     ]
 
 
-def test_who_has_the_key_in_its_list_names_the_owner_but_not_to_one_that_joins() -> None:
+def test_member_names_an_owner_in_its_list_except_to_a_joining_node() -> None:
     chord = chord_at(0x10, (0x20, 0x30, 0x40), 0x08)
     chord.receive(NodeId("x"), Locate(k(0x35), 1, (), itself=False))
     chord.receive(NodeId("x"), Locate(k(0x35), 2, (), itself=True))
@@ -391,7 +391,7 @@ def test_who_has_the_key_in_its_list_names_the_owner_but_not_to_one_that_joins()
     ]
 
 
-def test_own_keys_are_found_without_asking() -> None:
+def test_lookup_of_an_own_key_sends_no_message() -> None:
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.request(FindRoot(k(0x09)))
     assert chord.drain() == [Emit(RootFound(k(0x09), p(0x10).node, 0, 0))]
@@ -400,7 +400,7 @@ def test_own_keys_are_found_without_asking() -> None:
 # -- payloads --
 
 
-def test_a_payload_goes_one_hop_and_is_given_up_where_it_comes_to() -> None:
+def test_payload_goes_one_hop_and_is_emitted_there() -> None:
     chord = chord_at(0x10, (0x20, 0x30), 0x08)
     chord.request(Route(k(0x25), b"x"))
     assert chord.drain() == [
@@ -419,21 +419,21 @@ def test_a_payload_goes_one_hop_and_is_given_up_where_it_comes_to() -> None:
     ]
 
 
-def test_a_payload_goes_round_a_node_that_is_silent() -> None:
+def test_payload_avoids_a_silent_node() -> None:
     chord = chord_at(0x10, (0x20, 0x30), 0x08)
     chord.request(Route(k(0x25), b"x"))
     chord.drain()
     chord.timeout(Silent(1))
     assert called(chord.drain()) == [Send(p(0x20).node, Hop(k(0x25), b"x", 1, k(0x10)))]
     chord.timeout(Silent(1))
-    assert chord.drain() == [Later(0.5, Again(1))]  # nobody else is known: it waits
+    assert chord.drain() == [Later(0.5, Again(1))]  # no other node is known
     chord.timeout(Again(1))
     assert called(chord.drain()) == [Send(p(0x30).node, Hop(k(0x25), b"x", 1, k(0x20)))]
 
 
 @pytest.mark.parametrize("silences", [1, 2])
-def test_late_answer_ends_the_way_of_a_payload_from_here(silences: int) -> None:
-    """NET-4: where answers take long, the payload would be sent again and again."""
+def test_late_answer_ends_the_retries_of_a_payload(silences: int) -> None:
+    """NET-4: otherwise a payload would be sent many times if answers are slow."""
     chord = chord_at(0x10, (0x20, 0x30), 0x08)
     chord.request(Route(k(0x25), b"x"))
     for _ in range(silences):
@@ -446,8 +446,8 @@ def test_late_answer_ends_the_way_of_a_payload_from_here(silences: int) -> None:
     assert (chord.drain(), chord.status.dropped) == ([], 1)
 
 
-def test_second_copy_of_a_payload_is_not_sent_while_the_first_waits_for_an_answer() -> None:
-    """NET-4: copies would multiply at every node on the way."""
+def test_second_copy_of_a_payload_waits_for_the_answer_to_the_first() -> None:
+    """NET-4: otherwise copies would multiply at each node on the way."""
     chord = chord_at(0x10, (0x20,), 0x08)
     for _ in range(2):
         chord.request(Route(k(0x15), b"x"))
@@ -458,14 +458,14 @@ def test_second_copy_of_a_payload_is_not_sent_while_the_first_waits_for_an_answe
         Send(p(0x08).node, Hop(k(0x06), b"x", 2, k(0x01))),
         Send(NodeId("y"), Hopped(7)),
     ]
-    chord.receive(p(0x20).node, Hopped(1))  # now the copies go on, as one
+    chord.receive(p(0x20).node, Hopped(1))  # the second copy is sent now
     assert called(chord.drain()) == [Send(p(0x20).node, Hop(k(0x15), b"x", 3, k(0x10)))]
     chord.receive(p(0x20).node, Hopped(3))
     assert called(chord.drain()) == []
 
 
-def test_payload_waits_at_a_new_owner_that_its_successor_does_not_know_yet() -> None:
-    """NET-4: passed back, it would go round the whole ring, from each node to the one before."""
+def test_payload_waits_at_a_new_owner_until_its_successor_knows_it() -> None:
+    """NET-4: passed back, it would go around the whole ring."""
     chord = chord_at(0x10, (0x20,), 0x08, settled=False)
     member = only(chord)
     chord.receive(p(0x08).node, Hop(k(0x09), b"x", 7, k(0x08)))
@@ -475,13 +475,13 @@ def test_payload_waits_at_a_new_owner_that_its_successor_does_not_know_yet() -> 
     assert chord.drain() == [Emit(Routed(k(0x09), b"x", p(0x10).node, root=True))]
 
 
-def test_restarted_node_does_not_take_answers_to_its_earlier_life() -> None:
+def test_restarted_node_ignores_answers_to_its_earlier_incarnation() -> None:
     """NET-4"""
     earlier, later = (Chord(NodeId("x"), Random(seed)) for seed in range(2))
     assert earlier.calls.next_number() != later.calls.next_number()
 
 
-def test_a_payload_for_a_newer_owner_goes_on_to_it() -> None:
+def test_payload_for_a_newer_owner_is_passed_on_to_it() -> None:
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.receive(NodeId("y"), Hop(k(0x06), b"x", 7, k(0x01)))
     assert called(chord.drain()) == [
@@ -490,7 +490,7 @@ def test_a_payload_for_a_newer_owner_goes_on_to_it() -> None:
     ]
 
 
-def test_a_payload_waits_while_its_owner_does_not_know_who_comes_before_it() -> None:
+def test_payload_waits_while_its_owner_has_no_predecessor() -> None:
     chord = chord_at(0x10, (0x20,))
     chord.receive(NodeId("y"), Hop(k(0x06), b"x", 7, k(0x01)))
     assert chord.drain() == [Send(NodeId("y"), Hopped(7)), Later(0.5, Again(1))]
@@ -503,7 +503,7 @@ def test_a_payload_waits_while_its_owner_does_not_know_who_comes_before_it() -> 
 # -- links --
 
 
-def test_a_link_that_breaks_ends_calls_and_drops_who_is_gone() -> None:
+def test_broken_link_ends_calls_and_drops_the_peer() -> None:
     chord = chord_at(0x10, (0x20, 0x30), 0x08, links=True)
     chord.stabilization.stabilize(only(chord))
     chord.drain()
@@ -516,7 +516,7 @@ def test_a_link_that_breaks_ends_calls_and_drops_who_is_gone() -> None:
     assert only(chord).successors == (p(0x30),)
 
 
-def test_where_the_link_to_the_predecessor_breaks_nothing_is_owned_until_another_says_so() -> None:
+def test_member_that_loses_its_predecessor_owns_no_key_until_it_is_notified() -> None:
     chord = chord_at(0x10, (0x20,), 0x08, links=True)
     chord._links.update()
     chord.drain()
@@ -527,7 +527,7 @@ def test_where_the_link_to_the_predecessor_breaks_nothing_is_owned_until_another
     assert chord.drain() == [Emit(RangeChanged(k(0x10), k(0x05))), Watch(p(0x05).node)]
 
 
-def test_who_is_left_alone_owns_everything_and_says_so() -> None:
+def test_member_that_loses_all_others_owns_all_keys() -> None:
     chord = chord_at(0x10, (0x20,), 0x08, links=True)
     chord._links.update()
     for peer in (p(0x08).node, p(0x20).node):
@@ -536,7 +536,7 @@ def test_who_is_left_alone_owns_everything_and_says_so() -> None:
     assert ranges == [Emit(RangeChanged(k(0x10), after)) for after in (None, k(0x10))]
 
 
-def test_links_are_kept_to_neighbours_and_fingers_only() -> None:
+def test_links_lead_to_neighbours_and_fingers_only() -> None:
     chord = chord_at(0x10, (0x20,), 0x08, links=True)
     only(chord).set_finger(255, p(0x90))
     chord._links.update()
@@ -566,13 +566,13 @@ NONSENSE: list[ChordMessage] = [
 
 
 @pytest.mark.parametrize("message", NONSENSE, ids=repr)
-def test_messages_that_make_no_sense_are_dropped_and_counted(message: ChordMessage) -> None:
+def test_invalid_messages_are_dropped_and_counted(message: ChordMessage) -> None:
     chord = chord_at(0x10, (0x20,), 0x08)
     chord.receive(NodeId("x"), message)
     assert (chord.drain(), chord.status.dropped) == ([], 1)
 
 
-def test_an_answer_of_another_kind_counts_as_none() -> None:
+def test_answer_of_the_wrong_type_counts_as_silence() -> None:
     chord = chord_at(0x10, (0x20, 0x30), 0x08)
     chord.stabilization.stabilize(only(chord))
     chord.drain()
@@ -581,7 +581,7 @@ def test_an_answer_of_another_kind_counts_as_none() -> None:
     assert chord.status.dropped == 1
 
 
-def test_lookups_beyond_what_can_be_held_are_refused_and_counted() -> None:
+def test_requests_beyond_lookups_max_are_refused_and_counted() -> None:
     chord = chord_at(0x10, (0x20,), 0x08, lookups_max=1)
     for _ in range(3):
         chord.request(FindRoot(k(0x75)))

@@ -1,4 +1,4 @@
-"""Chord with a rule of 2001 put back, or without one of its own, is found out."""
+"""Each rule of Chord that is removed, or replaced by a rule of 2001, is noticed."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def stabilized_of_2001(self: Stabilization, stabilizing: Stabilizing, report: Re
     member, head = stabilizing.member, stabilizing.asked
     nearer = report.predecessor
     if nearer is not None and between(member.position.id, nearer.id, head.id):
-        head = nearer  # nobody asks whether it is alive
+        head = nearer  # without asking whether it is alive
     member.follow(head, report.successors if head is stabilizing.asked else member.successors)
     member.settled = True
     self._notify(member, head)
 
 
 @mutant
-def all_the_rules_of_2001(patch: pytest.MonkeyPatch) -> None:
+def all_rules_of_2001(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Member, "join", join_of_2001)
     patch.setattr(Stabilization, "_stabilized", stabilized_of_2001)
 
@@ -82,12 +82,12 @@ def lists_are_merged(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant
-def the_dead_are_not_dropped(patch: pytest.MonkeyPatch) -> None:
+def dead_nodes_are_not_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Member, "drop", lambda self, node: False)
 
 
 @mutant
-def nobody_is_notified(patch: pytest.MonkeyPatch) -> None:
+def no_successor_is_notified(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Stabilization, "_notify", lambda self, member, head: self._finish(member))
 
 
@@ -96,7 +96,7 @@ def a_dead_predecessor_stays(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ranges, "set_predecessor", lambda self, member, new: None)
 
 
-# -- who is certain to own a key --
+# -- ownership, lookups and payloads --
 
 
 def cut(seed: int) -> None:
@@ -110,16 +110,16 @@ def low_without_successor(self: Member) -> Key | None:
     return self.predecessor.id if self.settled else None
 
 
-def told(test: Callable[[], None]) -> Story:
+def unit(test: Callable[[], None]) -> Story:
     return lambda seed: test()
 
 
 def hints(seed: int) -> None:
-    test_chord.test_member_that_no_predecessor_can_reach_answers_with_a_hint()
+    test_chord.test_member_without_a_predecessor_answers_with_a_hint_after_a_while()
 
 
 def missed(seed: int) -> None:
-    test_chord.test_member_that_its_predecessor_tells_nothing_for_long_answers_with_a_hint()
+    test_chord.test_member_with_a_silent_predecessor_answers_with_a_hint()
 
 
 MUTANTS += [
@@ -130,49 +130,45 @@ MUTANTS += [
         SEEDS,
     ),
     Mutant(
-        "a member owns keys only if its predecessor tells it of itself",
+        "a member owns keys only if its predecessor has notified it lately",
         lambda patch: patch.setattr(Ranges, "check_predecessor", lambda self, member: None),
         missed,
         1,
     ),
     Mutant(
-        "an answer in doubt is a hint",
+        "an uncertain answer is a hint",
         replaced(Responder, "answer_confirm", "Found(number, certain=False)", "Found(number)"),
         hints,
         1,
     ),
     Mutant(
-        "a payload that comes to a node in doubt does not make it the root",
+        "a payload does not make an uncertain node the root",
         replaced(Routing, "hop", "root, hint))", "root or hint))"),
         hints,
         1,
     ),
     Mutant(
-        "a payload is not passed back from where it belongs",
+        "a payload is not passed back by its owner",
         replaced(Routing, "hop", "and not up_to(before.id, key, meant.position.id)", ""),
-        told(test_chord.test_payload_waits_at_a_new_owner_that_its_successor_does_not_know_yet),
+        unit(test_chord.test_payload_waits_at_a_new_owner_until_its_successor_knows_it),
         1,
     ),
     Mutant(
         "copies of a payload do not multiply",
         replaced(Routing, "_take", "known is not None", "False"),
-        told(
-            test_chord.test_second_copy_of_a_payload_is_not_sent_while_the_first_waits_for_an_answer
-        ),
+        unit(test_chord.test_second_copy_of_a_payload_waits_for_the_answer_to_the_first),
         1,
     ),
     Mutant(
-        "a payload that was sent back goes on",
+        "a second copy of a payload is sent later",
         replaced(Routing, "hopped", "if hopping.came_again:", "if False:"),
-        told(
-            test_chord.test_second_copy_of_a_payload_is_not_sent_while_the_first_waits_for_an_answer
-        ),
+        unit(test_chord.test_second_copy_of_a_payload_waits_for_the_answer_to_the_first),
         1,
     ),
     Mutant(
-        "a restarted node takes no answers to its earlier life",
+        "a restarted node ignores answers to its earlier incarnation",
         lambda patch: patch.setattr(calls, "FIRST_NUMBER_BITS", 0),
-        told(test_chord.test_restarted_node_does_not_take_answers_to_its_earlier_life),
+        unit(test_chord.test_restarted_node_ignores_answers_to_its_earlier_incarnation),
         1,
     ),
     Mutant(
@@ -185,6 +181,6 @@ MUTANTS += [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_chord_without_this_rule_is_found_out(mutant: Mutant) -> None:
+def test_changed_rule_is_noticed(mutant: Mutant) -> None:
     """NET-4"""
     must_be_noticed(mutant)

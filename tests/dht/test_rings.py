@@ -1,4 +1,4 @@
-"""Rings and trees as wholes: what must hold whatever happens, and that the checkers can fail."""
+"""Whole rings and trees in the simulator, and tests of their checkers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from oncecast.simulator.simulated import Simulation
 from tests.dht.rings import k, p
 
 
-def test_arithmetic_goes_round() -> None:
+def test_identifiers_wrap_around() -> None:
     assert between(k(0xF0), k(0x05), k(0x10))
     assert between(k(0x10), k(0x20), k(0x10))
     assert not between(k(0x10), k(0x10), k(0x10))
@@ -41,7 +41,7 @@ def view(at: int, *successors: int) -> View:
     return View(p(at), tuple(map(p, successors)))
 
 
-def test_the_invariant_sees_blind_members_and_those_that_lists_skip() -> None:
+def test_invariant_finds_members_without_live_successors_and_skipped_members() -> None:
     ring = [view(0x10, 0x20, 0x30), view(0x20, 0x30, 0x40), view(0x30, 0x40, 0x10)]
     ring.append(view(0x40, 0x10, 0x30))  # skips 0x20
     members = [each.member.id for each in ring]
@@ -55,21 +55,21 @@ def test_the_invariant_sees_blind_members_and_those_that_lists_skip() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(60))
-def test_any_order_of_steps_leaves_the_ring_whole(seed: int) -> None:
+def test_any_order_of_steps_keeps_the_invariant(seed: int) -> None:
     """NET-4"""
     outcome = run(CHORD_STEPS, seed)
     assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_churn_leaves_the_ring_whole_and_every_lookup_answered(seed: int) -> None:
+def test_churn_keeps_the_invariant_and_each_lookup_is_answered(seed: int) -> None:
     """NET-4"""
     outcome = run(CHORD, seed)
     assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_two_members_are_certain_to_own_a_key_where_links_are_cut(seed: int) -> None:
+def test_no_two_members_are_certain_of_a_key_while_links_are_cut(seed: int) -> None:
     """NET-4"""
     outcome = run(CHORD_CUT, seed)
     assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
@@ -79,7 +79,7 @@ def test_no_two_members_are_certain_to_own_a_key_where_links_are_cut(seed: int) 
 @pytest.mark.parametrize(
     ("first", "joins", "deaths", "states"), [(3, 1, 0, 7_000), (4, 0, 1, 10_000)]
 )
-def test_every_state_of_a_small_ring_is_whole(
+def test_every_state_of_a_small_ring_keeps_the_invariant(
     first: int, joins: int, deaths: int, states: int
 ) -> None:
     """NET-4"""
@@ -87,14 +87,14 @@ def test_every_state_of_a_small_ring_is_whole(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_trees_reach_all_that_joined_and_nobody_else_also_after_deaths(seed: int) -> None:
+def test_trees_reach_exactly_their_members_even_after_deaths(seed: int) -> None:
     """NET-5"""
     outcome = run(SCRIBE, seed)
     assert outcome.ok, f"{outcome.violation}; {outcome.replay}"
 
 
 def grow(seed: int, nodes: int, *, positions_count: int = 1) -> Simulation:
-    """A ring that nodes join one after the other, the first of them alone."""
+    """Return a ring that nodes joined one after the other."""
     sim = Simulation(seed)
     first = NodeId("n0")
     for index in range(nodes):
@@ -123,7 +123,7 @@ def views(sim: Simulation) -> list[View]:
 
 
 @pytest.mark.parametrize("positions_count", [1, 3])
-def test_a_ring_grows_from_one_node_to_the_shape_it_is_built_in_for_scenarios(
+def test_ring_grown_by_joins_equals_the_ring_built_for_scenarios(
     positions_count: int,
 ) -> None:
     """NET-4"""
@@ -140,7 +140,7 @@ def test_a_ring_grows_from_one_node_to_the_shape_it_is_built_in_for_scenarios(
         assert mine.fingers == built.fingers
 
 
-def test_rings_that_a_partition_made_grow_together_again() -> None:
+def test_rings_merge_after_a_partition_heals() -> None:
     """NET-4"""
     sim = grow(2, 10)
     sim.run(until=sim.now + 10.0)
@@ -154,7 +154,7 @@ def test_rings_that_a_partition_made_grow_together_again() -> None:
     assert out_of_shape(views(sim), 8) == ""
 
 
-def test_a_node_that_comes_back_has_its_place_again() -> None:
+def test_restarted_node_gets_its_position_back() -> None:
     """NET-4"""
     sim = grow(3, 6)
     sim.run(until=sim.now + 5.0)
@@ -163,7 +163,7 @@ def test_a_node_that_comes_back_has_its_place_again() -> None:
     assert out_of_shape(views(sim), 8) == ""
 
 
-def test_a_tree_torn_apart_is_seen() -> None:
+def test_checker_notices_a_torn_tree() -> None:
     sim = Simulation(1)
     forest = Forest(sim, 12, 2)
     forest.join()

@@ -35,7 +35,7 @@ KEY = key_of(T)
 
 
 def before(steps: int) -> Key:
-    """A position so many steps before the key."""
+    """Return the position `steps` before the key."""
     return Key(((int.from_bytes(KEY) - steps) % 2**BITS).to_bytes(BYTES))
 
 
@@ -53,7 +53,7 @@ def enlist(child: NodeId, at: Key = FARTHER, *, root: bool = False) -> Routed:
 
 
 def forwarder(**options: Any) -> Scribe:
-    """With the parent A and the child B, and no interest of its own."""
+    """Return a node with parent A and child B that has not joined itself."""
     scribe = make(**options)
     scribe.observe(enlist(B))
     scribe.receive(A, Adopted(T))
@@ -72,7 +72,7 @@ def root() -> Scribe:
 MINE = Ask(Route(KEY, encode(Enlist(T, ME, HERE))))
 
 
-def test_who_joins_is_routed_towards_the_root_until_it_is_adopted() -> None:
+def test_joining_node_enlists_until_it_is_adopted() -> None:
     scribe = make(adopt_within=3.0)
     scribe.request(JoinTree(T))
     assert scribe.drain() == [MINE, Later(3.0, Unadopted(T))]
@@ -84,7 +84,7 @@ def test_who_joins_is_routed_towards_the_root_until_it_is_adopted() -> None:
     assert scribe.drain() == []
 
 
-def test_a_node_on_the_way_adopts_the_child_and_looks_for_a_parent_itself() -> None:
+def test_node_on_the_way_adopts_the_child_and_enlists_itself() -> None:
     scribe = make()
     scribe.observe(enlist(B))
     assert scribe.drain() == [Watch(B), Send(B, Adopted(T)), MINE, Later(2.0, Unadopted(T))]
@@ -92,21 +92,21 @@ def test_a_node_on_the_way_adopts_the_child_and_looks_for_a_parent_itself() -> N
     assert scribe.drain() == [Watch(C), Send(C, Adopted(T))]
 
 
-def test_the_root_adopts_all_and_has_no_parent() -> None:
+def test_root_adopts_each_child_and_has_no_parent() -> None:
     scribe = make()
     scribe.observe(enlist(B, NEARER, root=True))
     assert scribe.drain() == [Cancel(Unadopted(T)), Watch(B), Send(B, Adopted(T))]
 
 
-def test_a_child_nearer_to_the_key_than_we_are_is_passed_on() -> None:
-    """Else two nodes could be each other's parents."""
+def test_child_nearer_to_the_key_is_passed_on() -> None:
+    """Otherwise two nodes could be each other's parents."""
     scribe = make()
     scribe.observe(enlist(B, NEARER))
     assert scribe.drain()[0] == Ask(Route(KEY, encode(Enlist(T, B, NEARER))))
     assert scribe.trees == {}
 
 
-def test_copies_go_down_the_tree_and_up_only_where_joined() -> None:
+def test_copies_go_down_the_tree_and_are_emitted_only_at_members() -> None:
     scribe = forwarder()
     scribe.receive(A, Copy(T, C, 1, b"x"))
     assert scribe.drain() == [Send(B, Copy(T, C, 1, b"x"))]
@@ -117,14 +117,14 @@ def test_copies_go_down_the_tree_and_up_only_where_joined() -> None:
     assert scribe.drain() == []
 
 
-def test_a_copy_of_who_is_not_our_parent_is_turned_away() -> None:
+def test_copy_from_a_node_that_is_not_the_parent_is_answered_with_quit() -> None:
     scribe = forwarder()
     scribe.receive(C, Copy(T, C, 1, b"x"))
     scribe.receive(C, Copy("other", C, 1, b"x"))
     assert scribe.drain() == [Send(C, Quit(T)), Send(C, Quit("other"))]
 
 
-def test_a_multicast_is_routed_to_the_root_which_spreads_it_once() -> None:
+def test_multicast_is_routed_to_the_root_which_spreads_it_once() -> None:
     scribe = root()
     number = scribe.published + 1
     payload = encode(Publication(T, ME, number, b"x"))
@@ -139,7 +139,7 @@ def test_a_multicast_is_routed_to_the_root_which_spreads_it_once() -> None:
     assert scribe.drain() == [Cancel(Unadopted(T))]
 
 
-def test_publications_of_a_restarted_node_reach_all_who_saw_those_of_its_earlier_life() -> None:
+def test_publications_of_a_restarted_node_are_not_taken_for_duplicates() -> None:
     """NET-5: nodes drop the numbers that they have seen."""
     forwards = forwarder()
     for seed in range(2):
@@ -156,7 +156,7 @@ def test_publications_of_a_restarted_node_reach_all_who_saw_those_of_its_earlier
 
 
 def test_node_does_not_become_root_on_a_hint() -> None:
-    """NET-5: it may not own the key; the child asks again, until somebody is certain."""
+    """NET-5: it may not own the key. The child asks again, until a node is certain."""
     hint = Routed(KEY, encode(Enlist(T, C, NEARER)), C, root=False, hint=True)
     scribe = make()
     scribe.observe(hint)
@@ -185,7 +185,7 @@ def test_payload_that_arrives_on_a_hint_is_spread_to_the_children() -> None:
     assert not scribe.trees[T].root
 
 
-def test_who_leaves_prunes_itself_unless_it_has_children() -> None:
+def test_leaving_node_prunes_itself_unless_it_has_children() -> None:
     scribe = forwarder()
     scribe.request(JoinTree(T))
     scribe.request(LeaveTree(T))
@@ -195,7 +195,7 @@ def test_who_leaves_prunes_itself_unless_it_has_children() -> None:
     assert scribe.trees == {}
 
 
-def test_a_dead_parent_is_replaced_by_routing_again() -> None:
+def test_node_enlists_again_when_its_parent_is_dead() -> None:
     scribe = forwarder()
     scribe.down(A)
     assert [each for each in scribe.drain() if not isinstance(each, Unwatch)] == [
@@ -204,20 +204,20 @@ def test_a_dead_parent_is_replaced_by_routing_again() -> None:
     ]
 
 
-def test_a_dead_child_is_fed_no_more() -> None:
+def test_dead_child_is_removed() -> None:
     scribe = forwarder()
     scribe.down(B)
     assert scribe.drain() == [Unwatch(B), Cancel(Unadopted(T)), Send(A, Quit(T))]
 
 
-def test_a_root_whose_key_moves_sends_off_the_children_that_are_nearer() -> None:
+def test_root_that_loses_the_key_orphans_its_nearer_children() -> None:
     scribe = root()
     scribe.observe(RangeChanged(HERE, before(101)))
     assert scribe.drain() == [Send(C, Orphaned(T)), MINE, Later(2.0, Unadopted(T))]
     assert list(scribe.trees[T].children) == [B]
 
 
-def test_who_comes_to_own_the_key_is_the_root_and_quits_its_parent() -> None:
+def test_new_owner_of_the_key_becomes_the_root_and_quits_its_parent() -> None:
     scribe = forwarder()
     at = before(-10)
     scribe.observe(RangeChanged(at, HERE))
@@ -225,7 +225,7 @@ def test_who_comes_to_own_the_key_is_the_root_and_quits_its_parent() -> None:
     assert scribe.trees[T].root
 
 
-def test_an_orphan_looks_for_another_parent() -> None:
+def test_orphan_enlists_again() -> None:
     scribe = forwarder()
     scribe.receive(C, Orphaned(T))
     assert scribe.drain() == []
@@ -233,7 +233,7 @@ def test_an_orphan_looks_for_another_parent() -> None:
     assert scribe.drain() == [MINE, Later(2.0, Unadopted(T))]
 
 
-def test_neighbours_tell_each_other_what_they_think_and_mend_what_differs() -> None:
+def test_heartbeats_repair_edges_that_only_one_side_knows() -> None:
     scribe = forwarder()
     scribe.timeout(PulseDue())
     assert [each for each in scribe.drain() if isinstance(each, Send)] == [
@@ -244,7 +244,7 @@ def test_neighbours_tell_each_other_what_they_think_and_mend_what_differs() -> N
     assert scribe.drain() == [Send(C, Quit(T)), Send(C, Orphaned(T))]
 
 
-def test_who_is_silent_for_long_counts_as_dead() -> None:
+def test_silent_neighbour_counts_as_dead() -> None:
     scribe = forwarder(heartbeat_every=1.0)
     scribe.now = 2.0
     scribe.receive(B, Pulse((), (T,)))
@@ -266,7 +266,7 @@ NONSENSE: list[ScribeMessage] = [
 
 
 @pytest.mark.parametrize("message", NONSENSE, ids=lambda each: type(each).__name__)
-def test_messages_that_make_no_sense_are_dropped_and_counted(message: ScribeMessage) -> None:
+def test_invalid_messages_are_dropped_and_counted(message: ScribeMessage) -> None:
     scribe = forwarder()
     scribe.receive(A, message)
     assert (scribe.drain(), scribe.dropped) == ([], 1)
@@ -283,7 +283,7 @@ def test_messages_that_make_no_sense_are_dropped_and_counted(message: ScribeMess
         encode(Publication(T, A, 0, b"")),
     ],
 )
-def test_payloads_that_make_no_sense_are_dropped_and_counted(payload: bytes) -> None:
+def test_invalid_payloads_are_dropped_and_counted(payload: bytes) -> None:
     assert decode(payload) is None
     scribe = make()
     scribe.observe(Routed(KEY, payload, A, root=True))

@@ -1,4 +1,4 @@
-"""Whatever a peer sends that the codec lets through: nothing raises, and memory stays bounded."""
+"""No message that the codec accepts raises an exception or makes memory grow."""
 
 from __future__ import annotations
 

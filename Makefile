@@ -51,7 +51,7 @@ check: $(READY) ## format, lint, types, layers, docs
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy $(SOURCES)
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/python tools/check_docs.py
+	@$(BIN)/python -m tools.check_docs
 
 docs: $(READY) $(SITE) ## build the documentation site in build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -60,7 +60,7 @@ docs: $(READY) $(SITE) ## build the documentation site in build/site
 format: $(READY) ## rewrite what can be formatted, fixed or generated
 	@$(BIN)/ruff format $(SOURCES)
 	@$(BIN)/ruff check --fix $(SOURCES)
-	@$(BIN)/python tools/check_docs.py --write
+	@$(BIN)/python -m tools.check_docs --write
 
 lock: ## choose versions anew and write them to requirements.lock
 	@PYTHON=$(PYTHON) tools/lock.sh

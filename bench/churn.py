@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from oncecast import blocking
-from oncecast.client.errors import OncecastError
+from oncecast.errors import OncecastError
 from oncecast.wire.frames import RingView
 
 CLIENTS = 3

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from oncecast import blocking
-from oncecast.client.errors import OncecastError
+from oncecast.errors import OncecastError
 from oncecast.wire.frames import GroupView
 
 TIMERS = {  # heartbeat, suspicion, and the longest gap in acks that is allowed

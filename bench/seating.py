@@ -28,7 +28,7 @@ from typing import Any
 import oncecast
 from bench.failover import PATIENCE, Group, Node, say, until
 from oncecast import blocking
-from oncecast.client.errors import OncecastError
+from oncecast.errors import OncecastError
 from oncecast.wire.frames import GroupView
 
 TICKS = 250  # calls of `put_many` a second and client

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from oncecast.client import blocking, errors
+    from oncecast import errors
+    from oncecast.client import blocking
     from oncecast.client.client import (
         EARLIEST,
         NEW,
@@ -45,7 +46,7 @@ _HOMES = {
     "from_time": "oncecast.client.client",
     "join": "oncecast.coordination.node",
 }
-_MODULES = {"blocking": "oncecast.client.blocking", "errors": "oncecast.client.errors"}
+_MODULES = {"blocking": "oncecast.client.blocking", "errors": "oncecast.errors"}
 
 __all__ = [
     "EARLIEST",

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncecast.cli.main import build_parser
+from tools.error_page import with_errors
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -225,6 +226,8 @@ def main() -> int:
         if arguments.parse_args().write:
             page = Path("docs/requirements.md")
             page.write_text(with_tests(page.read_text(), Path("tests")))
+            page = Path("docs/errors.md")
+            page.write_text(with_errors(page.read_text()))
         found = list(problems())
     for problem in found:
         print(problem, file=sys.stderr)

@@ -7,7 +7,7 @@ from pathlib import Path
 from bench.peers.ours import Oncecast
 from bench.peers.peer import answers, free_port
 from oncecast import blocking
-from oncecast.client.errors import OncecastError
+from oncecast.errors import OncecastError
 
 NODES = 3
 

@@ -11,7 +11,7 @@ import oncecast
 from bench.peers.ours import Oncecast, get_all, put_all
 from bench.peers.peer import answers, free_port
 from oncecast import blocking
-from oncecast.client.errors import OncecastError
+from oncecast.errors import OncecastError
 
 PROCESSES = 3
 SETTLED = 1.0  # seconds for the trees to be whole

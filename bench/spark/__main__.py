@@ -27,7 +27,8 @@ from bench.cost.node import Figure, node
 from bench.peers.peer import Failed, mind_signals, say
 from bench.spark.auditing import audit
 from bench.spark.measures import QUIET, Bench, read, stream, write
-from oncecast.spark.session import NoSpark, spark
+from oncecast.errors import NoSpark
+from oncecast.spark.session import spark
 
 MESSAGES, LINES = 5_000_000, 10_000_000
 PARTS = {"read": read, "stream": stream, "write": write}

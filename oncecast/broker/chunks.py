@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from oncecast.broker.index import Extent
 from oncecast.broker.service import Service
+from oncecast.errors import Corrupt
 from oncecast.replication.events import Missing
-from oncecast.storage.errors import Corrupt
 from oncecast.wire import batch
 from oncecast.wire.errors import BadBatch
 from oncecast.wire.frames import Chunk

@@ -26,9 +26,9 @@ from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.broker.service import Changed, Execute, Executed, Service
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
+from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import LeaderChanged, Mended, Missing
-from oncecast.storage.errors import Corrupt
 from oncecast.wire import batch, errors
 from oncecast.wire import commands as do
 from oncecast.wire.frames import (

@@ -13,9 +13,9 @@ from oncecast.broker.chunks import chunks_of, lost
 from oncecast.broker.lease_queue import LeaseQueue
 from oncecast.broker.service import Service
 from oncecast.broker.topic import Topic
+from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import Missing
-from oncecast.storage.errors import Corrupt
 from oncecast.wire.commands import FromOffset
 from oncecast.wire.frames import Answer, Elsewhere, Scan, Scanned
 

@@ -21,6 +21,7 @@ from oncecast.broker.log_usage import LogUsage
 from oncecast.broker.machine import Machine
 from oncecast.broker.moves import AnyCommand, Freeze, Import
 from oncecast.broker.timekeeping import ClockRead, ReadClock, Timekeeper
+from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import (
     Compact,
@@ -34,7 +35,6 @@ from oncecast.replication.events import (
     Propose,
     StateWanted,
 )
-from oncecast.storage.errors import Corrupt
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire.limits import LIMITS, Limits

@@ -12,10 +12,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from oncecast.cli import exits
+from oncecast.errors import NoQuorum, OncecastError, Overloaded, TimedOut
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
-    from oncecast.client.errors import OncecastError
     from oncecast.wire.commands import Start
 
     Work = Callable[[Client, argparse.Namespace], Awaitable[int]]
@@ -30,31 +30,9 @@ CONNECT_TIMEOUT = 3.0  # a node that was started a moment ago is waited for
 OFFSETS = 2**63
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PLACES = "new, earliest, an offset, or a time as 2030-01-31T12:00"
-NO_NODE = "start one with `oncecast serve`, or name another with --server or ONCECAST_SERVER"
 
-NEXT_PUTS_IT = "the next put with this --state stores it, once: do not put it again"
-NOBODY_KNOWS = "outcome unknown: check the topic before resending, or use --state"
-
-REMEDIES = {
-    "no-such-topic": "`oncecast topic create` or `oncecast sub` makes it",
-    "not-subscribed": "`oncecast sub` makes it",
-    "topic-exists": "`oncecast topic set` changes it",
-    "bad-batch": "to read what follows, move the subscription with `oncecast subs seek`",
-}
-
-STATUS = {
-    "invalid-topic": exits.USAGE,
-    "invalid-name": exits.USAGE,
-    "invalid-argument": exits.USAGE,
-    "too-large": exits.USAGE,
-    "out-of-range": exits.USAGE,
-    "no-such-topic": exits.NOT_FOUND,
-    "not-subscribed": exits.NOT_FOUND,
-    "timed-out": exits.EMPTY,
-    "no-quorum": exits.NO_QUORUM,
-    "fenced": exits.NOT_ALLOWED,
-    "name-in-use": exits.NOT_ALLOWED,
-}
+KEPT = "don't resend it: the next put with this --state stores it once"
+OUTCOME_UNKNOWN = "outcome unknown: check the topic before resending, or use --state"
 
 
 # Options.
@@ -118,7 +96,9 @@ def unicode(word: str) -> str:
     try:
         word.encode()
     except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError(f"{word!r} is no Unicode; write it in UTF-8") from None
+        raise argparse.ArgumentTypeError(
+            f"{word!r} is not valid Unicode; write it in UTF-8"
+        ) from None
     return word
 
 
@@ -180,7 +160,6 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
     import logging
 
     from oncecast.cli.signals import ended_by_signals
-    from oncecast.client.errors import OncecastError, Overloaded, TimedOut
     from oncecast.network.network import run
 
     async def connected() -> int:
@@ -204,27 +183,21 @@ def talk(arguments: argparse.Namespace, work: Work) -> int:
     logging.getLogger("oncecast").addHandler(logging.NullHandler())  # the complaint says it all
     try:
         return run(connected())
-    except foreseen() as error:
+    except OncecastError as error:
         return told(error)
 
 
 def parted(late: OncecastError, arguments: argparse.Namespace) -> OncecastError:
-    """What is under way while its client lives is not when that has gone."""
-    from oncecast.client.putting import STILL_IN_FLIGHT
-
-    if late.remedy != STILL_IN_FLIGHT:
+    """Return the error for a client that has left: none of its messages is in flight any more."""
+    if not late.in_flight:
         return late
     kept = getattr(arguments, "state", None) is not None
-    return type(late)(late.fact, NEXT_PUTS_IT if kept else NOBODY_KNOWS)
+    return late.reworded(remedy=KEPT if kept else OUTCOME_UNKNOWN)
 
 
-def leaderless(late: OncecastError) -> OncecastError:
+def leaderless(late: OncecastError) -> NoQuorum:
     """Return the error of a call that timed out without a leader; that of a put has its outcome."""
-    from oncecast.client.errors import NoQuorum
-
-    outcome = f"; {late.remedy}" if late.remedy in (NEXT_PUTS_IT, NOBODY_KNOWS) else ""
-    fact = "no answer in time, and no node leads the group"
-    return NoQuorum(fact, f"{NoQuorum.remedy}{outcome}")
+    return NoQuorum(remedy=f"{NoQuorum.remedy}; {late.remedy}" if late.in_flight else "")
 
 
 def client_of(arguments: argparse.Namespace) -> Client:
@@ -260,30 +233,9 @@ def named_client(arguments: argparse.Namespace, name: str | None) -> Client:
 # What people and scripts are told.
 
 
-def foreseen() -> tuple[type[Exception], ...]:
-    """What `told` can tell."""
-    from oncecast.client.errors import OncecastError
-    from oncecast.kernel.errors import NetworkError
-
-    return OncecastError, NetworkError
-
-
-def told(error: Exception) -> int:
-    """Complain of what a client or its connection raised; its exit status."""
-    from oncecast.client.errors import OncecastError
-
-    if isinstance(error, OncecastError):
-        return complain(remedied(error), STATUS.get(error.code, exits.FAILURE))
-    return complain(error, exits.USAGE)  # an option: the address, the TLS files
-
-
-def remedied(error: OncecastError) -> str:
-    """Its text, with a remedy in words of the command line."""
-    from oncecast.client.errors import NotConnected
-
-    if isinstance(error, NotConnected) and not error.refused:
-        return f"{error.fact}; {NO_NODE}"
-    return f"{error.fact}; {REMEDIES[error.code]}" if error.code in REMEDIES else str(error)
+def told(error: OncecastError) -> int:
+    """Print the error, with its remedy for the command line, and return its exit status."""
+    return complain(error.in_cli(), error.exit_status)
 
 
 def is_of_output(error: OSError) -> bool:

@@ -116,7 +116,7 @@ class Story:
     def _leader(self) -> str:
         """As the nodes say that are there; empty if there is none."""
         from oncecast import blocking
-        from oncecast.client.errors import OncecastError
+        from oncecast.errors import OncecastError
 
         there = [node.address for node in self._nodes if node.process.poll() is None]
         try:

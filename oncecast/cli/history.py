@@ -44,8 +44,9 @@ def steps(text: str) -> int:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
+    from oncecast.errors import BadHistory
     from oncecast.history.check import check
-    from oncecast.history.file import BadHistory, merged
+    from oncecast.history.file import merged
 
     files = [path.resolve() for path in arguments.files]
     for path, file in zip(arguments.files, files, strict=True):

@@ -49,8 +49,8 @@ def run_dump(arguments: argparse.Namespace) -> int:
 
 
 def _examined(arguments: argparse.Namespace, show: Show) -> int:
+    from oncecast.errors import Corrupt, StorageError
     from oncecast.storage.disk import OsDisk
-    from oncecast.storage.errors import Corrupt, StorageError
 
     try:
         disk = OsDisk(arguments.directory, read_only=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from oncecast.client.errors import InvalidArgument, raised
+from oncecast.errors import InvalidArgument, InvalidName, InvalidTopic
 from oncecast.kernel.protocol import Value
 from oncecast.wire import commands as do
-from oncecast.wire import errors as refusals
 from oncecast.wire.batch_layout import check_level
 from oncecast.wire.frames import ClientCommand
 from oncecast.wire.limits import is_name
@@ -19,9 +18,9 @@ def check_names(command: ClientCommand) -> None:
     """Raise if the topic or the subscription has an invalid name."""
     topic = getattr(command, "topic", " ")
     if not is_name(topic) and not (topic == "" and isinstance(command, OF_SOURCES)):
-        raise raised(refusals.InvalidTopic())
+        raise InvalidTopic
     if not is_name(getattr(command, "subscription", " ")):
-        raise raised(refusals.InvalidName("subscription"))
+        raise InvalidName("subscription")
 
 
 def check_compression(level: int) -> None:

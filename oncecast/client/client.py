@@ -19,7 +19,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from oncecast.client.errors import Closed, OncecastError
 from oncecast.client.options import DEFAULT_ADDRESS, ClientOptions
 from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt
 from oncecast.client.putting import Putting
@@ -28,6 +27,7 @@ from oncecast.client.scanning import SCAN_BYTES, Located, Slice
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
 from oncecast.client.subscription import Subscription
 from oncecast.client.subscriptions import Subscribed
+from oncecast.errors import Closed, OncecastError
 from oncecast.network.tls import Tls
 from oncecast.wire.batch import Message
 from oncecast.wire.commands import Start

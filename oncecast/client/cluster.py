@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from oncecast.client.errors import InvalidArgument
 from oncecast.client.requests import Requests
 from oncecast.client.session import local
+from oncecast.errors import InvalidArgument
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.events import Change, HandOver
 from oncecast.wire.frames import GroupView, RingView, View

@@ -13,10 +13,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from oncecast.client.errors import Fenced, NotConnected, OncecastError, StateUnusable
 from oncecast.client.session.client import ClientSession
+from oncecast.errors import (
+    Fenced,
+    Malformed,
+    NotConnected,
+    OncecastError,
+    OutOfPlace,
+    Refused,
+    StateUnusable,
+    StorageError,
+)
 from oncecast.kernel.codec import Codec
-from oncecast.kernel.errors import Malformed, OutOfPlace, Refused
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.network.addresses import split
@@ -37,7 +45,6 @@ from oncecast.network.network import Runtime
 from oncecast.network.options import MiB, Options, Stats
 from oncecast.network.tls import Tls
 from oncecast.network.transport import Transport
-from oncecast.storage.errors import StorageError
 from oncecast.storage.journal import Journal
 
 NOWHERE = NodeId("localhost:0")  # A client has no address of its own.
@@ -134,10 +141,8 @@ class ClientLink(Link):
             self._wires.stats.messages_in += 1
             self._transport.deliver(self.peer, message)
         elif kind == GREETING:
-            greeting = GREETINGS.decode(body)
-            self._transport.end(
-                Fenced(greeting.reason if isinstance(greeting, Refusal) else "a second greeting")
-            )
+            GREETINGS.decode(body)  # a node sends it to a client that another one replaces
+            self._transport.end(Fenced().within(f"client {self._transport.name!r}"))
         elif kind == BYE and self._connection is not None:
             self._connection.close("the node stops")
         elif kind != PONG:
@@ -286,5 +291,5 @@ class ClientRuntime(Runtime):
 def broken(what: str, error: BaseException) -> OncecastError:
     """Return the error to raise from all calls after a disk failure or a bug."""
     if isinstance(error, StorageError):
-        return StateUnusable(str(error))
+        return StateUnusable(error.message, error.remedy)
     return OncecastError(f"the {what} failed: {error!r}")

@@ -9,11 +9,10 @@ from typing import NoReturn
 
 from oncecast.client.client import Client
 from oncecast.client.driver import broken
-from oncecast.client.errors import StateUnusable
+from oncecast.errors import StateUnusable, StorageError
 from oncecast.network.tls import Tls
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
-from oncecast.storage.errors import StorageError
 
 
 class Embedded:
@@ -57,7 +56,7 @@ class Embedded:
             if self._server.runtime.stopping:  # To leave the server raises the reason.
                 await self._server.__aexit__(None, None, None)
         except StorageError as error:
-            raise StateUnusable(str(error)) from error
+            raise StateUnusable(error.message, error.remedy) from error
         try:
             self._client = self._make(self._server.me)
             await self._client.__aenter__()
@@ -79,7 +78,7 @@ class Embedded:
             try:
                 await self._server.__aexit__(None, None, None)
             except StorageError as failed:
-                raise StateUnusable(str(failed)) from failed
+                raise StateUnusable(failed.message, failed.remedy) from failed
 
     def _node_ended(self, error: BaseException | None) -> None:
         if error is not None:

@@ -6,11 +6,9 @@ import os
 from dataclasses import dataclass, replace
 
 from oncecast.client.arguments import check_compression
-from oncecast.client.errors import NotConnected, raised
-from oncecast.kernel.errors import BadAddress
+from oncecast.errors import BadAddress, InvalidName, NotConnected
 from oncecast.network.addresses import split
 from oncecast.network.tls import Tls
-from oncecast.wire import errors as refusals
 from oncecast.wire.limits import is_name
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"
@@ -31,12 +29,12 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         if self.name is not None and not is_name(self.name):
-            raise raised(refusals.InvalidName("client"))
+            raise InvalidName("client")
         try:
             for address in self.addresses:
                 split(address)
         except BadAddress as error:
-            raise NotConnected(str(error)) from None
+            raise NotConnected(error.message, error.remedy) from None
         if self.zstd is not None:
             check_compression(self.zstd)
 

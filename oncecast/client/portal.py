@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from oncecast.client.errors import Closed
 from oncecast.client.parcel import MESSAGE_BYTES
 from oncecast.client.putting import Putting
+from oncecast.errors import Closed
 
 T = TypeVar("T")
 GATHERED_BYTES = 8 * 1024 * 1024  # `put_nowait` waits if more than this is queued
@@ -89,7 +89,7 @@ def check_open(portal: Portal | None) -> Portal:
     if portal is not None and portal.alive:
         return portal
     if portal is not None and portal.forked:
-        raise Closed("the client belongs to the parent process", "open another one")
+        raise Closed("the client belongs to the parent process")
     raise Closed("the client is not open", "use it in `with`, or open another one")
 
 

@@ -14,21 +14,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from oncecast.client.errors import (
-    InvalidTopic,
-    OncecastError,
-    Overloaded,
-    PayloadTooLarge,
-    TimedOut,
-    raised,
-)
 from oncecast.client.parcel import MESSAGE_BYTES, Parcel, Receipt, slices
 from oncecast.client.session.local import NotStored, Produce, Stored
+from oncecast.errors import InvalidTopic, OncecastError, Overloaded, PayloadTooLarge, TimedOut
 from oncecast.kernel.protocol import Value
 from oncecast.wire.batch import Oversized
 from oncecast.wire.batch_builder import to_bytes
 from oncecast.wire.batch_layout import FRAME_BYTES
-from oncecast.wire.errors import InvalidTopic as InvalidTopicRefusal
 from oncecast.wire.errors import Refusal
 from oncecast.wire.limits import Limits, is_name
 
@@ -110,8 +102,8 @@ class Putting:
         try:
             return await asyncio.wait_for(waiter, timeout)
         except TimeoutError:
-            fact = f"topic {topic!r}: not stored within {timeout:g} s"
-            raise self.late(fact, STILL_IN_FLIGHT) from None
+            message = f"topic {topic!r}: not stored within {timeout:g} s"
+            raise self.late(message, STILL_IN_FLIGHT, in_flight=True) from None
 
     async def put_many(
         self, topic: str, values: Iterable[bytes], timeout: float | None
@@ -131,11 +123,11 @@ class Putting:
                     taken += len(some)
                 return (await asyncio.gather(*waiters))[-1]
         except TimeoutError:
-            fact = f"topic {topic!r}: not all messages were stored within {timeout:g} s"
-            rest = (
-                f"the first {taken} are still in flight, call flush() for them; put only the others"
-            )
-            raise self.late(fact, rest if len(waiters) < len(pieces) else STILL_IN_FLIGHT) from None
+            message = f"topic {topic!r}: not all messages were stored within {timeout:g} s"
+            if len(waiters) == len(pieces):
+                raise self.late(message, STILL_IN_FLIGHT, in_flight=True) from None
+            rest = f"the first {taken} are in flight, call flush() for them; put only the others"
+            raise self.late(message, rest) from None
         finally:
             abandon(waiters)
 
@@ -186,10 +178,10 @@ class Putting:
         if self.broken is not None:
             raise self.broken
         if self._bytes >= BUFFER_BYTES:
-            fact = f"{self._bytes} bytes wait to be stored (limit {BUFFER_BYTES})"
-            raise Overloaded(fact, "await flush() or room(), or use put(), which waits")
+            full = Overloaded(f"bytes in flight ({self._bytes:,}, limit {BUFFER_BYTES:,})")
+            raise full.reworded(remedy="await flush() or room(), or use put(), which waits")
         if not is_name(topic):
-            raise InvalidTopic(InvalidTopicRefusal().text)
+            raise InvalidTopic
         return self._fresh(topic)
 
     def _fresh(self, topic: str) -> Parcel:
@@ -235,7 +227,7 @@ class Putting:
             try:
                 parcel.add(value, key, headers)
             except Oversized as error:
-                raise PayloadTooLarge(str(error)) from None
+                raise PayloadTooLarge("bytes", self._most).reworded(str(error)) from None
         return parcel
 
     # -- out --
@@ -249,7 +241,8 @@ class Putting:
 
     def _too_large(self, size: int) -> PayloadTooLarge:
         most = self._most - MESSAGE_BYTES
-        return PayloadTooLarge(f"the message is {size} bytes long (limit {most})")
+        message = f"the message is {size:,} bytes long (limit {most:,})"
+        return PayloadTooLarge("bytes", most).reworded(message)
 
     def _turn_ends(self) -> None:
         self._due = False
@@ -269,8 +262,8 @@ class Putting:
         try:
             batch = parcel.build(self._zstd)
         except Exception as error:  # noqa: BLE001  # flush or the waiters raise it
-            fact = f"topic {parcel.topic!r}: cannot pack {count} messages: {error!r}"
-            self._refused(parcel, OncecastError(fact))
+            message = f"topic {parcel.topic!r}: cannot pack {count} messages: {error!r}"
+            self._refused(parcel, OncecastError(message))
             return
         self._bytes += parcel.bytes
         self._tickets += 1
@@ -289,7 +282,7 @@ class Putting:
                 waiter.set_result(Receipt(offset + index if offset >= 0 else -1, kept))
 
     def not_stored(self, event: NotStored) -> None:
-        self._refused(self._landed(event.ticket), raised(event.why))
+        self._refused(self._landed(event.ticket), event.why.raised())
 
     def _refused(self, parcel: Parcel | None, error: OncecastError) -> None:
         """Raise `error` from the waiters; without a waiter, from `flush`."""
@@ -361,12 +354,14 @@ class Putting:
         except TimeoutError:
             raise self.late(f"{what} after {timeout:g} s", remedy) from None
 
-    def late(self, fact: str, remedy: str) -> OncecastError:
+    def late(self, message: str, remedy: str, *, in_flight: bool = False) -> OncecastError:
         """Return TimedOut, or Overloaded with the reason that the node gave for not storing."""
         busy = self._busy()
-        if busy is None:
-            return TimedOut(fact, remedy)
-        return Overloaded(f"{fact}: {busy.text}", remedy)
+        error: OncecastError = TimedOut(message)
+        if busy is not None:
+            error = busy.raised().within(message)
+        error.remedy, error.in_flight = remedy, in_flight
+        return error
 
     def fail(self, error: OncecastError) -> None:
         """Raise `error` from all puts that wait, and from all later ones."""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from oncecast.client.arguments import check_names, check_sendable
-from oncecast.client.errors import Closed, OncecastError, TimedOut, raised
 from oncecast.client.session import local
+from oncecast.errors import Closed, OncecastError, TimedOut
 from oncecast.kernel.protocol import Value
 from oncecast.wire.errors import Refusal
 from oncecast.wire.frames import ClientCommand
@@ -91,7 +91,7 @@ class Requests:
         if waiter is None or waiter.done():
             return
         if isinstance(outcome, Refusal | local.NoAnswer):
-            waiter.set_exception(raised(outcome))
+            waiter.set_exception(outcome.raised())
         else:
             waiter.set_result(outcome)
 

@@ -14,7 +14,6 @@ from typing import Any, Protocol, Self
 
 from oncecast.client.cluster import Cluster
 from oncecast.client.driver import ClientRuntime, broken
-from oncecast.client.errors import Closed, OncecastError
 from oncecast.client.options import ClientOptions
 from oncecast.client.putting import Putting
 from oncecast.client.requests import Requests
@@ -26,6 +25,7 @@ from oncecast.client.state import StateDirectory
 from oncecast.client.subscription import Subscription
 from oncecast.client.subscriptions import MakeSubscription, Subscriptions
 from oncecast.client.topics import Topics
+from oncecast.errors import Closed, OncecastError
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.wire.frames import TopicView
@@ -147,7 +147,7 @@ class Running:
             else:
                 self.putting.raise_failure()
         finally:
-            self.fail(self.requests.closed or Closed("the client is closed"))
+            self.fail(self.requests.closed or Closed())
             try:
                 await self.runtime.__aexit__(None, None, None)
             except Exception as error:

@@ -8,16 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oncecast.client.arguments import check_names
-from oncecast.client.errors import (
-    BadBatch,
-    InvalidArgument,
-    MessagesLost,
-    OutOfRange,
-    TopicReplaced,
-)
 from oncecast.client.requests import Requests
 from oncecast.client.session.local import Survey
 from oncecast.client.starts import from_offset
+from oncecast.errors import BadBatch, InvalidArgument, MessagesLost, OutOfRange, TopicReplaced
 from oncecast.wire import batch
 from oncecast.wire.batch import Message
 from oncecast.wire.commands import FromOffset, Start, Subscribe
@@ -98,7 +92,7 @@ class Scans:
     ) -> AsyncGenerator[list[Slice], None]:
         """Yield the slices from `start` to before `until`, as many at once as the node sends."""
         if size < 1:
-            raise InvalidArgument(f"size is {size}; ask for at least one byte")
+            raise InvalidArgument(f"size is {size}", "ask for at least one byte")
         found = await self._scan(Scan(0, topic, start, -1 if until is None else until, size, life))
         until = found.next if until is None else until
         life = life or found.topic_id
@@ -139,8 +133,6 @@ def check(topic: str, found: Scanned, start: Start, until: int, life: int) -> No
     asked = start.offset if isinstance(start, FromOffset) else found.offset
     beyond = max(asked, until)
     if beyond > found.next:
-        raise OutOfRange(
-            f"offset {beyond} is behind the end of topic {topic!r} (next offset {found.next})"
-        )
+        raise OutOfRange(found.next).within(f"offset {beyond} of topic {topic!r}")
     if asked < min(found.offset, until):
         raise MessagesLost(topic, asked, found.offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oncecast.client.errors import InvalidArgument
+from oncecast.errors import InvalidArgument
 from oncecast.wire.commands import FromEarliest, FromNew, FromOffset, FromTime, Start
 
 NEW: Start = FromNew()

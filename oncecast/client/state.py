@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from oncecast.client.errors import StateUnusable
 from oncecast.client.session.client import ClientSession
+from oncecast.errors import Corrupt, InUse, StateUnusable, StorageError
 from oncecast.kernel.stack import Stack
 from oncecast.storage.disk import OsDisk
-from oncecast.storage.errors import Corrupt, InUse, StorageError
 from oncecast.storage.journal import Journal
 
 SEGMENT_BYTES = 4 * 1024 * 1024  # An outbox is mostly empty, and a segment is allocated as a whole.
@@ -25,10 +24,10 @@ class StateDirectory:
             self._disk = OsDisk(self._path)
         except OSError as error:
             raise StateUnusable(
-                f"{self._path}: {error.strerror or error}", "give a directory that can be written"
+                f"{self._path}: {error.strerror or error}", "use a directory that can be written"
             ) from error
         except InUse as error:
-            raise StateUnusable(str(error).replace("this node", "this client")) from error
+            raise StateUnusable(error.message, error.remedy) from error
 
     def open(self, stack: Stack, session: ClientSession) -> Journal:
         """Restore the session; close the directory if that fails."""
@@ -48,7 +47,7 @@ class StateDirectory:
                 "use a new directory; messages that this one holds and no node has stored are lost",
             ) from error
         except StorageError as error:
-            raise StateUnusable(f"{self._path}: {error}") from error
+            raise StateUnusable(f"{self._path}: {error.message}", error.remedy) from error
         if name and session.producer != name:
             journal.close()
             raise StateUnusable(

@@ -10,14 +10,6 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from oncecast.client.errors import (
-    Closed,
-    InvalidArgument,
-    MessagesLost,
-    OncecastError,
-    TimedOut,
-    raised,
-)
 from oncecast.client.requests import Requests
 from oncecast.client.session.inbox import Inbox
 from oncecast.client.session.local import (
@@ -34,8 +26,15 @@ from oncecast.client.session.local import (
     Skipped,
     Want,
 )
+from oncecast.errors import (
+    Closed,
+    InvalidArgument,
+    MessagesLost,
+    NoSuchTopic,
+    OncecastError,
+    TimedOut,
+)
 from oncecast.wire.batch import Message
-from oncecast.wire.errors import NoSuchTopic
 
 if TYPE_CHECKING:
     from oncecast.client.subscriptions import Subscriptions
@@ -103,7 +102,7 @@ class Subscription:
     async def get_many(self, count: int, timeout: float | None = None) -> list[Message]:
         """Return 1 to `count` messages, or [] if none arrives within `timeout` seconds."""
         if count < 1:
-            raise InvalidArgument(f"count is {count}; ask for at least one message")
+            raise InvalidArgument(f"count is {count}", "ask for at least one message")
         if not self._queue:
             self._ask()
             if not await self._arrival(timeout):
@@ -232,7 +231,7 @@ class Subscription:
                 lambda ticket: Show(ticket, self.topic, subscriptions=False, timeout=seconds), None
             )
             if not view.topics:
-                raise raised(NoSuchTopic(self.topic))
+                raise NoSuchTopic(self.topic)
             self._end_of_topic = max(self._end_of_topic, view.topics[0].next)
         return self._inbox.handed < self._end_of_topic or self._lost is not None
 
@@ -275,7 +274,7 @@ class Subscription:
         self._wake()
 
     def ended(self, event: Ended) -> None:
-        self.fail(raised(event.why))
+        self.fail(event.why.raised())
 
     def fail(self, error: OncecastError) -> None:
         self._error = self._error or error
@@ -312,6 +311,8 @@ class Subscription:
 
     def _check(self, message: Message) -> None:
         self._raise_error()
+        if not isinstance(message, Message):
+            raise InvalidArgument(f"{message!r:.80} is not a message", "give one that get returned")
         if message.topic != self.topic:
             raise InvalidArgument(
                 f"the message is from topic {message.topic!r}, not from {self.topic!r}"
@@ -361,8 +362,9 @@ class Subscription:
                 self, lambda ticket: Leave(ticket, self.topic, self.name, handed, acked, seconds)
             )
         except TimedOut as late:
-            fact = f"topic {self.topic!r}: subscription {self.name!r} is closed, but {late.fact}"
-            raise type(late)(fact, "the last messages may be delivered again") from None
+            closed = f"topic {self.topic!r}: subscription {self.name!r} is closed, but "
+            remedy = "the last messages may be delivered again"
+            raise late.reworded(closed + late.message, remedy) from None
 
     async def __aenter__(self) -> Self:
         return self

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from oncecast.client.arguments import check_names, check_sendable
-from oncecast.client.errors import InvalidArgument, OncecastError, raised
 from oncecast.client.requests import Requests
 from oncecast.client.session import local
 from oncecast.client.subscription import Subscription
+from oncecast.errors import InvalidArgument, OncecastError
 from oncecast.kernel.protocol import Value
 from oncecast.wire import commands as do
 
@@ -66,7 +66,7 @@ class Subscriptions:
             check_names(do.Attach(topic, name, incarnation=""))
             check_sendable(local.Read(topic, name, -1 if start_at is None else start_at))
             if start_at is not None and start_at < 0:
-                raise InvalidArgument(f"start_at is {start_at}; the first offset is 0")
+                raise InvalidArgument(f"start_at is {start_at}", "the first offset is 0")
             found = await self._open_when_left(topic, name, auto_ack, start_at, push)
         elif auto_ack != found.auto_ack or start_at is not None:
             raise InvalidArgument(
@@ -79,7 +79,7 @@ class Subscriptions:
             async with asyncio.timeout(seconds):
                 return await found.ready()
         except TimeoutError:  # It keeps trying to attach: a later call may find it ready.
-            raise raised(local.NoAnswer(seconds, self._requests.led())) from None
+            raise local.NoAnswer(seconds, self._requests.led()).raised() from None
 
     async def _open_when_left(
         self, topic: str, name: str, auto_ack: bool, start_at: int | None, push: bool

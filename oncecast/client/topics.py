@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from oncecast.client.cluster import Cluster
-from oncecast.client.errors import NotConnected, TimedOut, raised
 from oncecast.client.requests import Requests
+from oncecast.errors import InvalidTopic, NoSuchTopic, NotConnected, TimedOut
 from oncecast.wire import commands as do
-from oncecast.wire import errors as refusals
 from oncecast.wire.frames import ArcView, TopicView
 from oncecast.wire.limits import is_name
 from oncecast.wire.retention import Policy
@@ -35,10 +34,10 @@ class Topics:
 
     async def describe(self, topic: str) -> TopicView:
         if not is_name(topic):
-            raise raised(refusals.InvalidTopic())
+            raise InvalidTopic
         view = await self._cluster.look(topic=topic)
         if not view.topics:
-            raise raised(refusals.NoSuchTopic(topic))
+            raise NoSuchTopic(topic)
         return view.topics[0]
 
     async def all(self, prefix: str) -> AsyncIterator[TopicView]:
@@ -79,8 +78,5 @@ class Topics:
     async def _of_arc(self, arc: ArcView, prefix: str) -> list[TopicView]:
         try:
             return await self._list_at(",".join(arc.nodes), prefix)
-        except TimedOut as error:
-            raise type(error)(f"group {arc.group}: {error.fact}", error.remedy) from None
-        except NotConnected as error:
-            fact = f"group {arc.group}: {error.fact}"
-            raise NotConnected(fact, error.remedy, refused=error.refused) from None
+        except (TimedOut, NotConnected) as error:
+            raise error.within(f"group {arc.group}") from None

@@ -1,9 +1,10 @@
 """Processes on one network act together, without a server: `async with join(...) as node`."""
 
 from oncecast.coordination.node import Node, join
-from oncecast.coordination.protocols.fence import Fence, Stale
-from oncecast.streams.errors import (
+from oncecast.coordination.protocols.fence import Fence
+from oncecast.errors import (
     BadName,
+    BadQoS,
     CoordinationError,
     Lapse,
     NoCluster,
@@ -13,11 +14,12 @@ from oncecast.streams.errors import (
     NotOpen,
     NotReached,
     NotReceived,
+    Stale,
     Stopped,
     StreamError,
 )
 from oncecast.streams.protocols.cache import Sample
-from oncecast.streams.protocols.policies import KEEP_ALL, BadQoS, Durability, QoS, Reliability
+from oncecast.streams.protocols.policies import KEEP_ALL, Durability, QoS, Reliability
 
 __all__ = [
     "KEEP_ALL",

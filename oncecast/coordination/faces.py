@@ -22,8 +22,8 @@ from oncecast.coordination.protocols.events import (
     Renewed,
     Withdraw,
 )
+from oncecast.errors import Lapse, NotDeposited, NotReached
 from oncecast.kernel.protocol import NodeId
-from oncecast.streams.errors import Lapse, NotDeposited, NotReached
 from oncecast.streams.feed import Feed
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from oncecast.client.client import Client
-from oncecast.client.errors import OncecastError
 from oncecast.coordination.assemble import News, assemble
 from oncecast.coordination.faces import Group, LeaderElection, Lock, Queue
 from oncecast.coordination.protocols.events import (
@@ -29,6 +28,7 @@ from oncecast.coordination.protocols.events import (
     ViewChanged,
 )
 from oncecast.coordination.register import PEERS_MAX, Register
+from oncecast.errors import BadName, NoCluster, OncecastError, Stopped
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import split_process
 from oncecast.network.listener import Listen, bind
@@ -38,7 +38,6 @@ from oncecast.node.config import Settings
 from oncecast.node.derived import listen_address
 from oncecast.node.directory import open_directory
 from oncecast.storage.journal import Journal
-from oncecast.streams.errors import BadName, NoCluster, Stopped
 from oncecast.streams.protocols.events import Arrived
 from oncecast.streams.protocols.policies import QoS
 from oncecast.streams.streams import Stream, Streams

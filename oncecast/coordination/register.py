@@ -26,11 +26,9 @@ from typing import NamedTuple
 import msgspec
 
 from oncecast.client.client import EARLIEST, Client, from_offset
-from oncecast.client.errors import MessagesLost, OncecastError
-from oncecast.kernel.errors import BadAddress
+from oncecast.errors import BadAddress, MessagesLost, NotReached, OncecastError
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import split
-from oncecast.streams.errors import NotReached
 from oncecast.wire.retention import Policy
 
 PEERS_MAX = 16  # of those who signed in, the last: who is up among them knows the rest

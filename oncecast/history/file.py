@@ -13,14 +13,11 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from oncecast.errors import BadHistory
 from oncecast.history.operation import DIGEST_BYTES, History, Operation
 
 FORMAT = 1
 HEADER = "oncecast-history"
-
-
-class BadHistory(ValueError):
-    """A file is not a history. The text says where and why."""
 
 
 class Writer:
@@ -102,11 +99,11 @@ def merged(histories: Iterable[History]) -> History:
 
 def _check_header(fields: dict[str, Any], name: str) -> None:
     if HEADER not in fields:
-        raise BadHistory(f"{name}: not a history; its first line should have {HEADER!r}")
+        raise BadHistory(f"{name}: not a history", f"its first line should have {HEADER!r}")
     if fields[HEADER] != FORMAT:
         raise BadHistory(
-            f"{name}: history format {fields[HEADER]!r} (this version reads {FORMAT}); "
-            "check it with the version that wrote it"
+            f"{name}: history format {fields[HEADER]!r} (this version reads {FORMAT})",
+            "check it with the version that wrote it",
         )
 
 

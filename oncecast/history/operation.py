@@ -42,10 +42,10 @@ from typing import Literal
 import google_crc32c
 import msgspec
 
+from oncecast.errors import NoSuchTopic, NotSubscribed
 from oncecast.wire import batch
 from oncecast.wire.batch import Message
 from oncecast.wire.commands import Start
-from oncecast.wire.errors import NoSuchTopic, NotSubscribed
 from oncecast.wire.retention import Policy
 
 Kind = Literal[

@@ -16,9 +16,9 @@ from math import inf
 from typing import Any, NamedTuple, Self
 from typing import Protocol as Interface
 
+from oncecast.errors import Overloaded
 from oncecast.history.operation import NO_SUCH_TOPIC, NOT_SUBSCRIBED, History, Operation
 from oncecast.history.search import Item, Model
-from oncecast.wire.errors import Overloaded
 
 NOBODY: frozenset[int] = frozenset()
 

@@ -246,7 +246,7 @@ class SessionHistory:
             case local.NotStored(ticket, why):
                 put = self._puts.pop(ticket, None)
                 if put is not None:
-                    self._recorder.refused(put, why.code)
+                    self._recorder.refused(put, why.error.code)
             case local.Finished(ticket, outcome):
                 self._answer(ticket, outcome)
             case local.Shown(ticket, view):
@@ -281,9 +281,9 @@ class SessionHistory:
             case local.Ended(_, _, why):
                 del self._readings[event.topic, event.subscription]
                 if reading.attach is not None:
-                    self._recorder.refused(reading.attach, why.code)
+                    self._recorder.refused(reading.attach, why.error.code)
                 else:
-                    self._record_event(reading, "end", event, error=why.code)
+                    self._record_event(reading, "end", event, error=why.error.code)
 
     def took(self, topic: str, subscription: str, messages: list[Message]) -> None:
         """Record messages that the application got."""
@@ -326,7 +326,7 @@ class SessionHistory:
         self, asked: Operation, outcome: Any, fields: Callable[[Any], dict[str, Any]]
     ) -> None:
         if isinstance(outcome, Refusal):
-            self._recorder.refused(asked, outcome.code)
+            self._recorder.refused(asked, outcome.error.code)
         elif not isinstance(outcome, local.NoAnswer):
             self._recorder.returned(asked, **fields(outcome))
 

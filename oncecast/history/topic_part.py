@@ -7,6 +7,7 @@ from math import inf
 
 from msgspec.structs import replace as replaced
 
+from oncecast.errors import Fenced, Forgotten, Overloaded
 from oncecast.history import topic_model
 from oncecast.history.operation import History, Operation, cut
 from oncecast.history.partition import (
@@ -19,7 +20,6 @@ from oncecast.history.partition import (
 )
 from oncecast.history.search import Item
 from oncecast.history.topic_model import Effect, Shown, TopicModel
-from oncecast.wire.errors import Fenced, Forgotten, Overloaded
 
 PERHAPS_STORED = (Fenced.code, Forgotten.code)  # refusals with an unknown outcome
 

@@ -14,7 +14,7 @@ from typing import Any, Union
 import msgspec
 from msgspec import inspect
 
-from oncecast.kernel.errors import Malformed
+from oncecast.errors import Malformed
 from oncecast.kernel.protocol import Value
 
 Buffer = bytes | bytearray | memoryview

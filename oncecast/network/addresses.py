@@ -10,7 +10,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING, cast
 
-from oncecast.kernel.errors import BadAddress
+from oncecast.errors import BadAddress
 
 if TYPE_CHECKING:  # the command line parses addresses without loading the kernel
     from oncecast.kernel.protocol import NodeId
@@ -26,16 +26,14 @@ def split(address: str) -> tuple[str, int]:
     """Return host and port of a node or a process; check the name but leave it out."""
     match = ADDRESS.fullmatch(address)
     if match is None or int(match["port"]) > 0xFFFF:
-        raise BadAddress(
-            f'{address!r} is not an address; write "host:port", such as 127.0.0.1:7400'
-        )
+        raise BadAddress(f"{address!r} is not an address")
     return match["host"].strip("[]"), int(match["port"])
 
 
 def split_process(address: str) -> tuple[str, int]:
     """Return host and port of a process, whose address has no node name."""
     if name_of(address):
-        raise BadAddress(f'{address!r} names a node of a process; write only "host:port"')
+        raise BadAddress(f"{address!r} names a node of a process", 'write only "host:port"')
     return split(address)
 
 

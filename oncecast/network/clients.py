@@ -11,8 +11,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
+from oncecast.errors import Refused
 from oncecast.kernel.codec import Codec
-from oncecast.kernel.errors import Refused
 from oncecast.kernel.protocol import NodeId
 from oncecast.network.connection import Connection, Leaving, Wires
 from oncecast.network.framing import BYE, GREETING, MESSAGE
@@ -35,7 +35,8 @@ class Clients:
         if len(name.encode(errors="replace")) > NAME_BYTES_MAX or not name.isprintable():
             raise Refused(
                 f"invalid client name {name[:40]!r} (1 to {NAME_BYTES_MAX} bytes of printable "
-                "text); choose another, or leave it empty to get one"
+                "text)",
+                "choose another, or leave it empty to get one",
             )
         id = NodeId(PREFIX + name)
         if older := self.here.get(id):

@@ -13,7 +13,7 @@ import termios
 from typing import Any, cast
 from typing import Protocol as Interface
 
-from oncecast.kernel.errors import NetworkError, OutOfPlace, ProtocolError
+from oncecast.errors import NetworkError, OutOfPlace, ProtocolError
 from oncecast.kernel.protocol import Value
 from oncecast.network.framing import GREETING, HEADER, HEADER_BYTES, PREAMBLE, Buffers, Framer
 from oncecast.network.handshake import GREETINGS

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from struct import Struct
 
-from oncecast.kernel.errors import FrameTooLong, NotOncecast, WrongFormat
+from oncecast.errors import FrameTooLong, NotOncecast, WrongWireFormat
 
 FORMAT = 1
 MAGIC = b"\xf0once\r\n"  # neither text nor TLS; a conversion of line ends breaks it
@@ -106,7 +106,7 @@ class Framer:
         while end - start >= HEADER_BYTES:
             length, kind = unpack(scratch, start)
             if length > limit:
-                raise too_long(kind, length, limit)
+                raise FrameTooLong(kind, length, limit)
             body = start + HEADER_BYTES
             if end - body < length:
                 break
@@ -122,13 +122,11 @@ class Framer:
         """Check the bytes of the preamble so far; return whether it is complete."""
         seen = bytes(self._scratch[: min(end, len(PREAMBLE))])
         if not MAGIC.startswith(seen[: len(MAGIC)]):
-            raise NotOncecast(f"not an oncecast connection: starts with {seen!r}{guess(seen)}")
+            raise NotOncecast(f"not an oncecast connection: starts with {seen!r}", guess(seen))
         if len(seen) < len(PREAMBLE):
             return False
         if seen != PREAMBLE:
-            raise WrongFormat(
-                f"peer uses wire format {seen[-1]}, this node {FORMAT}; upgrade the older one"
-            )
+            raise WrongWireFormat(seen[-1], FORMAT)
         self.greeted = True
         return True
 
@@ -165,17 +163,10 @@ class Framer:
         return [(whole[HEADER_BYTES - 1], whole[HEADER_BYTES:])]
 
 
-def too_long(kind: int, length: int, limit: int) -> FrameTooLong:
-    return FrameTooLong(
-        f"frame of kind {kind} is {length} bytes long (limit {limit}); raise frame_bytes_max on "
-        "all nodes, or send less at once"
-    )
-
-
 def guess(first: bytes) -> str:
     """Return a hint about the protocol of these bytes, for the log."""
     if first[:2] == b"\x16\x03":
-        return " (TLS; give this node a certificate, or turn TLS off on the other side)"
+        return "it is TLS; give this node a certificate, or turn TLS off on the other side"
     if first[:4] in (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"PRI ", b"CONN"):
-        return " (an HTTP request; this port is for oncecast nodes and clients)"
+        return "it is an HTTP request; this port is for oncecast nodes and clients"
     return ""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oncecast.errors import Absent, BadAddress, NetworkError, Refused
 from oncecast.kernel.codec import Codec
-from oncecast.kernel.errors import Absent, BadAddress, NetworkError, Refused
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import process_of, split
 
@@ -62,13 +62,13 @@ class Identity:
         sender = hello.sender or "a client"
         if hello.version != VERSION:
             raise Refused(
-                f"{sender} uses protocol version {hello.version}, {self.me} version {VERSION}; "
-                "upgrade the older one"
+                f"{sender} uses protocol version {hello.version}, {self.me} version {VERSION}",
+                "upgrade the older one",
             )
         if hello.cluster != self.cluster:
             raise Refused(
-                f"{sender} belongs to cluster {hello.cluster!r}, {self.me} to "
-                f"{self.cluster!r}; correct the address or the cluster name"
+                f"{sender} belongs to cluster {hello.cluster!r}, {self.me} to {self.cluster!r}",
+                "correct the address or the cluster name",
             )
 
     def check_peer(self, hello: Hello) -> None:
@@ -76,19 +76,19 @@ class Identity:
         mine = process_of(self.me)  # nodes of one process do not dial each other
         if process_of(NodeId(hello.sender)) == mine and hello.incarnation == self.incarnation:
             raise Refused(
-                f"{mine} has dialled itself as {hello.to}; remove its own address from its peers"
+                f"{mine} has dialled itself as {hello.to}", "remove its own address from its peers"
             )
         if process_of(NodeId(hello.sender)) == mine:
-            raise Refused(f"two nodes have the id {mine}; give each its own address")
+            raise Refused(f"two nodes have the id {mine}", "give each its own address")
         if hello.to != self.me:
             raise Refused(
-                f"{hello.sender} dialled {hello.to}, but this is {self.me}; use the same spelling "
-                "of a node's address everywhere"
+                f"{hello.sender} dialled {hello.to}, but this is {self.me}",
+                "use the same spelling of a node's address everywhere",
             )
         try:
             split(hello.sender)
         except BadAddress as error:
-            raise Refused(str(error)) from None
+            raise Refused(error.message, error.remedy) from None
 
 
 def answer(greeting: Value, expected: NodeId) -> Welcome:
@@ -98,13 +98,13 @@ def answer(greeting: Value, expected: NodeId) -> Welcome:
             return greeting
         case Welcome():
             raise Refused(
-                f"dialled {expected}, but {greeting.sender} answered; correct the address"
+                f"dialled {expected}, but {greeting.sender} answered", "correct the address"
             )
         case Refusal():
             raise turned_down(greeting)
         case _:
             raise Refused(
-                f"{expected} answered with a Hello: not an oncecast node; correct the address"
+                f"{expected} answered with a Hello: not an oncecast node", "correct the address"
             )
 
 

@@ -14,8 +14,8 @@ import logging
 from collections.abc import Callable
 from random import Random
 
+from oncecast.errors import Malformed, NetworkError, OutOfPlace, Refused
 from oncecast.kernel.codec import Buffer, Codec
-from oncecast.kernel.errors import Malformed, NetworkError, OutOfPlace, Refused
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import split
 from oncecast.network.connection import Connection, Greeting, Leaving, Wires

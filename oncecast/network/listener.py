@@ -12,7 +12,7 @@ import logging
 import socket
 from dataclasses import dataclass, field
 
-from oncecast.kernel.errors import Absent, CannotListen, NetworkError, OutOfPlace, Refused
+from oncecast.errors import Absent, CannotListen, NetworkError, OutOfPlace, Refused
 from oncecast.network.addresses import is_loopback, name_of, split_process
 from oncecast.network.clients import Client
 from oncecast.network.connection import Connection, Greeting, Leaving, Wires
@@ -55,8 +55,8 @@ class Listener:
             if self._tls is None and not insecure and not is_loopback(host):
                 await self.close()
                 raise CannotListen(
-                    f"{host}:{port} can be reached from other machines and TLS is off; give this "
-                    "node a certificate, listen on 127.0.0.1, or allow it with insecure=True"
+                    f"{host}:{port} can be reached from other machines and TLS is off",
+                    "give this node a certificate, listen on 127.0.0.1, or set insecure=True",
                 )
             sock.setblocking(False)
             sock.listen(BACKLOG)
@@ -151,7 +151,7 @@ class Listener:
             self._identity.check_speech(hello)
             stack = self._stack(name_of(hello.to))
             if hello.role not in stack.roles:
-                raise Refused(f"unknown role {hello.role!r}; use {' or '.join(stack.roles)}")
+                raise Refused(f"unknown role {hello.role!r}", f"use {' or '.join(stack.roles)}")
             session = stack.roles[hello.role](connection, hello)
         except (Refused, Absent) as refused:
             self._refuse(connection, refused)
@@ -166,7 +166,7 @@ class Listener:
 
     def _stack(self, name: str) -> LocalStack:
         if name not in self.stacks:
-            raise Absent(f"no replica of {name[:64]} here; ask {self._identity.me} where it is")
+            raise Absent(f"no replica of {name[:64]} here", f"ask {self._identity.me} where it is")
         return self.stacks[name]
 
     def _refuse(self, connection: Connection, refused: Refused | Absent) -> None:
@@ -190,7 +190,5 @@ async def bind(listen: str) -> list[socket.socket]:
     except OSError as error:
         for sock in sockets:
             sock.close()
-        raise CannotListen(
-            f"cannot listen on {listen}: {error.strerror or error}; free the port or choose another"
-        ) from error
+        raise CannotListen(f"cannot listen on {listen}: {error.strerror or error}") from error
     return sockets

@@ -25,8 +25,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, get_args
 
+from oncecast.errors import CannotListen
 from oncecast.kernel.codec import Codec
-from oncecast.kernel.errors import CannotListen
 from oncecast.kernel.protocol import (
     Append,
     Effect,
@@ -166,7 +166,8 @@ class Runtime:
         primary = self._primary
         if primary is not None and primary.stopping:
             raise CannotListen(
-                f"cannot start {self.me}: its process {primary.me} is stopping; restart the process"
+                f"cannot start {self.me}: its process {primary.me} is stopping",
+                "restart the process",
             )
         self._prepare()
         self._transport = Transport(

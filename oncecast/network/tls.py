@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from oncecast.kernel.errors import Refused, TlsUnusable
+from oncecast.errors import Refused, TlsUnusable
 from oncecast.network.addresses import canonical
 
 
@@ -22,13 +22,13 @@ class Tls:
         for name, context in (("server", self.server), ("client", self.client)):
             if context.verify_mode != ssl.CERT_REQUIRED:
                 raise TlsUnusable(
-                    f"the {name} context accepts peers without a certificate; set its verify_mode "
-                    "to ssl.CERT_REQUIRED"
+                    f"the {name} context accepts peers without a certificate",
+                    "set its verify_mode to ssl.CERT_REQUIRED",
                 )
             if context.minimum_version < ssl.TLSVersion.TLSv1_3:
                 raise TlsUnusable(
-                    f"the {name} context accepts versions before TLS 1.3; set its minimum_version "
-                    "to ssl.TLSVersion.TLSv1_3"
+                    f"the {name} context accepts versions before TLS 1.3",
+                    "set its minimum_version to ssl.TLSVersion.TLSv1_3",
                 )
 
     @classmethod
@@ -48,8 +48,8 @@ class Tls:
                 context.load_verify_locations(ca)
             except OSError as error:  # ssl.SSLError is one too
                 raise TlsUnusable(
-                    f"cannot load certificate {certificate}, key {key} or CA {ca}: {error}; use "
-                    "existing PEM files that belong together"
+                    f"cannot load certificate {certificate}, key {key} or CA {ca}: {error}",
+                    "use existing PEM files that belong together",
                 ) from error
         return cls(*contexts)
 
@@ -59,6 +59,6 @@ def check_certificate(certificate: dict[str, Any] | None, host: str, sender: str
     names = [name for _, name in (certificate or {}).get("subjectAltName", ())]
     if canonical(host) not in map(canonical, names):
         raise Refused(
-            f"certificate of {sender} is for {', '.join(names) or 'no host'}; use one with {host} "
-            "among its alternative names"
+            f"certificate of {sender} is for {', '.join(names) or 'no host'}",
+            f"use one with {host} among its alternative names",
         )

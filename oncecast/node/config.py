@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 import msgspec
 from msgspec import Meta
 
+from oncecast.errors import BadSetting
 from oncecast.network.addresses import split_process
 
 PREFIX = "ONCECAST_SERVE_"
@@ -26,10 +27,6 @@ Level = Literal["debug", "info", "warning", "error"]
 
 def about(text: str) -> Meta:
     return Meta(description=text)
-
-
-class BadSetting(ValueError):
-    """An unknown or invalid setting; the message says where it is set."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +145,7 @@ def read_file(path: str) -> dict[str, Any]:
     try:
         return tomllib.loads(Path(path).read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadSetting(f"{path}: {error}; give a readable TOML file") from None
+        raise BadSetting(f"{path}: {error}", "give a readable TOML file") from None
 
 
 def converted(name: str, value: Any, where: str, *, strict: bool) -> Any:
@@ -157,7 +154,7 @@ def converted(name: str, value: Any, where: str, *, strict: bool) -> Any:
     if known is None:
         near = difflib.get_close_matches(name, TABLE, 1)
         hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(TABLE)}"
-        raise BadSetting(f"{where}: no such setting; {hint}")
+        raise BadSetting(f"{where}: no such setting", hint)
     try:
         return msgspec.convert(value, known.kind, strict=strict)
     except msgspec.ValidationError:
@@ -179,17 +176,17 @@ def checked(settings: Settings) -> Settings:
     """Return the settings, or raise BadSetting if they contradict each other."""
     tls = (settings.tls_certificate, settings.tls_key, settings.tls_ca)
     if any(tls) and not all(tls):
-        raise BadSetting("TLS needs tls_certificate, tls_key and tls_ca; give all three, or none")
+        raise BadSetting("TLS needs tls_certificate, tls_key and tls_ca", "give all three, or none")
     if settings.suspicion < 2 * settings.heartbeat:
         raise BadSetting(
             f"suspicion: {settings.suspicion:g} s is less than two heartbeats of "
-            f"{settings.heartbeat:g} s, so that a single late heartbeat would trigger an election; "
-            "raise it"
+            f"{settings.heartbeat:g} s, so that a single late heartbeat would trigger an election",
+            "raise it",
         )
     if settings.join and not settings.advertise and is_wildcard(settings.listen):
         raise BadSetting(
-            f"listen: other nodes cannot connect to {settings.listen}; set advertise to an address "
-            "that they can reach"
+            f"listen: other nodes cannot connect to {settings.listen}",
+            "set advertise to an address that they can reach",
         )
     for address in addresses(settings.join):
         split_process(address)

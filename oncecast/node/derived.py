@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 
-from oncecast.kernel.errors import CannotListen
+from oncecast.errors import CannotListen, NotAllowed
 from oncecast.kernel.protocol import NodeId
 from oncecast.network.addresses import is_loopback, split_process
 from oncecast.network.incidents import line
@@ -19,10 +19,6 @@ logger = logging.getLogger("oncecast.node")
 
 FRAME_SLACK = 1024 * 1024  # what a message has beside the values that it carries
 SLOWEST = 32 * 1024 * 1024  # bytes a second that links and disks of a group should do
-
-
-class NotAllowed(Exception):
-    """It would be open to the world, and nobody said that it should be."""
 
 
 def options_of(settings: Settings) -> Options:
@@ -89,9 +85,9 @@ def check_exposure(settings: Settings) -> None:
         host, _ = split_process(address)
         if not guarded and not is_loopback(host):
             raise NotAllowed(
-                f"{address} can be reached from other machines and TLS is off: give this node a "
-                "certificate (tls_certificate, tls_key, tls_ca), listen on 127.0.0.1, or allow it "
-                "with insecure"
+                f"{address} can be reached from other machines and TLS is off",
+                "give this node a certificate (tls_certificate, tls_key, tls_ca), listen on "
+                "127.0.0.1, or set insecure",
             )
 
 
@@ -115,5 +111,5 @@ def listen_address(settings: Settings) -> tuple[str | socket.socket, NodeId]:
     try:
         sock = socket.create_server((host, 0), family=family)
     except OSError as error:
-        raise CannotListen(f"{listen}: {error.strerror or error}; listen elsewhere") from error
+        raise CannotListen(f"{listen}: {error.strerror or error}", "listen elsewhere") from error
     return sock, NodeId(advertise or f"{listen.rsplit(':', 1)[0]}:{sock.getsockname()[1]}")

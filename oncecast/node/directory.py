@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
+from oncecast.errors import WrongFormat
 from oncecast.kernel.protocol import NodeId
 from oncecast.network.addresses import is_name
 from oncecast.storage.disk import OsDisk
-from oncecast.storage.errors import WrongFormat
 
 MEMBERS = "members.json"
 OURS = re.compile(
@@ -52,12 +52,13 @@ def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
         found = list(directory.iterdir()) if directory.is_dir() else []
         if not all(ours.fullmatch(each.name) for each in found):
             raise WrongFormat(
-                f"{directory}: holds other files than a node's; give an empty or a new directory"
+                f"{directory}: it has files that are not a node's",
+                "use an empty or a new directory",
             )
         return OsDisk(directory)
     except OSError as error:
         raise WrongFormat(
-            f"{directory}: {error.strerror or error}; give a directory that can be written"
+            f"{directory}: {error.strerror or error}", "use a directory that can be written"
         ) from error
 
 
@@ -106,8 +107,8 @@ def set_aside(path: str) -> Path:
         directory.rename(aside)
     except OSError as error:
         raise WrongFormat(
-            f"{directory}: it is damaged and cannot be renamed ({error.strerror or error}); "
-            "move what is in it elsewhere, and the node joins its group anew"
+            f"{directory}: it is damaged and cannot be renamed ({error.strerror or error})",
+            "move its files elsewhere, and the node joins its group again",
         ) from error
     return aside
 
@@ -124,7 +125,7 @@ def recall_ring(path: str) -> RingIdentity | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise WrongFormat(
-            f"{file}: {error}; put it back, or delete it, and the node founds another group"
+            f"{file}: {error}", "restore it, or delete it and the node starts a new group"
         ) from error
 
 

@@ -8,12 +8,12 @@ from abc import abstractmethod
 from types import TracebackType
 from typing import Self
 
-from oncecast.kernel.errors import CannotListen
+from oncecast.errors import BadSetting, CannotListen
 from oncecast.kernel.protocol import NodeId
 from oncecast.network.addresses import split_process
 from oncecast.network.incidents import line
 from oncecast.network.network import Runtime
-from oncecast.node.config import BadSetting, Settings, addresses
+from oncecast.node.config import Settings, addresses
 from oncecast.node.derived import check_exposure, listen_address, tls_of
 from oncecast.node.health import ending, page_of
 from oncecast.node.http import HttpServer, Page
@@ -34,7 +34,7 @@ class Process:
         named = tuple(map(NodeId, addresses(settings.join)))
         self.joined = without(named, self.me)  # whom it shall ask to be taken in
         if named and not self.joined:
-            raise BadSetting(f"join: {self.me} is this node itself; name another one, or none")
+            raise BadSetting(f"join: {self.me} is this node itself", "name another one, or none")
         pages = {"/metrics": self.metrics, "/health": self.health, "/live": self.live}
         self._http = HttpServer(pages)
         self.http_port = 0
@@ -115,8 +115,8 @@ class Process:
             self.http_port = await self._http.open(host, port)
         except OSError as error:
             raise CannotListen(
-                f"cannot serve HTTP on {self.settings.http}: {error.strerror or error}; free the "
-                "port or choose another"
+                f"cannot serve HTTP on {self.settings.http}: {error.strerror or error}",
+                "free the port or choose another",
             ) from error
         logger.info(line("http", {"at": f"{host}:{self.http_port}"}))
 

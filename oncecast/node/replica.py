@@ -12,6 +12,7 @@ import msgspec
 
 from oncecast.broker.governing import News, has_quorum, role_of
 from oncecast.broker.service import ClockDisputed, ClockOutvoted
+from oncecast.errors import Corrupt, Crippled
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.incidents import line
 from oncecast.network.listener import Listen
@@ -23,8 +24,7 @@ from oncecast.node.config import Settings
 from oncecast.node.derived import group_options_of
 from oncecast.node.directory import Members, note, open_directory, recall, set_aside
 from oncecast.node.health import Health
-from oncecast.replication.events import Crippled, Retire, Retired
-from oncecast.storage.errors import Corrupt
+from oncecast.replication.events import Retire, Retired
 from oncecast.storage.journal import Journal
 from oncecast.wire.frames import (
     Call,

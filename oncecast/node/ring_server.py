@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Coroutine
 from random import SystemRandom
 
+from oncecast.errors import Corrupt, Crippled, Diverged
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import is_name, process_of
 from oncecast.network.incidents import line
@@ -38,10 +39,8 @@ from oncecast.node.http import Page
 from oncecast.node.metrics import counters, page, replica_metrics, ring_metrics
 from oncecast.node.process import Process
 from oncecast.node.replica import CLIENTS, Replica, epoch_us, without
-from oncecast.replication.events import Crippled, Diverged
 from oncecast.ring.events import Leave, Left, Seat, Unseat
 from oncecast.storage.disk import OsDisk
-from oncecast.storage.errors import Corrupt
 
 logger = logging.getLogger("oncecast.node")
 
@@ -142,9 +141,9 @@ class RingServer(Process):
         other = self.other_ring()
         if other:
             error = Diverged(
-                f"process {self.me}: {other} is of another ring, which has topics that this one "
-                f"takes for its own; move the directory {self.settings.data} away and let it join "
-                f"anew, with --join {other}"
+                f"process {self.me}: {other} is in another ring, which has topics of this one",
+                f"move the directory {self.settings.data} away and let the process join again, "
+                f"with --join {other}",
             )
             self.runtime.fail(error)
         elif not self.runtime.stopping:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from oncecast.errors import Diverged
 from oncecast.network.incidents import line
 from oncecast.node.assemble import Parts
 from oncecast.node.config import Settings
@@ -12,7 +13,6 @@ from oncecast.node.http import Page
 from oncecast.node.metrics import counters, page, replica_metrics
 from oncecast.node.process import Process
 from oncecast.node.replica import Replica
-from oncecast.replication.events import Diverged
 
 logger = logging.getLogger("oncecast.node")
 

@@ -19,10 +19,11 @@ from random import Random
 import google_crc32c
 import msgspec
 
+from oncecast.errors import Corrupt, Crippled, NoSuchRecord
 from oncecast.kernel.protocol import NodeId, Protocol
 from oncecast.replication import messages as m
 from oncecast.replication.ballot import BOTTOM, Ballot
-from oncecast.replication.events import Added, Crippled, Decided, Learner, Missing, Removed
+from oncecast.replication.events import Added, Decided, Learner, Missing, Removed
 from oncecast.replication.events import Compare as CompareNow
 from oncecast.replication.messages import (
     CHECK,
@@ -43,7 +44,6 @@ from oncecast.replication.messages import (
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.places import Places
 from oncecast.replication.quorum import NOBODY, Config, Member, Memberships
-from oncecast.storage.errors import Corrupt, NoSuchRecord
 
 FAR = 1 << 62  # behind every slot
 # A replica that forgets votes on purpose counts so many replaced ones. No single vote counts as
@@ -285,8 +285,8 @@ class Core(Protocol):
         self.damage = f"records {first} to {last} of its log cannot be read"
         if not self.born:
             raise Crippled(
-                f"replica {self.me}: {self.damage}, and they said who it is; move its data "
-                "directory away and let it join anew"
+                f"replica {self.me}: {self.damage}, which had its identity",
+                "move its data directory away and let it join again",
             )
         self.lost.append((self.known_to_be_chosen + 1, FAR))
 

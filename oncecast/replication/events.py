@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from oncecast.kernel.protocol import NodeId, Value
-from oncecast.storage.errors import StorageError
 
 
 class Propose(Value):
@@ -126,14 +125,6 @@ class Missing(LookupError):
     def __init__(self, place: int) -> None:
         super().__init__(f"entry {place} cannot be read here; it is being fetched from a replica")
         self.place = place
-
-
-class Crippled(StorageError):
-    """The disk has lost what this replica cannot do without, or get from others."""
-
-
-class Diverged(Exception):
-    """This replica's state differs from what a majority has: it must not go on."""
 
 
 class Group(Protocol):

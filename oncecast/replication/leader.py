@@ -17,11 +17,12 @@ from collections import deque
 from random import Random
 from typing import Any
 
+from oncecast.errors import Crippled
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.acceptor import FOR_EVER
 from oncecast.replication.ballot import Ballot, above
 from oncecast.replication.core import decode_config, encode_config
-from oncecast.replication.events import Crippled, HandOver, LeaderChanged, Propose
+from oncecast.replication.events import HandOver, LeaderChanged, Propose
 from oncecast.replication.messages import (
     COMMAND,
     CONFIG,

@@ -10,11 +10,12 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from oncecast.errors import Crippled
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.acceptor import Acceptor
 from oncecast.replication.ballot import BOTTOM, Ballot
 from oncecast.replication.core import within
-from oncecast.replication.events import Crippled, Mended
+from oncecast.replication.events import Mended
 from oncecast.replication.messages import (
     CONFIG,
     Accepted,
@@ -200,7 +201,8 @@ class Learner(Acceptor):
             if self.damage and self._all_of(self.bereft):
                 raise Crippled(
                     f"replica {self.me}: {self.damage}, and no other replica can read slot "
-                    f"{message.slot} either; put back the log of one of them"
+                    f"{message.slot} either",
+                    "restore the log of one of them",
                 )
 
     # -- what was here, and cannot be read --

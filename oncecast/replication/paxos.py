@@ -18,19 +18,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from oncecast.errors import Crippled, Diverged
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication import messages as m
 from oncecast.replication.ballot import Ballot
-from oncecast.replication.events import (
-    Change,
-    Compact,
-    Crippled,
-    Digest,
-    Diverged,
-    HandOver,
-    Propose,
-    Retire,
-)
+from oncecast.replication.events import Change, Compact, Digest, HandOver, Propose, Retire
 from oncecast.replication.messages import CHECK, Beat, Born, Item, OfferDue, Reborn, Silence, Sum
 from oncecast.replication.quorum import NOBODY, Config
 from oncecast.replication.retiring import Retirement
@@ -78,8 +70,8 @@ class Paxos(Seats):
             self.contacts = tuple(dict.fromkeys((*self.rumour.nodes(), *self.contacts)))
             if not self.sources():
                 raise Crippled(
-                    f"replica {self.me}: {self.damage}, and there is no other to get them from; "
-                    'run "oncecast log verify"'
+                    f"replica {self.me}: {self.damage}, and no other replica has them",
+                    'run "oncecast log verify"',
                 )
         if self.forgetful:
             self.live_anew(self.rng.getrandbits(62) + 1, self.rebirths + 1)
@@ -158,8 +150,8 @@ class Paxos(Seats):
         """A first node that has lost its disk, and was not told to join, founds another group."""
         if isinstance(message, Beat):
             raise Diverged(
-                f"replica {self.me}: {sender} leads another group, which counts this node as its "
-                f"own; move its data directory away and let it join anew, with --join {sender}"
+                f"replica {self.me}: {sender} leads another group that has this node as a member",
+                f"move its data directory away and let it join again, with --join {sender}",
             )
 
     def timeout(self, timer: m.Timer) -> None:
@@ -199,9 +191,8 @@ class Paxos(Seats):
         against = [each for each in config.nodes() if sums.get(each, mine) != mine]
         if against and len(config.members) - len(against) < config.majority:
             raise Diverged(
-                f"replica {self.me}: its state at slot {total.slot} differs from what "
-                f"{len(against)} of {len(config.members)} replicas have; move its data "
-                "directory away and let it join anew"
+                f"replica {self.me}: its state at slot {total.slot} differs from that of "
+                f"{len(against)} of {len(config.members)} replicas"
             )
 
 

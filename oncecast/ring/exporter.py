@@ -9,6 +9,7 @@ from oncecast.broker import state
 from oncecast.broker.holdings import Frozen, Holdings
 from oncecast.broker.service import Service
 from oncecast.broker.topic import Topic
+from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId
 from oncecast.replication.events import Missing
 from oncecast.ring.events import GroupFacts, WhereIs
@@ -30,7 +31,6 @@ from oncecast.ring.moves import (
     Surveyed,
     TopicEnds,
 )
-from oncecast.storage.errors import Corrupt
 
 if TYPE_CHECKING:
     from oncecast.ring.mover import Mover

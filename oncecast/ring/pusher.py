@@ -18,6 +18,7 @@ from oncecast.broker.scanning import scanned
 from oncecast.broker.service import Changed, Service
 from oncecast.broker.subscription import Subscription
 from oncecast.broker.topic import Topic
+from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.replication.events import LeaderChanged, Missing
 from oncecast.ring.push_messages import (
@@ -33,7 +34,6 @@ from oncecast.ring.push_messages import (
     ReadersChecked,
     ReadPermit,
 )
-from oncecast.storage.errors import Corrupt
 
 PUSH_BYTES = 1 << 20  # at once, unless one batch is larger
 ASKED_FOR = 4.0  # seconds that a root's wish holds

@@ -7,6 +7,7 @@ from math import inf, nextafter
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from oncecast.errors import StorageError
 from oncecast.kernel.protocol import (
     Emit,
     NodeId,
@@ -18,7 +19,6 @@ from oncecast.kernel.protocol import (
 from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.simulator.disk import SimulatedDisk
 from oncecast.simulator.fastpath import FastPath
-from oncecast.storage.errors import StorageError
 from oncecast.storage.gate import Gate
 from oncecast.storage.journal import Flush, Journal
 

@@ -9,9 +9,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from oncecast.client import blocking, errors
+from oncecast import errors
+from oncecast.client import blocking
 from oncecast.client.client import DEFAULT_ADDRESS
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
+from oncecast.errors import BadOption
 from oncecast.network.tls import Tls
 from oncecast.wire.commands import Start
 
@@ -19,10 +21,6 @@ Ends = Start | dict[str, Start]  # of all topics, or of each
 ZSTD_MAX = 22
 CONNECT = 5.0  # seconds in which a node answers that is there
 REMEDY = 'start a node there with "oncecast serve", or say by option address where one is'
-
-
-class BadOption(ValueError):
-    """Names the option, what is wrong with it, and what it may be."""
 
 
 class Option(NamedTuple):
@@ -138,7 +136,7 @@ def parse(known: list[Option], given: Mapping[str, str]) -> dict[str, Any]:
     for key in given:
         if key.lower() not in by_key and key.lower() not in SPARKS_OWN:
             allowed = ", ".join(option.name for option in known)
-            raise BadOption(f"option {key!r} is unknown here; the options are {allowed}")
+            raise BadOption(f"option {key!r} is unknown here", f"the options are {allowed}")
     found: dict[str, Any] = {}
     for key, option in by_key.items():
         value = given.get(key, option.default)
@@ -184,7 +182,7 @@ class Node:
         try:
             client.__enter__()
         except errors.NotConnected as error:
-            raise errors.NotConnected(str(error), REMEDY) from None
+            raise error.reworded(remedy=REMEDY) from None
         with closing(client):
             yield client
 

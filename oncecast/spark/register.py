@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from oncecast.errors import BadOption
 from oncecast.spark import sink, source
-from oncecast.spark.options import SOURCE, BadOption, SinkOptions, SourceOptions, parse
+from oncecast.spark.options import SOURCE, SinkOptions, SourceOptions, parse
 
 
 class OncecastSource(DataSource):

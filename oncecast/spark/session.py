@@ -20,6 +20,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
+from oncecast.errors import NoSpark
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -33,10 +35,6 @@ LIGHT = {
 }
 
 
-class NoSpark(Exception):
-    """What is missing, and how to get it."""
-
-
 def spark(
     master: str = "local[*]", *, app: str = "oncecast", light: bool = False, **settings: str
 ) -> SparkSession:
@@ -47,7 +45,7 @@ def spark(
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise NoSpark('pyspark is not installed; pip install "oncecast[spark]"') from None
+        raise NoSpark("pyspark is not installed", 'pip install "oncecast[spark]"') from None
     builder = SparkSession.builder.appName(app)
     if master.startswith("sc://"):
         return configured(builder.remote(master), settings).getOrCreate()
@@ -69,7 +67,7 @@ def started(builder: SparkSession.Builder, master: str) -> SparkSession:
         return builder.getOrCreate()
     except (PySparkException, Py4JError):  # Spark has said why on standard error, at length
         known = "local[*], spark://HOST:PORT of a master that is up, or sc://HOST:PORT"
-        raise NoSpark(f"{master}: Spark does not start; give as master {known}") from None
+        raise NoSpark(f"{master}: Spark does not start", f"give as master {known}") from None
 
 
 def configured(builder: SparkSession.Builder, settings: dict[str, str]) -> SparkSession.Builder:

@@ -25,7 +25,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType, TimestampType
 
 from oncecast.client import blocking
-from oncecast.spark.options import BadOption, SinkOptions
+from oncecast.errors import BadOption, BadRows
+from oncecast.spark.options import SinkOptions
 from oncecast.wire.batch_arrow import from_arrow
 
 PART_BYTES = 4 << 20
@@ -40,21 +41,17 @@ WRITTEN: dict[str, tuple[DataType, ...]] = {
 }
 
 
-class BadRows(ValueError):
-    """What the sink was given cannot be put."""
-
-
 def check_schema(schema: StructType, options: SinkOptions) -> None:
     found = {field.name: field.dataType for field in schema.fields}
     if "value" not in found:
-        raise BadRows("there is no column `value`; name what is to be put: .select(... as value)")
+        raise BadRows("there is no column `value`", "name what is to be put: .select(... as value)")
     for name, kind in found.items():
         if name not in WRITTEN:
             allowed = ", ".join(WRITTEN)
             raise BadRows(f"column {name!r} is not put: drop it, or pack it into one of {allowed}")
         if not any(alike(kind, each) for each in WRITTEN[name]):
             allowed = " or ".join(each.simpleString() for each in WRITTEN[name])
-            raise BadRows(f"column {name} is {kind.simpleString()}; cast it to {allowed}")
+            raise BadRows(f"column {name} is {kind.simpleString()}", f"cast it to {allowed}")
     if ("topic" in found) == (options.topic is not None):
         raise BadOption("say where rows go by option topic or by a column `topic`, one of them")
 

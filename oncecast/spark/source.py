@@ -21,13 +21,15 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from oncecast.client import blocking, errors
+from oncecast import errors
+from oncecast.client import blocking
 from oncecast.client.scanning import Located, Slice
 from oncecast.client.starts import NEW, from_offset
+from oncecast.errors import BadOption, DataLost
 from oncecast.spark.columns import joined
-from oncecast.spark.options import BadOption, SourceOptions
+from oncecast.spark.options import SourceOptions
 from oncecast.spark.ranges import Position, Positions, Range, between, enough, limited, split
-from oncecast.spark.topics import Lost, Topics
+from oncecast.spark.topics import Topics
 from oncecast.wire.batch import opened_bytes
 
 COLUMNS = {
@@ -87,7 +89,7 @@ def slices(options: SourceOptions, range_: Range) -> Iterator[Slice]:
                     yield each
             except GONE as error:
                 if options.fail_on_loss:
-                    raise Lost(str(error)) from None
+                    raise DataLost(error.message) from None
                 at = error.next if isinstance(error, errors.MessagesLost) else until
 
 

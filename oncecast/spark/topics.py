@@ -5,23 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from oncecast.client import blocking, errors
+from oncecast import errors
+from oncecast.client import blocking
 from oncecast.client.scanning import Located
 from oncecast.client.starts import EARLIEST, NEW, from_offset
-from oncecast.spark.options import BadOption, Ends, SourceOptions
+from oncecast.errors import BadOption, DataLost
+from oncecast.spark.options import Ends, SourceOptions
 from oncecast.spark.ranges import Position, Positions, Range
 from oncecast.wire.commands import FromOffset, Start
 from oncecast.wire.frames import TopicView
-
-
-class Lost(errors.OncecastError):
-    """What the query should have read is no longer there."""
-
-    code = "data-lost"
-    remedy = (
-        "let the query keep a subscription (option subscription) or the topic keep more; to go on "
-        "without what is gone, set option failOnDataLoss to false"
-    )
 
 
 class Topics:
@@ -129,11 +121,11 @@ class Topics:
         except errors.NoSuchTopic:
             return None
 
-    def lost(self, fact: str) -> None:
+    def lost(self, message: str) -> None:
         if self._options.fail_on_loss:
-            raise Lost(fact)
+            raise DataLost(message)
 
 
 def beyond(name: str, offset: int, place: Located) -> errors.OutOfRange:
-    fact = f"offset {offset} of topic {name!r}: it ends before {place.next}"
-    return errors.OutOfRange(fact, "give an offset that the topic has, or latest")
+    error = errors.OutOfRange(place.next).within(f"offset {offset} of topic {name!r}")
+    return error.reworded(remedy="use an offset that the topic has, or latest")

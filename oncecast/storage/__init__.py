@@ -3,9 +3,7 @@
 A failed fsync stops the node; a torn tail is cut off; corruption is named and never served.
 """
 
-from oncecast.storage.dirty import Unsynced
-from oncecast.storage.disk import Buffer, Disk, File, OsDisk
-from oncecast.storage.errors import (
+from oncecast.errors import (
     Corrupt,
     DiskFull,
     InUse,
@@ -15,6 +13,8 @@ from oncecast.storage.errors import (
     SyncFailed,
     WrongFormat,
 )
+from oncecast.storage.dirty import Unsynced
+from oncecast.storage.disk import Buffer, Disk, File, OsDisk
 from oncecast.storage.examine import Damage
 from oncecast.storage.log import Log
 from oncecast.storage.recovery import Recovery

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from oncecast.errors import SyncFailed
 from oncecast.storage.disk import Disk, File
-from oncecast.storage.errors import SyncFailed
 
 
 class Unsynced:
@@ -73,8 +73,8 @@ class Dirty:
     def fail(self, doing: str, error: OSError) -> SyncFailed:
         """From now on `check` raises what this returns."""
         self._failed = SyncFailed(
-            f"{doing} failed: {error.strerror or error}; what is on disk is unknown: "
-            "stop the node, check the disk, start it again"
+            f"{doing} failed: {error.strerror or error}; the contents of the disk are unknown",
+            "stop the node, check the disk, start it again",
         )
         return self._failed
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from oncecast.storage.errors import InUse, WrongFormat
+from oncecast.errors import InUse, WrongFormat
 
 Buffer = bytes | bytearray | memoryview
 
@@ -143,7 +143,7 @@ class OsDisk:
         if not read_only:
             self._path.mkdir(parents=True, exist_ok=True)
         if not self._path.is_dir():
-            raise WrongFormat(f"{self._path}: no such directory; give the directory of a log")
+            raise WrongFormat(f"{self._path}: no such directory", "use the directory of a log")
         self._fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self._lock = -1 if read_only else self._take_lock()
@@ -160,10 +160,7 @@ class OsDisk:
         except BlockingIOError:
             holder = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
             os.close(lock)
-            raise InUse(
-                f"{self._path}: in use by process {holder}; stop it, or give this node its own "
-                "directory"
-            ) from None
+            raise InUse(str(self._path), holder) from None
         except OSError:
             os.close(lock)  # and with it the lock
             raise

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from oncecast.errors import Corrupt
 from oncecast.storage import store
 from oncecast.storage.disk import Disk
-from oncecast.storage.errors import Corrupt
 from oncecast.storage.segment import OPENING_BYTES, Index, Segment, log_name, serials
 from oncecast.storage.store import Block
 

@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from oncecast.errors import Corrupt, DiskFull, Malformed, WrongFormat
 from oncecast.kernel.codec import Codec
-from oncecast.kernel.errors import Malformed
 from oncecast.kernel.protocol import Append, Chunked, Snapshot, Trim, Value
 from oncecast.kernel.stack import Stack
 from oncecast.storage import snapshot
 from oncecast.storage.disk import Disk
-from oncecast.storage.errors import Corrupt, DiskFull, WrongFormat
 from oncecast.storage.log import SEGMENT_BYTES, Log, Unsynced
 
 
@@ -76,8 +75,8 @@ class Journal:
         newest = max(snapshots.values(), default=0)
         if newest > log.last:
             raise WrongFormat(
-                f"a snapshot of record {newest}, but the log ends at {log.last}: files are "
-                "missing; put them back, or start in an empty directory"
+                f"files are missing: a snapshot is of record {newest}, the log ends at {log.last}",
+                "restore them, or start in an empty directory",
             )
         restore_records(log, stack, snapshots, behind)
         journal = cls(disk, log, stack, snapshots)
@@ -231,6 +230,6 @@ def readable(decode: Callable[[bytes], Value], encoded: bytes, what: str) -> Val
         return decode(encoded)
     except Malformed as error:
         raise WrongFormat(
-            f"{what} is whole but not of this program's making ({error}); "
-            "run the version that wrote it, or start in an empty directory"
+            f"{what}: the checksum is valid but the record format is unknown ({error.message})",
+            "use the version that wrote it, or start in an empty directory",
         ) from error

@@ -20,10 +20,10 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from contextlib import suppress
 
+from oncecast.errors import DiskFull, NoSuchRecord, RecordTooLarge, StorageError
 from oncecast.storage import store
 from oncecast.storage.dirty import Dirty, Unsynced
 from oncecast.storage.disk import Buffer, Disk
-from oncecast.storage.errors import DiskFull, NoSuchRecord, RecordTooLarge, StorageError
 from oncecast.storage.recovery import Recovered, recover
 from oncecast.storage.segment import OPENING_BYTES, Segment
 
@@ -114,9 +114,7 @@ class Log:
 
     def _make_room(self, size: int) -> None:
         if size > RECORD_BYTES_MAX:
-            raise RecordTooLarge(
-                f"record of {size} bytes: at most {RECORD_BYTES_MAX} are allowed; split it"
-            )
+            raise RecordTooLarge(size, RECORD_BYTES_MAX)
         self._close_group()
         if size + _SLACK > self._active.room:
             self._roll(max(self._segment_bytes, OPENING_BYTES + size + _SLACK))
@@ -176,7 +174,8 @@ class Log:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             where = f"{error.filename}: " if error.filename else ""
             return DiskFull(
-                f"{where}no room for a segment of {size} bytes; free disk space or truncate the log"
+                f"{where}no disk space for a segment of {size:,} bytes",
+                "free disk space or truncate the log",
             )
         return self._dirty.fail("allocation", error)
 
@@ -291,8 +290,7 @@ class Log:
         """The segment of a record, and the first number behind it."""
         if not self.first <= number <= self.written:
             raise NoSuchRecord(
-                f"record {number}: the log holds {self.first} to {self.written}; "
-                "older ones were truncated, newer ones not written"
+                f"record {number} is not in the log, which has {self.first} to {self.written}"
             )
         at = bisect_right(self._segments, number, key=lambda each: each.first) - 1
         segment = self._segments[at]

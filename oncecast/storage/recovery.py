@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oncecast.errors import SyncFailed
 from oncecast.storage.disk import Disk
-from oncecast.storage.errors import SyncFailed
 from oncecast.storage.examine import Damage, Findings, examine
 from oncecast.storage.segment import Segment, index_name
 
@@ -42,9 +42,7 @@ def recover(disk: Disk, scan_from: int) -> Recovered:
         spare = _take_spare(findings)
         _make_durable(disk, findings)
     except OSError as error:
-        raise SyncFailed(
-            f"recovery failed: {error.strerror or error}; check the disk and start the node again"
-        ) from error
+        raise SyncFailed(f"recovery failed: {error.strerror or error}") from error
     _settle(disk, findings)
     report = Recovery(
         findings.first, findings.next - 1, findings.torn_bytes, tuple(findings.damage)

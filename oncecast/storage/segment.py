@@ -15,9 +15,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from oncecast.errors import Corrupt, WrongFormat
 from oncecast.storage import store
 from oncecast.storage.disk import Disk, File
-from oncecast.storage.errors import Corrupt, WrongFormat
 from oncecast.storage.store import Block, Gap
 
 VERSION = 1
@@ -184,8 +184,8 @@ class Segment:
         version, _, allocated = _OPENING.unpack(body)
         if version != VERSION:
             raise WrongFormat(
-                f"{self.name}: format version {version}, this program reads {VERSION}; "
-                "use the program that wrote it"
+                f"{self.name}: format version {version}, this program reads {VERSION}",
+                "use the program that wrote it",
             )
         return int(allocated)
 

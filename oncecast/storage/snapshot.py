@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from oncecast.errors import Corrupt, DiskFull, StorageError, SyncFailed
 from oncecast.storage import store
 from oncecast.storage.disk import Buffer, Disk, File
-from oncecast.storage.errors import Corrupt, DiskFull, StorageError, SyncFailed
 
 NAME = "state"
 
@@ -110,5 +110,5 @@ def _numbers(disk: Disk, name: str) -> list[int]:
 def _meaning(error: OSError, name: str, number: int) -> StorageError:
     what = f"snapshot {name} at record {number}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return DiskFull(f"{what}: the disk is full; free disk space, the older one still serves")
-    return SyncFailed(f"{what}: {error.strerror or error}; stop the node and check the disk")
+        return DiskFull(f"{what}: the disk is full", "free disk space; the older one still serves")
+    return SyncFailed(f"{what}: {error.strerror or error}", "stop the node and check the disk")

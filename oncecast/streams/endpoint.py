@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from math import inf
 from typing import TYPE_CHECKING
 
+from oncecast.errors import NotMatched, NotOpen, Stopped
 from oncecast.kernel.protocol import NodeId
-from oncecast.streams.errors import NotMatched, NotOpen, Stopped
 from oncecast.streams.feed import Feed
 from oncecast.streams.protocols.events import (
     DeadlineMissed,
@@ -104,4 +104,4 @@ class End:
         if self._node.stopping:
             raise Stopped
         if self.closed:
-            raise NotOpen(self.name, f"its {self.side} is closed; open another one")
+            raise NotOpen(self.name, f"its {self.side} is closed", "open another one")

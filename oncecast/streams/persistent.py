@@ -11,9 +11,8 @@ import platform
 from typing import TYPE_CHECKING
 
 from oncecast.client.client import EARLIEST, Client
-from oncecast.client.errors import OncecastError
+from oncecast.errors import NoRoom, OncecastError
 from oncecast.kernel.protocol import NodeId
-from oncecast.streams.errors import NoRoom
 from oncecast.streams.protocols import reading
 from oncecast.streams.protocols.cache import Sample
 from oncecast.streams.protocols.events import Feed
@@ -51,8 +50,8 @@ class PersistentWriter(Writer):
         try:
             await super().write(value, key)
         except NoRoom as error:
-            fact = f"it is in the topic, and must not be written again: {error.fact}"
-            raise NoRoom(self.name, fact) from None
+            remedy = "don't write the value again, it is in the topic"
+            raise error.reworded(remedy=remedy) from None
 
 
 class PersistentReader(Reader):

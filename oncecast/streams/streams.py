@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sized
 from typing import TYPE_CHECKING
 
+from oncecast.errors import NotOpen, Stopped
 from oncecast.kernel.protocol import Value
-from oncecast.streams.errors import NotOpen, Stopped
 from oncecast.streams.persistent import PersistentReader, PersistentWriter
 from oncecast.streams.protocols import streams
 from oncecast.streams.protocols.events import (
@@ -84,9 +84,11 @@ class Streams:
         if self._node.stopping:
             raise Stopped
         if name in (self.writers if side == "writer" else self.readers):
-            raise NotOpen(name, f"it has a {side} here already; use that, or close it first")
+            raise NotOpen(
+                name, f"this process already has a {side} of it", "use that, or close it first"
+            )
         if len(there) >= STREAMS_MAX:
-            raise NotOpen(name, f"{STREAMS_MAX} others are open; close one first")
+            raise NotOpen(name, f"{STREAMS_MAX:,} other streams are open", "close one first")
 
     def forget(self, end: Writer | Reader) -> None:
         ends = self.writers if isinstance(end, Writer) else self.readers

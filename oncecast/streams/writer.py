@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from oncecast.errors import NoRoom, NotReceived
 from oncecast.kernel.protocol import NodeId
 from oncecast.streams.endpoint import End
-from oncecast.streams.errors import NoRoom, NotReceived
 from oncecast.streams.feed import Feed
 from oncecast.streams.protocols import writing
 from oncecast.streams.protocols.events import CloseWriter, NotWritten, Side, Stable, Write, Written
@@ -94,8 +94,8 @@ class Writer(End):
     def refuse(self, value: bytes, key: bytes) -> None:
         if type(value) is not bytes or type(key) is not bytes:
             raise TypeError(f"stream {self.name!r}: values and keys are bytes; encode them")
-        fact = f"a value of {len(value)} bytes; {VALUE_BYTES_MAX} are allowed, send it in parts"
-        raise NoRoom(self.name, fact)
+        message = f"the value is {len(value):,} bytes long (limit {VALUE_BYTES_MAX:,})"
+        raise NoRoom(self.name, message, "send it in parts")
 
     def write_all(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         """Values and keys that were checked, no more than there is room for."""
@@ -156,8 +156,8 @@ class Writer(End):
                 await self._node.unless_stopped(self._stable.wait(lambda number: number >= end))
         except TimeoutError:
             left = end - self._stable.value
-            fact = f"after {timeout:g} s readers lack {left} values; wait longer"
-            raise NotReceived(self.name, fact) from None
+            message = f"readers have not acknowledged {left} values within {timeout:g} s"
+            raise NotReceived(self.name, message) from None
 
     async def close(self, timeout: float = LINGER) -> None:
         """Readers get so much time for what was written. Raises NotReceived."""

@@ -221,7 +221,7 @@ def test_a_disk_that_is_nearly_full_takes_no_puts_but_what_gives_space_back() ->
         sequence += 1
     refusal = errors.Overloaded("data on the node's disk")
     assert desk.call(BOB, put(producer, sequence, bytes(500))) == refusal
-    assert str(refusal) == "the node's disk is full; try again a little later"
+    assert str(refusal) == "the node's disk is full; try again later"
     repeated = put(producer, sequence - 1, bytes(500))
     assert desk.call(BOB, repeated, id=99) == Already(sequence - 1, 1)
     assert desk.call(ANN, do.Ack("topic", "sub", epoch, sequence)) == Acked(sequence)

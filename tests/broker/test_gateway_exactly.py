@@ -11,9 +11,9 @@ import pytest
 from oncecast.broker import gateway as gateway_module
 from oncecast.broker.gateway import Gateway, LeaseDue, Pump
 from oncecast.broker.service import Changed, Executed, Service
+from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import Ask, Later, NodeId, Send
 from oncecast.replication.events import LeaderChanged, Mended, Missing
-from oncecast.storage.errors import Corrupt
 from oncecast.wire import commands as do
 from oncecast.wire import errors
 from oncecast.wire.frames import Answer, Call, Delivery, Elsewhere, FlowEnded, Look, View

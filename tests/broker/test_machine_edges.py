@@ -187,8 +187,8 @@ def test_policy_says_what_it_keeps_and_what_is_wrong_with_it(
 
 def test_full_disk_is_told_in_its_own_words() -> None:
     """SVC-7"""
-    texts = [errors.Overloaded(what).text for what in (errors.DISK, "calls")]
-    assert texts == ["the node's disk is full", "there is too much of calls at once"]
+    texts = [errors.Overloaded(what).raised().message for what in (errors.DISK, "calls")]
+    assert texts == ["the node's disk is full", "too many calls"]
 
 
 # -- producers --

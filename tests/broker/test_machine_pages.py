@@ -31,7 +31,7 @@ def test_exactly_the_codes_that_exist_are_on_the_page() -> None:
     table = PAGE.partition("## Commands")[2].partition("`start` is")[0]
     rows = [line.rsplit("|", 2)[1] for line in table.splitlines() if line.startswith("| `")]
     named = {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)}
-    assert named == {kind.code for kind in REFUSALS}
+    assert named == {kind.error.code for kind in REFUSALS}
 
 
 def test_exactly_the_limits_that_exist_are_on_the_page_with_their_defaults() -> None:

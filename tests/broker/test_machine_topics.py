@@ -222,14 +222,16 @@ def test_topics_and_producers_are_limited() -> None:
 def test_every_refusal_has_a_code_of_its_own_a_text_and_a_remedy() -> None:
     """SVC-7"""
     refusals = get_args(errors.AnyRefusal)
-    codes = [kind.code for kind in refusals]
+    codes = [kind.error.code for kind in refusals]
     assert len(set(codes)) == len(codes)
     assert set(refusals) == set(errors.Refusal.__subclasses__())
     for kind in refusals:
         values = [1 if f.type is int else "name" for f in msgspec.structs.fields(kind)]
         refusal = kind(*values)
-        assert refusal.remedy in str(refusal)
-        assert refusal.text
+        error = refusal.raised()
+        assert (type(error), str(error)) == (kind.error, str(refusal))
+        assert error.message
+        assert error.remedy in str(error)
 
 
 def test_commands_and_refusals_survive_the_wire() -> None:

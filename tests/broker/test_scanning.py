@@ -12,9 +12,9 @@ from oncecast.broker.index import Extent
 from oncecast.broker.moves import Found
 from oncecast.broker.scanning import Scanner
 from oncecast.broker.service import StoredBatch
+from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import Later, NodeId, Send
 from oncecast.replication.events import LeaderChanged, Missing
-from oncecast.storage.errors import Corrupt
 from oncecast.wire import commands as do
 from oncecast.wire.commands import FromEarliest, FromOffset
 from oncecast.wire.errors import NoSuchTopic, NotHere

@@ -23,6 +23,7 @@ from oncecast.broker.service import (
     carried,
     stored_batch_of,
 )
+from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import Ask, Emit, Later, NodeId
 from oncecast.replication.events import (
     Compact,
@@ -35,7 +36,6 @@ from oncecast.replication.events import (
     Propose,
     StateWanted,
 )
-from oncecast.storage.errors import Corrupt
 from oncecast.wire import commands as do
 from oncecast.wire.limits import Limits
 from oncecast.wire.results import TopicDeleted

@@ -12,8 +12,7 @@ import pytest
 from oncecast.cli import connecting, exits
 from oncecast.cli.connecting import ANSWER_TIMEOUT, client_of, leaderless, parted, table
 from oncecast.cli.main import build_parser, main
-from oncecast.client.errors import Overloaded, TimedOut
-from oncecast.client.putting import STILL_IN_FLIGHT
+from oncecast.errors import DISK, NotConnected, Overloaded, TimedOut
 
 
 @pytest.mark.parametrize(
@@ -38,9 +37,12 @@ def test_a_node_has_no_longer_for_an_answer_than_the_command_waits(
 def test_put_that_is_late_is_not_called_under_way_by_a_command_that_has_ended() -> None:
     """SVC-7: nobody can flush it any more."""
     parse = build_parser().parse_args
-    late = Overloaded("not stored: the disk is full", STILL_IN_FLIGHT)
+    late = Overloaded(DISK).within("not stored")
+    late.in_flight = True
     told = parted(late, parse(["put", "t", "x"]))
-    assert str(told).startswith("not stored: the disk is full; outcome unknown: check the topic")
+    assert str(told).startswith(
+        "not stored: the node's disk is full; outcome unknown: check the topic"
+    )
     assert isinstance(told, Overloaded)
     told = parted(late, parse(["put", "t", "x", "--state", "s"]))
     assert "the next put with this --state" in str(told)
@@ -50,11 +52,13 @@ def test_put_that_is_late_is_not_called_under_way_by_a_command_that_has_ended() 
 def test_put_without_a_leader_says_that_its_outcome_is_unknown() -> None:
     """SVC-7: a user who is told only to start more nodes would put the message twice."""
     parse = build_parser().parse_args
-    late = parted(TimedOut("not stored within 3 s", STILL_IN_FLIGHT), parse(["put", "t", "x"]))
+    put = TimedOut("not stored within 3 s")
+    put.in_flight = True
+    late = parted(put, parse(["put", "t", "x"]))
     told = str(leaderless(late))
     assert "no node leads the group; start more nodes" in told
     assert told.endswith("; outcome unknown: check the topic before resending, or use --state")
-    late = parted(TimedOut("late", STILL_IN_FLIGHT), parse(["put", "t", "x", "--state", "s"]))
+    late = parted(put, parse(["put", "t", "x", "--state", "s"]))
     assert "the next put with this --state stores it" in str(leaderless(late))
     assert "outcome" not in str(leaderless(TimedOut("no answer")))
 
@@ -82,7 +86,7 @@ def test_port_of_somebody_else_is_complained_about_in_one_line(
         answering.join()
     (line,) = capsys.readouterr().err.splitlines()
     assert "not an oncecast connection: starts with b'HTTP/1.1'" in line
-    assert line.endswith(connecting.NO_NODE)
+    assert line.endswith(NotConnected.cli_remedy)
     assert logging.getLogger("oncecast").handlers  # else Python prints what has no other place
 
 

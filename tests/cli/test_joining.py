@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from oncecast.cli.serve import joining
-from oncecast.client.errors import NotConnected
-from oncecast.node.config import BadSetting, Settings
-from oncecast.node.derived import NotAllowed
+from oncecast.errors import BadSetting, NotAllowed, NotConnected
+from oncecast.node.config import Settings
 from oncecast.node.directory import MEMBERS, RING
 
 A, B = "127.0.0.1:1", "127.0.0.1:2"

@@ -15,7 +15,7 @@ import pytest
 from oncecast import blocking
 from oncecast.cli import exits
 from oncecast.cli.main import main
-from oncecast.client.errors import InvalidArgument
+from oncecast.errors import InvalidArgument
 from tests.live.replicas import PATIENCE, until
 
 pytestmark = pytest.mark.long

@@ -8,10 +8,8 @@ import re
 import pytest
 
 import oncecast
-from oncecast.client import errors
 from oncecast.client.client import Client
 from oncecast.client.subscription import Subscription
-from oncecast.wire.errors import AnyRefusal
 from tests.client.test_blocking import ONLY_ASYNC
 from tools.check_docs import ROOT
 
@@ -44,23 +42,6 @@ def test_options_are_documented() -> None:
     options = [name for name in inspect.signature(Client).parameters if name != "address"]
     head = PAGE.split("\n## Client\n")[0]
     assert re.findall(r"^\| `(\w+)` \| (?:none|`|\d)", head, re.MULTILINE) == options
-
-
-def test_errors_are_documented_with_their_codes() -> None:
-    """SVC-7"""
-    kinds = [
-        kind
-        for _, kind in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(kind, errors.OncecastError) and kind is not errors.OncecastError
-    ]
-    told = dict(re.findall(r"^\| `(\w+)` \| `([\w-]+)` \|", section("Errors"), re.MULTILINE))
-    assert told == {kind.__name__: kind.code for kind in kinds}
-    assert len(set(told.values())) == len(told)
-
-
-def test_every_refusal_has_its_exception() -> None:
-    """SVC-7"""
-    assert set(errors.BY_REFUSAL) == set(AnyRefusal.__args__)
 
 
 def test_public_names_are_there() -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.mutants
 RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
     "failed build not told": (
         unpackable.test_flush_raises_if_a_batch_cannot_be_built,
-        Putting, "_cut", "self._refused(parcel, OncecastError(fact))", "pass",
+        Putting, "_cut", "self._refused(parcel, OncecastError(message))", "pass",
     ),
     "only some errors of gathered puts told": (
         unpackable.test_flush_raises_whatever_the_headers_of_a_gathered_message_raise,

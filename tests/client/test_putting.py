@@ -136,6 +136,7 @@ def test_put_that_is_late_stays_under_way_and_flush_tells_of_it() -> None:
         with pytest.raises(errors.TimedOut, match="don't resend") as caught:
             await desk.putting.put("t", b"x", timeout=0.001)
         assert "flush" in caught.value.remedy
+        assert caught.value.in_flight
         with pytest.raises(errors.TimedOut, match="don't resend"):
             await desk.putting.put_many("t", [b"y", b"z"], 0.001)
         with pytest.raises(errors.TimedOut, match="don't resend"):
@@ -155,7 +156,7 @@ def test_put_that_found_no_room_in_time_was_not_put(monkeypatch: pytest.MonkeyPa
 
     async def story() -> None:
         desk = Desk()
-        with pytest.raises(errors.TimedOut, match=r"the first 2 are .* only the others"):
+        with pytest.raises(errors.TimedOut, match=r"the first 2 are in flight.* only the others"):
             await desk.putting.put_many("t", [bytes(putting.CUT_BYTES // 2)] * 3, 0.001)
         with pytest.raises(errors.TimedOut, match="nothing was put; try again later"):
             await desk.putting.put("t", b"x", timeout=0.001)

@@ -17,7 +17,7 @@ from oncecast.coordination.protocols.events import (
     Settled,
     ViewChanged,
 )
-from oncecast.coordination.protocols.fence import Fence, Stale
+from oncecast.coordination.protocols.fence import Fence
 from oncecast.coordination.protocols.group import Group
 from oncecast.coordination.protocols.mutex import (
     Ending,
@@ -30,6 +30,7 @@ from oncecast.coordination.protocols.mutex import (
 )
 from oncecast.coordination.protocols.synod import Synod
 from oncecast.coordination.protocols.synod_messages import NUMBER_MAX
+from oncecast.errors import Stale
 from oncecast.kernel.protocol import Ask, Cancel, Effect, Emit, Later, NodeId, Send
 from oncecast.kernel.stack import Stack
 from oncecast.simulator.simulated import Build, Simulation
@@ -366,7 +367,7 @@ def test_late_token_is_refused_by_who_has_seen_a_later_one() -> None:
     assert fence.highest == 0
     for token in (1, 1, 3):
         fence.admit(token)
-    with pytest.raises(Stale, match="token 2 is stale: 3 was here since; acquire the lock anew"):
+    with pytest.raises(Stale, match="token 2 is stale: 3 was used since; acquire the lock again"):
         fence.admit(2)
 
 

@@ -6,8 +6,9 @@ import io
 
 import pytest
 
+from oncecast.errors import BadHistory
 from oncecast.history import History, Recorder
-from oncecast.history.file import BadHistory, Writer, merged, read, write
+from oncecast.history.file import Writer, merged, read, write
 from oncecast.history.operation import digests_of_values
 from tests.history.machine_play import Play
 

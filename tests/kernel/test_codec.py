@@ -7,8 +7,8 @@ import types
 import msgspec
 import pytest
 
+from oncecast.errors import Malformed, NetworkError
 from oncecast.kernel.codec import Codec
-from oncecast.kernel.errors import Malformed, NetworkError
 from oncecast.kernel.protocol import NodeId, Value
 
 

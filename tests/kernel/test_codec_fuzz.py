@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec import inspect
 
+from oncecast.errors import ProtocolError
 from oncecast.kernel.codec import Codec
-from oncecast.kernel.errors import ProtocolError
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.network.framing import GREETING, HEADER_BYTES, MESSAGE, Buffers, Framer, frame

@@ -21,13 +21,13 @@ from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
+from oncecast.errors import SyncFailed
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.network.network import Runtime, run
 from oncecast.network.options import Options
 from oncecast.overlay import Delivered, Lost, Mesh, MessageId, Plumtree, Publish, Recovery
 from oncecast.storage.disk import OsDisk
-from oncecast.storage.errors import SyncFailed
 from oncecast.storage.journal import Journal
 
 KEPT_BYTES = 4 * 1024 * 1024

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from oncecast import blocking
-from oncecast.client.errors import OncecastError
+from oncecast.errors import OncecastError
 from oncecast.network.tls import Tls
 from oncecast.wire.frames import GroupView
 from tests.network.talk import port_of, reserve

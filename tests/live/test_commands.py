@@ -241,13 +241,13 @@ def test_status_names_the_node_and_what_it_has(oncecast: Command, node: Process)
 @pytest.mark.parametrize(
     ("words", "status", "fact"),
     [
-        (("get", "missing"), exits.NOT_FOUND, "'missing' does not exist; `oncecast topic create`"),
+        (("get", "missing"), exits.NOT_FOUND, "'missing' does not exist; create it with"),
         (("topic", "describe", "missing"), exits.NOT_FOUND, "'missing' does not exist"),
         (("subs", "lag", "missing"), exits.NOT_FOUND, "'missing' does not exist"),
         (("subs", "seek", "missing", "new"), exits.NOT_FOUND, "oncecast: "),
         (("put", "", "v"), exits.USAGE, "name is empty"),
-        (("sub", "x" * 256), exits.USAGE, "too long"),
-        (("put", "\udcff", "v"), exits.USAGE, "no Unicode"),
+        (("sub", "x" * 256), exits.USAGE, "longer than 255 bytes"),
+        (("put", "\udcff", "v"), exits.USAGE, "not valid Unicode"),
         (("topic", "create", "t", "--keep-all", "--drop-unread"), exits.USAGE, "excludes"),
         (("status", "--server", "nowhere"), exits.USAGE, "is not an address"),
         (("status", "--cluster", "other"), exits.FAILURE, "cluster 'other'"),

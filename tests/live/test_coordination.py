@@ -22,7 +22,7 @@ from oncecast.coordination import (
     blocking,
     join,
 )
-from oncecast.kernel.errors import CannotListen
+from oncecast.errors import CannotListen
 from oncecast.network.network import run
 
 pytestmark = pytest.mark.long
@@ -174,7 +174,7 @@ def test_lock_is_renewed_while_it_is_held_and_lapses_without_a_majority() -> Non
             async for renewed in lock.watch():
                 if renewed == 0:
                     break
-            with pytest.raises(Lapse, match="lock 'door' is held no longer"):
+            with pytest.raises(Lapse, match="lock 'door' is no longer held"):
                 await lock.release()
 
     within(60.0, story())
@@ -278,7 +278,7 @@ def test_who_has_stopped_neither_holds_nor_leads() -> None:
             token = await lock.acquire()
             await node.election.wait_until_leading()
         assert (token, lock.held, node.election.leading) == (1, False, False)
-        with pytest.raises(Lapse, match="lease of token 1 ran out"):
+        with pytest.raises(Lapse, match="lease of token 1 expired"):
             lock.token  # noqa: B018
 
     within(30.0, story())

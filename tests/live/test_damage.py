@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from oncecast import blocking
-from oncecast.client.errors import BadBatch
 from oncecast.client.starts import EARLIEST, from_offset
+from oncecast.errors import BadBatch
 from oncecast.node.directory import MEMBERS, recall
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.segment import Segment, serials

@@ -10,7 +10,7 @@ import pytest
 import oncecast
 from oncecast import blocking
 from oncecast.cli import exits
-from oncecast.client.errors import NotConnected
+from oncecast.errors import NotConnected
 from oncecast.network.tls import Tls
 from tests.live.test_bad_input import command, serving
 from tests.live.test_serve import Process

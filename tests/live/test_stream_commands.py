@@ -87,7 +87,7 @@ def test_unknown_stream_is_not_found_and_others_are_named(
         words = ("write", "pricse", "v", "--peers", node.me, "--timeout", "0.5")
         status, _, err = stream(capfdbinary, *words)
         assert status == exits.NOT_FOUND
-        assert "stream 'pricse': waited for 1 readers for 0.5 s, there are 0; others have" in err
+        assert "stream 'pricse': waited for 1 readers for 0.5 s, found 0; other" in err
         assert "opened prices; open one of these" in err
 
 

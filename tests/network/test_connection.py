@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from oncecast.kernel.errors import OutOfPlace
+from oncecast.errors import OutOfPlace
 from oncecast.network.connection import Connection, Wires
 from oncecast.network.framing import MESSAGE, PREAMBLE, frame
 from oncecast.network.options import Options, Stats

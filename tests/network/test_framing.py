@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 
-from oncecast.kernel.errors import FrameTooLong, NotOncecast, WrongFormat
+from oncecast.errors import FrameTooLong, NotOncecast, WrongWireFormat
 from oncecast.network.framing import (
     HEADER,
     HELLO_BYTES_MAX,
@@ -83,7 +83,7 @@ def test_framers_that_share_buffers_do_not_mix(sizes: tuple[int, ...]) -> None:
 
 
 def test_a_stranger_is_held_to_the_small_limit() -> None:
-    with pytest.raises(FrameTooLong, match=r"4097 bytes long \(limit 4096\).* frame_bytes_max"):
+    with pytest.raises(FrameTooLong, match=r"4,097 bytes long \(limit 4,096\).* frame_bytes_max"):
         feed(framer(trusted=False), [PREAMBLE, HEADER.pack(HELLO_BYTES_MAX + 1, 1)])
     fits = frame(1, bytes(HELLO_BYTES_MAX))
     assert feed(framer(trusted=False), [PREAMBLE + fits]) == [(1, bytes(HELLO_BYTES_MAX))]
@@ -131,5 +131,5 @@ def test_the_first_wrong_byte_of_a_preamble_ends_it() -> None:
 
 
 def test_another_format_is_told_from_another_protocol() -> None:
-    with pytest.raises(WrongFormat, match="wire format 9, this node 1; upgrade"):
+    with pytest.raises(WrongWireFormat, match="wire format 9, this node 1; upgrade"):
         feed(framer(), [PREAMBLE[:-1] + b"\x09"])

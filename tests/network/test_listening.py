@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.kernel.errors import BadAddress, CannotListen
+from oncecast.errors import BadAddress, CannotListen
 from oncecast.network.addresses import is_loopback, split
 from tests.network.raw import Raw
 from tests.network.talk import LOOPS, drive, listening, port_of, reserve

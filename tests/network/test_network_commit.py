@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from oncecast.errors import SyncFailed
 from oncecast.kernel.protocol import Append, NodeId, Snapshot, Trim
 from oncecast.storage.disk import OsDisk
-from oncecast.storage.errors import SyncFailed
 from oncecast.storage.journal import Journal
 from tests.network.raw import Raw, hello
 from tests.network.talk import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oncecast.kernel.errors import BadAddress, CannotListen
+from oncecast.errors import BadAddress, CannotListen
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.kernel.stack import Stack
 from oncecast.network.addresses import name_of, process_of, split, split_process

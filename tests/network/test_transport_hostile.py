@@ -29,7 +29,7 @@ GREETINGS_OF_STRANGERS = {
     "another format": (PREAMBLE[:-1] + b"\x02", "wire format 2"),
     "a huge length": (
         PREAMBLE + HEADER.pack(0xFFFFFFFF, GREETING),
-        "4294967295 bytes long (limit 4096)",
+        "4,294,967,295 bytes long (limit 4,096)",
     ),
     "a message before the Hello": (PREAMBLE + frame(MESSAGE, b"x"), "before the handshake"),
     "two Hellos": (HELLO + HELLO[len(PREAMBLE) :], "second greeting"),

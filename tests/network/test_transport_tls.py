@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from oncecast.kernel.errors import TlsUnusable
+from oncecast.errors import TlsUnusable
 from oncecast.network.tls import Tls, check_certificate
 from tests.network.raw import Raw
 from tests.network.talk import LOOPS, Gone, Heard, Keep, Node, Tell, drive, listening

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oncecast.node.config import TABLE, BadSetting, Settings, load
+from oncecast.errors import BadSetting
+from oncecast.node.config import TABLE, Settings, load
 from oncecast.node.replica import idle_us
 
 PAGE = Path(__file__).parents[2] / "docs" / "serve.md"

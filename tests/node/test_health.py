@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from oncecast.errors import DiskFull
 from oncecast.kernel.protocol import NodeId
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
-from oncecast.storage.errors import DiskFull
 from tests.client.rooms import run
 
 STAYS = ["status", "node", "version", "reason", "role", "leader", "quorum"]

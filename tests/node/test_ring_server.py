@@ -13,21 +13,26 @@ import pytest
 
 import oncecast
 from oncecast.broker.holdings import Frozen, PeerGroup
-from oncecast.client.errors import NotConnected
 from oncecast.dht.identifiers import key_of
-from oncecast.kernel.errors import BadAddress
+from oncecast.errors import (
+    BadAddress,
+    BadSetting,
+    Corrupt,
+    Diverged,
+    InUse,
+    NotConnected,
+    WrongFormat,
+)
 from oncecast.kernel.protocol import NodeId
 from oncecast.network.addresses import process_of
 from oncecast.network.handshake import CLIENT, Refusal, Welcome
 from oncecast.network.network import run
-from oncecast.node.config import BadSetting, Settings
+from oncecast.node.config import Settings
 from oncecast.node.directory import GONE, RING, Members, RingIdentity, note, note_ring, recall
 from oncecast.node.replica import Replica
 from oncecast.node.ring_server import RingServer
 from oncecast.node.server import Server
-from oncecast.replication.events import Diverged
 from oncecast.ring.events import GroupFacts, Left, Seat, Unseat
-from oncecast.storage.errors import Corrupt, InUse, WrongFormat
 from oncecast.storage.journal import Journal
 from tests.network.raw import Raw, hello
 
@@ -129,7 +134,7 @@ def test_who_founded_a_ring_stops_when_it_hears_of_one_that_is_there(tmp_path: P
             ring.other_ring = lambda: "127.0.0.1:1"  # type: ignore[method-assign]
             await ring.runtime.wait()
 
-    with pytest.raises(Diverged, match=r"is of another ring, .* with --join 127\.0\.0\.1:1"):
+    with pytest.raises(Diverged, match=r"is in another ring, .* with --join 127\.0\.0\.1:1"):
         drive(live)
 
 
@@ -388,7 +393,7 @@ def test_a_directory_serves_one_kind_of_process_and_one_at_a_time(
     try:
         with pytest.raises(InUse, match="in use by process"):
             kind(settings)
-        with pytest.raises(WrongFormat, match="holds other files than a node's"):
+        with pytest.raises(WrongFormat, match="it has files that are not a node's"):
             (Server if kind is RingServer else RingServer)(settings)
     finally:
         made.close()
@@ -396,7 +401,7 @@ def test_a_directory_serves_one_kind_of_process_and_one_at_a_time(
 
 def test_a_ring_that_cannot_be_read_is_named_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / RING).write_text("{")
-    with pytest.raises(WrongFormat, match=r"ring\.json: .*; put it back, or delete it"):
+    with pytest.raises(WrongFormat, match=r"ring\.json: .*; restore it, or delete it"):
         server(tmp_path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from oncecast.errors import Corrupt
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.draw import FAST
@@ -14,7 +15,6 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
 from oncecast.simulator.simulated import Simulation
-from oncecast.storage.errors import Corrupt
 from oncecast.storage.segment import Segment, serials
 from oncecast.storage.store import Block
 

@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
+from oncecast.errors import Diverged
 from oncecast.kernel.protocol import NodeId
-from oncecast.replication.events import Digest, Diverged
+from oncecast.replication.events import Digest
 from oncecast.replication.messages import Sum
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member

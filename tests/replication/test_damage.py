@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from oncecast.errors import Corrupt, Crippled
 from oncecast.kernel.protocol import NodeId
-from oncecast.replication.events import Crippled
-from oncecast.storage.errors import Corrupt
 from tests.replication.quiet import NODES, Quiet
 
 N0, N1, N2 = NODES
@@ -61,7 +60,7 @@ def test_an_entry_that_all_have_lost_is_named_and_the_rest_is_served() -> None:
     quiet.run(2.0)  # each reads it, asks the others, and is told
     for node in NODES:
         assert quiet.ledger(node).named is not None
-        with pytest.raises(Corrupt, match=r"00000001\.log: .* cannot be served"):
+        with pytest.raises(Corrupt, match=r"00000001\.log: .* cannot be read"):
             quiet.paxos(node).entry(places[3])
         assert quiet.paxos(node).entry(places[4])
 

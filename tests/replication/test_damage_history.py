@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from oncecast.errors import Corrupt, NoSuchRecord
 from oncecast.kernel.protocol import Append, Effect, Emit, Snapshot, Value
 from oncecast.replication.ballot import Ballot
 from oncecast.replication.core import within
@@ -34,7 +35,6 @@ from oncecast.replication.messages import (
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
-from oncecast.storage.errors import Corrupt, NoSuchRecord
 from tests.replication.replicas import A, B, C, D, E, command, sends
 
 FIVE = Config(1, tuple(Member(node, 1) for node in (A, B, C, D, E)), 5)

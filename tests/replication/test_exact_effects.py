@@ -6,10 +6,11 @@ from random import Random
 
 import pytest
 
+from oncecast.errors import Crippled
 from oncecast.kernel.protocol import Append, Effect, Emit, Later, NodeId, Send, Value
 from oncecast.lab.scenarios.paxos import PAXOS
 from oncecast.lab.scenarios.scenario import run
-from oncecast.replication.events import Crippled, Decided, HandOver, LeaderChanged, Propose
+from oncecast.replication.events import Decided, HandOver, LeaderChanged, Propose
 from oncecast.replication.messages import (
     Accept,
     Accepted,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from oncecast.errors import DiskFull
 from oncecast.kernel.protocol import NodeId
 from oncecast.lab.scenarios.paxos_checks import replica
 from oncecast.lab.scenarios.paxos_ledger import Put
-from oncecast.storage.errors import DiskFull
 from tests.replication.quiet import NODES, Quiet
 
 LARGE = b"x" * 2048
@@ -33,7 +33,7 @@ def test_a_replica_without_room_stops_and_the_others_go_on_without_it(leads: boo
     state.disk.fill()
     before = put_until_it_stops(quiet, victim)
     assert isinstance(state.halted, DiskFull)
-    assert "no room for a segment" in str(state.halted)
+    assert "no disk space for a segment" in str(state.halted)
     assert "free disk space" in str(state.halted)
 
     quiet.run(3.0)

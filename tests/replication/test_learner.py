@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from oncecast.errors import Corrupt, Crippled
 from oncecast.kernel.protocol import Later
 from oncecast.replication.ballot import Ballot
 from oncecast.replication.core import encode_config
-from oncecast.replication.events import Added, Crippled, Decided, Mended, Missing, Removed
+from oncecast.replication.events import Added, Decided, Mended, Missing, Removed
 from oncecast.replication.messages import (
     CONFIG,
     Accept,
@@ -29,7 +30,6 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Member
-from oncecast.storage.errors import Corrupt
 from tests.replication.replicas import (
     THREE,
     A,
@@ -332,7 +332,7 @@ def test_an_entry_that_all_have_lost_is_named_and_not_served() -> None:
     with pytest.raises(Missing):
         group.entry(1)
     hear(group, C, Lacking(1, True))
-    with pytest.raises(Corrupt, match=r"00000001\.log.*record 2 cannot be served"):
+    with pytest.raises(Corrupt, match=r"00000001\.log.*record 2 cannot be read"):
         group.entry(1)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from oncecast.errors import Crippled
 from oncecast.kernel.protocol import Append, Emit, Later, NodeId, Send
-from oncecast.replication.events import Crippled, Decided, Mended
+from oncecast.replication.events import Decided, Mended
 from oncecast.replication.messages import (
     Accept,
     Accepted,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from oncecast.errors import Crippled
 from oncecast.replication.core import encode_config
-from oncecast.replication.events import Crippled
 from oncecast.replication.messages import (
     CONFIG,
     Again,

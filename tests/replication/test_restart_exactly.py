@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from oncecast.errors import NoSuchRecord
 from oncecast.kernel.protocol import Append, Emit, NodeId, Send
 from oncecast.replication.ballot import BOTTOM
 from oncecast.replication.core import FAR, FORGOT, behind, encode_config, within, without
@@ -34,7 +35,6 @@ from oncecast.replication.messages import (
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import NOBODY, Config, Member
-from oncecast.storage.errors import NoSuchRecord
 from tests.replication.replicas import (
     OPTIONS,
     THREE,

@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
+from oncecast.errors import Diverged
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.draw import FAST
 from oncecast.lab.scenarios.paxos_checks import replica
 from oncecast.lab.scenarios.paxos_ledger import Ledger, Put
-from oncecast.replication.events import Diverged
 from oncecast.replication.messages import Accept, Beat, Canvass, Prepare, Want, WantPiece
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from oncecast.errors import Corrupt, SyncFailed
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios import shuffle
@@ -16,7 +17,6 @@ from oncecast.simulator.latency import Exponential, Fixed, LogNormal, Uniform
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.trace import Trace
 from oncecast.simulator.weather import Kind
-from oncecast.storage.errors import Corrupt, SyncFailed
 from tests.network.echo import AlarmIn, Call, Echo, Gone, Heard, Rang, Shout, Watchful, build
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")

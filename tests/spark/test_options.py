@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from oncecast.client.starts import EARLIEST, NEW, from_offset, from_time
-from oncecast.spark.options import SINK, SOURCE, BadOption, Option, SinkOptions, SourceOptions
+from oncecast.errors import BadOption
+from oncecast.spark.options import SINK, SOURCE, Option, SinkOptions, SourceOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
+from oncecast.errors import NoSpark
 from oncecast.spark import session
-from oncecast.spark.session import NoSpark, provide_java, started
+from oncecast.spark.session import provide_java, started
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from oncecast import Policy, blocking, errors
+from oncecast.errors import BadOption, BadRows
 from oncecast.spark import sink
-from oncecast.spark.options import BadOption
 from oncecast.spark.register import OncecastSource
-from oncecast.spark.sink import BadRows
 from tests.spark.micro_batches import Task, lower, values
 
 pytestmark = pytest.mark.long

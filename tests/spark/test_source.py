@@ -11,10 +11,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from oncecast import Policy, blocking, errors, from_offset
-from oncecast.spark.options import BadOption
+from oncecast.errors import BadOption, DataLost
 from oncecast.spark.register import OncecastSource
 from oncecast.spark.source import BatchReader, StreamReader
-from oncecast.spark.topics import Lost
 from tests.spark.micro_batches import lower, pickled
 
 pytestmark = pytest.mark.long
@@ -149,7 +148,9 @@ def test_what_retention_has_let_go_ends_the_query_unless_it_may_be_missed(
         client.put("gone", b"%d" % number)
     client.seek("gone", "s", from_offset(4))
     start = {"topics": "gone", "startingOffsets": '{"gone": 1}'}
-    with pytest.raises(Lost, match=r"offsets 1 to 3 of topic 'gone' are gone; .*failOnDataLoss"):
+    with pytest.raises(
+        DataLost, match=r"offsets 1 to 3 of topic 'gone' are gone; .*failOnDataLoss"
+    ):
         load(**start).partitions()
     assert values(load(**start, failOnDataLoss="false")) == numbers(4, 10)
 
@@ -163,11 +164,11 @@ def test_what_goes_while_it_is_read_ends_the_query_unless_it_may_be_missed(
     strict, lenient = load(topics="going"), load(topics="going", failOnDataLoss="false")
     (piece,) = strict.partitions()
     client.seek("going", "s", from_offset(4))
-    with pytest.raises(Lost, match="offsets 0 to 3 of topic 'going'"):
+    with pytest.raises(DataLost, match="offsets 0 to 3 of topic 'going'"):
         rows_of(strict, piece)
     assert rows_of(lenient, piece) == numbers(4, 10)
     client.delete_topic("going")
-    with pytest.raises(Lost, match="'going'"):
+    with pytest.raises(DataLost, match="'going'"):
         rows_of(strict, piece)
     assert rows_of(lenient, piece) == []
 
@@ -217,18 +218,18 @@ def test_topic_that_is_gone_or_was_made_again_ends_the_query_unless_it_may_be_mi
     start = strict.initialOffset()
     end = strict.latestOffset(start, ReadAllAvailable())
     client.delete_topic("remade")
-    with pytest.raises(Lost, match="topic 'remade' is gone"):
+    with pytest.raises(DataLost, match="topic 'remade' is gone"):
         strict.latestOffset(start, ReadAllAvailable())
-    with pytest.raises(Lost, match="topic 'remade' is gone"):
+    with pytest.raises(DataLost, match="topic 'remade' is gone"):
         strict.partitions(start, end)  # as a query that died before asks first
     assert lenient.partitions(start, end) == []
     lenient.commit(lenient.latestOffset(start, ReadAllAvailable()))
     assert not list(client.topics("remade"))  # to note a cursor makes no topic
     fill(client, "remade", 2)
     again = "topic 'remade' was deleted and made again; .*failOnDataLoss"
-    with pytest.raises(Lost, match=again):
+    with pytest.raises(DataLost, match=again):
         strict.latestOffset(start, ReadAllAvailable())
-    with pytest.raises(Lost, match=again):
+    with pytest.raises(DataLost, match=again):
         strict.partitions(start, end)
     assert values(lenient, lenient.partitions(start, end)) == []
     now = lenient.latestOffset(start, ReadAllAvailable())

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
+from oncecast.errors import StorageError
 from oncecast.simulator.disk import SimulatedDisk
 from oncecast.storage import recovery, segment, snapshot
 from oncecast.storage.dirty import Unsynced
-from oncecast.storage.errors import StorageError
 from oncecast.storage.log import Log
 from oncecast.storage.segment import Segment
 

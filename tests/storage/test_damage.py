@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
+from oncecast.errors import Corrupt, StorageError
 from oncecast.simulator.disk import SimulatedDisk
 from oncecast.storage import examine, store
-from oncecast.storage.errors import Corrupt, StorageError
 from oncecast.storage.log import Log
 
 SEGMENT_BYTES = 1024

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
+from oncecast.errors import Corrupt, StorageError, WrongFormat
 from oncecast.kernel.protocol import Append, NodeId, Protocol, Snapshot, Trim, Value
 from oncecast.kernel.stack import Stack
 from oncecast.simulator.disk import SimulatedDisk
-from oncecast.storage.errors import Corrupt, StorageError, WrongFormat
 from oncecast.storage.journal import Journal
 
 SEGMENT_BYTES = 4096
@@ -189,7 +189,7 @@ def test_records_of_another_program_are_refused() -> None:
     world.take(Append(Sum(5), 1))
     world.journal.close()
     world.counting = False
-    with pytest.raises(WrongFormat, match="not of this program's making"):
+    with pytest.raises(WrongFormat, match="the record format is unknown"):
         world.open()
 
 

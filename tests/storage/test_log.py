@@ -6,15 +6,9 @@ from random import Random
 
 import pytest
 
+from oncecast.errors import DiskFull, NoSuchRecord, RecordTooLarge, SyncFailed, WrongFormat
 from oncecast.simulator.disk import SimulatedDisk
 from oncecast.storage import store
-from oncecast.storage.errors import (
-    DiskFull,
-    NoSuchRecord,
-    RecordTooLarge,
-    SyncFailed,
-    WrongFormat,
-)
 from oncecast.storage.log import Log
 from oncecast.storage.segment import INDEX_EVERY, Segment
 
@@ -268,7 +262,7 @@ def test_truncation_drops_whole_segments_behind_and_keeps_numbers() -> None:
     log.truncate(300)
     assert 1 < log.first <= 300
     assert disk.used < used
-    with pytest.raises(NoSuchRecord, match="truncated"):
+    with pytest.raises(NoSuchRecord, match="record 1 is not in the log"):
         log.read(1)
     log.close()
     log = open_log(disk)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from oncecast.errors import DiskFull, InUse, WrongFormat
 from oncecast.storage import snapshot
 from oncecast.storage.disk import OsDisk, OsFile
-from oncecast.storage.errors import DiskFull, InUse, WrongFormat
 from oncecast.storage.log import Log
 
 MIB = 1024 * 1024
@@ -171,7 +171,7 @@ def test_full_disk_is_named_by_its_file(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(DiskFull, match=f"{re.escape(str(tmp_path))}.*no room for a segment"):
+    with pytest.raises(DiskFull, match=f"{re.escape(str(tmp_path))}.*no disk space for a segment"):
         Log.open(OsDisk(tmp_path))
 
 

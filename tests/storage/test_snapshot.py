@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from oncecast.errors import Corrupt, DiskFull, SyncFailed
 from oncecast.simulator.disk import SimulatedDisk
 from oncecast.storage import snapshot
-from oncecast.storage.errors import Corrupt, DiskFull, SyncFailed
 
 OLD = [b"old", b"", bytes(3000)]
 NEW = [b"new", bytes(2000), b"end"]

@@ -8,14 +8,8 @@ from math import inf, nan
 import msgspec
 import pytest
 
-from oncecast.streams.protocols.policies import (
-    KEEP_ALL,
-    BadQoS,
-    Durability,
-    QoS,
-    Reliability,
-    mismatches,
-)
+from oncecast.errors import BadQoS
+from oncecast.streams.protocols.policies import KEEP_ALL, Durability, QoS, Reliability, mismatches
 
 TIMES = (0.5, 2.0, inf)
 ALL = [
@@ -56,17 +50,20 @@ def test_what_is_each_sides_own_business_never_keeps_them_apart(own: dict[str, f
 @pytest.mark.parametrize(
     ("wrong", "fact"),
     [
-        ({"history": 0}, "history: 0; keep 1 to 1048576 values, or KEEP_ALL"),
-        ({"history": -2}, "history: -2; keep 1 to"),
-        ({"deadline": 0.0}, "deadline: 0 s is no time"),
-        ({"deadline": nan}, "deadline: nan s is no time"),
-        ({"lifespan": -1.0}, "lifespan: -1 s is no time"),
-        ({"liveliness": 0.0}, "liveliness: 0 s is no time"),
-        ({"samples_max": 0}, "samples_max: 0; a cache holds at least 1"),
-        ({"keys_max": 0}, "keys_max: 0; a cache holds at least 1"),
-        ({"history": 10, "samples_max": 5}, "do not fit into samples_max 5"),
-        ({"blocking_max": inf}, "blocking_max: inf s; give 0 or more, and an end"),
-        ({"blocking_max": -0.1}, "blocking_max: -0.1 s"),
+        ({"history": 0}, "history is 0; keep 1 to 1048576 values, or all"),
+        ({"history": -2}, "history is -2; keep 1 to"),
+        ({"deadline": 0.0}, "deadline is 0 s; use more than 0"),
+        ({"deadline": nan}, "deadline is nan s; use more than 0"),
+        ({"lifespan": -1.0}, "lifespan is -1 s; use more than 0"),
+        ({"liveliness": 0.0}, "liveliness is 0 s; use more than 0"),
+        ({"samples_max": 0}, "samples_max is 0; use at least 1"),
+        ({"keys_max": 0}, "keys_max is 0; use at least 1"),
+        (
+            {"history": 10, "samples_max": 5},
+            "history is 10 values of a key",
+        ),
+        ({"blocking_max": inf}, "blocking_max is inf s; use 0 or more, but not inf"),
+        ({"blocking_max": -0.1}, "blocking_max is -0.1 s"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_remedy(wrong: dict[str, float], fact: str) -> None:

@@ -81,7 +81,7 @@ def add_group(parser: argparse.ArgumentParser) -> None:
 
 
 def address(text: str) -> str:
-    from oncecast.kernel.errors import BadAddress
+    from oncecast.errors import BadAddress
     from oncecast.network.addresses import split
 
     try:

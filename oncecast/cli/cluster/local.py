@@ -164,7 +164,7 @@ def come_together(nodes: list[Node], stop: threading.Event, ring: bool) -> bool:
 
 def is_in(node: Node, count: int, ring: bool) -> bool:
     from oncecast import blocking
-    from oncecast.client.errors import OncecastError
+    from oncecast.errors import OncecastError
 
     try:
         with blocking.connect(node.address, connect_timeout=1.0, timeout=5.0) as client:

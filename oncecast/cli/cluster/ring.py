@@ -82,7 +82,7 @@ async def seen(client: Client) -> GroupView:
     no seat, or none any more, may not know that there is one."""
     import asyncio
 
-    from oncecast.client.errors import TimedOut
+    from oncecast.errors import TimedOut
 
     view = await client.group()
     if view.leader == view.node:
@@ -104,7 +104,7 @@ async def asked(arguments: argparse.Namespace, view: RingView) -> Ring:
 
     import msgspec
 
-    from oncecast.client.errors import OncecastError
+    from oncecast.errors import OncecastError
 
     async def ask(arc: ArcView) -> ArcView:
         try:
@@ -178,7 +178,7 @@ async def run_tree(client: Client, arguments: argparse.Namespace) -> int:
 
 def asker(arguments: argparse.Namespace) -> Ask:
     """Asks a process for its part in the tree; None if it does not answer."""
-    from oncecast.client.errors import NotConnected, TimedOut
+    from oncecast.errors import NotConnected, TimedOut
 
     async def ask(process: str) -> TreeView | None:
         try:
@@ -259,7 +259,7 @@ async def gone(arguments: argparse.Namespace, view: RingView, deadline: float) -
     """Whether it is; told on the way: what it still owns."""
     import asyncio
 
-    from oncecast.client.errors import NotConnected, TimedOut
+    from oncecast.errors import NotConnected, TimedOut
 
     said = ""
     while True:

@@ -10,7 +10,6 @@ from oncecast.cli.coordination.lock import add_command
 from oncecast.cli.coordination.membership import (
     HEARTBEAT,
     SUSPECT_AFTER,
-    NoQuorum,
     add_joining,
     add_patience,
     places,
@@ -40,11 +39,12 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="that must be there before anybody leads (%(default)s)",
     )
     add_patience(elect, 30.0, "seconds to wait for them")
-    elect.set_defaults(run=lambda arguments: run_member(arguments, run, without=NO_MEMBERS))
+    elect.set_defaults(run=lambda arguments: run_member(arguments, run))
 
 
 async def run(arguments: argparse.Namespace) -> int:
     from oncecast.coordination import NotReached, join
+    from oncecast.errors import NoQuorum
 
     listen, peers = places(arguments)
     async with join(
@@ -58,7 +58,7 @@ async def run(arguments: argparse.Namespace) -> int:
         try:
             await node.group.wait_for_view_size(arguments.members, arguments.timeout)
         except NotReached as error:
-            raise NoQuorum(str(error).partition(";")[0]) from None
+            raise NoQuorum(error.message, NO_MEMBERS) from None
         await hear_of_all(node)
         return await lead(arguments, node)
 

@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from oncecast.cli import exits
-from oncecast.cli.connecting import complain, seconds, told
+from oncecast.cli.connecting import seconds, told
 
 if TYPE_CHECKING:
     from oncecast.coordination import Node
@@ -24,10 +23,6 @@ JOIN_WITHIN = 5.0  # seconds; keepers that were started a moment ago are waited 
 HEARTBEAT, SUSPECT_AFTER = 0.2, 2.0
 
 NO_KEEPER = "start them with `oncecast keep`, or name others with --peers or ONCECAST_PEERS"
-
-
-class NoQuorum(Exception):
-    """Too few of those that decide can be reached."""
 
 
 def add_joining(parser: argparse.ArgumentParser, listen: str = ANYWHERE) -> None:
@@ -55,7 +50,7 @@ def add_patience(parser: argparse.ArgumentParser, default: float, about: str) ->
 
 def places(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     """Where to listen, and the peers. Raises BadAddress."""
-    from oncecast.kernel.errors import BadAddress
+    from oncecast.errors import BadAddress
     from oncecast.network.addresses import is_loopback, split_process
 
     listen = arguments.listen or os.environ.get("ONCECAST_LISTEN") or arguments.anywhere
@@ -65,8 +60,8 @@ def places(arguments: argparse.Namespace) -> tuple[str, list[str]]:
     for peer in found:
         if near and not is_loopback(split_process(peer)[0]):
             raise BadAddress(
-                f"{peer} cannot reach {listen}; give --listen an address of this machine that "
-                "others can reach"
+                f"{peer} cannot reach {listen}",
+                "set --listen to an address of this machine that other machines can reach",
             )
     return listen, found
 
@@ -79,6 +74,7 @@ async def joined(
     import asyncio
 
     from oncecast.coordination import join
+    from oncecast.errors import NoQuorum
 
     listen, peers = places(arguments)
     with troubles() as reasons:
@@ -97,7 +93,7 @@ async def joined(
                         if 2 * sum(each in view for each in node.acceptors) > len(node.acceptors):
                             break
             except TimeoutError:
-                raise NoQuorum(missed(node, reasons)) from None
+                raise NoQuorum(missed(node, reasons), NO_KEEPER) from None
             yield node
 
 
@@ -133,28 +129,16 @@ class troubles(logging.Handler):  # noqa: N801  # used as a verb: `with troubles
             self.reasons[str(facts["peer"])] = str(facts["reason"])
 
 
-def run_member(
-    arguments: argparse.Namespace, work: Work, ended: int | None = None, without: str = NO_KEEPER
-) -> int:
-    """What goes wrong is complained about in one line.
+def run_member(arguments: argparse.Namespace, work: Work, ended: int | None = None) -> int:
+    """Run `work`, and print an error in one line.
 
-    `ended` is the status after SIGTERM or SIGINT, if not that of a shell; `without` the remedy if
-    too few are there.
+    `ended` is the status after SIGTERM or SIGINT, if not that of a shell.
     """
     from oncecast.cli.signals import ended_by_signals
-    from oncecast.client.errors import OncecastError
-    from oncecast.coordination import CoordinationError
-    from oncecast.kernel.errors import BadAddress, NetworkError
+    from oncecast.errors import OncecastError
     from oncecast.network.network import run
-    from oncecast.storage.errors import StorageError
 
     try:
         return run(ended_by_signals(work(arguments), ended))
-    except BadAddress as error:
-        return complain(error, exits.USAGE)
-    except NoQuorum as error:
-        return complain(f"{error}; {without}", exits.NO_QUORUM)
     except OncecastError as error:
         return told(error)
-    except (CoordinationError, NetworkError, StorageError) as error:
-        return complain(error)

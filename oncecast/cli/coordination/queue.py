@@ -11,7 +11,7 @@ from oncecast.cli import exits
 from oncecast.cli.connecting import add_json, called, complain, positive, show
 from oncecast.cli.coordination.membership import (
     HEARTBEAT,
-    NoQuorum,
+    NO_KEEPER,
     add_joining,
     add_patience,
     joined,
@@ -113,13 +113,14 @@ async def taking(queue: Queue, count: int, patience: float) -> AsyncIterator[lis
 async def dequeued(queue: Queue, count: int) -> list[bytes]:
     import asyncio
 
+    from oncecast.errors import NoQuorum
+
     try:
         async with asyncio.timeout(ANSWER_WITHIN):
             found = await asyncio.gather(*(queue.dequeue() for _ in range(count)))
     except TimeoutError:
-        raise NoQuorum(
-            f"queue {queue.name!r}: nobody says who takes what; {count} elements may be lost"
-        ) from None
+        message = f"queue {queue.name!r}: no answer; {count} elements may be lost"
+        raise NoQuorum(message, NO_KEEPER) from None
     return [each for each in found if each is not None]
 
 

@@ -19,6 +19,7 @@ from oncecast.cli.connecting import (
     named_client,
     positive,
     show,
+    told,
 )
 from oncecast.cli.coordination.membership import (
     HEARTBEAT,
@@ -111,9 +112,9 @@ def qos_of(arguments: argparse.Namespace) -> QoS:
     try:
         history = KEEP_ALL if arguments.history == "all" else int(arguments.history)
     except ValueError:
-        raise BadQoS(f"history: {arguments.history!r}; write a number, or all") from None
+        raise BadQoS(f"history is {arguments.history!r}", "use a number, or all") from None
     if history == KEEP_ALL and arguments.history != "all":
-        raise BadQoS(f"history: {history}; write 1 or more, or all")
+        raise BadQoS(f"history is {history}", "use 1 or more, or all")
     return QoS(
         reliability=Reliability[arguments.reliability.upper().replace("-", "_")],
         durability=Durability[arguments.durability.upper().replace("-", "_")],
@@ -128,7 +129,7 @@ def run_stream(arguments: argparse.Namespace, work: Work) -> int:
     try:
         arguments.qos = qos_of(arguments)
     except BadQoS as error:
-        return complain(str(error).replace("KEEP_ALL", "all"), exits.USAGE)
+        return told(error)
     return run_member(arguments, work)
 
 
@@ -169,7 +170,7 @@ async def run_write(arguments: argparse.Namespace) -> int:
         try:
             await writer.wait_for_readers(readers, arguments.timeout)
         except NotMatched as error:
-            return complain(error, status_of(error))
+            return told(error)
         async for values in to_put(arguments):
             for value in values:
                 await writer.write(value, arguments.key)
@@ -177,11 +178,6 @@ async def run_write(arguments: argparse.Namespace) -> int:
         await writer.flush(FLUSH_WITHIN)
     show(arguments, {"stream": arguments.name, "written": written}, None)
     return exits.OK
-
-
-def status_of(error: Any) -> int:
-    """Nobody has such a stream, or nobody that fits."""
-    return exits.NOT_ALLOWED if error.mismatched else exits.NOT_FOUND
 
 
 # read
@@ -203,7 +199,7 @@ async def run_read(arguments: argparse.Namespace) -> int:
                 write(arguments, samples)
                 read += len(samples)
         except NotMatched as error:
-            return complain(error, status_of(error))
+            return told(error)
         finally:
             telling.cancel()
     if read:

@@ -131,18 +131,19 @@ async def to_put(arguments: argparse.Namespace) -> AsyncIterator[list[bytes]]:
 
 def check_size(size: int) -> None:
     """Before a line without an end fills the memory."""
-    from oncecast.client.errors import PayloadTooLarge
     from oncecast.client.putting import PAYLOAD_BYTES_MAX
+    from oncecast.errors import PayloadTooLarge
 
     if size > PAYLOAD_BYTES_MAX:
-        raise PayloadTooLarge(f"a line of more than the {PAYLOAD_BYTES_MAX} bytes of a message")
+        too_large = PayloadTooLarge("bytes", PAYLOAD_BYTES_MAX)
+        raise too_large.reworded(f"the line is too long (limit {PAYLOAD_BYTES_MAX:,} bytes)")
 
 
 async def _read() -> bytes:
     """Some of standard input, read in a thread that nobody waits for: Ctrl-C ends the command."""
     import asyncio
 
-    from oncecast.client.errors import InvalidArgument
+    from oncecast.errors import InvalidArgument
 
     loop = asyncio.get_running_loop()
     result: asyncio.Future[bytes | OSError] = loop.create_future()
@@ -200,7 +201,7 @@ async def _arriving(
     """Messages until there are enough or time is over; a text in the place of what is gone."""
     import asyncio
 
-    from oncecast.client.errors import MessagesLost
+    from oncecast.errors import MessagesLost
 
     loop = asyncio.get_running_loop()
     deadline, left = loop.time() + arguments.timeout, arguments.count

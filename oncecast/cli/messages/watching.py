@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from oncecast.cli import exits
-from oncecast.cli.connecting import complain, remedied, show
+from oncecast.cli.connecting import complain, show
 from oncecast.cli.messages import command as messages
-from oncecast.client.errors import MessagesLost, OncecastError
+from oncecast.errors import MessagesLost, OncecastError
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -101,7 +101,7 @@ class Watching:
                 subscription.ack(arrived[-1])
         except OncecastError as error:
             self.watched.pop((subscription.topic, subscription.name), None)
-            self._news.notice(f"{subscription.topic}: no longer watched: {remedied(error)}")
+            self._news.notice(f"{subscription.topic}: no longer watched: {error.in_cli()}")
 
 
 def key_of(arguments: argparse.Namespace) -> tuple[str, str]:

@@ -36,25 +36,19 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from oncecast.kernel.errors import BadAddress, NetworkError, TlsUnusable
+    from oncecast.errors import OncecastError
     from oncecast.network.network import run as run_loop
-    from oncecast.node.config import TABLE, BadSetting, load
-    from oncecast.node.derived import NotAllowed
+    from oncecast.node.config import TABLE, load
     from oncecast.node.logs import log_to_stderr
-    from oncecast.replication.events import Diverged
-    from oncecast.storage.errors import StorageError
 
     flags = {name: value for name, value in vars(arguments).items() if name in TABLE}
     try:
         settings = load(flags, os.environ, arguments.config)
         log_to_stderr(settings)
         run_loop(serve(settings))
-    except (BadSetting, BadAddress, TlsUnusable) as error:
-        return _complain(error, exits.USAGE)
-    except NotAllowed as error:
-        return _complain(error, exits.NOT_ALLOWED)
-    except (NetworkError, StorageError, Diverged) as error:
-        return _complain(error, exits.FAILURE)
+    except OncecastError as error:
+        print(f"oncecast serve: {error}", file=sys.stderr)
+        return error.exit_status
     return exits.OK
 
 
@@ -64,8 +58,3 @@ async def serve(settings: Settings) -> None:
     from oncecast.node.server import Server
 
     await (RingServer if await is_of_ring(settings) else Server)(settings).run()
-
-
-def _complain(error: Exception, status: int) -> int:
-    print(f"oncecast serve: {error}", file=sys.stderr)
-    return status

@@ -11,9 +11,9 @@ import logging
 from pathlib import Path
 
 from oncecast.client.client import Client
-from oncecast.client.errors import OncecastError
+from oncecast.errors import BadSetting, OncecastError, TlsUnusable
 from oncecast.network.incidents import line
-from oncecast.node.config import BadSetting, Settings, addresses
+from oncecast.node.config import Settings, addresses
 from oncecast.node.derived import check_exposure, tls_of
 from oncecast.node.directory import MEMBERS, RING
 
@@ -66,6 +66,8 @@ async def first_answer(settings: Settings, others: list[str]) -> tuple[str, bool
         for each in others:
             try:
                 return each, await is_process(settings, each)
+            except TlsUnusable:
+                raise
             except OncecastError as error:
                 if told.get(each) != str(error):  # once is enough
                     told[each] = str(error)

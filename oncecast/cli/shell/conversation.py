@@ -23,7 +23,6 @@ from oncecast.cli.connecting import (
     add_work,
     client_of,
     complain,
-    foreseen,
     told,
 )
 from oncecast.cli.messages import command as messages
@@ -32,10 +31,10 @@ from oncecast.cli.messages.watching import News, Watching, key_of
 from oncecast.cli.shell.words import SHORT, Completion, command, divide, verbs
 from oncecast.cli.signals import exit_on_signals
 from oncecast.client.client import Client
-from oncecast.client.errors import NotConnected, OncecastError
 from oncecast.client.portal import Portal
+from oncecast.errors import Closed, Fenced, NotConnected, OncecastError, StateUnusable
 
-PERHAPS_ENDED = ("closed", "not-connected", "fenced", "state-unusable")
+PERHAPS_ENDED = (Closed, NotConnected, Fenced, StateUnusable)
 COMPLETE_WITHIN = 1.0  # seconds for the node to answer
 COMPLETE_MAX = 500
 LEAVE_WITHIN = 1.0  # seconds, while the connection is lost
@@ -75,7 +74,7 @@ class Conversation:
             except NotConnected as error:
                 told(error)
                 return exits.OK
-            except foreseen() as error:
+            except OncecastError as error:
                 return told(error)
             print(f"Connected to {node.node}, version {node.version}.")
             return exits.OK
@@ -150,9 +149,9 @@ class Conversation:
             return complain(what, exits.NOT_ALLOWED)
         try:
             return await work(await self._connected(), arguments)
-        except foreseen() as error:
+        except OncecastError as error:
             status = told(error)
-            if isinstance(error, OncecastError) and error.code in PERHAPS_ENDED:
+            if isinstance(error, PERHAPS_ENDED):
                 await self._replace_ended()
             return status
 
@@ -188,7 +187,7 @@ class Conversation:
             return complain(
                 "the node is unreachable; the outcome of unanswered commands is unknown"
             )
-        except foreseen() as error:
+        except OncecastError as error:
             return told(error)
         return exits.OK
 

@@ -184,7 +184,8 @@ def on_spark(
     arguments: argparse.Namespace, job: Callable[[SparkSession], int], *, light: bool = False
 ) -> int:
     """`light` are jobs that give Spark little to do; what others have is up to their cluster."""
-    from oncecast.spark.session import NoSpark, spark
+    from oncecast.errors import NoSpark
+    from oncecast.spark.session import spark
 
     print("oncecast: starting Spark", file=sys.stderr, flush=True)
     try:

@@ -10,6 +10,7 @@ named by its topic and subscription.
 
 from __future__ import annotations
 
+from oncecast.errors import NoQuorum, TimedOut
 from oncecast.kernel.protocol import Value
 from oncecast.kernel.stack import NEVER as NEVER
 from oncecast.replication.events import Change, HandOver
@@ -25,6 +26,11 @@ class NoAnswer(Value):
 
     seconds: float
     led: bool = True  # as far as is known: a group without a leader answers nobody
+
+    def raised(self) -> TimedOut:
+        """Return the exception for this outcome."""
+        kind = TimedOut if self.led else NoQuorum
+        return kind(f"no answer within {self.seconds:g} s")
 
 
 Outcome = Done | AnyRefusal | NoAnswer

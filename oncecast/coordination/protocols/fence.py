@@ -6,13 +6,7 @@ resource that remembers the highest token it has seen can: it refuses the late o
 
 from __future__ import annotations
 
-
-class Stale(Exception):
-    """Somebody else has held the lock since."""
-
-    def __init__(self, token: int, highest: int) -> None:
-        super().__init__(f"token {token} is stale: {highest} was here since; acquire the lock anew")
-        self.token, self.highest = token, highest
+from oncecast.errors import Stale
 
 
 class Fence:

@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 
 from oncecast.coordination.protocols.events import Acquire, Acquired, Lapsed, Release, Renewed
-from oncecast.coordination.protocols.fence import Fence, Stale
+from oncecast.coordination.protocols.fence import Fence
 from oncecast.coordination.protocols.group import Group
 from oncecast.coordination.protocols.lamport import LamportMutex
 from oncecast.coordination.protocols.mutex import LeaseMutex
@@ -25,6 +25,7 @@ from oncecast.coordination.protocols.synod_messages import (
     Petition,
     Promised,
 )
+from oncecast.errors import Stale
 from oncecast.kernel.protocol import Emit, NodeId, Protocol, Value
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.conditions import Conditions

@@ -18,14 +18,11 @@ from enum import IntEnum
 from math import inf, isnan
 from typing import Self
 
+from oncecast.errors import BadQoS
 from oncecast.kernel.protocol import Value
 
 KEEP_ALL = -1  # not 0: who wants nothing kept has made a mistake
 DEPTH_MAX = 1 << 20
-
-
-class BadQoS(ValueError):
-    """Qualities that make no sense together; says what to change."""
 
 
 class Reliability(IntEnum):
@@ -76,18 +73,18 @@ class QoS(Value, tag="QoS"):
         for name in ("deadline", "lifespan", "liveliness"):
             value = getattr(self, name)
             if isnan(value) or value <= 0:
-                raise BadQoS(f"{name}: {value:g} s is no time; give one above 0, or inf for none")
+                raise BadQoS(f"{name} is {value:g} s", "use more than 0, or inf for no limit")
         if isnan(self.blocking_max) or not 0 <= self.blocking_max < inf:
-            raise BadQoS(f"blocking_max: {self.blocking_max:g} s; give 0 or more, and an end")
+            raise BadQoS(f"blocking_max is {self.blocking_max:g} s", "use 0 or more, but not inf")
         if self.history != KEEP_ALL and not 1 <= self.history <= DEPTH_MAX:
-            raise BadQoS(f"history: {self.history}; keep 1 to {DEPTH_MAX} values, or KEEP_ALL")
+            raise BadQoS(f"history is {self.history}", f"keep 1 to {DEPTH_MAX} values, or all")
         for name in ("samples_max", "keys_max"):
             if getattr(self, name) < 1:
-                raise BadQoS(f"{name}: {getattr(self, name)}; a cache holds at least 1")
+                raise BadQoS(f"{name} is {getattr(self, name)}", "use at least 1")
         if self.history > self.samples_max:
             raise BadQoS(
-                f"history: {self.history} values of a key do not fit into samples_max "
-                f"{self.samples_max}; keep fewer, or allow more"
+                f"history is {self.history} values of a key (limit samples_max {self.samples_max})",
+                "keep fewer, or raise samples_max",
             )
         return self
 

@@ -1,0 +1,910 @@
+"""Every error that oncecast raises, declared once: code, fields, message, remedy and exit status.
+
+OncecastError
+├── InvalidTopic · InvalidName · InvalidArgument     the request is wrong
+├── PayloadTooLarge · TooMany                        a limit is exceeded
+├── NoSuchTopic · TopicExists · TopicReplaced · NotSubscribed
+├── NameInUse · Fenced                               another process uses the name
+├── OutOfRange · MessagesLost                        the topic does not have the offset
+├── NotStaged · BadBatch
+├── Forgotten                                        the outcome of a put is unknown
+├── Overloaded · TimedOut ── NoQuorum                try again later
+├── NotConnected · Closed                            there is no connection
+├── StateUnusable                                    the state directory
+├── SessionError                                     handled by the client itself, never seen
+│   └── Unopened · Gap · Repositioned · NotHere
+├── CoordinationError
+│   ├── NotReached · NotDeposited · Lapse · Stale · BadName · Stopped
+│   └── StreamError
+│       └── BadQoS · NoRoom · NotMatched · NotReceived · NotOpen · NoCluster
+├── StorageError
+│   ├── DiskFull · SyncFailed · Corrupt · Crippled
+│   └── NoSuchRecord · RecordTooLarge · WrongFormat · InUse
+├── NetworkError
+│   ├── CannotListen · BadAddress · TlsUnusable · Refused · Absent
+│   └── ProtocolError                                the connection is closed
+│       └── NotOncecast · WrongWireFormat · FrameTooLong · Malformed · OutOfPlace
+├── Diverged                                         a replica must stop
+├── SettingsError
+│   └── BadSetting · NotAllowed · BadOption
+└── BadHistory · BadRows · NoSpark · DataLost
+
+A refusal of a node (wire/errors.py) and the exit status of a command are derived from these
+classes. docs/errors.md is generated from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+
+
+class ExitStatus(IntEnum):
+    """The exit status of the `oncecast` command."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2  # the status of argparse, too
+    NOT_FOUND = 3
+    EMPTY = 4  # there is nothing, or nothing arrived in time
+    NOT_ALLOWED = 5
+    NO_QUORUM = 6
+    INTERRUPTED = 130  # the status of a shell for a command that SIGINT ended
+    BROKEN_PIPE = 141  # and for SIGPIPE
+
+
+class OncecastError(Exception):
+    """The root of all errors."""
+
+    # On a class, `message` and `remedy` are templates over its fields; on an instance they are
+    # text. A class without fields takes a message and a remedy that replace its own.
+    code: ClassVar[str] = "error"
+    message: str = "the operation failed"
+    remedy: str = ""
+    cli_remedy: str = ""  # replaces the remedy in the output of the command
+    exit_status: ExitStatus = ExitStatus.FAILURE
+    in_flight: bool = False  # of TimedOut and Overloaded: the messages of the put are in flight
+
+    def __init__(self, message: str = "", remedy: str = "") -> None:
+        self.message = message or type(self).message
+        self.remedy = remedy or type(self).remedy
+
+    def __post_init__(self) -> None:
+        """Fill in the templates of a class with fields."""
+        fields = _Fields(self)
+        self.message = type(self).message.format_map(fields)
+        self.remedy = type(self).remedy.format_map(fields)
+
+    def reworded(self, message: str = "", remedy: str = "") -> Self:
+        """Return a copy with another message, another remedy or both."""
+        error = copy(self)
+        error.message, error.remedy = message or self.message, remedy or self.remedy
+        return error
+
+    def within(self, context: str) -> Self:
+        """Return a copy whose message starts with its context, such as the topic."""
+        return self.reworded(f"{context}: {self.message}")
+
+    def in_cli(self) -> str:
+        """Return the text with the remedy for the command line."""
+        return str(self.reworded(remedy=self.cli_remedy))
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.remedy}" if self.remedy else self.message
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., OncecastError], tuple[Any, ...]]:
+        return _rebuilt, (type(self), vars(self))
+
+
+class _Fields(dict[str, Any]):
+    """The attributes and properties of an error, for its templates."""
+
+    def __init__(self, error: OncecastError) -> None:
+        self._error = error
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(self._error, name)
+
+
+def _rebuilt(kind: type[OncecastError], attributes: dict[str, Any]) -> OncecastError:
+    error = kind.__new__(kind)
+    vars(error).update(attributes)
+    return error
+
+
+Error = TypeVar("Error", bound=OncecastError)
+
+
+@dataclass_transform(eq_default=False)
+def with_fields(kind: type[Error]) -> type[Error]:
+    """Give an error a constructor that takes its fields."""
+    return dataclass(eq=False, repr=False)(kind)
+
+
+# The request
+
+
+class InvalidTopic(OncecastError, ValueError):
+    """The name of a topic is not valid."""
+
+    code = "invalid-topic"
+    message = "the topic name is empty, longer than 255 bytes or not valid Unicode"
+    remedy = "use 1 to 255 bytes of UTF-8"
+    exit_status = ExitStatus.USAGE
+
+
+@with_fields
+class InvalidName(OncecastError, ValueError):
+    """The name of a client, producer or subscription is not valid."""
+
+    what: str
+
+    code = "invalid-name"
+    message = "the name of the {what} is empty, longer than 255 bytes or not valid Unicode"
+    remedy = "use 1 to 255 bytes of UTF-8"
+    exit_status = ExitStatus.USAGE
+
+
+class InvalidArgument(OncecastError, ValueError):
+    """An argument makes no sense, such as a policy that contradicts itself."""
+
+    code = "invalid-argument"
+    message = "an argument is not valid"
+    exit_status = ExitStatus.USAGE
+
+
+@with_fields
+class PayloadTooLarge(OncecastError, ValueError):
+    """A message or batch is larger than the node takes. It was not sent."""
+
+    what: str
+    max: int
+
+    code = "too-large"
+    message = "the batch has more than {max:,} {what}"
+    remedy = "send less at once, or raise batch_bytes_max on the node"
+    exit_status = ExitStatus.USAGE
+
+
+@with_fields
+class TooMany(OncecastError):
+    """A limit of the node is reached."""
+
+    what: str
+    max: int
+
+    code = "too-many"
+    message = "the limit of {max:,} {what} is reached"
+    remedy = "remove some, or raise the limit"
+
+
+# Topics and subscriptions
+
+
+@with_fields
+class NoSuchTopic(OncecastError, LookupError):
+    """The topic does not exist."""
+
+    topic: str
+
+    code = "no-such-topic"
+    message = "topic {topic!r} does not exist"
+    remedy = "create it, or subscribe to it"
+    cli_remedy = "create it with `oncecast topic create` or `oncecast sub`"
+    exit_status = ExitStatus.NOT_FOUND
+
+
+@with_fields
+class TopicExists(OncecastError):
+    """The topic to create exists with another policy."""
+
+    topic: str
+
+    code = "topic-exists"
+    message = "topic {topic!r} exists with another policy"
+    remedy = "change the policy of the existing topic, or delete it first"
+    cli_remedy = "change its policy with `oncecast topic set`"
+
+
+@with_fields
+class TopicReplaced(OncecastError, LookupError):
+    """The topic that was scanned has been deleted and created again."""
+
+    topic: str
+
+    code = "topic-replaced"
+    message = "topic {topic!r} was deleted and created again"
+    remedy = "start again from the beginning of the new topic"
+
+
+@with_fields
+class NotSubscribed(OncecastError, LookupError):
+    """The subscription does not exist, or was removed."""
+
+    topic: str
+    subscription: str
+
+    code = "not-subscribed"
+    message = "topic {topic!r} has no subscription {subscription!r}"
+    remedy = "subscribe first"
+    cli_remedy = "create it with `oncecast sub`"
+    exit_status = ExitStatus.NOT_FOUND
+
+
+@with_fields
+class NameInUse(OncecastError):
+    """A producer and a source of staged puts have the same name."""
+
+    topic: str
+    name: str
+
+    code = "name-in-use"
+    message = "in topic {topic!r} a producer and a source are both called {name!r}"
+    remedy = "choose another name"
+    exit_status = ExitStatus.NOT_ALLOWED
+
+
+@with_fields
+class Fenced(OncecastError):
+    """Another process uses this client name, or reads this subscription.
+
+    Acknowledged calls took effect. The outcome of the others is unknown.
+    """
+
+    epoch: int = 0  # of the process that took over
+
+    code = "fenced"
+    message = "another process has taken over this name"
+    remedy = "stop this process, or use another name"
+    exit_status = ExitStatus.NOT_ALLOWED
+
+
+@with_fields
+class OutOfRange(OncecastError, ValueError):
+    """An offset is beyond the end of the topic."""
+
+    next: int
+
+    code = "out-of-range"
+    message = "the topic ends before offset {next}"
+    remedy = "use an offset that the topic has; check whether it was deleted and created again"
+    exit_status = ExitStatus.USAGE
+
+
+@with_fields
+class MessagesLost(OncecastError):
+    """The topic's policy dropped unread messages: `first` to before `next`.
+
+    It is raised once, in their place. The next read returns the messages behind them.
+    """
+
+    topic: str
+    first: int
+    next: int
+
+    code = "messages-lost"
+    message = "offsets {first} to {last} of topic {topic!r} were dropped unread"
+    remedy = "read sooner, or give the topic a policy without drop_unread"
+
+    @property
+    def last(self) -> int:
+        return self.next - 1
+
+
+@with_fields
+class NotStaged(OncecastError):
+    """A part that should be published was not staged."""
+
+    source: str
+    number: int
+    part: str
+
+    code = "not-staged"
+    message = "part {part!r} of {source!r} number {number} is not staged"
+    remedy = "stage all parts of the number again, then publish"
+
+
+class BadBatch(OncecastError):
+    """A batch is damaged, or in a format that this version cannot read.
+
+    It ends this reading only, after all messages before it.
+    """
+
+    code = "bad-batch"
+    message = "the batch is damaged, or its format is unknown"
+    remedy = "if you were putting, put the messages again; if you were reading, seek past them"
+    cli_remedy = "to read the messages behind it, use `oncecast subs seek`"
+
+
+@with_fields
+class Forgotten(OncecastError):
+    """The topic has no record of this producer: it was idle for longer than `producer_idle`, or
+    the topic was deleted and created again. The messages are not put again."""
+
+    topic: str
+    producer: str
+
+    code = "forgotten"
+    message = (
+        "topic {topic!r} no longer has a record of producer {producer!r} (it was idle for too "
+        "long, or the topic was deleted), so it is unknown whether these messages are stored"
+    )
+    remedy = "check the topic before resending them"
+
+
+# Calls and connections
+
+
+DISK = "data on the node's disk"
+
+
+@with_fields
+class Overloaded(OncecastError):
+    """The node, or the client's buffer, takes nothing more for now."""
+
+    what: str
+
+    code = "overloaded"
+    message = "too many {what}"
+    remedy = "try again later"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.what == DISK:
+            self.message = "the node's disk is full"
+
+
+class TimedOut(OncecastError, TimeoutError):
+    """No answer arrived in time, so the outcome is unknown.
+
+    Repeat the call, unless it is a put: its messages are still in flight.
+    """
+
+    code = "timed-out"
+    message = "no answer in time"
+    remedy = "try again, or raise the timeout"
+    exit_status = ExitStatus.EMPTY
+
+
+class NoQuorum(TimedOut):
+    """No answer arrived in time because the group has no leader: too few of its nodes are up."""
+
+    code = "no-quorum"
+    message = "no answer in time, and no node leads the group"
+    remedy = "start more nodes of the group; a majority must be up"
+    exit_status = ExitStatus.NO_QUORUM
+
+
+class NotConnected(OncecastError, ConnectionError):
+    """No node was reached (`refused` is false), or the node refused the connection."""
+
+    code = "not-connected"
+    message = "no node was reached"
+    cli_remedy = "start one with `oncecast serve`, or set --server or ONCECAST_SERVER"
+
+    def __init__(self, message: str = "", remedy: str = "", *, refused: bool = True) -> None:
+        super().__init__(message, remedy)
+        self.refused = refused
+        if refused:
+            self.cli_remedy = ""
+
+
+class Closed(OncecastError):
+    """The client or the subscription is closed."""
+
+    code = "closed"
+    message = "the client is closed"
+    remedy = "open another one"
+
+
+class StateUnusable(OncecastError):
+    """A state directory cannot be used: in use, damaged, full or of another client."""
+
+    code = "state-unusable"
+    message = "the state directory cannot be used"
+
+
+# Handled by the client session
+
+
+class SessionError(OncecastError):
+    """A refusal that the client session handles itself. An application never sees it."""
+
+    code = "session"
+    message = "the session handles this refusal"
+
+
+@with_fields
+class Unopened(SessionError):
+    """The session must open its producer first."""
+
+    topic: str
+    producer: str
+
+    code = "unopened"
+    message = "topic {topic!r} does not know the producer {producer!r}"
+    remedy = "open the producer first"
+
+
+@with_fields
+class Gap(SessionError):
+    """The session must resend from `expected` on."""
+
+    expected: int
+
+    code = "gap"
+    message = "messages from sequence {expected} on are missing"
+    remedy = "resend them"
+
+
+@with_fields
+class Repositioned(SessionError):
+    """Another client moved the subscription: read on from `cursor`, in `epoch`."""
+
+    epoch: int
+    cursor: int
+
+    code = "repositioned"
+    message = "the subscription was moved to offset {cursor}"
+    remedy = "read on from there"
+
+
+@with_fields
+class NotHere(SessionError):
+    """Another group owns the topic."""
+
+    topic: str
+
+    code = "not-here"
+    message = "topic {topic!r} does not belong to this group"
+    remedy = "ask any node of the ring for its owner"
+
+
+# Coordination and streams
+
+
+class CoordinationError(OncecastError):
+    """The root of errors between processes that coordinate."""
+
+    code = "coordination"
+    message = "the coordination failed"
+
+
+@with_fields
+class NotReached(CoordinationError):
+    """The group did not reach the size that was waited for."""
+
+    size: int
+    view: tuple[str, ...]
+
+    code = "not-reached"
+    message = "the group has {count} members, {size} are needed: {members}"
+    remedy = "start the others, use a peer that is up, or wait for fewer"
+
+    @property
+    def count(self) -> int:
+        return len(self.view)
+
+    @property
+    def members(self) -> str:
+        return ", ".join(self.view) or "none"
+
+
+@with_fields
+class NotDeposited(CoordinationError):
+    """An element is not known to be in the queue; if `perhaps`, it may be."""
+
+    queue: str
+    perhaps: bool
+
+    code = "not-deposited"
+    message = "queue {queue!r}: {cause}"
+    remedy = "check that a majority of the acceptors is up, and try again"
+
+    @property
+    def cause(self) -> str:
+        return "no answer, so the element may be in it" if self.perhaps else "no acceptor is up"
+
+
+@with_fields
+class Lapse(CoordinationError):
+    """The lease of a lock expired while the lock was held."""
+
+    lock: str
+    token: int
+
+    code = "lapse"
+    message = "lock {lock!r} is no longer held: the lease of token {token} expired"
+    remedy = "acquire it again, and check for work that is half done"
+
+
+@with_fields
+class Stale(CoordinationError):
+    """Another process has held the lock since this token was issued."""
+
+    token: int
+    highest: int
+
+    code = "stale"
+    message = "token {token} is stale: {highest} was used since"
+    remedy = "acquire the lock again"
+
+
+@with_fields
+class BadName(CoordinationError):
+    """No stream, lock or queue can have this name."""
+
+    name: str
+
+    code = "bad-name"
+    message = "{name!r:.80} is not a name of 1 to 255 bytes of UTF-8"
+    remedy = "choose another name"
+
+
+class Stopped(CoordinationError):
+    """This node has stopped."""
+
+    code = "stopped"
+    message = "this node has stopped"
+    remedy = "join again"
+
+
+class StreamError(CoordinationError):
+    """The root of errors of streams."""
+
+    code = "stream"
+    message = "the stream failed"
+
+    def __init__(self, stream: str = "", message: str = "", remedy: str = "") -> None:
+        super().__init__(message, remedy)
+        self.stream = stream
+        if stream:
+            self.message = f"stream {stream!r}: {self.message}"
+
+
+class BadQoS(StreamError, ValueError):
+    """The qualities of service contradict each other."""
+
+    code = "bad-qos"
+    message = "the qualities of service contradict each other"
+    exit_status = ExitStatus.USAGE
+
+    def __init__(self, message: str = "", remedy: str = "") -> None:
+        super().__init__("", message, remedy)
+
+
+class NoRoom(StreamError):
+    """A writer that keeps all values is at its limit, and no buffer space came free in time."""
+
+    code = "no-room"
+    message = "no buffer space came free in time"
+
+
+class NotMatched(StreamError):
+    """Too few writers or readers appeared, or their qualities of service do not match."""
+
+    code = "not-matched"
+    message = "too few matching writers or readers"
+    exit_status = ExitStatus.NOT_FOUND
+
+    def __init__(
+        self,
+        stream: str,
+        wanted: str,
+        there: int,
+        mismatched: Mapping[Any, tuple[str, ...]],
+        known: Sequence[str],
+    ) -> None:
+        message = f"waited for {wanted}, found {there}"
+        if mismatched:
+            each = (f"{peer} in {', '.join(less)}" for peer, less in sorted(mismatched.items()))
+            message += f"; less is offered than requested: {'; '.join(each)}"
+            remedy = "offer more, or request less"
+            self.exit_status = ExitStatus.NOT_ALLOWED
+        elif known:
+            message += f"; other processes have opened {', '.join(known)}"
+            remedy = "open one of these, or wait longer"
+        else:
+            message += "; no other process has a stream"
+            remedy = "start the others, or use a peer that is up"
+        super().__init__(stream, message, remedy)
+        self.there, self.mismatched = there, dict(mismatched)
+
+
+class NotReceived(StreamError):
+    """Readers have not acknowledged all values in time."""
+
+    code = "not-received"
+    message = "readers have not acknowledged all values in time"
+    remedy = "wait longer"
+
+
+class NotOpen(StreamError):
+    """A stream is closed, or open already."""
+
+    code = "not-open"
+    message = "the stream is not open"
+
+
+class NoCluster(StreamError):
+    """Persistent values need a cluster that stores them."""
+
+    code = "no-cluster"
+    message = "persistent values need a cluster, and this node has none"
+    remedy = "join with through='HOST:PORT' of one of its nodes, or use TRANSIENT_LOCAL"
+
+
+# Storage
+
+
+class StorageError(OncecastError):
+    """The root of errors of a disk."""
+
+    code = "storage"
+    message = "the disk failed"
+
+
+class DiskFull(StorageError):
+    """The disk is full. Nothing was written, and the log stays usable."""
+
+    code = "disk-full"
+    message = "the disk is full"
+    remedy = "free disk space"
+
+
+class SyncFailed(StorageError):
+    """A write or an fsync failed. The contents of the disk are unknown, and the node must stop."""
+
+    code = "sync-failed"
+    message = "the disk could not be written"
+    remedy = "check the disk and start the node again"
+
+
+@with_fields
+class Corrupt(StorageError):
+    """The disk no longer has the bytes that were written. Records `first` to `last` are lost."""
+
+    file: str
+    offset: int
+    first: int
+    last: int
+    fact: str
+
+    code = "corrupt"
+    message = "{where}; {records} cannot be read"
+    remedy = 'run "oncecast log verify" and restore this replica from its peers'
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}: {self.fact} at byte {self.offset}"
+
+    @property
+    def records(self) -> str:
+        alone = self.first == self.last
+        return f"record {self.first}" if alone else f"records {self.first} to {self.last}"
+
+
+class Crippled(StorageError):
+    """The disk has lost records that this replica needs and no other replica has."""
+
+    code = "crippled"
+    message = "the replica has lost records"
+
+
+class NoSuchRecord(StorageError, LookupError):
+    """The record was never written, or was truncated."""
+
+    code = "no-such-record"
+    message = "the log does not have the record"
+
+
+@with_fields
+class RecordTooLarge(StorageError, ValueError):
+    """A record does not fit into a segment."""
+
+    size: int
+    max: int
+
+    code = "record-too-large"
+    message = "the record is {size:,} bytes long (limit {max:,})"
+    remedy = "split it"
+
+
+class WrongFormat(StorageError):
+    """The directory was not written by oncecast, or by a version with another format."""
+
+    code = "wrong-format"
+    message = "the directory has an unknown format"
+
+
+@with_fields
+class InUse(StorageError):
+    """Another process has the directory open."""
+
+    path: str
+    holder: str
+
+    code = "in-use"
+    message = "{path}: in use by process {holder}"
+    remedy = "stop that process, or use another directory"
+
+
+# Network
+
+
+class NetworkError(OncecastError):
+    """The root of errors of the network."""
+
+    code = "network"
+    message = "the network failed"
+
+
+class CannotListen(NetworkError):
+    """The address is taken or unknown, or other machines can reach it without TLS."""
+
+    code = "cannot-listen"
+    message = "cannot listen at the address"
+    remedy = "free the port or choose another"
+
+
+class BadAddress(NetworkError, ValueError):
+    """An address is not "host:port"."""
+
+    code = "bad-address"
+    message = "the address is not valid"
+    remedy = 'write "host:port", such as 127.0.0.1:7400'
+    exit_status = ExitStatus.USAGE
+
+
+class TlsUnusable(NetworkError):
+    """The certificate, the key or the CA cannot be used."""
+
+    code = "tls-unusable"
+    message = "the TLS files cannot be used"
+    exit_status = ExitStatus.USAGE
+
+
+class Refused(NetworkError):
+    """The peer refused the connection, and says why."""
+
+    code = "refused"
+    message = "the peer refused the connection"
+
+
+class Absent(NetworkError):
+    """The process does not host this node at the moment. Dial it again later."""
+
+    code = "absent"
+    message = "the process does not host this node"
+
+
+class ProtocolError(NetworkError):
+    """The peer broke the wire protocol, and its connection is closed."""
+
+    code = "protocol"
+    message = "the peer broke the wire protocol"
+
+
+class NotOncecast(ProtocolError):
+    """The first bytes are not those of oncecast: they may be HTTP, TLS or a port scanner."""
+
+    code = "not-oncecast"
+    message = "the peer does not speak the protocol of oncecast"
+
+
+@with_fields
+class WrongWireFormat(ProtocolError):
+    """The peer uses another wire format."""
+
+    theirs: int
+    ours: int
+
+    code = "wrong-wire-format"
+    message = "peer uses wire format {theirs}, this node {ours}"
+    remedy = "upgrade the older one"
+
+
+@with_fields
+class FrameTooLong(ProtocolError):
+    """A frame is longer than the limit."""
+
+    kind: int
+    length: int
+    limit: int
+
+    code = "frame-too-long"
+    message = "frame of kind {kind} is {length:,} bytes long (limit {limit:,})"
+    remedy = "raise frame_bytes_max on all nodes, or send less at once"
+
+
+class Malformed(ProtocolError):
+    """The bytes cannot be decoded."""
+
+    code = "malformed"
+    message = "the bytes cannot be decoded"
+
+
+class OutOfPlace(ProtocolError):
+    """A frame arrived that is not allowed at this point."""
+
+    code = "out-of-place"
+    message = "the frame is not allowed here"
+
+
+# Nodes, settings and Spark
+
+
+class Diverged(OncecastError):
+    """The state of this replica differs from that of a majority. It must stop."""
+
+    code = "diverged"
+    message = "the state of the replica differs from that of a majority"
+    remedy = "move its data directory away and let it join again"
+
+
+class SettingsError(OncecastError):
+    """The root of errors of settings."""
+
+    code = "settings"
+    message = "the settings are not valid"
+    exit_status = ExitStatus.USAGE
+
+
+class BadSetting(SettingsError, ValueError):
+    """A setting is unknown, or its value is not valid."""
+
+    code = "bad-setting"
+    message = "a setting is not valid"
+
+
+class NotAllowed(SettingsError):
+    """Other machines could reach the node, without TLS and without `insecure`."""
+
+    code = "not-allowed"
+    message = "the address can be reached from other machines and TLS is off"
+    exit_status = ExitStatus.NOT_ALLOWED
+
+
+class BadOption(SettingsError, ValueError):
+    """An option of the Spark source or sink is not valid."""
+
+    code = "bad-option"
+    message = "an option is not valid"
+
+
+class BadHistory(OncecastError, ValueError):
+    """A file is not a history of operations."""
+
+    code = "bad-history"
+    message = "the file is not a history"
+
+
+class BadRows(OncecastError, ValueError):
+    """The rows of a Spark query cannot be written to a topic."""
+
+    code = "bad-rows"
+    message = "the rows cannot be written to a topic"
+
+
+class NoSpark(OncecastError):
+    """Spark is not installed, or does not start."""
+
+    code = "no-spark"
+    message = "Spark does not start"
+
+
+class DataLost(OncecastError):
+    """Messages that a Spark query should read are gone, and `failOnDataLoss` is true."""
+
+    code = "data-lost"
+    message = "messages that the query should read are gone"
+    remedy = (
+        "let the query keep a subscription (option subscription) or the topic keep more; to go on "
+        "without them, set option failOnDataLoss to false"
+    )

@@ -1,1 +1,1 @@
-"""What a protocol is, and how protocols are wired into one pure node."""
+"""Protocols as pure state machines, and the stack that composes them into a node."""

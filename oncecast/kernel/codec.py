@@ -1,8 +1,7 @@
-"""Values to bytes and back: MessagePack, and only the types that a codec was given.
+"""Encodes values as MessagePack, and decodes only the types that a codec knows.
 
-A value is an array whose first element names its type, so a message costs its content and little
-more. Nothing in a buffer can name a type, a size or a function that is not already here: there is
-no pickle, and a length is only believed as far as the bytes that are really there.
+A value is an array whose first element is the tag of its type. A buffer cannot name any other type,
+and a length is limited by the bytes that are present.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from oncecast.kernel.protocol import Value
 Buffer = bytes | bytearray | memoryview
 
 ENCODER = msgspec.msgpack.Encoder()
-VOCABULARIES_MAX = 256  # remembered; a node has about five
+DECODERS_MAX = 256  # cached; a node has about five
 
 
 class Codec:
-    """One role's vocabulary, such as the messages of a stack, or the records of its log."""
+    """Encodes and decodes a set of types, such as the messages of a stack or its records."""
 
     def __init__(self, kinds: tuple[type[Value], ...]) -> None:
         self.kinds = kinds
@@ -32,23 +31,23 @@ class Codec:
         self._decode = _decoder(kinds).decode
 
     def decode(self, buffer: Buffer) -> Value:
-        """The value in `buffer`, which may be reused at once; `Malformed` if there is none."""
+        """Return the value in `buffer`, which may be reused, or raise Malformed."""
         try:
             value: Value = self._decode(buffer)
-        # Beside its own errors (ValueErrors too) the decoder lets through what Python says to text
-        # that is no UTF-8 and to arrays nested without end.
+        # Besides its own errors, which are ValueErrors, the decoder passes on Python's errors for
+        # invalid UTF-8 and for deeply nested arrays.
         except (ValueError, RecursionError) as error:
-            raise Malformed(f"{len(buffer)} bytes are no known value: {error}") from None
+            raise Malformed(f"cannot decode {len(buffer)} bytes: {error}") from None
         return value
 
 
 class Nothing(Value):
-    """Stands in for a vocabulary without words."""
+    """A placeholder for an empty set of types."""
 
 
-@lru_cache(maxsize=VOCABULARIES_MAX)
+@lru_cache(maxsize=DECODERS_MAX)
 def _decoder(kinds: tuple[type[Value], ...]) -> msgspec.msgpack.Decoder[Any]:
-    """Looked through once: a simulated node starts again and again, with the same words."""
+    """Check the types and return a decoder; cached, because simulated nodes restart often."""
     _refuse_equal_tags(kinds)
     _refuse_views(kinds)
     union: Any = Union[kinds] if kinds else Nothing  # noqa: UP007  # the members are only known now
@@ -62,20 +61,19 @@ def _refuse_equal_tags(kinds: tuple[type[Value], ...]) -> None:
         other = known.setdefault(tag, kind)
         if other is not kind:
             raise TypeError(
-                f"{named(other)} and {named(kind)} are both tagged {tag!r}: rename one, or give it "
-                "a tag of its own "
+                f"{named(other)} and {named(kind)} have the same tag {tag!r}; give one another tag "
                 f'(class {kind.__name__}(Value, tag="..."))'
             )
 
 
 def _refuse_views(kinds: tuple[type[Value], ...]) -> None:
-    """A decoded view would point into a receive buffer that is overwritten by the next read."""
+    """Raise TypeError for views, because the next read overwrites the receive buffer."""
     for kind in kinds:
         for type_ in _types_in(inspect.type_info(kind), []):
             if isinstance(type_, inspect.MemoryViewType | inspect.RawType):
                 raise TypeError(
-                    f"{named(kind)} has a field that is a view of the "
-                    "buffer it is decoded from, and that buffer is reused: declare it as bytes"
+                    f"{named(kind)} has a field that is a view of a reused receive buffer; "
+                    "declare it as bytes"
                 )
 
 
@@ -84,7 +82,7 @@ def named(kind: type[Value]) -> str:
 
 
 def _types_in(type_: object, seen: list[object]) -> Iterator[object]:
-    """A type and all that its fields, items and alternatives are made of."""
+    """Yield a type and the types of its fields, items and alternatives."""
     if any(type_ is other for other in seen):
         return
     seen.append(type_)

@@ -77,7 +77,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- receiving --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit it
         self._wires.connections[self] = None
         if self.ended:  # dropped while connecting
             self.transport.abort()

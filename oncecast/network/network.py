@@ -9,7 +9,7 @@ A bug in a protocol or a disk failure ends the node: `run` raises it, and waitin
 sent.
 
 Several stacks may share a process and its listener. The primary one runs as long as the process;
-the others start and stop at any time. Each has its own id, journal and clock. The failure of a
+secondary ones start and stop at any time. Each has its own id, journal and clock. The failure of a
 stack ends the primary one too.
 """
 

@@ -50,7 +50,7 @@ class Transport:
             self.listener = Listener(self._wires, self.identity, tls)
         else:
             assert process_of(me) == primary.identity.me, (
-                f"{me} is no node of {primary.identity.me}"
+                f"{me} is not in the process {primary.identity.me}"
             )
             self.identity = replace(primary.identity, me=me)
             self._wires, self.listener = primary._wires, primary.listener

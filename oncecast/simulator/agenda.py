@@ -1,8 +1,7 @@
-"""What will happen, in order of time; of two things at the same time the older comes first.
+"""The queue of future events, in order of time; equal times keep the order of insertion.
 
-Events are dropped into buckets of 4 ms and a bucket is sorted when its time has come: with
-thousands of nodes that is twice as fast as one large heap, and just as exact. The sort is stable,
-so the order in which events were put on the agenda decides between equals.
+Events go into buckets of 4 ms, and each bucket is sorted when it is due. With thousands of nodes
+this is twice as fast as one heap and equally exact. The sort is stable.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from typing import Any
 from oncecast.kernel.protocol import Moment
 
 Action = Callable[[Any, Any], None]
-Event = tuple[float, Action, Any, Any]  # when, what, and its two arguments
+Event = tuple[float, Action, Any, Any]  # time, function, and its two arguments
 
 WIDTH = 1 / 256  # of a bucket, in seconds
 BY_TIME = itemgetter(0)
 
 
 class Buckets(dict[float, list[Event]]):
-    """Those to come, each in no order. Looking one up makes it; its time must not have come."""
+    """The unsorted future buckets. A lookup creates a missing one, unless it is already due."""
 
     def __init__(self) -> None:
         self.keys_left: list[float] = []  # a heap
-        self.until = -1.0  # the key of the one being worked off
+        self.until = -1.0  # the key of the current bucket
         self.last = -1.0  # the highest key so far
 
     def __missing__(self, key: float) -> list[Event]:
@@ -41,24 +40,26 @@ class Buckets(dict[float, list[Event]]):
 
 
 class Agenda(Moment):
+    """The clock and the events of a simulation."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.left: list[Any] = []  # what an action leaves here is settled right after it
-        self.done = 0  # events worked off so far
+        self.left: list[Any] = []  # effects that an action leaves for `settle`
+        self.done = 0  # events processed so far
         self.buckets = Buckets()
-        self._current: list[Event] = []  # the bucket being worked off, sorted
-        self._revise_until = -1.0  # the key of the last bucket that must be revised
+        self._current: list[Event] = []  # the current bucket, sorted
+        self._revise_until = -1.0  # the last bucket to revise
 
     def at(self, time: float, action: Action, first: Any, second: Any) -> None:
         try:
             self.buckets[time // WIDTH].append((time, action, first, second))
         except KeyError:
-            assert time >= self.now, "the past cannot be changed"
+            assert time >= self.now, "cannot schedule an event in the past"
             insort(self._current, (time, action, first, second), key=BY_TIME)
 
     def run(self, until: float) -> None:
-        """Work off everything up to and including `until`."""
-        assert until >= self.now, "time does not run backwards"
+        """Process all events up to and including `until`."""
+        assert until >= self.now, "time cannot go backwards"
         last = until // WIDTH
         buckets, keys, left = self.buckets, self.buckets.keys_left, self.left
         self._finish(until)
@@ -69,7 +70,7 @@ class Agenda(Moment):
                 self.revise(self._current)
             self._current.sort(key=BY_TIME)
             if buckets.until < last:
-                # What is put into it meanwhile is sorted in behind us.
+                # New events for this bucket are inserted after the current one.
                 for self.now, action, first, second in self._current:  # noqa: B020
                     action(first, second)
                     if left:
@@ -82,7 +83,7 @@ class Agenda(Moment):
         self.now = until
 
     def _finish(self, until: float) -> None:
-        """Work off the current bucket as far as `until`; the rest of it stays."""
+        """Process the current bucket up to `until`; keep the rest."""
         done = 0
         for time, action, first, second in self._current:
             if time > until:
@@ -96,16 +97,16 @@ class Agenda(Moment):
         del self._current[:done]
 
     def settle(self, action: Action) -> None:
-        """For whoever knows what can be left."""
+        """Handle the effects that `action` has left; overridden by the simulation."""
         self.left.clear()
 
     def revise_all(self) -> None:
-        """Have all that is to come revised: each bucket when its time has come, and only once."""
+        """Revise all future events: each bucket once, when it is due."""
         self.revise(self._current)
         self._revise_until = self.buckets.last
 
     def revise(self, bucket: list[Event]) -> None:
-        """For whoever knows which actions have become others; their times must stay."""
+        """Replace outdated actions but keep their times; overridden by the simulation."""
 
     def to_come(self) -> Iterator[list[Event]]:
         yield self._current

@@ -1,6 +1,6 @@
-"""Checkers look at a simulation after every step and once at its end, and raise what they find.
+"""Checkers: they look for violations after every step of a simulation and at its end.
 
-A checker that cannot fail is worthless: each one has a mutant in the tests that it must catch.
+For each checker, the tests contain a mutant that it must catch.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class Violation(AssertionError):
-    """A promise was broken: what, where, when."""
+    """A broken guarantee."""
 
 
 class Checker:
     def after(self, sim: Simulation, step: Step) -> None:
-        """Called after every step; look only at what the step can have changed."""
+        """Check the state that this step can have changed."""
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
-        """Called when the application of a node hears an event: what it depends on is on disk."""
+        """Check an event for a node's application; the records it depends on are on disk."""
 
     def finish(self, sim: Simulation) -> None:
-        """Called when the run is over and everything outstanding should have happened."""
+        """Check the end of the run, when everything pending should have happened."""

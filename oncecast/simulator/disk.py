@@ -1,10 +1,10 @@
-"""A disk in memory that forgets, tears, flips and fails on demand: for the simulator and for tests.
+"""A disk in memory with faults, for the simulator and for tests.
 
-It knows two states of everything: what a running process sees, and what survives a power cut. A
-write becomes durable by the file's sync; a creation, rename or removal by the directory's. Faults
-are verbs: crash, kill, fill, free, fail_sync, flip, cut, wipe. All chance comes from the dice
-handed in, so a seed replays a disk exactly. `before` is called ahead of every change with what is
-about to happen; a test raises there to stop the world at that step.
+Each file has two states: the one that processes see, and the one that survives a power loss. A
+write becomes durable with a sync of the file; a creation, rename or removal with a sync of the
+directory. Faults are methods: crash, kill, fill, free, fail_sync, flip, cut, wipe. All random
+numbers come from `rng`, so that a seed replays a run exactly. `before` is called before each
+change; tests raise an exception there to stop at that step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SECTOR = 512
 
 
 class Content:
-    """A file's bytes and size. What lies behind the bytes is zeros and takes no memory."""
+    """The bytes and the size of a file. Trailing zeros take no memory."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -50,7 +50,7 @@ class Content:
 
 
 class Inode:
-    """A file's two states, and the changes between them: (offset, bytes), or (size, None)."""
+    """A file's two states, and the unsynced changes: (offset, bytes) or (size, None)."""
 
     def __init__(self) -> None:
         self.live = Content()
@@ -70,7 +70,7 @@ class Inode:
         self.changes.clear()
 
     def crash(self, rng: Random) -> None:
-        """Of what was not synced survives: nothing, a torn beginning, or any of its sectors."""
+        """Keep none of the unsynced changes, a torn prefix, or a random set of sectors."""
         if self.changes:
             rng.choice((self._keep_nothing, self._keep_beginning, self.keep_sectors))(rng)
             self.changes.clear()
@@ -115,7 +115,7 @@ class SimulatedFile:
         self._disk = disk
         self._name = name
         self._inode = inode
-        self._life = disk.life
+        self._generation = disk.generation
 
     def size(self) -> int:
         return self._content().size
@@ -137,7 +137,7 @@ class SimulatedFile:
         self._content()
         self._disk.step("sync", self._name)
         if self._disk.sync_fails():
-            # The kernel drops the pages it could not write, and calls them clean.
+            # The kernel drops the pages that it could not write, and marks them clean.
             self._inode.keep_sectors(self._disk.rng)
             self._inode.changes.clear()
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -152,10 +152,10 @@ class SimulatedFile:
         self._inode.resize(size)
 
     def close(self) -> None:
-        self._life = -1
+        self._generation = -1
 
     def _content(self) -> Content:
-        if self._life != self._disk.life:
+        if self._generation != self._disk.generation:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return self._inode.live
 
@@ -168,7 +168,7 @@ class SimulatedFile:
 class SimulatedDisk:
     def __init__(self, rng: Random) -> None:
         self.rng = rng
-        self.life = 0  # Files that were opened in an earlier life are dead.
+        self.generation = 0  # Counts crashes; files opened before the last one are unusable.
         self.before: Callable[[str, str], None] | None = None
         self._live: dict[str, Inode] = {}
         self._durable: dict[str, Inode] = {}
@@ -176,7 +176,7 @@ class SimulatedDisk:
         self._capacity: int | None = None
         self._failing_syncs = 0
 
-    # What a log sees
+    # The interface of a disk
 
     def names(self) -> list[str]:
         return sorted(self._live)
@@ -210,7 +210,7 @@ class SimulatedDisk:
     # Faults
 
     def crash(self) -> None:
-        """Power loss: of what was not synced, chance decides what remains."""
+        """Simulate a power loss, which keeps a random part of the unsynced changes."""
         self._lose_changes()
         self._live = dict(self._durable)
         for inode in self._live.values():
@@ -218,8 +218,8 @@ class SimulatedDisk:
         self.kill()
 
     def kill(self) -> None:
-        """kill -9: the process is gone, the operating system keeps all that was written."""
-        self.life += 1
+        """Simulate kill -9: all written bytes stay, open files become unusable."""
+        self.generation += 1
 
     def fill(self, free_bytes: int = 0) -> None:
         self._capacity = self.used + free_bytes
@@ -228,12 +228,12 @@ class SimulatedDisk:
         self._capacity = None
 
     def mend(self) -> None:
-        """Take back what `fill` and `fail_sync` have announced."""
+        """Undo `fill` and `fail_sync`."""
         self.free()
         self._failing_syncs = 0
 
     def fail_sync(self, times: int = 1) -> None:
-        """The next sync of a file or of the directory fails."""
+        """Make the next syncs of a file or the directory fail."""
         self._failing_syncs += times
 
     def flip(self, name: str, offset: int, bit: int) -> None:
@@ -247,7 +247,7 @@ class SimulatedDisk:
         inode.durable.resize(size)
 
     def wipe(self) -> None:
-        """A new, empty disk."""
+        """Replace the disk by an empty one."""
         self._live, self._durable, self._changes = {}, {}, []
         self.kill()
 

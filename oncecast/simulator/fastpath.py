@@ -47,7 +47,7 @@ class FastPath:
     def later(self, delay: float, timer: Value) -> None:
         wake = self._stack.arm(self.clock.now + delay, timer)
         if wake is not None:
-            self.clock.at(wake.at, self._node.wake, wake, self._node.life)
+            self.clock.at(wake.at, self._node.wake, wake, self._node.starts)
 
     def cancel(self, timer: Value) -> None:
         self._stack.disarm(timer)

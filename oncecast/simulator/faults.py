@@ -1,7 +1,7 @@
-"""A storm: faults drawn from dice, within a budget, that ends in calm.
+"""A storm: random faults within a budget, followed by a calm period.
 
-While it lasts, now and then something breaks and is mended some time later. `calm` mends all that
-is left, so that whatever a protocol promises "in the end" must come true afterwards.
+During the storm, faults occur at random times and are repaired some time later. `calm` repairs all
+that remain, so that the protocols' eventual guarantees can be checked afterwards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oncecast.simulator.weather import Front
 
 
 class Storm:
-    """At most `away_max` of `nodes` are crashed, halted, paused or cut off at any one time."""
+    """Random faults, of which at most `away_max` nodes are crashed, paused or isolated at once."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Storm:
         self.sim, self.nodes = sim, list(nodes)
         self.away_max, self.every, self.lasting = away_max, every, lasting
         self.rng = Random(f"{sim.seed}/storm")
-        self.away: dict[NodeId, Callable[[], None]] = {}  # and how each comes back
+        self.away: dict[NodeId, Callable[[], None]] = {}  # with the function that repairs each
         self.strikes: dict[str, int] = {}
         self._over = False
         self._kinds: tuple[Callable[[NodeId], bool], ...] = (
@@ -48,7 +48,7 @@ class Storm:
         )
 
     def leave_out(self, part: float) -> None:
-        """Let this part of the kinds never strike: some bugs show only where others do not."""
+        """Disable a random part of the fault kinds; some bugs show only without some kinds."""
         kinds = list(dict.fromkeys(self._kinds))
         left_out = self.rng.sample(kinds, round(part * len(kinds)))
         self._kinds = tuple(kind for kind in self._kinds if kind not in left_out)
@@ -57,7 +57,7 @@ class Storm:
         self.sim.call(self._some(self.every), self._strike)
 
     def calm(self) -> None:
-        """Mend everything, for good."""
+        """Repair everything and cause no more faults."""
         self._over = True
         self.sim.weather.set(loss=0.0, duplication=0.0)
         self.sim.repair()
@@ -85,7 +85,7 @@ class Storm:
     def _victim(self) -> NodeId:
         return self.rng.choice(self.nodes)
 
-    # -- some nodes are away for a while --
+    # -- faults of nodes --
 
     def _leave(self, nodes: Sequence[NodeId], back: Callable[[], None]) -> None:
         for node in nodes:
@@ -93,7 +93,7 @@ class Storm:
         self.sim.call(self._some(self.lasting), lambda: self._return(back))
 
     def _return(self, back: Callable[[], None]) -> None:
-        """All who left together come back together, unless `calm` was earlier."""
+        """Repair the nodes of one fault together, unless `calm` has done so."""
         nodes = [node for node, way in self.away.items() if way is back]
         for node in nodes:
             del self.away[node]
@@ -101,7 +101,7 @@ class Storm:
             back()
 
     def _spare(self, node: NodeId) -> bool:
-        """Whether this node may be hurt without breaking the budget."""
+        """Return whether the budget allows a fault of this node."""
         state = self.sim.nodes[node]
         return node not in self.away and len(self.away) < self.away_max and state.halted is None
 
@@ -127,7 +127,7 @@ class Storm:
         return True
 
     def _fail_sync(self, node: NodeId) -> bool:
-        """Its next fsync fails, so it will stop by itself, and is started again later."""
+        """Make the next fsync fail, which stops the node; restart it later."""
         disk = self.sim.nodes[node].disk
         if disk is None or not self._spare(node):
             return False
@@ -159,15 +159,15 @@ class Storm:
         self._leave([node], lambda: self.sim.repair(fronts))
         return True
 
-    # -- the network is bad for a while --
+    # -- faults of the network --
 
     def _split(self, node: NodeId) -> bool:
-        """Two sides; those on the smaller one count as away."""
-        room = min(self.away_max - len(self.away), len(self.nodes) // 2)
+        """Partition the nodes; those on the smaller side count as away."""
+        limit = min(self.away_max - len(self.away), len(self.nodes) // 2)
         there = [node for node in self.nodes if self._spare(node)]
-        if room < 1 or not there:
+        if limit < 1 or not there:
             return False
-        side = self.rng.sample(there, self.rng.randint(1, min(room, len(there))))
+        side = self.rng.sample(there, self.rng.randint(1, min(limit, len(there))))
         fronts = self.sim.partition(side)
         self._leave(side, lambda: self.sim.repair(fronts))
         return True

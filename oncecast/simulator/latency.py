@@ -1,4 +1,4 @@
-"""How long things take in the simulator: distributions that draw from the dice they are given."""
+"""Latency distributions of the simulator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oncecast.kernel.protocol import Value
 
 Draw = Callable[[], float]
 
-DRAWN_AHEAD = 256  # of the most used distribution: a draw is asked for with every message
+DRAWN_AHEAD = 256  # numbers per call of the generator, because every message needs one
 
 
 class Fixed(Value):
@@ -34,11 +34,11 @@ class Uniform(Value):
                 dice = unpack(f"{DRAWN_AHEAD}I", rng.randbytes(4 * DRAWN_AHEAD))
                 yield [low + unit * number for number in dice]
 
-        return chain.from_iterable(chunks()).__next__  # no Python frame for a draw
+        return chain.from_iterable(chunks()).__next__  # faster than a Python function
 
 
 class Exponential(Value):
-    """The delay of Chord's churn experiments: most arrive soon, some very late."""
+    """Delays as in the churn experiments of the Chord paper."""
 
     mean: float
     floor: float = 0.0
@@ -49,7 +49,7 @@ class Exponential(Value):
 
 
 class LogNormal(Value):
-    """What a data centre looks like: a sharp peak and a long tail."""
+    """Delays as in a data centre: a sharp peak and a long tail."""
 
     median: float
     sigma: float = 0.5

@@ -1,4 +1,4 @@
-"""One node of a simulation: its stack, disk and clock, and what a driver owes to them."""
+"""A node of a simulation: drives its stack, disk and clock."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from oncecast.simulator.simulated import Build, Simulation
 
 SEGMENT_BYTES = 16 * 1024  # small, so that short runs roll, trim and recover many segments
-IDLE_AFTER = 0.05  # seconds without a record until the log is marked
+IDLE_AFTER = 0.05  # seconds without new records until the log gets a marker
 
 
 class Clock:
-    """A clock of a node's own: it may run fast, slow or ahead, but never backwards."""
+    """The clock of a node, which may run fast, slow or ahead, but not backwards."""
 
     __slots__ = ("_local", "_true", "rate", "right")
 
@@ -39,8 +39,8 @@ class Clock:
         self.right = True
 
     def skewed(self, true: float, rate: float, ahead: float) -> Clock:
-        """A clock that was this one until now."""
-        assert rate > 0, "a clock that stands still wakes nobody"
+        """Return a clock that continues this one at another rate."""
+        assert rate > 0, "timers would never fire"
         made = Clock()
         made._local, made._true = self.local(true) + max(0.0, ahead), true
         made.rate = rate
@@ -53,18 +53,18 @@ class Clock:
     def true(self, local: float) -> float:
         if self.right:
             return local
-        # A hair later, lest rounding wake a timer before its own clock says so.
+        # Slightly later, so that rounding does not fire a timer before its time.
         true = self._true + (local - self._local) / self.rate
         while self.local(true) < local:
             true = nextafter(true, inf)
         return true
 
 
-RIGHT = Clock()  # of all nodes whose clock was never skewed
+RIGHT = Clock()  # shared by the nodes whose clock is correct
 
 
 class SimulatedNode:
-    """Between `begin` and `crash` it lives one life; its disk and its clock outlast that."""
+    """A node that can crash and restart; its disk and its clock survive."""
 
     __slots__ = (
         "_flushing",
@@ -76,10 +76,10 @@ class SimulatedNode:
         "gate",
         "halted",
         "journal",
-        "life",
         "me",
         "sim",
         "stack",
+        "starts",
         "wall_ahead",
     )
 
@@ -87,19 +87,19 @@ class SimulatedNode:
         self.sim, self.me, self.build = sim, me, build
         self.stack: Stack | None = None
         self.fast: Stack | None = None  # the same, while it is on the fast path
-        self.life = 0
+        self.starts = 0
         self.clock = RIGHT
         self.wall_ahead = 0.0  # seconds
         self.disk = SimulatedDisk(Random(f"{sim.seed}/disk/{me}")) if durable else None
         self.journal: Journal | None = None
-        self.halted: StorageError | None = None  # why it stopped by itself
-        self.gate: Gate  # of a node with a disk; most in a large run have none
+        self.halted: StorageError | None = None  # the error that stopped it
+        self.gate: Gate  # only of a node with a disk
         self._flushing = False
         self._missed: list[tuple[Callable[[Any, Any], None], Any, Any]] | None = None
 
     @property
     def paused(self) -> bool:
-        """While it is, what it misses is kept."""
+        """Return whether the node is paused; its inputs are then kept."""
         return self._missed is not None
 
     def look(self) -> bool:
@@ -120,11 +120,11 @@ class SimulatedNode:
         calm = self.journal is None and not self.paused and self.clock.right
         return calm and self.sim.weather.continuous and not self.sim.observed
 
-    # -- life and death --
+    # -- start and crash --
 
     def begin(self) -> None:
         assert self.stack is None, f"{self.me} is running"
-        self.life += 1
+        self.starts += 1
         self.halted = None
         stack = self.build(self.me, self.sim.dice)
         if self.disk is not None:
@@ -136,7 +136,7 @@ class SimulatedNode:
                 return
         self.stack = stack
         self.look()
-        self._done("start", self.life, stack.start(self.clock.local(self.sim.now)))
+        self._done("start", self.starts, stack.start(self.clock.local(self.sim.now)))
 
     def crash(self) -> None:
         self.stack = self.journal = None
@@ -147,7 +147,7 @@ class SimulatedNode:
         self.sim.note(self.me, "crash")
 
     def _halt(self, error: StorageError) -> None:
-        """A disk that cannot be trusted stops its node; what was held is never sent."""
+        """Stop the node after a disk error; waiting messages are not sent."""
         self.crash()
         self.halted = error
         self.sim.note(self.me, "halt", str(error))
@@ -178,9 +178,9 @@ class SimulatedNode:
         assert self.fast is not None
         self._act_on(self.fast.finish(self.sim.now))
 
-    def hear_itself(self, message: Value, life: int) -> None:
-        """What a node says to itself crosses no network, and dies with it."""
-        if life == self.life and not self._miss(self.hear_itself, message, life):
+    def hear_itself(self, message: Value, starts: int) -> None:
+        """Receive a message of the node to itself, unless it has restarted since."""
+        if starts == self.starts and not self._miss(self.hear_itself, message, starts):
             self.receive(self.me, message)
 
     def request(self, request: Value, _: None) -> None:
@@ -188,20 +188,20 @@ class SimulatedNode:
             now = self.clock.local(self.sim.now)
             self._done("request", request, self.stack.request(now, request))
 
-    def wake(self, wake: Wake, life: int) -> None:
+    def wake(self, wake: Wake, starts: int) -> None:
         stack = self.stack
-        if stack is None or life != self.life:
+        if stack is None or starts != self.starts:
             return
         if self.fast is not None:
             outputs = stack.wake(self.sim.now, wake)
             if outputs or self.sim.left:
                 self._act_on(outputs)
-        elif not self._miss(self.wake, wake, life):
+        elif not self._miss(self.wake, wake, starts):
             outputs = stack.wake(self.clock.local(self.sim.now), wake)
             self._done("wake", wake.timer, outputs)
 
-    def hear_down(self, peer: NodeId, life: int) -> None:
-        if self.stack is None or life != self.life or self._miss(self.hear_down, peer, life):
+    def hear_down(self, peer: NodeId, starts: int) -> None:
+        if self.stack is None or starts != self.starts or self._miss(self.hear_down, peer, starts):
             return
         self._done("down", peer, self.stack.down(self.clock.local(self.sim.now), peer))
 
@@ -225,22 +225,22 @@ class SimulatedNode:
             self._flush(self.journal)
 
     def _act_on(self, outputs: Sequence[Output]) -> None:
-        self.sim.left.clear()  # they are carried out; nothing is left to settle
-        life = self.life
+        self.sim.left.clear()  # they are handled here
+        starts = self.starts
         for output in outputs:
-            if self.stack is None or self.life != life:
-                return  # whoever heard of it has crashed us
+            if self.stack is None or self.starts != starts:
+                return  # a listener has crashed this node
             self._act(output)
 
     def _act(self, output: Output) -> None:
-        # No `match` and little isinstance: where the type is another, they are slow for structs.
+        # No `match` and little isinstance, because a mismatch is slow for structs.
         sim = self.sim
         if type(output) is Send or type(output) is Emit:
             if self.journal is None or self.gate.opens(output, self.journal.synced):
                 self._let_go(output)
         elif isinstance(output, Wake):
             at = output.at if self.clock.right else max(sim.now, self.clock.true(output.at))
-            sim.at(at, self.wake, output, self.life)
+            sim.at(at, self.wake, output, self.starts)
         elif type(output) is Watch:
             sim.watch(self, output.peer)
         elif type(output) is Unwatch:
@@ -254,7 +254,7 @@ class SimulatedNode:
         else:
             self.sim.tell(self.me, output.event)
 
-    # -- the disk: all that waits is written, synced once, and then what depended on it leaves --
+    # -- the disk: write all records, sync once, send the messages that depend on them --
 
     def _flush(self, journal: Journal) -> None:
         try:
@@ -263,11 +263,11 @@ class SimulatedNode:
             self._halt(error)
             return
         self._flushing = True
-        self.sim.at(self.sim.now + self.sim.sync_latency(), self._flushed, flush, self.life)
+        self.sim.at(self.sim.now + self.sim.sync_latency(), self._flushed, flush, self.starts)
 
-    def _flushed(self, flush: Flush, life: int) -> None:
+    def _flushed(self, flush: Flush, starts: int) -> None:
         journal = self.journal
-        if journal is None or life != self.life or self._miss(self._flushed, flush, life):
+        if journal is None or starts != self.starts or self._miss(self._flushed, flush, starts):
             return
         self._flushing = False
         try:
@@ -279,16 +279,16 @@ class SimulatedNode:
         self.sim.note(self.me, "synced", journal.synced)
         self._act_on(self.gate.release(journal.synced))
         if self.journal is not journal:
-            return  # whoever heard of it has crashed us
+            return  # a listener has crashed this node
         if journal.waiting and not self._flushing:
             self._flush(journal)
         else:
-            self.sim.at(self.sim.now + IDLE_AFTER, self._mark, journal.synced, life)
+            self.sim.at(self.sim.now + IDLE_AFTER, self._mark, journal.synced, starts)
 
-    def _mark(self, synced: int, life: int) -> None:
-        """Idle: note on disk that nothing before is a torn tail, as the network runtime does."""
+    def _mark(self, synced: int, starts: int) -> None:
+        """Add a marker to an idle log, as the network runtime does."""
         journal = self.journal
-        if journal is None or life != self.life or journal.synced != synced or self._flushing:
+        if journal is None or starts != self.starts or journal.synced != synced or self._flushing:
             return
         try:
             journal.mark()

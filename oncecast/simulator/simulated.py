@@ -1,9 +1,9 @@
-"""Many nodes, one thread, one seed: the same run every time, in any process.
+"""A deterministic simulation of many nodes in one thread; a seed always gives the same run.
 
-The simulator drives a stack exactly as the network runtime does: step, write, sync, let go. Around
-it are a network with weather, disks that lose what was not synced, and clocks that drift. Faults
-are verbs: crash, restart, bounce, pause, resume, skew, set_wall_clock; partition, isolate, hold,
-slow, repair. A node's disk has its own: fill, fail_sync, flip, cut, wipe, mend.
+The simulator drives a stack exactly as the network runtime does: step, write, sync, send. It has a
+faulty network, disks that lose unsynced writes, and clocks that drift. Faults are methods: crash,
+restart, bounce, pause, resume, skew, set_wall_clock; partition, isolate, hold, slow, repair. A
+node's disk has its own: fill, fail_sync, flip, cut, wipe, mend.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from oncecast.simulator.weather import LAN, Front, Handlers, Kind, Weather
 Build = Callable[[NodeId, Random], Stack]
 Listener = Callable[[NodeId, Value], None]
 
-BEGIN = 1_735_689_600.0  # the time of day, in seconds since 1970, when a run begins
+BEGIN = 1_735_689_600.0  # the wall clock at the start of a run, in seconds since 1970
 SSD = Uniform(0.0002, 0.002)
 
 
 class Simulation(Agenda):
-    """`listener` hears what the nodes emit to their application."""
+    """A simulated cluster. `listener` gets the events for the nodes' applications."""
 
     def __init__(
         self,
@@ -49,10 +49,9 @@ class Simulation(Agenda):
     ) -> None:
         super().__init__()
         self.seed, self.keepalive, self.segment_bytes = seed, keepalive, segment_bytes
-        self.rng = Random(f"{seed}/world")  # for whoever writes the story of the run
-        self.dice = Random(
-            f"{seed}/nodes"
-        )  # shared by the nodes: ten thousand would not fit a cache
+        self.rng = Random(f"{seed}/world")  # for scenarios
+        # Shared by the nodes: ten thousand generators would not fit into the processor's cache.
+        self.dice = Random(f"{seed}/nodes")
         self.handlers: Handlers = {}  # of the nodes on the fast path
         self.weather = Weather(
             Random(f"{seed}/weather"),
@@ -67,7 +66,8 @@ class Simulation(Agenda):
         self.checkers: list[Checker] = []
         self.observed = trace is not None
         self.nodes: dict[NodeId, SimulatedNode] = {}
-        self._watchers: dict[NodeId, dict[NodeId, int]] = {}  # who watches a node, in which life
+        # The watchers of each node, with their number of starts.
+        self._watchers: dict[NodeId, dict[NodeId, int]] = {}
 
     # -- nodes --
 
@@ -77,28 +77,28 @@ class Simulation(Agenda):
         build: Build,
         *,
         durable: bool = False,
-        disk: SimulatedDisk | None = None,  # of a node that is gone
+        disk: SimulatedDisk | None = None,  # of a removed node
     ) -> SimulatedNode:
-        """A node that starts now; a durable one has a disk that outlives its crashes."""
-        assert node not in self.nodes, f"{node} is there already"
+        """Add and start a node; a durable one has a disk that survives crashes."""
+        assert node not in self.nodes, f"{node} already exists"
         made = self.nodes[node] = SimulatedNode(self, node, build, durable=durable)
         made.disk = disk or made.disk
         made.begin()
         return made
 
     def ask(self, node: NodeId, request: Value) -> None:
-        """The application of `node` requests something: now, but not within a step."""
+        """Make a request to `node` now, but not within the current step."""
         self.at(self.now, self.nodes[node].request, request, None)
 
     def alive(self) -> list[NodeId]:
         return [node.me for node in self.nodes.values() if node.stack is not None]
 
     def call(self, delay: float, action: Callable[[], None]) -> None:
-        """Do something to the world after `delay`."""
+        """Call `action` after `delay`."""
         self.at(self.now + delay, _call, action, None)
 
     def run(self, until: float) -> None:
-        # What the nodes hold is long-lived and free of cycles: looking through it is wasted time.
+        # The nodes' objects are long-lived and free of cycles, so garbage collection is useless.
         enabled = gc.isenabled()
         gc.disable()
         try:
@@ -108,7 +108,7 @@ class Simulation(Agenda):
                 gc.enable()
 
     def check(self, *checkers: Checker) -> None:
-        """Have these look on from now on."""
+        """Add checkers from now on."""
         self.checkers += checkers
         self.observed = True
         self.look(*self.nodes.values())
@@ -150,14 +150,14 @@ class Simulation(Agenda):
         """Complete the step of a handler that has more effects than messages and timers."""
         self.nodes[action.__self__.me].finish()
 
-    # -- what nodes do --
+    # -- outputs of nodes --
 
     def carry(self, sender: NodeId, to: NodeId, message: Value) -> None:
         node = self.nodes.get(to)
         if node is None:
-            return  # an address where nobody lives
+            return  # no such node
         if sender == to:
-            self.at(self.now, node.hear_itself, message, node.life)
+            self.at(self.now, node.hear_itself, message, node.starts)
             return
         weather = self.weather
         if weather.fair:
@@ -167,7 +167,7 @@ class Simulation(Agenda):
                 self.at(time, node.receive, sender, message)
 
     def tell(self, node: NodeId, event: Value) -> None:
-        """The application of `node` hears an event."""
+        """Deliver an event to the application of `node`."""
         if self.listener is not None:
             self.listener(node, event)
         for checker in self.checkers:
@@ -181,14 +181,14 @@ class Simulation(Agenda):
             checker.after(self, step)
 
     def note(self, node: NodeId, verb: str, subject: Any = None) -> None:
-        """Write a verb of the simulator into the trace."""
+        """Add a fault to the trace."""
         if self.observed:
             self.observe(node, verb, subject, ())
 
-    # -- links: a watcher hears of a crash at once, of silence after the keepalive --
+    # -- links: watchers learn of a crash at once, of silence after the keepalive --
 
     def watch(self, watcher: SimulatedNode, peer: NodeId) -> None:
-        self._watchers.setdefault(peer, {})[watcher.me] = watcher.life
+        self._watchers.setdefault(peer, {})[watcher.me] = watcher.starts
         node = self.nodes.get(peer)
         if node is None or node.stack is None:
             self._lose(peer, watcher.me, self.weather.latency())
@@ -208,8 +208,8 @@ class Simulation(Agenda):
             self._lose(peer, watcher, 0.0)
 
     def _lose(self, peer: NodeId, watcher: NodeId, delay: float) -> None:
-        life = self._watchers[peer].pop(watcher)
-        self.at(self.now + delay, self.nodes[watcher].hear_down, peer, life)
+        starts = self._watchers[peer].pop(watcher)
+        self.at(self.now + delay, self.nodes[watcher].hear_down, peer, starts)
 
     def _check_links(self, suspects: Callable[[NodeId, NodeId], bool]) -> None:
         for peer, watchers in self._watchers.items():
@@ -220,7 +220,7 @@ class Simulation(Agenda):
     # -- faults of nodes --
 
     def crash(self, node: NodeId) -> None:
-        """kill -9 and power loss at once: memory gone, and of the disk what was not synced."""
+        """Simulate a power loss: memory and unsynced writes are lost."""
         self.nodes[node].crash()
         self.links_break(node)
 
@@ -236,7 +236,7 @@ class Simulation(Agenda):
         self.call(away, lambda: self.restart(node))
 
     def pause(self, node: NodeId) -> None:
-        """As SIGSTOP: nothing is lost, and nothing happens until `resume`."""
+        """Stop the node as with SIGSTOP: inputs wait until `resume`."""
         self.nodes[node].pause()
         self._check_links(lambda watcher, peer: peer == node)
 
@@ -244,19 +244,19 @@ class Simulation(Agenda):
         self.nodes[node].resume()
 
     def skew(self, node: NodeId, *, rate: float = 1.0, ahead: float = 0.0) -> None:
-        """From now on the node's clock runs at `rate`, after a jump ahead."""
+        """Move the node's clock ahead and run it at `rate` from now on."""
         self.note(node, "skew", (rate, ahead))
         owner = self.nodes[node]
         owner.clock = owner.clock.skewed(self.now, rate, ahead)
         self.look(owner)
 
     def set_wall_clock(self, node: NodeId, *, ahead: float) -> None:
-        """From now on the node takes the time of day to be so many seconds later, or earlier."""
+        """Shift the node's wall clock by `ahead` seconds, which may be negative."""
         self.note(node, "set_wall_clock", ahead)
         self.nodes[node].wall_ahead = ahead
 
     def wall_us(self, node: NodeId | None = None) -> int:
-        """Return the time of day in microseconds, as this node takes it to be, or as it is."""
+        """Return the wall clock of a node, or the correct time, in microseconds."""
         ahead = 0.0 if node is None else self.nodes[node].wall_ahead
         return int((BEGIN + self.now + ahead) * 1e6)
 
@@ -265,7 +265,7 @@ class Simulation(Agenda):
     def partition(
         self, one: Iterable[NodeId], other: Iterable[NodeId] = (), *, one_way: bool = False
     ) -> list[Front]:
-        """Lose all between two sides; without an `other`, between `one` and everybody else."""
+        """Drop messages between two sides; by default between `one` and all other nodes."""
         fronts = self._front(Kind.PARTITION, one, other, one_way)
         self._check_links(self._parted)
         return fronts
@@ -276,7 +276,7 @@ class Simulation(Agenda):
     def hold(
         self, one: Iterable[NodeId], other: Iterable[NodeId] = (), *, one_way: bool = False
     ) -> list[Front]:
-        """Keep all between two sides back until `repair`."""
+        """Hold messages between two sides until `repair`."""
         fronts = self._front(Kind.HOLD, one, other, one_way)
         self._check_links(self._parted)
         return fronts
@@ -292,7 +292,7 @@ class Simulation(Agenda):
         return self._front(Kind.SLOW, one, other, one_way, extra)
 
     def repair(self, fronts: Iterable[Front] | None = None) -> None:
-        """End these fronts, or all; what was held arrives now, in the order it was sent."""
+        """End these faults, or all; held messages are sent now, in order."""
         ended = list(self.weather.fronts if fronts is None else fronts)
         self.note(NodeId("*"), "repair", [front.kind.value for front in ended])
         for sender, to, message in self.weather.lift(ended):

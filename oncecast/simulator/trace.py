@@ -1,7 +1,7 @@
-"""A trace: every input of every node with the effects it had, as a hash and as something to read.
+"""A trace: all inputs and effects of all nodes, as a hash and optionally step by step.
 
-Two runs are the same run when their hashes are equal. The hash covers the bytes of all inputs and
-effects, so an iteration over a set, a clock or a dice that was not handed in shows at once.
+Two runs are the same if their hashes are equal. So nondeterminism, such as an iteration over a set
+or a read of the system clock, changes the hash.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ HASH_EVERY_BYTES = 1 << 16
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One input of one node and what came of it. `subject` is what the input carries."""
+    """One input of one node, with its subject and its effects."""
 
     time: float
     node: NodeId
-    kind: str  # start, request, receive, wake, down; or a verb of the simulator: crash, pause, ...
+    kind: str  # start, request, receive, wake, down; or a fault: crash, pause, ...
     subject: Any
     effects: Sequence[Effect]
 
 
 def plain(value: Any) -> Any:
-    """What clients hear may hold headers, which are mappings that nobody can change."""
+    """Convert read-only mappings, such as message headers, for the encoder."""
     if isinstance(value, MappingProxyType):
         return dict(value)
-    raise TypeError(f"a step with a {type(value).__name__} cannot be traced")
+    raise TypeError(f"cannot trace a step with a {type(value).__name__}")
 
 
 class Trace:
-    """`show` is given every step, to print it or to keep it."""
+    """A running hash of all steps; `show` is called with each."""
 
     def __init__(self, show: Callable[[Step], None] | None = None) -> None:
         self.steps = 0

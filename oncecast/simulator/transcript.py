@@ -1,4 +1,4 @@
-"""A trace as something to read: one line a step, its effects below it."""
+"""Prints a trace: one line per step, and its effects below."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ITEMS_SHOWN = 6
 def lines(step: Step) -> Iterator[str]:
     yield f"{step.time:12.6f}  {step.node:<10} {step.kind:<9} {subject(step)}".rstrip()
     for effect in step.effects:
-        yield f"{'':24} -> {told(effect)}"
+        yield f"{'':24} -> {described(effect)}"
 
 
 def subject(step: Step) -> str:
@@ -38,7 +38,7 @@ def subject(step: Step) -> str:
     return "" if step.subject is None else brief(step.subject)
 
 
-def told(effect: Effect) -> str:
+def described(effect: Effect) -> str:
     match effect:
         case Send(to, message, after):
             return f"send {brief(message)} to {to}{waiting(after)}"
@@ -67,7 +67,7 @@ def waiting(after: int) -> str:
 
 
 def brief(thing: Any) -> str:
-    """Like repr, but neither a payload nor a list fills the screen."""
+    """Return a repr with shortened payloads and lists."""
     match thing:
         case Value():
             fields = (brief(getattr(thing, name)) for name in thing.__struct_fields__)

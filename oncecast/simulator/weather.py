@@ -1,13 +1,13 @@
-"""The simulated network's weather: what happens to a message between two nodes.
+"""The simulated network: latency, loss, duplication and faults between nodes.
 
-Fair weather is a latency and nothing else, and has a path of its own because tens of millions of
-messages take it. Foul weather is a list of fronts, each between some senders and some receivers:
+In fair weather messages only have a latency; this case has its own fast code path. Otherwise there
+are fronts, each between some senders and some receivers:
 
-    partition   what crosses it is lost
-    hold        what crosses it waits until the front is lifted
-    slow        what crosses it takes longer
+    partition   messages are lost
+    hold        messages wait until the front is lifted
+    slow        messages take longer
 
-A front is one way; the verbs make two of them unless told otherwise.
+A front has one direction. The simulation's methods create two by default.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Kind(Enum):
 
 
 class Front:
-    """Between `senders` and `receivers`; an empty side stands for everybody else."""
+    """A fault between `senders` and `receivers`; an empty side means all other nodes."""
 
     def __init__(
         self, kind: Kind, senders: Iterable[NodeId], receivers: Iterable[NodeId], extra: float = 0.0
@@ -60,7 +60,7 @@ class Weather:
         duplication: float = 0.0,
         fifo: bool = False,
     ) -> None:
-        """`fifo` keeps the order between two nodes, as one TCP connection does.
+        """Set up the network; `fifo` keeps the order between two nodes, as TCP does.
 
         The `handlers` are used while the weather is fair.
         """
@@ -79,10 +79,10 @@ class Weather:
         duplication: float | None = None,
         fifo: bool | None = None,
     ) -> None:
-        """Change some of it, from now on."""
+        """Change some of the parameters from now on."""
         if latency is not None:
             self.latency: Draw = latency.bind(self.rng)
-            self.continuous = not isinstance(latency, Fixed)  # no two things at the same time
+            self.continuous = not isinstance(latency, Fixed)  # no two arrivals at the same time
         if loss is not None:
             self.loss = loss
         if duplication is not None:
@@ -115,7 +115,7 @@ class Weather:
         )
 
     def arrivals(self, now: float, sender: NodeId, to: NodeId, message: Value) -> list[float]:
-        """When the message arrives: never, once, or twice. Only for foul weather."""
+        """Return the arrival times: none, one or two. Not used in fair weather."""
         extra = 0.0
         for front in self.fronts:
             if not front.between(sender, to):

@@ -1,6 +1,6 @@
-"""Records that survive: a checksummed log, snapshots, and the disk they need.
+"""Durable storage: a log of checksummed records, snapshots, and the disk below them.
 
-A failed fsync stops the node; a torn tail is cut off; corruption is named and never served.
+A failed fsync stops the node. A torn tail is dropped. Corruption is reported and never served.
 """
 
 from oncecast.errors import (

@@ -1,4 +1,4 @@
-"""What was written and is not yet durable, and whether the disk still deserves trust."""
+"""Files with unsynced changes, and whether the disk can still be trusted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from oncecast.storage.disk import Disk, File
 
 
 class Unsynced:
-    """What one `write` of the log leaves to be synced: all up to record `number`."""
+    """The files to sync after a `write` of the log; makes records up to `number` durable."""
 
     def __init__(self, dirty: Dirty, number: int, stamp: int, what: list[File | Disk]) -> None:
         self.number = number
@@ -17,17 +17,17 @@ class Unsynced:
         self._what = what
 
     def sync(self) -> None:
-        """fdatasync, in any thread. Then the log's owner calls `log.synced_to(this)`."""
+        """Run fdatasync, in any thread. Then the log's thread calls `log.synced_to(this)`."""
         for each in self._what:
             self._dirty.sync(each)
         self.done = True
 
 
 class Dirty:
-    """Files and the directory that changed since their last sync, each with a stamp of the change.
+    """Files and directories changed since their last sync, each with a number for the change.
 
-    They stay dirty until a sync that began after the change is reported, so that each `Unsynced`
-    carries all it depends on, whatever became of the one before.
+    They stay dirty until a sync that started after the change is reported. So each `Unsynced`
+    includes everything that it depends on, even if an earlier one was never run.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Dirty:
 
     @property
     def changed(self) -> bool:
-        """There is something that nobody was asked to sync yet."""
+        """Return whether there are changes that no `Unsynced` includes yet."""
         return self._handed < self._stamp
 
     def touch(self, what: File | Disk) -> None:
@@ -68,10 +68,10 @@ class Dirty:
         except OSError as error:
             raise self.fail("fsync", error) from error
 
-    # A failed fsync is never retried: the kernel has dropped the pages and calls them clean.
+    # A failed fsync is never retried: the kernel may have dropped the pages and marked them clean.
 
     def fail(self, doing: str, error: OSError) -> SyncFailed:
-        """From now on `check` raises what this returns."""
+        """Return an error that `check` raises from now on."""
         self._failed = SyncFailed(
             f"{doing} failed: {error.strerror or error}; the contents of the disk are unknown",
             "stop the node, check the disk, start it again",

@@ -1,7 +1,7 @@
-"""The little a log needs of a file system: the same log runs on a real and on a simulated disk.
+"""The file system interface of a log, which runs on a real or a simulated disk.
 
-Both raise plain `OSError`; the log says what it means. Sizes are set once, by `allocate`: it keeps
-metadata out of the way of every fdatasync and finds out about a full disk before it hurts.
+Disks raise `OSError`, which the log translates. Files get their size once, by `allocate`. Then
+fdatasync need not write metadata, and a full disk is noticed before records are written.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def read(self, offset: int, size: int) -> bytes:
-        """The bytes there: fewer than asked for only at the end of the file."""
+        """Return `size` bytes, or fewer at the end of the file."""
 
     def data(self, offset: int) -> tuple[int, int]:
-        """The next stretch, at or after `offset`, that may hold more than zeros: (start, end).
+        """Return (start, end) of the next range at or after `offset` that may hold non-zero bytes.
 
-        (size, size) if there is none.
+        Return (size, size) if there is none.
         """
 
     def write(self, offset: int, parts: Sequence[Buffer]) -> None:
-        """All of the parts, one after the other."""
+        """Write all parts, one after the other."""
 
     def sync(self) -> None:
-        """fdatasync. May be called in another thread than the owner's."""
+        """Run fdatasync; may be called from any thread."""
 
     def allocate(self, size: int) -> None:
-        """Grow to `size`, all zeros, with the space reserved."""
+        """Grow the file with zeros to `size` and reserve the disk space."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -48,19 +48,19 @@ class File(Protocol):
 
 
 class Disk(Protocol):
-    """One directory."""
+    """A directory."""
 
     def names(self) -> list[str]: ...
 
     def open(self, name: str, *, create: bool = False) -> File: ...
 
     def rename(self, old: str, new: str) -> None:
-        """Atomic; replaces `new`."""
+        """Rename a file atomically; replace `new` if it exists."""
 
     def remove(self, name: str) -> None: ...
 
     def sync(self) -> None:
-        """fsync of the directory itself: creations, renames and removals become durable."""
+        """Run fsync on the directory, so that created, renamed and removed files are durable."""
 
 
 class OsFile:
@@ -84,12 +84,12 @@ class OsFile:
     def data(self, offset: int) -> tuple[int, int]:
         size = self.size()
         try:
-            # Zeros that were read ahead count as data for as long as they are cached.
+            # Cached read-ahead pages of zeros would count as data.
             os.posix_fadvise(self._fd, offset, 0, os.POSIX_FADV_DONTNEED)
             start = os.lseek(self._fd, offset, os.SEEK_DATA)
             return start, os.lseek(self._fd, start, os.SEEK_HOLE)
         except OSError as error:
-            # ENXIO says that only a hole follows; any other error that nobody knows.
+            # ENXIO: only a hole follows. On any other error, assume that everything is data.
             return size if error.errno == errno.ENXIO else min(offset, size), size
 
     def write(self, offset: int, parts: Sequence[Buffer]) -> None:
@@ -102,7 +102,7 @@ class OsFile:
     def _write_some(self, offset: int, parts: Sequence[Buffer]) -> int:
         end = offset + sum(map(len, parts))
         offset += os.pwritev(self._fd, parts, offset)
-        if offset < end:  # Rare: a signal, or a disk that is about to be full.
+        if offset < end:  # Rare: a signal, or a nearly full disk.
             rest = memoryview(b"".join(parts))
             while offset < end:
                 offset += os.pwrite(self._fd, rest[len(rest) - (end - offset) :], offset)
@@ -116,7 +116,7 @@ class OsFile:
             os.posix_fallocate(self._fd, 0, size)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
-                error.filename = str(self._path)  # the system was told a number only
+                error.filename = str(self._path)  # the system call knows only the descriptor
                 raise
             os.ftruncate(self._fd, max(size, self.size()))
 
@@ -124,16 +124,16 @@ class OsFile:
         os.ftruncate(self._fd, size)
 
     def close(self) -> None:
-        if self in self._opened:  # else its disk was closed before
+        if self in self._opened:  # else the disk has closed it
             self._opened.remove(self)
             os.close(self._fd)
 
 
 class OsDisk:
-    """A directory of the real file system, held by one process at a time.
+    """A directory of the real file system, locked by one process at a time.
 
-    Closing it closes its files too: whoever fails to start may not know of all of them.
-    `read_only` takes no lock and creates nothing: for tools that look on while a node runs.
+    Closing it also closes its files, because a node that fails to start may not know all of them.
+    `read_only` takes no lock and creates no files, for tools that inspect a running node.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
@@ -162,7 +162,7 @@ class OsDisk:
             os.close(lock)
             raise InUse(str(self._path), holder) from None
         except OSError:
-            os.close(lock)  # and with it the lock
+            os.close(lock)  # releases the lock too
             raise
         return lock
 

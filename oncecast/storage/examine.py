@@ -1,16 +1,16 @@
-"""What a log's files hold after a crash, and which bad bytes are a crash and which are corruption.
+"""Reads the files of a log after a crash and distinguishes a torn tail from corruption.
 
-A group of blocks that was never synced may reach the disk in any order, so a bad block before an
-intact one proves nothing. But each block says which record was already on disk when it was made:
+Unsynced blocks may reach the disk in any order, so a bad block before an intact one proves nothing.
+But each block contains the number of the last record that was synced when it was made:
 
-    a bad stretch where record n should be       verdict
-    -------------------------------------------  --------------------------------------------
-    an intact header anywhere says synced >= n   corruption: named, kept, never served
-    the file is shorter than its opening says    corruption: no crash of ours cuts a file
-    otherwise                                    unsynced tail: it and all behind it is dropped
+    bad bytes where record n should be           verdict
+    -------------------------------------------  -----------------------------------------
+    an intact header anywhere says synced >= n   corruption: reported, kept, never served
+    the file is shorter than its opening says    corruption: a crash does not shorten files
+    otherwise                                    torn tail: dropped with all that follows
 
 After Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage" (FAST 2018): a replica
-that takes corruption for a crash forgets what it promised. This module only reads.
+that mistakes corruption for a crash forgets its promises. This module only reads.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from oncecast.storage.store import Block
 
 @dataclass(frozen=True)
 class Damage:
-    """A place where something is not as it was written.
+    """A damaged part of a file.
 
-    The records from `first` to `last` are lost here: none if `last` < `first`. Where nobody knows,
-    `first` is 0 or `last` is None.
+    The records from `first` to `last` are lost; none if `last` < `first`. If an end of the range is
+    unknown, `first` is 0 or `last` is None.
     """
 
     file: str
@@ -54,7 +54,7 @@ class Damage:
 
 @dataclass
 class Suspect:
-    """A bad stretch, until it is clear what it is. `certain`: no crash can have done it."""
+    """Bad bytes that are not judged yet. `certain`: they cannot come from a crash."""
 
     segment: Segment
     offset: int
@@ -62,7 +62,7 @@ class Suspect:
     first: int
     last: int | None = None
     certain: bool = False
-    file: str = ""  # Where it is not the segment that is bad, but the lack of one before it.
+    file: str = ""  # A missing file before the segment.
 
     def damage(self) -> Damage:
         name = self.file or self.segment.name
@@ -71,7 +71,7 @@ class Suspect:
 
 @dataclass
 class Tail:
-    """The unsynced rest of a crash: `segment` is good up to `offset`, later segments not at all."""
+    """A torn tail: everything from `offset` in `segment` on, and all later segments."""
 
     segment: Segment
     offset: int
@@ -80,14 +80,14 @@ class Tail:
 
 @dataclass
 class Findings:
-    """What was found. `next` is the number the next record gets."""
+    """The result of an examination. `next` is the number of the next record."""
 
     segments: list[Segment] = field(default_factory=list)  # oldest first
-    blank: list[Segment] = field(default_factory=list)  # nothing in them
+    blank: list[Segment] = field(default_factory=list)  # empty segments
     damage: list[Damage] = field(default_factory=list)
     tail: Tail | None = None
     torn_bytes: int = 0
-    proven: int = 0  # the last record that some block says was synced
+    proven: int = 0  # the highest `synced` of all blocks
     next: int = 1
 
     @property
@@ -111,7 +111,7 @@ def examine(disk: Disk, scan_from: int = 0) -> Findings:
 
 
 def _check_start(findings: Findings, scan_from: int) -> None:
-    """The log must reach the snapshot that the caller goes on from, and tell its numbers."""
+    """Raise Corrupt if the record numbers are unknown or the log ends before the snapshot."""
     name = findings.segments[0].name if findings.segments else log_name(1)
     if findings.next == 0:
         raise Corrupt(name, 0, 0, 0, "no readable block, so that record numbers are unknown,")
@@ -120,7 +120,7 @@ def _check_start(findings: Findings, scan_from: int) -> None:
 
 
 def _number_headless(segments: list[Segment]) -> None:
-    """A segment without a readable block begins, for all we know, where the next one does."""
+    """Give a segment without a readable block the first number of the next segment."""
     if segments[0].serial == 1:
         segments[0].first = 1
     following = 0
@@ -130,14 +130,14 @@ def _number_headless(segments: list[Segment]) -> None:
 
 
 class Examination:
-    """One pass over the segments, from the one that holds `scan_from`."""
+    """A pass over the segments, from the one with record `scan_from` on."""
 
     def __init__(self, findings: Findings, scan_from: int) -> None:
         self.findings = findings
         self.scan_from = scan_from
         self.suspects: list[Suspect] = []
-        self.open: list[Suspect] = []  # Those whose end the next block will tell.
-        self.expected = 0  # The number the next record must have; 0 while nobody knows.
+        self.open: list[Suspect] = []  # Those whose end is not known yet.
+        self.expected = 0  # The number of the next record; 0 if unknown.
 
     def run(self) -> None:
         segments = self.findings.segments
@@ -166,7 +166,7 @@ class Examination:
         assert index is not None
         for found in segment.walk(segment.end):
             if isinstance(found, Block):
-                # Taken apart at once: after `walk`, this is what opening many small blocks costs.
+                # Unpacked at once, because this loop dominates the opening of many small blocks.
                 offset, segment.end, kind, first, records, synced, body = found
                 if synced > self.findings.proven:
                     self.findings.proven = synced
@@ -177,7 +177,7 @@ class Examination:
                 if kind == store.RECORDS and offset >= index.next_offset:
                     index.add(first, offset)
             elif found.end < size or found.dirty_end > found.offset:  # Not free space at the end.
-                # What a cut file ends with is the cut's doing.
+                # Bad bytes at the end of a shortened file come from the cut.
                 certain = not whole and found.end >= size
                 self._suspect(segment, found.offset, "unreadable bytes", certain)
                 segment.end = found.dirty_end
@@ -186,7 +186,7 @@ class Examination:
         segment.close()
 
     def _start(self, segment: Segment) -> int:
-        """Where to begin: at the head, or, with a good index, near `scan_from`."""
+        """Return the offset to start at: 0, or near `scan_from` if there is a valid index."""
         if segment is not self.findings.segments[-1] and segment.first < self.scan_from:
             segment.index = segment.stored_index()
             if segment.index is not None:
@@ -197,11 +197,11 @@ class Examination:
         return 0
 
     def _surprise(self, segment: Segment, block: Block, certain: bool) -> None:
-        """Not the block that was expected, or not as it was written."""
+        """Handle a damaged block, or one with another number than expected."""
         if self.expected == 0:
             self.expected = block.first
             for suspect in self.open:
-                # Truncation made this the oldest segment, and it waits until the head is synced.
+                # The oldest segment after a truncation, which waits until the head is synced.
                 suspect.certain = True
                 suspect.first = block.first if block.offset == OPENING_BYTES else 0
         if block.first < self.expected:
@@ -225,7 +225,7 @@ class Examination:
 
     def judge(self) -> None:
         findings = self.findings
-        # Who asks for what lies behind a snapshot vouches for what the snapshot stands for.
+        # The records before `scan_from` were synced before their snapshot was saved.
         synced = max(findings.proven, self.scan_from - 1)
         for suspect in self.suspects:
             if suspect.certain or suspect.first <= synced:

@@ -1,6 +1,6 @@
-"""Saved before sent: what depends on a record that is not on disk yet is held back.
+"""Holds back messages and events until the records they depend on are on disk.
 
-Both drivers, the network's and the simulator's, let everything out through a gate.
+Both the network and the simulator send everything through a gate.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ class Gate:
         self.held: list[Send | Emit] = []
 
     def opens(self, output: Send | Emit, synced: int) -> bool:
-        """Whether it may leave now that the records up to `synced` are on disk; else it is held."""
+        """Return whether `output` may leave with records up to `synced` on disk; else hold it."""
         if output.after <= synced:
             return True
         self.held.append(output)
         return False
 
     def release(self, synced: int) -> list[Send | Emit]:
-        """What was held and may leave now, in the order in which it came."""
+        """Return and forget the held outputs that may leave now, in order."""
         held = self.held
         free = [output for output in held if output.after <= synced]
         if len(free) == len(held):

@@ -1,7 +1,7 @@
-"""A stack's records on a disk: what its protocols append, and how they get it back.
+"""The journal of a stack: writes the records of its protocols and restores them.
 
-Each record is a value of one protocol; a snapshot stands for all that its protocol had appended up
-to a number. Restoring a stack is: each protocol's snapshot, then the records after it, in order.
+Each record belongs to one protocol. A snapshot replaces all records of its protocol up to a number.
+A restart restores each protocol's snapshot and then the later records, in order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from oncecast.storage.log import SEGMENT_BYTES, Log, Unsynced
 
 
 class Saved(NamedTuple):
-    """The state of one protocol, encoded, as it was at record `number`."""
+    """The encoded state of one protocol at record `number`."""
 
     protocol: str
     number: int
@@ -30,7 +30,7 @@ class Saved(NamedTuple):
 
 
 class Flush:
-    """One group on its way to the disk. `run` is the slow part, and may run in another thread."""
+    """A group of records and snapshots to write. `run` is slow and may run in another thread."""
 
     def __init__(self, disk: Disk, unsynced: Unsynced | None, snapshots: list[Saved]) -> None:
         self.disk, self.unsynced, self.snapshots = disk, unsynced, snapshots
@@ -39,9 +39,9 @@ class Flush:
     def run(self) -> None:
         if self.unsynced is not None:
             self.unsynced.sync()
-        # Only now: a snapshot must never be newer than the log that it leads into.
+        # After the log: a snapshot must not be newer than the last synced record.
         for taken in self.snapshots:
-            with suppress(DiskFull):  # the older one and the log still serve
+            with suppress(DiskFull):  # the older snapshot and the log are enough
                 snapshot.save(self.disk, taken.number, taken.chunks, name=taken.protocol)
                 self.saved.append(taken)
 
@@ -56,20 +56,23 @@ class Journal:
         self._owner = {kind: stack.protocols[layer].name for kind, layer in owners(stack, "State")}
         self._taken: list[Saved] = []
         self._snapshots = snapshots  # the number of each protocol's newest one on disk
-        self._trimmed = False  # since the last look at what can go
+        self._trimmed = False  # whether a protocol has trimmed since the last truncation
         self._trims = {stack.protocols[layer].name: 0 for _, layer in owners(stack, "Record")}
 
     @classmethod
     def open(cls, disk: Disk, stack: Stack, *, segment_bytes: int = SEGMENT_BYTES) -> Journal:
-        """Recover the log and restore the stack. Damage to what a restore needs raises, unless the
-        stack heals and it is clear which records are gone."""
+        """Recover the log and restore the stack.
+
+        Raise Corrupt if a record that is needed is damaged, unless the stack heals and the numbers
+        of the lost records are known.
+        """
         snapshots = restore_snapshots(disk, stack)
         behind = min((snapshots.get(name, 0) for name in recorders(stack)), default=0)
         log = Log.open(disk, segment_bytes=segment_bytes, scan_from=behind + 1)
         for damage in log.recovery.damage:
             last = max(damage.first, behind + 1) if damage.last is None else damage.last
             clear = damage.first > 0 and damage.last is not None
-            # Otherwise no record is lost, or only such as a snapshot covers: `read` will name it.
+            # Otherwise no record is lost, or a snapshot covers it; `read` reports the damage.
             if last >= damage.first and last > behind and not (stack.heals and clear):
                 raise Corrupt(damage.file, damage.offset, damage.first, last, damage.fact)
         newest = max(snapshots.values(), default=0)
@@ -85,7 +88,7 @@ class Journal:
 
     @property
     def synced(self) -> int:
-        """The number of the last record on disk."""
+        """Return the number of the last record on disk."""
         return self.log.synced
 
     @property
@@ -94,7 +97,7 @@ class Journal:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of records and snapshots that no flush carries yet."""
+        """Return the size of the records and snapshots that no flush includes yet."""
         waiting = self.log.pending_bytes
         if self._taken:
             waiting += sum(len(chunk) for saved in self._taken for chunk in saved.chunks)
@@ -102,11 +105,11 @@ class Journal:
 
     @property
     def waiting(self) -> bool:
-        """Something was taken that no flush carries yet."""
+        """Return whether there are records or snapshots that no flush includes yet."""
         return bool(self.log.pending_bytes or self._taken)
 
     def take(self, effect: Append | Snapshot | Trim) -> None:
-        """Note an effect of the stack; it goes to disk with the next flush."""
+        """Add an effect of the stack to the next flush."""
         if isinstance(effect, Append):
             here = self.log.append(self._encode(effect.record))
             assert here == effect.number, f"record {effect.number} became the log's {here}"
@@ -120,7 +123,7 @@ class Journal:
             self._trimmed = True
 
     def read(self, number: int) -> Value:
-        """A record that was written, checked and decoded anew."""
+        """Read, check and decode a written record."""
         return readable(self._decode, self.log.read(number), f"record {number}")
 
     def begin(self) -> Flush:
@@ -128,7 +131,7 @@ class Journal:
         return Flush(self._disk, self.log.write(), taken)
 
     def finish(self, flush: Flush) -> None:
-        """In the owner's thread, after `flush.run`."""
+        """Complete a flush in the owner's thread, after `flush.run`."""
         if flush.unsynced is not None:
             self.log.synced_to(flush.unsynced)
         for saved in flush.saved:
@@ -138,7 +141,7 @@ class Journal:
             self.log.truncate(self._needed())
 
     def _needed(self) -> int:
-        """The first record that some protocol would miss, now or after a restart."""
+        """Return the first record that a protocol needs, now or after a restart."""
         return min(
             (
                 min(trimmed, self._snapshots.get(protocol, 0) + 1)
@@ -148,7 +151,7 @@ class Journal:
         )
 
     def mark(self) -> None:
-        """Worth a call when idle: it notes on disk that nothing before is a torn tail."""
+        """Write a marker that all records are synced; call it when idle."""
         if not self.waiting and self.log.mark():
             self.sync()
 
@@ -162,12 +165,12 @@ class Journal:
         self.log.close()
 
     def abandon(self) -> None:
-        """Let go of the files, as a crash would."""
+        """Close the files without writing, as in a crash."""
         self.log.abandon()
 
 
 def in_chunks(encode: Callable[[Value], bytes], state: Value) -> list[bytes]:
-    """What a snapshot holds: a state, and if it has chunks, those without another copy of them."""
+    """Encode a state as chunks, without copying the chunks of a large one."""
     if not isinstance(state, Chunked):
         return [encode(state)]
     return [encode(msgspec.structs.replace(state, chunks=())), *state.chunks]
@@ -182,12 +185,12 @@ def kinds(stack: Stack, role: str) -> tuple[type[Value], ...]:
 
 
 def recorders(stack: Stack) -> list[str]:
-    """The protocols that append."""
+    """Return the names of the protocols that append records."""
     return [protocol.name for protocol in stack.protocols if protocol.Record is not None]
 
 
 def restore_snapshots(disk: Disk, stack: Stack) -> dict[str, int]:
-    """Give each protocol its newest snapshot; the record number of each."""
+    """Restore each protocol's newest snapshot; return their record numbers."""
     decode = Codec(kinds(stack, "State")).decode
     numbers: dict[str, int] = {}
     for protocol in stack.protocols:

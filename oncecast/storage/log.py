@@ -1,15 +1,16 @@
-"""The log: numbered records in rolling segments, appended in memory, written and synced in groups.
+"""A log of numbered records in segments, which are buffered, written and synced in groups.
 
-    append   only buffers      write   one writev a segment      sync   one fdatasync for all
+    append   only buffers      write   one writev per segment    sync   one fdatasync for all
 
 Rules
-- Records are numbered densely from 1. `last` is the last appended, `written` the last that can be
-  read, `synced` the last that survives anything.
-- A failed write or fsync poisons the log: nobody knows what is on disk, and a second fsync may
-  lie (Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020). Stop the node.
-- The next segment is allocated when the current one is half full, so that a full disk is known
-  early (`room`), hits `append` before anything is written, and poisons nothing.
-- One thread owns the log. Only `Unsynced.sync` may run in another.
+- Records are numbered 1, 2, 3, ... without gaps. `last` is the last one appended, `written` the
+  last one that can be read, `synced` the last one on disk.
+- After a failed write or fsync the log is unusable: the contents of the disk are unknown, and a
+  second fsync may report success (Rebello et al., "Can Applications Recover from fsync Failures?",
+  ATC 2020). Stop the node.
+- The next segment is allocated when the current one is half full. So a full disk is known early
+  (`room`) and makes `append` fail before anything is written.
+- One thread owns the log. Only `Unsynced.sync` may run in another one.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ __all__ = ["RECORD_BYTES_MAX", "SEGMENT_BYTES", "Log", "Unsynced"]
 SEGMENT_BYTES = 64 * 1024 * 1024
 RECORD_BYTES_MAX = 1024 * 1024 * 1024
 
-_OWN_BLOCK = 16 * 1024  # Records from this size on are neither copied nor grouped.
-_SLACK = 3 * store.HEADER_BYTES + 4  # The open group's header, the record's own, and a marker's.
-_OPENED = 8  # Blocks of small records that were read last.
-_WARM = 16  # Sealed segments whose file and index stay at hand for reading.
+_OWN_BLOCK = 16 * 1024  # Records of this size or larger are neither copied nor grouped.
+_SLACK = 3 * store.HEADER_BYTES + 4  # Headers of the open group, the record and a marker.
+_OPENED = 8  # Cached blocks of small records.
+_WARM = 16  # Sealed segments whose file and index stay open for reading.
 
 
 class Log:
@@ -46,13 +47,13 @@ class Log:
         self._segment_bytes = segment_bytes
         self._segments = recovered.segments
         self._spare = recovered.spare
-        self._spare_ready = recovered.spare is not None  # It has its name.
-        self.full: DiskFull | None = None  # Why there is none, if the disk was asked for one.
-        self._group: list[bytes] = []  # Small records that will share a block.
+        self._spare_ready = recovered.spare is not None  # It has its final name.
+        self.full: DiskFull | None = None  # Why no spare segment could be allocated.
+        self._group: list[bytes] = []  # Small records for the next block.
         self._group_bytes = 0
         self._pending = 0
-        self._unwritten: list[Segment] = []  # Rolled away with blocks still in memory,
-        self._unsealed: list[Segment] = []  # and until all of it is synced.
+        self._unwritten: list[Segment] = []  # Full segments with blocks in memory.
+        self._unsealed: list[Segment] = []  # Full segments that are not fully synced.
         self._dirty = Dirty()
         self._marked = recovered.marked
         self._warm: OrderedDict[int, Segment] = OrderedDict()
@@ -63,11 +64,11 @@ class Log:
 
     @classmethod
     def open(cls, disk: Disk, *, segment_bytes: int = SEGMENT_BYTES, scan_from: int = 0) -> Log:
-        """Recover the log: check it from record `scan_from` on, drop an unsynced tail, name damage.
+        """Recover the log: check it from record `scan_from` on, drop a torn tail, report damage.
 
-        `scan_from` is the first record that the caller's snapshot does not hold: all before it must
-        have been synced when the snapshot was made. Damage does not raise here: it stands in
-        `recovery.damage`, and reading such a record raises Corrupt.
+        `scan_from` is the first record after the caller's snapshot. All earlier records must have
+        been synced when the snapshot was made. Damage is listed in `recovery.damage`; reading a
+        damaged record raises Corrupt.
         """
         return cls(disk, segment_bytes, recover(disk, scan_from))
 
@@ -77,12 +78,12 @@ class Log:
 
     @property
     def pending_bytes(self) -> int:
-        """Appended and not written, headers included."""
+        """Return the size of the unwritten records, including headers."""
         return self._pending
 
     @property
     def room(self) -> int:
-        """Bytes that can be appended without asking the disk for more."""
+        """Return how many bytes can be appended without allocating disk space."""
         spare = 0 if self._spare is None else self._spare.allocated
         left = self._segments[-1].room - self._group_bytes
         return spare + left if left > 0 else spare
@@ -94,9 +95,9 @@ class Log:
     # Appending
 
     def append(self, *parts: Buffer) -> int:
-        """Buffer a record, given in parts; its number. DiskFull leaves all as it was."""
+        """Buffer a record, given in parts, and return its number. DiskFull changes nothing."""
         self._dirty.check()
-        # Who hands in something mutable may change it before it is written.
+        # The caller may change a mutable part before it is written.
         whole = [part if type(part) is bytes else bytes(part) for part in parts]
         size = len(whole[0]) if len(whole) == 1 else sum(map(len, whole))
         wanted = self._group_bytes + size + _SLACK
@@ -120,7 +121,7 @@ class Log:
             self._roll(max(self._segment_bytes, OPENING_BYTES + size + _SLACK))
 
     def _close_group(self) -> None:
-        """The small records that came together become one block."""
+        """Put the small records so far into one block."""
         group, count = self._group, len(self._group)
         if count:
             parts = group if count == 1 else [store.pack(group)]
@@ -128,10 +129,10 @@ class Log:
             self._group, self._group_bytes = [], 0
 
     def mark(self) -> bool:
-        """Note in the log that all of it is synced; False if that is noted, or not so.
+        """Add a marker that all records are synced; return False if there is one or they are not.
 
-        Without a note, damage in the last group looks like the torn tail of a crash. Worth a
-        call when idle; the note is written and synced like a record.
+        Without a marker, damage in the last group looks like a torn tail. Call it when idle. The
+        marker is written and synced like a record.
         """
         self._dirty.check()
         if self.synced < self.last or self._marked == self.last:
@@ -141,10 +142,10 @@ class Log:
         self._pending += store.HEADER_BYTES
         return True
 
-    # Segments come and go
+    # Segments
 
     def prepare(self) -> None:
-        """Allocate the next segment ahead. On a full disk `room` just stays what it is."""
+        """Allocate the next segment. On a full disk, set `full` and keep `room` as it is."""
         if self._spare is None:
             try:
                 self._spare, self.full = self._create(self._segment_bytes), None
@@ -180,12 +181,12 @@ class Log:
         return self._dirty.fail("allocation", error)
 
     def _roll(self, size: int) -> None:
-        """Go on in a new segment of at least `size` bytes."""
+        """Continue in a new segment of at least `size` bytes."""
         if self._spare is None:
             self._spare = self._create(size)
         elif self._spare.allocated < size:
             self._grow(self._spare, size)
-        self._dirty.sync_now(self._spare.file)  # Rare: it was needed before the next sync came.
+        self._dirty.sync_now(self._spare.file)  # Rare: it is needed before the next sync.
         if not self._spare_ready:
             self._publish_spare()
         if self._segments:
@@ -196,7 +197,7 @@ class Log:
         self._active.start(self.last + 1, self.synced)
 
     def _publish_spare(self) -> None:
-        """Only a synced file gets its name, so a short file is never taken for a crash."""
+        """Rename the spare segment, which is synced; so a short `.log` is never due to a crash."""
         assert self._spare is not None
         try:
             self._spare.publish()
@@ -208,7 +209,7 @@ class Log:
     # Writing and syncing
 
     def write(self) -> Unsynced | None:
-        """Hand everything to the operating system. None if there is nothing new to sync."""
+        """Write all records to the operating system; return the files to sync, or None."""
         self._write_out()
         return self._dirty.hand_over(self.written) if self._dirty.changed else None
 
@@ -234,7 +235,7 @@ class Log:
                 raise self._dirty.fail("write", error) from error
 
     def synced_to(self, done: Unsynced) -> None:
-        """The owner learns that a sync succeeded. In the order of the writes."""
+        """Report that a sync succeeded, in the order of the writes."""
         self._dirty.check()
         self._dirty.settle(done)
         self.synced = max(self.synced, done.number)
@@ -255,7 +256,7 @@ class Log:
         self._keep_warm(segment)
 
     def sync(self) -> None:
-        """Write and sync all that was appended, here and now, whatever was handed out before."""
+        """Write and sync all records now."""
         self._write_out()
         if self._dirty:
             unsynced = self._dirty.hand_over(self.written)
@@ -265,9 +266,9 @@ class Log:
     # Reading
 
     def read(self, number: int) -> bytes:
-        """A record that was written. Raises NoSuchRecord or Corrupt."""
+        """Return a written record, or raise NoSuchRecord or Corrupt."""
         segment, _ = self._find(number)
-        for first, records in self._opened:  # who reads on finds the next in the same block
+        for first, records in self._opened:  # a sequential read finds the next record here
             if first <= number < first + len(records):
                 return records[number - first]
         first, records = next(segment.blocks(number, number + 1))
@@ -276,8 +277,10 @@ class Log:
         return records[number - first]
 
     def scan(self, start: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """All records written, from `start`, with their numbers. Raises Corrupt at a bad one:
-        go on behind its `last` if you can do without."""
+        """Yield the written records from `start` on, with their numbers.
+
+        Raise Corrupt at a damaged one. To skip it, continue after the error's `last`.
+        """
         number = self.first if start is None else start
         while number <= self.written:
             segment, stop = self._find(number)
@@ -287,7 +290,7 @@ class Log:
                     number += 1
 
     def _find(self, number: int) -> tuple[Segment, int]:
-        """The segment of a record, and the first number behind it."""
+        """Return the segment of a record, and the first number after the segment."""
         if not self.first <= number <= self.written:
             raise NoSuchRecord(
                 f"record {number} is not in the log, which has {self.first} to {self.written}"
@@ -307,12 +310,12 @@ class Log:
             if oldest not in self._unsealed:
                 oldest.cool()
 
-    # Giving space back
+    # Truncating and closing
 
     def truncate(self, before: int) -> None:
-        """Drop the segments whose records are all before `before`. Never what is not synced.
+        """Remove segments whose records are all synced and before `before`.
 
-        One by one and oldest first, so that a crash leaves no hole.
+        They are removed one by one, oldest first, so that a crash leaves no gap.
         """
         self._dirty.check()
         while len(self._segments) > 1:
@@ -328,7 +331,7 @@ class Log:
                 raise self._dirty.fail("remove", error) from error
 
     def close(self) -> None:
-        """Sync, note that all is synced, and let go of the files. A poisoned log only lets go."""
+        """Sync, add a marker and close the files; after a failure, only close them."""
         if not self._dirty.failed:
             self.sync()
             if self.mark():
@@ -336,7 +339,7 @@ class Log:
         self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the files, as a crash would."""
+        """Close the files without writing, as in a crash."""
         for segment in self._segments:
             segment.close()
         if self._spare is not None:

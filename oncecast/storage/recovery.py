@@ -1,7 +1,7 @@
-"""Makes a log's directory fit to be written again, as `examine` has judged it.
+"""Prepares a log's directory for writing, after `examine` has judged it.
 
-Everything here may be interrupted by a crash and done again: only what was never synced is dropped,
-newest first, and damage is left where it is, so that the next opening names it too.
+A crash may interrupt any step; the next start repeats it. Only unsynced records are dropped, newest
+first. Damage stays in place, so that the next start reports it again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from oncecast.storage.segment import Segment, index_name
 
 @dataclass(frozen=True)
 class Recovery:
-    """What opening a log found: `torn_bytes` were written before a crash and never synced."""
+    """A report on the opening of a log. `torn_bytes` were written but never synced."""
 
     first: int
     last: int
@@ -26,10 +26,10 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Recovered:
-    """What the log goes on with."""
+    """The state from which the log continues."""
 
     report: Recovery
-    marked: int  # The last record that the log itself says was synced.
+    marked: int  # The last record that the log is known to have synced.
     segments: list[Segment]
     spare: Segment | None
 
@@ -51,7 +51,7 @@ def recover(disk: Disk, scan_from: int) -> Recovered:
 
 
 def _drop_leftovers(disk: Disk, findings: Findings) -> None:
-    """Half-made segments, and indexes whose segment was truncated away."""
+    """Remove unfinished segments, and indexes without a segment."""
     known = {index_name(each.serial) for each in findings.segments}
     for name in disk.names():
         if name.endswith(".new") or (name.endswith(".idx") and name not in known):
@@ -66,7 +66,7 @@ def _drop_tail(disk: Disk, findings: Findings) -> None:
         findings.segments.pop().remove()
         disk.sync()
     tail.segment.remove_index()
-    disk.sync()  # Or else a crash could leave the index of what is wiped now.
+    disk.sync()  # Otherwise a crash could leave an index of the wiped records.
     tail.segment.wipe(tail.offset)
     if tail.segment.index is not None:
         tail.segment.index.cut(tail.first)
@@ -75,7 +75,7 @@ def _drop_tail(disk: Disk, findings: Findings) -> None:
 
 
 def _take_spare(findings: Findings) -> Segment | None:
-    """The blank segment that comes next; others are of no use."""
+    """Return the blank segment that comes next, and remove later ones."""
     last = findings.segments[-1].serial if findings.segments else 0
     spare = None
     for segment in sorted(findings.blank, key=lambda each: -each.serial):
@@ -87,7 +87,7 @@ def _take_spare(findings: Findings) -> Segment | None:
 
 
 def _make_durable(disk: Disk, findings: Findings) -> None:
-    """A killed process leaves records that can be read and yet are not on disk."""
+    """Sync the last records, which a killed process may have left only in the page cache."""
     for segment in reversed(findings.segments):
         segment.file.sync()
         if segment.first <= findings.proven:
@@ -96,7 +96,7 @@ def _make_durable(disk: Disk, findings: Findings) -> None:
 
 
 def _settle(disk: Disk, findings: Findings) -> None:
-    """Only the last segment, which goes on being written, needs its file and index now."""
+    """Save missing indexes, and close all segments but the last."""
     names = set(disk.names())
     for segment in findings.segments[:-1]:
         if segment.index is not None and index_name(segment.serial) not in names:

@@ -1,9 +1,9 @@
-"""One preallocated file of blocks, with its sparse index.
+"""A segment: a preallocated file of blocks with a sparse index.
 
-A segment is born as `00000042.new`, gets its full size, is synced and only then renamed to
-`00000042.log`. So a `.log` shorter than its opening block says was cut by someone, never by a
-crash. Its index maps a record number to a byte near it; it is written when the segment is
-sealed, not synced, and rebuilt when it is missing or bad.
+A segment is created as `00000042.new`, gets its full size, is synced and then renamed to
+`00000042.log`. So a crash never leaves a `.log` that is shorter than its opening block says. The
+index maps record numbers to nearby offsets. It is written without a sync when the segment is
+sealed, and rebuilt if it is missing or damaged.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ def new_name(serial: int) -> str:
 
 
 def serials(disk: Disk) -> list[int]:
-    """The segments there are. A file whose name is not just as we write it is not ours."""
+    """Return the serials of the segments; ignore files with other names."""
     names = disk.names()
     numbers = [int(name[:-4]) for name in names if LOG_NAME.fullmatch(name)]
     return [number for number in numbers if log_name(number) in names]
 
 
 class Index:
-    """(number of a block's first record, its offset), one pair every few KiB of log."""
+    """Pairs of a block's first record number and offset, one for every few KiB of log."""
 
     def __init__(self) -> None:
         self._numbers = array("Q")
         self._offsets = array("Q")
-        self.next_offset = 0  # a block before this one need not be added
+        self.next_offset = 0  # earlier blocks are not added
 
     def add(self, number: int, offset: int) -> None:
         if offset >= self.next_offset:
@@ -63,12 +63,12 @@ class Index:
             self.next_offset = offset + INDEX_EVERY
 
     def find(self, number: int) -> tuple[int, int]:
-        """Where to begin looking for a record: (number, offset) of a block; (0, 0) is the head."""
+        """Return (number, offset) of a block at or before a record; (0, 0) if there is none."""
         at = bisect_right(self._numbers, number) - 1
         return (self._numbers[at], self._offsets[at]) if at >= 0 else (0, 0)
 
     def cut(self, number: int) -> None:
-        """Forget the records from `number` on."""
+        """Remove the entries from record `number` on."""
         at = bisect_right(self._numbers, number - 1)
         del self._numbers[at:], self._offsets[at:]
         self._look()
@@ -89,7 +89,7 @@ class Index:
 
 
 class Segment:
-    """`first` is the number of its first record, `end` the byte where the next block goes."""
+    """One segment. `first` is its first record number, `end` the offset of the next block."""
 
     def __init__(self, disk: Disk, serial: int) -> None:
         self.serial = serial
@@ -97,8 +97,8 @@ class Segment:
         self.seed = store.seed_of(serial)
         self.first = 0
         self.allocated = 0
-        self.blank = True  # Nothing but zeros.
-        self.whole = True  # As long as it was made.
+        self.blank = True  # Only zeros.
+        self.whole = True  # It has its full size.
         self.end = 0
         self.index: Index | None = None
         self.disk = disk
@@ -123,7 +123,7 @@ class Segment:
     # Writing
 
     def create(self) -> None:
-        """An empty file under a temporary name; `allocate` and `publish` make it a segment."""
+        """Create an empty file with a temporary name; `allocate` and `publish` follow."""
         self._file = self.disk.open(new_name(self.serial), create=True)
         self._file.truncate(0)
 
@@ -132,18 +132,18 @@ class Segment:
         self.allocated = size
 
     def publish(self) -> None:
-        """Give it its name. The file must be synced before, and the directory after."""
+        """Rename the file. Sync the file before, and the directory after."""
         self.disk.rename(new_name(self.serial), self.name)
 
     def start(self, first: int, synced: int) -> None:
-        """Its first block says what it is. Stays in memory until the first record is written."""
+        """Queue the opening block, which is written with the first record."""
         self.first = first
         self.index = Index()
         body = _OPENING.pack(VERSION, self.serial, self.allocated)
         self.put(store.OPENING, first, 0, synced, [body])
 
     def put(self, kind: int, first: int, count: int, synced: int, parts: Sequence[bytes]) -> None:
-        """Queue a block. The caller has seen to it that there is room."""
+        """Queue a block, for which there must be space."""
         head = store.header(self.seed + self.end, kind, first, count, synced, parts)
         if kind == store.RECORDS and self.index is not None:
             self.index.add(first, self.end)
@@ -153,7 +153,7 @@ class Segment:
         assert self.end <= self.allocated
 
     def write(self) -> File:
-        """Returns what must be synced now."""
+        """Write the queued blocks; return the file to sync."""
         file = self.file
         file.write(self._written, self._pending)
         self._pending = []
@@ -161,13 +161,13 @@ class Segment:
         return file
 
     def resume(self) -> None:
-        """Go on writing behind what recovery found."""
+        """Continue writing after the last block that recovery found."""
         self._written = self.end
 
     # Reading
 
     def look(self) -> None:
-        """Learn from its head what it is: blank, or which records it begins with, and if whole."""
+        """Read the head of the file and set `blank`, `first`, `allocated` and `whole`."""
         size = self.allocated = self.file.size()
         self.blank = size >= OPENING_BYTES
         for found in self.walk(ahead=OPENING_BYTES):
@@ -193,9 +193,9 @@ class Segment:
         return store.walk(self.file, self.seed, start, ahead=ahead)
 
     def blocks(self, number: int, stop: int) -> Iterator[tuple[int, list[bytes]]]:
-        """Each block's first number and records, from the one that holds `number`, below `stop`.
+        """Yield the first number and the records of each block from `number` up to `stop`.
 
-        Raises Corrupt at the first record that cannot be read.
+        Raise Corrupt at the first record that cannot be read.
         """
         index = self.index or self.load_index()
         ahead = store.CHUNK if stop - number > 1 else 2 * INDEX_EVERY
@@ -219,7 +219,7 @@ class Segment:
     # The index file
 
     def save_index(self) -> None:
-        """If the disk lets us: an index is a convenience."""
+        """Save the index; ignore errors, because it can be rebuilt."""
         assert self.index is not None
         body = self.index.encode()
         head = store.header(self.seed, store.INDEX, self.first, 0, 0, [body])
@@ -232,7 +232,7 @@ class Segment:
                 file.close()
 
     def load_index(self) -> Index:
-        """From its file; where that is missing or bad, from the segment itself."""
+        """Load the index, or rebuild it if the file is missing or damaged."""
         self.index = self.stored_index()
         if self.index is None:
             self.index = self._rebuilt_index()
@@ -259,11 +259,13 @@ class Segment:
                 index.add(found.first, found.offset)
         return index
 
-    # The end
+    # Removing and closing
 
     def wipe(self, start: int) -> None:
-        """Zeros from `start` to what recovery found: else an old block could show up behind new
-        ones. Keeps the size, because a short file means a cut."""
+        """Overwrite the torn tail with zeros, so that no old block can follow new ones.
+
+        The size stays the same, because a shorter file counts as corruption.
+        """
         for at in range(start, self.end, _WIPE):
             self.file.write(at, [bytes(min(_WIPE, self.end - at))])
         self.file.sync()
@@ -281,7 +283,7 @@ class Segment:
             self.disk.remove(index_name(self.serial))
 
     def cool(self) -> None:
-        """Give back the file and the memory; both come again when asked for."""
+        """Close the file and drop the index until they are needed again."""
         self.index = None
         self.close()
 

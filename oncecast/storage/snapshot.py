@@ -1,8 +1,9 @@
-"""Snapshots: a state up to a record number, saved whole or not at all.
+"""Snapshots: a state at a record number, saved atomically.
 
-A snapshot is written under a temporary name, as checksummed blocks with an end block, synced,
-renamed to `<name>-<number>.snap`, and the directory synced; only then do older ones go. So at any
-step of a crash the newest complete one is there. Several names may share a directory, also a log's.
+A snapshot is written to a temporary file of checksummed blocks, synced and renamed to
+`<name>-<number>.snap`. Older snapshots are removed after the directory is synced. So there is a
+complete snapshot after a crash at any step. Snapshots of several names may share the directory of a
+log.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ NAME = "state"
 def save(
     disk: Disk, number: int, chunks: Iterable[Buffer], *, name: str = NAME, keep: int = 1
 ) -> None:
-    """Save the state that the records up to `number` have led to. Keeps the `keep` newest.
+    """Save the state after record `number`, and keep the `keep` newest snapshots.
 
-    `number` must be synced in the log. DiskFull leaves the older snapshots as they were; after
-    SyncFailed the node must stop.
+    Record `number` must be synced. DiskFull leaves older snapshots unchanged. After SyncFailed the
+    node must stop.
     """
     temporary = f"{name}.tmp"
     try:
@@ -47,10 +48,10 @@ def save(
 
 
 def load(disk: Disk, *, name: str = NAME) -> tuple[int, Iterator[bytes]] | None:
-    """The newest whole snapshot: its number and its chunks, streamed. None if none was saved.
+    """Return number and chunks of the newest intact snapshot; None if none was saved.
 
-    Reads it twice: nothing is handed out before all of it is known to be good. Raises Corrupt if
-    there are snapshots and none is whole.
+    The file is read twice, so that all checksums are verified before the first chunk. Raise Corrupt
+    if there are snapshots but none is intact.
     """
     damage = None
     for number in _numbers(disk, name):
@@ -101,7 +102,7 @@ def _file_name(name: str, number: int) -> str:
 
 
 def _numbers(disk: Disk, name: str) -> list[int]:
-    """Newest first."""
+    """Return the numbers of the snapshots, newest first."""
     pattern = re.compile(re.escape(name) + r"-(\d{20})\.snap")
     found = (pattern.fullmatch(each) for each in disk.names())
     return sorted((int(match[1]) for match in found if match), reverse=True)

@@ -86,7 +86,7 @@ def test_malformed_is_an_error_of_the_network() -> None:
 def test_two_types_with_the_same_tag_are_named_at_once() -> None:
     other = types.new_class("Ping", (Value,), {}, lambda body: body.update(__module__="elsewhere"))
     with pytest.raises(
-        TypeError, match=r"test_codec\.Ping and elsewhere\.Ping .* 'Ping': rename one"
+        TypeError, match=r"test_codec\.Ping and elsewhere\.Ping .* 'Ping'; give one another tag"
     ):
         Codec((Ping, other))
 

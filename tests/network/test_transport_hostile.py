@@ -37,7 +37,7 @@ GREETINGS_OF_STRANGERS = {
         PREAMBLE + frame(GREETING, GREETINGS.encode(Welcome("x", 1))),
         "first frame is not a Hello",
     ),
-    "a Hello of noise": (PREAMBLE + frame(GREETING, Random(2).randbytes(50)), "no known value"),
+    "a Hello of noise": (PREAMBLE + frame(GREETING, Random(2).randbytes(50)), "cannot decode"),
 }
 
 

@@ -98,7 +98,7 @@ def test_a_full_disk_keeps_the_old_one_and_leaves_no_rest() -> None:
     disk = a_disk()
     snapshot.save(disk, 7, OLD)
     disk.fill(free_bytes=1000)
-    with pytest.raises(DiskFull, match="the older one still serves"):
+    with pytest.raises(DiskFull, match="the older snapshot is still valid"):
         snapshot.save(disk, 12, NEW)
     assert loaded(disk) == (7, OLD)
     assert len(disk.names()) == 1

@@ -235,7 +235,7 @@ def print_step(step: Step) -> None:
 
 
 def write_step(step: Step) -> None:
-    from oncecast.simulator.transcript import subject, told
+    from oncecast.simulator.transcript import described, subject
 
     write(
         {
@@ -243,7 +243,7 @@ def write_step(step: Step) -> None:
             "node": step.node,
             "input": step.kind,
             "subject": subject(step),
-            "effects": [told(effect) for effect in step.effects],
+            "effects": [described(effect) for effect in step.effects],
         }
     )
 

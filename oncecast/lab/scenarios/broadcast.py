@@ -113,8 +113,8 @@ class Once(Checker):
                 if id not in held:
                     return f"{node} never got {id}"
             payloads = dict.fromkeys(held.values())
-            for payload, (origin, life) in self.published.items():
-                if payload not in payloads and sim.nodes[origin].life == life:
+            for payload, (origin, starts) in self.published.items():
+                if payload not in payloads and sim.nodes[origin].starts == starts:
                     return f"{node} never got {payload!r} of {origin}"
             if len(payloads) != len(held):
                 return f"{node} holds one message under two names"
@@ -156,7 +156,7 @@ def publish(sim: Simulation, checker: Once, names: list[NodeId]) -> None:
     node = sim.rng.choice(names)
     if sim.nodes[node].stack is not None and not sim.nodes[node].paused:
         payload = b"%s says %d" % (node.encode(), len(checker.published))
-        checker.published[payload] = (node, sim.nodes[node].life)
+        checker.published[payload] = (node, sim.nodes[node].starts)
         sim.ask(node, Publish(payload))
 
 

@@ -193,7 +193,7 @@ class Once(Checker):
                 return f"{node} got no answer for ticket {ticket}, which does not wait"
         gone = self.gone(sim)
         for data, by in self.put.items():
-            survived = by is None or sim.nodes[by[0]].life == by[1]
+            survived = by is None or sim.nodes[by[0]].starts == by[1]
             if data not in self.taken and data not in gone and survived:
                 return f"{data!r} of {by} was never taken"
         for node in sim.nodes:
@@ -222,7 +222,7 @@ class OnceThroughCrashes(Once):
         if not isinstance(event, Deposited):
             super().heard(sim, node, event)
         elif event.done:
-            self.put[self.deposits[node, sim.nodes[node].life, event.ticket]] = None
+            self.put[self.deposits[node, sim.nodes[node].starts, event.ticket]] = None
 
     def after(self, sim: Simulation, step: Step) -> None:
         super().after(sim, step)
@@ -263,11 +263,11 @@ def put(sim: Simulation, checker: Once, node: NodeId) -> None:
         data, queue = b"element %d" % len(checker.put), sim.rng.choice(checker.queues)
         if isinstance(checker, OnceThroughCrashes) and sim.rng.random() < 0.5:
             checker.put[data] = node, NEVER
-            ticket = 1 + sum((node, state.life) == key[:2] for key in checker.deposits)
-            checker.deposits[node, state.life, ticket] = data
+            ticket = 1 + sum((node, state.starts) == key[:2] for key in checker.deposits)
+            checker.deposits[node, state.starts, ticket] = data
             sim.ask(node, Deposit(queue, ticket, data))
         else:
-            checker.put[data] = node, state.life
+            checker.put[data] = node, state.starts
             sim.ask(node, Enqueue(queue, data))
 
 

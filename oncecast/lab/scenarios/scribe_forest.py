@@ -50,7 +50,7 @@ class Audience(Checker):
         self.messages: dict[bytes, str] = {}  # and on which topic
 
     def after(self, sim: Simulation, step: Step) -> None:
-        if step.kind == "start" and sim.nodes[step.node].life > 1:
+        if step.kind == "start" and sim.nodes[step.node].starts > 1:
             for got in self.got.values():
                 got.pop(step.node, None)
 
@@ -90,7 +90,7 @@ class Forest:
 
     def _build(self, me: NodeId, rng: Random) -> Stack:
         """The nodes of the beginning form a ring already; others join by those that are up."""
-        first = me in self.names and self.sim.nodes[me].life == 1
+        first = me in self.names and self.sim.nodes[me].starts == 1
         others = [] if first else [node for node in self.sim.alive() if node != me]
         contacts = self.sim.rng.sample(others, min(3, len(others)))
         members = self._steady.members(me, SUCCESSORS) if first else ()

@@ -66,15 +66,15 @@ class Mortal(Simulation):
         if delays is None:
             super().carry(sender, to, message)
             return
-        lives = self.nodes[sender].life, self.nodes[to].life
+        starts = self.nodes[sender].starts, self.nodes[to].starts
         for delay in delays:
-            self.call(delay, lambda: self._carry_late(sender, to, message, lives))
+            self.call(delay, lambda: self._carry_late(sender, to, message, starts))
 
     def _carry_late(
-        self, sender: NodeId, to: NodeId, message: Value, lives: tuple[int, int]
+        self, sender: NodeId, to: NodeId, message: Value, starts: tuple[int, int]
     ) -> None:
         """Deliver a message unless its connection has ended."""
-        if lives == (self.nodes[sender].life, self.nodes[to].life):
+        if starts == (self.nodes[sender].starts, self.nodes[to].starts):
             super().carry(sender, to, message)
 
 

@@ -102,13 +102,14 @@ class Gateway(Protocol):
         delivery_bytes: int = 1 << 20,  # in one Delivery, unless one batch is larger
         window_bytes: int = 8 << 20,  # in flight to one client, whatever its credit
         free_disk_bytes_min: int = 8 << 20,  # reserved for acks and deletions
+        free_disk_bytes: Callable[[], int] | None = None,  # bytes that the log can still store
     ) -> None:
         super().__init__(me, rng)
         self._service, self._version = service, version
         self._calls_max, self._calls_bytes_max = calls_max, calls_bytes_max
         self._delivery_bytes, self._window_bytes = delivery_bytes, window_bytes
         self._free_disk_bytes_min = free_disk_bytes_min
-        self.free_disk_bytes: Callable[[], int] | None = None  # bytes that the log can still store
+        self.free_disk_bytes = free_disk_bytes
         self._clients: dict[NodeId, ClientState] = {}
         self._tokens = 0
         self._calls: dict[int, Waiting] = {}  # by token

@@ -116,6 +116,7 @@ class Service(Protocol):
         *,
         group: Group,
         epoch_us: int = 0,  # offset of the node's clock from the wall clock
+        wall: Callable[[], int] | None = None,  # the system's wall clock, instead of `epoch_us`
         limits: Limits = LIMITS,
         ack_delay: float = 0.005,
         acks_max: int = 1000,
@@ -127,8 +128,7 @@ class Service(Protocol):
         self.machine = Machine()
         self._limits = limits
         self.group, self._epoch_us = group, epoch_us
-        # The wall clock of the operating system. Without it, `epoch_us` plus the node's clock.
-        self.wall: Callable[[], int] | None = None
+        self.wall = wall
         self.time = Timekeeper(self, group, self._wall)
         self._outvoted = False
         self.leader = NodeId("")

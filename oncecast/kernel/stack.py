@@ -13,7 +13,7 @@ must do:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import UnionType
 from typing import Any, ClassVar, get_args
 
@@ -148,6 +148,10 @@ class Stack:
         self.records.last = max(self.records.last, number)
         protocol.restore(record)
         assert not self.effects, f"{protocol.name}: restore() must have no effects"
+
+    def restored(self, last: int, read: Callable[[int], Value]) -> None:
+        """Continue after record `last`, and read earlier records by `read`."""
+        self.records.last, self.records.read = last, read
 
     @property
     def heals(self) -> bool:

@@ -41,10 +41,10 @@ class Clients:
         id = NodeId(PREFIX + name)
         if older := self.here.get(id):
             older.oust(f"another connection has taken over the name {name!r}; use unique names")
-        connection.name = id
         client = self.here[id] = Client(
             self._wires, connection, id, self._codec, self._deliver, self._gone
         )
+        connection.switch(client, id)
         return client
 
     def send(self, id: NodeId, body: bytes) -> None:
@@ -68,7 +68,7 @@ class Clients:
         """Ask all clients to close; return their connections, which are `over` when they have."""
         connections = [client.connection for client in self.here.values()]
         for connection in connections:
-            connection.session = Leaving()
+            connection.switch(Leaving())
             connection.send(BYE)
         self.here.clear()
         return connections
@@ -102,7 +102,7 @@ class Client(Inbound):
 
     def oust(self, reason: str) -> None:
         self._gone(self)
-        self.connection.session = Leaving()
+        self.connection.switch(Leaving())
         self.connection.send(GREETING, GREETINGS.encode(Refusal(reason)))
         self.connection.close(reason)
 

@@ -74,6 +74,10 @@ class Connection(asyncio.BufferedProtocol):
         self._written = 0
         self._taken = -1  # bytes acknowledged at the last check; -1: all of them
 
+    def switch(self, session: Session, name: str = "") -> None:
+        """Give the next frames to `session`; use `name` in log lines."""
+        self.session, self.name = session, name or self.name
+
     # -- receiving --
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Self
 
 from oncecast.network.options import Stats
 
@@ -60,11 +61,15 @@ class Line(str):
     event: str
     facts: Mapping[str, object]
 
+    def __new__(cls, event: str, facts: Mapping[str, object]) -> Self:
+        words = (f"{key}={quoted(str(fact))}" for key, fact in facts.items())
+        self = super().__new__(cls, " ".join([event, *words]))
+        self.event, self.facts = event, facts
+        return self
+
 
 def line(event: str, facts: Mapping[str, object]) -> Line:
-    text = Line(" ".join([event, *(f"{key}={quoted(str(fact))}" for key, fact in facts.items())]))
-    text.event, text.facts = event, facts
-    return text
+    return Line(event, facts)
 
 
 def quoted(fact: str) -> str:

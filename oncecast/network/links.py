@@ -97,7 +97,7 @@ class Link:
         connection, self._connection = self._connection, None
         if connection is None:
             return None
-        connection.session = Leaving()
+        connection.switch(Leaving())
         connection.send(BYE)
         return connection
 
@@ -149,7 +149,7 @@ class Link:
     def _up(self, connection: Connection) -> None:
         if connection.ended:  # since the Welcome
             raise NetworkError(connection.ended)
-        connection.session = self
+        connection.switch(self)
         connection.framer.trust(self._wires.options.frame_bytes_max)
         self._connection = connection
         self._up_at = self._pinged_at = self._wires.loop.time()

@@ -156,7 +156,6 @@ class Listener:
         except (Refused, Absent) as refused:
             self._refuse(connection, refused)
             return
-        connection.session = session
         options = self._wires.options
         connection.framer.trust(options.frame_bytes_max)
         facts = (session.name, options.batch_bytes_max) if isinstance(session, Client) else ()
@@ -173,7 +172,7 @@ class Listener:
         passing = isinstance(refused, Absent)
         level = logging.INFO if passing else logging.WARNING  # groups often move
         self._wires.incidents.report("refused", level, peer=connection.name, reason=refused)
-        connection.session = Leaving()
+        connection.switch(Leaving())
         connection.send(GREETING, GREETINGS.encode(Refusal(str(refused), passing)))
         connection.close("refused")
 

@@ -17,7 +17,7 @@ from oncecast.network.connection import Connection, Session, Wires
 from oncecast.network.handshake import Hello, Identity
 from oncecast.network.links import Down
 
-# Returns the session for a connection with this Hello, or raises Refused.
+# Switches a connection with this Hello to a session and returns it, or raises Refused.
 Accept = Callable[[Connection, Hello], Session]
 
 

@@ -146,9 +146,9 @@ class Transport:
         # A peer that dials again has dropped its old link, which may still be open here.
         if older := self._inbound.get(peer):
             older.connection.drop("replaced by a new connection of the peer")
-        connection.name = peer
         inbound = Inbound(self._wires, connection, peer, self._codec, self._deliver)
         self._inbound[peer] = inbound
+        connection.switch(inbound, peer)
         connection.over.add_done_callback(lambda _: self._forget(peer, inbound))
         if self.paused:
             connection.pause()

@@ -1,1 +1,1 @@
-"""A node put together: its protocols, its settings, its process."""
+"""Node processes: settings, assembly of stacks, servers, health and metrics."""

@@ -1,7 +1,8 @@
-"""Which protocols a node is made of, lowest first."""
+"""Assembles the stack of a replica."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import metadata
 from random import Random
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from oncecast.ring.mover import Mover
 from oncecast.ring.pusher import Pusher
 from oncecast.wire.limits import LIMITS, Limits
 
-# From the installation: the root package imports clients, which are above a node.
+# From the metadata, because the root package imports the client, which is a layer above.
 VERSION = metadata.version("oncecast")
 
 
@@ -31,13 +32,13 @@ class RingMembership(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """A stack, and those of its protocols that somebody may want to look into."""
+    """A stack and some of its protocols."""
 
     stack: Stack
     service: Service
     gateway: Gateway
     governor: Governor
-    mover: Mover | None = None  # of a group that is part of a ring
+    mover: Mover | None = None  # only in a ring
 
 
 def assemble(
@@ -45,19 +46,34 @@ def assemble(
     rng: Random,
     *,
     epoch_us: int = 0,
+    wall: Callable[[], int] | None = None,
+    free_disk_bytes: Callable[[], int] | None = None,
     limits: Limits = LIMITS,
     snapshot_bytes: int = 64 << 20,
     window_bytes: int = 8 << 20,
     options: GroupOptions = GroupOptions(),  # noqa: B008  # frozen
-    contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; nobody: it founds one
+    contacts: tuple[NodeId, ...] = (),  # replicas of the group to join; none: start a new one
     membership: RingMembership | None = None,
 ) -> Parts:
     group = Paxos(me, rng, options=options, contacts=contacts)
     service = Service(
-        me, rng, group=group, epoch_us=epoch_us, limits=limits, snapshot_bytes=snapshot_bytes
+        me,
+        rng,
+        group=group,
+        epoch_us=epoch_us,
+        wall=wall,
+        limits=limits,
+        snapshot_bytes=snapshot_bytes,
     )
     group.learner = service
-    gateway = Gateway(me, rng, service=service, version=VERSION, window_bytes=window_bytes)
+    gateway = Gateway(
+        me,
+        rng,
+        service=service,
+        version=VERSION,
+        window_bytes=window_bytes,
+        free_disk_bytes=free_disk_bytes,
+    )
     governor = Governor(me, rng, group=group)
     layers: list[Protocol] = [group, service, gateway, Scanner(me, rng, service=service), governor]
     mover = None

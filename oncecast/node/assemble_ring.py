@@ -1,4 +1,4 @@
-"""Which protocols the ring stack of a process is made of, lowest first."""
+"""Assembles the ring stack of a process."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from oncecast.ring.viewer import Viewer
 
 @dataclass(frozen=True, kw_only=True)
 class RingOptions:
-    replicas: int = 3  # that a group should have
+    replicas: int = 3  # per group
     stabilize_every: float = 1.0
     answer_within: float = 0.5
     shuffle_every: float = 10.0
-    heartbeat_every: float = 2.0  # of trees
+    heartbeat_every: float = 2.0  # of multicast trees, in seconds like the other times
     gossip_every: float = 1.0
-    gone_after: float = 10.0  # a process whose card is not renewed
+    gone_after: float = 10.0  # a process that has not renewed its entry
 
 
 class RingParts(NamedTuple):
@@ -43,8 +43,8 @@ def assemble_ring(
     me: NodeId,
     rng: Random,
     *,
-    group: str,  # of this process; its position is the process's own
-    contacts: tuple[NodeId, ...] = (),  # processes of the ring; nobody: it is the first
+    group: str,  # the group of this process, which gives its position on the ring
+    contacts: tuple[NodeId, ...] = (),  # processes of the ring; none: start a new ring
     returns: bool = False,  # this process was on the ring before
     epoch_us: int = 0,
     options: RingOptions = RingOptions(),  # noqa: B008  # frozen

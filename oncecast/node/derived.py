@@ -1,4 +1,4 @@
-"""What follows from the settings of a node: options of its network and its group, TLS, its door."""
+"""Values derived from the settings of a node: options, TLS, and the address to listen on."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from oncecast.replication.options import GroupOptions
 
 logger = logging.getLogger("oncecast.node")
 
-FRAME_SLACK = 1024 * 1024  # what a message has beside the values that it carries
-SLOWEST = 32 * 1024 * 1024  # bytes a second that links and disks of a group should do
+FRAME_SLACK = 1024 * 1024  # bytes of a message in addition to its values
+SLOWEST = 32 * 1024 * 1024  # bytes per second expected of links and disks
 
 
 def options_of(settings: Settings) -> Options:
     group = group_options_of(settings)
-    # A promise may hold all that a leader had under way, and the last batch of that be a large one.
+    # A promise may hold everything that a leader had in flight, and its last batch may be large.
     frame = settings.batch_bytes_max + group.window_bytes + group.accept_bytes + FRAME_SLACK
-    # What flows have under way, of which the last batch may be beyond their window, and as much
-    # again for answers and for what is asked for twice.
+    # The last batch in flight to a client may exceed its window. As much again is allowed for
+    # answers and repeated requests.
     queue = 2 * (settings.window_bytes + settings.batch_bytes_max)
     return Options(
         cluster=settings.cluster,
@@ -63,9 +63,9 @@ def ring_options_of(settings: Settings) -> RingOptions:
 
 
 def warn_of_batches(settings: Settings) -> None:
-    """A heartbeat waits behind the batch that is on its way."""
+    """Warn if a batch could delay a heartbeat for longer than `suspicion`."""
     if settings.batch_bytes_max > SLOWEST * settings.suspicion:
-        remedy = "a batch on its way may cost an election: lower the one, or raise the other"
+        remedy = "a batch may delay heartbeats and trigger an election: lower it or raise suspicion"
         facts = {"batch_bytes_max": settings.batch_bytes_max, "suspicion": settings.suspicion}
         logger.warning(line("long_batches", {**facts, "remedy": remedy}))
 
@@ -79,7 +79,7 @@ def tls_of(settings: Settings) -> Tls | None:
 
 
 def check_exposure(settings: Settings) -> None:
-    """Not open to the world, unless somebody said that they should be."""
+    """Raise NotAllowed if other machines can reach an address without TLS or `insecure`."""
     guarded = settings.insecure or bool(settings.tls_certificate)
     for address in filter(None, (settings.listen, settings.http)):
         host, _ = split_process(address)
@@ -92,15 +92,15 @@ def check_exposure(settings: Settings) -> None:
 
 
 def warn_of_join(settings: Settings, kind: str) -> None:
-    """It has been told to join others, and cannot, because of what its directory holds."""
-    why = f"the directory holds a {kind} of its own, with nobody else in it"
-    remedy = "to join them, give an empty directory; to have them join this one, tell them so"
+    """Warn that `join` is ignored, because the directory already holds a group or ring."""
+    why = f"the directory holds a {kind} of which this node is the only member"
+    remedy = "to join them, use an empty directory; or let them join this node"
     facts = {"join": settings.join, "data": settings.data, "why": why, "remedy": remedy}
     logger.warning(line("join_ignored", facts))
 
 
 def listen_address(settings: Settings) -> tuple[str | socket.socket, NodeId]:
-    """Where to listen, and the address that a node has by it, unless it is told another."""
+    """Return the address or socket to listen on, and the address of the node."""
     listen, advertise = settings.listen, settings.advertise
     if advertise:
         split_process(advertise)

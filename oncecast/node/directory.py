@@ -1,7 +1,7 @@
-"""A node's directory: whose it is, who else was in its group, and what to do when it is damaged.
+"""The directory of a node: its files, its identity, and the handling of damage.
 
-members.json, and files of the log              of one replica of one group
-ring.json, groups/GROUP/ as above for each      of a process that is part of a ring
+members.json and files of the log       a replica of a group
+ring.json and groups/GROUP/ as above    a process of a ring
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ OURS = re.compile(
 
 RING, GROUPS = "ring.json", "groups"
 OURS_OF_RING = re.compile(rf"{re.escape(RING)}|{GROUPS}|ring\.tmp|LOCK")
-GONE = ".gone"  # behind the name of a group whose replica is being removed
+GONE = ".gone"  # suffix of a directory that is being removed
 
 
 class Members(msgspec.Struct):
-    """The group as this node last knew it, and by which address it went itself then."""
+    """The last known members of the group, and the address of this node at that time."""
 
     me: NodeId
     members: tuple[NodeId, ...]
 
 
 class RingIdentity(msgspec.Struct):
-    """Who this process is in its ring."""
+    """The identity of a process in its ring."""
 
     me: NodeId
-    group: str  # its own
-    first: bool = False  # it founded the ring
+    group: str  # the group that it started
+    first: bool = False  # whether it started the ring
 
 
 def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
-    """A directory that is empty or a node's, and no other process's."""
+    """Open and lock a directory that is empty or belongs to a node."""
     directory = Path(path)
     try:
         found = list(directory.iterdir()) if directory.is_dir() else []
@@ -63,7 +63,7 @@ def open_directory(path: str, ours: re.Pattern[str] = OURS) -> OsDisk:
 
 
 def recall(path: str) -> Members | None:
-    """None if nothing was ever noted, or it cannot be read: it is no more than a hint."""
+    """Return the saved members; None if there are none or the file is unreadable."""
     try:
         return msgspec.json.decode((Path(path) / MEMBERS).read_bytes(), type=Members)
     except (OSError, msgspec.DecodeError):
@@ -75,7 +75,7 @@ def note(path: str, members: Members) -> None:
 
 
 def write(file: Path, content: msgspec.Struct) -> None:
-    """All of it, or nothing; when this returns it stays, even if the power fails."""
+    """Write a file atomically and durably."""
     draft = file.with_suffix(".tmp")
     with draft.open("wb") as written:
         written.write(msgspec.json.encode(content))
@@ -86,7 +86,7 @@ def write(file: Path, content: msgspec.Struct) -> None:
 
 
 def sync(directory: Path) -> None:
-    """What was renamed in it has its new name for good."""
+    """Make renames in a directory durable."""
     opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)
@@ -95,7 +95,7 @@ def sync(directory: Path) -> None:
 
 
 def set_aside(path: str) -> Path:
-    """Give the directory another name, and make an empty one in its place; nothing is deleted."""
+    """Rename a damaged directory, and return the new name."""
     directory = Path(path)
     stem = f"{directory.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}"
     aside = next(
@@ -113,11 +113,11 @@ def set_aside(path: str) -> Path:
     return aside
 
 
-# -- of a process that is part of a ring --
+# -- processes of a ring --
 
 
 def recall_ring(path: str) -> RingIdentity | None:
-    """None if it was never noted."""
+    """Return the identity of the process; None if it was never saved."""
     file = Path(path) / RING
     try:
         return msgspec.json.decode(file.read_bytes(), type=RingIdentity)
@@ -138,7 +138,7 @@ def group_path(path: str, group: str) -> str:
 
 
 def groups_in(path: str) -> list[str]:
-    """Of which there is something; what was begun or given up and not finished is removed."""
+    """Return the groups with a replica here; delete unfinished and removed ones."""
     directory = Path(path) / GROUPS
     directory.mkdir(exist_ok=True)
     groups = []
@@ -154,6 +154,6 @@ def groups_in(path: str) -> list[str]:
 def remove_group(path: str, group: str) -> None:
     directory = Path(group_path(path, group))
     gone = directory.with_name(group + GONE)
-    directory.rename(gone)  # at once, so that nobody ever finds a part of it
+    directory.rename(gone)  # atomic, so that a partly deleted directory is never opened
     sync(gone.parent)
     shutil.rmtree(gone)

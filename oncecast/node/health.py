@@ -1,8 +1,8 @@
-"""What /health and /live say: stable JSON for load balancers, orchestrators and scripts.
+"""The contents of /health and /live: stable JSON for load balancers and scripts.
 
 `status` is one of these; all but `ok` are answered with 503, and `reason` says more:
 
-    ok           puts are accepted, here or by the leader that this node knows
+    ok           this node accepts puts, or knows the leader that does
     disk-full    too little disk space: puts are refused
     joining      not a member of its group yet
     no-leader    no leader of the group is known
@@ -30,7 +30,7 @@ class Health(NamedTuple):
 
 
 def ending(runtime: Runtime) -> dict[str, object]:
-    """Why the process stops; nothing if it does not."""
+    """Return why the process is stopping; empty if it is not."""
     if not runtime.draining:
         return {}
     error = runtime.failure

@@ -1,7 +1,7 @@
-"""Pages for programs that monitor a node: /metrics, /health and /live. No more HTTP than that.
+"""A minimal HTTP server for /metrics, /health and /live.
 
-A request is one GET or HEAD without a body, of at most 4 KiB, within five seconds; the connection
-closes after the answer.
+A request is one GET or HEAD without a body, of at most 4 KiB, within five seconds. The connection
+closes after the response.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 REQUEST_BYTES_MAX = 4096
 REQUEST_TIMEOUT = 5.0
-VISITORS_MAX = 32
+CONNECTIONS_MAX = 32
 
 REASONS = {
     200: "OK",
@@ -36,12 +36,12 @@ class HttpServer:
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._server: asyncio.Server | None = None
-        self._visitors = 0
+        self._connections = 0
 
     async def open(self, host: str, port: int) -> int:
-        """The port it listens on."""
+        """Start listening and return the port."""
         self._server = await asyncio.start_server(
-            self._visit, host, port, limit=REQUEST_BYTES_MAX, start_serving=True
+            self._serve, host, port, limit=REQUEST_BYTES_MAX, start_serving=True
         )
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -50,25 +50,25 @@ class HttpServer:
             self._server.close()
             await self._server.wait_closed()
 
-    async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._visitors += 1
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
         try:
-            if self._visitors <= VISITORS_MAX:
+            if self._connections <= CONNECTIONS_MAX:
                 async with asyncio.timeout(REQUEST_TIMEOUT):
                     writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it went away, took too long or said too much: nobody to tell
+            pass  # disconnected, too slow or too long
         finally:
-            self._visitors -= 1
+            self._connections -= 1
             writer.close()
 
     def _answer(self, request: bytes) -> bytes:
         words = request.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or words[2] not in (b"HTTP/1.0", b"HTTP/1.1"):
-            page = Page(400, "text/plain", "no request\n")
+            page = Page(400, "text/plain", "bad request\n")
         elif words[0] not in (b"GET", b"HEAD"):
-            page = Page(405, "text/plain", "GET or HEAD\n")
+            page = Page(405, "text/plain", "use GET or HEAD\n")
         else:
             path = words[1].split(b"?", 1)[0].decode("latin-1")
             known = self._pages.get(path)

@@ -1,4 +1,4 @@
-"""How a node's log looks: one line an event on standard error, for people or for machines."""
+"""Formats the log of a node: one line per event on standard error, as text or JSON."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from oncecast.node.config import Settings
 
 class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        told = record.msg if isinstance(record.msg, Line) else line("said", {})
+        event = record.msg if isinstance(record.msg, Line) else line("said", {})
         entry = {
-            **told.facts,
+            **event.facts,
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": told.event,
+            "event": event.event,
             "message": record.getMessage(),
         }
         if record.exc_info:

@@ -1,4 +1,4 @@
-"""What a process counts, as Prometheus reads it."""
+"""The metrics of a process in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Metric(NamedTuple):
     kind: str
     about: str
     value: float
-    group: str = ""  # whose it is, where there are several
+    group: str = ""  # the label, if the process has several groups
 
 
 def counters(stats: Stats) -> Iterator[Metric]:
@@ -37,33 +37,36 @@ def replica_metrics(replica: Replica, group: str = "") -> Iterator[Metric]:
     gauges = {
         "topics": ("Topics.", len(topics)),
         "subscriptions": ("Subscriptions.", sum(len(each.subscriptions) for each in topics)),
-        "producers": ("Producers remembered.", sum(len(each.producers) for each in topics)),
+        "producers": (
+            "Producers whose last sequence number is stored.",
+            sum(len(each.producers) for each in topics),
+        ),
         "clock_disputed_seconds": (
-            "How far stamps are ahead of the trusted time; 0 without a dispute.",
+            "Seconds that timestamps are ahead of the trusted time; 0 if the clocks agree.",
             registry.clock.disputed_us / 1e6,
         ),
         "clock_correction_seconds": (
-            "What this leader adds to its wall clock, because its group outvotes it.",
+            "Seconds that this leader adds to its wall clock, because its group disagrees with it.",
             correction / 1e6,
         ),
-        "kept_bytes": ("Bytes of batches kept.", sum(each.index.size for each in topics)),
-        "kept_batches": ("Batches kept.", len(registry.live_slots)),
-        "flows": ("Subscriptions that are being read.", len(parts.gateway.flows)),
+        "kept_bytes": ("Bytes of stored batches.", sum(each.index.size for each in topics)),
+        "kept_batches": ("Stored batches.", len(registry.live_slots)),
+        "flows": ("Subscriptions with a reader.", len(parts.gateway.flows)),
         "log_first_record": ("First record in the log.", journal.log.first),
         "log_last_record": ("Last record in the log.", journal.log.last),
         "log_synced_record": ("Last record on disk.", journal.synced),
-        "log_room_bytes": ("Bytes that can be stored before the disk is asked.", journal.log.room),
+        "log_room_bytes": ("Bytes of disk space allocated for new records.", journal.log.room),
     }
     paxos = replica.group
     leads = paxos.leader == paxos.me
     gauges |= {
         "leader": ("Whether this node leads its group.", int(leads)),
-        "applied_slot": ("Last place in the group's order that is applied.", paxos.applied),
-        "members": ("Replicas of the group.", len(paxos.config.members)),
-        "suspected": ("Replicas that a leader does not hear.", len(paxos.silent) * leads),
+        "applied_slot": ("Last applied slot of the group's log.", paxos.applied),
+        "members": ("Members of the group.", len(paxos.config.members)),
+        "suspected": ("Members that this leader cannot reach.", len(paxos.silent) * leads),
     }
     elections = parts.governor.elections
-    yield Metric("oncecast_elections_total", COUNTER, "Leaders heard of.", elections, group)
+    yield Metric("oncecast_elections_total", COUNTER, "Leader changes observed.", elections, group)
     for name, (about, value) in gauges.items():
         yield Metric(f"oncecast_{name}", GAUGE, about, value, group)
     refused = parts.gateway.refused
@@ -71,46 +74,46 @@ def replica_metrics(replica: Replica, group: str = "") -> Iterator[Metric]:
 
 
 def ring_metrics(parts: RingParts) -> Iterator[Metric]:
-    """Of the ring, as this process knows it."""
+    """Return the metrics of the ring, as seen by this process."""
     roster, owner_lookup = parts.roster, parts.owner_lookup
-    yield Metric("oncecast_ring_processes", GAUGE, "Processes of the ring.", len(roster.cards))
-    yield Metric("oncecast_ring_groups", GAUGE, "Groups of the ring.", len(roster.groups))
+    yield Metric("oncecast_ring_processes", GAUGE, "Processes in the ring.", len(roster.cards))
+    yield Metric("oncecast_ring_groups", GAUGE, "Groups in the ring.", len(roster.groups))
     yield Metric(
-        "oncecast_ring_searches_total", COUNTER, "Owners looked for.", owner_lookup.searched
+        "oncecast_ring_searches_total", COUNTER, "Lookups of topic owners.", owner_lookup.searched
     )
-    yield Metric("oncecast_ring_hops_total", COUNTER, "Hops of these searches.", owner_lookup.hops)
+    yield Metric("oncecast_ring_hops_total", COUNTER, "Hops of these lookups.", owner_lookup.hops)
 
 
-REFUSED = "Calls turned down before they were executed: too much at once, or a bad batch."
+REFUSED = "Calls refused before execution: too many at once, or a bad batch."
 STATS = {
     "accepted": "Connections accepted.",
-    "linked": "Links made to peers.",
+    "linked": "Links established to peers.",
     "messages_in": "Messages received.",
     "messages_out": "Messages sent.",
     "bytes_in": "Bytes received.",
     "bytes_out": "Bytes sent.",
-    "bytes_dropped": "Bytes of messages for somebody who was away, slow or lost.",
-    "hostile": "Connections closed for bytes that break the rules of the wire.",
-    "crowded": "Connections turned away, because there were too many.",
-    "overdue": "Handshakes and frames that were not finished in time.",
-    "refused": "Handshakes turned down.",
-    "silent": "Connections lost because the other side said nothing any more.",
-    "slow": "Connections reset because too much was unsent.",
-    "lost": "Links that the other side or the network closed.",
-    "unreachable": "Links that could not be made.",
-    "malformed": "Messages that are not in the sender's vocabulary.",
-    "too_long": "Own messages that no frame may hold.",
-    "steps": "Inputs worked off.",
+    "bytes_dropped": "Bytes of messages to disconnected or slow peers that were dropped.",
+    "hostile": "Connections closed for protocol violations.",
+    "crowded": "Connections closed because there were too many.",
+    "overdue": "Handshakes and frames that timed out.",
+    "refused": "Handshakes refused by either side.",
+    "silent": "Connections closed because the peer was silent.",
+    "slow": "Connections reset because too many bytes were unsent.",
+    "lost": "Links closed by the peer or the network.",
+    "unreachable": "Failed attempts to connect to a peer.",
+    "malformed": "Messages that could not be decoded.",
+    "too_long": "Messages not sent because they exceed frame_bytes_max.",
+    "steps": "Inputs processed.",
     "records": "Records appended.",
-    "syncs": "Groups of records made durable.",
+    "syncs": "Groups of records written to disk.",
 }
 
 
 def page(found: Iterable[Metric]) -> Page:
-    """Each name once, and under it what each group has of it."""
+    """Return the /metrics page, with the values of all groups under each name."""
     lines = {
         "oncecast_info": [
-            "# HELP oncecast_info The version that runs.",
+            "# HELP oncecast_info The running version.",
             "# TYPE oncecast_info gauge",
             f'oncecast_info{{version="{VERSION}"}} 1',
         ]

@@ -23,7 +23,7 @@ logger = logging.getLogger("oncecast.node")
 
 
 class Process:
-    """Either `await run()`, which ends by a signal, or `async with` it."""
+    """A server. Either `await run()`, which returns on a signal, or use it with `async with`."""
 
     runtime: Runtime
 
@@ -32,20 +32,20 @@ class Process:
         check_exposure(settings)
         self.listen, self.me = listen_address(settings)
         named = tuple(map(NodeId, addresses(settings.join)))
-        self.joined = without(named, self.me)  # whom it shall ask to be taken in
+        self.joined = without(named, self.me)  # nodes to ask for membership
         if named and not self.joined:
             raise BadSetting(f"join: {self.me} is this node itself", "name another one, or none")
         pages = {"/metrics": self.metrics, "/health": self.health, "/live": self.live}
         self._http = HttpServer(pages)
         self.http_port = 0
 
-    # -- what each kind of server does in its own way --
+    # -- overridden by each kind of server --
 
     def announce(self) -> None:
-        """Say what was recovered; nobody is let in yet."""
+        """Log the recovered state, before clients are accepted."""
 
     def settle(self) -> None:
-        """The runtime has begun."""
+        """Continue the start after the runtime has started."""
 
     @abstractmethod
     def metrics(self) -> Page:
@@ -53,32 +53,32 @@ class Process:
 
     @abstractmethod
     def facts(self) -> dict[str, object]:
-        """Return `status` and `reason` as in `Health`, and what else /health shows."""
+        """Return `status` and `reason` as in `Health`, and the other fields of /health."""
 
     def health(self) -> Page:
-        """Whether this process can accept puts, or knows a node that can."""
+        """Return the page of /health: whether this node accepts puts or knows one that does."""
         known = {**self.facts(), **ending(self.runtime)}
         return page_of(200 if known["status"] == "ok" else 503, self.me, known)
 
     def live(self) -> Page:
-        """That this process runs."""
+        """Return the page of /live."""
         return page_of(200, self.me, {"status": "live"})
 
     async def hand_over(self) -> None:
-        """Let others lead what this process leads; return when they do, or after a while."""
+        """Transfer the leadership of this process's groups, and wait for it a short time."""
 
     async def calm_down(self) -> None:
-        """The runtime has ended."""
+        """Clean up after the runtime has ended."""
 
     def close(self) -> None:
-        """Give back what was opened; it runs no more, or never did."""
+        """Close files and sockets, after the end or a failed start."""
         if isinstance(self.listen, socket.socket):
             self.listen.close()
 
-    # -- life --
+    # -- start and stop --
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; then let others lead, and make all durable and sent."""
+        """Serve until SIGTERM or SIGINT; then transfer leadership and flush everything."""
         async with self:
             await self.runtime.wait()
 

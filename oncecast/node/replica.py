@@ -1,4 +1,4 @@
-"""One replica of one group: its directory, its stack, its journal, its lines in the log."""
+"""A replica of a group: its directory, stack, journal and log lines."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from oncecast.wire.limits import LIMITS
 
 logger = logging.getLogger("oncecast.node")
 
-IDLE_MAX = 1e9  # seconds, about thirty years: more is never
-ASK_DISK_EVERY = 1.0  # seconds, for more room than it had
-HAND_OVER_SECONDS = 1.0  # that a stop waits at most for the next leader
+IDLE_MAX = 1e9  # seconds; more means never
+ASK_DISK_EVERY = 1.0  # seconds between attempts to allocate on a full disk
+HAND_OVER_SECONDS = 1.0  # maximum wait for the next leader at a stop
 
 CLIENTS = (
     Call,
@@ -55,7 +55,7 @@ CLIENTS = (
     Govern,
     LookRing,
     LeaveRing,
-)  # what they may send
+)  # messages that clients may send
 
 
 class Replica:
@@ -64,17 +64,19 @@ class Replica:
         settings: Settings,
         me: NodeId,
         path: str,
-        joined: tuple[NodeId, ...],  # to ask, beside those that the directory knows; nobody: found
+        joined: tuple[
+            NodeId, ...
+        ],  # nodes to ask for membership, besides those saved in the directory
         *,
         membership: RingMembership | None = None,  # in a ring of groups
     ) -> None:
-        """Open the directory and recover what it holds; it does not run yet."""
+        """Open the directory and recover its state; `make_runtime` runs it."""
         self.settings, self.me, self.path, self._joined = settings, me, path, joined
         self._membership = membership
-        self._named = {"group": membership.group} if membership else {}  # in each line of the log
-        self._noted: tuple[NodeId, ...] = ()  # the group, as the directory says
-        self._full, self._ask_disk_at = False, 0.0  # as the log was last told
-        self.runtime: Runtime  # none before it moves in
+        self._named = {"group": membership.group} if membership else {}  # part of each log line
+        self._noted: tuple[NodeId, ...] = ()  # the members saved in the directory
+        self._full, self._ask_disk_at = False, 0.0  # as last logged
+        self.runtime: Runtime  # set by make_runtime
         self._retired: asyncio.Future[None] | None = None
         self._disk = open_directory(path)
         try:
@@ -83,15 +85,15 @@ class Replica:
             self.close()
             raise
 
-    # -- what the directory holds --
+    # -- recovery --
 
     def recover(self) -> None:
-        """One that cannot be read is set aside, if there are others who have it all."""
+        """Restore the replica; if its directory is damaged, join the group again."""
         known = recall(self.path)
         contacts = without(self._joined, self.me)
         if known is not None:
             self._noted = known.members
-            # Who has moved would ask itself, at its old address.
+            # Without its own old address, in case the node has moved.
             contacts = without((*without(known.members, known.me), *self._joined), self.me)
         try:
             self._restore(contacts)
@@ -99,7 +101,7 @@ class Replica:
             self.begin_anew(damage)
 
     def begin_anew(self, damage: Exception) -> None:
-        """Set aside what is here, and join those who have it all; without them, raise."""
+        """Rename the directory and join the group again; raise if there are no other members."""
         known = recall(self.path)
         others = without(known.members, self.me, known.me) if known else self._joined
         if not others:
@@ -115,12 +117,14 @@ class Replica:
         settings = self.settings
         idle = idle_us(settings.producer_idle)
         if contacts and recall(self.path) is None:
-            # A group that was joined must never be founded, however soon this process is killed.
+            # Saved first: a node that was told to join must never start its own group.
             note(self.path, Members(self.me, contacts))
         self.parts = assemble(
             self.me,
             SystemRandom(),
             epoch_us=epoch_us(),
+            wall=wall_us,
+            free_disk_bytes=self._free_disk_bytes,
             limits=msgspec.structs.replace(
                 LIMITS,
                 batch_bytes_max=settings.batch_bytes_max,
@@ -135,16 +139,17 @@ class Replica:
         )
         self.group = self.parts.governor.group
         self.journal = Journal.open(self._disk, self.parts.stack)
-        self.parts.gateway.free_disk_bytes = self._room
-        self.parts.service.wall = wall_us
         self._note_group()
         if self.group.damage:
             facts = {"data": self.path, "what": self.group.damage}
             logger.warning(line("damaged", {**self._named, **facts}))
 
-    def _room(self) -> int:
-        """Bytes that the log has for sure. A disk that was full is asked again now and then: while
-        puts are refused there may be nothing else to write, and nobody to find out."""
+    def _free_disk_bytes(self) -> int:
+        """Return the disk space allocated to the log.
+
+        If the disk was full, try to allocate again from time to time: while puts are refused there
+        may be no other write that notices free space.
+        """
         log, now = self.journal.log, time.monotonic()
         if log.full is not None and now >= self._ask_disk_at:
             self._ask_disk_at = now + ASK_DISK_EVERY
@@ -158,17 +163,17 @@ class Replica:
 
     @property
     def alone(self) -> bool:
-        """Whether it is the only one of its group."""
+        """Return whether it is the only member of its group."""
         return self.group.nodes() == (self.me,)
 
     def _note_group(self) -> None:
-        """So that it still knows whom to ask, should it lose all else."""
+        """Save the members, so that a node with a damaged log can join them again."""
         nodes = self.group.nodes()
         if nodes and nodes != self._noted:
             note(self.path, Members(self.me, nodes))
             self._noted = nodes
 
-    # -- life --
+    # -- start and stop --
 
     def make_runtime(
         self,
@@ -197,7 +202,7 @@ class Replica:
         return self.runtime
 
     async def hand_over(self) -> None:
-        """Let another replica lead, if this one does; return when one does, or after a while."""
+        """Transfer the leadership, if this replica leads, and wait for it a short time."""
         runtime = getattr(self, "runtime", None)
         if runtime is None or runtime.stopping:
             return
@@ -220,7 +225,7 @@ class Replica:
     def close(self) -> None:
         self._disk.close()
 
-    # -- what it tells --
+    # -- events and health --
 
     def _hear(self, event: Value) -> None:
         if isinstance(event, Retired):
@@ -241,12 +246,12 @@ class Replica:
         if not ahead_us:
             logger.info(line("clock_agreed", {**self._named, "was": what}))
             return
-        remedy = "check the clocks of the nodes; nothing expires by a time that is in doubt"
+        remedy = "check the clocks of the nodes; nothing expires until they agree"
         facts = {"ahead_seconds": ahead_us // 1_000_000, "remedy": remedy}
         logger.warning(line(what, {**self._named, **facts}))
 
     def _compare_later(self) -> None:
-        """Who leads has its limits decided first of all; until then nobody knows them."""
+        """Compare limits with the leader's, once the group has decided them."""
         asyncio.get_running_loop().call_later(self.settings.suspicion, self._compare_limits)
 
     def _compare_limits(self) -> None:
@@ -258,12 +263,14 @@ class Replica:
             return
         theirs = self.parts.service.machine.registry.limits.batch_bytes_max
         if theirs != ours:
-            remedy = "give all nodes the same, or this one cannot take what the leader takes"
+            remedy = (
+                "use the same value on all nodes, or this one cannot accept the leader's batches"
+            )
             facts = {"setting": "batch_bytes_max", "here": ours, "leader": theirs}
             logger.error(line("differs", {**self._named, **facts, "remedy": remedy}))
 
     def health(self) -> Health:
-        """Say whether this replica can accept puts or knows a node that can."""
+        """Return whether this replica accepts puts or knows a node that does."""
         group = self.group
         quorum = has_quorum(group, asyncio.get_running_loop().time())
         status, reason = "ok", ""
@@ -280,7 +287,7 @@ class Replica:
 
 
 def idle_us(seconds: float) -> int:
-    """As a limit says it: 0 is never."""
+    """Return the limit in microseconds; 0 means never."""
     return int(seconds * 1e6) if seconds < IDLE_MAX else 0
 
 
@@ -289,10 +296,10 @@ def wall_us() -> int:
 
 
 def epoch_us() -> int:
-    """What the loop's clock lacks to the world's."""
+    """Return the difference between the wall clock and the loop's clock."""
     return wall_us() - int(time.monotonic() * 1e6)
 
 
 def without(nodes: Iterable[NodeId], *others: NodeId) -> tuple[NodeId, ...]:
-    """Each once, and none of the others."""
+    """Return the nodes once each, without `others`."""
     return tuple(node for node in dict.fromkeys(nodes) if node not in others)

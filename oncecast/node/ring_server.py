@@ -1,9 +1,9 @@
-"""A process of a ring of groups: the ring stack, and a replica of each group that it backs up.
+"""A process of a ring: the ring stack, and replicas of several groups.
 
-It founds one group, its own, when it first starts. Which others it backs up the ring stack says, by
-Seat and Unseat. A replica is a node of its own behind this process's door: `host:port/GROUP`.
+At its first start the process creates its own group. The ring stack decides which other groups it
+backs up, by Seat and Unseat. Each replica is a node `host:port/GROUP` that shares the listener.
 
-    DATA/ring.json        who it is, and which group is its own
+    DATA/ring.json        the identity of the process
     DATA/groups/GROUP/    the directory of a replica
 """
 
@@ -44,16 +44,18 @@ from oncecast.storage.disk import OsDisk
 
 logger = logging.getLogger("oncecast.node")
 
-NO_GROUP = Health("joining", "its own group does not run here", "joining", "", False)
+NO_GROUP = Health("joining", "the group of this process does not run here", "joining", "", False)
 
 
 class RingServer(Process):
     def __init__(self, settings: Settings) -> None:
-        """Recover the replicas of all groups that the directory holds; nobody is let in yet."""
+        """Recover the replicas of all groups in the directory, before clients are accepted."""
         super().__init__(settings)
         self.replicas: dict[str, Replica] = {}
-        self._keepers: dict[str, asyncio.Task[None]] = {}  # who run them
-        self._leaving: dict[str, tuple[NodeId, ...]] = {}  # and whom to join if it is to come back
+        self._keepers: dict[str, asyncio.Task[None]] = {}  # the tasks that run them
+        self._leaving: dict[
+            str, tuple[NodeId, ...]
+        ] = {}  # with the nodes to join if it must return
         self._tasks: set[asyncio.Task[None]] = set()
         self._disk: OsDisk | None = None
         try:
@@ -85,11 +87,14 @@ class RingServer(Process):
             options=options_of(settings),
         )
 
-    # -- what the directory holds --
+    # -- recovery --
 
     def _find_place(self) -> RingIdentity:
-        """A group is founded once. If its directory is gone others may have it, and go on with it:
-        this process then founds another one."""
+        """Return the saved identity, or a new one.
+
+        A group is created once. If its directory is lost, other processes may still have it, so
+        this process creates another group.
+        """
         known, groups = recall_ring(self.settings.data), groups_in(self.settings.data)
         self._returns, self._was = known is not None, known.me if known is not None else self.me
         if known is not None and known.group in groups:
@@ -112,8 +117,10 @@ class RingServer(Process):
         return self.replicas[group]
 
     def _contacts(self) -> tuple[NodeId, ...]:
-        """Other processes of the ring: those it was told, and those who were in its groups. Who is
-        a ring by itself joins no other: both would own all."""
+        """Return other processes of the ring: the configured ones, and members of its groups.
+
+        A process that is a ring by itself joins no other ring, because both would own all topics.
+        """
         known = [node for each in self.replicas.values() for node in each.group.nodes()]
         others = without(map(process_of, known), self.me, self._was)
         if self.joined and self._returns and self.place.first and not others:
@@ -122,10 +129,10 @@ class RingServer(Process):
         return without((*self.joined, *others), self.me)
 
     def leave(self) -> None:
-        """Give to others what the group of this process owns; then it stops by itself."""
+        """Move the topics of this process's group to other groups, then stop."""
         self.runtime.request(Leave())
 
-    # -- seats --
+    # -- replicas --
 
     def announce(self) -> None:
         warn_of_batches(self.settings)
@@ -136,8 +143,11 @@ class RingServer(Process):
         self._look_out()
 
     def _look_out(self) -> None:
-        """For another ring. A first process that has lost its disk and was not told to join founds
-        a second one, and they grow together: then two groups would own each topic."""
+        """Fail if there is a second ring.
+
+        If the first process of a ring loses its disk and starts without `join`, it starts a second
+        ring. When the rings meet, two groups would own each topic.
+        """
         other = self.other_ring()
         if other:
             error = Diverged(
@@ -150,8 +160,11 @@ class RingServer(Process):
             asyncio.get_running_loop().call_later(self.settings.heartbeat, self._look_out)
 
     def other_ring(self) -> str:
-        """A process of another ring than the one that was founded here; nothing if there is none.
-        A group that owns all, and has it from nobody and with nobody, knows that for sure."""
+        """Return a process of another ring, or "" if none is known.
+
+        It is certain only for a group that has always owned all topics, with this process as its
+        only member.
+        """
         mine = self.replicas.get(self.place.group)
         holdings = mine.parts.service.machine.registry.holdings if mine and mine.alone else None
         if holdings is None or holdings.low != holdings.position or holdings.frozen is not None:
@@ -172,7 +185,7 @@ class RingServer(Process):
                 logger.info(line("left", {"node": self.me}))
                 self.runtime.ask_to_stop()
             case _:
-                pass  # what its protocols tell each other
+                pass  # events between protocols
 
     def _seat(self, group: str, nodes: tuple[NodeId, ...]) -> None:
         others = without(nodes, NodeId(f"{self.me}/{group}"))
@@ -180,8 +193,8 @@ class RingServer(Process):
         if self.runtime.stopping:
             return
         if not is_name(group) or not others:
-            # Whoever founded it anew would be a second group of that name.
-            logger.warning(line("not_seated", {**facts, "why": "there is nobody to get it from"}))
+            # Starting it here would create a second group with this name.
+            logger.warning(line("not_seated", {**facts, "why": "no other member is known"}))
         elif group in self._leaving:
             self._leaving[group] = others
         elif group not in self.replicas:
@@ -190,8 +203,10 @@ class RingServer(Process):
             self._run(group)
 
     async def _unseat(self, group: str, gone: bool) -> None:
-        """Stop it. What it has stays, unless there is no such group any more: others may count on
-        it, and ask it to come back."""
+        """Stop a replica; delete its directory only if the group no longer exists.
+
+        Otherwise the group may need this replica again.
+        """
         self._keepers[group].cancel()
         await asyncio.wait([self._keepers[group]])
         self.replicas.pop(group).close()
@@ -203,7 +218,7 @@ class RingServer(Process):
         if nodes:
             self._seat(group, nodes)
 
-    # -- life --
+    # -- start and stop --
 
     def _run(self, group: str) -> None:
         self._keepers[group] = self._start(self._keep(self.replicas[group]))
@@ -221,7 +236,7 @@ class RingServer(Process):
             self.runtime.fail(error)
 
     async def _keep(self, replica: Replica) -> None:
-        """Run it until it is cancelled, or this process ends; what is of no use begins anew."""
+        """Run a replica until it is cancelled or the process stops; restart it after damage."""
         while not self.runtime.stopping:
             runtime = replica.make_runtime(
                 primary=self.runtime, tolerated=(Diverged, Corrupt, Crippled)
@@ -253,7 +268,7 @@ class RingServer(Process):
         if self._disk is not None:
             self._disk.close()
 
-    # -- what it tells --
+    # -- metrics and health --
 
     def metrics(self) -> Page:
         found = [*counters(self.runtime.stats), *ring_metrics(self.parts)]
@@ -262,7 +277,7 @@ class RingServer(Process):
         return page(found)
 
     def facts(self) -> dict[str, object]:
-        """Its status is that of its own group, unless the disk is full."""
+        """Return the health of all groups; the status is that of its own, or disk-full."""
         groups = {group: replica.health() for group, replica in self.replicas.items()}
         own = groups.get(self.place.group, NO_GROUP)
         worst = next((each for each in groups.values() if each.status == "disk-full"), own)

@@ -1,4 +1,4 @@
-"""A node as a process: one replica of one group, with a directory and a door of its own."""
+"""A server with one replica of one group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("oncecast.node")
 
 class Server(Process):
     def __init__(self, settings: Settings) -> None:
-        """Open the directory and recover what it holds; nobody is let in yet."""
+        """Open the directory and recover its state, before clients are accepted."""
         super().__init__(settings)
         try:
             self.replica = Replica(settings, self.me, settings.data, self.joined)

@@ -83,7 +83,7 @@ class Journal:
             )
         restore_records(log, stack, snapshots, behind)
         journal = cls(disk, log, stack, snapshots)
-        stack.records.last, stack.records.read = log.last, journal.read
+        stack.restored(log.last, journal.read)
         return journal
 
     @property

@@ -111,7 +111,7 @@ def test_a_ring_by_itself_joins_no_other_and_says_so(
     ring = server(tmp_path, join="127.0.0.1:1")
     ring.close()
     assert (ring.parts.chord.status.contacts, ring.parts.chord.status.lost) == ((), ())
-    assert "the directory holds a ring of its own" in caplog.text
+    assert "the directory holds a ring of which this node is the only member" in caplog.text
 
 
 def test_who_founded_a_ring_stops_when_it_hears_of_one_that_is_there(tmp_path: Path) -> None:
@@ -148,7 +148,9 @@ def test_a_group_by_itself_joins_no_other_and_says_so(
             address = first.me
         assert "join_ignored" not in caplog.text
         async with Server(Settings(listen=address, join="127.0.0.1:1", **settings)):
-            assert "the directory holds a group of its own" in caplog.text
+            assert (
+                "the directory holds a group of which this node is the only member" in caplog.text
+            )
 
     drive(live)
 

@@ -97,6 +97,7 @@ class Process:
         parts = self.replicas[group] = assemble(
             me,
             rng,
+            wall=lambda: self.world.sim.wall_us(me),
             limits=self.limits,
             snapshot_bytes=self.world.draw.habits.snapshot_bytes,
             window_bytes=self.world.draw.habits.window_bytes,
@@ -106,7 +107,6 @@ class Process:
                 group, self.me, first=not self.contacts and group == self.group
             ),
         )
-        parts.service.wall = lambda: self.world.sim.wall_us(me)
         if parts.mover is not None:
             parts.mover.pull_bytes = self.world.draw.pull_bytes
             parts.mover.little_bytes = self.world.draw.little_bytes

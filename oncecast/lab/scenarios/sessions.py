@@ -54,8 +54,14 @@ class Sessions(Checker):
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
         habits = self.habits
         limits = replace(LIMITS, clock_step_us=int(habits.clock_step * 1e6))
-        service = Service(me, rng, group=group, limits=limits, snapshot_bytes=habits.snapshot_bytes)
-        service.wall = lambda: self.sim.wall_us(me)
+        service = Service(
+            me,
+            rng,
+            group=group,
+            wall=lambda: self.sim.wall_us(me),
+            limits=limits,
+            snapshot_bytes=habits.snapshot_bytes,
+        )
         group.learner = service
         gateway = Gateway(
             me,

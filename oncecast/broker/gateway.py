@@ -202,8 +202,7 @@ class Gateway(Protocol):
         self, state: ClientState, command: do.Command
     ) -> errors.Overloaded | errors.TooLarge | errors.BadBatch | Already | Staged | None:
         if len(state.calls) >= self._calls_max:
-            calls = f"concurrent calls from this client (limit {self._calls_max:,})"
-            return errors.Overloaded(calls)
+            return errors.Overloaded("calls of one client")
         if not isinstance(command, WITH_BATCH):
             return None
         size, limit = len(command.batch), self._service.machine.registry.limits.batch_bytes_max
@@ -212,7 +211,7 @@ class Gateway(Protocol):
         if self.disk_is_full:
             return (self._leased and self._known(command)) or errors.Overloaded(errors.DISK)
         if state.bytes and state.bytes + size > self._calls_bytes_max:
-            return self._too_many_bytes()
+            return errors.Overloaded("bytes of one client's calls")
         try:
             header = batch.check(command.batch)
         except batch.BadBatch as bad:
@@ -224,10 +223,6 @@ class Gateway(Protocol):
             )
         return None
 
-    def _too_many_bytes(self) -> errors.Overloaded:
-        limit = f"limit {self._calls_bytes_max:,}"
-        return errors.Overloaded(f"bytes in concurrent calls from this client ({limit})")
-
     def _answer_to_large(
         self, command: do.Put | do.Stage, limit: int
     ) -> errors.Overloaded | errors.TooLarge | Already | Staged:
@@ -236,7 +231,7 @@ class Gateway(Protocol):
         Without a lease this node cannot tell, and the client asks again.
         """
         if not self._leased:
-            return self._too_many_bytes()
+            return errors.Overloaded("bytes of one client's calls")
         return self._known(command) or errors.TooLarge("bytes", limit)
 
     @property

@@ -40,7 +40,6 @@ from oncecast.wire.frames import (
 )
 
 PENDING_MAX = 64
-PENDING = f"pending changes of the group (limit {PENDING_MAX})"
 HEARD_WITHIN = 1.5  # suspicion times; a live node sends a message within one
 
 Event = LeaderChanged | Added | Removed | Suspected | Mended | Installed
@@ -122,7 +121,7 @@ class Governor(Protocol):
             self.send(client, view_of(self.group, self.now, id))
         elif (client, id) not in self._pending:
             if len(self._pending) >= PENDING_MAX:
-                self.send(client, Answer(id, errors.Overloaded(PENDING)))
+                self.send(client, Answer(id, errors.Overloaded("changes of the group")))
                 return
             self._pending[client, id] = request
             self.watch(client)

@@ -232,7 +232,7 @@ class ClientRuntime(Runtime):
         self._prepare()
         self._transport = transport = ClientTransport(
             self._session.producer,
-            self._session.home.nodes,
+            self._session.entry.nodes,
             Codec(tuple(self.stack.wiring.receiver)),
             deliver=partial(self._input, self.stack.receive),
             down=partial(self._input, self.stack.down),
@@ -256,7 +256,7 @@ class ClientRuntime(Runtime):
     async def _dial(self, transport: ClientTransport) -> NodeId:
         """Return the first node that accepts a connection; raise if one refuses or none answers."""
         give_up = self._loop.time() + self._connect_timeout
-        links = [transport.link(node) for node in self._session.home.nodes]
+        links = [transport.link(node) for node in self._session.entry.nodes]
         while not any(link.linked.done() for link in links):
             for link in links:
                 link.watch()

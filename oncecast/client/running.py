@@ -56,7 +56,7 @@ class Running:
             node=NodeId(first),
             others=tuple(map(NodeId, others)),
             producer=options.name or "",
-            life=secrets.token_hex(16),
+            incarnation=secrets.token_hex(16),
             durable=options.state is not None,
             moved=self._moved,
         )

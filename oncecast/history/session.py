@@ -162,7 +162,7 @@ class SessionHistory:
 
     def _read(self, read: local.Read) -> None:
         self._last += 1
-        reader = f"{self._session.life}.{self._last}"
+        reader = f"{self._session.identity.incarnation}.{self._last}"
         start = do.FromOffset(read.start_at) if read.start_at >= 0 else None
         asked = self._call(
             "attach", read.topic, subscription=read.subscription, reader=reader, start=start

@@ -74,8 +74,8 @@ class Recording:
     def _recorded(self) -> SessionHistory:
         """Return the history; it begins with the first request, when the session has a name."""
         if self._history is None:
-            session = self._session
-            name = f"{session.producer}~{(session.books or session.life)[:8]}"
+            identity = self._session.identity
+            name = f"{identity.producer}~{(identity.books or identity.incarnation)[:8]}"
             self._history = SessionHistory(self._recorder, name, self._session, deliveries=False)
         if self._got and self._got_by is not None:
             got, self._got = self._got, []

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from random import Random
 
 from oncecast.errors import Malformed, NetworkError, OutOfPlace, Refused
+from oncecast.kernel.backoff import backoff
 from oncecast.kernel.codec import Buffer, Codec
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.network.addresses import split
@@ -22,7 +23,6 @@ from oncecast.network.connection import Connection, Greeting, Leaving, Wires
 from oncecast.network.framing import BYE, GREETING, MESSAGE, PING, PONG
 from oncecast.network.handshake import Identity, answer
 from oncecast.network.incidents import line, logger
-from oncecast.network.options import Options
 from oncecast.network.tls import Tls
 
 Down = Callable[[NodeId], None]
@@ -178,7 +178,10 @@ class Link:
     def _gone(self) -> None:
         self._drop_waiting()
         self._failures += 1
-        wait = self._rng.uniform(0.0, longest_wait(self._failures, self._wires.options))
+        # Full jitter: a node that comes back is not dialled by all peers at the same moment.
+        options = self._wires.options
+        longest = backoff(self._failures - 1, options.backoff_min, options.backoff_max)
+        wait = self._rng.uniform(0.0, longest)
         self._retry_at = self._wires.loop.time() + wait
         if self.watched:
             self.watched = False
@@ -195,15 +198,6 @@ class Link:
         if self._dialling is not None:
             self._dialling.cancel()
         self._dial_at = self._dialling = None
-
-
-def longest_wait(failures: int, options: Options) -> float:
-    """Return the upper limit of the backoff, which doubles with each failure.
-
-    The delay is uniform between 0 and this limit ("full jitter"), so that the peers of a restarted
-    node do not all dial it at once.
-    """
-    return min(options.backoff_max, options.backoff_min * 2.0 ** min(failures - 1, 30))
 
 
 class Inbound:

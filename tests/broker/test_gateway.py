@@ -191,11 +191,11 @@ def test_too_much_is_refused_before_anything_is_done() -> None:
     desk.waiting = True
     assert desk.send(BOB, Call(1, put(epoch, 0, bytes(120)))) == []
     assert desk.send(BOB, Call(2, put(epoch, 1, bytes(120)))) == [
-        Answer(2, errors.Overloaded("bytes in concurrent calls from this client (limit 200)"))
+        Answer(2, errors.Overloaded("bytes of one client's calls"))
     ]
     assert desk.send(BOB, Call(3, do.DeleteTopic("x", 0))) == []
     assert desk.send(BOB, Call(4, do.DeleteTopic("x", 0))) == [
-        Answer(4, errors.Overloaded("concurrent calls from this client (limit 2)"))
+        Answer(4, errors.Overloaded("calls of one client"))
     ]
     assert desk.send(ANN, Call(1, do.DeleteTopic("x", 0))) == [], "others are not concerned"
     desk.sync()

@@ -271,7 +271,7 @@ def test_wishes_are_bounded_and_go_with_who_had_them() -> None:
     assert len(made._pending) == PENDING_MAX == 64
     answer = answered(made, Govern(PENDING_MAX, HandOver(B)))
     assert len(made._pending) == PENDING_MAX
-    assert answer == Answer(PENDING_MAX, Overloaded("pending changes of the group (limit 64)"))
+    assert answer == Answer(PENDING_MAX, Overloaded("changes of the group"))
     made.down(ANN)
     made.receive(ANN, Govern(PENDING_MAX, HandOver(B)))
     assert Ask(HandOver(B)) in made.drain()

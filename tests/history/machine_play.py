@@ -17,6 +17,7 @@ from oncecast.broker.gateway import topic_view
 from oncecast.broker.machine import Machine
 from oncecast.broker.subscription import Subscription
 from oncecast.client.session import local
+from oncecast.client.session.identity import Identity
 from oncecast.history.operation import History
 from oncecast.history.recorder import Recorder, Sink
 from oncecast.history.session import SessionHistory
@@ -261,6 +262,7 @@ class Client:
     def begin(self) -> None:
         self.lives += 1
         self.life = f"{self.name}#{self.lives}"
+        self.identity = Identity(self.name, self.life, durable=False)
         self.flows: dict[str, Flow] = {}
         self.readers: dict[tuple[str, str], Reader] = {}
         self.calls: list[Call] = []

@@ -11,7 +11,7 @@ from oncecast.kernel.protocol import NodeId
 from oncecast.network.connection import Wires
 from oncecast.network.framing import BYE, MESSAGE, PING, PONG, frame
 from oncecast.network.handshake import Identity
-from oncecast.network.links import Link, longest_wait
+from oncecast.network.links import Link
 from oncecast.network.options import Options, Stats
 from tests.network.raw import RawPeer
 from tests.network.talk import (
@@ -180,13 +180,6 @@ def test_a_watch_is_told_of_one_end_only() -> None:
         assert downs == [nowhere]
 
     drive(test())
-
-
-def test_waits_double_up_to_the_longest() -> None:
-    options = Options(backoff_min=0.1, backoff_max=5.0)
-    waits = [longest_wait(failures, options) for failures in range(1, 9)]
-    assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
-    assert longest_wait(10_000, options) == 5.0
 
 
 # -- slow, stopped and idle peers --

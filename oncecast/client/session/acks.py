@@ -1,44 +1,45 @@
-"""What a reader has acknowledged, and how far the node knows it; for one epoch only.
+"""The acknowledgements of one reader in one epoch, and how many of them the node knows.
 
-Acks ride in a Fetch when one is due; otherwise they go as a call, one at a time. Only the answer
-to a call confirms them.
+A Fetch carries them if one is due. Otherwise they are sent as a call, one call at a time. Only the
+answer to a call confirms them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from oncecast.client.session.alarm import Alarm
+from oncecast.client.session.calls import Calls
 from oncecast.client.session.local import NEVER, Finished, Outcome
+from oncecast.kernel.protocol import Protocol
 from oncecast.wire.commands import Ack
 from oncecast.wire.errors import AnyRefusal
 from oncecast.wire.results import Acked
 
-if TYPE_CHECKING:
-    from oncecast.client.session.client import ClientSession
-
-DELAY = 0.1  # acks of so long share a call
+DELAY = 0.1  # seconds; acks of this time share a call
 
 
 class Acks:
-    """`refused` hears why an ack was not taken."""
+    """`refused` is called when the node refuses an ack."""
 
     def __init__(
         self,
-        session: ClientSession,
+        host: Protocol,
+        alarm: Alarm,
+        calls: Calls,
         topic: str,
         subscription: str,
         epoch: int,
         offset: int,
         refused: Callable[[Acks, Outcome], None],
     ) -> None:
-        self._session, self._refused = session, refused
+        self._host, self._alarm, self._calls, self._refused = host, alarm, calls, refused
         self._topic, self._subscription, self._epoch = topic, subscription, epoch
-        self.upto = offset  # acknowledged by the application: all before it
-        self._told = offset  # of that: sent to the node
-        self.confirmed = offset  # of that: the node has answered that it knows
+        self.upto = offset  # The application has acknowledged all offsets before it.
+        self._sent = offset  # acks before it were sent
+        self.confirmed = offset  # acks before it were confirmed
         self._calling = False
-        self._waiting: list[tuple[int, int]] = []  # tickets, and the ack that each waits for
+        self._waiting: list[tuple[int, int]] = []  # tickets, each with the ack it waits for
         self.due = NEVER
 
     def advance(self, upto: int) -> None:
@@ -48,46 +49,46 @@ class Acks:
         return Ack(self._topic, self._subscription, self._epoch, self.upto)
 
     def carried(self) -> None:
-        """A Fetch has taken them along."""
-        self._told, self.due = self.upto, NEVER
+        """Note that a Fetch has carried the acks."""
+        self._sent, self.due = self.upto, NEVER
 
     def soon(self) -> None:
-        """Nothing takes them along right now."""
-        if self.upto > self._told and self.due == NEVER:
-            self.due = self._session.now + DELAY
-            self._session.due(self.due)
+        """Send new acks within DELAY, if no Fetch carries them before."""
+        if self.upto > self._sent and self.due == NEVER:
+            self.due = self._host.now + DELAY
+            self._alarm.due(self.due)
 
     def settle(self, ticket: int, upto: int) -> None:
-        """Have the node say that it knows; the ticket is told."""
+        """Answer the ticket when the node has confirmed the acks before `upto`."""
         self._waiting.append((ticket, min(upto, self.upto)))
-        self._tell()
+        self._answer_confirmed()
 
     def call(self) -> None:
         self.due = NEVER
         if not self._calling:
-            self._calling, self._told = True, self.upto
-            self._session.calls.do(self.command(), self._answered)
+            self._calling, self._sent = True, self.upto
+            self._calls.do(self.command(), self._answered)
 
     def _answered(self, outcome: Outcome) -> None:
         self._calling = False
         if isinstance(outcome, Acked):
             self.confirmed = max(self.confirmed, outcome.cursor)
-            self._tell()
+            self._answer_confirmed()
             self.soon()
         else:
             self._refused(self, outcome)
 
-    def _tell(self) -> None:
+    def _answer_confirmed(self) -> None:
         waiting, confirmed = self._waiting, self.confirmed
         self._waiting = [each for each in waiting if each[1] > confirmed]
         for ticket, upto in waiting:
             if upto <= confirmed:
-                self._session.emit(Finished(ticket, Acked(confirmed)), after=0)
+                self._host.emit(Finished(ticket, Acked(confirmed)), after=0)
         if self._waiting:
             self.call()
 
     def void(self, outcome: Acked | AnyRefusal) -> None:
-        """The epoch is over: nobody need wait any more."""
+        """Answer all tickets with `outcome`, as the epoch has ended."""
         for ticket, _ in self._waiting:
-            self._session.emit(Finished(ticket, outcome), after=0)
+            self._host.emit(Finished(ticket, outcome), after=0)
         self._waiting.clear()

@@ -1,7 +1,7 @@
-"""Calls: asked again until they are answered or their time is over (the Lazy Pirate pattern).
+"""Calls: sent again until they are answered or time out (the Lazy Pirate pattern).
 
-A call may be sent as often as it takes. Its copies carry the same sequence, expected epoch or
-token, so only one of them changes anything. The first answer counts; later answers are dropped.
+All copies of a call carry the same sequence, expected epoch or token, so only one of them has an
+effect. The first answer counts; later answers are dropped.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from oncecast.client.session.alarm import Alarm
+from oncecast.client.session.identity import Identity
 from oncecast.client.session.local import NEVER, NoAnswer, Outcome
 from oncecast.client.session.patience import Patience
-from oncecast.kernel.protocol import Value
+from oncecast.kernel.protocol import Protocol, Value
 from oncecast.wire.commands import ONCE, PublishStaged, Stage
 from oncecast.wire.errors import Fenced, NotHere, Overloaded
 from oncecast.wire.frames import (
@@ -33,34 +35,37 @@ from oncecast.wire.frames import (
 )
 
 if TYPE_CHECKING:
-    from oncecast.client.session.client import ClientSession
-    from oncecast.client.session.whereabouts import Whereabouts
+    from oncecast.client.session.route import Route
+    from oncecast.client.session.routes import Routes
 
 Then = Callable[[Outcome], None]
 
 
 class Waiting:
-    """A call without an answer so far; most are about a topic, others are for home."""
+    """A call without an answer. Its topic is empty if it is about the group or the ring."""
 
     __slots__ = ("deadline", "message", "patience", "refusal", "then", "timeout", "topic")
 
     def __init__(
-        self, session: ClientSession, message: Value, then: Callable[..., None], timeout: float
+        self,
+        message: Value,
+        topic: str,
+        then: Callable[..., None],
+        timeout: float,
+        deadline: float,
+        patience: Patience,
     ) -> None:
-        self.message, self.then, self.timeout = message, then, timeout
-        asked = message.command if isinstance(message, Call) else message
-        self.topic: str = getattr(asked, "topic", "")
-        self.deadline = session.now + timeout
-        self.patience = Patience(session, self.topic)
-        self.refusal: Overloaded | None = None  # the last word of a node that was busy
+        self.message, self.topic, self.then = message, topic, then
+        self.timeout, self.deadline, self.patience = timeout, deadline, patience
+        self.refusal: Overloaded | None = None  # the last answer of a busy node
 
 
 class Calls:
-    def __init__(self, session: ClientSession) -> None:
-        self._session = session
+    def __init__(self, host: Protocol, identity: Identity, alarm: Alarm, routes: Routes) -> None:
+        self._host, self._identity, self._alarm, self._routes = host, identity, alarm, routes
         self._waiting: dict[int, Waiting] = {}
-        # Unlike those of any earlier life, whose answers may still be under way.
-        self._last = session.rng.getrandbits(48)
+        # Answers to calls of an earlier process may still arrive; their ids must differ.
+        self._last = host.rng.getrandbits(48)
 
     def topics(self) -> list[str]:
         return [waiting.topic for waiting in self._waiting.values()]
@@ -70,10 +75,10 @@ class Calls:
         return self._last
 
     def do(self, command: ClientCommand, then: Then, timeout: float = NEVER) -> int:
-        """Returns the id by which it can be forgotten."""
+        """Send `command` and call `then` with its outcome; return an id for `forget`."""
         id_ = self.new_id()
         if type(command) in ONCE:
-            token = f"{self._session.life}.{id_}"
+            token = f"{self._identity.incarnation}.{id_}"
             command = msgspec.structs.replace(command, token=token)
         self._begin(id_, Call(id_, command), then, timeout)
         return id_
@@ -81,16 +86,16 @@ class Calls:
     def publish(self, command: PublishStaged, then: Then, timeout: float = NEVER) -> None:
         """Publish staged parts, unless the source has another epoch than `command.expected`.
 
-        A client that is told another epoch asks again with that one. A copy of the command that
-        arrives after a refusal names an epoch of the past.
+        If the node names another epoch, ask again with that one. A late copy of the first command
+        then names an old epoch and has no effect.
         """
-        deadline = self._session.now + timeout
+        deadline = self._host.now + timeout
 
         def answered(outcome: Outcome) -> None:
             match outcome:
                 case Fenced(epoch):
                     again = msgspec.structs.replace(command, expected=epoch)
-                    self.do(again, answered, deadline - self._session.now)
+                    self.do(again, answered, deadline - self._host.now)
                 case NoAnswer(_, led):
                     then(NoAnswer(timeout, led))
                 case _:
@@ -99,7 +104,7 @@ class Calls:
         self.do(command, answered, timeout)
 
     def forget(self, id_: int) -> None:
-        """Nobody waits for its answer any more, and it is not asked again."""
+        """Stop sending a call, and drop its answer."""
         self._waiting.pop(id_, None)
 
     def look(
@@ -111,20 +116,25 @@ class Calls:
         self._begin(look.id, look, then, timeout)
 
     def _begin(self, id_: int, message: Value, then: Callable[..., None], timeout: float) -> None:
-        waiting = self._waiting[id_] = Waiting(self._session, message, then, timeout)
+        asked = message.command if isinstance(message, Call) else message
+        topic: str = getattr(asked, "topic", "")
+        patience = Patience(self._host, self._alarm, self._routes, topic)
+        deadline = self._host.now + timeout
+        waiting = Waiting(message, topic, then, timeout, deadline, patience)
+        self._waiting[id_] = waiting
         self._send(waiting)
 
-    def answered(self, answer: Answer, way: Whereabouts) -> None:
+    def answered(self, answer: Answer, route: Route) -> None:
         waiting = self._waiting.get(answer.id)
         if waiting is None:
             return
-        if type(answer.result) is NotHere:  # quicker than isinstance, where it is another
-            self._session.ways.not_here(waiting.topic, way)
+        if type(answer.result) is NotHere:  # quicker than isinstance if it is another type
+            self._routes.not_here(waiting.topic, route)
         elif isinstance(waiting.message, LookRing | LeaveRing):
-            pass  # only a view answers it
+            pass  # Only a view answers it.
         elif isinstance(answer.result, Overloaded):
             waiting.refusal = answer.result
-            waiting.patience.pause()  # it is asked again when its time has come
+            waiting.patience.pause()  # `tick` sends it again.
         else:
             del self._waiting[answer.id]
             waiting.then(answer.result)
@@ -136,7 +146,7 @@ class Calls:
             waiting.then(view)
 
     def resend(self, about: Callable[[str], bool]) -> None:
-        """All that was under way about these topics is gone."""
+        """Send the calls about these topics again."""
         for waiting in self._waiting.values():
             if about(waiting.topic):
                 self._send(waiting)
@@ -145,17 +155,17 @@ class Calls:
         for id_, waiting in list(self._waiting.items()):
             if now >= waiting.deadline:
                 del self._waiting[id_]
-                led = self._session.ways.of(waiting.topic).led
+                led = self._routes.of(waiting.topic).led
                 waiting.then(waiting.refusal or NoAnswer(waiting.timeout, led))
             elif waiting.patience.over(now):
                 waiting.patience.attempts += 1
                 self._send(waiting)
             else:
-                self._session.due(waiting.deadline)
+                self._alarm.due(waiting.deadline)
 
     def _send(self, waiting: Waiting) -> None:
-        session, message = self._session, waiting.message
-        session.send(session.ways.of(waiting.topic).node, message, after=0)
+        message = waiting.message
+        self._host.send(self._routes.of(waiting.topic).node, message, after=0)
         command = message.command if isinstance(message, Call) else None
         waiting.patience.begin(command.size if isinstance(command, Stage) else 0)
-        session.due(waiting.deadline)
+        self._alarm.due(waiting.deadline)

@@ -1,28 +1,28 @@
-"""The client's side of the session with a node; pure, so simulator and network run it alike.
+"""The client's side of a session with a cluster: pure, so simulator and network both run it.
 
-It keeps one link to each group, to the node that leads it (`ways`, `whereabouts`). Over the link go
-calls (`calls`), batches of each topic (`producing`) and flows of deliveries (`reading`); what the
-link or the node loses is sent again, and what comes twice is dropped. With a journal it writes its
-outbox down before it sends, and the next life of the client goes on from there.
-
-    life      text that no other process will ever choose: tells a repetition from a newcomer
-    producer  the durable name under which it puts
+It keeps one link to each group, to the leader (`routes`, `route`). The link carries calls
+(`calls`), batches of each topic (`producing`) and deliveries (`reading`). Whatever the link or the
+node loses is sent again, and copies are dropped. A durable client logs its outbox before it sends,
+and the next process of the client continues from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 
 import msgspec
 
 from oncecast.client.session import local
+from oncecast.client.session.alarm import Alarm, Tick
 from oncecast.client.session.calls import Calls
-from oncecast.client.session.outbox import Based, Outgoing, Queued, Settled
+from oncecast.client.session.identity import Identity
+from oncecast.client.session.outbox import Based, Outbox, Outgoing, Queued, Settled
+from oncecast.client.session.patience import Patience
 from oncecast.client.session.producing import Flow
 from oncecast.client.session.reading import Reader
-from oncecast.client.session.ways import Rebound, Sweep, Ways
-from oncecast.client.session.whereabouts import AskAround, Redial, Whereabouts
+from oncecast.client.session.route import AskAround, Redial, Route
+from oncecast.client.session.routes import Rebound, Routes, Sweep
 from oncecast.kernel.protocol import NodeId, Protocol, Value
 from oncecast.wire.commands import PublishStaged
 from oncecast.wire.errors import NotSubscribed, Overloaded
@@ -45,8 +45,7 @@ from oncecast.wire.frames import (
 )
 
 READ_AHEAD = 16_384  # messages of a subscription that wait at the client
-TIDY_AFTER = 0.5  # when all is settled for so long, that is written down
-OUTBOX_BYTES = 4 * 1024 * 1024  # written, before the settled part of it is given back
+OUTBOX_BYTES = 4 * 1024 * 1024  # written before settled batches are dropped
 
 
 Seen = View | Scanned | GroupView | RingView
@@ -54,12 +53,8 @@ Question = Look | Scan | LookGroup | Govern | LookRing | LeaveRing
 FromNode = Answer | Delivery | FlowEnded | Elsewhere | Owned | Seen
 
 
-class Tick(Value):
-    """Something is due."""
-
-
 class Named(Value, tag="Named"):
-    """Whose outbox this is, and what no other outbox is called."""
+    """The name of the client, and the id of its outbox."""
 
     producer: str
     books: str
@@ -87,55 +82,62 @@ class ClientSession(Protocol):
         node: NodeId,
         others: tuple[NodeId, ...] = (),  # of the same group, or ring
         producer: str,
-        life: str,
+        incarnation: str,
         durable: bool = False,
         read_ahead: int = READ_AHEAD,
         outbox_bytes: int = OUTBOX_BYTES,
-        moved: Callable[[NodeId], int] | None = None,
+        moved: Callable[[NodeId], int] | None = None,  # bytes over the link to a node, both routes
     ) -> None:
         super().__init__(me, rng)
-        self.producer, self.life, self.durable = producer, life, durable
-        self.books = life if durable else ""  # of the first life, for all that come after it
-        self.home = Whereabouts(self, "", tuple(dict.fromkeys((node, *others))))
-        self.ways = Ways(self, self.home)
-        self._at = self.ways.at
-        # Bytes over the link with a node so far, both ways.
-        self.moved = moved
-        self.restored = False  # there was an earlier life
-        self.calls = Calls(self)
+        self.identity = Identity(producer, incarnation, durable)
+        self._alarm = Alarm(self)
+        nodes = tuple(dict.fromkeys((node, *others)))
+        self.routes = Routes(self, nodes, pending=self, moved=moved)
+        self._at = self.routes.at
+        self.calls = Calls(self, self.identity, self._alarm, self.routes)
         self.flows: dict[str, Flow] = {}
-        self.flying: dict[int, Outgoing] = {}  # batches under way, by the calls that carry them
+        self._outbox = Outbox(
+            self, self._alarm, self.flows, self._save, durable=durable, bytes_max=outbox_bytes
+        )
+        self._in_flight: dict[int, Outgoing] = {}  # batches by the ids of calls that carry them
         self.readers: dict[tuple[str, str], Reader] = {}
-        self._readings = 0  # so far
-        self._read_ahead, self._outbox_max = read_ahead, outbox_bytes
-        self._alarm = local.NEVER
-        self._outbox_bytes = self._written_bytes = 0  # unsettled; written since the last snapshot
-        self._tidy_due = local.NEVER
+        self._readers_made = 0
+        self._read_ahead = read_ahead
+        self._restored = False  # An earlier process used this outbox.
 
-    # -- life --
+    @property
+    def producer(self) -> str:
+        return self.identity.producer
+
+    @property
+    def entry(self) -> Route:
+        """Return the route to the nodes that the application named."""
+        return self.routes.entry
+
+    # -- start --
 
     def restore(self, record: ClientState | Named | Queued | Based | Settled) -> None:
-        self.restored = True
+        self._restored = True
         match record:
             case ClientState(producer, books, records):
-                self.producer, self.books = producer, books
+                self.identity.producer, self.identity.books = producer, books
                 for each in records:
                     self._flow(each.topic).restore(each)
             case Named(producer, books):
-                self.producer, self.books = producer, books
+                self.identity.producer, self.identity.books = producer, books
             case _:
                 self._flow(record.topic).restore(record)
 
     def connected(self, node: NodeId, producer: str) -> None:
         """Begin at `node`, which has confirmed or chosen the name. Call it before `start`."""
-        self.home.node, self.producer = node, producer
+        self.entry.node, self.identity.producer = node, producer
 
     def start(self) -> None:
-        if self.durable and not self.restored:
-            self.append(Named(self.producer, self.books))
-        self.ways.begin()
+        if self.identity.durable and not self._restored:
+            self.append(Named(self.identity.producer, self.identity.books))
+        self.routes.begin()
         for flow in self.flows.values():
-            self._outbox_bytes += sum(len(each.batch) for each in flow.unsettled.values())
+            self._outbox.restored(sum(len(each.batch) for each in flow.unsettled.values()))
             flow.go_on()
 
     # -- inputs --
@@ -166,15 +168,24 @@ class ClientSession(Protocol):
         before = self.readers.get(key)
         if before is not None:
             before.give_up()
-        self._readings += 1
-        life = f"{self.life}.{self._readings}"
-        self.readers[key] = Reader(self, *key, life, read.start_at, self._read_ahead, read.push)
+        self._readers_made += 1
+        self.readers[key] = Reader(
+            self,
+            self._alarm,
+            self.calls,
+            self.routes,
+            self.readers,
+            Patience(self, self._alarm, self.routes, read.topic),
+            read,
+            f"{self.identity.incarnation}.{self._readers_made}",
+            self._read_ahead,
+        )
 
     def _for_reader(
         self, request: local.Want | local.Settle | local.Again | local.Move | local.Leave
     ) -> None:
         reader = self.readers.get((request.topic, request.subscription))
-        if reader is None:  # it has ended since, and the application was told why
+        if reader is None:  # It has ended, and the application knows why.
             if not isinstance(request, local.Want | local.Again):
                 gone = NotSubscribed(request.topic, request.subscription)
                 self._finished(request.ticket, gone)
@@ -192,22 +203,22 @@ class ClientSession(Protocol):
                 reader.leave(request)
 
     def receive(self, sender: NodeId, message: FromNode) -> None:
-        way = self._at.get(sender)
-        if way is not None:
-            way.heard = self.now
+        route = self._at.get(sender)
+        if route is not None:
+            route.heard = self.now
         else:
-            way = self.ways.whose(sender)
-            if way is None:
-                return  # all that is of use will be said again, by who is asked now
-        if way.astray and not isinstance(message, Elsewhere | GroupView | RingView):
-            way.found()
-        # By how often each comes: to see that a value is of another type takes long for structs.
+            route = self.routes.whose(sender)
+            if route is None:
+                return  # The node that is asked now will send whatever is useful.
+        if route.astray and not isinstance(message, Elsewhere | GroupView | RingView):
+            route.found()
+        # The most frequent type first: a failed isinstance is slow for structs.
         if isinstance(message, Answer):
-            outgoing = self.flying.get(message.id)
+            outgoing = self._in_flight.get(message.id)
             if outgoing is not None:
-                outgoing.flow.answered(message.id, outgoing, message.result, way)
+                outgoing.flow.answered(message.id, outgoing, message.result, route)
             else:
-                self.calls.answered(message, way)
+                self.calls.answered(message, route)
         elif isinstance(message, Delivery):
             reader = self.readers.get((message.topic, message.subscription))
             if reader is not None:
@@ -215,41 +226,41 @@ class ClientSession(Protocol):
         elif isinstance(message, FlowEnded):
             reader = self.readers.get((message.topic, message.subscription))
             if reader is not None:
-                reader.flow_ended(message, way)
+                reader.flow_ended(message, route)
         elif isinstance(message, View | Scanned | RingView):
             self.calls.shown(message)
         elif isinstance(message, GroupView):
-            way.seen(message)
+            route.seen(message)
             self.calls.shown(message)
         elif isinstance(message, Elsewhere):
-            way.told(sender, message)
-        elif way is self.home:
-            self.ways.owned(message)
+            route.elsewhere(sender, message)
+        elif route is self.entry:
+            self.routes.owned(message)
 
     def down(self, peer: NodeId) -> None:
-        for way in list(self.ways):
-            if peer == way.node:
-                way.gone(peer)
+        for route in list(self.routes):
+            if peer == route.node:
+                route.gone(peer)
 
     def timeout(self, timer: Tick | Redial | AskAround | Rebound | Sweep) -> None:
         if isinstance(timer, Tick):
             self._tick()
         elif isinstance(timer, Rebound | Sweep):
-            self.ways.timeout(timer)
-        elif way := self.ways.to(timer.group):  # or it was left meanwhile
-            way.timeout(timer)
+            self.routes.timeout(timer)
+        elif route := self.routes.to(timer.group):  # None: it was dropped meanwhile
+            route.timeout(timer)
 
-    def redial(self, way: Whereabouts) -> None:
-        """Ask the node that leads now for all that was asked for."""
-        self.watch(way.node)
-        self.resend(lambda topic: self.ways.bound_to(topic) is way)
-        if way is self.home:
+    def redial(self, route: Route) -> None:
+        """Watch the node of the route, and send it all requests again."""
+        self.watch(route.node)
+        self.resend(lambda topic: self.routes.bound_to(topic) is route)
+        if route is self.entry:
             for reader in self.readers.values():
                 if reader.push:
                     reader.link_lost()
 
     def resend(self, about: Callable[[str], bool]) -> None:
-        """Ask again for what waits about these topics, as if nothing of it were under way."""
+        """Send all requests about these topics again."""
         self.calls.resend(about)
         for flow in self.flows.values():
             if about(flow.topic):
@@ -258,30 +269,27 @@ class ClientSession(Protocol):
             if about(reader.topic):
                 reader.link_lost()
 
-    def owing(self) -> set[Whereabouts]:
-        """Those that owe an answer."""
+    def owing(self) -> set[Route]:
+        """Return the routes that owe an answer."""
         put = [flow.topic for flow in self.flows.values() if flow.epoch and flow.unsettled]
-        return {self.ways.bound_to(topic) for topic in (*put, *self.calls.topics())}
+        return {self.routes.bound_to(topic) for topic in (*put, *self.calls.topics())}
 
     def topics_in_use(self) -> set[str]:
-        """Of which anything is asked for, put or read."""
+        """Return the topics of all calls, unsettled batches and readers."""
         put = [flow.topic for flow in self.flows.values() if flow.unsettled]
         return {*put, *self.calls.topics(), *[topic for topic, _ in self.readers]}
 
     def _tick(self) -> None:
-        self._alarm = local.NEVER
+        self._alarm.rang()
         self.calls.tick(self.now)
         for flow in self.flows.values():
             flow.tick(self.now)
         for reader in list(self.readers.values()):
             reader.tick(self.now)
         owing = self.owing()
-        for way in self.ways:
-            way.look(owes=way in owing)
-        if self.now >= self._tidy_due:
-            self._tidy_when_idle()
-        elif self._tidy_due < local.NEVER:
-            self.due(self._tidy_due)
+        for route in self.routes:
+            route.look(owes=route in owing)
+        self._outbox.tick(self.now)
 
     # -- calls for the application --
 
@@ -328,11 +336,11 @@ class ClientSession(Protocol):
         self._look(question, ring.ticket, ring.timeout)
 
     def _finish(self, finish: local.Finish) -> None:
-        farewells = [flow.farewell() for flow in self.flows.values()] if finish.forget else []
-        commands = [command for command in farewells if command is not None]
+        closes = [flow.close_command() for flow in self.flows.values()] if finish.forget else []
+        commands = [command for command in closes if command is not None]
         left = len(commands)
-        if self.durable:
-            self.tidy()
+        if self.identity.durable:
+            self._outbox.tidy()
 
         def closed(_: local.Outcome) -> None:
             nonlocal left
@@ -348,63 +356,39 @@ class ClientSession(Protocol):
     @property
     def led(self) -> bool:
         """Return whether no group is known to be without a leader."""
-        return all(way.led for way in self.ways)
+        return all(route.led for route in self.routes)
 
     def node_of(self, topic: str) -> NodeId:
         """Return the node that is asked about the topic."""
-        return self.ways.bound_to(topic).node
+        return self.routes.bound_to(topic).node
 
     @property
     def busy(self) -> Overloaded | None:
-        """Why the node does not take what is put; None if it does, or says nothing."""
+        """Return the refusal of a node that is too busy to store puts, if there is one."""
         return next((flow.busy for flow in self.flows.values() if flow.busy is not None), None)
 
     @property
     def unsettled(self) -> int:
-        """Batches that were put and are neither stored nor refused: also those of earlier lives."""
+        """Return the number of batches without an answer, also those of earlier processes."""
         return sum(len(flow.unsettled) for flow in self.flows.values())
 
-    # -- for flows and readers --
-
-    def due(self, at: float) -> None:
-        """Tick at that time, or sooner."""
-        if at < self._alarm:
-            self._alarm = at
-            self.later(max(0.0, at - self.now), Tick())
-
-    def wrote(self, size: int) -> None:
-        self._outbox_bytes += size
-        self._written_bytes += size
-        if self._written_bytes > self._outbox_max + 4 * self._outbox_bytes:
-            self.tidy()
-
-    def settled(self, size: int) -> None:
-        if self.durable:
-            self._outbox_bytes -= size
-            if self._tidy_due == local.NEVER:
-                self._tidy_later()
-
-    def _tidy_later(self) -> None:
-        self._tidy_due = self.now + TIDY_AFTER
-        self.due(self._tidy_due)
-
-    def _tidy_when_idle(self) -> None:
-        """As long as there is more to settle, each batch says what was settled before it."""
-        if any(flow.unsettled for flow in self.flows.values()):
-            self._tidy_later()
-        else:
-            self.tidy()
-
-    def tidy(self) -> None:
-        """Give back what the outbox holds of settled batches."""
-        self._tidy_due = local.NEVER
-        self._written_bytes = 0
-        records = [record for flow in self.flows.values() for record in flow.records()]
-        self.snapshot(ClientState(self.producer, self.books, tuple(records)))
+    def _save(self, records: Iterable[Queued | Based | Settled]) -> None:
+        """Replace the log of the outbox by a snapshot."""
+        identity = self.identity
+        self.snapshot(ClientState(identity.producer, identity.books, tuple(records)))
         self.trim(self._records.last + 1)
 
     def _flow(self, topic: str) -> Flow:
         flow = self.flows.get(topic)
         if flow is None:
-            flow = self.flows[topic] = Flow(self, topic)
+            flow = self.flows[topic] = Flow(
+                self,
+                self.identity,
+                self.calls,
+                self.routes,
+                self._outbox,
+                self._in_flight,
+                Patience(self, self._alarm, self.routes, topic),
+                topic,
+            )
         return flow

@@ -1,7 +1,8 @@
-"""What has arrived for one subscription and was not taken yet: hands out each message once.
+"""Messages that have arrived for one subscription and wait for the application.
 
-Taking is the hottest path of a reader, so nothing is noted: what was taken follows from what is
-left. Unless told otherwise, taking more acknowledges what was taken before (SVC-3).
+Taking a message is the hottest path of a reader, so it counts nothing: the number of messages taken
+follows from the number that is left. With `auto_ack`, taking a message acknowledges those before it
+(SVC-3).
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ class Inbox:
     def __init__(self, *, auto_ack: bool) -> None:
         self.queue: deque[Message] = deque()
         self.auto_ack = auto_ack
-        self.mark = 0  # when so many are left, the session should hear of it
-        self._end = 0  # the offset behind the last in the queue
-        self._acked = 0  # by word
-        self.last = 0  # so many were taken by the last take
+        self.mark = 0  # tell the session when the queue is as short as this
+        self._end = 0  # the offset behind the last queued message
+        self._acked = 0  # explicitly
+        self.last = 0  # number of messages in the last take
 
     @property
     def handed(self) -> int:
-        """All before it was taken."""
+        """Return the offset before which all messages were taken."""
         return self._end - len(self.queue)
 
     @property
     def ack(self) -> int:
-        """All before it is acknowledged."""
+        """Return the offset before which all messages are acknowledged."""
         return max(self._acked, self.handed - self.last) if self.auto_ack else self._acked
 
     @property
     def end(self) -> int:
         return self._end
 
-    # -- what the session says --
+    # -- from the session --
 
     def position(self, offset: int) -> None:
         self.queue.clear()
@@ -42,7 +43,7 @@ class Inbox:
         self.mark = self.last = 0
 
     def arrive(self, messages: list[Message]) -> bool:
-        """Add them, if they are what comes next: others belong to where we no longer are."""
+        """Add the messages; return False if they do not continue the queue, as after a seek."""
         if messages[0].offset != self._end:
             return False
         self.queue.extend(messages)
@@ -50,10 +51,10 @@ class Inbox:
         self.mark = len(self.queue) // 2
         return True
 
-    # -- what the application does --
+    # -- from the application --
 
     def take(self) -> Message | None:
-        """After one of these, whoever takes from `queue` itself takes as well."""
+        """Take one message. After that, a caller may also pop messages from `queue` itself."""
         if not self.queue:
             return None
         self.last = 1
@@ -70,19 +71,19 @@ class Inbox:
         return taken
 
     def acknowledge(self, offset: int) -> None:
-        """All up to and with the message at `offset`."""
+        """Acknowledge the message at `offset` and all before it."""
         if not 0 <= offset < self.handed:
-            raise ValueError(f"offset {offset} was not handed out yet")
+            raise ValueError(f"offset {offset} was not delivered yet")
         self._acked = max(self._acked, offset + 1)
 
     def acknowledge_all(self) -> None:
         self._acked, self.last = self.handed, 0
 
     def back(self, offset: int) -> int:
-        """Hand out again from `offset`; returns what was handed out so far."""
+        """Go back to `offset`; return the offset before which all were taken."""
         handed, acked = self.handed, self.ack
         if not 0 <= offset < handed:
-            raise ValueError(f"offset {offset} was not handed out yet")
+            raise ValueError(f"offset {offset} was not delivered yet")
         if offset < acked and self.auto_ack:
             raise ValueError(
                 f"offset {offset} was acknowledged when the next message was asked for; "
@@ -90,10 +91,10 @@ class Inbox:
             )
         if offset < acked:
             raise ValueError(
-                f"offset {offset} is acknowledged, only {acked} to {handed - 1} can be handed out "
-                "again; call nack() instead of ack(), or seek back"
+                f"offset {offset} is acknowledged (only {acked} to {handed - 1} can be delivered "
+                "again); call nack() instead of ack(), or seek back"
             )
         self.position(offset)
-        # What lies before it is no more acknowledged than it was: that takes a word, or a take.
+        # Messages before it that were not acknowledged stay so until the next take.
         self._acked, self.last = acked, offset - acked
         return handed

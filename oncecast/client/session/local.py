@@ -1,7 +1,7 @@
-"""What a client library asks of its session, and what it hears: nothing here crosses a wire.
+"""Requests of a client library to its session, and events of the session; local to one process.
 
-A `ticket` is a number of the library's own choice that comes back with the outcome. A reading is
-named by its topic and subscription.
+A `ticket` is a number that the library chooses; it comes back with the outcome. A reader is named
+by its topic and subscription.
 
     library → session    Do, Show, Survey, Group, Ring · Produce · Finish
                          Read, Want, Settle, Again, Move, Leave
@@ -22,10 +22,10 @@ from oncecast.wire.results import Done
 
 
 class NoAnswer(Value):
-    """The time for a call was over before its answer came: whether it was done is not known."""
+    """A call timed out. The node may or may not have executed it."""
 
     seconds: float
-    led: bool = True  # as far as is known: a group without a leader answers nobody
+    led: bool = True  # False: the group is known to have no leader, so it answers no calls
 
     def raised(self) -> TimedOut:
         """Return the exception for this outcome."""
@@ -56,7 +56,7 @@ class Show(Value):
 
 
 class Survey(Value):
-    """Scan a topic; the id is given on the way."""
+    """Scan a topic. The session sets the id of the scan."""
 
     ticket: int
     scan: Scan
@@ -64,7 +64,7 @@ class Survey(Value):
 
 
 class Group(Value):
-    """Show the replica group, or have a wish come true and show it then."""
+    """Show the replica group, after a change to it if `wish` is set."""
 
     ticket: int
     wish: Change | HandOver | None = None
@@ -72,7 +72,7 @@ class Group(Value):
 
 
 class Ring(Value):
-    """Show the ring, and the part of a process in the tree of a topic; or have it leave."""
+    """Show the ring and the process's part in the tree of a topic, or make the process leave."""
 
     ticket: int
     tree: str = ""
@@ -94,7 +94,7 @@ class Shown(Value):
 
 
 class Produce(Value):
-    """Put `count` messages. They keep the order in which they were asked for, topic by topic."""
+    """Put a batch of `count` messages. Batches of one topic keep their order."""
 
     ticket: int
     topic: str
@@ -103,7 +103,7 @@ class Produce(Value):
 
 
 class Stored(Value):
-    """In the topic, once, from `offset` on; -1 and None if the node no longer knows."""
+    """The batch is stored once, from `offset` on; -1 and None if the node has forgotten."""
 
     ticket: int
     offset: int
@@ -111,10 +111,10 @@ class Stored(Value):
 
 
 class NotStored(Value):
-    """Nothing of it is in the topic, unless `why` is Fenced or Forgotten: then it may be stored.
+    """The batch is not stored; if `why` is Fenced or Forgotten, the outcome is unknown.
 
-    Do not put a batch again after Fenced or Forgotten without a look at the topic. A durable client
-    keeps a batch that was Fenced in its outbox, and its next process puts it if it is not stored.
+    After Fenced or Forgotten, check the topic before you put the batch again. A durable client
+    keeps a Fenced batch in its outbox, and its next process puts it if it is not stored.
     """
 
     ticket: int
@@ -125,9 +125,9 @@ class NotStored(Value):
 
 
 class Read(Value):
-    """Begin; with `start_at`, from that offset and not from the subscription's cursor (E3).
+    """Start to read, from the cursor of the subscription or from offset `start_at` (E3).
 
-    With `push`, on a ring, by way of the process that the client is at.
+    With `push`, on a ring, messages come through the process that the client is connected to.
     """
 
     topic: str
@@ -137,7 +137,7 @@ class Read(Value):
 
 
 class Want(Value):
-    """The application has taken all before `handed` and is through with all before `ack`."""
+    """The application has taken all before `handed` and acknowledged all before `ack`."""
 
     topic: str
     subscription: str
@@ -146,7 +146,7 @@ class Want(Value):
 
 
 class Settle(Value):
-    """As Want, and confirm that the node knows: Finished, with Acked."""
+    """As Want, and answer Finished with Acked when the node has confirmed it."""
 
     ticket: int
     topic: str
@@ -156,7 +156,7 @@ class Settle(Value):
 
 
 class Again(Value):
-    """Hand out once more from `offset` on: what was taken, before `handed`, is redelivered."""
+    """Deliver again from `offset` on, marked `redelivered` up to `handed`."""
 
     topic: str
     subscription: str
@@ -165,7 +165,7 @@ class Again(Value):
 
 
 class Move(Value):
-    """Read on from `start`: Positioned, and Finished with Sought."""
+    """Continue at `start`: answered by Positioned, and by Finished with Sought."""
 
     ticket: int
     topic: str
@@ -175,7 +175,7 @@ class Move(Value):
 
 
 class Leave(Value):
-    """Stop reading, acknowledge all before `ack`, and say what was handed out: Finished."""
+    """Acknowledge all before `ack`, tell the node what was delivered, and stop: Finished."""
 
     ticket: int
     topic: str
@@ -186,7 +186,7 @@ class Leave(Value):
 
 
 class Positioned(Value):
-    """What comes next begins at `offset`, what was not taken is void; the topic ends at `next`."""
+    """The next message is at `offset`; drop queued messages. The topic ends at `next`."""
 
     topic: str
     subscription: str
@@ -197,7 +197,7 @@ class Positioned(Value):
 class Arrived(Value):
     """The next messages, in order. The topic ends at `next`.
 
-    With `low` credit a Want is welcome as soon as some of them are taken; otherwise in a while.
+    With `low` credit, send a Want as soon as some of them are taken.
     """
 
     topic: str
@@ -208,7 +208,7 @@ class Arrived(Value):
 
 
 class Skipped(Value):
-    """Messages from `first` to before `next` went unread: the topic's policy let them go."""
+    """The topic's policy has deleted the messages from `first` to before `next`."""
 
     topic: str
     subscription: str
@@ -217,7 +217,7 @@ class Skipped(Value):
 
 
 class Ended(Value):
-    """There will be no more."""
+    """The reader has ended."""
 
     topic: str
     subscription: str
@@ -228,7 +228,7 @@ class Ended(Value):
 
 
 class Finish(Value):
-    """Nothing more will be asked. `forget`: this producer's name will never be used again."""
+    """The last request. With `forget`, the name of this producer will not be used again."""
 
     ticket: int
     forget: bool

@@ -1,14 +1,17 @@
-"""What a publisher has put and the node has not answered for, and how it is written down.
+"""The outbox: batches that the client has put and the node has not answered for.
 
-A durable client appends each batch before it is sent. Of the answers it writes nothing: the next
-batch says what was settled before it, and a snapshot gives the rest back.
+A durable client appends each batch to its log before it sends it. Answers are not logged: the next
+batch records which batches before it are settled, and a snapshot drops the settled ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from oncecast.kernel.protocol import Value
+from oncecast.client.session.alarm import Alarm
+from oncecast.client.session.local import NEVER
+from oncecast.kernel.protocol import Protocol, Value
 from oncecast.wire.errors import AnyRefusal
 
 if TYPE_CHECKING:
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Queued(Value, tag="Queued"):
-    """A batch in the outbox. All before `settled` needs no care any more."""
+    """A batch in the outbox. Messages with numbers below `settled` are settled."""
 
     topic: str
     number: int
@@ -26,9 +29,9 @@ class Queued(Value, tag="Queued"):
 
 
 class Based(Value, tag="Based"):
-    """In topic life `topic_id`, message `number` has this sequence, and so on from there.
+    """In topic `topic_id`, message `number` has this sequence, the next one the next sequence, ...
 
-    `record` names what the topic knows of the producer; 0: the node does not tell.
+    `record` is the id of the topic's record of this producer; 0 if the node does not tell.
     """
 
     topic: str
@@ -44,7 +47,7 @@ class Settled(Value, tag="Settled"):
 
 
 class Outgoing:
-    """A batch that is not settled. `record` holds it in the outbox."""
+    """A batch that is not settled. `record` is its number in the log."""
 
     __slots__ = (
         "batch",
@@ -65,11 +68,71 @@ class Outgoing:
     ) -> None:
         self.flow, self.ticket, self.record = flow, ticket, record
         self.number, self.count, self.batch = number, count, batch
-        self.ids: list[int] = []  # of the calls that carried it
-        self.sent = ticket == 0  # ever; what is restored may have been
+        self.ids: list[int] = []  # of the calls that carried the batch
+        self.sent = ticket == 0  # ever; a restored batch may have been sent
         self.sends = int(self.sent)
-        self.led = 0  # the last of them, if all before it was settled by then
+        self.led = 0  # the last call, if all batches before it were settled when it was sent
         self.refused: AnyRefusal | None = None
 
 
 Record = Queued | Based | Settled
+
+
+TIDY_AFTER = 0.5  # seconds after the last answer until settled batches are dropped
+
+
+class Outbox:
+    """Decides when the log of the outbox is replaced by a snapshot, which `save` makes."""
+
+    def __init__(
+        self,
+        host: Protocol,
+        alarm: Alarm,
+        flows: dict[str, Flow],
+        save: Callable[[Iterable[Record]], None],
+        *,
+        durable: bool,
+        bytes_max: int,
+    ) -> None:
+        self._host, self._alarm, self._flows, self._save = host, alarm, flows, save
+        self._durable, self._bytes_max = durable, bytes_max
+        self._unsettled_bytes = self._written_bytes = 0  # written: since the last snapshot
+        self._due = NEVER
+
+    def restored(self, size: int) -> None:
+        self._unsettled_bytes += size
+
+    def wrote(self, size: int) -> None:
+        self._unsettled_bytes += size
+        self._written_bytes += size
+        if self._written_bytes > self._bytes_max + 4 * self._unsettled_bytes:
+            self.tidy()
+
+    def settled(self, size: int) -> None:
+        if self._durable:
+            self._unsettled_bytes -= size
+            if self._due == NEVER:
+                self._tidy_later()
+
+    def tick(self, now: float) -> None:
+        if now >= self._due:
+            self._tidy_when_idle()
+        elif self._due < NEVER:
+            self._alarm.due(self._due)
+
+    def _tidy_later(self) -> None:
+        self._due = self._host.now + TIDY_AFTER
+        self._alarm.due(self._due)
+
+    def _tidy_when_idle(self) -> None:
+        """Tidy unless batches are in flight: the next batch records what is settled."""
+        if any(flow.unsettled for flow in self._flows.values()):
+            self._tidy_later()
+        else:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Drop the settled batches from the log."""
+        self._due = NEVER
+        self._written_bytes = 0
+        self._save(record for flow in self._flows.values() for record in flow.records())

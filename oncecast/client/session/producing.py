@@ -1,26 +1,25 @@
-"""Putting to one topic: pipelined, resent from where the node misses something, appended once.
+"""Putting to one topic: pipelined, resent where the node misses something, stored once.
 
-    number      counts the messages that this client has ever put to the topic; stored in the outbox
-    sequence    what the node knows: number + shift, for this life of the topic
+    number      counts all messages that this client has put to the topic; stored in the outbox
+    sequence    the count of the node: number + shift, for one topic id
 
 A batch is written to the outbox, sent, and settled by its own answer. Sequences are contiguous, so
-the node can tell a repetition (`Already`) and a hole (`Gap`, a request to resend). After silence or
-a lost link only the first batch is sent. Its answer opens the window again; the answer to an
-earlier copy widens it by one.
+the node can tell a copy (`Already`) and a hole (`Gap`, a request to resend). After silence or a
+lost link only the first batch is sent. Its answer opens the window again; the answer to an earlier
+copy widens it by one.
 
-Opening takes the name over from the process that holds it, and only if that is still the one that
-we know of: a first open expects none, and is told who holds the name if it is held. So an open that
-comes late, when we are gone, changes nothing. A process that has held the name, and is then told of
-a newer epoch, was taken over from and stops.
+An open takes the name over from the process that holds it, but only from the epoch that the client
+knows of. A first open expects that no process holds the name; if one does, the node names its
+epoch. So a late copy of an open has no effect. A process that held the name and then meets a newer
+epoch was taken over from, and stops.
 
-The first open fixes the shift. It is written down before anything is sent under it, so that the
-next life of this client can tell what the node has from what it has not. Should the node know less
-than it had acknowledged, or somebody with other books have put under our name, what is unsettled is
-numbered anew.
+The first open fixes the shift. It is logged before anything is sent, so the next process of this
+client can tell which batches the node has. If the node knows less than it acknowledged, or a
+process with another outbox used the name, all unsettled messages are numbered again.
 
-A topic that was deleted and created again knows nothing of what was put before. A batch that may
-have been sent to the earlier topic may be stored and acknowledged there, and is never put again:
-its outcome is reported as unknown. The same holds when the topic has deleted the producer's record.
+A topic that was deleted and created again knows nothing of earlier puts. A batch that was sent
+before may be stored and acknowledged in the old topic, so it is never put again: its outcome is
+reported as unknown. The same holds when the topic has deleted the producer's record.
 """
 
 from __future__ import annotations
@@ -28,9 +27,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from oncecast.client.session.calls import Calls
+from oncecast.client.session.identity import Identity
 from oncecast.client.session.local import NotStored, Outcome, Stored
-from oncecast.client.session.outbox import Based, Outgoing, Queued, Record, Settled
+from oncecast.client.session.outbox import Based, Outbox, Outgoing, Queued, Record, Settled
 from oncecast.client.session.patience import Patience
+from oncecast.client.session.routes import Routes
+from oncecast.kernel.protocol import Protocol
 from oncecast.wire.commands import CloseProducer, OpenProducer, Put
 from oncecast.wire.errors import (
     AnyRefusal,
@@ -46,68 +49,91 @@ from oncecast.wire.frames import Call
 from oncecast.wire.results import Already, Appended, Done, Opened
 
 if TYPE_CHECKING:
-    from oncecast.client.session.client import ClientSession
-    from oncecast.client.session.whereabouts import Whereabouts
+    from oncecast.client.session.route import Route
 
-WINDOW_BATCHES, WINDOW_BYTES = 256, 8 * 1024 * 1024  # under way at once
+WINDOW_BATCHES, WINDOW_BYTES = 256, 8 * 1024 * 1024  # in flight
+
+
+class Numbers:
+    """How numbers of messages map to sequences of the topic."""
+
+    __slots__ = ("base", "logged", "record", "shift", "topic_id")
+
+    def __init__(self) -> None:
+        self.topic_id = 0  # 0: nothing was sent
+        self.shift = 0
+        self.base = 0  # the sequence from which on the shift holds
+        self.record = 0  # id of the topic's record of this producer
+        self.logged = 0  # number of the log record that holds all this
 
 
 class Flow:
-    def __init__(self, session: ClientSession, topic: str) -> None:
-        self.topic = topic
-        self._session = session
-        self._life = session.life
-        self._lives = 0
-        self.epoch = 0  # 0: not open
-        self._held = 0  # the last epoch that this process had; 0: none so far
-        self._current = 0  # the epoch that we believe to be current: opening is conditional on it
-        self._opening = False
-        self.failed: AnyRefusal | None = None  # for ever
-        self.busy: Overloaded | None = None  # the last word of a node that takes nothing now
-        self.topic_id = 0
-        self.shift = 0
-        self._record = 0  # by which the topic knows us
-        self._base = 0  # the sequence from which on the shift holds
-        self._base_record = 0
-        self.number = 0  # of the next message
-        # By number, in order. A plain dict takes ever longer to find its first when many are gone.
-        self.unsettled: OrderedDict[int, Outgoing] = OrderedDict()
-        self._next = 0  # number from which on nothing is under way
-        self._window = 0  # batches
-        self._flying = self._flying_bytes = 0
-        self._mark = 0  # calls before this one were sent before the last rewind
-        self._patience = Patience(session, topic)
+    """`calls_in_flight` maps the id of each call that carries a batch to the batch."""
 
-    # -- what is put --
+    def __init__(
+        self,
+        host: Protocol,
+        identity: Identity,
+        calls: Calls,
+        routes: Routes,
+        outbox: Outbox,
+        calls_in_flight: dict[int, Outgoing],
+        patience: Patience,
+        topic: str,
+    ) -> None:
+        self._host, self._identity, self._outbox = host, identity, outbox
+        self._calls, self._routes, self._calls_in_flight = calls, routes, calls_in_flight
+        self._patience = patience
+        self.topic = topic
+        self._incarnation, self._incarnations = identity.incarnation, 0
+        self.epoch = 0  # 0: not open
+        self._held = 0  # the last epoch that this process held; 0: none
+        self._current = 0  # the epoch that an open takes over from
+        self._opening = False
+        self.failed: AnyRefusal | None = None  # fails all later batches
+        self.busy: Overloaded | None = None  # the last answer of a busy node
+        self._numbers = Numbers()
+        self.number = 0  # of the next message
+        # By number, in order. A dict is slow to find its first key after many deletions.
+        self.unsettled: OrderedDict[int, Outgoing] = OrderedDict()
+        self._next = 0  # batches from this number on are not in flight
+        self._window = 0  # batches
+        self._in_flight = self._in_flight_bytes = 0
+        self._mark = 0  # calls with smaller ids were sent before the last rewind
+
+    # -- put and send --
+
+    @property
+    def topic_id(self) -> int:
+        return self._numbers.topic_id
 
     def produce(self, ticket: int, count: int, batch: bytes) -> None:
-        session = self._session
         if self.failed is not None:
-            session.emit(NotStored(ticket, self.failed), after=0)
+            self._host.emit(NotStored(ticket, self.failed), after=0)
             return
         number, record = self.number, 0
-        if session.durable:
-            record = session.append(Queued(self.topic, number, count, self.settled, batch))
+        if self._identity.durable:
+            record = self._host.append(Queued(self.topic, number, count, self.settled, batch))
         self.unsettled[number] = Outgoing(self, ticket, number, count, batch, record)
         self.number += count
-        if session.durable:
-            session.wrote(len(batch))
+        if self._identity.durable:
+            self._outbox.wrote(len(batch))
         self.go_on()
 
     @property
     def settled(self) -> int:
-        """All before this number needs no care any more."""
+        """Return the number before which all messages are settled."""
         return next(iter(self.unsettled), self.number)
 
     def go_on(self) -> None:
-        """Send what may be sent."""
+        """Send as many batches as the window allows; open first if necessary."""
         if not self.unsettled or self._opening or self.failed is not None:
             return
         if not self.epoch:
             self._open()
             return
-        while self._next < self.number and self._flying < self._window:
-            if self._flying_bytes >= WINDOW_BYTES:
+        while self._next < self.number and self._in_flight < self._window:
+            if self._in_flight_bytes >= WINDOW_BYTES:
                 return
             outgoing = self.unsettled.get(self._next)
             if outgoing is None:
@@ -116,37 +142,40 @@ class Flow:
                 self._send(outgoing)
 
     def _after(self, number: int) -> int:
-        """The next unsettled one: those between have been answered since they were rewound."""
+        """Return the next unsettled number; those between were answered after a rewind."""
         return next((each for each in self.unsettled if each > number), self.number)
 
     def _send(self, outgoing: Outgoing) -> None:
-        session, batch = self._session, outgoing.batch
-        id_ = session.calls.new_id()
+        batch, id_ = outgoing.batch, self._calls.new_id()
         outgoing.ids.append(id_)
         outgoing.sent = True
         outgoing.sends += 1
         outgoing.led = id_ if outgoing.number == self.settled else 0
-        session.flying[id_] = outgoing
-        sequence = outgoing.number + self.shift
-        put = Put(
-            self.topic, session.producer, self.epoch, sequence, outgoing.count, len(batch), 0, batch
-        )
-        node = session.ways.of(self.topic).node
-        session.send(node, Call(id_, put), after=max(outgoing.record, self._base_record))
+        self._calls_in_flight[id_] = outgoing
+        sequence = outgoing.number + self._numbers.shift
+        name, count = self._identity.producer, outgoing.count
+        put = Put(self.topic, name, self.epoch, sequence, count, len(batch), 0, batch)
+        node = self._routes.of(self.topic).node
+        self._host.send(node, Call(id_, put), after=max(outgoing.record, self._numbers.logged))
         self._next = outgoing.number + outgoing.count
-        self._flying_bytes += len(batch)
-        self._flying += 1
-        if self._flying == 1:
-            self._patience.begin(self._flying_bytes)
+        self._in_flight_bytes += len(batch)
+        self._in_flight += 1
+        if self._in_flight == 1:
+            self._patience.begin(self._in_flight_bytes)
 
     # -- opening --
 
     def _open(self) -> None:
-        session = self._session
         self._opening = True
-        name, books = session.producer, session.books
-        open_ = OpenProducer(self.topic, name, self._life, 0, books=books, expected=self._current)
-        session.calls.do(open_, self._opened)
+        open_ = OpenProducer(
+            self.topic,
+            self._identity.producer,
+            self._incarnation,
+            0,
+            books=self._identity.books,
+            expected=self._current,
+        )
+        self._calls.do(open_, self._opened)
 
     def _opened(self, outcome: Outcome) -> None:
         self._opening = False
@@ -154,7 +183,7 @@ class Flow:
             self._held_by_another(outcome)
             return
         if not isinstance(outcome, Opened):
-            assert isinstance(outcome, Refusal), f"{outcome} is no answer to an open"
+            assert isinstance(outcome, Refusal), f"{outcome} does not answer an open"
             self._not_opened(outcome)
             return
         self.epoch = self._held = self._current = outcome.epoch
@@ -163,7 +192,7 @@ class Flow:
         self._rewind(self.settled)
 
     def _held_by_another(self, fenced: Fenced) -> None:
-        """Take over from the process with this epoch, unless it has taken over from us."""
+        """Take over from the process with this epoch, unless it has taken over from this one."""
         if 0 < self._held < fenced.epoch:
             self._fail_all(fenced)
         else:
@@ -171,83 +200,87 @@ class Flow:
             self.go_on()
 
     def _not_opened(self, why: AnyRefusal) -> None:
-        """Whoever waits can decide. But of what an earlier life has left nobody else knows: it is
-        kept, with all that is behind it, and tried again."""
+        """Fail all batches, so that the application can decide.
+
+        Batches of an earlier process have no caller to tell: they are kept and tried again.
+        """
         first = next(iter(self.unsettled.values()))
         if first.ticket:
-            self._forgotten()  # A batch that was sent under an earlier epoch may be stored.
+            self._forgotten()  # A batch sent under an earlier epoch may be stored.
             self._fail_all(why)
         else:
             self._patience.pause()
             self._patience.attempts += 1
 
     def _rebase(self, opened: Opened) -> None:
-        """Find out which sequence our next number has."""
-        known, self._record = self._record, opened.record
-        if opened.topic_id != self.topic_id:
-            if self.topic_id:  # otherwise nothing was sent under these numbers
+        """Find the sequence of the next number; log it if it changed."""
+        known, self._numbers.record = self._numbers.record, opened.record
+        if opened.topic_id != self._numbers.topic_id:
+            if self._numbers.topic_id:  # 0: nothing was sent with these numbers
                 self._forgotten()
         elif known and opened.record not in (0, known):
             self._forgotten()
         elif self._agrees(opened):
-            if known != opened.record and self._session.durable:
-                self._base_record = self._session.append(self._based())
+            if known != opened.record and self._identity.durable:
+                self._numbers.logged = self._host.append(self._based())
             return
-        self.topic_id, self._base = opened.topic_id, opened.next_sequence
-        self.shift = self._base - self.settled
-        if self._session.durable:
-            self._base_record = self._session.append(self._based())
+        self._numbers.topic_id, self._numbers.base = opened.topic_id, opened.next_sequence
+        self._numbers.shift = self._numbers.base - self.settled
+        if self._identity.durable:
+            self._numbers.logged = self._host.append(self._based())
 
     def _based(self) -> Based:
-        return Based(self.topic, self.topic_id, self._base - self.shift, self._base, self._record)
+        numbers = self._numbers
+        first = numbers.base - numbers.shift
+        return Based(self.topic, numbers.topic_id, first, numbers.base, numbers.record)
 
     def _forgotten(self) -> None:
         """Report the outcome of every batch that was sent as unknown.
 
-        The topic has no record of this producer any more, or does not let it in again. A batch that
-        is put again could be stored twice.
+        The topic has lost its record of this producer, or refuses to open. A batch that is put
+        again could be stored twice.
         """
-        why = Forgotten(self.topic, self._session.producer)
+        why = Forgotten(self.topic, self._identity.producer)
         for outgoing in [each for each in self.unsettled.values() if each.sent]:
-            self._session.emit(NotStored(outgoing.ticket, why), after=0)
+            self._host.emit(NotStored(outgoing.ticket, why), after=0)
             self._settle(outgoing)
 
     def _agrees(self, opened: Opened) -> bool:
-        """Whether the node knows what our books say, and no more."""
+        """Return whether the node has exactly what this outbox has sent, or a part of it."""
         begin, known = opened.mine
-        if not begin <= self._base <= known or known < self.settled + self.shift:
+        if not begin <= self._numbers.base <= known or known < self.settled + self._numbers.shift:
             return False
         for outgoing in list(self.unsettled.values()):
-            end = outgoing.number + outgoing.count + self.shift
+            end = outgoing.number + outgoing.count + self._numbers.shift
             if outgoing.ticket == 0 and end <= known:
-                # Of an earlier life: what its offset is nobody knows any more.
-                self._session.emit(Stored(outgoing.ticket, -1, None), after=0)
+                # It is of an earlier process, and its offset is no longer known.
+                self._host.emit(Stored(outgoing.ticket, -1, None), after=0)
                 self._settle(outgoing)
         first = next(iter(self.unsettled.values()), None)
-        # What was never sent cannot be there: it was put by somebody with a copy of our books.
-        ours = first is None or first.sent or known <= first.number + self.shift
+        # The node cannot have a batch that was never sent, unless the outbox was copied.
+        ours = first is None or first.sent or known <= first.number + self._numbers.shift
         return ours and known == opened.next_sequence
 
     def _nothing_is_stored(self) -> None:
-        """The first was sent once and refused, so none behind it can be in the topic."""
+        """Mark all batches as not sent: the first was refused, so the topic has none behind it."""
         for outgoing in self.unsettled.values():
             outgoing.sent, outgoing.sends = False, 0
 
     def _reopen(self) -> None:
-        """What is still to come of the old epoch says nothing about the new one."""
+        """Open again; answers to batches of the old epoch no longer count."""
         self.epoch = 0
         for outgoing in self.unsettled.values():
-            self._unknow(outgoing)
+            self._drop_calls(outgoing)
         self.go_on()
 
-    def _unknow(self, outgoing: Outgoing) -> None:
+    def _drop_calls(self, outgoing: Outgoing) -> None:
         for id_ in outgoing.ids:
-            self._session.flying.pop(id_, None)
+            self._calls_in_flight.pop(id_, None)
 
     # -- answers --
 
     def answered(
-        self, id_: int, outgoing: Outgoing, result: Done | AnyRefusal, way: Whereabouts
+        self, id_: int, outgoing: Outgoing, result: Done | AnyRefusal, route: Route
     ) -> None:
         match result:
             case Appended(offset, _, kept):
@@ -255,9 +288,9 @@ class Flow:
             case Already(offset):
                 self._stored(id_, outgoing, offset, None)
             case Gap() | NotHere() if id_ < self._mark:
-                pass  # the batch was sent before the last rewind
+                pass  # The batch was sent before the last rewind.
             case Gap() if id_ == outgoing.led:
-                self._reopen()  # the node misses what it had acknowledged
+                self._reopen()  # The node has lost batches that it acknowledged.
             case Gap(expected):
                 self._resend_from(expected)
             case Unopened():
@@ -272,16 +305,16 @@ class Flow:
                 if id_ >= self._mark:
                     self._hold()
             case NotHere():
-                self._session.ways.not_here(self.topic, way)
+                self._routes.not_here(self.topic, route)
                 self._hold()
             case Refusal():
                 outgoing.refused = result
                 self._drop_refused()
             case _:
-                raise AssertionError(f"{result} is no answer to a put")
+                raise AssertionError(f"{result} does not answer a put")
 
     def _stored(self, id_: int, outgoing: Outgoing, offset: int, kept: bool | None) -> None:
-        self._session.emit(Stored(outgoing.ticket, offset, kept), after=0)
+        self._host.emit(Stored(outgoing.ticket, offset, kept), after=0)
         self._settle(outgoing)
         self.busy = None
         self._patience.attempts = 0
@@ -289,36 +322,36 @@ class Flow:
         # send them all again with every such answer would keep a slow node busy with copies.
         wider = self._window + 1 if id_ < self._mark else WINDOW_BATCHES
         self._window = min(WINDOW_BATCHES, wider)
-        if self._flying:
-            self._patience.begin(self._flying_bytes)
+        if self._in_flight:
+            self._patience.begin(self._in_flight_bytes)
         self._drop_refused()
         self.go_on()
 
     def _settle(self, outgoing: Outgoing) -> None:
         del self.unsettled[outgoing.number]
-        self._unknow(outgoing)
+        self._drop_calls(outgoing)
         if outgoing.number < self._next:
-            self._flying -= 1
-            self._flying_bytes -= len(outgoing.batch)
-        self._session.settled(len(outgoing.batch))
+            self._in_flight -= 1
+            self._in_flight_bytes -= len(outgoing.batch)
+        self._outbox.settled(len(outgoing.batch))
 
     def _resend_from(self, expected: int) -> None:
         for each in self.unsettled.values():
-            if each.number + self.shift + each.count > expected:
+            if each.number + self._numbers.shift + each.count > expected:
                 self._rewind(each.number)
                 return
 
     def _rewind(self, number: int) -> None:
-        """All from `number` on counts as not sent."""
+        """Send the batches from `number` on again."""
         self._next = number
         before = [each for each in self.unsettled.values() if each.number < number]
-        self._flying = len(before)
-        self._flying_bytes = sum(len(each.batch) for each in before)
-        self._mark = self._session.calls.new_id()
+        self._in_flight = len(before)
+        self._in_flight_bytes = sum(len(each.batch) for each in before)
+        self._mark = self._calls.new_id()
         self.go_on()
 
     def _hold(self) -> None:
-        """The node is busy: nothing more for a while."""
+        """Send nothing for a while, as the node is busy."""
         self._window = 0
         self._rewind(self.settled)
         self._patience.pause()
@@ -327,29 +360,33 @@ class Flow:
     # -- refusals --
 
     def _drop_refused(self) -> None:
-        """A batch that the node does not want leaves a hole in the sequence. When all before it is
-        settled, the rest is numbered anew under a new epoch: what is under way with the old numbers
-        can then do no harm."""
+        """Report a refused batch when all before it is settled, and open again.
+
+        The batch leaves a hole in the sequence. Under the new epoch the rest is numbered again, and
+        copies with the old numbers have no effect.
+        """
         first = next(iter(self.unsettled.values()), None)
         if first is None or first.refused is None:
             return
-        self._session.emit(NotStored(first.ticket, first.refused), after=0)
+        self._host.emit(NotStored(first.ticket, first.refused), after=0)
         self._settle(first)
-        self._lives += 1
-        self._life = f"{self._session.life}.{self._lives}"
-        self.topic_id = 0
+        self._incarnations += 1
+        self._incarnation = f"{self._identity.incarnation}.{self._incarnations}"
+        self._numbers.topic_id = 0
         self._reopen()
 
     def _fail_all(self, why: AnyRefusal) -> None:
-        """A newer life goes by our name, or the node will not have us: all who wait are told. But
-        what a fenced client has on disk stays there for the next life with these books."""
-        kept = self._session.durable and isinstance(why, Fenced)
+        """Report all batches as not stored.
+
+        A durable client that was fenced keeps them on disk for the next process of this outbox.
+        """
+        kept = self._identity.durable and isinstance(why, Fenced)
         if isinstance(why, Fenced):
             self.failed = why
         for outgoing in list(self.unsettled.values()):
-            self._session.emit(NotStored(outgoing.ticket, why), after=0)
+            self._host.emit(NotStored(outgoing.ticket, why), after=0)
             if kept:
-                self._unknow(outgoing)
+                self._drop_calls(outgoing)
             else:
                 self._settle(outgoing)
         self.epoch = 0
@@ -367,18 +404,18 @@ class Flow:
                 self.go_on()
 
     def _probe(self) -> None:
-        """Nothing is heard: send the first again, and the rest once that is answered."""
+        """After silence, send the first batch again; its answer opens the window for the rest."""
         if self.epoch and self.unsettled:
             self._window = 1
             self._patience.attempts += 1
             self._rewind(self.settled)
 
-    # -- the end, and what a snapshot holds --
+    # -- close, restore and snapshot --
 
-    def farewell(self) -> CloseProducer | None:
+    def close_command(self) -> CloseProducer | None:
         if not self.epoch:
             return None
-        return CloseProducer(self.topic, self._session.producer, self.epoch)
+        return CloseProducer(self.topic, self._identity.producer, self.epoch)
 
     def restore(self, record: Record) -> None:
         match record:
@@ -387,9 +424,10 @@ class Flow:
                 self._forget(settled)
                 self.unsettled[number] = Outgoing(self, 0, number, count, batch)
             case Based(_, topic_id, number, sequence, known_by):
-                self.topic_id, self._base, self.shift = topic_id, sequence, sequence - number
-                self._record = known_by
-                self._forget(number)  # what was unsettled then has numbers from here on
+                numbers = self._numbers
+                numbers.topic_id, numbers.record = topic_id, known_by
+                numbers.base, numbers.shift = sequence, sequence - number
+                self._forget(number)  # Unsettled messages have numbers from here on.
             case Settled(_, number):
                 self.number = max(self.number, number)
                 self._forget(number)
@@ -399,7 +437,7 @@ class Flow:
             self.unsettled.popitem(last=False)
 
     def records(self) -> list[Record]:
-        """What restores this flow: the same that it once appended, without what is settled."""
+        """Return the records that restore this flow, without settled batches."""
         queued = [
             Queued(self.topic, each.number, each.count, self.settled, each.batch)
             for each in self.unsettled.values()

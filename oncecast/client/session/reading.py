@@ -1,20 +1,22 @@
 """Reading for one subscription: each offset once and in order, whatever the network repeats.
 
-Attach once, then fetch: deliveries are checked against the epoch and the offset that must come
-next. What is stale or repeated is dropped, what is missing is fetched again. After a lost link the
-same epoch goes on by a Fetch, never by an Attach: should a newer life read by now, this one is told
-so, and does not take the subscription back. Credit is renewed when half of the window was taken.
+The reader attaches once, then fetches. It checks each delivery against its epoch and the next
+offset: stale and repeated messages are dropped, missing ones are fetched again. After a lost link
+it fetches in the same epoch and never attaches again. So if another process has taken over the
+subscription, the node says so and the reader ends. It renews the credit when half of the window is
+taken.
 
-An Attach takes over from one reader, named by its epoch: the first expects none, and is told of the
-one that there is. So an Attach that comes late, when we are gone, takes nothing from the next one.
+An Attach takes over from one reader, named by its epoch. The first Attach expects that there is no
+reader; if there is one, the node names its epoch. So a late copy of an Attach has no effect.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oncecast.client.session.acks import Acks
-from oncecast.client.session.calls import Then
+from oncecast.client.session.alarm import Alarm
+from oncecast.client.session.calls import Calls, Then
 from oncecast.client.session.credit import TOLD_BYTES, Credit
 from oncecast.client.session.local import (
     NEVER,
@@ -27,11 +29,14 @@ from oncecast.client.session.local import (
     NoAnswer,
     Outcome,
     Positioned,
+    Read,
     Settle,
     Skipped,
     Want,
 )
 from oncecast.client.session.patience import RETRY_MAX, Patience
+from oncecast.client.session.routes import Routes
+from oncecast.kernel.protocol import Protocol
 from oncecast.wire import batch, errors
 from oncecast.wire.batch import BadBatch, Message
 from oncecast.wire.commands import Attach, Detach, FromOffset, Seek, Start
@@ -39,39 +44,59 @@ from oncecast.wire.frames import Chunk, Delivery, Fetch, FlowEnded, Look, Tune, 
 from oncecast.wire.results import Acked, Attached, Detached, Sought
 
 if TYPE_CHECKING:
-    from oncecast.client.session.client import ClientSession
-    from oncecast.client.session.whereabouts import Whereabouts
+    from oncecast.client.session.route import Route
 
-DAMAGED_MAX = 3  # deliveries of one offset that cannot be read, before we believe it
+DAMAGED_MAX = 3  # unreadable deliveries of one offset before the reader gives up
+
+
+class Position:
+    """Where a reader is in its topic."""
+
+    __slots__ = ("bad", "expected", "gap", "handed", "skip")
+
+    def __init__(self, offset: int) -> None:
+        self.expected = offset  # the offset that must come next
+        self.handed = offset  # The application has taken all before it.
+        self.gap = -1  # the last offset that was found missing
+        self.skip = 0  # the first offset that the topic holds, if that is behind `expected`
+        self.bad: errors.BadBatch | None = None  # why the message at `expected` is unreadable
+
+
+class Leaving(NamedTuple):
+    request: Leave
+    deadline: float
 
 
 class Reader:
+    """`incarnation` is unique to this reader; `readers` are all readers of the client."""
+
     def __init__(
         self,
-        session: ClientSession,
-        topic: str,
-        subscription: str,
-        life: str,  # no other reading has it: what is still to come of an earlier one is not ours
-        start_at: int,
+        host: Protocol,
+        alarm: Alarm,
+        calls: Calls,
+        routes: Routes,
+        readers: dict[tuple[str, str], Reader],
+        patience: Patience,
+        read: Read,
+        incarnation: str,
         window: int,
-        push: bool,
     ) -> None:
-        self.topic, self.subscription, self._life = topic, subscription, life
-        self.push = push
-        self._session, self._start_at = session, start_at
+        self._host, self._alarm, self._calls, self._routes = host, alarm, calls, routes
+        self._readers, self._patience = readers, patience
+        self.topic, self.subscription, self.push = read.topic, read.subscription, read.push
+        self._start_at, self._incarnation = read.start_at, incarnation
         self.epoch = 0  # 0: not attached
-        self.topic_id = 0  # the life of the topic that it reads
+        self.topic_id = 0
         self.ended = False
-        self._leaving: Leave | None = None
-        self._leave_by = NEVER
+        self._leaving: Leaving | None = None
         self._seeks = 0  # so far
-        self._moving = 0  # seeks of our own under way
+        self._moving = 0  # own seeks in flight
         self._end_of_topic = 0
-        self._suspect_below = 0
+        self._suspect_below = 0  # Messages before it may have been delivered before.
         self._fetched = -1  # the offset of the last Fetch
         self._credit = Credit(window)
         self._damaged = 0
-        self._patience = Patience(session, topic)
         self._go_to(0)
         self._attach(0)
 
@@ -80,19 +105,19 @@ class Reader:
         """Return the offset before which the node has confirmed all acknowledgements."""
         return self._acks.confirmed
 
-    # -- beginning --
+    # -- attach --
 
     def _attach(self, expected: int) -> None:
-        """Take over from the reader with this epoch; 0: there is none."""
-        attach = Attach(self.topic, self.subscription, self._life, expected)
-        self._attaching = self._session.calls.do(attach, self._attached)
+        """Take over from the reader with this epoch; 0: expect no reader."""
+        attach = Attach(self.topic, self.subscription, self._incarnation, expected)
+        self._attaching = self._calls.do(attach, self._attached)
 
     def _attached(self, outcome: Outcome) -> None:
         if isinstance(outcome, errors.Fenced):
             self._held_by_another(outcome)
             return
         if not isinstance(outcome, Attached):
-            assert isinstance(outcome, errors.Refusal), f"{outcome} is no answer to an attach"
+            assert isinstance(outcome, errors.Refusal), f"{outcome} does not answer an attach"
             self._end(outcome)
             return
         self.epoch, self._end_of_topic = outcome.epoch, outcome.next
@@ -103,8 +128,8 @@ class Reader:
         elif start > outcome.next:
             self._end(errors.OutOfRange(outcome.next))
         elif 0 <= start < outcome.cursor:
-            # The node was told more than the application's own books say: back to the books.
-            self._expected = outcome.cursor
+            # The application asks for messages that it has acknowledged: go back.
+            self._at.expected = outcome.cursor
             self._seek(FromOffset(start), self._went_back)
         else:
             self._position(max(outcome.cursor, start))
@@ -112,19 +137,19 @@ class Reader:
             self._fetch()
 
     def _held_by_another(self, fenced: errors.Fenced) -> None:
-        leave = self._leaving
-        if leave is None:
+        leaving = self._leaving
+        if leaving is None:
             self._attach(fenced.epoch)
-        else:  # we are not attached, so there is nothing to detach
+        else:  # Another reader is attached, so there is nothing to detach.
             self._over()
-            self._session.emit(Finished(leave.ticket, Detached(0)), after=0)
+            self._host.emit(Finished(leaving.request.ticket, Detached(0)), after=0)
 
     def _went_back(self, outcome: Outcome) -> None:
         if self.ended:
             return
         if isinstance(outcome, Sought):
-            landed, start = self._expected, self._start_at
-            self._expected = self._handed = start
+            landed, start = self._at.expected, self._start_at
+            self._at.expected = self._at.handed = start
             self._skip_to(landed)
         elif isinstance(outcome, errors.Refusal):
             self._end(outcome)
@@ -134,35 +159,30 @@ class Reader:
         self._go_to(offset)
         self._credit.forget()
         end = self._end_of_topic = max(self._end_of_topic, offset)
-        self._session.emit(Positioned(self.topic, self.subscription, offset, end), after=0)
+        self._host.emit(Positioned(self.topic, self.subscription, offset, end), after=0)
 
     def _go_to(self, offset: int) -> None:
-        self._expected = offset  # the offset that must come next
-        self._handed = offset  # taken by the application: all before it
-        self._gap = -1  # the offset that was found missing last
-        self._skip = 0  # the first that is kept, if that is not what must come next
-        self._bad: errors.BadBatch | None = None  # why what must come next cannot be read
+        self._at = Position(offset)
         where = (self.topic, self.subscription, self.epoch, offset)
-        self._acks = Acks(self._session, *where, self._ack_refused)
+        self._acks = Acks(self._host, self._alarm, self._calls, *where, self._ack_refused)
 
-    # -- fetching --
+    # -- fetch --
 
     def _fetch(self) -> None:
-        session = self._session
-        offset = self._fetched = self._expected
+        offset = self._fetched = self._at.expected
         where = (self.topic, self.subscription, self.epoch, offset)
-        fetch = Fetch(*where, self._acks.upto, *self._credit.grant(offset, self._handed))
-        way = session.ways.of(self.topic)
-        if self.push and way is not session.home:
-            session.send(session.home.node, Tune(fetch), after=0)
+        fetch = Fetch(*where, self._acks.upto, *self._credit.grant(offset, self._at.handed))
+        route, entry = self._routes.of(self.topic), self._routes.entry
+        if self.push and route is not entry:
+            self._host.send(entry.node, Tune(fetch), after=0)
         else:
-            session.send(way.node, fetch, after=0)
+            self._host.send(route.node, fetch, after=0)
         self._acks.carried()
         self._patience.begin()
 
     def _refetch(self) -> None:
-        """Something is missing. The first Fetch from further on would only renew the credit."""
-        if self._fetched < self._expected:
+        """Fetch missing messages; a first Fetch from a later offset would only renew the credit."""
+        if self._fetched < self._at.expected:
             self._fetch()
         self._fetch()
 
@@ -175,43 +195,42 @@ class Reader:
             self._skip_to(delivery.next)
         messages: list[Message] = []
         for chunk in delivery.chunks:
-            if chunk.offset > self._expected:
+            if chunk.offset > self._at.expected:
                 self._missing()
                 break
-            if chunk.offset + chunk.count > self._expected and not self._open(chunk, messages):
+            if chunk.offset + chunk.count > self._at.expected and not self._open(chunk, messages):
                 break
         if messages:
             self._patience.attempts = self._damaged = 0
-            self._bad = None
+            self._at.bad = None
             self._patience.begin()
             where = (self.topic, self.subscription)
-            low = self._credit.low(self._expected)
-            self._session.emit(Arrived(*where, messages, delivery.next, low), after=0)
-            self._say_that_it_came()
+            low = self._credit.low(self._at.expected)
+            self._host.emit(Arrived(*where, messages, delivery.next, low), after=0)
+            self._report_arrival()
 
-    def _say_that_it_came(self) -> None:
-        """All readings of a client share what the node sends it at once: a word in time, though
-        nothing was taken here so far, lest the others wait for it."""
-        if self._credit.untold_bytes * len(self._session.readers) >= TOLD_BYTES:
+    def _report_arrival(self) -> None:
+        """Tell the node what arrived: all readers of a client share the bytes in flight."""
+        if self._credit.untold_bytes * len(self._readers) >= TOLD_BYTES:
             self._fetch()
 
     def _missing(self) -> None:
-        if self._gap != self._expected:
-            self._gap = self._expected
+        if self._at.gap != self._at.expected:
+            self._at.gap = self._at.expected
             self._refetch()
 
     def _open(self, chunk: Chunk, messages: list[Message]) -> bool:
-        """Add what is new in `chunk`; false if it is damaged."""
+        """Add the new messages of `chunk`; return False if it is damaged."""
         end = chunk.offset + chunk.count
-        suspect_end = min(max(self._suspect_below, self._expected), end)
+        suspect_end = min(max(self._suspect_below, self._at.expected), end)
         try:
-            new = self._decoded(chunk, self._expected, suspect_end, redelivered=True)
+            new = self._decoded(chunk, self._at.expected, suspect_end, redelivered=True)
             new += self._decoded(chunk, suspect_end, end, redelivered=False)
         except BadBatch as error:
             self._unreadable(end, error)
             return False
         messages += new
-        self._expected = end
+        self._at.expected = end
         self._credit.arrived(end, batch.opened_bytes(chunk.batch))
         return True
 
@@ -230,7 +249,7 @@ class Reader:
             redelivered=redelivered,
         )
         if len(found) != end - begin:
-            raise BadBatch(f"{len(found)} messages where {end - begin} were announced")
+            raise BadBatch(f"the batch has {len(found)} messages, not {end - begin}")
         return found
 
     def _unreadable(self, end: int, error: BadBatch) -> None:
@@ -238,30 +257,30 @@ class Reader:
         if self._damaged < DAMAGED_MAX:
             self._refetch()
         else:
-            offsets = f"offsets {self._expected} to {end - 1} of topic {self.topic!r}"
+            offsets = f"offsets {self._at.expected} to {end - 1} of topic {self.topic!r}"
             self._end_in_order(errors.BadBatch(f"{offsets} cannot be read: {error}"))
 
     def _end_in_order(self, why: errors.BadBatch) -> None:
-        """End this reading once the application has taken what lies before the bad batch."""
-        self._bad = why
-        if self._handed == self._expected and self._leaving is None:
+        """End the reader when the application has taken all messages before the bad batch."""
+        self._at.bad = why
+        if self._at.handed == self._at.expected and self._leaving is None:
             self._end(why)
             self._detach(lambda _: None, RETRY_MAX)
 
-    # -- what the application has done --
+    # -- requests of the application --
 
     def want(self, want: Want | Settle | Leave) -> None:
-        self._handed = max(self._handed, min(want.handed, self._expected))
-        self._acks.advance(min(want.ack, self._handed))
-        self._credit.taken(self._handed)
+        self._at.handed = max(self._at.handed, min(want.handed, self._at.expected))
+        self._acks.advance(min(want.ack, self._at.handed))
+        self._credit.taken(self._at.handed)
         if not self.epoch:
             return
         self._pass_skipped()
-        if self._bad is not None:
-            self._end_in_order(self._bad)
+        if self._at.bad is not None:
+            self._end_in_order(self._at.bad)
         if self.ended:
             return
-        if self._credit.renewable(self._handed):
+        if self._credit.renewable(self._at.handed):
             self._fetch()
         else:
             self._acks.soon()
@@ -269,13 +288,13 @@ class Reader:
     def settle(self, settle: Settle) -> None:
         self.want(settle)
         if self.ended:
-            assert self._bad is not None
-            self._session.emit(Finished(settle.ticket, self._bad), after=0)
+            assert self._at.bad is not None
+            self._host.emit(Finished(settle.ticket, self._at.bad), after=0)
         else:
             self._acks.settle(settle.ticket, settle.ack)
 
     def _ack_refused(self, acks: Acks, outcome: Outcome) -> None:
-        if acks is not self._acks or self.ended:  # of before a move, or of a reading that was left
+        if acks is not self._acks or self.ended:  # of an earlier position, or after the end
             if isinstance(outcome, errors.Refusal):
                 acks.void(outcome)
             return
@@ -285,107 +304,109 @@ class Reader:
             case errors.Refusal():
                 self._end(outcome)
             case _:
-                raise AssertionError(f"{outcome} is no answer to an ack")
+                raise AssertionError(f"{outcome} does not answer an ack")
 
     def again(self, again: Again) -> None:
-        if self._acks.upto <= again.offset < self._expected:
+        if self._acks.upto <= again.offset < self._at.expected:
             self._suspect_below = max(self._suspect_below, again.handed)
-            self._expected = self._handed = again.offset
+            self._at.expected = self._at.handed = again.offset
             self._credit.forget()
-            self._gap = again.offset  # what is under way lies behind it, and that is no news
+            self._at.gap = again.offset  # Messages in flight are behind it; that is no new gap.
             self._refetch()
 
-    # -- moves, by us and by others --
+    # -- seeks --
 
     def move(self, move: Move) -> None:
         self._seek(move.start, self._finishing(move.ticket), move.timeout)
 
     def _finishing(self, ticket: int) -> Then:
-        return lambda outcome: self._session.emit(Finished(ticket, outcome), after=0)
+        return lambda outcome: self._host.emit(Finished(ticket, outcome), after=0)
 
     def _seek(self, start: Start, then: Then, timeout: float = NEVER) -> None:
         self._seeks += 1
         self._moving += 1
-        token = f"{self._life}.{self._seeks}"
+        token = f"{self._incarnation}.{self._seeks}"
 
         def attempt(epoch: int) -> None:
             seek = Seek(self.topic, self.subscription, start, 0, token, epoch)
-            self._session.calls.do(seek, sought, timeout)
+            self._calls.do(seek, sought, timeout)
 
         def sought(outcome: Outcome) -> None:
-            if isinstance(outcome, errors.Repositioned):  # somebody else was quicker
+            if isinstance(outcome, errors.Repositioned):  # another seek came first
                 attempt(outcome.epoch)
                 return
             self._moving -= 1
             if self.ended:
-                pass  # another reader may have begun, and it is not the one that was moved
+                pass  # The seek must not move the next reader.
             elif isinstance(outcome, Sought):
                 self._repositioned(outcome.epoch, outcome.cursor)
             elif isinstance(outcome, NoAnswer):
-                self._refetch()  # it tells whether we were moved
+                self._refetch()  # The answer shows whether the seek was done.
             then(outcome)
 
         attempt(self.epoch)
 
     def _repositioned(self, epoch: int, cursor: int) -> None:
         if self._moving or epoch <= self.epoch:
-            return  # our own seek will tell where to, or it was told already
+            return  # The answer to the own seek has the position, or it is already known.
         self.epoch = epoch
         self._position(cursor)
         self._fetch()
 
-    def flow_ended(self, ended: FlowEnded, way: Whereabouts) -> None:
+    def flow_ended(self, ended: FlowEnded, route: Route) -> None:
         if ended.epoch != self.epoch:
             return
         match ended.why:
             case errors.Repositioned(epoch, cursor):
                 self._repositioned(epoch, cursor)
             case errors.Overloaded():
-                pass  # a Fetch will try again
+                pass  # `tick` fetches again.
             case errors.NotHere():
-                self._session.ways.not_here(self.topic, way)
+                self._routes.not_here(self.topic, route)
             case errors.BadBatch() as why:
                 self._end_in_order(why)
             case why:
                 self._end(why)
 
-    # -- messages that are gone --
+    # -- deleted messages --
 
     def _skip_to(self, first: int) -> None:
-        """The topic's policy has let go what must come next; the application is told in order."""
-        self._skip = first if first > self._expected else 0
+        """Skip messages that the topic has deleted, when the application has taken those before."""
+        self._at.skip = first if first > self._at.expected else 0
         self._pass_skipped()
 
     def _pass_skipped(self) -> None:
-        if self._skip and self._handed == self._expected:
-            skipped = Skipped(self.topic, self.subscription, self._expected, self._skip)
-            self._session.emit(skipped, after=0)
-            self._expected = self._handed = self._skip
-            self._skip = 0
+        if self._at.skip and self._at.handed == self._at.expected:
+            skipped = Skipped(self.topic, self.subscription, self._at.expected, self._at.skip)
+            self._host.emit(skipped, after=0)
+            self._at.expected = self._at.handed = self._at.skip
+            self._at.skip = 0
             self._fetch()
 
     def _ask_first(self) -> None:
-        calls = self._session.calls
+        calls = self._calls
         look = Look(calls.new_id(), self.topic, subscriptions=False)
         calls.look(look, self._looked, timeout=RETRY_MAX)
 
     def _looked(self, view: View | NoAnswer) -> None:
-        """A newer life may have read on, and what it has acknowledged was not let go: it counts
-        only if our epoch still stands, which the answer to an ack says."""
+        """Skip deleted messages, if the epoch is still valid, which the answer to an ack shows.
+
+        If another reader has taken over, the messages were acknowledged and not lost.
+        """
         if self.ended or not isinstance(view, View) or not view.topics:
             return
         acks, first = self._acks, view.topics[0].first
 
-        def stands(outcome: Outcome) -> None:
+        def still_valid(outcome: Outcome) -> None:
             if not isinstance(outcome, Acked):
                 self._ack_refused(acks, outcome)
             elif acks is self._acks and not self.ended:
                 self._skip_to(first)
 
-        if first > self._expected:
-            self._session.calls.do(acks.command(), stands)
+        if first > self._at.expected:
+            self._calls.do(acks.command(), still_valid)
 
-    # -- time, and the end --
+    # -- time and end --
 
     def link_lost(self) -> None:
         if self.epoch:
@@ -396,50 +417,51 @@ class Reader:
             self._wait_to_leave(now)
             return
         if now >= self._acks.due:
-            if self._expected > self._fetched:
+            if self._at.expected > self._fetched:
                 self._fetch()
             else:
                 self._acks.call()
         if self._patience.over(now):
             self._patience.attempts += 1
-            if self._gap == self._expected:
+            if self._at.gap == self._at.expected:
                 self._ask_first()
             self._refetch()
-        self._session.due(self._acks.due)
+        self._alarm.due(self._acks.due)
 
     def leave(self, leave: Leave) -> None:
-        self._leaving = leave
+        self._leaving = Leaving(leave, self._host.now + leave.timeout)
         self.want(leave)
         if self.epoch:
             self._depart()
         else:
-            self._leave_by = self._session.now + leave.timeout
-            self._wait_to_leave(self._session.now)
+            self._wait_to_leave(self._host.now)
 
     def _wait_to_leave(self, now: float) -> None:
-        """Whether it is attached is not known yet; if it is, it should be detached."""
-        if now >= self._leave_by:
+        """Wait for the answer to the attach, as it may have to be detached."""
+        if self._leaving is None:
+            return
+        if now >= self._leaving.deadline:
             self.give_up()
         else:
-            self._session.due(self._leave_by)
+            self._alarm.due(self._leaving.deadline)
 
     def give_up(self) -> None:
-        leave = self._leaving
-        assert leave is not None, f"{self.topic}, {self.subscription} is being read"
-        self._session.calls.forget(self._attaching)
+        assert self._leaving is not None, f"{self.topic}, {self.subscription} is being read"
+        leave = self._leaving.request
+        self._calls.forget(self._attaching)
         self._over()
-        self._session.emit(Finished(leave.ticket, NoAnswer(leave.timeout)), after=0)
+        self._host.emit(Finished(leave.ticket, NoAnswer(leave.timeout)), after=0)
 
     def _depart(self) -> None:
-        """Acknowledge, then detach; whatever comes of it, this reading is over."""
-        leave = self._leaving
-        assert leave is not None
+        """Acknowledge, then detach; the reader ends in any case."""
+        assert self._leaving is not None
+        leave = self._leaving.request
         self._over()
         self._detach(self._finishing(leave.ticket), leave.timeout)
 
     def _detach(self, then: Then, timeout: float) -> None:
-        calls = self._session.calls
-        handed = max(self._handed, self._suspect_below)  # a nack has moved the one back
+        calls = self._calls
+        handed = max(self._at.handed, self._suspect_below)  # `handed` is lower after a nack
         detach = Detach(self.topic, self.subscription, self.epoch, handed)
 
         def acked(outcome: Outcome) -> None:
@@ -455,9 +477,9 @@ class Reader:
             self._over()
             self._acks.void(why)
             if self._leaving is not None:
-                self._session.emit(Finished(self._leaving.ticket, why), after=0)
-            self._session.emit(Ended(self.topic, self.subscription, why), after=0)
+                self._host.emit(Finished(self._leaving.request.ticket, why), after=0)
+            self._host.emit(Ended(self.topic, self.subscription, why), after=0)
 
     def _over(self) -> None:
         self.ended = True
-        self._session.readers.pop((self.topic, self.subscription), None)
+        self._readers.pop((self.topic, self.subscription), None)

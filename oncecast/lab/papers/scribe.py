@@ -15,7 +15,7 @@ from oncecast.dht.events import FindRoot, RootFound
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.lab.papers.chord import random_key
 from oncecast.lab.papers.tables import Cell, Experiment, Must, Table
-from oncecast.lab.scenarios.scribe_forest import DEAD, TOPICS_MAX, Forest
+from oncecast.lab.scenarios.scribe_forest import DEAD, GROUPS_MAX, Forest
 from oncecast.simulator.simulated import Simulation
 
 NODES = 10_000
@@ -49,9 +49,9 @@ def shape(forest: Forest) -> Shape:
         fmean(tables),
         max(tables),
         max(len(tree.children) for tree in feeding),
-        sum(len(tree.children) for tree in feeding) / len(forest.topics),
+        sum(len(tree.children) for tree in feeding) / len(forest.groups),
         fmean(len(tree.children) for tree in roots),
-        max(depth(forest, topic) for topic in forest.topics),
+        max(depth(forest, topic) for topic in forest.groups),
     )
 
 
@@ -84,7 +84,7 @@ def groups(experiment: Experiment) -> Table:
     """All groups of the paper's sizes: every member gets every message, before and after deaths."""
     nodes = experiment.nodes or NODES
     experiment.say(f"{nodes} nodes join")
-    counted = Counted(experiment.seed, nodes, min(TOPICS_MAX, max(1, nodes // 4)))
+    counted = Counted(experiment.seed, nodes, min(GROUPS_MAX, max(1, nodes // 4)))
     forest = counted.forest
     forest.join()
     before = shape(forest)
@@ -94,12 +94,12 @@ def groups(experiment: Experiment) -> Table:
     forest.multicast()
     experiment.say(f"{DEAD:.0%} die")
     forest.kill(DEAD)
-    heartbeats = forest.repaired(3)
+    heartbeats = forest.mended(3)
     experiment.say("messages")
     forest.multicast()
     members = sum(len(joined) for joined in forest.audience.joined.values())
     rows: tuple[tuple[Cell, ...], ...] = (
-        ("groups", None, len(forest.topics)),
+        ("groups", None, len(forest.groups)),
         ("memberships at the end", None, members),
         ("messages, each to all live members", None, len(forest.audience.messages)),
         ("children tables a node, mean", 2.4, before.tables_mean),

@@ -73,7 +73,7 @@ class Client:
             node=self.nodes[0],
             others=tuple(self.nodes[1:]),
             producer=self._producer(),
-            life=f"{CLIENT}{self.name}#{self.life}",
+            incarnation=f"{CLIENT}{self.name}#{self.life}",
             durable=self.durable,
             read_ahead=self.habits.read_ahead,
             outbox_bytes=self.habits.outbox_bytes,

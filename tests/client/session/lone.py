@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
@@ -46,7 +47,7 @@ class Lone:
         self,
         *others: NodeId,
         durable: bool = False,
-        life: str = "life",
+        incarnation: str = "life",
         read_ahead: int = 100,
         rng: Random | None = None,
     ) -> None:
@@ -56,7 +57,7 @@ class Lone:
             node=NODE,
             others=others,
             producer="p",
-            life=life,
+            incarnation=incarnation,
             durable=durable,
             read_ahead=read_ahead,
             outbox_bytes=200,
@@ -66,6 +67,10 @@ class Lone:
         self.now = 0.0
         self.outputs: list[Output] = []
         self.wakes: list[Wake] = []
+
+    def measure(self, moved: Callable[[NodeId], int]) -> None:
+        """Have the session see how many bytes have moved over the link to a node."""
+        self.session.routes._moved = moved
 
     def start(self, *records: Value) -> Lone:
         for number, record in enumerate(records, 1):

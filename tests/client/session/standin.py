@@ -28,16 +28,18 @@ class StandIn(Protocol):
         self.owed: list[Any] = []
         self.used: set[str] = set()
         self.resent: list[Callable[[str], bool]] = []
-        self.moved: Callable[[NodeId], int] | None = None
-        self.calls = SimpleNamespace(do=lambda command, then: self.called.append((command, then)))
-        self.ways: Any = SimpleNamespace(
-            of=lambda topic: SimpleNamespace(node=NODE),
+        self.moved: Callable[[NodeId], int | None] = lambda _: None
+        self.calls: Any = SimpleNamespace(
+            do=lambda command, then: self.called.append((command, then))
+        )
+        self.alarm: Any = SimpleNamespace(due=self.dues.append)
+        self.routes: Any = SimpleNamespace(
+            moved=lambda topic: self.moved(NODE),
             left=self.left.append,
             give_up=self.given_up.append,
         )
         self.redial = self.redialed.append
         self.resend = self.resent.append
-        self.due = self.dues.append
 
     def owing(self) -> list[Any]:
         return self.owed

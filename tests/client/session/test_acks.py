@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from oncecast.client.session.acks import Acks
 from oncecast.client.session.local import NEVER, Finished
@@ -21,7 +21,9 @@ class Desk:
         self.session.now = 10.0
         self.refused: list[Any] = []
         refused = lambda acks, outcome: self.refused.append((acks, outcome))  # noqa: E731
-        self.acks = Acks(cast("Any", self.session), "t", "s", 7, 3, refused)
+        self.acks = Acks(
+            self.session, self.session.alarm, self.session.calls, "t", "s", 7, 3, refused
+        )
 
     def calls(self) -> list[Ack]:
         return [command for command, _ in self.session.called]

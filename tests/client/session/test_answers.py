@@ -59,7 +59,7 @@ def test_answer_is_told_once_and_waits_for_no_record(
 ) -> None:
     """SVC-3: the node has stored what it answers for."""
     session = ClientSession(
-        NodeId("client/me"), Random(1), node=NODE, producer="p", life="life", durable=True
+        NodeId("client/me"), Random(1), node=NODE, producer="p", incarnation="life", durable=True
     )
     session.start()
     session.drain()

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from oncecast.client.session.client import Tick
+from oncecast.client.session.alarm import Tick
 from oncecast.client.session.inbox import Inbox
 from oncecast.client.session.local import Do, Finished, NoAnswer, Ring, Show, Shown
 from oncecast.kernel.protocol import Send
@@ -50,7 +50,7 @@ def test_each_call_has_a_token_of_its_own_and_its_copies_share_it(command: do.On
     """SVC-13: also where the application asks for the same twice, or in its next life."""
     calls: list[Call] = []
     for life in ("first", "second"):
-        lone = Lone(life=life).start()
+        lone = Lone(incarnation=life).start()
         for ticket in (1, 2):
             calls.append(lone.ask(Do(ticket, command)).call)
             assert calls[-1] in lone.down().sent

@@ -60,7 +60,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     "every gap answered anew": (
         exact(puts.test_gap_has_it_sent_again_from_there_and_only_once),
-        Flow, "_rewind", "self._mark = self._session.calls.new_id()", "pass",
+        Flow, "_rewind", "self._mark = self._calls.new_id()", "pass",
     ),
     "already taken for a failure": (
         weather, Flow, "answered", "self._stored(id_, outgoing, offset, None)",
@@ -70,8 +70,8 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         weather, Flow, "tick", "self._probe()", "pass",
     ),
     "resent under another number": (
-        weather, Flow, "_send", "outgoing.number + self.shift",
-        "outgoing.number + self.shift + (len(outgoing.ids) > 1)",
+        weather, Flow, "_send", "outgoing.number + self._numbers.shift",
+        "outgoing.number + self._numbers.shift + (len(outgoing.ids) > 1)",
     ),
     "shift not taken from the node": (
         crashes, Flow, "_rebase", "= opened.topic_id, opened.next_sequence",
@@ -79,7 +79,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     "sent before it is written down": (
         exact(puts.test_durable_client_writes_down_what_it_puts_and_under_which_numbers),
-        Flow, "_send", "max(outgoing.record, self._base_record)", "0",
+        Flow, "_send", "max(outgoing.record, self._numbers.logged)", "0",
     ),
     "outbox not restored": (
         crashes, Flow, "restore",
@@ -96,7 +96,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Flow, "records", "self.unsettled.values()", "()",
     ),
     "snapshot forgets the numbers": (
-        crashes, Flow, "_based", "self.topic_id, self._base - self.shift, self._base", "0, 0, 0",
+        crashes, Flow, "_based", "numbers.topic_id, first, numbers.base", "0, 0, 0",
     ),
     "number not restored": (
         crashes, Flow, "restore", "self.number = number + count", "pass",
@@ -127,24 +127,26 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         "elif known and opened.record not in (0, known):", "elif False:",
     ),
     "acknowledged messages put to a topic that was created again": (
-        topics.replaced, Flow, "_rebase", "if self.topic_id:", "if False:",
+        topics.replaced, Flow, "_rebase", "if self._numbers.topic_id:", "if False:",
     ),
     "messages that were never sent taken for acknowledged": (
         exact(puts.test_outbox_that_was_never_sent_is_put_to_any_topic),
-        Flow, "_rebase", "if self.topic_id:", "if True:",
+        Flow, "_rebase", "if self._numbers.topic_id:", "if True:",
     ),
     "idle client told that it cannot know": (
         exact(puts.test_client_that_was_idle_for_long_goes_on),
         Flow, "answered", "self._nothing_is_stored()", "pass",
     ),
     "record of a producer not written down": (
-        idle.away_for_long, Flow, "restore", "self._record = known_by", "pass",
+        idle.away_for_long, Flow, "restore",
+        "numbers.topic_id, numbers.record = topic_id, known_by", "numbers.topic_id = topic_id",
     ),
     "name taken over from anybody": (
         late.late_open, Flow, "_open", "expected=self._current", "expected=-1",
     ),
     "subscription taken over from anybody": (
-        late.late_attach, Reader, "_attach", "self._life, expected)", "self._life, -1)",
+        late.late_attach, Reader, "_attach",
+        "self._incarnation, expected)", "self._incarnation, -1)",
     ),
     "name taken back from a newer process": (
         exact(puts.test_process_that_was_taken_over_from_does_not_take_the_name_back),
@@ -177,8 +179,8 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         Reader, "flow_ended", "if ended.epoch != self.epoch:", "if False:",
     ),
     "gap skipped": (
-        weather, Reader, "delivered", "if chunk.offset > self._expected:",
-        "self._expected = max(self._expected, chunk.offset)\n        if False:",
+        weather, Reader, "delivered", "if chunk.offset > self._at.expected:",
+        "self._at.expected = max(self._at.expected, chunk.offset)\n        if False:",
     ),
     "gap not fetched": (
         exact(reads.test_gap_is_fetched_again_once), Reader, "_missing", "self._refetch()", "pass",
@@ -188,8 +190,8 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     "repeated delivery handed out again": (
         exact(reads.test_messages_arrive_in_order_and_once),
-        Reader, "delivered", "chunk.offset + chunk.count > self._expected and",
-        "not vars(self).update(_expected=chunk.offset) and",
+        Reader, "delivered", "chunk.offset + chunk.count > self._at.expected and",
+        "not setattr(self._at, 'expected', chunk.offset) and",
     ),
     "suspects not marked": (
         crashes, Reader, "delivered", "max(self._suspect_below, delivery.suspect_below)", "0",
@@ -198,7 +200,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
         weather, Reader, "again", "max(self._suspect_below, again.handed)", "self._suspect_below",
     ),
     "cursor moved by what has arrived": (
-        crashes, Reader, "want", "min(want.ack, self._handed)", "self._expected",
+        crashes, Reader, "want", "min(want.ack, self._at.handed)", "self._at.expected",
     ),
     "own seek done twice": (
         exact(reads.test_own_seek_goes_on_in_the_new_epoch),
@@ -227,7 +229,7 @@ RULES: dict[str, tuple[Story, Any, str, str, str]] = {
     ),
     "bad batch ends it before what is here is taken": (
         exact(reads.test_messages_before_a_bad_batch_are_taken_and_acknowledged_first),
-        Reader, "_end_in_order", "self._handed == self._expected and", "True and",
+        Reader, "_end_in_order", "self._at.handed == self._at.expected and", "True and",
     ),
     "bad batch forgets the acks": (
         exact(reads.test_messages_before_a_bad_batch_are_taken_and_acknowledged_first),

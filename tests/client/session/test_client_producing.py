@@ -107,9 +107,9 @@ def test_silence_is_probed_with_the_first_batch_and_less_and_less_often() -> Non
 def test_what_moves_is_not_put_again() -> None:
     """SVC-2: the first batch is on its way, over a link that is slow."""
     lone = opened()
-    lone.session.moved = lambda _: int(1000 * lone.now)
+    lone.measure(lambda _: int(1000 * lone.now))
     assert lone.wait(30.0).sent == []
-    lone.session.moved = lambda _: 30_000  # it stands still
+    lone.measure(lambda _: 30_000)  # it stands still
     assert commands(lone.wait(1.0)) == [put(0, 1, A)]
 
 
@@ -128,7 +128,7 @@ def test_patience_grows_over_lost_links_until_there_is_an_answer() -> None:
 def test_busy_node_is_tried_again_in_time_whatever_moves() -> None:
     """SVC-7"""
     lone = opened()
-    lone.session.moved = lambda _: int(1000 * lone.now)
+    lone.measure(lambda _: int(1000 * lone.now))
     assert lone.answer(lone.call, errors.Overloaded("calls")).sent == []
     assert commands(lone.wait(0.6)) == [put(0, 1, A)]
 
@@ -251,7 +251,7 @@ def test_durable_client_writes_down_what_it_puts_and_under_which_numbers() -> No
 def test_next_life_drops_what_the_node_has_and_sends_the_rest() -> None:
     """SVC-2"""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 0, B)]
-    lone = Lone(durable=True, life="next").start(
+    lone = Lone(durable=True, incarnation="next").start(
         Named("p", "books"), *queued, Queued("t", 3, 1, 1, C)
     )
     assert commands(lone) == [do.OpenProducer("t", "p", "next", 0, books="books", expected=0)]
@@ -273,7 +273,7 @@ def test_outbox_is_put_though_somebody_with_other_books_has_used_our_numbers() -
     """SVC-2: 40 and 41 are ours, what follows is not; so one batch is there, and two are not."""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 1, 1, A)]
     more = [Queued("t", 2, 2, 1, B), Queued("t", 4, 1, 1, C)]
-    lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued, *more)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued, *more)
     lone.answer(lone.call, opening(8, 50, 3, mine=(40, 42)))
     assert lone.records == [Based("t", 3, 2, 50)]
     assert commands(lone) == [put(50, 2, B, epoch=8), put(52, 1, C, epoch=8)]
@@ -282,7 +282,7 @@ def test_outbox_is_put_though_somebody_with_other_books_has_used_our_numbers() -
 def test_outbox_is_put_whole_where_our_books_are_not_known() -> None:
     """SVC-2: it cannot be told what is there already, and what is lost is worse than twice."""
     queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
-    lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued)
     lone.answer(lone.call, opening(8, 50, 3, mine=(50, 50)))
     assert commands(lone) == [put(50, 2, B, epoch=8)]
 
@@ -290,7 +290,7 @@ def test_outbox_is_put_whole_where_our_books_are_not_known() -> None:
 def test_outbox_of_an_earlier_life_outlasts_a_refused_open() -> None:
     """SVC-2 SVC-7: nobody who put it is here to put it again."""
     queued = [Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
-    lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued)
     lone.ask(Produce(1, "t", 1, C))
     for _ in range(3):
         assert lone.answer(opens(lone), errors.TooMany("topics", 1)).told == []
@@ -307,7 +307,7 @@ def test_outbox_of_a_fenced_client_is_there_for_its_next_life() -> None:
     assert lone.ask(Produce(2, "t", 2, B)).told == [NotStored(2, why)]
     lone.ask(Finish(9, forget=False))
     (taken,) = [each for each in lone.outputs if isinstance(each, Snapshot)]
-    next_life = Lone(durable=True, life="next").start(taken.state)
+    next_life = Lone(durable=True, incarnation="next").start(taken.state)
     next_life.answer(next_life.call, opening(10, 50, 1, mine=(40, 40)))
     assert commands(next_life) == [put(50, 1, A, epoch=10)]
 
@@ -324,7 +324,7 @@ def test_next_life_puts_nothing_that_may_be_acknowledged_to_a_topic_that_was_cre
 ):
     """SVC-2: a client writes down no acknowledgements, so any batch that was sent may have one."""
     queued = [Queued("t", 0, 1, 0, A), Based("t", 3, 0, 40), Queued("t", 1, 2, 1, B)]
-    lone = Lone(durable=True, life="next").start(Named("p", "books"), *queued)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *queued)
     first_open = lone.call
     lone.ask(Produce(1, "t", 1, C))
     lone.answer(first_open, opening(8, 0, 4))
@@ -336,7 +336,7 @@ def test_next_life_puts_nothing_that_may_be_acknowledged_to_a_topic_that_was_cre
 def test_outbox_that_was_never_sent_is_put_to_any_topic() -> None:
     """SVC-2: the client stopped before it knew the topic."""
     for known in ([], [Based("t", 0, 0, 0)]):
-        lone = Lone(durable=True, life="next").start(
+        lone = Lone(durable=True, incarnation="next").start(
             Named("p", "books"), *known, Queued("t", 0, 1, 0, A)
         )
         lone.answer(lone.call, opening(8, 5, 4))
@@ -357,7 +357,7 @@ def test_what_was_settled_before_a_rebase_is_not_put_by_the_next_life() -> None:
     """SVC-2: it was found stored, in the numbers of an earlier base, and the process was killed."""
     batches = [Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
     based = [Based("t", 1, 0, 10), *batches, Based("t", 1, 1, 20)]
-    lone = Lone(durable=True, life="next").start(Named("p", "books"), *based)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *based)
     lone.answer(lone.call, opening(8, 20, 1, mine=(10, 11)))
     assert commands(lone) == [put(20, 2, B, epoch=8)]
 
@@ -365,7 +365,7 @@ def test_what_was_settled_before_a_rebase_is_not_put_by_the_next_life() -> None:
 def test_outbox_of_a_client_that_was_forgotten_is_not_put_again() -> None:
     """SVC-2: what was sent may be stored; the client is told, and what it puts now is put."""
     outbox = [Based("t", 1, 0, 10, record=5), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
-    lone = Lone(durable=True, life="next").start(Named("p", "books"), *outbox)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *outbox)
     first_open = lone.call
     lone.ask(Produce(1, "t", 1, C))
     lone.answer(first_open, opening(8, 0, 1, record=8))
@@ -415,7 +415,7 @@ def opened_under(record: int) -> Lone:
 def test_client_learns_its_record_of_a_node_that_did_not_tell_it_before() -> None:
     """SVC-2: it keeps the numbers that it has."""
     outbox = [Based("t", 1, 0, 10), Queued("t", 0, 1, 0, A), Queued("t", 1, 2, 0, B)]
-    lone = Lone(durable=True, life="next").start(Named("p", "books"), *outbox)
+    lone = Lone(durable=True, incarnation="next").start(Named("p", "books"), *outbox)
     lone.answer(lone.call, opening(8, 11, 1, mine=(10, 11), record=5))
     assert lone.records == [Based("t", 1, 0, 10, record=5)]
     assert commands(lone) == [put(11, 2, B, epoch=8)]
@@ -429,7 +429,7 @@ def test_settled_batches_are_given_back_when_all_is_quiet() -> None:
     (taken,) = [each for each in lone.outputs if isinstance(each, Snapshot)]
     assert taken.state == ClientState("p", "life", (Based("t", 1, 0, 40), Settled("t", 1)))
     assert taken.number == 3
-    restored = Lone(durable=True, life="next").start(taken.state)
+    restored = Lone(durable=True, incarnation="next").start(taken.state)
     assert restored.sent == []
     restored.ask(Produce(1, "t", 2, B))
     assert restored.records == [Queued("t", 1, 2, 1, B)]
@@ -448,7 +448,7 @@ def test_busy_outbox_is_given_back_without_what_is_unsettled() -> None:
     assert [each.state for each in taken] == [
         ClientState("p", "life", (Based("t", 1, 0, 0), Settled("t", ticket - 1), last))
     ]
-    next_life = Lone(durable=True, life="next").start(taken[0].state)
+    next_life = Lone(durable=True, incarnation="next").start(taken[0].state)
     next_life.answer(next_life.call, opening(8, ticket - 1, 1))
     assert commands(next_life) == [put(ticket - 1, 1, C, epoch=8)]
 

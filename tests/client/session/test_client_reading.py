@@ -122,16 +122,16 @@ def test_what_moves_is_not_fetched_again() -> None:
         moved += 1000
         return moved
 
-    lone.session.moved = moving
+    lone.measure(moving)
     assert lone.wait(30.0).sent == []
-    lone.session.moved = lambda _: moved  # it stands still
+    lone.measure(lambda _: moved)  # it stands still
     assert lone.wait(1.0).fetch.offset == 5
 
 
 def test_what_has_not_come_within_so_many_bytes_is_lost() -> None:
     """SVC-3: others may keep the link busy for ever."""
     lone = attached()
-    lone.session.moved = lambda _: int(lone.now * ANSWERED_WITHIN / 10)
+    lone.measure(lambda _: int(lone.now * ANSWERED_WITHIN / 10))
     assert lone.wait(9.0).sent == []
     assert lone.wait(4.0).fetch.offset == 5
 

@@ -64,7 +64,7 @@ def test_producer_owes_while_a_put_has_no_answer() -> None:
     """SVC-2: a node is silent only if it owes an answer."""
     lone = putting()
     session = lone.session
-    assert session.owing() == {session.home}
+    assert session.owing() == {session.entry}
     assert session.topics_in_use() == {"t"}
     lone.answer(lone.call, results.Appended(0, 1, True))
     assert (session.owing(), session.topics_in_use()) == (set(), set())
@@ -73,7 +73,7 @@ def test_producer_owes_while_a_put_has_no_answer() -> None:
 def test_node_that_refused_an_open_owes_nothing_during_the_pause() -> None:
     lone = next_life(Queued("t", 0, 1, 0, A))
     session = lone.session
-    assert session.owing() == {session.home}
+    assert session.owing() == {session.entry}
     lone.answer(lone.call, errors.TooMany("topics", 1))
     assert (session.owing(), session.topics_in_use()) == (set(), {"t"})
 
@@ -83,7 +83,7 @@ def test_topics_that_are_read_or_asked_about_are_in_use() -> None:
     lone = Lone().start().ask(Read("t", "s"))
     lone.answer(lone.call, results.Attached(3, 5, 0, 9, 0, 1)).ask(Do(9, do.CreateTopic("u", 0)))
     assert lone.session.topics_in_use() == {"t", "u"}
-    assert lone.session.owing() == {lone.session.home}
+    assert lone.session.owing() == {lone.session.entry}
 
 
 @pytest.mark.parametrize("spoken", [False, True])

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
+from oncecast.client.session.alarm import Tick
 from oncecast.client.session.client import (
     OUTBOX_BYTES,
     READ_AHEAD,
     ClientSession,
     ClientState,
     Named,
-    Tick,
 )
 from oncecast.client.session.outbox import Queued
 from oncecast.kernel.protocol import Append, Effect, Later, NodeId, Snapshot, Trim, Watch
@@ -28,7 +28,7 @@ def made_with(*, durable: bool = True, outbox_bytes: int = OUTBOX_BYTES) -> Clie
         Random(1),
         node=NODE,
         producer="p",
-        life="life",
+        incarnation="life",
         durable=durable,
         outbox_bytes=outbox_bytes,
     )
@@ -52,13 +52,13 @@ def test_restarted_client_goes_by_the_name_in_its_state_directory() -> None:
         made.restore(record)
         made.start()
         assert made.drain() == [Watch(NODE)]
-        assert (made.producer, made.books) == ("q", "first life")
+        assert (made.producer, made.identity.books) == ("q", "first life")
 
 
 def test_limits_of_a_session() -> None:
     assert (READ_AHEAD, OUTBOX_BYTES) == (16_384, 4 << 20)
-    made = ClientSession(ME, Random(1), node=NODE, producer="p", life="life")
-    assert not made.durable
+    made = ClientSession(ME, Random(1), node=NODE, producer="p", incarnation="life")
+    assert not made.identity.durable
 
 
 @pytest.mark.parametrize(("settled", "tidied"), [(130, []), (131, TIDIED)])
@@ -68,13 +68,13 @@ def test_outbox_is_tidied_when_much_more_is_settled_than_not(
     """SVC-12: 100 bytes and four times what is unsettled may be written before."""
     made = started()
     for _ in range(2):
-        made.wrote(settled)
-        made.settled(settled)
+        made._outbox.wrote(settled)
+        made._outbox.settled(settled)
         assert kept(made.drain()) == []
-        made.wrote(10)
+        made._outbox.wrote(10)
         assert kept(made.drain()) == tidied
-        made.settled(10)
-        made.tidy()
+        made._outbox.settled(10)
+        made._outbox.tidy()
         made.drain()
 
 
@@ -85,10 +85,10 @@ def test_restored_batches_count_as_unsettled(settled: int, tidied: bool) -> None
     made.restore(Named("p", "life"))
     made.restore(Queued("t", 0, 1, 0, bytes(100)))
     made.start()
-    made.wrote(settled)
-    made.settled(settled)
+    made._outbox.wrote(settled)
+    made._outbox.settled(settled)
     made.drain()
-    made.wrote(10)
+    made._outbox.wrote(10)
     assert bool(made.drain()) == tidied
 
 
@@ -96,9 +96,9 @@ def test_idle_outbox_is_tidied_after_half_a_second() -> None:
     """SVC-12"""
     made = started()
     for _ in range(2):
-        made.wrote(10)
-        made.settled(5)
-        made.settled(5)
+        made._outbox.wrote(10)
+        made._outbox.settled(5)
+        made._outbox.settled(5)
         assert made.drain() == [Later(0.5, Tick())]
         made.now += 0.5
         made.timeout(Tick())
@@ -107,15 +107,15 @@ def test_idle_outbox_is_tidied_after_half_a_second() -> None:
 
 def test_client_without_a_state_directory_tidies_nothing() -> None:
     made = started(durable=False)
-    made.settled(5)
+    made._outbox.settled(5)
     assert made.drain() == []
 
 
 def test_timer_is_set_again_only_if_something_is_due_sooner() -> None:
     made = started()
     for at in (3.0, 3.0, 4.0, 2.0):
-        made.due(at)
+        made._alarm.due(at)
     assert made.drain() == [Later(3.0, Tick()), Later(2.0, Tick())]
     made.now = 5.0
-    made.due(1.0)
+    made._alarm.due(1.0)
     assert made.drain() == [Later(0.0, Tick())]

@@ -34,7 +34,7 @@ def putting(*batches: bytes, durable: bool = False, sequence: int = 0, epoch: in
 
 def next_life(*records: Value) -> Lone:
     """A session that has restored these records, and asks to be let in if it has to put."""
-    lone = Lone(durable=True, life="next", rng=HighDice(1))
+    lone = Lone(durable=True, incarnation="next", rng=HighDice(1))
     return lone.start(Named("p", "books"), *records)
 
 
@@ -212,7 +212,7 @@ def test_link_lost_while_nothing_is_in_flight_does_not_close_the_window() -> Non
 def test_idle_producer_sets_no_timer() -> None:
     """SVC-9"""
     lone = putting()
-    lone.session.moved = lambda _: int(1000 * lone.now)
+    lone.measure(lambda _: int(1000 * lone.now))
     lone.answer(lone.call, results.Appended(0, 1, True))
     assert lone.wait(10.0).wakes == []
 
@@ -253,7 +253,7 @@ def test_answers_of_an_earlier_epoch_say_nothing() -> None:
 
 def test_answer_that_no_put_can_have_is_a_bug() -> None:
     lone = putting()
-    with pytest.raises(AssertionError, match="no answer to a put"):
+    with pytest.raises(AssertionError, match="does not answer a put"):
         lone.answer(lone.call, results.Detached(0))
 
 

@@ -44,7 +44,7 @@ def test_a_topic_moves_and_all_who_use_it_go_along() -> None:
         assert stack is not None
         (session,) = stack.protocols
         assert isinstance(session, ClientSession)
-        assert session.ways.of(app.topic).group in (NEW if app.topic == TOPIC else OLD, "")
+        assert session.routes.of(app.topic).group in (NEW if app.topic == TOPIC else OLD, "")
         assert app.life == 1
     for reader in (app for app in world.apps.values() if isinstance(app, Subscriber)):
         assert reader.ended is None

@@ -6,7 +6,7 @@ from random import Random
 
 from oncecast.client.session.client import ClientSession
 from oncecast.client.session.local import Do, Finished, NoAnswer
-from oncecast.client.session.whereabouts import SILENCE, WAIT_HERE
+from oncecast.client.session.route import SILENCE, WAIT_HERE
 from oncecast.kernel.protocol import NodeId, Send, Value, Watch
 from oncecast.kernel.stack import Output, Stack, Wake
 from oncecast.wire.commands import CreateTopic
@@ -23,7 +23,7 @@ class Seeker:
 
     def __init__(self) -> None:
         self.session = ClientSession(
-            NodeId("client/me"), Random(3), node=A, others=(B, C), producer="p", life="life"
+            NodeId("client/me"), Random(3), node=A, others=(B, C), producer="p", incarnation="life"
         )
         self.stack = Stack([self.session])
         self.now = 0.0
@@ -56,7 +56,7 @@ class Seeker:
         return [each.to for each in sends if isinstance(each.message, kind)]
 
     def told(self, leader: str, sender: NodeId | None = None) -> None:
-        self.hear(sender or self.session.home.node, Elsewhere(leader, GROUP))
+        self.hear(sender or self.session.entry.node, Elsewhere(leader, GROUP))
 
     def lose(self, node: NodeId) -> None:
         """Its link breaks, and again when it is dialled."""
@@ -64,10 +64,10 @@ class Seeker:
         self.wait(0.05)
         self.told(node)
         self.wait(0.5)
-        assert self.session.home.node == node
+        assert self.session.entry.node == node
         self.down(node)
         self.wait(0.5)
-        assert self.session.home.node != node
+        assert self.session.entry.node != node
 
 
 def test_it_goes_where_it_is_told_and_asks_again_there() -> None:
@@ -75,7 +75,7 @@ def test_it_goes_where_it_is_told_and_asks_again_there() -> None:
     seeker = Seeker()
     seeker.told("c")
     seeker.wait(0.1)
-    assert seeker.session.home.node == C
+    assert seeker.session.entry.node == C
     assert seeker.asked(Call) == [C]
     assert Watch(C) in seeker.outputs
 
@@ -83,31 +83,31 @@ def test_it_goes_where_it_is_told_and_asks_again_there() -> None:
 def test_one_whose_link_broke_twice_is_not_tried_at_every_word_of_others() -> None:
     seeker = Seeker()
     seeker.lose(A)
-    here = seeker.session.home.node
+    here = seeker.session.entry.node
     for _ in range(5):
         seeker.told("a")
         seeker.wait(0.01)
-    assert seeker.session.home.node == here
+    assert seeker.session.entry.node == here
 
 
 def test_it_waits_where_news_come_and_goes_as_soon_as_they_do() -> None:
     seeker = Seeker()
     seeker.lose(A)
-    here = seeker.session.home.node
+    here = seeker.session.entry.node
     other = B if here == C else C
     seeker.told("")
     seeker.wait(0.1)
-    assert seeker.session.home.node == here
+    assert seeker.session.entry.node == here
     seeker.told(other)
     seeker.wait(0.5)
-    assert seeker.session.home.node == other
+    assert seeker.session.entry.node == other
     assert other in seeker.asked(Call)
 
 
 def test_where_it_waits_may_come_to_lead() -> None:
     seeker = Seeker()
     seeker.lose(A)
-    here = seeker.session.home.node
+    here = seeker.session.entry.node
     seeker.told("")
     seeker.told(here)
     seeker.wait(0.01)
@@ -118,17 +118,17 @@ def test_where_no_news_come_it_goes_on_after_a_while() -> None:
     seeker = Seeker()
     seeker.told("")
     seeker.wait(2 * WAIT_HERE)
-    assert seeker.session.home.node == B
+    assert seeker.session.entry.node == B
 
 
 def test_a_busy_client_leaves_a_node_that_knows_no_leader() -> None:
     """REP-3: every call that it repeats there is answered with the same news."""
     seeker = Seeker()
     for _ in range(10):
-        if seeker.session.home.node == A:
+        if seeker.session.entry.node == A:
             seeker.told("")
         seeker.wait(WAIT_HERE / 5)
-    assert seeker.session.home.node == B
+    assert seeker.session.entry.node == B
 
 
 def test_two_that_name_each_other_first_do_not_keep_it_from_the_rest() -> None:
@@ -136,23 +136,23 @@ def test_two_that_name_each_other_first_do_not_keep_it_from_the_rest() -> None:
     seeker = Seeker()
     seeker.hear(A, Elsewhere("", ("b", "c")))
     seeker.wait(WAIT_HERE)
-    assert seeker.session.home.node == B
+    assert seeker.session.entry.node == B
     seeker.hear(B, Elsewhere("", ("a", "c")))
     seeker.wait(WAIT_HERE)
-    assert seeker.session.home.node == C
+    assert seeker.session.entry.node == C
 
 
 def test_one_that_was_lost_is_tried_again_after_a_while() -> None:
     """Its link may have broken, and it leads all the same."""
     seeker = Seeker()
     seeker.lose(A)
-    here = seeker.session.home.node
+    here = seeker.session.entry.node
     seeker.told("a")
     seeker.wait(2 * WAIT_HERE)
-    assert seeker.session.home.node != here
+    assert seeker.session.entry.node != here
     seeker.told("a")
     seeker.wait(0.5)
-    assert seeker.session.home.node == A
+    assert seeker.session.entry.node == A
 
 
 def test_an_old_node_does_not_call_away_from_one_that_answers() -> None:
@@ -161,7 +161,7 @@ def test_an_old_node_does_not_call_away_from_one_that_answers() -> None:
     seeker.wait(0.1)
     seeker.hear(C, Answer(seeker.session.calls.new_id() - 1, Already(0, 0)))
     seeker.told("b", sender=A)
-    assert seeker.session.home.node == C
+    assert seeker.session.entry.node == C
 
 
 def test_a_dial_that_hangs_is_given_up_when_news_come_from_elsewhere() -> None:
@@ -170,9 +170,9 @@ def test_a_dial_that_hangs_is_given_up_when_news_come_from_elsewhere() -> None:
     seeker.wait(0.05)
     seeker.told("a")
     seeker.wait(0.5)
-    assert seeker.session.home.node == A
+    assert seeker.session.entry.node == A
     seeker.told("c", sender=B)
-    assert seeker.session.home.node == C
+    assert seeker.session.entry.node == C
 
 
 # A leader that says nothing
@@ -185,7 +185,7 @@ def view(node: NodeId, leader: str) -> GroupView:
 def test_a_silent_leader_is_not_left_but_others_are_asked() -> None:
     seeker = Seeker()
     seeker.wait(1.0)
-    assert seeker.session.home.node == A
+    assert seeker.session.entry.node == A
     assert set(seeker.asked(LookGroup)) == {B, C}
 
 
@@ -201,12 +201,12 @@ def test_whom_others_follow_by_now_is_gone_to() -> None:
     seeker = Seeker()
     seeker.wait(1.0)
     seeker.hear(B, view(B, "a"))
-    assert seeker.session.home.node == A
+    assert seeker.session.entry.node == A
     seeker.hear(B, view(B, ""))
-    assert seeker.session.home.node == A
+    assert seeker.session.entry.node == A
     seeker.hear(C, view(C, "b"))
     seeker.wait(0.1)
-    assert seeker.session.home.node == B
+    assert seeker.session.entry.node == B
     assert seeker.asked(Call) == [B]
 
 

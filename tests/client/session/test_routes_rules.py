@@ -1,4 +1,4 @@
-"""Ways, rule by rule: which topics are bound to which group, and when home is asked again."""
+"""Routes, rule by rule: which topics are bound to which group, and when home is asked again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from oncecast.client.session import ways as module
-from oncecast.client.session.ways import Rebound, Sweep, Ways
-from oncecast.client.session.whereabouts import Whereabouts
+from oncecast.client.session import routes as module
+from oncecast.client.session.routes import Rebound, Routes, Sweep
 from oncecast.kernel.protocol import Later, NodeId, Unwatch, Watch
 from oncecast.wire.frames import Owned
 from tests.client.session.standin import NODE, StandIn
@@ -18,18 +17,17 @@ from tests.dice import LowDice
 A, B, C = NodeId("a:1/g"), NodeId("b:1/g"), NodeId("c:1/h")
 
 
-def make(rng: Random | None = None) -> tuple[Ways, StandIn]:
+def make(rng: Random | None = None) -> tuple[Routes, StandIn]:
     session = StandIn(rng)
     session.now = 100.0
-    home = Whereabouts(cast("Any", session), "", (NODE,))
-    session.ways = made = Ways(cast("Any", session), home)
+    made = Routes(session, (NODE,), cast("Any", session), None)
     made.begin()
     assert session.drain() == [Watch(NODE)]
     return made, session
 
 
-def bound(*topics: str) -> tuple[Ways, StandIn]:
-    """Return ways that found these topics at group g."""
+def bound(*topics: str) -> tuple[Routes, StandIn]:
+    """Return routes that found these topics at group g."""
     made, session = make()
     for topic in topics:
         made.owned(Owned(topic, "g", A, (A, B)))
@@ -41,8 +39,8 @@ def bound(*topics: str) -> tuple[Ways, StandIn]:
 
 def test_session_begins_at_home() -> None:
     made, _ = make()
-    assert made.at == {NODE: made.home}
-    assert made.of("t") is made.bound_to("t") is made.to("") is made.home
+    assert made.at == {NODE: made.entry}
+    assert made.of("t") is made.bound_to("t") is made.to("") is made.entry
     assert made.to("g") is None
 
 
@@ -51,16 +49,16 @@ def test_topic_is_bound_to_its_group_and_asked_about_there_at_once() -> None:
     made, session = make()
     made.owned(Owned("t", "g", B, (A, B)))
     assert session.drain() == [Later(60.0, Sweep()), Watch(B), Later(0.0, Rebound())]
-    way = made.of("t")
-    assert (way.group, way.node, way.nodes) == ("g", B, (B, A))
-    assert made.at == {NODE: made.home, B: way}
-    assert made.home.nodes == (NODE, "a:1", "b:1")
+    route = made.of("t")
+    assert (route.group, route.node, route.nodes) == ("g", B, (B, A))
+    assert made.at == {NODE: made.entry, B: route}
+    assert made.entry.nodes == (NODE, "a:1", "b:1")
     made.owned(Owned("u", "g", B, (A, B)))
     assert session.drain() == []  # both are looked at in the same turn
     made.timeout(Rebound())
     (about,) = session.resent
     assert [about(topic) for topic in ("t", "u", "v")] == [True, True, False]
-    assert [made.whose(node) for node in (A, NODE, C)] == [way, made.home, None]
+    assert [made.whose(node) for node in (A, NODE, C)] == [route, made.entry, None]
 
 
 @pytest.mark.parametrize(
@@ -80,25 +78,25 @@ def test_leader_is_asked_or_else_the_first_node(
 def test_answer_without_topic_group_or_node_is_dropped(owned: Owned) -> None:
     made, session = make()
     made.owned(owned)
-    assert (session.drain(), made.home.of_ring) == ([], False)
+    assert (session.drain(), made.entry.of_ring) == ([], False)
 
 
 def test_processes_that_are_not_known_yet_become_home() -> None:
     """REP-4"""
     made, _ = bound("t")
     made.owned(Owned("u", "g", A, (A, NodeId("c:1/g"), NodeId("d"))))
-    assert made.home.nodes == (NODE, "a:1", "b:1", "c:1")
+    assert made.entry.nodes == (NODE, "a:1", "b:1", "c:1")
 
 
 @pytest.mark.parametrize("group", ["g", "h"])
 def test_home_says_where_the_nodes_of_a_bound_topic_are(group: str) -> None:
     """REP-5: what it says of another group does not count."""
     made, session = bound("t")
-    way = made.of("t")
-    way.astray = True
+    route = made.of("t")
+    route.astray = True
     made.owned(Owned("t", group, B, (B,)))
-    assert made.of("t") is way
-    assert (way.node, way.nodes) == ((B, (B,)) if group == "g" else (A, (A, B)))
+    assert made.of("t") is route
+    assert (route.node, route.nodes) == ((B, (B,)) if group == "g" else (A, (A, B)))
     assert bool(session.drain()) == (group == "g")
 
 
@@ -116,7 +114,7 @@ def test_home_is_asked_again_later_and_later_if_the_ring_contradicts_itself() ->
             (later,) = session.drain()
             assert isinstance(later, Later)
             pauses.append(later.delay)
-            assert made.of("t") is made.home
+            assert made.of("t") is made.entry
             session.now += later.delay
             made.timeout(Rebound())
             session.now -= later.delay
@@ -148,21 +146,21 @@ def test_home_is_asked_at_once_when_a_topic_is_missed_for_the_first_time() -> No
 def test_word_of_a_group_that_was_asked_before_does_not_count() -> None:
     """REP-6"""
     made, session = bound("t")
-    way = made.of("t")
-    made.not_here("t", made.home)
-    assert made.of("t") is way
-    made.not_here("t", way)
+    route = made.of("t")
+    made.not_here("t", made.entry)
+    assert made.of("t") is route
+    made.not_here("t", route)
     session.drain()
     session.now += 1.0
-    made.not_here("t", made.home)  # home is being asked
+    made.not_here("t", made.entry)  # home is being asked
     assert (session.drain(), made._misses["t"]) == ([], (100.0, 0))
 
 
 def test_topics_whose_time_has_not_come_wait_for_the_next_turn() -> None:
     made, session = bound("t", "u")
-    made._ask_anew("t", 2.0)
-    made._ask_anew("u", 1.0)
-    made._ask_anew("v", 3.0)
+    made._ask_again("t", 2.0)
+    made._ask_again("u", 1.0)
+    made._ask_again("v", 3.0)
     assert session.drain() == [Later(2.0, Rebound()), Later(1.0, Rebound())]
     session.now += 1.0
     made.timeout(Rebound())
@@ -176,7 +174,7 @@ def test_group_that_cannot_be_reached_is_left_and_its_topics_are_asked_about() -
     made, session = bound("t", "u")
     made.give_up(made.of("t"))
     assert session.drain() == [Later(0.0, Rebound()), Unwatch(A)]
-    assert (made.of("t"), made.of("u"), list(made)) == (made.home, made.home, [made.home])
+    assert (made.of("t"), made.of("u"), list(made)) == (made.entry, made.entry, [made.entry])
 
 
 def test_topics_that_were_not_used_for_a_minute_are_forgotten() -> None:
@@ -184,11 +182,11 @@ def test_topics_that_were_not_used_for_a_minute_are_forgotten() -> None:
     session.used.add("u")
     made.timeout(Sweep())
     assert session.drain() == [Later(60.0, Sweep())]
-    way = made.of("t")
+    route = made.of("t")
     made.bound_to("v")  # to look is not to use
     made.timeout(Sweep())
     assert session.drain() == [Later(60.0, Sweep())]
-    assert [made.bound_to(topic) for topic in ("t", "u", "v")] == [way, way, made.home]
+    assert [made.bound_to(topic) for topic in ("t", "u", "v")] == [route, route, made.entry]
     session.used.clear()
     made.timeout(Sweep())
     assert session.drain() == [Unwatch(A)]
@@ -205,12 +203,12 @@ def test_old_misses_are_forgotten() -> None:
     assert list(made._misses) == ["u"]
 
 
-@pytest.mark.parametrize("limit", ["BOUND_MAX", "WAYS_MAX"])
+@pytest.mark.parametrize("limit", ["BOUND_MAX", "GROUPS_MAX"])
 def test_bindings_and_links_that_are_not_in_use_make_room(
     limit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When all are in use, there may be twice as many before the next look."""
-    assert (module.BOUND_MAX, module.WAYS_MAX) == (10_000, 128)
+    assert (module.BOUND_MAX, module.GROUPS_MAX) == (10_000, 128)
     monkeypatch.setattr(module, limit, 3)
     made, session = make()
     counts = []

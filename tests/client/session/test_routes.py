@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.client.session import ways
+from oncecast.client.session import routes
 from oncecast.client.session.local import (
     Do,
     Finished,
@@ -17,7 +17,7 @@ from oncecast.client.session.local import (
     Stored,
     Survey,
 )
-from oncecast.client.session.whereabouts import ROUNDS
+from oncecast.client.session.route import ROUNDS
 from oncecast.kernel.protocol import NodeId, Unwatch, Value, Watch
 from oncecast.wire import commands as do
 from oncecast.wire import errors, results
@@ -190,7 +190,7 @@ def test_whether_somebody_leads_is_said_of_the_group_that_was_asked() -> None:
 
 def test_what_moves_over_other_links_is_no_sign_of_an_answer() -> None:
     lone = bound(of_g("t"), of_h("u")).ask(create("t"))
-    lone.session.moved = lambda node: int(1000 * lone.now) if node == C else 0
+    lone.measure(lambda node: int(1000 * lone.now) if node == C else 0)
     assert A in asked(lone.wait(2.0), Call)
 
 
@@ -199,9 +199,9 @@ def test_a_group_that_cannot_be_reached_is_asked_home_for() -> None:
     lone = bound(of_g())
     call = lone.ask(create("t")).call
     for _ in range(ROUNDS * 2):
-        lone.down(lone.session.ways.of("t").node).wait(0.5)
+        lone.down(lone.session.routes.of("t").node).wait(0.5)
         assert NODE not in asked(lone, Call)
-    lone.down(lone.session.ways.of("t").node)
+    lone.down(lone.session.routes.of("t").node)
     assert (NODE, call) in lone.addressed
     new = NodeId("d:1/g")
     assert lone.hear(Owned("t", "g", new, (new,))).links == [Watch(new)]
@@ -214,7 +214,7 @@ def test_a_group_that_is_astray_believes_home_about_its_nodes() -> None:
     lone.ask(create("t2"))
     new = NodeId("d:1/g")
     assert Watch(new) in shown(lone, Owned("t2", "g", new, (new,))).wait(0.5).links
-    assert lone.session.ways.of("t").nodes == (new,)
+    assert lone.session.routes.of("t").nodes == (new,)
 
 
 def test_home_and_a_group_may_be_at_the_same_node() -> None:
@@ -233,7 +233,7 @@ def test_home_and_a_group_may_be_at_the_same_node() -> None:
 def test_any_process_of_the_ring_is_home_when_the_others_are_gone() -> None:
     """SVC-13"""
     lone = bound(of_g())
-    assert lone.session.home.nodes == (NODE, "a:1", "b:1")
+    assert lone.session.entry.nodes == (NODE, "a:1", "b:1")
     call = lone.ask(create("u")).call
     assert lone.down(NODE).addressed == [("a:1", call)]
 
@@ -252,8 +252,8 @@ def test_a_silent_process_is_left_for_the_next() -> None:
 
 def test_what_nobody_uses_is_forgotten_and_its_group_left() -> None:
     lone = bound(of_g("t"))
-    assert lone.wait(ways.SWEEP_EVERY).links == []  # it was used in between
-    assert lone.wait(ways.SWEEP_EVERY).links == [Unwatch(A)]
+    assert lone.wait(routes.SWEEP_EVERY).links == []  # it was used in between
+    assert lone.wait(routes.SWEEP_EVERY).links == [Unwatch(A)]
     assert asked(lone.ask(create("t")), Call) == [NODE]
 
 
@@ -262,8 +262,8 @@ def test_what_is_read_asked_for_or_put_is_not_forgotten() -> None:
     call = lone.ask(Read("t", "s")).call
     lone.answer(call, results.Attached(3, 5, 0, 9, 0, 1), A)
     assert lone.told == [Positioned("t", "s", 5, 9)]
-    lone.session.moved = lambda node: int(lone.now * 1000)  # nobody has any reason to ask again
-    lone.ask(create("u")).wait(3 * ways.SWEEP_EVERY)
+    lone.measure(lambda node: int(lone.now * 1000))  # nobody has any reason to ask again
+    lone.ask(create("u")).wait(3 * routes.SWEEP_EVERY)
     assert lone.links == []
     assert asked(lone.ask(create("t")), Call) == [A]
 
@@ -271,7 +271,7 @@ def test_what_is_read_asked_for_or_put_is_not_forgotten() -> None:
 def test_there_are_no_more_bindings_and_links_than_are_in_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ways, "BOUND_MAX", 3)
+    monkeypatch.setattr(routes, "BOUND_MAX", 3)
     lone = bound(of_h("u"))
     waiting = lone.ask(create("u")).call
     for number in range(20):
@@ -289,7 +289,7 @@ def test_the_put_of_a_forgotten_topic_finds_its_group_again() -> None:
     opening = lone.ask(Produce(1, "t", 1, packed(b"a"))).call
     put = lone.answer(opening, results.Opened(4, 0, 1, (0, 0)), A).call
     assert lone.answer(put, results.Appended(0, 1, True), A).told == [Stored(1, 0, True)]
-    lone.wait(2 * ways.SWEEP_EVERY)
+    lone.wait(2 * routes.SWEEP_EVERY)
     put = lone.ask(Produce(2, "t", 1, packed(b"b"))).call
     assert lone.addressed == [(NODE, put)]
     again = shown(lone, of_g()).call

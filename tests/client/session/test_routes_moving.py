@@ -17,13 +17,13 @@ from oncecast.client.session.local import (
     Stored,
     Survey,
 )
-from oncecast.client.session.ways import MISS_MIN
+from oncecast.client.session.routes import MISS_MIN
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.wire import commands as do
 from oncecast.wire import errors, results
 from oncecast.wire.frames import Answer, Call, Fetch, FlowEnded, Look, Owned, Scan
 from tests.client.session.lone import NODE, Lone, chunk, packed
-from tests.client.session.test_ways import A, C, asked, bound, create, of_g, shown
+from tests.client.session.test_routes import A, C, asked, bound, create, of_g, shown
 
 NOWHERE = errors.NotHere("t")
 MOVED = Owned("t", "h", C, (C,))  # from group g to group h
@@ -131,7 +131,7 @@ def put(sequence: int, batch: bytes) -> do.Put:
 
 
 def putting() -> tuple[Lone, list[Call]]:
-    """Two batches are under way to group g; the first was stored, and the answer lost."""
+    """Two batches are in flight to group g; the first was stored, and the answer lost."""
     lone = bound(of_g())
     opening = lone.ask(Produce(1, "t", 1, ONE)).call
     assert isinstance(opening.command, do.OpenProducer)

@@ -1,0 +1,25 @@
+"""One timer for everything that a session waits for."""
+
+from __future__ import annotations
+
+from oncecast.client.session.local import NEVER
+from oncecast.kernel.protocol import Protocol, Value
+
+
+class Tick(Value):
+    """Timer: something may be due."""
+
+
+class Alarm:
+    def __init__(self, host: Protocol) -> None:
+        self._host = host
+        self._at = NEVER
+
+    def due(self, at: float) -> None:
+        """Tick at `at` or earlier."""
+        if at < self._at:
+            self._at = at
+            self._host.later(max(0.0, at - self._host.now), Tick())
+
+    def rang(self) -> None:
+        self._at = NEVER

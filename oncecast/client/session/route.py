@@ -1,0 +1,206 @@
+"""The route to one group: which of its nodes leads, as far as the client can tell.
+
+A client keeps one link to each group, to its leader. A node that does not lead names the leader,
+and names it again when that changes. So a client without a leader waits for a while before it asks
+the next node. A node whose link broke twice in a row is not believed to lead, even if others name
+it.
+
+A silent leader is not left, as it may be busy: the other nodes are asked whom they follow. The
+processes of a ring are all alike: a silent one is left for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+from typing import Protocol as Interface
+
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.wire.frames import Elsewhere, GroupView, LookGroup
+
+if TYPE_CHECKING:
+    from oncecast.client.session.routes import Routes
+
+NODES_MAX = 64  # of one group that the client remembers
+REDIAL = 0.1  # seconds
+WAIT_HERE = 0.6  # seconds at a node that knows no leader
+SILENCE = 0.25  # seconds without a word of a leader that owes an answer
+ASK_EVERY = 0.1
+RING_SILENCE = 2.0  # of a process of a ring, which may have to ask other processes
+ROUNDS = 2  # through all nodes of a group before the group is given up
+
+
+class Redial(Value):
+    """Timer: ask the node of this group again."""
+
+    group: str
+
+
+class AskAround(Value):
+    """Timer: ask the other nodes of this group which node leads."""
+
+    group: str
+
+
+Timer = Redial | AskAround
+
+
+class Pending(Interface):
+    """The requests of a client that wait for an answer."""
+
+    def redial(self, route: Route) -> None:
+        """Watch the node of the route, and send it all requests again."""
+
+    def resend(self, about: Callable[[str], bool]) -> None:
+        """Send the requests about these topics again."""
+
+    def owing(self) -> set[Route]:
+        """Return the routes that owe an answer."""
+
+    def topics_in_use(self) -> set[str]:
+        """Return the topics of all requests and readers."""
+
+
+class Route:
+    def __init__(
+        self,
+        host: Protocol,
+        group: str,  # "": the nodes that the application named
+        nodes: tuple[NodeId, ...],
+        routes: Routes,
+        pending: Pending,
+    ) -> None:
+        self._host, self._routes, self._pending = host, routes, pending
+        self.group = group
+        self.nodes, self.node = nodes, nodes[0]
+        self.heard = host.now  # time of the last message of the node
+        self.astray = False  # no answer yet from the current node
+        self.led = True  # no node has said that there is no leader
+        self.of_ring = False  # the nodes are processes of a ring
+        self._lost = NodeId("")  # the node whose link broke last
+        self._tried = False  # that node was tried again
+        self._strays = 0  # moves since the last answer
+        self._failures = 0  # links that broke in a row
+        self._left: dict[NodeId, int] = {}  # number of the last move away from each node
+        self._leavings = 0  # moves in all
+        self._waiting = self._asking = False
+
+    def found(self) -> None:
+        """Note that the node has answered, so it leads."""
+        self.astray, self.led, self._lost, self._strays = False, True, NodeId(""), 0
+        self._failures = 0
+
+    def gone(self, peer: NodeId) -> None:
+        """Move on after the link to `peer` broke; give up if no node can be reached."""
+        self._failures += 1
+        if self.group and self._failures > ROUNDS * len(self.nodes):
+            self._routes.give_up(self)
+            return
+        self._tried = self._lost == peer
+        self._lost = peer
+        self._move_to(self._next_node())
+
+    def elsewhere(self, sender: NodeId, elsewhere: Elsewhere) -> None:
+        """Follow a node that names the leader."""
+        leader = NodeId(elsewhere.leader)
+        if sender != self.node and not self.astray:
+            return  # A node that was left before names an old leader.
+        self.learn(elsewhere.nodes)
+        self.led = bool(leader)
+        if leader == self.node:
+            self._resend_in(0.0)
+        elif leader and not (leader == self._lost and self._tried):
+            self._tried = self._lost == leader
+            self._move_to(leader)
+        elif sender == self.node:
+            self._wait_here()
+
+    def learn(self, nodes: Iterable[str]) -> None:
+        """Remember the nodes of the group; `entry` keeps all that it ever heard of."""
+        known = tuple(dict.fromkeys(map(NodeId, nodes)))
+        if not self.group:
+            known = tuple(dict.fromkeys((*known, *self.nodes)))
+        self.nodes = known[:NODES_MAX] or self.nodes
+
+    def hint(self, leader: str, nodes: Iterable[str]) -> None:
+        """Use what `entry` says about the group, unless a node of the group has answered."""
+        if self.astray:
+            self.learn(nodes)
+            if leader and leader not in (self.node, self._lost):
+                self._move_to(NodeId(leader))
+
+    def _wait_here(self) -> None:
+        if not self._waiting:  # Each call is answered so; only the first begins the wait.
+            self.astray = self._waiting = True
+            self._host.later(self._host.rng.uniform(0.5, 1.0) * WAIT_HERE, Redial(self.group))
+
+    def _next_node(self) -> NodeId:
+        """Return the node that was left longest ago."""
+        others = [node for node in self.nodes if node != self.node] or list(self.nodes)
+        return min(others, key=lambda node: self._left.get(node, 0))
+
+    def _move_to(self, node: NodeId) -> None:
+        """Ask another node: soon after the first move, with longer pauses after more moves."""
+        self._go(node)
+        pause = REDIAL * min(self._strays, 4)
+        self._strays += 1
+        self._resend_in(self._host.rng.uniform(0.0, pause or REDIAL / 10))
+
+    def _go(self, node: NodeId) -> None:
+        left, self.node = self.node, node
+        if node != left:
+            self._leavings += 1
+            self._left = {each: self._left.get(each, 0) for each in self.nodes}
+            self._left[left] = self._leavings
+            self._routes.left(left)
+
+    def _resend_in(self, seconds: float) -> None:
+        self.astray, self._waiting = True, False
+        self._host.later(seconds, Redial(self.group))
+
+    def timeout(self, timer: Timer) -> None:
+        if isinstance(timer, AskAround):
+            self._ask_around()
+            return
+        if self._waiting:
+            self._waiting = self._tried = False  # The lost node may be back.
+            self._go(self._next_node())
+        self._pending.redial(self)
+
+    # -- silence --
+
+    def look(self, *, owes: bool) -> None:
+        """If the node owes an answer and is silent, ask the other nodes, at first after a pause."""
+        if owes and not self._asking and self._silent:
+            self._asking = True
+            patience = RING_SILENCE if self.of_ring else SILENCE
+            self._host.later(patience, AskAround(self.group))
+
+    @property
+    def _silent(self) -> bool:
+        silent = self._host.now - self.heard >= SILENCE
+        return silent and (self.of_ring or not self.astray)
+
+    def _ask_around(self) -> None:
+        self._asking = self._silent and self in self._pending.owing()
+        if not self._asking:
+            return
+        if self.of_ring:
+            self._leave_silent()
+            return
+        for node in self.nodes:
+            if node != self.node:
+                self._host.send(node, LookGroup(0), after=0)
+        self._host.later(ASK_EVERY, AskAround(self.group))
+
+    def _leave_silent(self) -> None:
+        self._asking = False
+        if len(self.nodes) > 1:
+            self.heard = self._host.now  # The next node has as much time.
+            self._move_to(self._next_node())
+
+    def seen(self, view: GroupView) -> None:
+        """Follow another node that names the leader while the current one is silent."""
+        leader, here = NodeId(view.leader), self.node
+        if self._asking and view.node != here and leader not in ("", here):
+            self._move_to(leader)

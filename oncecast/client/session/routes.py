@@ -1,0 +1,220 @@
+"""The routes of a client: which group it asks about which topic.
+
+A single group answers for all topics. Then `entry`, the nodes that the application named, is the
+only route. A ring distributes the topics over groups: there `entry` answers `Owned`, and the topic
+is bound to the route of its group until that group answers `NotHere`. Then `entry` is asked again,
+at once; with increasing pauses if the ring contradicts itself. All requests about a topic whose
+route changes are sent again, as after a lost link.
+
+Bindings are a cache: unused ones are deleted, and so are the routes of groups without any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from oncecast.client.session.local import NEVER
+from oncecast.client.session.patience import RETRY_MAX
+from oncecast.client.session.route import Pending, Route
+from oncecast.kernel.backoff import backoff
+from oncecast.kernel.protocol import NodeId, Protocol, Value
+from oncecast.wire.frames import Owned
+
+BOUND_MAX, GROUPS_MAX = 10_000, 128  # beyond these, only those in use are kept
+SWEEP_EVERY = 60.0  # seconds; bindings that were not used meanwhile are deleted
+MISS_MIN = 0.1  # seconds; a topic that moves arrives soon
+FORGIVEN_AFTER = 2 * RETRY_MAX  # seconds after which a miss no longer counts
+
+
+class Rebound(Value):
+    """Timer: the routes of some topics have changed."""
+
+
+class Sweep(Value):
+    """Timer: delete unused bindings."""
+
+
+class Bound:
+    """The route of one topic."""
+
+    __slots__ = ("route", "used")
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.used = True  # since the last sweep
+
+
+class Routes:
+    """`moved` returns the bytes that have crossed the link to a node, both ways."""
+
+    def __init__(
+        self,
+        host: Protocol,
+        nodes: tuple[NodeId, ...],
+        pending: Pending,
+        moved: Callable[[NodeId], int] | None,
+    ) -> None:
+        self._host, self._pending, self._moved = host, pending, moved
+        self.entry = Route(host, "", nodes, self, pending)
+        self.at: dict[NodeId, Route] = {}  # by the node that is asked
+        self._groups: dict[str, Route] = {}  # by name
+        self._bound: dict[str, Bound] = {}  # by topic
+        self._fresh: dict[str, float] = {}  # topics to ask about again, and when
+        self._due = NEVER  # the earliest of these times
+        self._misses: dict[str, tuple[float, int]] = {}  # time of the last, number before it
+        self._bound_max, self._groups_max = BOUND_MAX, GROUPS_MAX
+
+    def __iter__(self) -> Iterator[Route]:
+        yield self.entry
+        yield from self._groups.values()
+
+    def of(self, topic: str) -> Route:
+        """Return the route for requests about the topic, and mark it as used."""
+        bound = self._bound.get(topic)
+        if bound is None:
+            return self.entry
+        bound.used = True
+        return bound.route
+
+    def to(self, group: str) -> Route | None:
+        return self._groups.get(group) if group else self.entry
+
+    def moved(self, topic: str) -> int | None:
+        """Return the bytes moved over the link for the topic; None if that is not measured."""
+        return None if self._moved is None else self._moved(self.of(topic).node)
+
+    def bound_to(self, topic: str) -> Route:
+        """Return the route of the topic, without marking it as used."""
+        bound = self._bound.get(topic)
+        return self.entry if bound is None else bound.route
+
+    def whose(self, node: NodeId) -> Route | None:
+        """Return the route that a node belongs to, also if another node is asked now."""
+        if not self.entry.of_ring:
+            return self.entry
+        return next((route for route in self if node in route.nodes), None)
+
+    # -- links --
+
+    def begin(self) -> None:
+        self._index()
+        self._host.watch(self.entry.node)
+
+    def left(self, node: NodeId) -> None:
+        """Drop the link to a node that a route has left, unless another route uses it."""
+        self._index()
+        if node not in self.at:
+            self._host.unwatch(node)
+
+    def _index(self) -> None:
+        self.at.clear()
+        self.at.update({route.node: route for route in self})
+
+    def _route_to(self, group: str, leader: str, nodes: tuple[str, ...]) -> Route:
+        route = self._groups.get(group)
+        if route is not None:
+            route.hint(leader, nodes)
+            return route
+        if not self._groups:
+            self._host.later(SWEEP_EVERY, Sweep())
+        known = tuple(map(NodeId, dict.fromkeys((leader or nodes[0], *nodes))))
+        route = self._groups[group] = Route(self._host, group, known, self, self._pending)
+        self._index()
+        self._host.watch(route.node)
+        return route
+
+    def _drop(self, route: Route) -> None:
+        del self._groups[route.group]
+        self.left(route.node)
+
+    # -- bindings --
+
+    def owned(self, owned: Owned) -> None:
+        """Bind a topic to the group that `entry` names, unless it is bound already."""
+        topic, nodes = owned.topic, owned.nodes
+        if not (topic and owned.group and (owned.leader or nodes)):
+            return
+        self.entry.of_ring = True
+        self._meet(nodes)
+        bound = self._bound.get(topic)
+        if bound is None:
+            self._limit()
+            self._bound[topic] = Bound(self._route_to(owned.group, owned.leader, nodes))
+            self._ask_again(topic, 0.0)
+        elif bound.route.group == owned.group:
+            bound.route.hint(owned.leader, nodes)
+
+    def _meet(self, nodes: tuple[str, ...]) -> None:
+        """Add the processes of these replicas to `entry`. A replica is named PROCESS/GROUP."""
+        processes = [node.partition("/")[0] for node in nodes if "/" in node]
+        if not all(each in self.entry.nodes for each in processes):
+            self.entry.learn((*self.entry.nodes, *processes))
+
+    def not_here(self, topic: str, route: Route) -> None:
+        """Unbind the topic, unless the answer comes from a route that it has left."""
+        if self.bound_to(topic) is route and topic not in self._fresh:
+            self._bound.pop(topic, None)
+            self._miss(topic)
+
+    def give_up(self, route: Route) -> None:
+        """Unbind all topics of a group whose nodes are all unreachable."""
+        topics = [topic for topic, bound in self._bound.items() if bound.route is route]
+        for topic in topics:
+            del self._bound[topic]
+            self._miss(topic)
+        self._drop(route)
+
+    def _miss(self, topic: str) -> None:
+        host = self._host
+        last, before = self._misses.get(topic, (0.0, -1))
+        before = before + 1 if host.now < last + FORGIVEN_AFTER else 0
+        self._misses[topic] = (host.now, before)
+        longest = backoff(before, MISS_MIN, RETRY_MAX) if before else 0.0
+        self._ask_again(topic, longest * host.rng.uniform(0.5, 1.0))
+
+    # -- asking again --
+
+    def _ask_again(self, topic: str, pause: float) -> None:
+        """Send all requests about the topic again after `pause`; one timer serves all topics."""
+        self._fresh[topic] = at = self._host.now + pause
+        self._wait_until(at)
+
+    def _wait_until(self, at: float) -> None:
+        if at < self._due:
+            self._due = at
+            self._host.later(at - self._host.now, Rebound())
+
+    def timeout(self, timer: Rebound | Sweep) -> None:
+        if isinstance(timer, Sweep):
+            self._sweep()
+            return
+        now, fresh, self._due = self._host.now, self._fresh, NEVER
+        self._fresh = {topic: at for topic, at in fresh.items() if at > now}
+        self._pending.resend(lambda topic: topic in fresh and topic not in self._fresh)
+        self._wait_until(min(self._fresh.values(), default=NEVER))
+
+    # -- limits --
+
+    def _limit(self) -> None:
+        if len(self._bound) >= self._bound_max or len(self._groups) >= self._groups_max:
+            self._keep(self._pending.topics_in_use())
+
+    def _sweep(self) -> None:
+        used = [topic for topic, bound in self._bound.items() if bound.used]
+        self._keep({*used, *self._pending.topics_in_use()})
+        for bound in self._bound.values():
+            bound.used = False
+        if self._groups:
+            self._host.later(SWEEP_EVERY, Sweep())
+
+    def _keep(self, topics: set[str]) -> None:
+        forgiven = self._host.now - FORGIVEN_AFTER
+        self._misses = {each: miss for each, miss in self._misses.items() if miss[0] > forgiven}
+        self._bound = {each: bound for each, bound in self._bound.items() if each in topics}
+        kept = {bound.route.group for bound in self._bound.values()}
+        for route in list(self._groups.values()):
+            if route.group not in kept:
+                self._drop(route)
+        # More than the limit may be in use: let that double before the next check.
+        self._bound_max = max(BOUND_MAX, 2 * len(self._bound))
+        self._groups_max = max(GROUPS_MAX, 2 * len(self._groups))

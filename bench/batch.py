@@ -1,4 +1,4 @@
-"""What a record batch costs a message: packing, proving, unpacking, Arrow.
+"""Measure the cost of a record batch per message: packing, checking, unpacking, Arrow.
 
 Each round does every operation in turn; numbers are medians over the rounds, with min and max.
 "By rows" is what a reader would do without columns: messages, then an array of values.
@@ -23,7 +23,7 @@ from oncecast.wire import batch
 from oncecast.wire.batch_arrow import from_arrow, to_arrow
 
 PLACE: dict[str, Any] = {"topic": "bench", "offset": 10**6, "producer": "p", "sequence": 10**6}
-AT_LEAST = 0.002  # seconds a sample, so that the clock's own price disappears
+AT_LEAST = 0.002  # seconds per sample, so that the cost of reading the clock is negligible
 
 Operation = Callable[[], object]
 

@@ -1,9 +1,8 @@
 """A ring under churn: processes join, leave and are killed while automated clients work.
 
-Nine processes own thirty topics. Automated clients hang on to different ones and put, get and
-subscribe, and keep a trace of it. Meanwhile processes are killed with kill -9 and started again,
-others join, and one gives up what it owns and leaves. The traces are audited in the end (REP-4 to
-REP-6).
+Nine processes own thirty topics. Automated clients connect to different processes; they put, get
+and subscribe, and write traces. Meanwhile processes are killed with kill -9 and restarted, new ones
+join, and one hands over its topics and leaves. At the end the traces are audited (REP-4 to REP-6).
 
     python bench/churn.py [--processes N] [--messages N] [--kills N] [--json]
 """
@@ -35,7 +34,7 @@ FAULTS = ("lost", "duplicated", "out_of_order")
 
 
 class Process:
-    """One of the ring, through all its lives."""
+    """A process of the ring, which can be killed and started again."""
 
     def __init__(self, directory: Path, number: int) -> None:
         with socket.create_server(("127.0.0.1", 0)) as reserved:
@@ -82,7 +81,7 @@ class Ring:
         return None
 
     def settled(self) -> bool:
-        """Every process is known, and every group of theirs owns an arc and has three replicas."""
+        """Return whether each group of the processes owns an arc and has three replicas."""
         view = self.view()
         if view is None or len(view.processes) < len(self.processes):
             return False
@@ -107,7 +106,7 @@ class Ring:
 
 
 def until(what: str, reached: Callable[[], bool]) -> float:
-    """How long it took."""
+    """Return how long it took."""
     began = time.monotonic()
     while time.monotonic() < began + PATIENCE:
         if reached():
@@ -117,7 +116,7 @@ def until(what: str, reached: Callable[[], bool]) -> float:
 
 
 def load(ring: Ring, trace: Path, number: int, messages: int, rate: int) -> Any:
-    """An automated client at three processes of the ring."""
+    """Start an automated client that is connected to three processes of the ring."""
     homes = [ring.processes[(number * 3 + each) % len(ring.processes)] for each in range(3)]
     words = ["--server", ",".join(each.address for each in homes), "--publishes", str(messages)]
     words += ["--topics", str(TOPICS), "--subscribers", "1", "--rate", str(rate), "--json"]
@@ -197,7 +196,7 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=60_000)
     parser.add_argument("--kills", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--directory", help="where files stay; otherwise they go")
+    parser.add_argument("--directory", help="keep all files there (default: delete them)")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with ExitStack() as stack:

@@ -1,12 +1,11 @@
-"""Three nodes that are killed, one after the other, under the automated client.
+"""Measure failover: kill each of three nodes while the automated client puts and gets.
 
-The leader is killed by SIGKILL and started again, then a backup, so many times each; then the
-leader is ended in order by SIGTERM, as often, and hands over first; then it is stopped for a while
-by SIGSTOP. Meanwhile `oncecast load` puts and gets, and keeps the
-books. Said at the end: what was lost, doubled or out of order, which must be nothing, and the
-longest time without an ack in any topic, with the timers as they are by default and with fast ones.
-With --ring each node has a group of its own and backs up the others'; the leader is then who leads
-the most of the three groups.
+The leader and then a follower are killed with SIGKILL and restarted, several times each. Then the
+leader is stopped with SIGTERM, as often, and hands over first. At last it is paused with SIGSTOP.
+`oncecast load` puts and gets meanwhile. The report has the number of lost, duplicated and reordered
+messages, which must be 0. It also has the longest time without an ack in any topic, with default
+and with fast timers. With --ring each node has its own group and backs up the groups of its peers;
+the leader is then the node that leads most groups.
 
     python bench/failover.py [--ring] [--messages 200000] [--kills 10] [--timers both] [--json]
 """
@@ -33,19 +32,19 @@ from oncecast import blocking
 from oncecast.errors import OncecastError
 from oncecast.wire.frames import GroupView
 
-TIMERS = {  # heartbeat, suspicion, and the longest gap in acks that is allowed
+TIMERS = {  # heartbeat, suspicion, and the longest allowed time between acks
     "default": (1.0, 2.0, 3.0),
     "fast": (0.1, 0.4, 1.0),
 }
 STOPPED = 5.0  # seconds
-ALLOWED_IN_ORDER = 0.3  # seconds without an ack when a leader is ended in order
+ALLOWED_IN_ORDER = 0.3  # seconds without an ack when the leader stops cleanly
 PATIENCE = 60.0
 TOPICS = 12
 KILL = signal.SIGKILL
 
 
 class Node:
-    """One of them, through all its lives."""
+    """A node, which can be killed and started again."""
 
     def __init__(self, address: str, directory: Path, flags: list[str]) -> None:
         self.address, self.directory, self.flags = address, directory, flags
@@ -67,14 +66,14 @@ class Node:
             self.process.wait()
 
     def memory_mb(self) -> float:
-        """Resident."""
+        """Return the resident memory."""
         assert self.process is not None
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
 class Group:
-    first: tuple[str, ...] = ()  # more flags of the first one
+    first: tuple[str, ...] = ()  # more flags of the first node
 
     def __init__(self, directory: Path, heartbeat: float, suspicion: float) -> None:
         with ExitStack() as reserved:
@@ -104,14 +103,14 @@ class Group:
         return None
 
     def leader(self) -> str:
-        """Whom all three follow, when all know about the same."""
-        return until("a leader whom all follow", self._leader)
+        """Return the leader that all three nodes follow."""
+        return until("a leader that all nodes follow", self._leader)
 
     def _leader(self) -> str | None:
         return self._led(self.addresses)
 
     def _led(self, replicas: list[str]) -> str | None:
-        """By whom, if all these agree."""
+        """Return the leader that all these views name, if they agree."""
         views = [self.look(each) for each in replicas]
         leaders = {view.leader if view is not None and view.quorum else "" for view in views}
         applied = [view.applied for view in views if view is not None]
@@ -133,7 +132,7 @@ class Group:
 
 
 class Ring(Group):
-    """Each has a group of its own, and a replica of each of the others'."""
+    """Nodes of a ring: each has its own group and a replica of each other group."""
 
     first = ("--own-group",)
 
@@ -147,7 +146,7 @@ class Ring(Group):
         return min(self.addresses, key=lambda each: leads[each])
 
     def _leads(self) -> Counter[str]:
-        """How many groups each leads; of those that all agree about, and that own something."""
+        """Return how many groups each node leads, of those with an arc that all nodes agree on."""
         leads: Counter[str] = Counter()
         with (
             suppress(OncecastError),
@@ -172,7 +171,7 @@ def until(what: str, found: Callable[[], str | None]) -> str:
 
 @contextmanager
 def load(group: Group, trace: Path, messages: int, rate: int) -> Iterator[Any]:
-    """The automated client."""
+    """Start the automated client."""
     words = ["--server", group.server, "--publishes", str(messages), "--rate", str(rate)]
     words += ["--topics", str(TOPICS), "--subscribers", "1", "--json", "--timeout", str(PATIENCE)]
     words += ["--trace", str(trace)]
@@ -185,12 +184,12 @@ def load(group: Group, trace: Path, messages: int, rate: int) -> Iterator[Any]:
 
 
 def trouble(group: Group, kills: int, under_load: Callable[[], bool]) -> dict[str, float]:
-    """When each thing was done to whom, by its name."""
+    """Return the times of all faults, each with its name and node."""
     done: dict[str, float] = {}
 
     def note(what: str) -> None:
         done[what] = time.time()
-        say(f"  {what}" + ("" if under_load() else ", but the load is over"))
+        say(f"  {what}" + ("" if under_load() else ", but the load has ended"))
 
     for whom, choose in (("leader", group.leader), ("backup", group.backup)):
         for number in range(kills):
@@ -216,7 +215,7 @@ def has_acks(trace: Path) -> bool:
 
 
 def gaps(trace: Path, done: dict[str, float]) -> dict[str, float]:
-    """The longest time between two acks of a topic, behind each thing that was done."""
+    """Return the longest time between two acks of a topic after each fault."""
     acks: dict[str, list[float]] = {}
     with trace.open() as lines:
         for line in lines:
@@ -224,7 +223,7 @@ def gaps(trace: Path, done: dict[str, float]) -> dict[str, float]:
                 row = json.loads(line)
                 acks.setdefault(row["topic"], []).append(row["time"])
     events = sorted((at, what) for what, at in {"begin": 0.0, **done}.items())
-    longest: dict[str, float] = {}  # by what was done last before it
+    longest: dict[str, float] = {}  # by the last fault before it
     for of_topic in acks.values():
         for before, after in pairwise(sorted(of_topic)):
             what = events[bisect_right(events, (before + 0.05, "~")) - 1][1]
@@ -237,7 +236,7 @@ def measure(
 ) -> dict[str, Any]:
     heartbeat, suspicion, allowed = TIMERS[name]
     say(f"{name} timers: a heartbeat each {heartbeat:g} s, suspicion after {suspicion:g} s")
-    # So that the load outlasts the trouble.
+    # The load must last longer than the faults.
     seconds = 3 * kills * (suspicion + 4.5) + STOPPED + 15.0
     group = kind(directory, heartbeat, suspicion)
     try:
@@ -251,7 +250,7 @@ def measure(
     finally:
         group.end()
     if not out:
-        raise SystemExit(f"failover: the load has failed with status {process.returncode}")
+        raise SystemExit(f"failover: the load failed with status {process.returncode}")
     report = json.loads(out)
     found = gaps(trace, done)
     in_order = max(
@@ -288,7 +287,9 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--kills", type=int, default=10, help="of the leader, and of a backup")
     parser.add_argument("--timers", choices=("both", *TIMERS), default="both")
-    parser.add_argument("--directory", help="where the nodes' files stay; otherwise they go")
+    parser.add_argument(
+        "--directory", help="keep the files of the nodes there (default: delete them)"
+    )
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     results = []

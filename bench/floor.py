@@ -1,8 +1,8 @@
-"""What a put to a get cannot take less than: bare sockets and one fdatasync, with nothing decided.
+"""Measure the lower bound of put-to-get latency: bare sockets and one fdatasync.
 
-A server of a few lines reads 200 B, writes them to a file of reserved space, syncs it, and sends
-200 B to a second connection and 40 B back to the first: what a node does for one message. A client
-has both connections. All of it is on uvloop, or on asyncio's own loop with --asyncio.
+A small server reads 200 B, writes them to a preallocated file and syncs it. Then it sends 200 B to
+a second connection and 40 B back to the first, as a node does for one message. A client has both
+connections. Both run on uvloop, or on the asyncio loop with --asyncio.
 
     python bench/floor.py [--trips 1000] [--directory DIR] [--asyncio]
 """
@@ -30,7 +30,7 @@ Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Server(asyncio.Protocol):
-    """One for each connection: the first puts, the second waits."""
+    """The server side of a connection: the first one puts, the second one waits."""
 
     def __init__(self, fd: int, others: list[asyncio.Transport], *, sync: bool) -> None:
         self._fd, self._others, self._sync, self._at = fd, others, sync, 0
@@ -74,7 +74,7 @@ class Side(asyncio.Protocol):
 async def trips(port: int, count: int) -> list[float]:
     loop = asyncio.get_running_loop()
     _, putter = await loop.create_connection(Side, "127.0.0.1", port)
-    await asyncio.sleep(0.1)  # it is the first
+    await asyncio.sleep(0.1)  # the first connection
     _, waiter = await loop.create_connection(Side, "127.0.0.1", port)
     times = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""The log against the bare disk, in one run and taking turns.
+"""Compare the log with the bare disk, in one run and in turns.
 
 Appending: groups of records, each group synced, against writev + fdatasync of the same bytes to a
 preallocated file. Opening: a log with and without a snapshot in its middle, against reading and
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def take_turns(rounds: int, ours: Callable[[], float], bare: Callable[[], float]) -> dict[str, Any]:
-    """Seconds of both, and the ratios of neighbours in time; the first pair warms up."""
+    """Return the seconds of both and the ratios of adjacent runs; the first pair is a warm-up."""
     times = [(ours(), bare()) for _ in range(rounds + 1)][1:]
     return {
         "ours": median(each for each, _ in times),

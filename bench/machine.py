@@ -1,4 +1,4 @@
-"""What the pub/sub machine costs: microseconds a command, bytes an entry, time of a snapshot.
+"""Measure the state machine: microseconds per command, bytes per entry, time of a snapshot.
 
 python bench/machine.py [--json] [--batches N]
 """
@@ -22,7 +22,7 @@ ROUNDS = 5
 
 
 def ready(*, subscriptions: int = 1) -> tuple[Machine, int, int]:
-    """A machine with a topic and the epochs of its producer and of its subscriptions' readers."""
+    """Return a machine with a topic, and the epochs of its producer and its readers."""
     machine = Machine()
     opened = machine.apply(0, OpenProducer("t", "p", "life", 0))
     assert isinstance(opened, Opened)
@@ -92,7 +92,7 @@ def index_bytes(count: int) -> float:
 
 
 def snapshot(topics: int, entries: int) -> tuple[float, float, float, int]:
-    """Milliseconds to write, restore and checksum; and bytes."""
+    """Return the milliseconds to write, restore and checksum a snapshot, and its bytes."""
     machine, epoch, _ = ready()
     for number in range(entries):
         machine.apply(number + 10, Put("t", "p", epoch, number, 1, 100, number, b""))
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--batches", type=int, default=2_000_000, help="batches in the index")
     options = parser.parse_args()
-    print("measuring the pub/sub machine ...", file=sys.stderr)
+    print("measuring the state machine ...", file=sys.stderr)
     figures = measure(options.batches)
     if options.json:
         print(json.dumps(figures))

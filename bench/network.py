@@ -1,4 +1,4 @@
-"""The network runtime on loopback, between two processes; a bare loop beside it in the same run.
+"""Compare the network runtime with bare asyncio, between two processes on loopback.
 
 one way      messages of 100 B and of 1 MB from one process to the other:
              bare: bytes made beforehand, cut into frames and counted, nothing decoded
@@ -82,7 +82,7 @@ class Arrived(Value):
 
 
 class Court(Protocol):
-    """Sends what it is asked to, returns balls, stores what it is given."""
+    """A protocol that sends on request, returns pings and stores records."""
 
     name = "court"
     Request = Send | Serve | Store
@@ -177,7 +177,7 @@ async def serve(kind: str, me: NodeId) -> None:
 
 
 class Peer:
-    """The other process."""
+    """The second process."""
 
     def __init__(self, kind: str) -> None:
         self.kind, self.id = kind, free_address()
@@ -210,7 +210,7 @@ def free_address() -> NodeId:
 async def pour(
     peer: Peer, size: int, send: Callable[[bytes], None], unsent: Callable[[NodeId], int]
 ) -> float:
-    """Messages a second, as the other process counts them."""
+    """Return the messages per second that the second process counts."""
     content = b"x" * size
     a_turn = max(1, TURN_BYTES // size)
     for n in range(MESSAGES[size]):
@@ -298,7 +298,7 @@ async def runtime_trips(peer: Peer) -> list[float]:
             await back.wait()
             back.clear()
             trips.append(perf_counter() - start)
-    return trips[100:]  # the first includes two handshakes
+    return trips[100:]  # the first round includes two handshakes
 
 
 TRIP_WAYS = {"echo": bare_trips, "runtime": runtime_trips}

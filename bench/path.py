@@ -1,4 +1,4 @@
-"""The way of a message through one node, in two processes: what each operation takes, and its CPU.
+"""Measure the path of a message through one node: time and CPU of each operation.
 
 put         one `await put` after the other: 100 B, on disk when it returns
 put to get  from a put until a subscriber that waits for it has it
@@ -7,7 +7,7 @@ nowait      `put_nowait` of 100 B and of 1 KiB, then `flush`;  many: `put_many`
 get         one at a time, `get_many`, and ten subscriptions that each read all
 sync        the floor: writing and fdatasync of 200 B, on the same disk
 
-Another checkout can be measured beside this one, in turn; rounds are medians, with min and max.
+Another checkout can be measured in turns. Figures are medians over rounds, with min and max.
 
     python bench/path.py [--json] [--rounds 5] [--directory DIR] [--beside CHECKOUT] [--only NAME]
 """
@@ -46,7 +46,7 @@ Figures = dict[str, float]
 
 
 class Node:
-    """A node of its own process."""
+    """A node in its own process."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -59,7 +59,7 @@ class Node:
             [sys.executable, "-m", "oncecast", *command], stderr=subprocess.PIPE
         )
         assert self._process.stderr is not None
-        self._process.stderr.readline()  # it has recovered, and will listen
+        self._process.stderr.readline()  # recovery is done; it listens next
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -74,13 +74,13 @@ class Node:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Of all threads: nanoseconds on a processor stand first in each file."""
+    """Return the CPU time of all threads in nanoseconds."""
     threads = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
 
 
 async def counted(node: Node, count: int, work: Awaitable[object]) -> Figures:
-    """The rate of `work`, and the processor time of each of its `count` operations."""
+    """Return the rate of `work` and the CPU time of each of its `count` operations."""
     node_cpu, client_cpu, start = node.cpu, cpu_seconds(os.getpid()), perf_counter()
     await work
     seconds = perf_counter() - start
@@ -177,7 +177,7 @@ async def get_many(node: Node, client: Client) -> Figures:
 
 
 async def fan_out(node: Node, client: Client) -> Figures:
-    """From the first put to the last delivery: putting is part of it."""
+    """Measure from the first put to the last delivery."""
 
     async def all_of_it() -> None:
         async with asyncio.TaskGroup() as group:
@@ -242,7 +242,7 @@ def sync_floor(directory: Path) -> Figures:
 
 
 def measured(checkout: Path, name: str, root: Path) -> Figures:
-    """In a process that runs the code of that checkout."""
+    """Run a measurement in a process that uses the code of that checkout."""
     command = [sys.executable, __file__, "--measure", name, "--directory", str(root)]
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -304,7 +304,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", type=Path, help="on the disk to be measured")
-    parser.add_argument("--beside", type=Path, help="another checkout, measured in turn")
+    parser.add_argument("--beside", type=Path, help="another checkout to measure in turns")
     parser.add_argument("--only", action="append", choices=[*MEASURES, "sync"])
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

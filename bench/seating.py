@@ -1,10 +1,10 @@
-"""A newcomer joins a group of three under load: how long until it has a seat, and what it costs.
+"""Measure how long a new node needs to join a group under load, and what it costs.
 
 Three nodes run as processes on loopback, with real fsyncs. A client puts at a constant rate. Then
-one member is removed and a node with an empty disk takes its seat (`removed`), or a member loses
-its disk and comes back with an empty one (`wiped`). The topics keep all messages, so the newcomer
-has to fetch all of them; with `--backlog` there are that many more before the load begins, and the
-newcomer fetches a snapshot first.
+one member is removed and a node with an empty disk replaces it (`removed`). Or a member loses its
+disk and returns with an empty one (`wiped`). The topics keep all messages, so the new node has to
+fetch all of them. With `--backlog` there are that many more before the load begins, and the new
+node fetches a snapshot first.
 
     python -m bench.seating [--how wiped] [--rate 20000] [--clients 4] [--backlog 0] [--json]
 """
@@ -35,7 +35,7 @@ TICKS = 250  # calls of `put_many` a second and client
 BEHIND_MAX = 1.0  # seconds that the acks may lag before the client waits for them
 WARM_UP, BEFORE = 5.0, 10.0  # seconds
 MANY = 10_000
-VALUES = [os.urandom(100) for _ in range(MANY)]  # which no compression makes smaller
+VALUES = [os.urandom(100) for _ in range(MANY)]  # incompressible
 ALLOWED_SECONDS, ALLOWED_LOSS = 10.0, 0.3
 
 
@@ -78,7 +78,7 @@ def load(server: str, rate: int, clients: int, trace: Path) -> Iterator[None]:
 
 
 def acked(trace: Path, begin: float, end: float) -> float:
-    """The messages a second that were acknowledged between these times."""
+    """Return the acknowledged messages per second between these times."""
     rows = [line.split() for line in trace.read_text().splitlines()]
     return sum(int(row[1]) for row in rows if begin <= float(row[0]) < end) / (end - begin)
 
@@ -90,7 +90,7 @@ def look(server: str) -> GroupView | None:
 
 
 def life(server: str, address: str) -> int:
-    """Return the life in which this node has a seat, or 0 if it has none."""
+    """Return the incarnation in which this node is a member, or 0."""
     view = look(server)
     members = () if view is None else view.members
     return next((member.incarnation for member in members if member.node == address), 0)
@@ -105,7 +105,7 @@ def fill(server: str, messages: int) -> None:
 
 
 def newcomer(group: Group, how: str, directory: Path) -> Node:
-    """Take a member away, and return the node that is to have its seat."""
+    """Remove a member, and return the node that replaces it."""
     victim = group.nodes[group.backup()]
     if how == "removed":
         with blocking.connect(group.server) as client:
@@ -120,12 +120,12 @@ def newcomer(group: Group, how: str, directory: Path) -> Node:
 
 
 def take_seat(group: Group, node: Node, how: str) -> None:
-    """Start the newcomer and return when it has its seat."""
+    """Start the new node and return when it is a member."""
     others = [each for each in group.addresses if each != node.address]
     before = life(",".join(others), node.address)
     node.start(others)
     say(f"  {node.address} joins")
-    if how == "removed":  # which has left the group with fewer seats
+    if how == "removed":  # the group has one member less
         with blocking.connect(",".join(others), timeout=PATIENCE) as client:
             until("an offer", lambda: "yes" if node.address in client.group().offers else None)
             client.add_replica(node.address)

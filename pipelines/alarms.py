@@ -27,7 +27,7 @@ def alarms(readings: DataFrame) -> DataFrame:
 
 
 def run(session: SparkSession, node: str, checkpoint: str) -> None:
-    """All that has come since the last time; without the trigger it would run on."""
+    """Read all new readings and stop; without the trigger it would run forever."""
     source = session.readStream.format("oncecast").options(address=node, topics="readings")
     sink = alarms(source.load()).writeStream.format("oncecast")
     sink = sink.options(address=node, topic="alarms", checkpointLocation=checkpoint)

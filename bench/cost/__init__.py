@@ -1,1 +1,1 @@
-"""What a node costs: it must grow with the work, not with what is kept. See docs/benchmarks.md."""
+"""Measure what a node costs. The cost must grow with the work, not with the stored data."""

@@ -1,4 +1,4 @@
-"""What work costs a node: memory, put rate, disk, time to start, and a stalled subscriber.
+"""Measure memory, put rate, disk, start time, and the effect of a stalled subscriber.
 
 backlog       10 million messages of 100 B behind a slow subscriber: the node's memory, and its put
               rate in turn with that of an empty node; then all is read: the disk that comes back
@@ -8,7 +8,7 @@ stall         99 subscribers, alone or with one more whose process is stopped: u
 
     python -m bench.cost [--only backlog] [--scale 1.0] [--json FILE] [--directory DIR]
 
-With a scale of 0.1 everything is a tenth, for a look. Figures go to stdout, progress to stderr.
+A scale of 0.1 runs a tenth of the work. Figures go to stdout, progress to stderr.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def main() -> int:
         say(str(failure))
         return 1
     except KeyboardInterrupt:
-        say("interrupted: all nodes are ended and their files removed")
+        say("interrupted: all nodes are stopped and their files deleted")
         return 130
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(each) for each in found], indent=2) + "\n")

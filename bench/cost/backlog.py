@@ -1,4 +1,4 @@
-"""Much behind a slow subscriber: memory, put rate beside an empty node, the disk given back."""
+"""Measure a large backlog: memory, put rate beside an empty node, and freed disk space."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bench.peers.ours import get_all, put_all
 from bench.peers.peer import say
 from oncecast.network.network import run
 
-WINDOWS = 20  # a backlog is put in so many parts, the last ROUNDS in turn with an empty node
+WINDOWS = 20  # parts of a backlog; the last ROUNDS alternate with an empty node
 CLIENTS = 50
 COLLECTED = 60.0  # seconds that collection may take
-# Twice what a node writes between snapshots, and a segment that is allocated ahead.
+# Twice the bytes between snapshots, and one preallocated segment.
 DISK_MB = 3 * 67.2
 
 
 @asynccontextmanager
 async def slow_subscriber(address: str, topic: str) -> AsyncIterator[None]:
-    """One that takes a hundred messages a second."""
+    """Run a subscriber that reads a hundred messages per second."""
     async with oncecast.connect(address) as client:
         reading = await client.subscribe(topic, "slow")
 
@@ -50,7 +50,7 @@ async def put_bulk(clients: list[oncecast.Client], count: int) -> None:
 
 
 async def put_single(clients: list[oncecast.Client], count: int) -> None:
-    """Each client waits until its message is stored before it puts the next: none share a batch."""
+    """Put with clients that wait for each ack, so that no messages share a batch."""
 
     async def work(client: oncecast.Client) -> None:
         for _ in range(count // len(clients)):

@@ -1,4 +1,4 @@
-"""Many topics, each with a subscription: what a start takes."""
+"""Measure how long a node with many topics and subscriptions takes to start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node as a process with an eye on what it takes of the machine, and a figure of that."""
+"""Run a node as a process and measure its memory, CPU and disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def most(what: str, value: float, unit: str, limit: float) -> Figure:
 
 
 class Node(Oncecast):
-    """A node as a process, and what it takes of the machine."""
+    """A node as a process, with its memory, CPU and disk usage."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__()

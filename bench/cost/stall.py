@@ -1,4 +1,4 @@
-"""A hundred subscribers, and one of them stops: do the others notice that it is there?"""
+"""Measure whether one stalled subscriber slows down ninety-nine others."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bench.peers.peer import say
 from oncecast.network.network import run
 
 SUBSCRIBERS = 100
-VALUE = bytes(1000)  # so that there is soon more under way than a stalled one may have
-ROUNDS = 15  # a few seconds each, and twice as long for no reason now and then
-HOW = {False: "99 at work, and no other", True: "99 at work, and one stalled"}
+VALUE = bytes(1000)  # larger than the window of a stalled subscriber
+ROUNDS = 15  # a few seconds each; some take twice as long on a noisy machine
+HOW = {False: "99 active", True: "99 active, one stalled"}
 
 READER = """
 import asyncio, sys, oncecast
@@ -36,7 +36,7 @@ asyncio.run(main())
 
 @contextmanager
 def stalled_one(address: str, topic: str) -> Iterator[None]:
-    """A subscriber in a process of its own, which is stopped as soon as it has subscribed."""
+    """Start a subscriber process and stop it as soon as it has subscribed."""
     command = [sys.executable, "-c", READER, address, topic]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
@@ -49,7 +49,7 @@ def stalled_one(address: str, topic: str) -> Iterator[None]:
 
 
 async def others(address: str, topic: str, count: int, stalled: bool) -> float:
-    """Seconds until 99 subscribers have got all."""
+    """Return the seconds until 99 subscribers have all messages."""
     async with AsyncExitStack() as clients:
         readings = []
         for number in range(SUBSCRIBERS - 1):
@@ -71,7 +71,7 @@ def stall(messages: int, root: Path) -> Found:
     times: dict[bool, list[float]] = {False: [], True: []}
     cpu: dict[bool, list[float]] = {False: [], True: []}
     with node(root, "stall") as each:
-        for number in range(ROUNDS + 1):  # the first is to warm up
+        for number in range(ROUNDS + 1):  # the first is a warm-up
             for stalled in (False, True) if number % 2 else (True, False):
                 used = each.cpu_seconds()
                 took = run(others(each.address, f"t{number}{stalled}", messages, stalled))
@@ -85,4 +85,4 @@ def stall(messages: int, root: Path) -> Found:
         yield Figure(f"stall: {how}", deliveries / median(times[stalled]), "deliveries/s")
         yield Figure(f"stall: {how}, the node's CPU", median(cpu[stalled]), "s")
     spread = f"{min(slower):.0%} to {max(slower):.0%}"
-    yield most(f"stall: the others are slower by ({spread})", 100 * median(slower), "%", 10)
+    yield most(f"stall: 99 subscribers are slower by ({spread})", 100 * median(slower), "%", 10)

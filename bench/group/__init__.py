@@ -1,1 +1,1 @@
-"""Three nodes beside one, and beside three of NATS; see docs/benchmarks.md."""
+"""Compare three nodes with one node and with a NATS cluster of three."""

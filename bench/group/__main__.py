@@ -1,4 +1,4 @@
-"""Three nodes beside one node, and beside three of NATS; docs/benchmarks.md tells what is compared.
+"""Compare three nodes with one node and with a NATS cluster; see docs/benchmarks.md.
 
 python -m bench.group [--only put] [--peers NATS] [--rounds 5] [--messages 200000]
 """
@@ -15,7 +15,7 @@ from bench.peers.comparing import compare
 
 PEERS = (Group, Alone, NatsGroup)
 
-# Half of one node's rate, and twice its time, are what a majority of disks may cost.
+# A majority of disks may halve the rate and double the latency of one node.
 TARGETS = {"put": {Alone.name: 0.5}, "latency": {Alone.name: 2.0}, "publishers": {}}
 MEASURES = tuple(
     replace(each, targets=TARGETS[each.key]) for each in measures.MEASURES if each.key in TARGETS

@@ -35,7 +35,7 @@ class NatsGroup(Nats):
         self.servers[0].wait_until(lambda: run(self.is_complete()))
 
     async def is_complete(self) -> bool:
-        """Whether a stream with all replicas can be had."""
+        """Return whether a stream with all replicas can be created."""
         from nats.errors import Error
 
         try:

@@ -1,4 +1,4 @@
-"""oncecast as a group of three, each a process with a disk of its own; and as one node."""
+"""oncecast as a group of three processes, each with its own directory, and as one node."""
 
 from __future__ import annotations
 

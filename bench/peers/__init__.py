@@ -1,1 +1,1 @@
-"""oncecast beside Redis, NATS and RabbitMQ: real servers, one run. See docs/benchmarks.md."""
+"""Compare oncecast with Redis, NATS and RabbitMQ."""

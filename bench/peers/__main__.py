@@ -1,4 +1,4 @@
-"""oncecast beside Redis, NATS and RabbitMQ, in one run; docs/benchmarks.md tells what is compared.
+"""Compare oncecast with Redis, NATS and RabbitMQ in one run; see docs/benchmarks.md.
 
 python -m bench.peers [--only put get] [--peers Redis] [--rounds 5] [--messages 500000]
 """

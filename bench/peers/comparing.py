@@ -1,7 +1,7 @@
-"""Systems side by side in one run: each round measures one after the other.
+"""Compare systems in one run: each round measures one system after the other.
 
-What is not installed is named and left out. Progress goes to stderr, the table to stdout, all
-figures to the file of --json.
+Systems that are not installed are named and skipped. Progress goes to stderr, the table to
+stdout, all figures to the file of --json.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ WARM_UP = 0.2  # of the messages, before the first round
 
 
 def present(wanted: Sequence[type[System]]) -> tuple[list[System], dict[str, str]]:
-    """The systems that this machine has, and what is missing of the others."""
+    """Return the installed systems, and the missing parts of each other system."""
     found: list[System] = []
     missing = {}
     for kind in wanted:
         lack = kind.missing()
         if lack:
             missing[kind.name] = " and ".join(lack)
-            say(f"{kind.name} is left out: {missing[kind.name]} is missing")
+            say(f"{kind.name} is skipped: {missing[kind.name]} is missing")
         else:
             found.append(kind())
     return found, missing
@@ -57,7 +57,7 @@ def running(peers: Sequence[System], root: Path) -> Iterator[None]:
 
 
 def figures_of(measure: Measure, peers: Sequence[System], messages: int, rounds: int) -> Figures:
-    """Round after round, each of them one system after the other."""
+    """Run all rounds, one system after the other in each."""
     found = Figures(measure, {peer.name: [] for peer in peers})
     for number in range(rounds + 1):
         total = messages if number else int(messages * WARM_UP)
@@ -123,7 +123,7 @@ def measured(
     for name, each in systems.items():
         print(f"{name} {each['version']}: {each['told']}")
     for name, lack in missing.items():
-        print(f"{name} was left out: {lack} is missing")
+        print(f"{name} was skipped: {lack} is missing")
     print(table(all_figures))
     results = {each.measure.key: each.as_json() for each in all_figures}
     return {"machine": about, "systems": systems, "missing": missing, "results": results}
@@ -132,7 +132,7 @@ def measured(
 def compare(
     prog: str, about: str, peers: Sequence[type[System]], measures: Sequence[Measure]
 ) -> int:
-    """The command: the first of these peers is oncecast, and always there."""
+    """Run the command; the first of these systems is oncecast."""
     parser = argparse.ArgumentParser(prog=prog, description=about.splitlines()[0])
     ours, *others = peers
     keys, names = [each.key for each in measures], [kind.name for kind in others]
@@ -155,7 +155,7 @@ def compare(
         say(str(failure))
         return 1
     except KeyboardInterrupt:
-        say("interrupted: all servers are ended and their files removed")
+        say("interrupted: all servers are stopped and their files deleted")
         return 130
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")

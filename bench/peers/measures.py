@@ -1,4 +1,4 @@
-"""What is measured, of how many messages, and what oncecast has to reach beside the others."""
+"""Define the measures: their messages, and the ratio that oncecast must reach."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Measure:
     share: float  # of the messages asked for
     size: int = 100
     less_is_better: bool = False
-    alike: bool = False  # as many messages for each system, however slow
-    slices: int = 1  # a round is made of, in turn with the other systems
+    alike: bool = False  # the same number of messages for each system
+    slices: int = 1  # per round, in turns with the other systems
     targets: dict[str, float] = field(default_factory=dict)  # oncecast's figure over the peer's
 
     def count(self, messages: int, peer_share: float) -> int:
-        """Of one slice for a system with this share."""
+        """Return the messages of one slice for a system with this share."""
         if self.alike:
             return max(10, int(messages * self.share / self.slices))
         return max(4 * PUBLISHERS, int(messages * self.share * peer_share / self.slices))
 
     def reached(self, name: str, ratio: float) -> bool | None:
-        """Whether a ratio to the system of this name is what it has to be; None if nobody says."""
+        """Return whether a ratio to this system reaches its target; None if there is none."""
         target = self.targets.get(name)
         if target is None:
             return None
@@ -74,7 +74,7 @@ MEASURES = (
         0.001,
         less_is_better=True,
         alike=True,
-        slices=10,  # the time that a sync takes is another one every few seconds
+        slices=10,  # the time of a sync changes every few seconds
         targets={"Redis": 0.8},
     ),
     Measure("put-1k", "put, 1 KiB", "msg/s", put, 0.1, size=1024, targets={"Redis": 5}),

@@ -17,7 +17,7 @@ from bench.peers.peer import MANY, PAUSE, Peer, answers, free_port, program
 class Nats(Peer):
     name = "NATS"
     told = (
-        "JetStream, file storage, sync_interval always; nats-py: publish_async, 4000 under way; "
+        "JetStream, file storage, sync_interval always; nats-py: publish_async, 4000 in flight; "
         "durable pull consumers that fetch 1000 and acknowledge all by the last (ack all), "
         "the very last with a reply; put to get: a push consumer; 256 publishers: publish"
     )
@@ -91,7 +91,7 @@ class Nats(Peer):
             reading = await subscriber.subscribe(subject, durable="reader", manual_ack=True)
             for value in values:
                 getting = asyncio.ensure_future(arrival(reading))
-                await asyncio.sleep(PAUSE)  # it waits by now
+                await asyncio.sleep(PAUSE)  # by now it waits
                 began = perf_counter()
                 put = asyncio.ensure_future(publisher.publish(subject, value))
                 times.append(await getting - began)
@@ -112,7 +112,7 @@ class Nats(Peer):
 
     @asynccontextmanager
     async def stream(self, stream: Any) -> AsyncIterator[str]:
-        """A new stream of one subject, both of the name it gives."""
+        """Create a stream with one subject; return the name of both."""
         name = self.new_name()
         await stream.add_stream(name=name, subjects=[name], num_replicas=self.replicas)
         yield name

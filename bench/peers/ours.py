@@ -82,7 +82,7 @@ class Oncecast(Peer):
             reading = await subscriber.subscribe(topic, "reader")
             for value in values:
                 getting = asyncio.ensure_future(arrival(reading))
-                await asyncio.sleep(PAUSE)  # it waits by now
+                await asyncio.sleep(PAUSE)  # by now it waits
                 began = perf_counter()
                 put = asyncio.ensure_future(publisher.put(topic, value))
                 times.append(await getting - began)
@@ -108,7 +108,7 @@ class Oncecast(Peer):
 
 
 async def keep(client: oncecast.Client, topic: str) -> None:
-    """A subscription that nobody reads for now."""
+    """Create a subscription without a reader."""
     await (await client.subscribe(topic, "reader")).close()
 
 
@@ -116,7 +116,7 @@ async def put_all(client: oncecast.Client, topic: str, values: list[bytes]) -> N
     for start in range(0, len(values), MANY):
         for value in values[start : start + MANY]:
             client.put_nowait(topic, value)
-        await asyncio.sleep(0)  # a turn of the loop, in which what was put can leave
+        await asyncio.sleep(0)  # let the loop send the messages
     await client.flush()
 
 

@@ -1,4 +1,4 @@
-"""What the bench asks of each system, and how it runs a server that cleans up after itself."""
+"""Define the interface of each system, and run servers that clean up after themselves."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from typing import ClassVar
 
 START = 60.0  # seconds that a server may take
 END = 15.0
-MANY = 1000  # messages that are asked for, or sent, together where a client does not do it itself
-PAUSE = 0.001  # seconds after which a subscriber that was asked to wait does
+MANY = 1000  # messages per call, where a client does not batch by itself
+PAUSE = 0.001  # seconds until a subscriber is known to wait
 
 
 class Failed(Exception):
-    """A server that does not start, or a client that cannot work with it."""
+    """The server does not start, or the client cannot work with it."""
 
 
 class System(ABC):
-    """One system that is measured, and the processes that it needs."""
+    """A measured system and its processes."""
 
     name: ClassVar[str]
-    told: ClassVar[str]  # what server and client are told to do
-    share: ClassVar[float]  # of the messages that the fastest is given, so that rounds are short
+    told: ClassVar[str]  # settings of server and client
+    share: ClassVar[float]  # of the messages of the fastest system, so that rounds are short
     modules: ClassVar[tuple[str, ...]] = ()
     programs: ClassVar[tuple[str, ...]] = ()
 
@@ -40,7 +40,7 @@ class System(ABC):
 
     @classmethod
     def missing(cls) -> list[str]:
-        """What this machine does not have of it."""
+        """Return what is missing on this machine."""
         return [
             *(f"the program {each}" for each in cls.programs if program(each) is None),
             *(f"the Python package {each}" for each in cls.modules if find_spec(each) is None),
@@ -71,29 +71,29 @@ class System(ABC):
 class Peer(System):
     """A server, and its Python client at its best.
 
-    Each measurement makes what it needs under a new name, and returns the seconds from the first
+    Each measurement creates its own topics or queues. It returns the seconds from the first
     call until the last message was stored, or got and acknowledged; then it deletes what it made.
     """
 
     @abstractmethod
     async def put(self, values: list[bytes]) -> float:
-        """One publisher, one call a message, to a topic that is kept for one subscription."""
+        """Put with one publisher, one call per message, to a topic with one subscription."""
 
     @abstractmethod
     async def get(self, values: list[bytes]) -> float:
-        """One subscription gets and acknowledges what was put before."""
+        """Get and acknowledge stored messages with one subscription."""
 
     @abstractmethod
     async def fan_out(self, values: list[bytes], subscribers: int) -> float:
-        """One publisher; all subscribers, each with a connection, get and acknowledge it all."""
+        """Put with one publisher; get and acknowledge all messages with each subscriber."""
 
     @abstractmethod
     async def trips(self, values: list[bytes]) -> list[float]:
-        """Seconds from each put until a subscriber that waits has it; one at a time."""
+        """Return the seconds from each put until a waiting subscriber has the message."""
 
     @abstractmethod
     async def publish(self, values: list[bytes], publishers: int) -> float:
-        """Publishers at work at once; each waits for the ack of a message before the next."""
+        """Put with concurrent publishers that wait for each ack."""
 
 
 class Server:
@@ -122,7 +122,7 @@ class Server:
             sleep(0.05)
 
     def end(self) -> None:
-        """Ask it to end, and all that it started; then make it."""
+        """Terminate it and its children; kill them if they do not end."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             try:
                 os.killpg(self.process.pid, number)
@@ -134,7 +134,7 @@ class Server:
 
 
 def say(text: str) -> None:
-    """Progress, for whoever watches."""
+    """Print progress."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -148,7 +148,7 @@ def mind_signals() -> None:
 
 
 def program(name: str) -> Path | None:
-    """Where it is: beside the interpreter, in Debian's place for what it wraps, on the path."""
+    """Return the path of a program: beside the interpreter, in Debian's directory, or on PATH."""
     places = [Path(sys.executable).parent, "/usr/lib/rabbitmq/bin", os.environ.get("PATH", "")]
     found = shutil.which(name, path=os.pathsep.join(map(str, places)))
     return Path(found) if found else None

@@ -56,7 +56,7 @@ class RabbitMQ(Peer):
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
-        """A channel of a connection of its own."""
+        """Open a connection and return a channel of it."""
         import aiormq
 
         connection = await aiormq.connect(f"amqp://guest:guest@127.0.0.1:{self.port}/")
@@ -67,7 +67,7 @@ class RabbitMQ(Peer):
 
     @asynccontextmanager
     async def exchange(self, channel: Any, queues: int = 1) -> AsyncIterator[str]:
-        """A new exchange, and behind it queues with its name and a number."""
+        """Create an exchange with queues that have its name and a number."""
         name = self.new_name()
         await channel.exchange_declare(name, exchange_type="fanout", durable=True)
         for number in range(queues):

@@ -114,7 +114,7 @@ class Redis(Peer):
             times = []
             for value in values:
                 getting = thread.submit(arrival)
-                await asyncio.sleep(PAUSE)  # it waits by now
+                await asyncio.sleep(PAUSE)  # by now it waits
                 began = perf_counter()
                 publisher.xadd(stream, {b"v": value})
                 times.append(getting.result() - began)
@@ -168,7 +168,7 @@ def get_all(client: Any, stream: str, group: str, count: int) -> None:
 
 
 def entries(answer: Any) -> list[tuple[bytes, Any]]:
-    """The messages of one stream, in the shape of either version of the wire protocol."""
+    """Return the messages of one stream, for either version of the wire protocol."""
     if not answer:
         return []
     found = next(iter(answer.values()))[0] if isinstance(answer, dict) else answer[0][1]

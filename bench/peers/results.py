@@ -25,13 +25,13 @@ def spread(values: Sequence[float]) -> Spread:
 
 @dataclass(frozen=True)
 class Figures:
-    """What one measure found: for each system a figure a round, in the order of the rounds."""
+    """The figures of one measure: for each system one per round."""
 
     measure: Measure
     rounds: dict[str, list[float]]
 
     def ratio(self, name: str) -> Spread | None:
-        """oncecast's figure over this system's, of the same round: noise that lasts hits both."""
+        """Return the ratios of oncecast's figures to this system's, round by round."""
         if name == OURS or OURS not in self.rounds:
             return None
         pairs = zip(self.rounds[OURS], self.rounds[name], strict=True)
@@ -56,7 +56,7 @@ RULE = "---"
 
 
 def table(all_figures: Sequence[Figures]) -> str:
-    """Markdown, and readable as it stands."""
+    """Return the table in Markdown."""
     rows = [HEAD, tuple(RULE for _ in HEAD)]
     for figures in all_figures:
         title = f"{figures.measure.title} ({figures.measure.unit})"
@@ -68,7 +68,7 @@ def table(all_figures: Sequence[Figures]) -> str:
 
 
 def beside(figures: Figures, name: str) -> tuple[str, ...]:
-    """The columns about oncecast beside this system."""
+    """Return the columns that compare oncecast with this system."""
     ratio = figures.ratio(name)
     if ratio is None:
         return ("", "", "", "", "")
@@ -84,7 +84,7 @@ def told(figures: Spread, form: str) -> tuple[str, ...]:
 
 
 def pad(text: str, width: int, figure: bool) -> str:
-    """Rules as wide as their column, figures to the right."""
+    """Align the columns."""
     if text == RULE:
         return RULE[0] * width
     return text.rjust(width) if figure else text.ljust(width)

@@ -1,1 +1,1 @@
-"""A queue of many processes, of which takers are killed: see docs/benchmarks.md."""
+"""Measure and audit a queue shared by many processes while consumers are killed."""

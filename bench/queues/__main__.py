@@ -21,7 +21,7 @@ from bench.peers.comparing import machine
 from bench.peers.peer import Failed, free_port, mind_signals, say
 from bench.queues.trace import Born, Killed, Settled, Taken, audit, blind_to, encode, read
 
-KEEPERS = 3  # producers that decide, too
+KEEPERS = 3  # producers that are also acceptors
 LOOK_EVERY = 0.1
 TELL_EVERY = 5.0
 STUCK_AFTER = 120.0  # seconds without any progress
@@ -34,9 +34,9 @@ class Result:
     seconds: float  # from the first put to the last take
     rate: float
     kills: int
-    along: int  # elements that were given to who was killed and had not written them down
+    along: int  # elements that a killed consumer got and had not recorded
     faults: list[str]
-    blind_to: list[str]  # faults that were planted in the trace, and not seen
+    blind_to: list[str]  # planted faults that the audit missed
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Party:
         assert producer.stdout is not None
         line = producer.stdout.readline().strip()
         if not line:
-            raise Failed("a producer has ended; its standard error says why")
+            raise Failed("a producer ended; see its standard error")
         return line
 
     def ask_all(self, *words: object) -> list[str]:
@@ -90,7 +90,7 @@ class Party:
         return [self.hear(each) for each in self.producers]
 
     def kill_one(self, rng: Random, book: Path) -> bool:
-        """Of those that have taken something; a new one comes in its place."""
+        """Kill a consumer that has taken an element, and start a new one."""
         busy = [trace for trace in self.consumers if b"taken" in trace.read_bytes()]
         if not busy:
             return False
@@ -123,7 +123,7 @@ def party(root: Path, producers: int, consumers: int, tickets: int) -> Iterator[
 
 
 def play(party: Party, elements: int, kill_every: float, rng: Random) -> tuple[float, int]:
-    """All is put in and taken; how many seconds that took, and how many were killed."""
+    """Run until all elements are taken; return the seconds and the number of kills."""
     book = party.root / "killed.jsonl"
     book.touch()
     party.traces.append(book)
@@ -137,7 +137,7 @@ def play(party: Party, elements: int, kill_every: float, rng: Random) -> tuple[f
         now, size = monotonic(), sum(each.stat().st_size for each in party.traces)
         moved, before = (now, size) if size != before else (moved, before)
         if now > moved + STUCK_AFTER:
-            raise Failed(f"nothing was put in or taken for {STUCK_AFTER:g} s")
+            raise Failed(f"no element was put or taken for {STUCK_AFTER:g} s")
         if now > next_kill:
             next_kill = now + rng.uniform(0.5, 1.5) * kill_every
             kills += party.kill_one(rng, book)
@@ -156,7 +156,7 @@ def count_taken(party: Party) -> int:
 
 
 def settle(party: Party) -> None:
-    """Keepers write down who got what, and who lives has heard of all that it got."""
+    """Wait until all takes are recorded by the keepers and by the living consumers."""
     party.ask_all("settled")
     until = monotonic() + STUCK_AFTER
     while monotonic() < until:
@@ -196,11 +196,11 @@ def main() -> int:
     parser.add_argument("--producers", type=int, default=8)
     parser.add_argument("--consumers", type=int, default=8)
     parser.add_argument(
-        "--tickets", type=int, default=4, help="elements that one waits for at once"
+        "--tickets", type=int, default=4, help="elements that one consumer waits for at once"
     )
     parser.add_argument("--kill-every", type=float, default=3.0, metavar="S")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="write the traces there, and stay")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the traces there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     arguments = parser.parse_args()
     options = vars(arguments)
@@ -216,7 +216,7 @@ def main() -> int:
         say(str(failure))
         return 1
     except KeyboardInterrupt:
-        say("interrupted: all processes are ended")
+        say("interrupted: all processes are stopped")
         return 130
     report(arguments, found)
     if file:
@@ -233,11 +233,9 @@ def report(arguments: argparse.Namespace, found: Result) -> None:
     for fault in found.faults[:FAULTS_SHOWN]:
         print(f"FAULT {fault}")
     if found.blind_to:
-        print(f"the audit is blind to {', '.join(found.blind_to)}")
+        print(f"the audit misses {', '.join(found.blind_to)}")
     elif not found.faults:
-        print(
-            "audit: each was taken, none by two; it sees each of the faults planted in this trace"
-        )
+        print("audit: each element was taken once; all planted faults were detected")
 
 
 if __name__ == "__main__":

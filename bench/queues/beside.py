@@ -1,4 +1,4 @@
-"""Elements taken beside Redis lists, in one run; docs/benchmarks.md tells what is compared.
+"""Compare taking elements with Redis lists in one run; see docs/benchmarks.md.
 
 python -m bench.queues.beside [--only take] [--rounds 5] [--messages 20000]
 """

@@ -16,14 +16,17 @@ from oncecast.coordination.protocols.paxos_queue import SERIES
 from oncecast.network.network import run
 
 JOBS = "jobs"
-BACKLOG = 2000  # elements that may wait; beyond, who puts in waits too
+BACKLOG = 2000  # elements in the queue; producers wait at this limit
 PAUSE = 0.02
-TOGETHER = 50  # elements that are put in together
-HEARTBEAT, SUSPECT_AFTER = 0.5, 15.0  # two cores for so many processes: all are late now and then
+TOGETHER = 50  # elements per deposit
+HEARTBEAT, SUSPECT_AFTER = (
+    0.5,
+    15.0,
+)  # many processes share two cores, so that any of them can be late
 
 
 class Trace:
-    """What is written is there, whatever happens to this process."""
+    """A trace file whose lines survive a kill of this process."""
 
     def __init__(self, file: str) -> None:
         self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

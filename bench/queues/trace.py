@@ -1,4 +1,4 @@
-"""What the processes of a run write down, as JSON lines, and what must hold of it.
+"""The traces of a run as JSON lines, and their audit.
 
 No element may have two takers, and each must have one. A taker that was killed may have taken along
 what was given to it and it had not written down yet: one element for each ticket, and no more.
@@ -22,7 +22,7 @@ class Put(Line, frozen=True):
 
 
 class Born(Line, frozen=True):
-    """A taker, which has so many tickets at a time."""
+    """A consumer with this number of tickets."""
 
     taker: str
     tickets: int
@@ -38,7 +38,7 @@ class Killed(Line, frozen=True):
 
 
 class Settled(Line, frozen=True):
-    """A keeper's word of who has got it."""
+    """A keeper's record of the consumer that got an element."""
 
     element: str
     taker: str
@@ -50,7 +50,7 @@ _decode = msgspec.json.Decoder(AnyLine).decode
 
 
 def read(files: Iterable[Path]) -> list[AnyLine]:
-    """All lines that have an end: who was killed may have left half of one."""
+    """Return all complete lines; a killed process may leave half a line."""
     return [
         _decode(line)
         for file in files
@@ -60,7 +60,7 @@ def read(files: Iterable[Path]) -> list[AnyLine]:
 
 
 def audit(lines: list[AnyLine]) -> list[str]:
-    """What is wrong; nothing, if all is well."""
+    """Return the violations."""
     put = Counter(each.element for each in lines if isinstance(each, Put))
     tickets = {each.taker: each.tickets for each in lines if isinstance(each, Born)}
     killed = {each.taker for each in lines if isinstance(each, Killed)}
@@ -87,7 +87,7 @@ def audit(lines: list[AnyLine]) -> list[str]:
 
 
 def _given(lines: list[AnyLine]) -> tuple[list[str], dict[str, str]]:
-    """To whom, by all keepers' words; they must not differ."""
+    """Return the consumer that each keeper names for each element; they must agree."""
     given: dict[str, str] = {}
     words = [each for each in lines if isinstance(each, Settled)]
     disputed = [e.element for e in words if given.setdefault(e.element, e.taker) != e.taker]
@@ -98,7 +98,7 @@ def _given(lines: list[AnyLine]) -> tuple[list[str], dict[str, str]]:
 
 
 def planted(lines: list[AnyLine]) -> dict[str, list[AnyLine]]:
-    """A run in which all is well, with one fault each."""
+    """Return copies of a correct run, with one planted fault each."""
     taken = next(each for each in lines if isinstance(each, Taken))
     other = next(e.taker for e in lines if isinstance(e, Born) and e.taker != taken.taker)
     living = {e.taker for e in lines if isinstance(e, Born)}
@@ -126,7 +126,7 @@ def planted(lines: list[AnyLine]) -> dict[str, list[AnyLine]]:
 
 
 def blind_to(lines: list[AnyLine]) -> list[str]:
-    """The faults that the audit would not see if this run had them."""
+    """Return the planted faults that the audit misses."""
     return [
         name
         for name, faulty in planted(lines).items()

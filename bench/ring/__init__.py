@@ -1,1 +1,1 @@
-"""A ring of three processes beside one node."""
+"""Compare a ring of three processes with one node."""

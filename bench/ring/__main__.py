@@ -1,4 +1,4 @@
-"""A ring of three processes beside one node; docs/benchmarks.md tells what is compared.
+"""Compare a ring of three processes with one node; see docs/benchmarks.md.
 
 python -m bench.ring [--only fan-out] [--rounds 5] [--messages 200000]
 """
@@ -13,7 +13,7 @@ from bench.peers import measures
 from bench.peers.comparing import compare
 from bench.ring.ours import Pulled, Ring
 
-# By push to ten subscribers, half of one node's rate.
+# Push to ten subscribers must reach half the rate of one node.
 TARGETS = {"put": {}, "fan-out": {Alone.name: 0.5}, "latency": {}}
 MEASURES = tuple(
     replace(each, targets=TARGETS[each.key]) for each in measures.MEASURES if each.key in TARGETS

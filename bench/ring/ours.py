@@ -1,4 +1,4 @@
-"""oncecast as a ring of three processes, each with a group of its own and a seat in all."""
+"""oncecast as a ring of three processes, each with its own group and a replica of all groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oncecast import blocking
 from oncecast.errors import OncecastError
 
 PROCESSES = 3
-SETTLED = 1.0  # seconds for the trees to be whole
+SETTLED = 1.0  # seconds for the trees to form
 
 
 class Ring(Oncecast):
@@ -69,7 +69,7 @@ class Ring(Oncecast):
 
 
 class Pulled(Ring):
-    """The same ring; subscribers go to the owner."""
+    """The same ring, with subscribers that read from the owner."""
 
     name = "ring, pulled"
     told = "the same, but subscribers read from the owner"

@@ -1,1 +1,1 @@
-"""Speed of topics in Spark, beside Parquet and beside rows one by one."""
+"""Measure topics in Spark, compared with Parquet and with a source of single rows."""

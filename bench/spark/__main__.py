@@ -1,4 +1,4 @@
-"""Topics in Spark: reading beside Parquet and tuples, streaming, writing beside rows, auditing.
+"""Measure topics in Spark: reading, streaming, writing, auditing; compared with Parquet and rows.
 
 read     5 million messages of 100 B from a running node into nothing
 stream   the same in micro-batches of 500,000
@@ -7,7 +7,7 @@ audit    a trace of 10 million lines with three faults, by one executor of 2 GB
 
     python -m bench.spark [--only read] [--rounds 5] [--scale 1.0] [--json FILE] [--directory DIR]
 
-With a scale of 0.1 everything is a tenth, for a look. Figures go to stdout, progress to stderr.
+A scale of 0.1 runs a tenth of the work. Figures go to stdout, progress to stderr.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def main() -> int:
         say(str(failure))
         return 1
     except KeyboardInterrupt:
-        say("interrupted: the node and Spark are ended and their files removed")
+        say("interrupted: the node and Spark are stopped and their files deleted")
         return 130
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(each) for each in found], indent=2) + "\n")

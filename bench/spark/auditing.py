@@ -1,4 +1,4 @@
-"""The audit of a long trace by one executor of 2 GB: how long it takes, and how much it needs."""
+"""Measure the time and memory of an audit by one executor with 2 GB."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def audit(lines: int, root: Path) -> Iterator[Figure]:
     session = spark(f"local-cluster[1,2,{MEMORY_MB}]", app="audit", light=False, **settings)
     try:
         trace = str(root / "trace")
-        planted(session, lines * 2 // 3).write.json(trace)  # one is stored for two that come
+        planted(session, lines * 2 // 3).write.json(trace)  # one stored message for two deliveries
         say(f"a trace of {lines:,} lines is written")
         began = perf_counter()
         counts, faults = audit_traces(session, [trace])
@@ -44,7 +44,7 @@ def executor_mb(application: str) -> float:
             words = (each / "cmdline").read_bytes().split(b"\0")
             status = (each / "status").read_text()
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         if application.encode() in words and b"--executor-id" in words:
             peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
             return int(peak.split()[1]) / 1024

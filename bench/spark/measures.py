@@ -1,4 +1,4 @@
-"""What is measured: each way in turn, round after round, and what ours has to reach beside others.
+"""Define the measures; each round runs all of them in turns.
 
 All read the same messages from the same node; Parquet has them in files that Spark wrote.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SIZE = 100
 CHUNK = 100_000  # messages put at a time
-SLOW = 20  # what goes row by row is given one in so many messages
+SLOW = 20  # single rows get one in this many messages
 TRIGGER = 500_000  # messages a micro-batch
 QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
 
@@ -45,7 +45,7 @@ class Bench:
     # -- what is read --
 
     def fill(self) -> None:
-        """Values without a pattern: nothing to compress, nothing to make a dictionary of."""
+        """Return values that neither compression nor a dictionary makes smaller."""
         with blocking.connect(self.address) as client:
             client.create_topic("full", Policy(keep_all=True))
             for at in range(0, self.messages, CHUNK):
@@ -79,7 +79,7 @@ class Bench:
         return count / (perf_counter() - began)
 
     def stream_topic(self) -> float:
-        """From the start of the query to its end."""
+        """Measure from the start of the query to its end."""
         reader = self.spark.readStream.format("oncecast")
         reader = reader.options(address=self.address, topics="full", maxOffsetsPerTrigger=TRIGGER)
         self._made += 1
@@ -100,7 +100,7 @@ class Bench:
         return self._write("row_by_row", self.messages // SLOW)
 
     def _write(self, form: str, count: int) -> float:
-        """What Parquet gives goes to a topic."""
+        """Write the rows of a Parquet file to a topic."""
         frame = self.spark.read.parquet(str(self.root / "parquet")).select("value")
         frame = frame.where(f"offset < {count}")
         self._made += 1
@@ -123,7 +123,7 @@ def starts(count: int) -> range:
 
 
 def side_by_side(bench: Bench, ways: dict[str, Way], targets: dict[str, float]) -> Iterator[Figure]:
-    """The first way is ours; ratios are taken round by round, for noise that lasts hits all."""
+    """Compare ways round by round; the first way is ours."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(bench.rounds + 1):
         rates = {name: way() for name, way in ways.items()}

@@ -1,4 +1,4 @@
-"""A trace of any length in which all is well but for one loss, one duplicate and one swap."""
+"""A correct trace of any length, with one planted loss, duplicate and swap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 TOPICS, SUBSCRIPTIONS, PRODUCERS = 3, 2, 4
 READERS = TOPICS * SUBSCRIPTIONS
-# What the audit has to name: fault, topic, subscription, offset.
+# The faults that the audit must report: fault, topic, subscription, offset.
 FAULTS = {
     ("lost", "topic0", "sub0", 100),
     ("duplicated", "topic1", "sub1", 200),
@@ -18,7 +18,7 @@ FAULTS = {
 
 
 def planted(spark: SparkSession, deliveries: int) -> DataFrame:
-    """With so many deliveries, and half as many messages stored before them."""
+    """Return a trace with this many deliveries and half as many stored messages."""
     each = deliveries // READERS
     stored = spark.range(TOPICS * each).selectExpr(
         "id as line",

@@ -1,4 +1,4 @@
-"""A source and a sink as one would first write them: a tuple or a row for each message."""
+"""A naive source and sink: one tuple or row per message."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RowWriter(DataSourceWriter):
             client.close_source(self._source)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A bench that fails is over."""
+        """End the benchmark on a failure."""
 
 
 def parted(values: Iterator[bytes]) -> Iterator[list[bytes]]:

@@ -1,1 +1,1 @@
-"""Streams beside Cyclone DDS and Zenoh, each with a writer's and a reader's process."""
+"""Compare streams with Cyclone DDS and Zenoh, with one writer and one reader process."""

@@ -1,4 +1,4 @@
-"""Streams beside Cyclone DDS and Zenoh, in one run; docs/benchmarks.md tells what is compared.
+"""Compare streams with Cyclone DDS and Zenoh in one run; see docs/benchmarks.md.
 
 python -m bench.streams [--only flow] [--peers Zenoh] [--rounds 5] [--messages 300000]
 """

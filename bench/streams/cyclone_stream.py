@@ -12,9 +12,9 @@ from bench.streams.side import Counter, say, stamped
 from bench.streams.stream_system import StreamSystem
 
 TOPIC = "bench"
-MANY = 1000  # samples that are taken together
+MANY = 1000  # samples per take
 PATIENCE = 30.0
-# Without multicast, which a loopback often does not have; processes find each other by port.
+# Loopback often has no multicast, so that processes find each other by port.
 CONFIG = """<CycloneDDS><Domain>
 <General><Interfaces><NetworkInterface name="lo"/></Interfaces>
 <AllowMulticast>false</AllowMulticast></General>
@@ -38,7 +38,7 @@ class CycloneDDS(StreamSystem):
 
 
 def topic(place: str, size: int) -> tuple[Any, Any, Any, Any]:
-    """A participant of the place's own domain, its topic, their qualities, the samples' type."""
+    """Return a participant of its own domain, its topic, the QoS and the sample type."""
     os.environ["CYCLONEDDS_URI"] = CONFIG
     from cyclonedds.domain import DomainParticipant
     from cyclonedds.idl import IdlStruct
@@ -86,4 +86,4 @@ def write(place: str, count: int, size: int, pause: float) -> None:
             value = stamped(size)
         writer.write(kind(value))
     say(str(began))
-    sleep(PATIENCE)  # until it is ended: the reader may still read
+    sleep(PATIENCE)  # until it is terminated, because the reader may still read

@@ -58,6 +58,8 @@ def write(place: str, count: int, size: int, pause: float) -> None:
                     value = stamped(size)
                 await writer.write(value)
             say(str(began))
-            await asyncio.sleep(PATIENCE)  # until it is ended: the reader may still read
+            await asyncio.sleep(
+                PATIENCE
+            )  # until it is terminated, because the reader may still read
 
     run(story())

@@ -2,8 +2,8 @@
 
 python -m bench.streams.side SYSTEM read|write PLACE COUNT SIZE PAUSE
 
-A reader says `ready`, then how long each sample was under way, or, without a pause between samples,
-when the last one came. A writer says when it began. Clocks of processes on one machine are one.
+A reader prints `ready` and then the latency of each sample. Without a pause between samples, it
+prints the time of the last one. A writer prints its start time. All processes share one clock.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import struct
 import sys
 from time import perf_counter
 
-STAMP = struct.Struct("<d")  # a sample begins with when it was written
-WARM_UP = 20  # samples, of those with a pause, that are not counted
+STAMP = struct.Struct("<d")  # each sample starts with its time of writing
+WARM_UP = 20  # warm-up samples when there is a pause
 
 
 class Counter:
-    """What a reader does with each sample."""
+    """The reading side: records each sample."""
 
     def __init__(self, count: int, size: int, paced: bool) -> None:
         self.left, self.size, self.paced = count, size, paced
         self.times: list[float] = []
 
     def came(self, value: bytes) -> bool:
-        """Whether it was the last; then all is told."""
+        """Record a sample; print the results and return True after the last one."""
         self.left -= 1
         if self.paced:
             self.times.append(perf_counter() - STAMP.unpack_from(value)[0])

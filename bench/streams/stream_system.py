@@ -1,4 +1,4 @@
-"""What is measured of a stream: two processes, reliable, nothing dropped."""
+"""Define the measures of a stream: two processes, reliable, no drops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import ClassVar
 from bench.peers.peer import Failed, System, free_port
 from bench.streams.side import WARM_UP
 
-PAUSE = 0.001  # seconds between samples whose way is timed
+PAUSE = 0.001  # seconds between samples when latency is measured
 WITHIN = 120.0
 
 
@@ -24,24 +24,24 @@ class StreamSystem(System):
     module: ClassVar[str]  # of this package, with `read` and `write`
 
     def start(self, directory: Path) -> None:
-        """Each measurement has processes of its own."""
+        """Prepare a measurement, which starts its own processes."""
 
     @abstractmethod
     def version(self) -> str: ...
 
     async def flow(self, values: list[bytes]) -> float:
-        """Seconds from the first call until the last sample was there."""
+        """Return the seconds from the first call until the last sample arrived."""
         began, ended = self.both(len(values), len(values[0]), 0.0)
         return float(ended) - float(began)
 
     async def ways(self, values: list[bytes]) -> list[float]:
-        """Seconds that each sample was under way, with a pause between them."""
+        """Return the latency of each sample in seconds, with a pause between samples."""
         _, times = self.both(len(values) + WARM_UP, len(values[0]), PAUSE)
         found: list[float] = json.loads(times)
         return found
 
     def both(self, count: int, size: int, pause: float) -> tuple[str, str]:
-        """What the writer and the reader say."""
+        """Run writer and reader; return their output."""
         words = [f"127.0.0.1:{free_port()}", str(count), str(size), str(pause)]
         with self.side("read", words) as reader:
             said(reader)
@@ -66,7 +66,7 @@ def said(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise Failed(f"{process.args!r} has failed, or was not done in {WITHIN:g} s")
+        raise Failed(f"{process.args!r} failed, or did not finish within {WITHIN:g} s")
     return line
 
 

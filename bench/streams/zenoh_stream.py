@@ -69,4 +69,4 @@ def write(place: str, count: int, size: int, pause: float) -> None:
                 value = stamped(size)
             publisher.put(value)
         say(str(began))
-        sleep(PATIENCE)  # until it is ended: the reader may still read
+        sleep(PATIENCE)  # until it is terminated, because the reader may still read

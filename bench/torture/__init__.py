@@ -1,1 +1,1 @@
-"""A live group of three nodes through kills, stops, network cuts and a disk that forgets."""
+"""Torture a live group of three nodes: kills, pauses, network cuts, lost writes."""

@@ -1,9 +1,9 @@
 """Torture a live group of three nodes and check that every promise held.
 
-Three nodes run in network namespaces of their own. Publishers, subscribers and observers use them
-for some minutes while nodes are killed (kill -9), stopped (SIGSTOP for 5 s), cut off from each
-other, and one disk loses its unsynced bytes; clients are killed too. Then the topics are compared
-with the clients' books (lost, doubled, out of order), and the history of all calls is checked for
+Three nodes run in their own network namespaces. Publishers, subscribers and observers use them for
+some minutes. Meanwhile nodes are killed (kill -9), paused (SIGSTOP for 5 s) and partitioned, one
+disk loses its unsynced bytes, and clients are killed. Then the topics are compared with the records
+of the clients (lost, duplicated, out of order). The history of all calls is checked for
 linearizability. The report is printed and written to DIRECTORY/report.json.
 
     python -m bench.torture [--minutes 10] [--messages 1000000] [--seed 1] [--json]
@@ -37,7 +37,7 @@ START_SECONDS = 60.0
 SETTLE_SECONDS = 180.0
 LOOK_EVERY = 15.0
 FAULTS = ("lost", "doubled", "out_of_order")
-PACE = 1.5  # publishers aim higher, since they stand still while there is no leader
+PACE = 1.5  # publishers aim higher, because they wait during elections
 
 
 class Failed(Exception):
@@ -65,7 +65,7 @@ def start(cluster: Cluster, options: argparse.Namespace) -> None:
     creator = cluster.client("creator", ["creator", *topics])
     creator.start()
     if creator.wait(START_SECONDS):
-        raise Failed(f"the topics could not be made; see {creator.log}")
+        raise Failed(f"cannot create the topics; see {creator.log}")
     rate = options.messages / (60 * options.minutes) / PUBLISHERS * PACE
     for role, count in ROLES.items():
         for number in range(count):
@@ -90,7 +90,7 @@ def torture(cluster: Cluster, options: argparse.Namespace) -> Strikes:
         strikes.turn()
         for process in (*cluster.nodes.values(), *cluster.clients.values()):
             if not process.running and process.name not in strikes.troubled:
-                raise Failed(f"{process.name} has ended by itself; see {process.log}")
+                raise Failed(f"{process.name} ended unexpectedly; see {process.log}")
         if time.monotonic() > look:
             look = time.monotonic() + LOOK_EVERY
             count = acknowledged(cluster)
@@ -109,13 +109,13 @@ def acknowledged(cluster: Cluster) -> int:
 def settle(cluster: Cluster) -> dict[str, Any]:
     """Let publishers finish and subscribers read to the end; return what the audit found."""
     until("a leader", SETTLE_SECONDS, lambda: bool((cluster.status() or {}).get("leader")))
-    say("the faults are over; publishers finish, subscribers read on")
+    say("no more faults; publishers finish, subscribers read on")
     statuses: dict[str, int] = {}
     publishers = [name for name in cluster.clients if name.startswith("publisher")]
     others = [name for name in cluster.clients if name not in publishers]
     for name in publishers:
         statuses[name] = cluster.clients[name].end(SETTLE_SECONDS)
-    say("the topics are scanned and compared with the books")
+    say("comparing the topics with the records of the clients")
     read_on(cluster)
     for name in others:
         statuses[name] = cluster.clients[name].end(SETTLE_SECONDS)
@@ -146,7 +146,7 @@ def audited(cluster: Cluster) -> dict[str, Any]:
 
 def checked(cluster: Cluster) -> dict[str, Any]:
     """Check the histories of all clients for linearizability."""
-    say("the histories of all clients are checked")
+    say("checking the histories of all clients")
     files = sorted(map(str, cluster.directory.glob(f"*.{HISTORY}")))
     command = [sys.executable, "-m", "oncecast", "history", "check", "--json", *files]
     found = subprocess.run(command, check=False, stdout=subprocess.PIPE, timeout=1800)
@@ -157,7 +157,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     with Hosts([*NODES, CLIENTS]) as hosts:
         cluster = Cluster(hosts, directory)
         try:
-            say("three nodes start, each on a host of its own")
+            say("starting three nodes, each on its own host")
             start(cluster, options)
             began = time.monotonic()
             strikes = torture(cluster, options)

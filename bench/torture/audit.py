@@ -54,7 +54,7 @@ def audit(directory: Path, topics: dict[str, list[bytes]]) -> Findings:
 
 
 def _check_log(findings: Findings, topic: str, values: list[bytes]) -> None:
-    """Every message stands there once, and the numbers of each writer grow."""
+    """Check that each message is stored once and the numbers of each writer increase."""
     last: dict[bytes, int] = defaultdict(lambda: -1)
     seen: set[bytes] = set()
     for offset, value in enumerate(values):
@@ -82,7 +82,7 @@ def _check_puts(
 def _check_gets(
     findings: Findings, gets: list[dict[str, Any]], topics: dict[str, list[bytes]]
 ) -> None:
-    """The results of each reader, over all its lives, are the topic: all of it, once, in order."""
+    """Check that each reader, over all restarts, received the whole topic once and in order."""
     results: dict[tuple[str, str], list[int]] = defaultdict(list)
     for line in sorted(gets, key=lambda line: int(line["first"])):
         found = results[line["reader"], line["topic"]]

@@ -1,8 +1,8 @@
 """A client process under torture: it publishes, subscribes or observes until SIGTERM.
 
-Each life writes a book: one JSON line for each acknowledged put or received batch, written before
-the client does anything that depends on it. A killed client loses at most its last line. Each life
-also records the history of all its calls, for `oncecast history check`.
+Each process writes one JSON line for each acknowledged put or received batch, before it does
+anything that depends on it. A killed client loses at most its last line. Each process also records
+the history of all its calls, for `oncecast history check`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CALL_TIMEOUT = 60.0
 
 
 class Book:
-    """What this life has seen, on disk before it goes on."""
+    """The records of one process, which are on disk before it continues."""
 
     def __init__(self, path: Path) -> None:
         self._file: IO[str] = path.open("a")
@@ -61,7 +61,7 @@ def lines(directory: Path, kind: str) -> list[dict[str, Any]]:
 
 
 class Life:
-    """One life of one client."""
+    """One process of one client."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -75,7 +75,7 @@ class Life:
         return Book(self.directory / f"{self.name}-{self.life}.{kind}.jsonl")
 
     def connect(self, **more: Any) -> oncecast.Client:
-        """Return a client that records its history, unbuffered, in a file of this life."""
+        """Return a client that records its history, unbuffered, in a file of this process."""
         file = (self.directory / f"{self.name}-{self.life}.{HISTORY}").open("wb", buffering=0)
         recorder = Recorder(time.monotonic, Writer(file))
         return RecordedClient(recorder, self.options.server, timeout=CALL_TIMEOUT, **more)
@@ -95,7 +95,7 @@ async def create(life: Life) -> None:
 
 
 async def publish(life: Life) -> None:
-    """Put numbered messages at a steady rate; every number of every life is used once."""
+    """Put numbered messages at a steady rate; each process uses each number once."""
     book, rate = life.book("puts"), life.options.rate
     numbers = dict.fromkeys(life.topics, 0)
     free = asyncio.Semaphore(ROUNDS_IN_FLIGHT)
@@ -207,8 +207,8 @@ def main() -> int:
     parser.add_argument("role", choices=ROLES)
     parser.add_argument("--server", required=True, help="addresses of the nodes, with commas")
     parser.add_argument("--name", required=True, help="the client's durable name")
-    parser.add_argument("--life", type=int, required=True, help="number of this life, from 1")
-    parser.add_argument("--directory", required=True, help="where books and state are kept")
+    parser.add_argument("--life", type=int, required=True, help="number of this process, from 1")
+    parser.add_argument("--directory", required=True, help="directory for records and state")
     parser.add_argument("--topics", required=True, help="topics to use, with commas")
     parser.add_argument("--rate", type=float, default=1000.0, help="messages per second to put")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random choices")

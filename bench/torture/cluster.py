@@ -21,7 +21,7 @@ SNAPSHOT_BYTES = 8 << 20  # small, so that snapshots happen under fire
 
 
 class Process:
-    """One program through all its lives. It is started, killed, stopped and continued by id."""
+    """A program that is started, killed, paused and continued by process id."""
 
     def __init__(self, name: str, command: Callable[[int], list[str]], log: Path) -> None:
         self.name, self._command, self.log = name, command, log

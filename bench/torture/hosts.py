@@ -1,6 +1,6 @@
 """Hosts on one machine: network namespaces of their own, joined by a router that can drop packets.
 
-Each host has one address and reaches the others through the router alone. A cut drops packets
+Each host has one address and reaches its peers through the router only. A cut drops packets
 without telling the sender, as a broken switch does; existing connections stay open and fall silent.
 Making namespaces needs root and `ip` (Debian: iproute2).
 """
@@ -24,7 +24,7 @@ class Hosts:
 
     def __init__(self, names: Iterable[str]) -> None:
         if shutil.which("ip") is None:
-            raise HostsUnavailable("there is no `ip` command; install iproute2")
+            raise HostsUnavailable("the `ip` command is missing; install iproute2")
         self._names = list(names)
         self._prefix = f"oncecast-{os.getpid()}"
         self._made: list[str] = []

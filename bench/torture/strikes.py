@@ -1,4 +1,4 @@
-"""What happens to the group: kills, stops, cuts and forgetful disks, at random and overlapping."""
+"""Draw random, overlapping faults: kills, pauses, partitions and disks that lose writes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Strikes:
         self._cut("cut off", victim, both_ways(victim, others))
 
     def _deafen(self, victim: str) -> None:
-        """What it says is heard; what its peers say does not reach it."""
+        """Drop messages from its peers; its own messages pass."""
         self._cut("deafen", victim, [(name, victim) for name in NODES if name != victim])
 
     def _cut_pair(self, victim: str) -> None:
@@ -128,7 +128,7 @@ class Strikes:
     # -- on clients --
 
     def _kill_client(self, victim: str) -> None:
-        """Kill it and start its next life at once, while its last messages are still in flight."""
+        """Kill it and restart it at once, while its last messages are still in flight."""
         client = self.cluster.clients[self._rng.choice(list(self.cluster.clients))]
         client.kill()
         client.start()
@@ -137,7 +137,7 @@ class Strikes:
     # -- the schedule --
 
     def _victim(self) -> str:
-        """Return the leader every other time, if a node tells."""
+        """Return the leader every other time, if a node names it."""
         status = self.cluster.status() if self._rng.random() < 0.5 else None
         leader = status.get("leader") if status else None
         found = [name for name, at in self.cluster.addresses.items() if at == leader]

@@ -152,7 +152,7 @@ def test_what_is_not_installed_is_named_and_left_out(capsys: pytest.CaptureFixtu
     assert missing == {
         "Lacking": "the program no-such-program and the Python package no_such_module"
     }
-    assert "Lacking is left out: the program no-such-program" in capsys.readouterr().err
+    assert "Lacking is skipped: the program no-such-program" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [Failed("no"), KeyboardInterrupt()])

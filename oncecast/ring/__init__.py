@@ -1,1 +1,1 @@
-"""The ring of groups: who owns which topics, who backs up whom, and how topics move."""
+"""The ring of replica groups: ownership of topics, backups and moves."""

@@ -1,4 +1,4 @@
-"""What a process has of one topic: the batches that came lately, by offset, perhaps with gaps."""
+"""The recent batches of one topic at a process, by offset, possibly with gaps."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from oncecast.wire.frames import Chunk
 class Channel:
     def __init__(self, topic: str, bytes_max: int, now: float) -> None:
         self.topic, self._bytes_max = topic, bytes_max
-        self.topic_id = 0  # of the topic; 0: nothing is known
-        self.first = self.next = 0  # what the owner is known to have
-        self.fenced = 0  # the last epoch known to have ended the right of a reader
+        self.topic_id = 0  # 0: unknown
+        self.first = self.next = 0  # offsets at the owner, as far as known
+        self.fenced = 0  # the last epoch known to have fenced a reader
         self.heard = self.checked = now
-        self.checking = False  # the owner is asked who of the readers may go on
-        self.asking, self.asked = False, 0.0  # the owner, for what is missing
+        self.checking = False  # a permission check is in flight
+        self.asking, self.asked = False, 0.0  # a request for a gap is in flight, and since when
         self._offsets: list[int] = []
         self._chunks: dict[int, Chunk] = {}
         self._bytes = 0
 
     def reaches(self, topic_id: int, next_: int, fenced: int = 0) -> None:
-        """The owner has so much; of another life of the topic nothing here is of use."""
+        """Note the end of the topic at the owner. A newer topic id clears the channel."""
         if topic_id > self.topic_id:
             self.topic_id, self.first, self.next, self.fenced = topic_id, 0, next_, fenced
             self._offsets.clear()
@@ -47,22 +47,24 @@ class Channel:
             self._bytes += len(chunk.batch)
 
     def trim(self) -> None:
-        """The oldest go."""
+        """Drop the oldest batches above the byte limit."""
         while self._bytes > self._bytes_max and len(self._offsets) > 1:
             self._bytes -= len(self._chunks.pop(self._offsets.pop(0)).batch)
 
     def lacks(self, offset: int) -> bool:
-        """It exists, and is not here."""
+        """Return whether the owner has this message and the channel does not."""
         return self.first <= offset < self.next and self._at(offset) is None
 
     def gap_end(self, offset: int) -> int:
-        """Where what is here begins again; -1: nowhere."""
+        """Return the first offset after a gap, or -1 if there is none."""
         at = bisect_right(self._offsets, offset)
         return self._offsets[at] if at < len(self._offsets) else -1
 
     def chunks(self, offset: int, messages_max: int, bytes_max: int) -> tuple[Chunk, ...]:
-        """What lies from `offset` on, without a gap; the first comes whatever its size. Sizes are
-        those of batches when they are opened."""
+        """Return the chunks from `offset` up to the next gap. The first may exceed `bytes_max`.
+
+        Sizes are uncompressed.
+        """
         found: list[Chunk] = []
         while messages_max > 0 and (bytes_max > 0 or not found):
             chunk = self._at(offset)

@@ -1,6 +1,6 @@
-"""What the ring stack of a process and its replicas tell each other, and their application.
+"""Messages between the ring stack of a process and its replicas, and events for the process.
 
-replica → ring     GroupFacts, WhoseKey, WhereIs ring → replica    KeyOwner, GroupFacts, GiveUp
+replica → ring     GroupFacts, WhoseKey, WhereIs ring → replica    KeyOwner, GroupFacts, RetireGroup
 process → process  WhoOwns, Owner                ring ↓ ↑          Leave; Seat, Unseat, Left
 """
 
@@ -11,14 +11,14 @@ from oncecast.kernel.protocol import NodeId, Value
 
 
 class GroupFacts(Value, tag="GroupFacts"):
-    """A group as one of its replicas knows it. Of two that differ, the one with more `applied`."""
+    """A group as seen by one of its replicas. The facts with the highest `applied` count."""
 
     group: str
-    low: Key | None  # of its arc; the other end is its position
+    low: Key | None  # low end of its arc; the high end is its position
     leader: NodeId
     nodes: tuple[NodeId, ...]
     applied: int
-    retired: bool = False  # once it owns nothing it is gone
+    retired: bool = False  # gone as soon as it owns nothing
 
     @property
     def gone(self) -> bool:
@@ -30,13 +30,13 @@ class GroupFacts(Value, tag="GroupFacts"):
 
 
 class WhoseKey(Value, tag="WhoseKey"):
-    """Who owns this?"""
+    """Ask for the owner of a key."""
 
     key: Key
 
 
 class KeyOwner(Value, tag="KeyOwner"):
-    """This group does; and so many processes make up the ring."""
+    """The owner of a key, and the number of processes in the ring."""
 
     key: Key
     owner: GroupFacts
@@ -44,13 +44,13 @@ class KeyOwner(Value, tag="KeyOwner"):
 
 
 class WhereIs(Value, tag="WhereIs"):
-    """What is known of this group? It may be elsewhere by now, or gone."""
+    """Ask for the facts about a group, which may have moved or be gone."""
 
     group: str
 
 
 class RetireGroup(Value, tag="GiveUp"):
-    """To a leader: this process leaves the ring, and what its group owns shall be others'."""
+    """Ask a leader to retire its group, because its process leaves the ring."""
 
 
 class WhoOwns(Value, tag="WhoOwns"):
@@ -64,25 +64,25 @@ class Owner(Value, tag="Owner"):
 
 
 class Seat(Value):
-    """Event: run a replica of `group` here. Without `nodes` it founds the group."""
+    """Event: run a replica of `group` here. Without `nodes`, it founds the group."""
 
     group: str
     nodes: tuple[NodeId, ...]
 
 
 class Leave(Value):
-    """Request: give what the group of this process owns to others; then this process may go."""
+    """Request: leave the ring. The group of this process exports everything it owns."""
 
 
 class Left(Value):
-    """Event: it owns nothing any more."""
+    """Event: the group of this process owns nothing, and the process may stop."""
 
 
 class Unseat(Value):
-    """Event: the replica of `group` here is not wanted, or its group is `gone`.
+    """Event: stop the replica of `group` here, because it is not needed or its group is `gone`.
 
-    Who has a vote may be asked for it again, perhaps by a decision that is not known here yet: what
-    is on its disk must stay, unless the group is gone.
+    A replica with a vote may be needed again, by a decision that is not known here yet. So its data
+    must stay on disk, unless the group is gone.
     """
 
     group: str

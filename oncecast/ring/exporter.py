@@ -1,4 +1,4 @@
-"""The giver's side of a move: it answers from what it has decided, and remembers nothing else."""
+"""The exporter of a move: answers from decided state, and remembers nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from oncecast.ring.mover import Mover
 
 REMIND_EVERY = 2.0
-ROWS_BYTES_MAX = 16 << 20  # they must fit into one message, and into one command
+ROWS_BYTES_MAX = 16 << 20  # limit of one message and of one command
 
 
 class Exporter:
@@ -44,8 +44,8 @@ class Exporter:
         self._mover, self._service = mover, service
         self._reminded = 0.0
         self._turn = 0
-        self._move = ""  # for which it is frozen
-        self._nodes: tuple[NodeId, ...] = ()  # of its taker, as far as is known now
+        self._move = ""  # the move that froze the part
+        self._nodes: tuple[NodeId, ...] = ()  # last known replicas of the importer
         self._redirected = False
 
     def receive(
@@ -94,7 +94,7 @@ class Exporter:
                     command = self._service.batch_at(entry.slot)
                 except (Missing, Corrupt):
                     if not batches:
-                        return  # it is being fetched; or the move waits for a person
+                        return  # being fetched from a replica, or lost until an operator acts
                     break
                 facts = (entry.offset, entry.messages, entry.size, entry.time)
                 note = (entry.skip, entry.sequence)
@@ -166,10 +166,10 @@ class Exporter:
                 do.Release(move), lambda _: self._mover.send(sender, Released(move))
             )
 
-    # -- a taker that is not heard of --
+    # -- an importer that does not answer --
 
     def remind(self, holdings: Holdings) -> None:
-        """Does the taker still want what is frozen for it? Its replicas are asked in turn."""
+        """Ask the replicas of the importer in turn whether it still wants the frozen part."""
         mover, frozen = self._mover, holdings.frozen
         if frozen is not None and mover.now >= self._reminded + REMIND_EVERY:
             self._reminded, self._redirected = mover.now, False
@@ -180,7 +180,7 @@ class Exporter:
             mover.send(mover.process, WhereIs(frozen.importer.group))
 
     def redirect(self, not_leader: NotLeader) -> None:
-        """Once a reminder: two may take each other for the leader."""
+        """Ask the named leader, once per reminder: two replicas may name each other."""
         holdings = self._mover.holdings
         frozen = holdings.frozen if holdings is not None else None
         known = frozen is not None and frozen.move == not_leader.move

@@ -1,4 +1,4 @@
-"""The taker's side of a move: it asks for what it needs next, until it can adopt all of it."""
+"""The importer of a move: asks for missing data until it can adopt the part."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 
 ANSWER_WITHIN = 1.0
 ROUNDS_MAX = 8
-REDIRECTS_MAX = 3  # from one replica to another that may lead, before it waits a while
-PARTS_MAX = 64  # asked for at once
+REDIRECTS_MAX = 3  # redirects to another replica before the importer waits
+PARTS_MAX = 64  # in one question
 
 
 class ImportProgress:
-    """What the leader of a taker remembers of its claim; any other could begin again."""
+    """Progress of a claim, in memory of the leader. A new leader begins again."""
 
     def __init__(self, claim: ActiveClaim) -> None:
         self.move, self.nodes = claim.move, claim.exporter.nodes
         self.contact = claim.exporter.nodes[0]
         self.rounds = self.copied = 0
-        self.behind: str | None = ""  # of the topics surveyed so far; None: these are all
-        self.topics: dict[str, TopicEnds] = {}  # that may have more than was copied
+        self.behind: str | None = ""  # last topic surveyed so far; None: the survey is complete
+        self.topics: dict[str, TopicEnds] = {}  # topics that may have more messages than copied
         self.parts: list[PartName] = []  # staged
         self.exported: Exported | None = None
         self.question: Value | None = None
         self.asked, self.redirects = 0.0, 0
-        self.importing = 0  # not yet decided
-        self.deciding = False  # how it ends
+        self.importing = 0  # imports in flight
+        self.deciding = False  # the last command of the move is in flight
 
 
 class Importer:
@@ -61,7 +61,7 @@ class Importer:
         self._progress: ImportProgress | None = None
 
     def forget(self) -> None:
-        """Whoever leads next begins from what is decided."""
+        """Forget the progress: the next leader begins from decided state."""
         self._progress = None
 
     def take(self, holdings: Holdings, claim: ActiveClaim) -> None:
@@ -83,8 +83,10 @@ class Importer:
         self._mover.send(progress.contact, question)
 
     def located(self, holdings: Holdings, facts: GroupFacts) -> None:
-        """Where a group is that was lost sight of. One that is gone has released all it had, and
-        has abandoned what it had not adopted."""
+        """Note the replicas of the exporter, or end the move if it is gone.
+
+        A group that is gone has released every adopted part and abandoned every other claim.
+        """
         claim, progress = holdings.claim, self._progress
         if claim is not None and claim.exporter.group == facts.group:
             if not facts.gone:
@@ -96,12 +98,12 @@ class Importer:
                 self.abandon(claim)
 
     def redirect(self, not_leader: NotLeader) -> bool:
-        """Whether this is about its claim."""
+        """Ask the named leader. Return whether the message is about this claim."""
         progress = self._progress
         if progress is None or progress.move != not_leader.move:
             return False
         progress.nodes = tuple(dict.fromkeys((*not_leader.nodes, *progress.nodes)))
-        # Two that take each other for the leader must not keep us running to and fro.
+        # Two replicas may name each other as the leader.
         too_many = progress.redirects >= REDIRECTS_MAX or progress.question is None
         if not_leader.leader and not_leader.leader != progress.contact and not too_many:
             progress.contact = not_leader.leader
@@ -111,7 +113,7 @@ class Importer:
         return True
 
     def _go_on(self, holdings: Holdings, claim: ActiveClaim, progress: ImportProgress) -> None:
-        """Ask for what is needed next, if nothing is under way."""
+        """Ask for the next missing data, if nothing is in flight."""
         if progress.importing or progress.deciding:
             return
         move = claim.move
@@ -126,7 +128,7 @@ class Importer:
         if pull is not None:
             self._ask_exporter(progress, pull)
         elif progress.exported is not None:
-            # Else what is given away would reach over what comes.
+            # Otherwise the frozen part would reach into the adopted one.
             if holdings.frozen is None and not self._mover.in_flight(do.Freeze):
                 self._adopt(progress, progress.exported)
         elif progress.copied > self._mover.little_bytes and progress.rounds < ROUNDS_MAX:
@@ -138,7 +140,7 @@ class Importer:
             self._ask_exporter(progress, Export(move, until, PeerGroup(self._mover.group, nodes)))
 
     def _pull(self, holdings: Holdings, progress: ImportProgress) -> Pull | PullParts | None:
-        """The next that is not here; topics of which all is here are not looked at again."""
+        """Return the question for the next missing data, and forget complete topics."""
         while progress.topics:
             name, ends = next(iter(progress.topics.items()))
             copied = holdings.incoming.get(name)
@@ -198,7 +200,7 @@ class Importer:
             if now is None or now.move != claim.move:
                 self._mover.send(
                     contact, Abandoned(claim.move)
-                )  # else the giver finds out only later
+                )  # otherwise the exporter learns of it only by its reminder
 
         self._decide()
         self._mover.execute_once(do.Abandon(claim.move), abandoned)
@@ -208,12 +210,12 @@ class Importer:
         self._mover.execute_once(do.Finish(claim.move), lambda _: self._mover.report())
 
     def _decide(self) -> None:
-        """Ask for nothing more; a later claim begins anew."""
+        """Ask for nothing more in this move."""
         if self._progress is not None:
             self._progress.deciding = True
 
     def _import(self, progress: ImportProgress, batches: tuple[do.Import, ...]) -> None:
-        """Have them decided."""
+        """Propose the imported batches."""
 
         def imported(done: bool) -> None:
             progress.importing -= 1
@@ -232,7 +234,7 @@ class Importer:
             progress.deciding = False
             claim = self._mover.holdings.claim if self._mover.holdings is not None else None
             if not done and claim is not None and claim.move == exported.move:
-                # The copies have a hole; or what lies between is another's by now.
+                # The copies have a gap, or another group owns a part in between.
                 self.abandon(claim)
             self._mover.report()
 

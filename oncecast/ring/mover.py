@@ -1,11 +1,11 @@
-"""How arcs of the ring change hands: the leader of the taker copies, then asks to be given (REP-6).
+"""Moves of arcs between groups: the importer copies, then takes over ownership (REP-6).
 
-A group that owns nothing looks for the owner of its position and claims what lies before it there.
-While the giver serves on, the taker copies batches, round after round, until little is left; then
-the giver freezes the part, the rest is copied, and the taker adopts it. What is done and decided is
-in the estates of both groups, so any leader of either goes on from there. A move that cannot be
-done is abandoned, and the giver thaws what it had frozen for it. A group that has lost sight of the
-other asks the ring for it by its name; of one that is gone it knows how their move has ended.
+A group that owns nothing looks up the owner of its position and claims the part before it. The
+importer copies batches in rounds while the exporter still serves them. When little is left, the
+exporter freezes the part, the importer copies the rest and adopts it. Each step is decided and part
+of the holdings of both groups, so any leader of either group continues the move. A move that cannot
+finish is abandoned, and the exporter thaws its part. A group that cannot reach the other one asks
+the ring for it by name. If the other group is gone, the result of the move is known.
 
 Needs the service of its group, links, and the ring stack of its process. Gives GroupFacts.
 """
@@ -45,7 +45,7 @@ from oncecast.ring.moves import (
 )
 from oncecast.wire.results import MoveStep
 
-TOKENS = 1 << 48  # from here on, so that they are nobody else's
+TOKENS = 1 << 48  # first token, so that they are distinct from those of other layers
 
 
 class Pace(Value):
@@ -67,11 +67,11 @@ class Mover(Protocol):
         process: NodeId,  # the ring stack of its process
         group: str,
         first: bool = False,  # of a new ring
-        replicas: int = 3,  # that a group should have
+        replicas: int = 3,  # of a group
         every: float = 0.25,
         report_every: float = 1.0,
-        pull_bytes: int = 1 << 20,  # in one answer of a giver, unless one batch is larger
-        little_bytes: int = 1 << 18,  # of a round after which the rest may be copied while frozen
+        pull_bytes: int = 1 << 20,  # in one answer, unless one batch is larger
+        little_bytes: int = 1 << 18,  # copied in the last round before the part is frozen
     ) -> None:
         super().__init__(me, rng)
         self._service, self.process, self.group, self._first = service, process, group, first
@@ -81,13 +81,13 @@ class Mover(Protocol):
         self.pull_bytes, self.little_bytes = pull_bytes, little_bytes
         self._tokens = TOKENS
         self._pending: dict[int, Callable[[bool], None]] = {}
-        self._once: dict[str, None] = {}  # kinds of commands that are under way
+        self._once: dict[str, None] = {}  # kinds of commands in flight
         self._exporter, self._importer = Exporter(self, service), Importer(self, service)
 
     def start(self) -> None:
         self.later(self._every, Pace())
 
-    # -- what the group has decided --
+    # -- decided state --
 
     @property
     def holdings(self) -> Holdings | None:
@@ -95,7 +95,7 @@ class Mover(Protocol):
 
     @property
     def has_lease(self) -> bool:
-        """Whether what is known here is all that was ever decided, and it may say so."""
+        """Return whether this replica leads and knows everything that was decided."""
         return self._service.leading and self._service.group.leads(self.now)
 
     def execute(self, command: do.Move, then: Callable[[bool], None]) -> None:
@@ -104,7 +104,7 @@ class Mover(Protocol):
         self.ask(Execute(self._tokens, command))
 
     def execute_once(self, command: do.Move, then: Callable[[bool], object] = bool) -> None:
-        """Unless one of its kind is under way."""
+        """Execute a command, unless one of its kind is in flight."""
         kind = type(command).__name__
         if kind in self._once:
             return
@@ -129,7 +129,7 @@ class Mover(Protocol):
             result = event.result
             self._pending.pop(event.token)(isinstance(result, MoveStep) and result.done)
 
-    # -- in time --
+    # -- timer --
 
     def timeout(self, timer: Pace) -> None:
         self.later(self._every, timer)
@@ -153,14 +153,14 @@ class Mover(Protocol):
             self._exporter.remind(holdings)
 
     def report(self) -> None:
-        """To the ring stack of this process."""
+        """Send the facts about the group to the ring stack of this process."""
         self._reported = self.now
         holdings, group = self.holdings, self._service.group
         if holdings is not None:
             facts = (self._service.leader, group.nodes(), group.applied)
             retired = (
                 holdings.retired and holdings.claim is None
-            )  # it may still come to own something
+            )  # with a claim it may still come to own a part
             self.send(
                 self.process, GroupFacts(holdings.group, holdings.low, *facts, retired), after=0
             )
@@ -215,7 +215,7 @@ class Mover(Protocol):
                 assert_never(message)
 
     def _claim(self, holdings: Holdings, found: KeyOwner) -> None:
-        """What others rely on is taken over only by a group with all its replicas."""
+        """Claim from the owner of the position, once the group has all its replicas."""
         owner, replicas = found.owner, len(self._service.group.nodes())
         whole = replicas >= min(self._replicas, found.processes)
         idle = holdings.claim is None and holdings.low is None and found.key == holdings.position

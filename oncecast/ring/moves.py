@@ -1,11 +1,12 @@
-"""What the groups of a move say to each other. The taker asks, and asks again; the giver answers.
+"""Messages between the groups of a move. The importer asks and repeats; the exporter answers.
 
-    taker → giver    Survey, Pull, Give, Taken · Dropped
-    giver → taker    Surveyed, Pulled, Given, NotGiven, Gone · Waiting
-    a replica that does not lead → either    Follow
+    importer → exporter    Survey, Pull, PullParts, Export, Adopted, Abandoned
+    exporter → importer    Surveyed, Pulled, PulledParts, Exported, ExportRefused, Released,
+                           StillWanted
+    a replica that does not lead → either    NotLeader
 
-Only who leads its group and is sure of it speaks for it. Nothing is remembered by the giver but
-what it has decided, so a question may come as often as it likes, from any leader of the taker.
+Only a leader with a lease speaks for its group. The exporter remembers only decided state, so any
+leader of the importer may repeat any question.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TOPICS_MAX = 1000  # in one answer
 
 
 class Survey(Value, tag="Survey"):
-    """Which topics behind this one would be mine, up to `until`?"""
+    """Ask for the topics up to `until`, by name, after the topic `behind`."""
 
     move: str
     until: Key
@@ -34,7 +35,7 @@ class TopicEnds(Value, tag=False):
 
 
 class Surveyed(Value, tag="Surveyed"):
-    """In the order of their names; `more` come behind the last of them."""
+    """Topics in the order of their names. `more` if there are others after the last."""
 
     move: str
     behind: str
@@ -43,7 +44,7 @@ class Surveyed(Value, tag="Surveyed"):
 
 
 class Pull(Value, tag="Pull"):
-    """What lies there from `offset` on?"""
+    """Ask for the batches of a topic from `offset` on."""
 
     move: str
     topic: str
@@ -52,7 +53,7 @@ class Pull(Value, tag="Pull"):
 
 
 class Pulled(Value, tag="Pulled"):
-    """Nothing: it ends there, or is another topic by now."""
+    """Batches of a topic. None if it ends there, or has another id now."""
 
     move: str
     topic: str
@@ -61,7 +62,7 @@ class Pulled(Value, tag="Pulled"):
 
 
 class PullParts(Value, tag="PullParts"):
-    """The staged parts of these names, with their sources and numbers."""
+    """Ask for staged parts, by source, number and name."""
 
     move: str
     names: tuple[tuple[str, int, str], ...]
@@ -73,7 +74,7 @@ class PulledParts(Value, tag="PulledParts"):
 
 
 class Export(Value, tag="Give"):
-    """Freeze what lies up to `until`, and tell me all about it."""
+    """Ask the exporter to freeze the part up to `until` and to send its metadata."""
 
     move: str
     until: Key
@@ -81,7 +82,7 @@ class Export(Value, tag="Give"):
 
 
 class Exported(Value, tag="Given"):
-    """It is frozen: so it was, beside its messages."""
+    """The metadata of the frozen part."""
 
     move: str
     low: Key
@@ -90,47 +91,47 @@ class Exported(Value, tag="Given"):
     last_topic_id: int
     last_epoch: int
     rows: bytes
-    newest: int = 0  # the last stamp of the giver; `clock` is its trusted time
+    newest: int = 0  # last stamp of the exporter; `clock` is its trusted time
 
 
 class ExportRefused(Value, tag="NotGiven"):
-    """It is not mine to give, or somebody else is being given something."""
+    """The group does not own the part, or exports another part."""
 
     move: str
 
 
 class Adopted(Value, tag="Taken"):
-    """It is adopted: release it."""
+    """The importer has adopted the part; the exporter may release it."""
 
     move: str
 
 
 class Released(Value, tag="Gone"):
-    """It is released."""
+    """The exporter has released the part."""
 
     move: str
 
 
 class StillWanted(Value, tag="Waiting"):
-    """It is frozen for you; do you still want it?"""
+    """Ask whether the importer still wants the frozen part."""
 
     move: str
 
 
 class Abandoned(Value, tag="Dropped"):
-    """I do not, and never will."""
+    """The importer does not want the part, and never will."""
 
     move: str
 
 
 class ImportAll(Value, tag="TakeAll"):
-    """All that I have ends where yours begins: claim it."""
+    """Ask the next group on the ring to claim everything that the exporter owns."""
 
     exporter: PeerGroup
 
 
 class NotLeader(Value, tag="Follow"):
-    """I do not lead: these are the replicas, and this one may."""
+    """The replica does not lead its group. `leader` may."""
 
     move: str
     leader: NodeId

@@ -1,8 +1,8 @@
-"""Shows everybody to the owner of what they ask for (REP-4).
+"""Finds the owner of a topic for clients and replicas (REP-4).
 
-A client says to any process what it would say to the owner, and is told who that is: the group, its
-leader, its replicas. A replica that looks for the owner of a key asks in the same way. Chord finds
-the process that lies at the key; it knows the groups around it, because it backs them up.
+A client sends a request to any process, and gets the owner: the group, its leader and its replicas.
+A replica asks for the owner of a key in the same way. Chord finds the process at the key, which
+knows the groups around it because it backs them up.
 
 Needs FindRoot, and the roster of its process. Gives nothing upwards.
 """
@@ -21,7 +21,7 @@ from oncecast.ring.roster import Roster
 from oncecast.wire.errors import InvalidArgument
 from oncecast.wire.frames import Answer, Call, Fetch, Look, Owned, Scan
 
-ASKERS_MAX = 1000  # of one key
+ASKERS_MAX = 1000  # waiting for one key
 SEARCHES_MAX = 10_000
 ANSWER_WITHIN = 1.0
 
@@ -29,14 +29,14 @@ Question = Call | Fetch | Look | Scan
 
 
 class Search(NamedTuple):
-    """Who waits for the owner of one key; clients with the topic that they named."""
+    """The clients and replicas that wait for the owner of a key. Clients name a topic."""
 
     number: int
     askers: dict[tuple[NodeId, str], None]
 
 
 class Overdue(Value):
-    """Timer: nobody has said who owns this."""
+    """Timer: the lookup of a key has not been answered."""
 
     key: Key
     number: int
@@ -51,7 +51,7 @@ class OwnerLookup(Protocol):
     def __init__(self, me: NodeId, rng: Random, *, roster: Roster) -> None:
         super().__init__(me, rng)
         self._roster = roster
-        # An answer to an earlier life of this process must not be taken for one to ours.
+        # Answers to this process before its restart must not match.
         self._number = rng.getrandbits(FIRST_NUMBER_BITS)
         self._searches: dict[Key, Search] = {}
         self._keys: dict[int, Key] = {}
@@ -78,8 +78,8 @@ class OwnerLookup(Protocol):
         topic = asked.topic
         if topic:
             self._search(key_of(topic), client, topic)
-        elif not isinstance(question, Fetch):  # which would be sent for ever
-            fact = f"{self.me} is a process of a ring; name a topic, or ask each group for its own"
+        elif not isinstance(question, Fetch):  # a client repeats a Fetch until it is served
+            fact = f"{self.me} is a process of a ring; name a topic, or ask each group"
             self.send(client, Answer(question.id, InvalidArgument(fact)))
 
     def _search(self, key: Key, asker: NodeId, topic: str) -> None:
@@ -111,7 +111,7 @@ class OwnerLookup(Protocol):
             self._found(timer.key, self._roster.owner(timer.key))
 
     def _found(self, key: Key, owner: GroupFacts | None) -> None:
-        """If nobody is known to own it, whoever asked asks again."""
+        """Answer all clients and replicas. Without a known owner, they ask again."""
         search = self._searches.pop(key)
         del self._keys[search.number]
         self.cancel(Overdue(key, search.number))

@@ -1,9 +1,9 @@
-"""What is said for push delivery, between a leader, the root of a topic's tree and its readers.
+"""Messages of push delivery, between a leader, the root of a topic's tree and its readers.
 
-a client → its process        Tune            Delivery, FlowEnded ←
-root's process → leader       Casting         leader → its process, or the root   Cast
-readers' process → leader     Fill, Vouch     leader → process                    Filled, Vouched
-process → parent → … → leader Acked
+client → its process          Tune                  process → client      Delivery, FlowEnded
+root's process → leader       PushWanted            leader → process      Push
+readers' process → leader     Fill, CheckReaders    leader → process      Filled, ReadersChecked
+process → parent → … → leader AcksUp
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from oncecast.wire.frames import Chunk, Scan, Scanned
 
 TOPICS_MAX = 1000  # in one message
 READERS_MAX = 1000
-UNKNOWN = -1  # by a leader with an earlier version
+UNKNOWN = -1  # sent by a leader of an earlier version
 
 
 class PushWanted(Value, tag="Casting"):
-    """These topics have readers by a tree whose root is here: send what comes."""
+    """Ask the leader to push these topics to this root."""
 
     topics: tuple[str, ...]
 
 
 class Push(Value, tag="Cast"):
-    """What comes next in `life` of `topic`; without chunks only how far it reaches by now."""
+    """New messages of a topic. Without chunks, only the end of the topic."""
 
     topic: str
     topic_id: int
     next: int
     chunks: tuple[Chunk, ...]
-    gossip: bool = False  # spread it without a tree
-    fenced: int = 0  # the last epoch that may have ended the right of a reader
+    gossip: bool = False  # broadcast it instead of using a tree
+    fenced: int = 0  # the last epoch that may have fenced a reader
 
 
 class Fill(Value, tag="Fill"):
@@ -46,7 +46,7 @@ class Filled(Value, tag="Filled"):
 
 
 class ReaderId(Value, tag=False):
-    """Somebody reads: may they?"""
+    """A reader, as named in a permission check."""
 
     topic: str
     subscription: str
@@ -58,7 +58,7 @@ class CheckReaders(Value, tag="Vouch"):
 
 
 class ReadPermit(Value, tag=False):
-    """So the subscription stands; or why it may not be read."""
+    """The state of a subscription, or `why` the reader must stop."""
 
     reader_id: ReaderId
     cursor: int
@@ -67,7 +67,7 @@ class ReadPermit(Value, tag=False):
     first: int
     next: int
     why: AnyRefusal | None = None
-    last_epoch: int = UNKNOWN  # the last one that was given; later ones may end the right to read
+    last_epoch: int = UNKNOWN  # last epoch of the group; later ones may fence the reader
 
 
 class ReadersChecked(Value, tag="Vouched"):
@@ -75,7 +75,7 @@ class ReadersChecked(Value, tag="Vouched"):
 
 
 class AcksUp(Value, tag="AcksUp"):
-    """Acks on their way up a tree, the newest of each subscription."""
+    """The newest ack of each subscription, on its way up the tree."""
 
     topic: str
     acks: tuple[Ack, ...]

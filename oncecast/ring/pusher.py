@@ -1,8 +1,8 @@
-"""The leader's side of push delivery: it sends what is decided to the roots of trees, once.
+"""The leader's side of push delivery: sends new messages once, to the root of a topic's tree.
 
-A topic is cast while the root of its tree asks for it, or always if its policy says gossip. What
-the trees lose is asked for by offset and read from the log. Nothing here is durable, and a new
-leader begins anew: whoever misses something asks.
+A topic is pushed while the root of its tree asks for it, or always if its policy is gossip.
+Processes ask for lost messages by offset, and the leader reads them from the log. Nothing here is
+durable. After a leader change, a process that misses messages asks for them.
 
 Needs the service of its group. Gives nothing upwards.
 """
@@ -35,14 +35,14 @@ from oncecast.ring.push_messages import (
     ReadPermit,
 )
 
-PUSH_BYTES = 1 << 20  # at once, unless one batch is larger
-ASKED_FOR = 4.0  # seconds that a root's wish holds
-REMIND_EVERY = 0.5  # an idle topic says how far it reaches
+PUSH_BYTES = 1 << 20  # in one message, unless one batch is larger
+ASKED_FOR = 4.0  # seconds that a request of a root is valid
+REMIND_EVERY = 0.5  # seconds between two reports of the end of an idle topic
 ALL = 1 << 40
 
 
 class PushDue(Value, tag="CastDue"):
-    """Message, to itself: what was decided meanwhile goes out together."""
+    """Message to itself: push everything decided since, together."""
 
 
 class Remind(Value):
@@ -50,14 +50,14 @@ class Remind(Value):
 
 
 class PushTarget:
-    """A root wants a topic."""
+    """A root that wants a topic, and the next offset to push to it."""
 
     __slots__ = ("asked", "next", "root", "said", "topic_id")
 
     def __init__(self, root: NodeId, asked: float, topic: Topic, next_: int) -> None:
         self.root, self.asked = root, asked
-        self.topic_id, self.next = topic.id, next_  # what is cast next, in this life of the topic
-        self.said = asked  # when something was cast
+        self.topic_id, self.next = topic.id, next_  # next offset of this topic id
+        self.said = asked  # time of the last push
 
 
 class Pusher(Protocol):
@@ -130,7 +130,7 @@ class Pusher(Protocol):
                 target.said = self.now
                 self.send(target.root, self._reach(topic))
 
-    # -- casting --
+    # -- pushing --
 
     def _wanted(self, root: NodeId, topics: tuple[str, ...]) -> None:
         for name in topics:
@@ -144,7 +144,7 @@ class Pusher(Protocol):
                 target.asked = self.now
 
     def _reach(self, topic: Topic) -> Push:
-        """Return a cast that only says how far the topic reaches."""
+        """Return a push without messages, with the end of the topic."""
         return Push(topic.name, topic.id, topic.index.next, (), fenced=topic.fenced)
 
     def _pump(self) -> None:
@@ -170,12 +170,12 @@ class Pusher(Protocol):
                 pass
 
     def _push(self, topic: Topic, target: PushTarget) -> bool:
-        """Some of what is new; whether there may be more."""
+        """Push one batch of new messages. Return whether there may be more."""
         extents = tuple(topic.index.extents(target.next, ALL, PUSH_BYTES))
         try:
             chunks, _ = chunks_of(self._service, extents, PUSH_BYTES)
         except (Missing, Corrupt):
-            return False  # who misses it asks for it
+            return False  # a process that misses it asks for it
         if not chunks:
             return False
         target.next = chunks[-1].offset + chunks[-1].count
@@ -186,7 +186,7 @@ class Pusher(Protocol):
         self.send(target.root, push)
         return True
 
-    # -- what trees lose --
+    # -- repairs --
 
     def _fill(self, sender: NodeId, fill: Fill) -> None:
         topic = self._topic(fill.scan.topic)
@@ -195,7 +195,7 @@ class Pusher(Protocol):
                 found = scanned(self._service, topic, fill.scan)
                 self.send(sender, Filled(topic.name, found, topic.fenced))
             except (Missing, Corrupt):
-                pass  # it is being fetched; or lost, which the owner tells its readers
+                pass  # being fetched from a replica, or lost; the gateway reports that
 
     def _permit(self, reader_id: ReaderId) -> ReadPermit:
         machine = self._service.machine

@@ -1,11 +1,11 @@
-"""Push delivery: a process gets each message of a topic once, for all who read it there (NET-6).
+"""Push delivery: a process gets each message of a topic once, for all of its readers (NET-6).
 
-Readers tune in at any process. It joins the tree of the topic, or listens to the gossip, keeps what
-has come lately, and sends it on to each reader in order, within its credit. Offsets tell what is
-missing; that is asked of the owner, once for all readers. So push is a faster view of the same log,
-and as exact: whether a reading may go on, and how far its cursor is, only the owner knows, and is
-asked now and then, and before anybody is sent what came after a reader was fenced. Acks go up the
-tree and are joined on the way.
+A client can read at any process. The process joins the tree of the topic, or listens to gossip. It
+keeps the recent messages and sends them to each reader in order, within its credit. Offsets show
+gaps, and the process asks the owner for them, once for all readers. So push is a faster view of the
+same log, with the same guarantees. Only the owner knows the cursor of a reader and whether it may
+continue. The process asks from time to time, and before it sends messages that were put after a
+reader was fenced. Acks go up the tree and are merged on the way.
 
 Needs Scribe, Plumtree, the roster. Gives Delivery and FlowEnded to clients.
 """
@@ -45,9 +45,9 @@ from oncecast.wire.errors import Fenced, NotHere
 from oncecast.wire.frames import Delivery, FlowEnded, Scan, Tune
 
 TURN = 0.25
-ACKS_AFTER = 0.02  # others of the same topic may come meanwhile
+ACKS_AFTER = 0.02  # seconds to wait for more acks of the same topic
 CHECK_EVERY = 2.0
-SILENT_AFTER = 1.5  # then the tree may be broken, and the owner is asked
+SILENT_AFTER = 1.5  # seconds; then the tree may be broken, and the owner is asked
 ANSWER_WITHIN = 0.5
 FILL_BYTES = 1 << 20
 DELIVERY_BYTES = 1 << 20
@@ -77,9 +77,9 @@ class Relay(Protocol):
         *,
         roster: Roster,
         scribe: Scribe,
-        incarnation: str = "",  # tells what this process broadcasts from what an earlier life has
+        incarnation: str = "",  # distinguishes broadcasts before and after a restart
         flows_max: int = 10_000,
-        window_bytes: int = 8 << 20,  # on their way to one client
+        window_bytes: int = 8 << 20,  # in flight to one client
         channel_bytes: int = 8 << 20,  # kept of one topic
     ) -> None:
         super().__init__(me, rng)
@@ -90,10 +90,10 @@ class Relay(Protocol):
         self.flows = Flows()
         self._windows: dict[NodeId, Window] = {}
         self._permits: dict[Flow, ReadPermit] = {}
-        self._acks: dict[Flow, Ack] = {}  # the last of each
+        self._acks: dict[Flow, Ack] = {}  # last ack of each flow
         self.channels: dict[str, Channel] = {}
-        self._up: dict[str, dict[tuple[str, int], Ack]] = {}  # acks that go up next
-        self.filled = 0  # gaps
+        self._up: dict[str, dict[tuple[str, int], Ack]] = {}  # acks to send to the parent
+        self.filled = 0  # gaps filled so far
 
     def start(self) -> None:
         self.later(TURN, Turn())
@@ -126,7 +126,7 @@ class Relay(Protocol):
         try:
             push = _decode(event.payload)
         except msgspec.DecodeError:
-            return  # nobody's who speaks as we do
+            return  # not a message of this protocol
         self._heard(push)
 
     def timeout(self, timer: Turn | FlushAcks) -> None:
@@ -181,7 +181,7 @@ class Relay(Protocol):
             flow = None
         if flow is None:
             if len(self.flows) >= self._flows_max:
-                return  # it will ask elsewhere
+                return  # the client will read from the owner
             flow = self._new_flow(client, tune)
         flow.renew(fetch.offset, fetch.messages, fetch.bytes)
         ack = Ack(fetch.topic, fetch.subscription, fetch.epoch, fetch.ack)
@@ -214,7 +214,7 @@ class Relay(Protocol):
             self._send(leader, CheckReaders(tuple(reader_ids[at : at + READERS_MAX])))
 
     def _renew_permits(self, channel: Channel) -> None:
-        """Ask for the readers that the owner would perhaps not vouch for any more."""
+        """Check the readers that may have been fenced."""
         if channel.checking and self.now < channel.checked + ANSWER_WITHIN:
             return
         flows = [
@@ -228,8 +228,11 @@ class Relay(Protocol):
             self._check_readers(self._leader(channel.topic), list(map(reader_id_of, flows)))
 
     def _may_read(self, flow: Flow, channel: Channel) -> bool:
-        """Return whether the owner has vouched for it, has fenced nobody since, and has let nothing
-        go since that it waits for: the owner keeps nothing for a reader that has unsubscribed."""
+        """Return whether the permit of the reader is still valid.
+
+        It is not if a reader was fenced since, or if the owner dropped messages that this reader
+        waits for: the owner keeps nothing for a reader that has unsubscribed.
+        """
         permit = self._permits.get(flow)
         if permit is None or permit.topic_id != channel.topic_id:
             return False
@@ -243,7 +246,7 @@ class Relay(Protocol):
         if flow is None or flow.epoch != reader_id.epoch:
             return
         if isinstance(permit.why, NotHere):
-            return  # its new owner will be known soon
+            return  # the directory will soon name the new owner
         if permit.why is not None:
             where = (flow.topic, flow.subscription, flow.epoch)
             self.send(flow.client, FlowEnded(*where, permit.why))
@@ -253,21 +256,21 @@ class Relay(Protocol):
         if known is None or permit.last_epoch == UNKNOWN or permit.last_epoch >= known.last_epoch:
             self._permits[flow] = permit
         if known is None or permit.last_epoch > known.last_epoch or self._may_read(flow, channel):
-            channel.checking = False  # else we would ask again at once, and hear the same
+            channel.checking = False  # otherwise the same check would repeat at once
         ack = self._acks.get(flow)
         if ack is not None and ack.upto > permit.cursor:
-            self._gather(flow.topic, ack)  # it may have been lost on its way
+            self._gather(flow.topic, ack)  # it may have been lost
         channel.reaches(permit.topic_id, permit.next)
 
     def _serve_all(self, channel: Channel) -> None:
         for flow in self.flows.of_topic(channel.topic):
             self._serve(flow)
-        channel.trim()  # not before: what fills a gap may be older than all that is kept
+        channel.trim()  # only now: a filled gap may be older than all kept batches
         self._ask_for_gaps(channel)
         self._renew_permits(channel)
 
     def _serve(self, flow: Flow) -> None:
-        """All that is here and that the reader can take."""
+        """Send the reader all messages that are here, within its credit."""
         channel = self.channels[flow.topic]
         where = (flow.topic, flow.subscription, flow.epoch)
         while flow.next < channel.next and has_credit(flow) and self._may_read(flow, channel):
@@ -277,7 +280,7 @@ class Relay(Protocol):
                 flow.window.starved[flow] = None
                 return
             flow.window.starved.pop(flow, None)
-            if flow.next < channel.first:  # the owner has let it go
+            if flow.next < channel.first:  # dropped by the owner
                 first = min(permit.first, channel.first)
                 self.send(flow.client, Delivery(*where, (), permit.suspect_below, first))
                 flow.sent(first, 0)
@@ -290,10 +293,10 @@ class Relay(Protocol):
             for chunk in chunks:
                 flow.sent(chunk.offset + chunk.count, batch.opened_bytes(chunk.batch))
 
-    # -- what comes --
+    # -- new messages --
 
     def _push(self, push: Push) -> None:
-        """A leader hands over what the others are to hear."""
+        """Forward a push of a leader to the tree, or broadcast it."""
         payload = _encode(push)
         if push.gossip:
             self._broadcasts += 1
@@ -313,7 +316,7 @@ class Relay(Protocol):
     # -- gaps --
 
     def _ask_for_gaps(self, channel: Channel) -> None:
-        """The first that any reader waits for and that is not here."""
+        """Ask the owner for the first missing message that a reader waits for."""
         if self.now < channel.asked + ANSWER_WITHIN and channel.asking:
             return
         wanted = [
@@ -330,7 +333,7 @@ class Relay(Protocol):
             self._send(self._leader(channel.topic), Fill(scan))
 
     def _could_take(self, flow: Flow) -> bool:
-        """Who could not is not asked for: what comes may be gone before it can."""
+        """Return whether the reader has credit. Otherwise a filled gap could expire unsent."""
         return has_credit(flow) and flow.window.outstanding < self.window_bytes
 
     def _fill(self, filled: Filled) -> None:
@@ -347,7 +350,7 @@ class Relay(Protocol):
     # -- the root --
 
     def _ask_for_pushes(self) -> None:
-        """The leaders of topics whose trees begin here."""
+        """Ask leaders to push the topics of the trees that begin here."""
         topics: dict[NodeId, list[str]] = {}
         for tree in self._scribe.trees.values():
             if tree.root and tree.needed:

@@ -1,15 +1,14 @@
-"""The directory of the ring: its processes and groups, kept by gossip, and who backs up whom.
+"""The directory of the ring: its processes and groups, spread by gossip, and the seats of replicas.
 
-Every process has a card, which it renews when it says something else, and now and then though it
-does not. Cards spread by rumour: what is new goes to all neighbours at once, and every so often one
-of them is asked what else it has. A card that is not renewed is dropped, and its process counts as
-gone; who has not dropped it yet cannot bring it back. Of a group
-the facts with the most applied are kept, as long as somebody has a seat there. That a group is gone
-is remembered: a replica of it may come back with an old disk.
+Every process has a card, which it renews when the content changes, and regularly. A new card goes
+to all neighbours at once, and each process regularly compares its cards with one random neighbour.
+A card that is not renewed is dropped, and its process counts as gone. Only a newer card brings it
+back. The facts of a group with the highest `applied` are kept, while any process has a seat in it.
+That a group is gone is remembered, because a replica may return with an old disk.
 
-A group is backed up by the first processes at its position and after it on the ring. A process that
-is one of them, or has a vote, takes a seat; any other gives its seat up. These are suggestions: who
-is a member is decided in the group, and may be known here only later.
+The first processes at or after its position back up a group. A process that is one of them, or that
+has a vote, takes a seat; any other gives up its seat. These are suggestions: the group decides its
+members, and the decision may arrive here later.
 
 Needs NeighborUp and NeighborDown, and the GroupFacts of its replicas. Serves Leave, and answers
 WhereIs. Gives Seat, Unseat and Left.
@@ -28,22 +27,22 @@ from oncecast.ring.events import GroupFacts, Leave, Left, RetireGroup, Seat, Uns
 
 CARDS_MAX = 200  # in one message
 STAMP_MAX = 1 << 62
-GONE = 1 << 62  # applied by nobody: nothing comes after it
-ASKED_MAX = 1000  # groups that replicas here have lost sight of
-RENEWALS = 3  # of a card that says nothing new, before it would be dropped
+GONE = 1 << 62  # above every real `applied`, so nothing replaces it
+ASKED_MAX = 1000  # groups that replicas here cannot reach
+RENEWALS = 3  # of an unchanged card within `gone_after`
 
 
 class Card(Value, tag=False):
-    """What a process says of itself. Of two of its cards the one with the larger stamp counts."""
+    """The facts that a process publishes about itself. The card with the largest stamp counts."""
 
     process: NodeId
     stamp: int
     version: str  # of the program
-    group: str  # its own
-    told: tuple[GroupFacts, ...]  # of groups that it leads, or that nobody leads
+    group: str  # of the process
+    told: tuple[GroupFacts, ...]  # about groups that it leads, or that have no leader
     seats: tuple[str, ...]
-    gone: tuple[str, ...] = ()  # groups of which somebody still has a seat, or asks
-    asks: tuple[str, ...] = ()  # groups that it has lost sight of
+    gone: tuple[str, ...] = ()  # groups that are gone, if a process has a seat there or asks
+    asks: tuple[str, ...] = ()  # groups that it cannot reach
 
 
 class NewCards(Value, tag="News"):
@@ -51,10 +50,10 @@ class NewCards(Value, tag="News"):
 
 
 class Stamps(Value, tag="Stamps"):
-    """What I have of these; send me what is newer, and what you lack I will send you."""
+    """The stamps of the sender's cards, to exchange the newer ones."""
 
     stamps: tuple[tuple[NodeId, int], ...]
-    answer: bool  # whether the other shall say the same
+    answer: bool  # whether the receiver should send its own stamps
 
 
 class Gossip(Value):
@@ -86,39 +85,39 @@ class Roster(Protocol):
         self.replicas, self._every, self._gone_after = replicas, gossip_every, gone_after
         self._cards_max = cards_max
         self.cards: dict[NodeId, Card] = {}
-        self.heard: dict[NodeId, float] = {}  # when a card was renewed
-        self._dropped: dict[NodeId, tuple[int, float]] = {}  # stamps of cards, and when
+        self.heard: dict[NodeId, float] = {}  # time of the last renewal
+        self._dropped: dict[NodeId, tuple[int, float]] = {}  # stamp of the dropped card, and time
         self.groups: dict[str, GroupFacts] = {}
-        self.here: dict[str, GroupFacts] = {}  # as the replicas of this process say
-        self._seated: dict[str, None] = {}  # replicas that run here, or were asked for
-        self._asked: dict[str, None] = {}  # since the last card
+        self.here: dict[str, GroupFacts] = {}  # reported by the replicas of this process
+        self._seated: dict[str, None] = {}  # groups with a replica that runs or starts here
+        self._asked: dict[str, None] = {}  # groups asked for since the last card
         self._neighbors: dict[NodeId, None] = {}
         self._stamp = 0
         self._renewed = 0.0
         self._leaving = False
 
     def seated(self, groups: tuple[str, ...]) -> None:
-        """These run here since before the start."""
+        """Register the replicas that already run here."""
         self._seated.update(dict.fromkeys(groups))
 
     def start(self) -> None:
         self._renew()
         self.later(self._every, Gossip())
 
-    # -- who is there --
+    # -- processes and owners --
 
     def positions(self) -> list[tuple[Key, NodeId]]:
-        """Processes by where they lie on the ring."""
+        """Return the processes, sorted by their position on the ring."""
         return sorted((key_of(card.group), card.process) for card in self.cards.values())
 
     def backups(self, group: str, ring: list[tuple[Key, NodeId]] | None = None) -> list[NodeId]:
-        """The processes at the group's position and after it; `ring` are the positions of all."""
+        """Return the first processes at or after the position of the group."""
         ring = self.positions() if ring is None else ring
         at = bisect_left(ring, (key_of(group), NodeId("")))
         return [process for _, process in (ring[at:] + ring[:at])[: self.replicas]]
 
     def owner(self, key: Key) -> GroupFacts | None:
-        """Whose it is, as far as is known. Of two that say so, the nearer was given it later."""
+        """Return the known owner of a key. Of two, the nearer one imported it later."""
         owners = [
             facts
             for facts in self.groups.values()
@@ -168,8 +167,10 @@ class Roster(Protocol):
         self._spread(NewCards((self.cards[self.me],)), NodeId(""))
 
     def _renew_if_due(self) -> None:
-        """It costs each process a message: so it goes out when it says something new, or before
-        others would take this process for gone."""
+        """Renew the card if its content changed or it would be dropped soon.
+
+        Each renewal costs a message to every process.
+        """
         last, now = self.cards[self.me], self._card()
         due = self.now + self._every > self._renewed + self._gone_after / RENEWALS
         if due or says(last) != says(now) or last.stamp < self._stamp:
@@ -185,12 +186,12 @@ class Roster(Protocol):
         return Card(*mine, *groups)
 
     def _drop_old(self) -> None:
-        """Cards that were not renewed, and what is known of groups in which nobody sits."""
+        """Drop cards that were not renewed, and groups without seats."""
         for process, at in list(self.heard.items()):
             if self.now > at + self._gone_after:
                 self._dropped[process] = self.cards.pop(process).stamp, self.now
                 del self.heard[process]
-        # By then everybody has dropped it.
+        # By then every process has dropped the card.
         forget = self.now - 3 * self._gone_after
         self._dropped = {each: was for each, was in self._dropped.items() if was[1] > forget}
         seats = {group for card in self.cards.values() for group in card.seats}
@@ -200,7 +201,7 @@ class Roster(Protocol):
         self._asked.clear()
 
     def _tells(self, facts: GroupFacts) -> bool:
-        """Who leads tells of its group; who misses a leader, so that its members come back."""
+        """Return whether to publish facts: as their leader, or if the group has no leader."""
         return facts.leader in ("", f"{self.me}/{facts.group}")
 
     def _learn(self, sender: NodeId, cards: tuple[Card, ...]) -> None:
@@ -209,7 +210,9 @@ class Roster(Protocol):
             if not self._is_new(card):
                 continue
             if card.process == self.me:
-                self._stamp = max(self._stamp, card.stamp)  # of an earlier life; the next is newer
+                self._stamp = max(
+                    self._stamp, card.stamp
+                )  # from before a restart; the next stamp is newer
             else:
                 self._take(card)
                 new.append(card)
@@ -231,10 +234,10 @@ class Roster(Protocol):
             self._keep(GroupFacts(group, None, NodeId(""), (), GONE, retired=True))
 
     def _keep(self, facts: GroupFacts) -> None:
-        """Of two that know as much, who misses a leader has not heard of the last election.
+        """Store newer facts. Of equally new ones, those with a leader count.
 
-        A group that owns all where others own something is of another ring, unless it was known
-        before: then it gives away a part, and has not released it yet.
+        An unknown group that owns everything while other groups own something belongs to another
+        ring. A known one is exporting a part that it has not released yet.
         """
         known = self.groups.get(facts.group)
         if known is None and facts.owns_all and self._others_own(facts.group):
@@ -246,7 +249,7 @@ class Roster(Protocol):
             self.groups[facts.group] = facts
 
     def _others_own(self, group: str) -> bool:
-        """Others than it, and than the one of this process, which may be the stranger itself."""
+        """Return whether groups other than `group` and the group of this process own a part."""
         owners = [facts.group for facts in self.groups.values() if facts.low is not None]
         return any(owner not in (group, self._group) for owner in owners)
 
@@ -283,7 +286,7 @@ class Roster(Protocol):
             self._renew()
 
     def _tell(self, replica: NodeId, group: str) -> None:
-        """It has lost sight of a group; others may know that it is gone."""
+        """Answer a replica that cannot reach a group, and ask other processes by card."""
         facts = self.groups.get(group)
         if facts is not None:
             self.send(replica, facts)
@@ -331,11 +334,11 @@ class Roster(Protocol):
 
 
 def news_of(facts: GroupFacts) -> tuple[object, ...]:
-    """What others should hear of at once."""
+    """Return the facts to publish at once when they change."""
     return facts.low, facts.leader, facts.nodes
 
 
 def says(card: Card) -> tuple[object, ...]:
-    """What there is to hear from it; that its groups have applied a little more is nothing."""
+    """Return the content of a card that matters: without stamps and `applied`."""
     told = tuple((facts.group, facts.retired, *news_of(facts)) for facts in card.told)
     return told, card.seats, card.gone, card.asks

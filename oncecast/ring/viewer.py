@@ -1,4 +1,4 @@
-"""Shows the ring, as one of its processes knows it, to whoever looks; and lets it be left."""
+"""Shows the ring as seen by one process, and lets the process leave it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Viewer(Protocol):
 
     def receive(self, sender: NodeId, look: LookRing | LeaveRing | LookGroup | Govern) -> None:
         if isinstance(look, LookGroup | Govern):
-            fact = f"{self.me} is a process of a ring, and no replica of one group"
+            fact = f"{self.me} is a process of a ring, not a replica of one group"
             self.send(sender, Answer(look.id, InvalidArgument(f"{fact}; ask one of its replicas")))
             return
         tree = None

@@ -1,11 +1,11 @@
-"""The record batch: messages packed by a client, opaque to every node, unpacked by a reader.
+"""The record batch: messages packed by a client, opaque to nodes, unpacked by a reader.
 
     data = encode([b"one", b"two"], timestamps=1_700_000_000_000_000)
-    check(data).count                       # 2: the first node proves it and looks no further
+    check(data).count                       # 2: the first node verifies it, without unpacking
     messages(data, topic="t", offset=10, producer="p", sequence=5)[1].offset    # 11
 
-Times are microseconds since 1970 and always handed in. `batch_layout` has the bytes,
-`batch_arrow` the way to Arrow and back.
+Times are microseconds since 1970, given by the caller. `batch_layout` defines the bytes,
+`batch_arrow` converts to and from Arrow.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ __all__ = [
 NO_HEADERS: Mapping[str, bytes] = MappingProxyType({})
 
 
-# Without the garbage collector's care: a message is made of values that cannot hold a cycle.
+# gc=False: the fields of a message cannot form a cycle.
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What a reader gets. `offset` is its place in the topic, `timestamp` in microseconds."""
+    """A message as a reader gets it. `timestamp` is in microseconds."""
 
     topic: str
     offset: int
@@ -90,7 +90,10 @@ def encode(
     zstd: int | None = None,
     zstd_from: int = ZSTD_FROM,
 ) -> bytes:
-    """A batch of these messages; one timestamp is that of all. `zstd` is a level."""
+    """Return a batch of these messages. An int as `timestamps` applies to all of them.
+
+    `zstd` is a compression level, used for batches of `zstd_from` bytes and more.
+    """
     builder = Builder()
     if keys is None and headers is None and isinstance(timestamps, int):
         builder.extend(values, timestamps)
@@ -105,7 +108,7 @@ def encode(
 
 
 def values(buffer: Buffer, skip: int = 0, count: int | None = None) -> list[bytes]:
-    """The values of a batch, or of `count` messages after the first `skip`."""
+    """Return the values of a batch, or of `count` messages after the first `skip`."""
     columns = open_columns(buffer)
     return _values(columns, *_span(columns, skip, count))
 
@@ -121,16 +124,15 @@ def messages(
     count: int | None = None,
     redelivered: bool = False,
 ) -> list[Message]:
-    """The messages of a batch, or `count` of them after the first `skip`.
+    """Return the messages of a batch, or `count` of them after the first `skip`.
 
-    `offset` and `sequence` are those of the first message returned, so that an `Extent` of the
-    topic's index can be handed in as it is.
+    `offset` and `sequence` are those of the first returned message, as in an `Extent` of the index.
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     if count == 1 and not skip:
         header = check_frame(data)
         if header.count == 1 and only_values(header, data):
-            # What is put by itself mostly comes by itself: that is not worth any columns.
+            # A batch of one value is common, and faster to read without columns.
             alone = data[HEADER_BYTES + 4 : -4]
             time = header.time
             return [
@@ -157,23 +159,23 @@ def messages(
 
 
 def wrap(payload: bytes, *, format: int, count: int, timestamp: int) -> bytes:
-    """Somebody else's batch as one of ours: the node counts its messages and never looks inside."""
+    """Return a batch around a foreign payload. Nodes count its messages and never open it."""
     if not FOREIGN <= format <= 0xFFFF:
-        raise ValueError(f"format {format}: foreign ones are {FOREIGN} to {0xFFFF}")
+        raise ValueError(f"format {format} is not a foreign one; choose {FOREIGN} to {0xFFFF}")
     return seal(format, 0, count, to_time(timestamp), (0, 0, 0, 0, 0), [payload])
 
 
 def unwrap(buffer: Buffer) -> bytes:
-    """What was wrapped."""
+    """Return the payload of a wrapped batch."""
     header = check(buffer)
     if header.format < FOREIGN:
-        raise BadBatch("it was not wrapped; batch.messages reads it")
+        raise BadBatch("the batch is not wrapped; read it with batch.messages")
     return bytes(buffer[HEADER_BYTES:-4])
 
 
 def _span(columns: Columns, skip: int, count: int | None) -> tuple[int, int]:
     if skip < 0 or (count is not None and count < 0):
-        raise ValueError(f"skip {skip}, count {count}: neither can be negative")
+        raise ValueError(f"skip {skip} or count {count} is negative; pass 0 or more")
     total = columns.header.count
     begin = min(skip, total)
     return begin, total if count is None else min(begin + count, total)

@@ -1,9 +1,9 @@
-"""Batches to Arrow and back, column by column: no step of it is taken once a message.
+"""Conversion of batches to Arrow and back, column by column, without a loop over messages.
 
-An Arrow binary column is an array of offsets and the bytes one after the other. A batch has lengths
-instead, whose running sum the offsets are; the bytes are shared, not copied.
+An Arrow binary column has offsets and concatenated bytes. A batch has lengths instead of offsets,
+and the offsets are their running sum. The bytes are shared, not copied.
 
-Nothing else needs pyarrow: import this module where you want Arrow, not at the head of a file.
+Only this module needs pyarrow. Import it where you use Arrow, not at the head of a file.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SCHEMA = pa.schema(
 
 
 def _number(kind: pa.DataType, value: int) -> pa.Scalar:
-    """As pa.scalar, which imports all of pandas to see whether the value is any of its kinds."""
+    """Return a scalar, like pa.scalar, which would import all of pandas."""
     data = value.to_bytes(kind.bit_width // 8, "little", signed=value < 0)
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(data)])[0]
 
@@ -67,7 +67,7 @@ def _text(kind: pa.DataType, data: bytes) -> pa.Scalar:
     return pa.Array.from_buffers(kind, 1, [None, ends, pa.py_buffer(data)])[0]
 
 
-# Made once, for such small things take as long to make as a column of a thousand.
+# Built once: a small array takes as long to build as a column of a thousand rows.
 _ZERO = _number(pa.uint32(), 0)
 _NO_KEY = _number(pa.uint32(), NO_KEY)
 _FIRST = pa.repeat(_ZERO, 1)
@@ -87,9 +87,9 @@ def to_arrow(
     skip: int = 0,
     count: int | None = None,
 ) -> pa.RecordBatch:
-    """What `batch.messages` gives, as columns; the arguments mean the same.
+    """Return the messages of a batch as columns. The arguments are those of `batch.messages`.
 
-    A message without headers has an empty map, one without a key a null.
+    A message without headers has an empty map, and one without a key has a null.
     """
     columns = open_columns(buffer)
     data = pa.py_buffer(columns.data)
@@ -114,15 +114,15 @@ def from_arrow(
     zstd: int | None = None,
     zstd_from: int = ZSTD_FROM,
 ) -> bytes:
-    """A batch of the columns value, key, headers and timestamp, of which only value is needed.
+    """Return a batch of the columns value, key, headers and timestamp. Only value is required.
 
-    Values and keys may be any kind of binary or string, headers a map of string to binary. Rows
-    without a time get `timestamp`. Other columns are left aside.
+    Values and keys may be any binary or string type, headers a map of string to binary. Rows
+    without a time get `timestamp`. Other columns are ignored.
     """
     limit("messages in a batch", len(rows), MESSAGES_MAX)
     value = _column(rows, "value", BINARY)
     if value is None or value.null_count:
-        raise ValueError("rows need a column `value` without nulls; drop or fill those without")
+        raise ValueError("column value is missing or has nulls; drop or fill these rows")
     lengths, values = _split(value)
     parts = Parts(value_lengths=_bytes(lengths), values=values)
     key = _column(rows, "key", BINARY)
@@ -184,7 +184,7 @@ def _numbers(data: pa.Buffer, at: int, count: int) -> pa.Array:
 
 
 def _offsets(lengths: pa.Array) -> pa.Array:
-    # All limits are far below 2**31, so the same bits are the same numbers with a sign.
+    # All limits are far below 2**31, so a signed view has the same numbers.
     return pa.concat_arrays([_FIRST, pc.cumulative_sum(lengths)]).view(pa.int32())
 
 
@@ -196,9 +196,9 @@ def _join(
 
 
 def _column(rows: pa.RecordBatch | pa.Table, name: str, kind: pa.DataType) -> pa.Array | None:
-    """The column in one piece and of this type; None if there is none of the name.
+    """Return the column in one chunk and of this type, or None if it does not exist.
 
-    Times may lose what is below a microsecond, nothing else may lose anything.
+    Times are truncated to microseconds. Other casts must be lossless.
     """
     if name not in rows.schema.names:
         return None
@@ -222,7 +222,7 @@ def _with_keys(parts: Parts, key: pa.Array) -> Parts:
 
 
 def _with_headers(parts: Parts, headers: pa.Array) -> Parts:
-    # A list can be flattened, which leaves out what a slice or a null hides; a map cannot.
+    # A list, unlike a map, can be flattened, which leaves out rows that a slice or null hides.
     lists = headers.cast(_PAIRS)
     pairs = lists.flatten()
     if not len(pairs):
@@ -230,14 +230,14 @@ def _with_headers(parts: Parts, headers: pa.Array) -> Parts:
     counts = pc.list_value_length(lists).cast(pa.uint32()).fill_null(_ZERO)
     names, values = pairs.field(0), pairs.field(1)
     if values.null_count:
-        raise ValueError("column headers has a null for a value; drop that header or fill it")
+        raise ValueError("column headers has a null value; drop this header or fill it")
     name_lengths, name_bytes = _split(names.cast(BINARY))
     value_lengths, value_bytes = _split(values)
     _limit_all("number of headers", counts, HEADERS_MAX)
     _limit_all("header name", name_lengths, NAME_BYTES_MAX)
     _limit_all("header", value_lengths, HEADER_BYTES_MAX)
     if not pc.min(name_lengths).as_py():
-        raise ValueError("a header has an empty name; name it")
+        raise ValueError("a header has an empty name; give it a name of 1 to 255 bytes")
     return parts._replace(
         header_counts=_bytes(counts),
         name_lengths=_bytes(name_lengths),
@@ -248,11 +248,11 @@ def _with_headers(parts: Parts, headers: pa.Array) -> Parts:
 
 
 def _limit_all(what: str, sizes: pa.Array, most: int) -> None:
-    limit(what, pc.max(sizes).as_py(), most)  # of one row at least
+    limit(what, pc.max(sizes).as_py(), most)  # there is at least one row
 
 
 def _split(array: pa.Array) -> tuple[pa.Array, bytes]:
-    """Lengths and bytes of a binary column without nulls, be it a slice or not."""
+    """Return the lengths and bytes of a binary column without nulls. It may be a slice."""
     count = len(array)
     _, starts, data = array.buffers()
     if not count:
@@ -264,7 +264,7 @@ def _split(array: pa.Array) -> tuple[pa.Array, bytes]:
 
 
 def _bytes(numbers: pa.Array) -> bytes:
-    """Little-endian numbers of a column without nulls."""
+    """Return the little-endian numbers of a column without nulls."""
     width = numbers.type.bit_width // 8
     buffer: Any = numbers.buffers()[1]
     taken: bytes = buffer.slice(numbers.offset * width, len(numbers) * width).to_pybytes()

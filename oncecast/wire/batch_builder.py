@@ -1,4 +1,4 @@
-"""Packing: messages gathered one at a time or many at once, until they are built into a batch."""
+"""A builder that gathers messages, one or many at a time, and packs them into a batch."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from oncecast.wire.batch_layout import (
     seal_columns,
 )
 
-ZSTD_FROM = 1024  # Bytes below which compressing is not worth the call.
+ZSTD_FROM = 1024  # Smaller batches are not compressed.
 
-# What a message takes beside its bytes, at most: two lengths, a count and a time.
+# Maximum overhead of a message: two lengths, a count and a time.
 _MESSAGE_BYTES = 20
 _PAIR_BYTES = 8
 
@@ -32,15 +32,15 @@ _PAIR_BYTES = 8
 class Builder:
     """Gathers messages for one batch.
 
-    Most messages have no key and no headers, and share their time with their neighbours: these
-    cost two appends. The rest is kept by index.
+    Most messages have no key and no headers, and the same time: these cost two appends. Other keys,
+    headers and times are stored by index.
     """
 
     __slots__ = ("_headers", "_keys", "_lengths", "_most", "_time", "_times", "_values", "bytes")
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._most = min(bytes_max, BYTES_MAX)
-        self.bytes = FRAME_BYTES  # so many the batch will have at most
+        self.bytes = FRAME_BYTES  # upper bound of the size of the batch
         self._values: list[bytes] = []
         self._lengths: list[int] = []
         self._keys: dict[int, bytes] = {}
@@ -54,7 +54,7 @@ class Builder:
     def add(
         self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None, timestamp: int
     ) -> int:
-        """Takes a message, or raises and takes nothing. Returns its index in the batch."""
+        """Add a message, and return its index. If this raises, nothing is added."""
         if type(value) is not bytes:
             value = to_bytes("value", value)
         index = len(self._values)
@@ -70,7 +70,7 @@ class Builder:
         return index
 
     def extend(self, values: Sequence[bytes], timestamp: int) -> int:
-        """Takes messages that are nothing but values. Returns the index of the first."""
+        """Add messages without keys and headers, and return the index of the first."""
         if not set(map(type, values)) <= {bytes}:
             values = [to_bytes("value", value) for value in values]
         lengths = list(map(len, values))
@@ -87,7 +87,7 @@ class Builder:
         return index
 
     def build(self, *, zstd: int | None = None, zstd_from: int = ZSTD_FROM) -> bytes:
-        """The batch; `zstd` is a level. The builder stays as it is."""
+        """Return the batch, compressed with level `zstd`. The builder does not change."""
         parts = Parts(value_lengths=_pack("I", self._lengths), values=b"".join(self._values))
         if self._times or self._keys or self._headers:
             parts = self._with_rest(parts)
@@ -101,7 +101,7 @@ class Builder:
         headers: Mapping[str, bytes] | None,
         timestamp: int,
     ) -> int:
-        """What few messages have. Returns the new size; all is proved before any of it is kept."""
+        """Add a key, headers or another time, and return the new size. Validate them first."""
         pairs = _to_pairs(headers) if headers else []
         for name, value in pairs:
             size += _PAIR_BYTES + len(name) + len(value)
@@ -157,7 +157,7 @@ class Builder:
 
 
 def of_values(values: Sequence[bytes], time: int, *, zstd: int | None = None) -> bytes:
-    """A batch of bytes that were put at the same time, without keys and headers: most are."""
+    """Return a batch of values with one time, without keys and headers, the common case."""
     lengths, joined = _pack("I", list(map(len, values))), b"".join(values)
     if zstd is not None:
         parts = Parts(value_lengths=lengths, values=joined)
@@ -170,22 +170,26 @@ def _pack(code: str, numbers: Sequence[int]) -> bytes:
 
 
 def to_bytes(what: str, given: object) -> bytes:
-    """A copy of anything bytes-like: a buffer may change before the batch is built."""
+    """Return a copy of a bytes-like value, which could change before the batch is built."""
     if not isinstance(given, bytes | bytearray | memoryview):
-        raise TypeError(f"{what}: {type(given).__name__} given, bytes needed; encode it first")
+        raise TypeError(f"{what} is {type(given).__name__}, not bytes; encode it first")
     return bytes(given)
 
 
 def to_time(given: object) -> int:
     if not isinstance(given, int):
-        raise TypeError(f"timestamp: {type(given).__name__} given; microseconds as int needed")
+        raise TypeError(
+            f"timestamp is {type(given).__name__}, not int; pass microseconds since 1970"
+        )
     limit("timestamp", abs(given), 2**63 - 1)
     return given
 
 
 def _to_pairs(headers: Mapping[str, bytes]) -> list[tuple[bytes, bytes]]:
     if not isinstance(headers, Mapping):
-        raise TypeError(f"headers: {type(headers).__name__} given; a dict of str to bytes needed")
+        raise TypeError(
+            f"headers is {type(headers).__name__}, not a dict; pass a dict of str to bytes"
+        )
     limit("number of headers", len(headers), HEADERS_MAX)
     pairs = []
     for name, value in headers.items():
@@ -199,24 +203,26 @@ def _to_pairs(headers: Mapping[str, bytes]) -> list[tuple[bytes, bytes]]:
 
 def _to_name(given: str) -> bytes:
     if not isinstance(given, str):
-        raise TypeError(f"header name: {type(given).__name__} given; text needed")
+        raise TypeError(f"header name is {type(given).__name__}, not str; pass text")
     try:
         name = given.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"header {given!r}: its name is no Unicode; name it otherwise") from None
+        raise ValueError(
+            f"header name {given!r} is not valid Unicode; choose another name"
+        ) from None
     if not name:
-        raise ValueError("a header has an empty name; name it")
+        raise ValueError("a header has an empty name; give it a name of 1 to 255 bytes")
     limit("header name", len(name), NAME_BYTES_MAX)
     return name
 
 
 def limit(what: str, size: int, most: int) -> None:
     if size > most:
-        raise Oversized(f"{what}: {size:,}, at most {most:,} are allowed")
+        raise Oversized(f"{what}: {size:,} (limit {most:,})")
 
 
 def _oversized(count: int, size: int, most: int) -> Oversized:
     return Oversized(
-        f"a batch of {count:,} messages would have {size:,} bytes; at most {MESSAGES_MAX:,} and "
-        f"{most:,} are allowed; build this one and begin another, or split the message"
+        f"the batch would have {count:,} messages and {size:,} bytes (limits {MESSAGES_MAX:,} and "
+        f"{most:,}); build this batch and begin another, or split the message"
     )

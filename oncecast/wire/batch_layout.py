@@ -1,22 +1,22 @@
-"""The bytes of a record batch: what a node may look at, and how a batch is proved sound.
+"""The bytes of a record batch, and their validation.
 
      0  magic          8
-     8  format         2   COLUMNS, or from FOREIGN up somebody else's
-    10  flags          2   which optional columns there are, and whether they are compressed
+     8  format         2   COLUMNS, or a foreign format from FOREIGN up
+    10  flags          2   the optional columns, and whether the columns are compressed
     12  count          4   messages, at least 1
-    16  time           8   of the first message, in microseconds since 1970; of all, without TIMES
+    16  time           8   of the first message (of all without TIMES), in microseconds since 1970
     24  bytes          4   of the whole batch, from magic to checksum
     28  value bytes    4
     32  key bytes      4
     36  pairs          4   headers of all messages together
     40  name bytes     4
     44  header bytes   4
-    48  columns            as in `Columns`; with ZSTD one frame that holds them all
+    48  columns            as in `Columns`; with ZSTD, one frame with all of them
     -4  checksum       4   CRC-32C of everything before it
 
-Everything is little-endian. A node needs the first 48 bytes and the checksum, never a message.
-The checksum stands last because the CRC of bytes followed by their own CRC is a constant: a batch
-is proved by one call over the whole buffer, without a copy that leaves the checksum out.
+Everything is little-endian. A node needs the first 48 bytes and the checksum, never a message. The
+checksum comes last because the CRC of bytes followed by their own CRC is a constant. So one call
+over the whole buffer verifies a batch, without a copy that omits the checksum.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ if TYPE_CHECKING:
 
 MAGIC = b"\x8aocBatch"
 COLUMNS = 1
-FOREIGN = 256  # Formats from here on pass through untouched; those below are ours to define.
+FOREIGN = 256  # Formats from here on are foreign and pass through unopened.
 TIMES, KEYS, HEADERS, ZSTD = 1, 2, 4, 8
-NO_KEY = 0xFFFFFFFF  # In place of a length: this message has no key, not even an empty one.
+NO_KEY = 0xFFFFFFFF  # In place of a length: the message has no key.
 
-BYTES_MAX = 64 * 1024 * 1024  # of a batch, and of its columns when they are compressed
+BYTES_MAX = 64 * 1024 * 1024  # of a batch, and of its uncompressed columns
 MESSAGES_MAX = 1_000_000
 KEY_BYTES_MAX = 65_535
 HEADERS_MAX = 64  # of one message
 NAME_BYTES_MAX = 255
 HEADER_BYTES_MAX = 65_535
-LEVEL_MIN = -131_072  # of zstd: levels below 0 trade size for speed
+LEVEL_MIN = -131_072  # zstd levels below 0 trade size for speed
 
 _HEADER = struct.Struct("<8sHHIqIIIIII")
 HEADER_BYTES = _HEADER.size
 FLAGS_AT = 10
-FRAME_BYTES = HEADER_BYTES + 4  # what a batch has beside its columns
+FRAME_BYTES = HEADER_BYTES + 4  # size of a batch without columns
 _RESIDUE = 0x48674BC7  # CRC-32C of anything that is followed by its CRC-32C
 _unpack = _HEADER.unpack_from
 
 
 class BadBatch(ValueError):
-    """These bytes are no sound batch: damaged on the way, or made by a faulty producer."""
+    """The bytes are not a valid batch: damaged, or made by a faulty producer."""
 
 
 class Oversized(ValueError):
-    """What was to be packed is over a limit; nothing was packed."""
+    """The messages exceed a limit; nothing was packed."""
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
@@ -78,9 +78,9 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
 
 class Columns(NamedTuple):
-    """A batch opened: where in `data` each column begins, in the order they stand there.
+    """An opened batch: the position of each column in `data`, in their order.
 
-    Lengths come first, so that they stay aligned: Arrow takes them as they are.
+    Lengths come first, so they are aligned and Arrow can use them without a copy.
     """
 
     header: Header
@@ -88,10 +88,10 @@ class Columns(NamedTuple):
     times: int  # int64 each; with TIMES
     value_lengths: int  # uint32 each, as all below
     key_lengths: int  # with KEYS
-    header_counts: int  # how many each message has; with HEADERS
+    header_counts: int  # headers of each message; with HEADERS
     name_lengths: int
     header_lengths: int
-    values: int  # the bytes, one after the other, as all below
+    values: int  # concatenated bytes, as all below
     keys: int
     names: int
     headers: int
@@ -101,39 +101,38 @@ class Columns(NamedTuple):
         return struct.unpack_from(f"<{count}I", self.data, at)
 
     def reader(self, at: int) -> Callable[[int], bytes]:
-        """Reads the next so many bytes: three times faster than slices, as the counting is in C."""
-        # It shares the bytes, it does not copy them.
+        """Return a function that reads the next bytes, three times faster than slices."""
+        # BytesIO shares the bytes.
         stream = BytesIO(self.data)
         stream.seek(at)
         return stream.read
 
 
 def peek(buffer: Buffer) -> Header:
-    """The header, and no more than that is looked at: for batches that were checked before."""
+    """Return the header without validation, for batches that were checked before."""
     try:
         header = Header(*_unpack(buffer))
     except struct.error:
         raise BadBatch(
-            f"a batch has at least {FRAME_BYTES} bytes, here are {len(buffer)}"
+            f"the batch has {len(buffer)} bytes (at least {FRAME_BYTES}); send it whole"
         ) from None
     if header.magic != MAGIC:
-        raise BadBatch("this is no batch: it begins with other bytes; pack it with batch.encode")
+        raise BadBatch("not a batch: the first bytes differ; pack it with batch.encode")
     return header
 
 
 def opened_bytes(batch: bytes) -> int:
-    """What a batch that was checked before takes once it is opened."""
+    """Return the uncompressed size of a batch that was checked before."""
     if not batch[FLAGS_AT] & ZSTD:
         return len(batch)
     return FRAME_BYTES + _columns(peek(batch), batch, 0).end
 
 
 def check(buffer: Buffer) -> Header:
-    """Proves the checksum and that every declared length fits; raises BadBatch and nothing else.
+    """Verify the checksum and all declared lengths, and return the header. Raise only BadBatch.
 
-    Of a compressed batch the frame is proved and its declared size limited: the node neither
-    unpacks it nor needs zstd. Readers prove the columns in it. Bytes are used as they are;
-    other buffers are copied once.
+    Of a compressed batch, only the frame and its declared size are checked: a node neither unpacks
+    it nor needs zstd. Readers validate the columns. Bytes are not copied; other buffers are.
     """
     data = buffer if type(buffer) is bytes else bytes(buffer)
     header = check_frame(data)
@@ -143,16 +142,18 @@ def check(buffer: Buffer) -> Header:
 
 
 def open_columns(buffer: Buffer) -> Columns:
-    """The columns of a batch, all of it proved, and decompressed if need be."""
+    """Validate and decompress a batch, and return its columns."""
     data = buffer if type(buffer) is bytes else bytes(buffer)
     header = check_frame(data)
     if header.format != COLUMNS:
-        raise BadBatch(f"its format is {header.format}, not ours; batch.unwrap gives its bytes")
+        raise BadBatch(
+            f"the batch has the foreign format {header.format}; read it with batch.unwrap"
+        )
     return _open(header, data, unpack=True)
 
 
 class Parts(NamedTuple):
-    """The columns of a batch to be, as in `Columns`; those it does not have are empty."""
+    """The columns of a new batch, as in `Columns`. Missing columns are empty."""
 
     times: bytes = b""
     value_lengths: bytes = b""
@@ -167,7 +168,7 @@ class Parts(NamedTuple):
 
 
 def seal_columns(parts: Parts, time: int, *, zstd: int | None, zstd_from: int) -> bytes:
-    """A batch of these columns. `zstd` is a level; what is small or does not shrink stays plain."""
+    """Return a batch of these columns, compressed with level `zstd` if that makes it smaller."""
     count = len(parts.value_lengths) // 4
     flags = (
         (TIMES if parts.times else 0)
@@ -191,12 +192,12 @@ def seal(
     totals: tuple[int, int, int, int, int],
     parts: Sequence[bytes],
 ) -> bytes:
-    """The parts between a header and a checksum, copied once."""
+    """Return the parts between a header and a checksum, copied once."""
     size = FRAME_BYTES + sum(map(len, parts))
     if size > BYTES_MAX or not 0 < count <= MESSAGES_MAX:
         raise Oversized(
-            f"{count:,} messages of {size:,} bytes are not one batch: it has 1 to {MESSAGES_MAX:,} "
-            f"messages and at most {BYTES_MAX:,} bytes; pack them as several"
+            f"the batch would have {count:,} messages and {size:,} bytes (1 to {MESSAGES_MAX:,} "
+            f"messages, limit {BYTES_MAX:,} bytes); pack several batches"
         )
     header = _HEADER.pack(MAGIC, format, flags, count, time, size, *totals)
     crc = value(header)
@@ -206,25 +207,27 @@ def seal(
 
 
 def check_frame(data: bytes) -> Header:
-    """Everything that can be said without looking at a column, cheapest first."""
+    """Validate everything but the columns, cheapest check first, and return the header."""
     header = peek(data)
     size = len(data)
     if header.bytes != size:
-        raise BadBatch(f"it declares {header.bytes:,} bytes and has {size:,}; send it whole")
+        raise BadBatch(f"the batch declares {header.bytes:,} bytes and has {size:,}; send it whole")
     if size > BYTES_MAX:
-        raise BadBatch(f"it has {size:,} bytes, at most {BYTES_MAX:,} are allowed; send several")
+        raise BadBatch(f"the batch has {size:,} bytes (limit {BYTES_MAX:,}); send several")
     if not 0 < header.count <= MESSAGES_MAX:
-        raise BadBatch(f"it declares {header.count:,} messages, 1 to {MESSAGES_MAX:,} are allowed")
+        raise BadBatch(f"the batch declares {header.count:,} messages (1 to {MESSAGES_MAX:,})")
     if header.format != COLUMNS and header.format < FOREIGN:
-        raise BadBatch(f"its format {header.format} is unknown here; upgrade oncecast")
+        raise BadBatch(f"the batch has the unknown format {header.format}; upgrade oncecast")
     if value(data) != _RESIDUE:
-        raise BadBatch("its checksum does not match: damaged on the way or on disk; send it again")
+        raise BadBatch("the checksum of the batch does not match; send it again")
     return header
 
 
 def only_values(header: Header, data: bytes) -> bool:
-    """Whether it has one column of values, sound, and nothing else: most have, and it is seen at
-    once. Of any other batch this does not say whether it is sound."""
+    """Return whether the batch is valid and has only values, the common case.
+
+    False does not mean that the batch is invalid.
+    """
     count, size = header.count, header.value_bytes
     return (
         header.flags == 0
@@ -264,25 +267,27 @@ def _columns(header: Header, data: bytes, start: int) -> Columns:
 
 
 def _check_totals(header: Header, size: int) -> None:
-    """The declared columns against the declared size, before anything is allocated for them."""
+    """Check the declared columns against the declared size, before they are allocated."""
     flags = header.flags
     if flags > TIMES | KEYS | HEADERS | ZSTD:
-        raise BadBatch(f"its flags {flags:#x} are unknown here; upgrade oncecast")
+        raise BadBatch(f"the batch has the unknown flags {flags:#x}; upgrade oncecast")
     if (header.key_bytes and not flags & KEYS) or (
         header.pairs | header.name_bytes | header.header_bytes and not flags & HEADERS
     ):
-        raise BadBatch("it declares keys or headers in one place and not in the other")
+        raise BadBatch("the batch declares keys or headers, but its flags do not")
     if size > BYTES_MAX:
-        raise BadBatch(f"its columns have {size:,} bytes, at most {BYTES_MAX:,} are allowed")
+        raise BadBatch(f"the columns of the batch have {size:,} bytes (limit {BYTES_MAX:,})")
     if not flags & ZSTD and size != header.bytes - FRAME_BYTES:
-        raise BadBatch(f"it declares columns of {size:,} bytes in a batch of {header.bytes:,}")
+        raise BadBatch(
+            f"the batch declares {size:,} bytes of columns, but has {header.bytes:,} bytes in all"
+        )
 
 
 def _check_columns(columns: Columns) -> None:
-    """The lengths of the messages against those of their columns, and against the limits."""
+    """Check the lengths of messages against their columns and the limits."""
     header = columns.header
     if _total(columns.data, columns.value_lengths, header.count) != header.value_bytes:
-        raise BadBatch("the lengths of its values do not add up to its column of values")
+        raise BadBatch("the lengths of the values do not add up to the column of values")
     if header.flags & KEYS:
         lengths = columns.numbers(columns.key_lengths, header.count)
         if NO_KEY in lengths:
@@ -299,9 +304,9 @@ def _check_columns(columns: Columns) -> None:
 
 
 def _total(data: bytes, at: int, count: int) -> int:
-    """The sum of `count` lengths."""
+    """Return the sum of `count` lengths."""
     lengths = data[at : at + 4 * count]
-    # Messages of one size are common, and to compare bytes is 20 times faster than to add.
+    # Messages of one size are common, and comparing bytes is 20 times faster than adding.
     if lengths == lengths[:4] * count:
         return int.from_bytes(lengths[:4], "little") * count
     return sum(struct.unpack_from(f"<{count}I", data, at))
@@ -309,11 +314,9 @@ def _total(data: bytes, at: int, count: int) -> int:
 
 def _check_lengths(what: str, lengths: tuple[int, ...], total: int, low: int, high: int) -> None:
     if sum(lengths) != total:
-        raise BadBatch(f"the lengths of its column ({what}) do not add up to its size")
+        raise BadBatch(f"the lengths of a column ({what}) do not add up to its size")
     if max(lengths, default=low) > high or (low and min(lengths, default=low) < low):
-        raise BadBatch(
-            f"{what}: {min(lengths):,} to {max(lengths):,}, but {low} to {high:,} are allowed"
-        )
+        raise BadBatch(f"{what}: {min(lengths):,} to {max(lengths):,} (limits {low} to {high:,})")
 
 
 def _check_names(columns: Columns, lengths: tuple[int, ...]) -> None:
@@ -323,22 +326,22 @@ def _check_names(columns: Columns, lengths: tuple[int, ...]) -> None:
     try:
         all(map(bytes.decode, map(columns.reader(columns.names), lengths)))
     except UnicodeDecodeError:
-        raise BadBatch("the name of a header is not UTF-8; encode it so") from None
+        raise BadBatch("the name of a header is not UTF-8; encode it as UTF-8") from None
 
 
 def _decompress(data: bytes, size: int) -> bytes:
-    """The columns out of their frame, which must declare just this size before it is unpacked."""
+    """Return the decompressed columns. The frame must declare exactly `size`."""
     try:
         zstandard = _zstandard()
     except ImportError as error:
-        raise BadBatch(f"it is compressed with zstd: {error}") from None
+        raise BadBatch(f"the batch is compressed with zstd: {error}") from None
     frame = memoryview(data)[HEADER_BYTES:-4]
     try:
         if zstandard.frame_content_size(frame) != size:
-            raise BadBatch("its frame declares another size than its header")
+            raise BadBatch("the compressed frame and the header declare different sizes")
         columns: bytes = zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise BadBatch(f"its frame cannot be decompressed: {error}") from None
+        raise BadBatch(f"the batch cannot be decompressed: {error}") from None
     return columns
 
 

@@ -1,17 +1,16 @@
-"""What can be done to the pub/sub machine. A command lies in the log once; its place names it.
+"""Commands of the pub/sub machine.
 
-`at` is the time in microseconds at whoever proposed the command: the machine has no other clock. A
-`life` is text that no other process will ever choose; it tells a repetition from a newcomer.
+`at` is the time of the leader in microseconds; the machine has no other clock. `incarnation` is a
+random id of a client process, which distinguishes a repeated command from one of a new process.
 
-`expected` makes a take-over conditional: it is the epoch that the client believes to be current, 0
-if it believes that no process holds the name. If another epoch is current, the command is refused
-as `Fenced` with that epoch and changes nothing. So a command of a dead process that arrives late
-takes nothing away from the process that holds the name by then. `PublishStaged` has the same
-condition.
+`expected` makes a take-over conditional. It is the epoch that the client believes to be current, or
+0 if it believes that no process holds the name. If another epoch is current, the command is refused
+as `Fenced` with that epoch and changes nothing. So a late command of a dead process takes nothing
+from its successor. `PublishStaged` has the same condition.
 
-`token` is text that no other call will ever have, and the same in all copies of a call. The machine
-remembers the results of the last calls that have one (`answered`). A copy that is decided later
-gets that result, marked `already`, and changes nothing. Older clients send no token.
+`token` is unique to a call, and the same in all copies of it. The machine remembers the results of
+the last calls with a token (`answered`). A later copy gets that result, marked `already`, and
+changes nothing. Older clients send no token.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from oncecast.kernel.protocol import Value
 from oncecast.wire.limits import Limits
 from oncecast.wire.retention import DEFAULT, Policy
 
-ANY_EPOCH = -1  # a take-over without a condition, as older clients ask for it
+ANY_EPOCH = -1  # an unconditional take-over, as sent by older clients
 
-# Where reading begins. All but an offset that is kept are moved to the nearest one that is.
+# The start of reading. An offset that is not kept is replaced by the nearest kept one.
 
 
 class FromNew(Value, tag="FromNew"):
-    """What is put from now on."""
+    """Messages put from now on."""
 
 
 class FromEarliest(Value, tag="FromEarliest"):
-    """The first that is kept."""
+    """The first kept message."""
 
 
 class FromOffset(Value, tag="FromOffset"):
@@ -40,7 +39,7 @@ class FromOffset(Value, tag="FromOffset"):
 
 
 class FromTime(Value, tag="FromTime"):
-    """The first batch that came at `at` or later, whatever its messages say of themselves."""
+    """The first batch appended at `at` or later. Timestamps of messages do not count."""
 
     at: int
 
@@ -72,15 +71,15 @@ class DeleteTopic(Value, tag="DeleteTopic"):
 
 
 class SetLimits(Value):
-    """From here on these are the limits."""
+    """Set the limits."""
 
     limits: Limits
 
 
 class Tick(Value):
-    """Time passes: what is kept for an age is looked through.
+    """Advance the clock, and expire messages by age.
 
-    `elapsed` is how long the leader has itself watched time pass since the last stamp. With
+    `elapsed` is the time since the last stamp by the monotonic clock of the leader. With
     `producers`, records of producers and sources that were idle for too long are deleted.
     """
 
@@ -93,22 +92,22 @@ class Tick(Value):
 
 
 class OpenProducer(Value, tag="OpenProducer"):
-    """`producer` lives as `life` from now on; an older life of the same name is fenced.
+    """Give the producer name to `incarnation`, and fence an older incarnation.
 
-    `books` names who counts its sequences, over all its lives: another one counts for itself.
+    `books` identifies the state directory that numbers the sequences, the same after each restart.
     """
 
     topic: str
     producer: str
     incarnation: str
     at: int
-    create: bool = True  # the topic, should it be missing
+    create: bool = True  # create a missing topic
     books: str = ""
     expected: int = ANY_EPOCH
 
 
 class Put(Value, tag="Put"):
-    """`count` messages of which the first has number `sequence`, in `size` bytes of `batch`."""
+    """Append `count` messages in `size` bytes. The first has the number `sequence`."""
 
     topic: str
     producer: str
@@ -121,7 +120,7 @@ class Put(Value, tag="Put"):
 
 
 class CloseProducer(Value, tag="CloseProducer"):
-    """The producer will never come back: what is known of it can go."""
+    """Delete the record of a producer that will not return."""
 
     topic: str
     producer: str
@@ -147,7 +146,7 @@ class Unsubscribe(Value, tag="Unsubscribe"):
 
 
 class Attach(Value, tag="Attach"):
-    """`life` reads for the subscription from now on; an older life is fenced."""
+    """Make `incarnation` the reader of the subscription, and fence the older one."""
 
     topic: str
     subscription: str
@@ -156,7 +155,7 @@ class Attach(Value, tag="Attach"):
 
 
 class Detach(Value, tag="Detach"):
-    """A life ends in order: it has handed out what is before `handed`, and no more."""
+    """End reading. The reader delivered all messages before `handed`, and no others."""
 
     topic: str
     subscription: str
@@ -165,7 +164,7 @@ class Detach(Value, tag="Detach"):
 
 
 class Ack(Value, tag="Ack"):
-    """All before `upto` is acknowledged."""
+    """Acknowledge all messages before `upto`."""
 
     topic: str
     subscription: str
@@ -174,14 +173,14 @@ class Ack(Value, tag="Ack"):
 
 
 class Acks(Value):
-    """Acks of several subscriptions that share a place in the log."""
+    """Acks of several subscriptions in one slot of the log."""
 
     acks: tuple[Ack, ...]
     at: int
 
 
 class Seek(Value, tag="Seek"):
-    """Read on from `start`. With an `epoch` only its holder may; `token` tells a repetition."""
+    """Continue reading at `start`. A nonzero `epoch` must be current. `token` marks copies."""
 
     topic: str
     subscription: str
@@ -195,7 +194,7 @@ class Seek(Value, tag="Seek"):
 
 
 class Stage(Value, tag="Stage"):
-    """Messages that nobody sees before `source` publishes its `number` with this `part`."""
+    """Store messages that stay invisible until `source` publishes `number` with this part."""
 
     source: str
     number: int
@@ -208,9 +207,9 @@ class Stage(Value, tag="Stage"):
 
 
 class PublishStaged(Value, tag="PublishStaged"):
-    """The parts are appended to their topics in this order, all or none, once a number.
+    """Append the parts to their topics in this order, all or none, once per number.
 
-    On a ring a source is one for each topic, which is then named; elsewhere that says nothing.
+    On a ring, a source has one record per topic, and `topic` is required.
 
     A refusal gives the source a new epoch. `expected` is the epoch that the client believes to be
     current, so a copy of a refused command that arrives late changes nothing.
@@ -232,7 +231,7 @@ class DropStaged(Value, tag="DropStaged"):
 
 
 class CloseSource(Value, tag="CloseSource"):
-    """The source will never come back: its parts and what is known of it can go."""
+    """Delete the record and the parts of a source that will not return."""
 
     source: str
     at: int
@@ -244,9 +243,9 @@ class CloseSource(Value, tag="CloseSource"):
 
 
 class Carry(Value):
-    """`command`, copied from place `old`, so that the log can be cut off behind it.
+    """Copy `command` from slot `old` to this slot, so that the log can be truncated.
 
-    `offset` is where its entry in the topic's index begins; -1 for a part still staged.
+    `offset` is that of its entry in the index of the topic, or -1 for a staged part.
     """
 
     old: int
@@ -277,6 +276,6 @@ Command = (
     | Carry
 )
 
-# Commands that are done once by their tokens.
+# Commands that are deduplicated by their tokens.
 Once = CreateTopic | SetPolicy | DeleteTopic | Subscribe | Unsubscribe | DropStaged | CloseSource
 ONCE: frozenset[type] = frozenset(get_args(Once))

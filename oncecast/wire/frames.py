@@ -1,9 +1,8 @@
-"""The vocabulary between a client and a node.
+"""Messages between a client and a node.
 
-A client calls and is answered; a call that is repeated, because the answer was late or lost, has
-the same `id` and the same command, and commands are idempotent: so a call may be retried without
-end. Reading is a flow: a client says from where and how much it can take, and gets messages as they
-come.
+A client repeats a call until it is answered. Copies of a call have the same `id` and the same
+command, and commands are idempotent, so a call can be retried without limit. To read, a client
+sends an offset and credit, and gets messages as they arrive.
 
     client → node    Call, Fetch, Look, Scan · LookGroup, Govern
     node → client    Answer, Delivery, FlowEnded, View, Scanned, Elsewhere, Owned · GroupView
@@ -39,7 +38,7 @@ ClientCommand = (
 
 
 class Call(Value, tag="Call"):
-    """Do this. The node puts its own time in the place of the command's `at`."""
+    """Execute a command. The node replaces its `at` by the current time."""
 
     id: int
     command: ClientCommand
@@ -51,14 +50,13 @@ class Answer(Value, tag="Answer"):
 
 
 class Fetch(Value, tag="Fetch"):
-    """Send on from `offset`, as it comes, up to the credit; all before `ack` is acknowledged.
+    """Read from `offset` on, up to the credit, and acknowledge all messages before `ack`.
 
-    A later Fetch replaces an earlier one. One whose `offset` lies between that of the last Fetch of
-    this client and epoch and what was sent since renews the credit, and what is under way is not
-    sent again. The same `offset` again, or an earlier one, has it sent again from there. Credit
-    counts from `offset`: messages before `offset + messages` and about `bytes` of batches, as large
-    as they are when opened. It is worth a call by itself: the Get of the requirements, with the Ack
-    of the one before (SVC-3).
+    A later Fetch replaces an earlier one. If its `offset` is after that of the last Fetch and was
+    sent already, it only renews the credit: messages in flight are not sent again. The same or an
+    earlier `offset` resends from there. Credit counts from `offset`: messages before
+    `offset + messages`, and about `bytes` of uncompressed batches. It is the Get of the
+    requirements, with the Ack of the Get before (SVC-3).
     """
 
     topic: str
@@ -71,13 +69,13 @@ class Fetch(Value, tag="Fetch"):
 
 
 class Tune(Value, tag="Tune"):
-    """The same, asked of any process of a ring: it has what comes pushed to itself."""
+    """A Fetch for any process of a ring, which reads the topic by push delivery."""
 
     fetch: Fetch
 
 
 class Chunk(Value, tag=False):
-    """Messages of one batch: `count` from its `skip`th on, of which the first has `offset`."""
+    """`count` messages of one batch after its first `skip`. The first has `offset`."""
 
     offset: int
     skip: int
@@ -88,9 +86,9 @@ class Chunk(Value, tag=False):
 
 
 class Delivery(Value, tag="Delivery"):
-    """What lies from `chunks[0].offset` on. What is before `suspect_below` may have been seen.
+    """Messages from `chunks[0].offset` on. Those before `suspect_below` may be redelivered.
 
-    Without chunks: all before `next` was let go.
+    Without chunks, all messages before `next` were dropped.
     """
 
     topic: str
@@ -98,11 +96,11 @@ class Delivery(Value, tag="Delivery"):
     epoch: int
     chunks: tuple[Chunk, ...]
     suspect_below: int
-    next: int  # of the topic: what is between is the lag
+    next: int  # end of the topic, to compute the lag
 
 
 class FlowEnded(Value, tag="FlowEnded"):
-    """There will be no more for this epoch, and why: fenced, repositioned, unsubscribed, gone."""
+    """The flow of this epoch ended: fenced, repositioned, unsubscribed or deleted."""
 
     topic: str
     subscription: str
@@ -111,16 +109,20 @@ class FlowEnded(Value, tag="FlowEnded"):
 
 
 class Elsewhere(Value, tag="Elsewhere"):
-    """This node does not lead: what it was asked for is forgotten. Ask `leader`, if there is one,
-    or else these nodes, until one does."""
+    """The node does not lead, and has dropped the request.
+
+    Ask `leader` if it is known, or else each of these nodes.
+    """
 
     leader: str
     nodes: tuple[str, ...]
 
 
 class Owned(Value, tag="Owned"):
-    """This process is one of a ring, and the topic belongs to this group of it: what was asked
-    about the topic is forgotten. Ask `leader`, if it is known, or else these nodes of the group."""
+    """The topic belongs to this group of the ring, and the process has dropped the request.
+
+    Ask `leader` if it is known, or else each of these nodes of the group.
+    """
 
     topic: str
     group: str
@@ -129,14 +131,14 @@ class Owned(Value, tag="Owned"):
 
 
 class Look(Value, tag="Look"):
-    """Show topics and subscriptions: one topic, those that begin with `prefix`, in pages."""
+    """List one topic, or the topics with `prefix` in pages."""
 
     id: int
     topic: str = ""
     prefix: str = ""
     after: str = ""
     limit: int = 1000
-    subscriptions: bool = True  # a topic may have many, and who looks not need them
+    subscriptions: bool = True  # False leaves them out, because there may be many
 
 
 class SubscriptionView(Value, tag=False):
@@ -159,7 +161,7 @@ class TopicView(Value, tag=False):
 
 
 class View(Value, tag="View"):
-    """`more` says that there are topics behind the last one: ask again `after` it."""
+    """The answer to Look. With `more`, ask for the topics `after` the last one."""
 
     id: int
     topics: tuple[TopicView, ...]
@@ -169,24 +171,24 @@ class View(Value, tag="View"):
 
 
 class Scan(Value, tag="Scan"):
-    """Show what lies from `start` on, whoever has subscribed to it; no cursor moves.
+    """Read a topic without a subscription. No cursor moves.
 
-    Messages before `until`, and about `bytes` of batches, as large as they are when opened; without
-    bytes, only where that is. Of another life of the topic than `life`, nothing; 0 is any.
+    The answer has messages before `until`, and about `bytes` of uncompressed batches. Without bytes
+    it has only the offsets. It has no messages if the id of the topic is not `topic_id`; 0 is any.
     """
 
     id: int
     topic: str
     start: do.Start
-    until: int = -1  # the end, as it is now
+    until: int = -1  # -1: the current end
     bytes: int = 0
     topic_id: int = 0
 
 
 class Scanned(Value, tag="Scanned"):
-    """The life of the topic, its first offset and its next one, and what lies from `offset` on.
+    """The id of the topic, its first and next offset, and the messages from `offset` on.
 
-    An `offset` that was not asked for is the nearest: what was asked for is gone, or to come.
+    If the requested offset is not kept, `offset` is the nearest one.
     """
 
     id: int
@@ -198,14 +200,16 @@ class Scanned(Value, tag="Scanned"):
 
 
 class LookGroup(Value, tag="LookGroup"):
-    """Show the replica group, as this node sees it, whether it leads or not."""
+    """Show the replica group as seen by this node, leader or not."""
 
     id: int
 
 
 class Govern(Value, tag="Govern"):
-    """Change the group, or let another one lead. Answered with a GroupView when it is so, with an
-    Answer that says why not, or with Elsewhere. A change of size 0 leaves the choice to the leader.
+    """Change the group, or hand over leadership.
+
+    The answer is a GroupView when it has happened, an Answer with the refusal, or Elsewhere. With
+    size 0 the leader chooses the size.
     """
 
     id: int
@@ -213,9 +217,9 @@ class Govern(Value, tag="Govern"):
 
 
 class MemberView(Value, tag=False):
-    """`applied` is the last slot that the node looked at has heard of; -1 if it has not.
+    """A member as seen by one node. `applied` is its last slot, or -1 if unknown.
 
-    `reachable` is None if the node cannot tell, `heard` is -1 if it has never heard the member.
+    `reachable` is None if the node cannot tell. `heard` is -1 if it never got a message.
     """
 
     node: str
@@ -227,23 +231,23 @@ class MemberView(Value, tag=False):
 
 
 class GroupView(Value, tag="GroupView"):
-    """What `node` knows; of the others only a leader knows more than their names."""
+    """The replica group as seen by `node`. Only a leader knows details of other members."""
 
     id: int
     node: str
     leader: str
     quorum: bool
     version: int  # of the membership
-    size: int  # how many there should be
+    size: int  # target number of replicas
     applied: int
     members: tuple[MemberView, ...]
-    offers: tuple[str, ...]  # who waits for a seat, as far as a leader knows
+    offers: tuple[str, ...]  # nodes that wait for a seat, if `node` leads
 
 
 class LookRing(Value, tag="LookRing"):
-    """Show the ring as this process knows it; and its own part in the tree of the topic `tree`.
+    """Show the ring as seen by this process, and its position in the tree of the topic `tree`.
 
-    A node that is in no ring shows an empty one.
+    A node outside of a ring shows an empty one.
     """
 
     id: int
@@ -251,8 +255,10 @@ class LookRing(Value, tag="LookRing"):
 
 
 class LeaveRing(Value, tag="LeaveRing"):
-    """Give what the group of this process owns to others, and stop then. Answered with a RingView:
-    the process has begun to."""
+    """Export everything that the group of this process owns, then stop.
+
+    The answer is a RingView as soon as the process has begun.
+    """
 
     id: int
 
@@ -260,13 +266,13 @@ class LeaveRing(Value, tag="LeaveRing"):
 class ProcessView(Value, tag=False):
     process: str
     version: str
-    group: str  # its own; its position on the ring is that of the process
+    group: str  # founded by the process, at the same position
     position: str  # hexadecimal
     seats: tuple[str, ...]
 
 
 class ArcView(Value, tag=False):
-    """A group, and what it owns: all after `low`, up to `position`; without a low end, nothing."""
+    """A group, which owns the keys after `low` up to `position`. Empty `low`: owns nothing."""
 
     group: str
     low: str
@@ -278,7 +284,7 @@ class ArcView(Value, tag=False):
 
 
 class TreeView(Value, tag=False):
-    """The part of one process in the tree of a topic; `readers` are those who are tuned in here."""
+    """The position of one process in the tree of a topic, and its number of readers."""
 
     topic: str
     owner: str  # the group
@@ -291,6 +297,6 @@ class TreeView(Value, tag=False):
 class RingView(Value, tag="RingView"):
     id: int
     node: str
-    processes: tuple[ProcessView, ...]  # round the ring
+    processes: tuple[ProcessView, ...]  # in ring order
     groups: tuple[ArcView, ...]
     tree: TreeView | None

@@ -1,11 +1,11 @@
-"""How much of everything the pub/sub machine takes before it says no.
+"""Limits of the pub/sub machine.
 
-The limits decide results, so they are part of the machine's state and change only by a command: a
-log that is read again refuses just what it refused the first time. Their defaults are what a log
-says nothing of, and must never change: a node that wants others proposes them.
+Limits decide results, so they are part of the machine's state and change only by a command: a
+replay refuses the same commands. The defaults apply to logs without limits and must never change. A
+node that wants other limits proposes them.
 
-A limit that turns a newer rule on is 0 by default: logs of older versions are read by the older
-rule. `LIMITS` is what a node proposes unless its settings say otherwise.
+A limit that enables a newer rule is 0 by default, so logs of older versions keep the older rule.
+`LIMITS` has the values that a node proposes by default.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ NAME_BYTES_MAX = 255
 
 class Limits(Value, tag="Limits"):
     topics_max: int = 100_000
-    subscriptions_max: int = 10_000  # a topic
-    producers_max: int = 100_000  # a topic
+    subscriptions_max: int = 10_000  # per topic
+    producers_max: int = 100_000  # per topic
     sources_max: int = 10_000
     staged_parts_max: int = 100_000
     staged_bytes_max: int = 16 << 30
-    staged_age_us: int = 7 * 24 * 3600 * 1_000_000  # abandoned parts would pin the log for ever
+    staged_age_us: int = (
+        7 * 24 * 3600 * 1_000_000
+    )  # abandoned parts would block the truncation of the log
     batch_messages_max: int = 1_000_000
     batch_bytes_max: int = 64 << 20
-    books_max: int = 0  # state directories under one producer name; 0: only the last 4 are known
-    clock_step_us: int = 0  # by which one stamp may move the trusted time; 0: by any
-    producer_idle_us: int = 0  # until the record of a producer is given back; 0: never
-    source_idle_us: int = 0  # until the record of a source of staged puts is deleted; 0: never
+    books_max: int = 0  # state directories per producer name; 0: only the last 4 are known
+    clock_step_us: int = 0  # by which one stamp moves the trusted time; 0: no limit
+    producer_idle_us: int = 0  # until the record of an idle producer is deleted; 0: never
+    source_idle_us: int = 0  # until the record of an idle source is deleted; 0: never
 
 
 LIMITS = Limits(
@@ -40,7 +42,7 @@ LIMITS = Limits(
 
 
 def is_name(text: object) -> bool:
-    """Any text that UTF-8 can write in 1 to 255 bytes."""
+    """Return whether `text` is a str of 1 to 255 bytes in UTF-8."""
     if not isinstance(text, str):
         return False
     try:

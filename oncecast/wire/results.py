@@ -1,4 +1,4 @@
-"""What the pub/sub machine answers. `already` means: done before, nothing has changed now."""
+"""Results of the pub/sub machine. `already` means that an earlier copy did it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from oncecast.wire import errors
 
 
 class TopicCreated(Value, tag="TopicCreated"):
-    topic_id: int  # of this life of the topic: another one has another
+    topic_id: int  # unique: a topic that is deleted and created again gets another
     already: bool
 
 
@@ -28,9 +28,9 @@ class Ticked(Value, tag="Ticked"):
 
 
 class Opened(Value, tag="Opened"):
-    """The books that it was opened with have put `mine` last: the first sequence, and the end.
+    """`mine` is the range of sequences that these books put last.
 
-    Another `record` than before: what the topic knew of the producer was given back meanwhile.
+    If `record` has changed, the record of the producer was deleted in between.
     """
 
     epoch: int
@@ -41,15 +41,15 @@ class Opened(Value, tag="Opened"):
 
 
 class Appended(Value, tag="Appended"):
-    """`count` is less than was put if the beginning was here already."""
+    """`count` is lower than in the put if its beginning was stored before."""
 
     offset: int
     count: int
-    kept: bool  # can anybody ever get it?
+    kept: bool  # False if no reader can ever get it
 
 
 class Already(Value, tag="Already"):
-    """All of it was appended before, at `offset`; -1 if that is no longer known."""
+    """All messages were appended before, at `offset`, or -1 if that is unknown."""
 
     offset: int
     count: int
@@ -70,7 +70,10 @@ class Unsubscribed(Value, tag="Unsubscribed"):
 
 
 class Attached(Value, tag="Attached"):
-    """Read from `cursor`. What is before `first` is gone, before `suspect_below` maybe seen."""
+    """Read from `cursor` on. Messages before `first` are gone.
+
+    Messages before `suspect_below` may have been delivered before.
+    """
 
     epoch: int
     cursor: int
@@ -100,7 +103,7 @@ AckResult = (
 
 
 class AcksDone(Value, tag="AcksDone"):
-    """One result an ack, in their order."""
+    """One result per ack, in order."""
 
     results: tuple[AckResult, ...]
 
@@ -112,13 +115,13 @@ class Sought(Value, tag="Sought"):
 
 
 class Staged(Value, tag="Staged"):
-    """`already`: staged before, or its number is published and the part is not taken."""
+    """`already` if the part was staged before, or its number is published."""
 
     already: bool
 
 
 class Published(Value, tag="Published"):
-    """Where the messages of one number went. Of older numbers this is forgotten: no ranges."""
+    """The offsets of the messages of one number. Older numbers have no ranges."""
 
     ranges: tuple[PublishedRange, ...]
     already: bool
@@ -140,13 +143,13 @@ class SourceClosed(Value, tag="SourceClosed"):
 
 
 class Carried(Value, tag="Carried"):
-    """Not `moved`: nobody needs the old place any more, or for something else."""
+    """`moved` is False if the old slot is not needed, or has another entry."""
 
     moved: bool
 
 
 class MoveStep(Value, tag="MoveStep"):
-    """Whether it is `so` now, by this command or an earlier one like it."""
+    """`done` if this command or an earlier copy took effect."""
 
     done: bool
 

@@ -1,4 +1,4 @@
-"""What a topic keeps beyond, or in spite of, the needs of its subscriptions."""
+"""The retention policy of a topic."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from oncecast.kernel.protocol import Value
 
 
 class Policy(Value, tag="Policy"):
-    """By default a message is kept until all subscriptions have acknowledged it, and no longer.
+    """By default a message is kept until all subscriptions have acknowledged it.
 
-    `age_us` and `bytes_max` keep longer: what is younger, or among the newest so many bytes (both
-    given: what is both). With `drop_unread` they are hard limits that do not wait for
-    subscriptions: what goes unread is reported, never skipped in silence.
+    `age_us` and `bytes_max` keep messages longer: those that are younger, or among the newest bytes
+    (with both, messages that satisfy both). With `drop_unread` they are hard limits that do not
+    wait for subscriptions. Readers are told of messages that were dropped unread.
     """
 
     age_us: int = 0
@@ -21,12 +21,12 @@ class Policy(Value, tag="Policy"):
 
     @property
     def retains(self) -> bool:
-        """Does it keep anything that no subscription needs?"""
+        """Return whether the policy keeps messages that no subscription needs."""
         return self.keep_all or self.age_us > 0 or self.bytes_max > 0
 
     @property
     def fault(self) -> str:
-        """What is wrong with it; nothing if it is a policy."""
+        """Return what is wrong with the policy, or "" if it is valid."""
         limited = self.age_us > 0 or self.bytes_max > 0
         if self.age_us < 0 or self.bytes_max < 0:
             return "neither an age nor a number of bytes can be negative"

@@ -97,7 +97,7 @@ def test_put_many_puts_nothing_if_one_of_them_is_no_message(wrong: list[bytes]) 
 
     async def story() -> None:
         desk = Desk()
-        with pytest.raises(TypeError, match="bytes needed"):
+        with pytest.raises(TypeError, match="not bytes"):
             await desk.putting.put_many("t", wrong, None)
         with pytest.raises(errors.PayloadTooLarge):
             await desk.putting.put_many("t", [b"x", bytes(putting.PAYLOAD_BYTES_MAX + 1)], None)

@@ -129,7 +129,7 @@ def test_who_names_no_topic_is_told_so_and_does_not_ask_for_ever(question: Any) 
     """SVC-7"""
     owner_lookup = make()
     owner_lookup.receive(ANN, question)
-    fact = "me:1 is a process of a ring; name a topic, or ask each group for its own"
+    fact = "me:1 is a process of a ring; name a topic, or ask each group"
     assert owner_lookup.drain() == [Send(ANN, Answer(1, InvalidArgument(fact)))]
     owner_lookup.receive(ANN, Fetch("", "s", 1, 0, 0, 1, 1))
     assert owner_lookup.drain() == []

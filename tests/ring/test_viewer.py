@@ -103,5 +103,5 @@ def test_part_of_a_process_in_a_tree_is_shown(parent: NodeId | None) -> None:
 @pytest.mark.parametrize("question", [LookGroup(7), Govern(7, HandOver(ME))])
 def test_a_process_of_a_ring_is_no_replica_of_one_group(question: Any) -> None:
     """SVC-7"""
-    fact = "me:1 is a process of a ring, and no replica of one group; ask one of its replicas"
+    fact = "me:1 is a process of a ring, not a replica of one group; ask one of its replicas"
     assert World().look(question) == [Send(ANN, Answer(7, InvalidArgument(fact)))]

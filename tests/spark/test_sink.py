@@ -57,7 +57,7 @@ def test_batch_that_fails_puts_nothing_and_leaves_nothing(
     client.create_topic("all.or.none", KEEP)
     to = writer("value string", address=address, topic="all.or.none")
     parts = write(to, 0, value=[b"good"])
-    with pytest.raises(ValueError, match="column `value` without nulls; drop or fill those"):
+    with pytest.raises(ValueError, match="column value is missing or has nulls; drop or fill"):
         write(to, 1, value=[b"good", None])
     to.abort([parts, None])
     assert values(client, "all.or.none") == []

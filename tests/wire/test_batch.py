@@ -137,12 +137,12 @@ def test_any_buffer_is_read(kind: type) -> None:
 @pytest.mark.parametrize(
     ("row", "error", "text"),
     [
-        (("text", None, None, 0), TypeError, "value: str given"),
-        ((b"", "text", None, 0), TypeError, "key: str given"),
-        ((b"", None, {"h": 1}, 0), TypeError, "header 'h': int given"),
+        (("text", None, None, 0), TypeError, "value is str, not bytes"),
+        ((b"", "text", None, 0), TypeError, "key is str, not bytes"),
+        ((b"", None, {"h": 1}, 0), TypeError, "header 'h' is int, not bytes"),
         ((b"", None, {"": b""}, 0), ValueError, "empty name"),
-        ((b"", None, {"\ud800": b""}, 0), ValueError, "no Unicode"),
-        ((b"", None, None, 0.5), TypeError, "timestamp: float given"),
+        ((b"", None, {"\ud800": b""}, 0), ValueError, "not valid Unicode"),
+        ((b"", None, None, 0.5), TypeError, "timestamp is float, not int"),
         ((b"", None, None, 2**63), Oversized, "timestamp"),
         ((bytes(batch.BYTES_MAX), None, None, 0), Oversized, "split the message"),
         ((b"", bytes(batch_layout.KEY_BYTES_MAX + 1), None, 0), Oversized, "key: 65,536"),
@@ -214,7 +214,7 @@ def test_foreign_bytes_pass_untouched(payload: bytes, number: int, count: int) -
     header = batch.check(data)
     assert (header.format, header.count, header.time) == (number, count, 4)
     assert batch.unwrap(data) == payload
-    with pytest.raises(BadBatch, match="not ours"):
+    with pytest.raises(BadBatch, match="foreign format"):
         batch.values(data)
 
 

@@ -20,6 +20,12 @@ def test_everybody_has_everything_once_and_in_order_after_a_storm(seed: int) -> 
     assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
 
 
+def test_slow_group_catches_up_with_producers_that_were_cut_off() -> None:
+    """SVC-2: producers do not keep it busy with copies of what it has."""
+    outcome = run(RING, 63087)
+    assert outcome.ok, f"{outcome.violation}\n{outcome.replay}"
+
+
 def test_seeds_draw_different_storms_and_each_seed_always_the_same() -> None:
     """REP-4"""
     drawn = [draw(seed, 8) for seed in range(300)]

@@ -15,7 +15,8 @@ import pytest
 from packaging.requirements import Requirement
 
 import oncecast
-from oncecast.cli import exits, main
+from oncecast.cli import main
+from oncecast.errors import ExitStatus
 from tools.check_docs import ROOT
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -58,7 +59,7 @@ def test_every_package_below_the_network_and_every_pure_half_is_held_pure() -> N
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main.main(["--version"])
-    assert end.value.code == exits.OK
+    assert end.value.code == ExitStatus.OK
     assert capsys.readouterr().out == f"oncecast {oncecast.__version__}\n"
 
 
@@ -66,7 +67,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_wrong_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main.main(arguments)
-    assert end.value.code == exits.USAGE
+    assert end.value.code == ExitStatus.USAGE
     assert "usage: oncecast" in capsys.readouterr().err
 
 
@@ -77,7 +78,7 @@ def test_interrupted_command_says_so_by_its_status(monkeypatch: pytest.MonkeyPat
     parser = argparse.ArgumentParser()
     parser.set_defaults(run=interrupted)
     monkeypatch.setattr(main, "build_parser", lambda: parser)
-    assert main.main([]) == exits.INTERRUPTED
+    assert main.main([]) == ExitStatus.INTERRUPTED
 
 
 def command_that(work: str) -> list[str]:
@@ -96,7 +97,7 @@ def test_reader_that_stops_reading_ends_the_command_quietly() -> None:
     words = command_that("print('x' * 10) or 0")
     done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
-    assert (done.returncode, done.stderr) == (exits.BROKEN_PIPE, b"")
+    assert (done.returncode, done.stderr) == (ExitStatus.BROKEN_PIPE, b"")
 
 
 @pytest.mark.long
@@ -106,7 +107,7 @@ def test_full_output_device_is_reported_in_one_line() -> None:
         done = subprocess.run(
             [sys.executable, "-m", "oncecast", "sim", "list"], stdout=full, stderr=subprocess.PIPE
         )
-    assert done.returncode == exits.FAILURE
+    assert done.returncode == ExitStatus.FAILURE
     assert done.stderr.startswith(b"oncecast: the output cannot be written: No space left")
     assert done.stderr.count(b"\n") == 1
 
@@ -115,7 +116,7 @@ def test_files_never_get_the_numbers_of_closed_standard_streams() -> None:
     """CLI-3: otherwise an error message would overwrite a log file."""
     words = command_that("print(sys.stdin.read()) or os.dup(0) < 3")
     closing = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
-    assert subprocess.run([*closing, *words]).returncode == exits.OK
+    assert subprocess.run([*closing, *words]).returncode == ExitStatus.OK
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -11,8 +11,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits
-from oncecast.errors import NoQuorum, OncecastError, Overloaded, TimedOut
+from oncecast.errors import ExitStatus, NoQuorum, OncecastError, Overloaded, TimedOut
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -243,7 +242,7 @@ def is_of_output(error: OSError) -> bool:
     return isinstance(error, BrokenPipeError) or (error.errno in FULL and error.filename is None)
 
 
-def complain(what: object, status: int = exits.FAILURE) -> int:
+def complain(what: object, status: int = ExitStatus.FAILURE) -> int:
     print(f"oncecast: {what}", file=sys.stderr, flush=True)
     return status
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import complain, positive
 from oncecast.cli.spark.pipeline import needs_spark
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.cli.cluster.local import Node
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             return story.tell()
         except Interrupted:
-            return complain("interrupted: all that was started is ended", exits.INTERRUPTED)
+            return complain("interrupted: all that was started is ended", ExitStatus.INTERRUPTED)
         except (Ended, OSError) as error:
             return complain(error)
 
@@ -97,7 +97,7 @@ class Story:
         told = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items())
         self._say(paint(told, GREEN if clean else RED), "✓" if clean else "✗")
         print(TRY if clean else f"\nThe trace is {self._trace.path}", flush=True)
-        return exits.OK if clean else exits.FAILURE
+        return ExitStatus.OK if clean else ExitStatus.FAILURE
 
     # -- the cluster --
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import complain
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.history.check import Verdict
@@ -51,13 +51,13 @@ def run_check(arguments: argparse.Namespace) -> int:
     files = [path.resolve() for path in arguments.files]
     for path, file in zip(arguments.files, files, strict=True):
         if files.count(file) > 1:
-            return complain(f"{path}: given twice; give each file once", exits.USAGE)
+            return complain(f"{path}: given twice; give each file once", ExitStatus.USAGE)
     try:
         history = merged([read_file(path) for path in arguments.files])
     except BadHistory as error:
         return complain(error)
     except FileNotFoundError as error:
-        return complain(f"{error.filename}: {error.strerror}", exits.NOT_FOUND)
+        return complain(f"{error.filename}: {error.strerror}", ExitStatus.NOT_FOUND)
     except OSError as error:
         return complain(f"{error.filename}: {error.strerror}; give a file that can be read")
     verdict = check(history, steps_max=arguments.steps)
@@ -68,10 +68,10 @@ def run_check(arguments: argparse.Namespace) -> int:
     elif history:
         print(verdict)
     if not history:
-        return complain("no operations are recorded, so nothing was checked", exits.EMPTY)
+        return complain("no operations are recorded, so nothing was checked", ExitStatus.EMPTY)
     if verdict.undecided and not arguments.json:
         complain(f"{len(verdict.undecided)} undecided; raise --steps (now {arguments.steps})")
-    return exits.OK if verdict.ok else exits.FAILURE
+    return ExitStatus.OK if verdict.ok else ExitStatus.FAILURE
 
 
 def read_file(path: Path) -> History:

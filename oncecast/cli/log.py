@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import complain, is_of_output
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.storage.disk import Disk
@@ -58,21 +58,21 @@ def _examined(arguments: argparse.Namespace, show: Show) -> int:
             findings = _look(disk)
             if not findings.segments and not findings.blank:
                 what = f"{arguments.directory}: no log here; give the directory of a node's data"
-                return complain(what, exits.NOT_FOUND)
+                return complain(what, ExitStatus.NOT_FOUND)
             show(arguments, findings)
         finally:
             disk.close()
     except Corrupt as corrupt:
         return complain(corrupt)
     except StorageError as error:
-        return complain(error, exits.NOT_FOUND)
+        return complain(error, ExitStatus.NOT_FOUND)
     except OSError as error:
         if is_of_output(error):
             raise
         return complain(f"{arguments.directory}: {error}; see whether it can be read")
     for damage in findings.damage:
         complain(f"damage: {damage}")
-    return exits.FAILURE if findings.damage else exits.OK
+    return ExitStatus.FAILURE if findings.damage else ExitStatus.OK
 
 
 def _look(disk: Disk) -> Findings:

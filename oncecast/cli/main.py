@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 
 import oncecast
-from oncecast.cli import exits
 from oncecast.cli.connecting import complain, is_of_output
+from oncecast.errors import ExitStatus
 
 STDIN, STDOUT, STDERR = range(3)
 
@@ -57,10 +57,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = arguments.run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        return exits.INTERRUPTED
+        return ExitStatus.INTERRUPTED
     except BrokenPipeError:
         _discard_output()
-        return exits.BROKEN_PIPE
+        return ExitStatus.BROKEN_PIPE
     except OSError as error:
         if not is_of_output(error):
             raise

@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import pytest
 
-from oncecast.cli import connecting, exits
+from oncecast.cli import connecting
 from oncecast.cli.connecting import ANSWER_TIMEOUT, client_of, leaderless, parted, table
 from oncecast.cli.main import build_parser, main
-from oncecast.errors import DISK, NotConnected, Overloaded, TimedOut
+from oncecast.errors import DISK, ExitStatus, NotConnected, Overloaded, TimedOut
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_port_of_somebody_else_is_complained_about_in_one_line(
         answering = threading.Thread(target=answer_as_a_web_server, args=(other,))
         answering.start()
         port = other.getsockname()[1]
-        assert main(["status", "--server", f"127.0.0.1:{port}"]) == exits.FAILURE
+        assert main(["status", "--server", f"127.0.0.1:{port}"]) == ExitStatus.FAILURE
         other.shutdown(socket.SHUT_RDWR)
         answering.join()
     (line,) = capsys.readouterr().err.splitlines()

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from oncecast.cli import exits
 from oncecast.cli.main import main
+from oncecast.errors import ExitStatus
 from oncecast.history import History
 from oncecast.history.file import write
 from tests.history.making import look, put, subscribed
@@ -29,16 +29,16 @@ def test_files_of_all_clients_are_checked_together(
 ) -> None:
     """CLI-3"""
     ann, bob = file_of(tmp_path, "ann", FINE), file_of(tmp_path, "bob", [STALE])
-    assert main(["history", "check", ann]) == exits.OK
+    assert main(["history", "check", ann]) == ExitStatus.OK
     assert "linearizable" in capsys.readouterr().out
-    assert main(["history", "check", ann, bob]) == exits.FAILURE
+    assert main(["history", "check", ann, bob]) == ExitStatus.FAILURE
     assert "look of bob: the topic ends at 1, not at 0" in capsys.readouterr().out
 
 
 def test_verdict_is_printed_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """CLI-3"""
     both = file_of(tmp_path, "both", [*FINE, STALE])
-    assert main(["history", "check", both, "--json"]) == exits.FAILURE
+    assert main(["history", "check", both, "--json"]) == ExitStatus.FAILURE
     verdict = msgspec.json.decode(capsys.readouterr().out)
     assert (verdict["ok"], verdict["operations"], verdict["objects"]) == (False, 3, 2)
     (broken,) = verdict["broken"]
@@ -49,7 +49,7 @@ def test_search_that_gives_up_is_said_loudly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fine = file_of(tmp_path, "fine", FINE)
-    assert main(["history", "check", fine, "--steps", "1"]) == exits.FAILURE
+    assert main(["history", "check", fine, "--steps", "1"]) == ExitStatus.FAILURE
     captured = capsys.readouterr()
     assert "UNDECIDED" in captured.out
     assert "raise --steps (now 1)" in captured.err
@@ -60,9 +60,9 @@ def test_file_that_cannot_be_read_is_complained_about(
 ) -> None:
     other = tmp_path / "other"
     other.write_text("hello\n")
-    assert main(["history", "check", str(other)]) == exits.FAILURE
+    assert main(["history", "check", str(other)]) == ExitStatus.FAILURE
     assert f"{other}, line 1: not a JSON object" in capsys.readouterr().err
-    assert main(["history", "check", str(tmp_path / "none")]) == exits.NOT_FOUND
+    assert main(["history", "check", str(tmp_path / "none")]) == ExitStatus.NOT_FOUND
     assert "No such file" in capsys.readouterr().err
 
 
@@ -72,13 +72,13 @@ def test_history_without_operations_is_no_pass(
     """CLI-3: a run that recorded nothing must not look like one that was checked."""
     empty = tmp_path / "empty"
     empty.touch()
-    assert main(["history", "check", str(empty)]) == exits.EMPTY
+    assert main(["history", "check", str(empty)]) == ExitStatus.EMPTY
     captured = capsys.readouterr()
     assert (captured.out, "no operations are recorded" in captured.err) == ("", True)
-    assert main(["history", "check", str(empty), "--json"]) == exits.EMPTY
+    assert main(["history", "check", str(empty), "--json"]) == ExitStatus.EMPTY
     verdict = msgspec.json.decode(capsys.readouterr().out)
     assert (verdict["ok"], verdict["operations"]) == (False, 0)
-    assert main(["history", "check", str(empty), file_of(tmp_path, "fine", FINE)]) == exits.OK
+    assert main(["history", "check", str(empty), file_of(tmp_path, "fine", FINE)]) == ExitStatus.OK
 
 
 def test_file_that_is_given_twice_is_refused(
@@ -87,14 +87,14 @@ def test_file_that_is_given_twice_is_refused(
     """CLI-3: its operations would contradict themselves."""
     fine = file_of(tmp_path, "fine", FINE)
     again = f"{tmp_path}/./fine"
-    assert main(["history", "check", fine, again]) == exits.USAGE
+    assert main(["history", "check", fine, again]) == ExitStatus.USAGE
     assert "fine: given twice; give each file once" in capsys.readouterr().err
 
 
 def test_directory_is_not_called_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["history", "check", str(tmp_path)]) == exits.FAILURE
+    assert main(["history", "check", str(tmp_path)]) == ExitStatus.FAILURE
     assert "Is a directory" in capsys.readouterr().err
 
 
@@ -102,4 +102,4 @@ def test_directory_is_not_called_missing(
 def test_wrong_usage_is_said(words: list[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["history", *words])
-    assert end.value.code == exits.USAGE
+    assert end.value.code == ExitStatus.USAGE

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from oncecast import blocking
-from oncecast.cli import exits
 from oncecast.cli.main import main
-from oncecast.errors import InvalidArgument
+from oncecast.errors import ExitStatus, InvalidArgument
 from tests.live.replicas import PATIENCE, until
 
 pytestmark = pytest.mark.long
@@ -43,7 +42,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
             yield told
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == exits.OK
+        assert process.wait(PATIENCE) == ExitStatus.OK
 
 
 def test_a_ring_is_tried_out(
@@ -62,7 +61,7 @@ def test_a_ring_is_tried_out(
         assert (status, seen["node"], seen["whole"], seen["led"]) == (0, address, True, True)
         assert {each["process"] for each in seen["processes"]} == {first, second, third}
     status, places = run("cluster", "ring")
-    assert status == exits.OK
+    assert status == ExitStatus.OK
     assert sum(each["share"] for each in places) == pytest.approx(1.0)
     assert all(len(each["replicas"]) == 3 for each in places)
 
@@ -91,19 +90,19 @@ def test_a_ring_is_tried_out(
         found = until("there is a tree", tree)
     assert found["owner"] in [each["group"] for each in places]
     assert third in json.dumps(found["tree"])
-    assert run("cluster", "tree", "missing")[0] == exits.NOT_FOUND
+    assert run("cluster", "tree", "missing")[0] == ExitStatus.NOT_FOUND
 
     # One of its groups is governed as any group is.
     group, heir = places[0]["group"], places[1]["process"]
     status, members = run("cluster", "members", "--group", group)
-    assert (status, len(members)) == (exits.OK, 3)
+    assert (status, len(members)) == (ExitStatus.OK, 3)
     status, (seen,) = run("cluster", "transfer-leader", heir, "--group", group)
-    assert (status, seen["leader"]) == (exits.OK, f"{heir}/{group}")
+    assert (status, seen["leader"]) == (ExitStatus.OK, f"{heir}/{group}")
 
     # Automated clients work with it, by push; and a process may go.
-    assert run("load", "--publishes", "200", "--topics", "3", "--push")[0] == exits.OK
+    assert run("load", "--publishes", "200", "--topics", "3", "--push")[0] == ExitStatus.OK
     status, (left,) = run("cluster", "leave", "--server", second)
-    assert (status, left["process"], left["left"]) == (exits.OK, second, True)
+    assert (status, left["process"], left["left"]) == (ExitStatus.OK, second, True)
     assert f"{second} has left" in until("it is missed", lambda: said(tmp_path / "log"))
     with blocking.connect(first) as client:
         assert [each.name for each in client.topics()] == TOPICS

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from oncecast.cli import exits
 from oncecast.cli.cluster.ring import asked, chosen, grown, in_group, root_of
 from oncecast.cli.cluster.ring_words import (
     HEAD,
@@ -26,6 +25,7 @@ from oncecast.cli.cluster.ring_words import (
 from oncecast.cli.connecting import table
 from oncecast.cli.main import main
 from oncecast.dht.identifiers import key_of
+from oncecast.errors import ExitStatus
 from oncecast.wire.frames import ArcView, ProcessView, RingView, TreeView
 
 GROUPS = {"g-a": "2", "g-b": "4", "g-c": "c"}  # and the first digits of their positions
@@ -273,9 +273,19 @@ async def unwanted(client: Any, arguments: argparse.Namespace) -> int:
 @pytest.mark.parametrize(
     ("view", "group", "status", "fact"),
     [
-        (whole().view, None, exits.USAGE, "name one with --group: g-a, g-b, g-c"),
-        (whole().view, "g-x", exits.NOT_FOUND, "no group 'g-x' in this ring; choose one of g-a,"),
-        (RingView(1, "h:1", (), (), None), "g-a", exits.USAGE, "without --own-group; leave out"),
+        (whole().view, None, ExitStatus.USAGE, "name one with --group: g-a, g-b, g-c"),
+        (
+            whole().view,
+            "g-x",
+            ExitStatus.NOT_FOUND,
+            "no group 'g-x' in this ring; choose one of g-a,",
+        ),
+        (
+            RingView(1, "h:1", (), (), None),
+            "g-a",
+            ExitStatus.USAGE,
+            "without --own-group; leave out",
+        ),
     ],
 )
 def test_a_command_for_one_group_says_which_there_are(
@@ -307,5 +317,5 @@ def test_a_group_without_replicas_cannot_be_asked() -> None:
 def test_who_is_to_leave_must_be_named(
     server: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(("cluster", "leave", *server)) == exits.USAGE
+    assert main(("cluster", "leave", *server)) == ExitStatus.USAGE
     assert "name the one process that is to go: --server HOST:PORT" in capsys.readouterr().err

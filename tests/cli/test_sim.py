@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from oncecast.cli import exits
 from oncecast.cli.main import main
+from oncecast.errors import ExitStatus
 from oncecast.kernel.protocol import NodeId
 from oncecast.lab.scenarios.catalogue import SCENARIOS
 from oncecast.overlay.recovery import Recovery
@@ -21,7 +21,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 
 def test_list_names_the_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "sim", "list")
-    assert status == exits.OK
+    assert status == ExitStatus.OK
     assert [line.split()[0] for line in out.splitlines()] == list(SCENARIOS)
     assert len({line.index(" nodes ") for line in out.splitlines()}) == 1  # columns
 
@@ -29,7 +29,7 @@ def test_list_names_the_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
 def test_run_prints_one_json_line_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "sim", "run", "broadcast", "--seeds", "3..5", "--json")
     lines = [json.loads(line) for line in out.splitlines()]
-    assert status == exits.OK
+    assert status == ExitStatus.OK
     assert [line["seed"] for line in lines] == [3, 4, 5]
     assert all(line["ok"] and len(line["trace"]) == 32 for line in lines)
     assert lines[0]["replay"] == "oncecast sim replay broadcast --nodes 6 --seed 3"
@@ -55,13 +55,13 @@ def test_a_broken_promise_prints_its_seed_and_the_command_that_replays_it(
 ) -> None:
     monkeypatch.setattr(Recovery, "start", lambda self: None)
     status, out, _ = run(capsys, "sim", "run", "broadcast", "--seeds", "0..4")
-    assert status == exits.FAILURE
+    assert status == ExitStatus.FAILURE
     assert "never got" in out
     command = next(line.split(": ", 1)[1] for line in out.splitlines() if "replay: " in line)
     assert command.startswith("oncecast sim replay broadcast --nodes 6 --seed ")
 
     status, out, _ = run(capsys, *command.split()[1:], "--last", "3")
-    assert status == exits.FAILURE
+    assert status == ExitStatus.FAILURE
     assert "never got" in out
 
 
@@ -69,7 +69,7 @@ def test_replay_shows_the_steps_of_one_node(capsys: pytest.CaptureFixture[str]) 
     words = ("sim", "replay", "broadcast", "--seed", "3", "--node", "n2", "--since", "5")
     status, out, _ = run(capsys, *words, "--json")
     steps = [json.loads(line) for line in out.splitlines()]
-    assert status == exits.OK
+    assert status == ExitStatus.OK
     assert {step["node"] for step in steps} == {NodeId("n2")}
     assert min(step["time"] for step in steps) >= 5.0
     assert any("send" in effect for step in steps for effect in step["effects"])
@@ -87,7 +87,7 @@ def test_the_last_steps_of_a_replay_are_those_of_the_whole(
 def test_bench_measures_what_it_is_told_to(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "sim", "bench", "--nodes", "50", "--repeat", "1", "--json")
     figures = json.loads(out)
-    assert status == exits.OK
+    assert status == ExitStatus.OK
     assert figures["nodes"] == 50
     assert figures["events_per_node_second"] == pytest.approx(6.0, rel=0.01)
 
@@ -97,14 +97,14 @@ def test_an_unknown_scenario_is_not_found_and_the_known_ones_are_named(
 ) -> None:
     for verb in (("run",), ("replay", "--seed", "1")):
         status, _, err = run(capsys, "sim", verb[0], "nonsense", *verb[1:])
-        assert status == exits.NOT_FOUND
+        assert status == ExitStatus.NOT_FOUND
         assert ", ".join(sorted(SCENARIOS)) in err
 
 
 def test_a_node_that_is_not_there_is_not_found(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("sim", "replay", "broadcast", "--seed", "3", "--node", "zz")
     status, _, err = run(capsys, *words)
-    assert status == exits.NOT_FOUND
+    assert status == ExitStatus.NOT_FOUND
     assert "n0" in err
 
 
@@ -126,4 +126,4 @@ def test_a_node_that_is_not_there_is_not_found(capsys: pytest.CaptureFixture[str
 def test_bad_words_are_wrong_usage(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(("sim", *words))
-    assert exit_.value.code == exits.USAGE
+    assert exit_.value.code == ExitStatus.USAGE

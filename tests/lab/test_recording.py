@@ -10,8 +10,8 @@ import pytest
 
 import oncecast
 from oncecast import errors
-from oncecast.cli import exits
 from oncecast.cli.main import main
+from oncecast.errors import ExitStatus
 from oncecast.history import History, Operation, Recorder, check
 from oncecast.history.file import Writer, read, write
 from oncecast.history.operation import digests_of_values
@@ -196,19 +196,19 @@ def test_history_check_reads_the_recordings_of_several_processes(
                     assert await news.get(timeout=10) is not None
 
     run(story())
-    assert main(["history", "check", str(ann), str(bob)]) == exits.OK
+    assert main(["history", "check", str(ann), str(bob)]) == ExitStatus.OK
     capsys.readouterr()
     history = read(bob.read_bytes().splitlines(keepends=True))
     altered = of_kind(history, "get")[0]
     altered.digests = digests_of_values([b"never put"]) + altered.digests[4:]
     with bob.open("wb") as file:
         write(history, file)
-    assert main(["history", "check", str(ann), str(bob)]) == exits.FAILURE
+    assert main(["history", "check", str(ann), str(bob)]) == ExitStatus.FAILURE
     assert "not linearizable" in capsys.readouterr().out
     altered.offset, altered.digests = altered.offset + 1, altered.digests[4:]
     with bob.open("wb") as file:
         write(history, file)
-    assert main(["history", "check", str(ann), str(bob)]) == exits.FAILURE
+    assert main(["history", "check", str(ann), str(bob)]) == ExitStatus.FAILURE
     assert "offset 0 is due, but 1 was delivered" in capsys.readouterr().out
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from oncecast.cli import exits
+from oncecast.errors import ExitStatus
 from oncecast.network.handshake import VERSION, Refusal
 from oncecast.storage import segment
 from oncecast.storage.disk import OsDisk
@@ -75,7 +75,7 @@ def test_a_topic_with_a_bad_name_is_refused_by_every_command(
 ) -> None:
     topic = os.fsdecode(TOPICS[kind])
     ended = oncecast(*(topic if word == "TOPIC" else word for word in words))
-    assert ended[:2] == (exits.USAGE, "")
+    assert ended[:2] == (ExitStatus.USAGE, "")
     assert "name is empty, too long or no Unicode; name it with 1 to 255 bytes" in ended[2]
 
 
@@ -89,7 +89,7 @@ def test_bytes_of_the_command_line_that_are_no_text_are_said_to_be_none(node: Pr
         ("status", "--cluster", b"\xff"),
     ):
         status, out, err = command(node, *words)
-        assert (status, out, "not valid Unicode" in err) == (exits.USAGE, "", True), err
+        assert (status, out, "not valid Unicode" in err) == (ExitStatus.USAGE, "", True), err
         assert "Traceback" not in err
 
 
@@ -98,7 +98,7 @@ def test_255_bytes_are_a_name(oncecast: Command) -> None:
     topic = "é" * 127 + "x"
     oncecast("sub", topic)
     oncecast("put", topic, "v")
-    assert oncecast("get", topic) == (exits.OK, "v\n", "")
+    assert oncecast("get", topic) == (ExitStatus.OK, "v\n", "")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_places_and_ages_out_of_range_are_wrong_usage(
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
         oncecast(*words)
-    assert exit_.value.code == exits.USAGE
+    assert exit_.value.code == ExitStatus.USAGE
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -129,9 +129,9 @@ def test_a_line_over_the_limit_is_refused_and_those_before_it_are_stored(
     oncecast("sub", "large")
     text = b"before\n" + bytes(61 << 20) + b"\nbehind\n"
     status, out, err = command(node, "put", "large", "-", text=text)
-    assert (status, out) == (exits.USAGE, "0\n")
+    assert (status, out) == (ExitStatus.USAGE, "0\n")
     assert "a line of more than the 62914560 bytes of a message; put less at once" in err
-    assert oncecast("put", "large", "after")[:2] == (exits.OK, "1\n")
+    assert oncecast("put", "large", "after")[:2] == (ExitStatus.OK, "1\n")
     assert oncecast("get", "large", "--count", "9")[1] == "before\nafter\n"
 
 
@@ -139,21 +139,21 @@ def test_a_message_over_the_limit_of_the_node_is_refused(tmp_path: Path) -> None
     with serving(tmp_path / "data", "--batch-bytes-max", "1000") as node:
         command(node, "sub", "t")
         status, out, err = command(node, "put", "t", "x" * 2000)
-        assert (status, out) == (exits.USAGE, "")
+        assert (status, out) == (ExitStatus.USAGE, "")
         assert "the message is 2,000 bytes long (limit 928); send less at once, or raise" in err
-        assert command(node, "put", "t", "small")[:2] == (exits.OK, "0\n")
+        assert command(node, "put", "t", "small")[:2] == (ExitStatus.OK, "0\n")
 
 
 def test_a_put_to_a_missing_topic_says_that_nobody_will_get_it(oncecast: Command) -> None:
     """SVC-5: it is no error, by the topic's policy, but it is not silent either."""
     status, out, err = oncecast("put", "missing", "v")
-    assert (status, out) == (exits.OK, "0\n")
+    assert (status, out) == (ExitStatus.OK, "0\n")
     assert "nobody subscribes to topic 'missing' and nothing retains it" in err
 
 
 def test_load_says_in_one_line_what_went_wrong(oncecast: Command) -> None:
     status, out, err = oncecast("load", "--publishes", "4", "--size", str(61 << 20))
-    assert (status, out, err.count("\n")) == (exits.USAGE, "", 1), err
+    assert (status, out, err.count("\n")) == (ExitStatus.USAGE, "", 1), err
     assert "limit 62,914,560" in err
 
 
@@ -163,7 +163,7 @@ def test_load_says_in_one_line_what_went_wrong(oncecast: Command) -> None:
 def test_an_unknown_subscription_is_not_found(oncecast: Command) -> None:
     oncecast("sub", "known")
     status, out, err = oncecast("get", "known", "--subscription", "other")
-    assert (status, out) == (exits.NOT_FOUND, "")
+    assert (status, out) == (ExitStatus.NOT_FOUND, "")
     assert "topic 'known' has no subscription 'other'; create it with `oncecast sub`" in err
 
 
@@ -192,10 +192,10 @@ def test_the_older_of_two_producers_with_one_name_is_told(node: Process, oncecas
         older.stdin.write(b"first\n")
         older.stdin.flush()
         assert older.stdout.readline() == b"0\n"
-        assert oncecast("put", "fenced", "second", "--name", "ann")[:2] == (exits.OK, "1\n")
+        assert oncecast("put", "fenced", "second", "--name", "ann")[:2] == (ExitStatus.OK, "1\n")
         older.stdin.write(b"third\n")
         older.stdin.close()
-        assert older.wait(PATIENCE) == exits.NOT_ALLOWED
+        assert older.wait(PATIENCE) == ExitStatus.NOT_ALLOWED
         assert b"another connection has taken over the name 'ann'" in older.stderr.read()
     assert oncecast("get", "fenced", "--count", "9")[1] == "first\nsecond\n"
 
@@ -211,7 +211,7 @@ def test_a_client_of_another_version_is_refused_with_the_remedy(node: Process) -
 
 def test_a_client_of_another_cluster_is_refused_by_what_it_is(oncecast: Command) -> None:
     status, out, err = oncecast("status", "--cluster", "other")
-    assert (status, out) == (exits.FAILURE, "")
+    assert (status, out) == (ExitStatus.FAILURE, "")
     assert "a client belongs to cluster 'other'" in err
 
 
@@ -220,12 +220,12 @@ def test_a_state_directory_that_cannot_be_used_is_named(oncecast: Command, tmp_p
     (tmp_path / "file").write_text("")
     for path, fact in (("file", "File exists"), ("file/below", "Not a directory")):
         status, out, err = oncecast("put", "t", "v", "--state", str(tmp_path / path))
-        assert (status, out) == (exits.FAILURE, "")
+        assert (status, out) == (ExitStatus.FAILURE, "")
         assert f"{path}: {fact}; use a directory that can be written" in err
     held = OsDisk(tmp_path / "state")
     status, _, err = oncecast("put", "t", "v", "--state", str(tmp_path / "state"))
     held.close()
-    assert (status, f"in use by process {os.getpid()}" in err) == (exits.FAILURE, True)
+    assert (status, f"in use by process {os.getpid()}" in err) == (ExitStatus.FAILURE, True)
 
 
 # The node's directory and port
@@ -236,7 +236,7 @@ def test_a_directory_that_cannot_be_made_or_written_is_named(tmp_path: Path) -> 
     # Nobody, not even root, makes a directory in these.
     for data in (tmp_path / "file" / "below", Path("/proc/oncecast"), Path(os.devnull)):
         ended = ended_at_once("--data", str(data), "--listen", "127.0.0.1:0")
-        assert ended.returncode == exits.FAILURE
+        assert ended.returncode == ExitStatus.FAILURE
         assert f"{data}: " in ended.stderr
         assert "use a directory that can be written" in ended.stderr
 
@@ -254,7 +254,7 @@ def test_a_directory_of_another_format_is_left_as_it_is(
     disk.close()
     before = files(tmp_path / "data")
     ended = ended_at_once("--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
-    assert (ended.returncode, "format version 2" in ended.stderr) == (exits.FAILURE, True)
+    assert (ended.returncode, "format version 2" in ended.stderr) == (ExitStatus.FAILURE, True)
     assert files(tmp_path / "data") == before
 
 
@@ -267,7 +267,9 @@ def test_a_config_file_of_garbage_is_wrong_usage(tmp_path: Path) -> None:
         config = tmp_path / f"{number}.toml"
         config.write_bytes(garbage)
         ended = ended_at_once("--config", str(config), "--data", str(tmp_path / "data"))
-        assert (ended.returncode, str(config) in ended.stderr) == (exits.USAGE, True), ended.stderr
+        assert (ended.returncode, str(config) in ended.stderr) == (ExitStatus.USAGE, True), (
+            ended.stderr
+        )
         assert "Traceback" not in ended.stderr
     assert not (tmp_path / "data").exists()
 
@@ -276,9 +278,9 @@ def test_a_port_in_use_is_named_and_harms_nobody(node: Process, tmp_path: Path) 
     used = f"127.0.0.1:{node.port}"
     for flags in (("--listen", used), ("--listen", "127.0.0.1:0", "--http", used)):
         ended = ended_at_once("--data", str(tmp_path / "data"), *flags)
-        assert (ended.returncode, used in ended.stderr) == (exits.FAILURE, True), ended.stderr
+        assert (ended.returncode, used in ended.stderr) == (ExitStatus.FAILURE, True), ended.stderr
         assert "free the port" in ended.stderr
-    assert command(node, "status")[0] == exits.OK
+    assert command(node, "status")[0] == ExitStatus.OK
 
 
 # A full disk
@@ -308,13 +310,13 @@ def test_a_disk_that_fills_up_refuses_puts_and_goes_on_when_there_is_room(tmp_pa
         command(node, "sub", "t")
         full.touch()
         large = b"x" * (1 << 20) + b"\n"
-        assert command(node, "put", "t", "-", text=56 * large)[0] == exits.OK  # of 64 MiB
+        assert command(node, "put", "t", "-", text=56 * large)[0] == ExitStatus.OK  # of 64 MiB
         status, out, err = command(node, "put", "t", "late", "--timeout", "1")
-        assert (status, out) == (exits.FAILURE, "")
+        assert (status, out) == (ExitStatus.FAILURE, "")
         assert "not stored within 1 s: the node's disk is full; outcome unknown: check" in err
-        assert command(node, "get", "t")[:2] == (exits.OK, large.decode())
+        assert command(node, "get", "t")[:2] == (ExitStatus.OK, large.decode())
         full.unlink()
-        assert command(node, "put", "t", "again")[0] == exits.OK
+        assert command(node, "put", "t", "again")[0] == ExitStatus.OK
         got = command(node, "get", "t", "--count", "99")[1].splitlines()
         assert (len(got), got[-1]) == (56, "again")  # "late" went with the process that put it
 
@@ -325,17 +327,17 @@ def test_a_disk_on_which_nothing_can_be_written_stops_the_node_and_loses_nothing
     """SVC-10: what was acknowledged before is there after."""
     with serving(tmp_path / "data") as node:
         command(node, "sub", "t")
-        assert command(node, "put", "t", "stored")[0] == exits.OK
+        assert command(node, "put", "t", "stored")[0] == ExitStatus.OK
         # Not a byte behind the first ones: what a quota or a failing disk does.
         resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-        assert command(node, "put", "t", "not stored", "--timeout", "1")[0] != exits.OK
-        assert node.process.wait(PATIENCE) == exits.FAILURE
+        assert command(node, "put", "t", "not stored", "--timeout", "1")[0] != ExitStatus.OK
+        assert node.process.wait(PATIENCE) == ExitStatus.FAILURE
         assert node.process.stderr is not None
         said = node.process.stderr.read()
         assert "Traceback" not in said
         assert "check the disk" in said
     with serving(tmp_path / "data") as node:
-        assert command(node, "get", "t", "--count", "9")[:2] == (exits.OK, "stored\n")
+        assert command(node, "get", "t", "--count", "9")[:2] == (ExitStatus.OK, "stored\n")
 
 
 def test_a_disk_without_room_for_a_log_is_said_at_the_start(tmp_path: Path) -> None:
@@ -349,7 +351,7 @@ def test_a_disk_without_room_for_a_log_is_said_at_the_start(tmp_path: Path) -> N
         timeout=PATIENCE,
         check=False,
     )
-    assert (ended.returncode, "free disk space" in ended.stderr) == (exits.FAILURE, True)
+    assert (ended.returncode, "free disk space" in ended.stderr) == (ExitStatus.FAILURE, True)
 
 
 def test_a_node_that_is_stopped_while_a_put_waits_has_stored_it_or_says_not(
@@ -360,5 +362,5 @@ def test_a_node_that_is_stopped_while_a_put_waits_has_stored_it_or_says_not(
         command(node, "sub", "t")
         assert node.end(signal.SIGTERM) == 0
         status, out, err = command(node, "put", "t", "v", "--timeout", "1")
-        assert (status, out) == (exits.FAILURE, "")
+        assert (status, out) == (ExitStatus.FAILURE, "")
         assert "`oncecast serve`" in err

@@ -17,10 +17,10 @@ from typing import IO, Any, cast
 import pytest
 
 from oncecast import blocking
-from oncecast.cli import exits
 from oncecast.cli.cluster import local as local_cluster
 from oncecast.cli.cluster.local import free_ports
 from oncecast.cli.main import main
+from oncecast.errors import ExitStatus
 from oncecast.wire.frames import GroupView, MemberView
 from tests.live.conftest import Command
 from tests.live.replicas import PATIENCE, Replica, Replicas, replicas, until
@@ -56,7 +56,7 @@ def test_those_who_were_told_to_join_are_members(group: Replicas, cluster: Comma
     leader = group.settled()
     status, out, _ = cluster("cluster", "status", "--json")
     seen = json.loads(out)
-    assert (status, seen["leader"], seen["quorum"]) == (exits.OK, leader.address, True)
+    assert (status, seen["leader"], seen["quorum"]) == (ExitStatus.OK, leader.address, True)
     assert {each["node"] for each in seen["members"]} == set(group.addresses)
     assert (seen["size"], seen["waiting"], seen["node"]) == (3, [], leader.address)
 
@@ -78,10 +78,10 @@ def test_members_are_shown_with_what_they_have(group: Replicas, cluster: Command
 def test_any_node_leads_to_the_leader(group: Replicas, cluster: Command) -> None:
     """REP-3"""
     group.settled()
-    assert cluster("sub", "any", "--server", group.addresses[0])[0] == exits.OK
+    assert cluster("sub", "any", "--server", group.addresses[0])[0] == ExitStatus.OK
     for number, address in enumerate(group.addresses):
         done = cluster("put", "any", f"by {number}", "--server", address)
-        assert done == (exits.OK, f"{number}\n", "")
+        assert done == (ExitStatus.OK, f"{number}\n", "")
     assert cluster("get", "any", "--count", "9")[1] == "by 0\nby 1\nby 2\n"
 
 
@@ -89,7 +89,7 @@ def test_the_leader_is_moved(group: Replicas, cluster: Command) -> None:
     """REP-3"""
     heir = group.backup()
     status, out, err = cluster("cluster", "transfer-leader", heir.address)
-    assert (status, err) == (exits.OK, "")
+    assert (status, err) == (ExitStatus.OK, "")
     assert out == f"{heir.address} leads: 3 of 3 members, leader {heir.address}\n"
 
 
@@ -128,14 +128,14 @@ def test_a_member_is_let_go_and_comes_back_only_when_asked(
     gone = group.backup()
     status, out, _ = cluster("cluster", "remove", gone.address, "--json")
     seen = json.loads(out)
-    assert (status, seen["size"], len(seen["members"])) == (exits.OK, 2, 2)
+    assert (status, seen["size"], len(seen["members"])) == (ExitStatus.OK, 2, 2)
 
     def waits() -> bool | None:
         return gone.address in cluster("cluster", "status")[1].split("waiting")[-1] or None
 
     until("it waits for a place", waits)
     status, out, _ = cluster("cluster", "add", gone.address)
-    assert (status, "is a replica: 3 of 3 members" in out) == (exits.OK, True)
+    assert (status, "is a replica: 3 of 3 members" in out) == (ExitStatus.OK, True)
     group.settled()
 
 
@@ -148,7 +148,7 @@ def test_who_was_removed_while_it_was_away_is_taken_back(group: Replicas, cluste
         return "silent" in cluster("cluster", "members")[1] or None
 
     until("it is missed", silent)
-    assert cluster("cluster", "remove", gone.address)[0] == exits.OK
+    assert cluster("cluster", "remove", gone.address)[0] == ExitStatus.OK
     gone.start(*group.addresses)
     group.settled()
 
@@ -163,16 +163,16 @@ def test_the_leader_too_is_let_go_and_still_knows_who_leads(
     for server in (group.server, gone.address):
         status, out, _ = cluster("cluster", "status", "--json", "--server", server)
         seen = json.loads(out)
-        assert (status, seen["quorum"]) == (exits.OK, True)
+        assert (status, seen["quorum"]) == (ExitStatus.OK, True)
         assert gone.address not in (seen["leader"], *(each["node"] for each in seen["members"]))
     status, _, err = cluster("cluster", "remove", gone.address)
     assert (status, "is not a replica of this group; choose one of" in err) == (
-        exits.NOT_FOUND,
+        ExitStatus.NOT_FOUND,
         True,
     )
 
     def is_back() -> bool | None:
-        return cluster("cluster", "add", gone.address)[0] == exits.OK or None
+        return cluster("cluster", "add", gone.address)[0] == ExitStatus.OK or None
 
     until("it has offered itself, and is taken in", is_back)
     group.settled()
@@ -182,9 +182,12 @@ def test_what_would_harm_the_group_is_refused(group: Replicas, cluster: Command)
     """SVC-7"""
     group.settled()
     status, _, err = cluster("cluster", "add", "127.0.0.1:1")
-    assert (status, "127.0.0.1:1 has not offered itself" in err) == (exits.USAGE, True)
+    assert (status, "127.0.0.1:1 has not offered itself" in err) == (ExitStatus.USAGE, True)
     status, _, err = cluster("cluster", "transfer-leader", "127.0.0.1:1")
-    assert (status, "is not a replica of this group; choose one" in err) == (exits.NOT_FOUND, True)
+    assert (status, "is not a replica of this group; choose one" in err) == (
+        ExitStatus.NOT_FOUND,
+        True,
+    )
 
 
 def test_a_limit_that_differs_from_the_leaders_is_said(group: Replicas) -> None:
@@ -257,7 +260,7 @@ def test_nothing_is_lost_doubled_or_disordered_while_nodes_die_and_stall(
             pass
         out, _ = process.communicate(timeout=PATIENCE)
     report = json.loads(out)
-    assert (process.returncode, report["deliveries"] + report["forgone"]) == (exits.OK, 6000)
+    assert (process.returncode, report["deliveries"] + report["forgone"]) == (ExitStatus.OK, 6000)
     assert (report["lost"], report["duplicated"], report["out_of_order"]) == (0, 0, 0)
     group.settled()
 
@@ -270,17 +273,17 @@ def test_a_replica_that_can_write_nothing_more_stops_and_the_group_goes_on(
 ) -> None:
     """SVC-10 REP-1 REP-5: it says why, and has all when there is room again."""
     full, large = group.backup(), b"x" * (2 << 20)
-    assert cluster("sub", "room")[0] == cluster("put", "room", "before")[0] == exits.OK
+    assert cluster("sub", "room")[0] == cluster("put", "room", "before")[0] == ExitStatus.OK
     assert full.process is not None
     # Not a byte behind the first million: what a quota or a full disk does.
     resource.prlimit(full.process.pid, resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
     with blocking.connect(group.server) as client:
         assert client.put("room", large, timeout=PATIENCE).offset == 1
-    assert full.process.wait(PATIENCE) == exits.FAILURE
+    assert full.process.wait(PATIENCE) == ExitStatus.FAILURE
     assert full.has_said("check the disk")
-    assert cluster("put", "room", "without it")[:2] == (exits.OK, "2\n")
+    assert cluster("put", "room", "without it")[:2] == (ExitStatus.OK, "2\n")
     group.restart(full)
-    assert cluster("cluster", "transfer-leader", full.address)[0] == exits.OK
+    assert cluster("cluster", "transfer-leader", full.address)[0] == ExitStatus.OK
     got = cluster("get", "room", "--count", "9")[1]
     assert got.splitlines() == ["before", large.decode(), "without it"]
 
@@ -292,7 +295,7 @@ def test_a_founder_that_lost_its_disk_and_is_not_told_to_join_stops(group: Repli
     founder.wipe()
     founder.start()
     assert founder.process is not None
-    assert founder.process.wait(PATIENCE) == exits.FAILURE
+    assert founder.process.wait(PATIENCE) == ExitStatus.FAILURE
     assert founder.has_said("leads another group, which counts this node .* --join 127.0.0.1:")
     founder.wipe()
     group.restart(founder)
@@ -310,25 +313,28 @@ def test_without_a_quorum_commands_say_so(group: Replicas, cluster: Command) -> 
 
     def without() -> str | None:
         status, out, _ = cluster("cluster", "status")
-        return out if status == exits.NO_QUORUM and "2 not heard from" in out else None
+        return out if status == ExitStatus.NO_QUORUM and "2 not heard from" in out else None
 
     out = until("no quorum", without)
     assert "members  3 of 3 (1 reachable, 2 not heard from)" in out
     assert f"{others[0].address} (not heard from for" in out
     assert f"seen by  {leader.address}" in out
     status, _, err = cluster("put", "any", "x", "--timeout", "2")
-    assert (status, "no node leads the group; start more nodes" in err) == (exits.NO_QUORUM, True)
-    assert cluster("get", "any", "--timeout", "1")[0] == exits.NO_QUORUM
+    assert (status, "no node leads the group; start more nodes" in err) == (
+        ExitStatus.NO_QUORUM,
+        True,
+    )
+    assert cluster("get", "any", "--timeout", "1")[0] == ExitStatus.NO_QUORUM
     for each in others:
         each.start(*group.addresses)
     group.settled()
-    assert cluster("cluster", "status")[0] == exits.OK
+    assert cluster("cluster", "status")[0] == ExitStatus.OK
 
 
 def test_all_are_killed_at_once_and_go_on(group: Replicas, cluster: Command) -> None:
     """SVC-10, REP-1: nobody tells them whom to join."""
     group.settled()
-    assert cluster("sub", "all")[0] == cluster("put", "all", "x")[0] == exits.OK
+    assert cluster("sub", "all")[0] == cluster("put", "all", "x")[0] == ExitStatus.OK
     for each in group.all:
         each.send(signal.SIGKILL)
     for each in group.all:
@@ -336,7 +342,7 @@ def test_all_are_killed_at_once_and_go_on(group: Replicas, cluster: Command) -> 
     for each in group.all:
         each.start()
     group.settled()
-    assert cluster("get", "all") == (exits.OK, "x\n", "")
+    assert cluster("get", "all") == (ExitStatus.OK, "x\n", "")
 
 
 # Strangers
@@ -391,13 +397,13 @@ def test_cluster_up_runs_a_group_until_it_is_told_to_end(
                     assert client.put("t", b"x", timeout=PATIENCE).offset == life
             finally:
                 process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE) == exits.OK
+            assert process.wait(PATIENCE) == ExitStatus.OK
         assert [each["node"] for each in told["nodes"]] == told["server"].split(",")
         assert {each.node for each in seen.members} == set(told["server"].split(","))
         for each in told["nodes"]:
             with pytest.raises(ProcessLookupError):
                 os.kill(each["pid"], 0)
-    assert main(("cluster", "up", "-n", "3", "--data", str(data))) == exits.FAILURE
+    assert main(("cluster", "up", "-n", "3", "--data", str(data))) == ExitStatus.FAILURE
     assert "there are 2 nodes" in capsys.readouterr().err
 
 
@@ -458,7 +464,7 @@ def test_what_is_no_address_is_wrong_usage(
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(("cluster", verb, node))
-    assert exit_.value.code == exits.USAGE
+    assert exit_.value.code == ExitStatus.USAGE
     assert 'is not an address; write "host:port"' in capsys.readouterr().err
 
 
@@ -466,4 +472,4 @@ def test_what_is_no_address_is_wrong_usage(
 def test_what_is_no_port_is_wrong_usage(port: str) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(("cluster", "up", "--port", port))
-    assert exit_.value.code == exits.USAGE
+    assert exit_.value.code == ExitStatus.USAGE

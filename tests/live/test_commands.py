@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from oncecast.cli import connecting, exits
+from oncecast.cli import connecting
 from oncecast.cli.main import main
+from oncecast.errors import ExitStatus
 from tests.live.conftest import Command
 from tests.live.test_serve import PATIENCE, Process
 
@@ -32,13 +33,13 @@ def lines(out: str) -> list[dict[str, Any]]:
 
 def test_calls_of_get_give_each_message_once_and_in_order(oncecast: Command, topic: str) -> None:
     """SVC-3: the subscription is the same from call to call, and an ack is confirmed."""
-    assert oncecast("sub", topic)[0] == exits.OK
-    assert oncecast("put", topic, "one", "two words")[:2] == (exits.OK, "0\n1\n")
-    assert oncecast("put", topic, "three")[:2] == (exits.OK, "2\n")
-    assert oncecast("get", topic) == (exits.OK, "one\n", "")
-    assert oncecast("get", topic, "--count", "9") == (exits.OK, "two words\nthree\n", "")
+    assert oncecast("sub", topic)[0] == ExitStatus.OK
+    assert oncecast("put", topic, "one", "two words")[:2] == (ExitStatus.OK, "0\n1\n")
+    assert oncecast("put", topic, "three")[:2] == (ExitStatus.OK, "2\n")
+    assert oncecast("get", topic) == (ExitStatus.OK, "one\n", "")
+    assert oncecast("get", topic, "--count", "9") == (ExitStatus.OK, "two words\nthree\n", "")
     status, out, err = oncecast("get", topic)
-    assert (status, out) == (exits.EMPTY, "")
+    assert (status, out) == (ExitStatus.EMPTY, "")
     assert "no message" in err
 
 
@@ -66,18 +67,18 @@ def test_what_is_kept_comes_again_and_says_so(oncecast: Command, topic: str) -> 
     seen += lines(oncecast("get", topic, "--json")[1])
     assert [each["value"] for each in seen] == ["v"] * 3
     assert [each["redelivered"] for each in seen] == [False, True, True]
-    assert oncecast("get", topic)[0] == exits.EMPTY
+    assert oncecast("get", topic)[0] == ExitStatus.EMPTY
 
 
 def test_get_waits_as_long_as_it_is_told_to(oncecast: Command, topic: str) -> None:
     oncecast("sub", topic)
-    assert oncecast("get", topic, "--timeout", "0.05")[0] == exits.EMPTY
+    assert oncecast("get", topic, "--timeout", "0.05")[0] == ExitStatus.EMPTY
 
 
 def test_a_value_that_is_no_text_is_base64(oncecast: Command, node: Process, topic: str) -> None:
     oncecast("sub", topic)
     put = piped(node, b"\xff\xfe\n\nlast", "put", topic, "-")
-    assert (put.returncode, put.stdout) == (exits.OK, b"0\n1\n2\n"), put.stderr
+    assert (put.returncode, put.stdout) == (ExitStatus.OK, b"0\n1\n2\n"), put.stderr
     found = lines(oncecast("get", topic, "--count", "3", "--json")[1])
     assert [each["value"] for each in found] == [{"base64": "//4="}, "", "last"]
 
@@ -85,10 +86,10 @@ def test_a_value_that_is_no_text_is_base64(oncecast: Command, node: Process, top
 def test_lines_of_standard_input_come_out_as_they_went_in(node: Process, topic: str) -> None:
     """SVC-2: more lines than are put together, and one that is larger than what is read at once."""
     text = b"".join(b"%d\n" % number for number in range(5000)) + b"x" * 700_000 + b"\n"
-    assert piped(node, b"", "sub", topic).returncode == exits.OK
-    assert piped(node, text, "put", topic, "-").returncode == exits.OK
+    assert piped(node, b"", "sub", topic).returncode == ExitStatus.OK
+    assert piped(node, text, "put", topic, "-").returncode == ExitStatus.OK
     got = piped(node, b"", "get", topic, "--count", "6000")
-    assert (got.returncode, got.stdout) == (exits.OK, text)
+    assert (got.returncode, got.stdout) == (ExitStatus.OK, text)
 
 
 @pytest.mark.long
@@ -96,9 +97,9 @@ def test_a_message_that_is_larger_than_any_window_goes_through(node: Process, to
     """SVC-1: its reader takes a while, which does not make it a slow one."""
     text = b"x" * (32 << 20) + b"\n"
     piped(node, b"", "sub", topic)
-    assert piped(node, text, "put", topic, "-").returncode == exits.OK
+    assert piped(node, text, "put", topic, "-").returncode == ExitStatus.OK
     got = piped(node, b"", "get", topic)
-    assert (got.returncode, got.stdout == text) == (exits.OK, True), got.stderr
+    assert (got.returncode, got.stdout == text) == (ExitStatus.OK, True), got.stderr
 
 
 def test_what_nobody_can_read_is_not_acknowledged(
@@ -110,7 +111,7 @@ def test_what_nobody_can_read_is_not_acknowledged(
     with subprocess.Popen(command, stdout=subprocess.PIPE) as reader:
         assert reader.stdout is not None
         reader.stdout.close()
-        assert reader.wait(PATIENCE) == exits.BROKEN_PIPE
+        assert reader.wait(PATIENCE) == ExitStatus.BROKEN_PIPE
     (again,) = lines(oncecast("get", topic, "--json")[1])
     assert (again["value"], again["redelivered"]) == ("v", True)
 
@@ -123,7 +124,7 @@ def piped(node: Process, text: bytes, *words: str) -> subprocess.CompletedProces
 def test_a_put_that_nobody_will_get_says_so(oncecast: Command, topic: str) -> None:
     """SVC-5"""
     status, out, err = oncecast("put", topic, "v", "--json")
-    assert (status, lines(out)[0]["kept"]) == (exits.OK, False)
+    assert (status, lines(out)[0]["kept"]) == (ExitStatus.OK, False)
     assert "nobody subscribes" in err
 
 
@@ -133,8 +134,8 @@ def test_a_producer_with_a_state_directory_counts_on(
     """SVC-12: its name and its numbers live in the directory."""
     oncecast("sub", topic)
     state = str(tmp_path / "state")
-    assert oncecast("put", topic, "a", "b", "--name", "ann", "--state", state)[0] == exits.OK
-    assert oncecast("put", topic, "c", "--state", state)[0] == exits.OK
+    assert oncecast("put", topic, "a", "b", "--name", "ann", "--state", state)[0] == ExitStatus.OK
+    assert oncecast("put", topic, "c", "--state", state)[0] == ExitStatus.OK
     found = lines(oncecast("get", topic, "--count", "3", "--json")[1])
     assert [(each["producer"], each["sequence"]) for each in found] == [
         ("ann", 0),
@@ -142,7 +143,7 @@ def test_a_producer_with_a_state_directory_counts_on(
         ("ann", 2),
     ]
     status, _, err = oncecast("put", topic, "d", "--name", "bob", "--state", state)
-    assert (status, "'ann'" in err) == (exits.FAILURE, True)
+    assert (status, "'ann'" in err) == (ExitStatus.FAILURE, True)
 
 
 # subscriptions
@@ -168,7 +169,7 @@ def test_a_subscription_begins_where_it_is_told_to(
 ) -> None:
     oncecast("topic", "create", topic, "--keep-all")
     oncecast("put", topic, "a", "b", "c")
-    assert oncecast("sub", topic, "--start", start)[0] == exits.OK
+    assert oncecast("sub", topic, "--start", start)[0] == ExitStatus.OK
     assert oncecast("get", topic, "--count", "5")[1] == expected
 
 
@@ -177,13 +178,13 @@ def test_seek_and_lag(oncecast: Command, topic: str) -> None:
     oncecast("sub", topic)
     oncecast("put", topic, "a", "b", "c")
     oncecast("get", topic, "--count", "2")
-    assert oncecast("subs", "lag", topic) == (exits.OK, "1\n", "")
-    assert oncecast("subs", "seek", topic, "earliest")[0] == exits.OK
+    assert oncecast("subs", "lag", topic) == (ExitStatus.OK, "1\n", "")
+    assert oncecast("subs", "seek", topic, "earliest")[0] == ExitStatus.OK
     assert lines(oncecast("subs", "lag", topic, "--json")[1])[0]["lag"] == 3
     assert oncecast("get", topic)[1] == "a\n"
     status, out, _ = oncecast("subs", "list", topic, "--json")
     assert (status, lines(out)) == (
-        exits.OK,
+        ExitStatus.OK,
         [{"topic": topic, "subscription": "default", "cursor": 1, "lag": 2, "attached": False}],
     )
     assert re.search(r"default +1 +2  no", oncecast("subs", "list")[1])
@@ -222,11 +223,11 @@ def test_a_topic_is_made_described_listed_and_deleted(oncecast: Command, topic: 
     assert "7200 s and 3145728 bytes" in oncecast("topic", "describe", topic)[1]
     assert topic in oncecast("topic", "list")[1]
     status, _, err = oncecast("topic", "create", topic, "--keep-all")
-    assert (status, "`oncecast topic set`" in err) == (exits.FAILURE, True)
-    assert oncecast("topic", "set", topic, "--keep-all")[0] == exits.OK
+    assert (status, "`oncecast topic set`" in err) == (ExitStatus.FAILURE, True)
+    assert oncecast("topic", "set", topic, "--keep-all")[0] == ExitStatus.OK
     assert lines(oncecast("topic", "describe", topic, "--json")[1])[0]["keep_all"] is True
-    assert oncecast("topic", "delete", topic)[0] == exits.OK
-    assert oncecast("topic", "delete", topic)[0] == exits.NOT_FOUND
+    assert oncecast("topic", "delete", topic)[0] == ExitStatus.OK
+    assert oncecast("topic", "delete", topic)[0] == ExitStatus.NOT_FOUND
 
 
 def test_status_names_the_node_and_what_it_has(oncecast: Command, node: Process) -> None:
@@ -241,18 +242,18 @@ def test_status_names_the_node_and_what_it_has(oncecast: Command, node: Process)
 @pytest.mark.parametrize(
     ("words", "status", "fact"),
     [
-        (("get", "missing"), exits.NOT_FOUND, "'missing' does not exist; create it with"),
-        (("topic", "describe", "missing"), exits.NOT_FOUND, "'missing' does not exist"),
-        (("subs", "lag", "missing"), exits.NOT_FOUND, "'missing' does not exist"),
-        (("subs", "seek", "missing", "new"), exits.NOT_FOUND, "oncecast: "),
-        (("put", "", "v"), exits.USAGE, "name is empty"),
-        (("sub", "x" * 256), exits.USAGE, "longer than 255 bytes"),
-        (("put", "\udcff", "v"), exits.USAGE, "not valid Unicode"),
-        (("topic", "create", "t", "--keep-all", "--drop-unread"), exits.USAGE, "excludes"),
-        (("status", "--server", "nowhere"), exits.USAGE, "is not an address"),
-        (("status", "--cluster", "other"), exits.FAILURE, "cluster 'other'"),
-        (("status", "--tls", "a", "b", "c"), exits.USAGE, "use existing PEM files"),
-        (("load", "--trace", "."), exits.FAILURE, "directory"),
+        (("get", "missing"), ExitStatus.NOT_FOUND, "'missing' does not exist; create it with"),
+        (("topic", "describe", "missing"), ExitStatus.NOT_FOUND, "'missing' does not exist"),
+        (("subs", "lag", "missing"), ExitStatus.NOT_FOUND, "'missing' does not exist"),
+        (("subs", "seek", "missing", "new"), ExitStatus.NOT_FOUND, "oncecast: "),
+        (("put", "", "v"), ExitStatus.USAGE, "name is empty"),
+        (("sub", "x" * 256), ExitStatus.USAGE, "longer than 255 bytes"),
+        (("put", "\udcff", "v"), ExitStatus.USAGE, "not valid Unicode"),
+        (("topic", "create", "t", "--keep-all", "--drop-unread"), ExitStatus.USAGE, "excludes"),
+        (("status", "--server", "nowhere"), ExitStatus.USAGE, "is not an address"),
+        (("status", "--cluster", "other"), ExitStatus.FAILURE, "cluster 'other'"),
+        (("status", "--tls", "a", "b", "c"), ExitStatus.USAGE, "use existing PEM files"),
+        (("load", "--trace", "."), ExitStatus.FAILURE, "directory"),
     ],
     ids=lambda each: " ".join(each)[:30] if isinstance(each, tuple) else "",
 )
@@ -270,7 +271,7 @@ def test_a_subscription_that_is_not_there_is_not_found(oncecast: Command, topic:
     for words in (("get",), ("subs", "lag"), ("subs", "seek")):
         place = ("new",) if words == ("subs", "seek") else ()
         status, _, err = oncecast(*words, topic, *place, "--subscription", "other")
-        assert (status, "'other'" in err) == (exits.NOT_FOUND, True), words
+        assert (status, "'other'" in err) == (ExitStatus.NOT_FOUND, True), words
 
 
 def test_where_no_node_is_the_remedy_is_named(
@@ -278,7 +279,7 @@ def test_where_no_node_is_the_remedy_is_named(
 ) -> None:
     monkeypatch.setattr(connecting, "CONNECT_TIMEOUT", 0.1)
     status, out, err = oncecast("status", "--server", "127.0.0.1:1")
-    assert (status, out) == (exits.FAILURE, "")
+    assert (status, out) == (ExitStatus.FAILURE, "")
     assert "`oncecast serve`" in err
 
 
@@ -299,4 +300,4 @@ def test_where_no_node_is_the_remedy_is_named(
 def test_bad_words_are_wrong_usage(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(words)
-    assert exit_.value.code == exits.USAGE
+    assert exit_.value.code == ExitStatus.USAGE

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from oncecast.cli import exits
 from oncecast.cli.load import loader
+from oncecast.errors import ExitStatus
 from tests.live.conftest import Command
 from tests.live.test_serve import PATIENCE, Process
 
@@ -28,7 +28,7 @@ def test_load_reports_and_traces_what_it_did(oncecast: Command, tmp_path: Path) 
     trace = tmp_path / "trace.jsonl"
     words = ("--publishes", "500", "--topics", "3", "--subscribers", "2", "--size", "64")
     status, out, err = oncecast("load", *words, "--seed", "3", "--trace", str(trace), "--json")
-    assert (status, err) == (exits.OK, "")
+    assert (status, err) == (ExitStatus.OK, "")
     (report,) = lines(out)
     assert (report["puts"], report["deliveries"] + report["forgone"]) == (500, 1000)
     assert (report["lost"], report["duplicated"], report["out_of_order"]) == (0, 0, 0)
@@ -60,7 +60,7 @@ def test_load_unsubscribes_and_subscribes_anew(
     status, out, _ = oncecast("load", *words)
     (report,) = lines(out)
     rows = lines(trace.read_text())
-    assert (status, report["deliveries"] + report["forgone"]) == (exits.OK, 4000)
+    assert (status, report["deliveries"] + report["forgone"]) == (ExitStatus.OK, 4000)
     assert len(of_kind(rows, "subscribe")) == 4 + len(of_kind(rows, "unsubscribe")) > 10
     assert len(forgone(rows)) >= report["forgone"] > 0
 
@@ -92,7 +92,7 @@ def test_the_seed_decides_what_is_put_where(oncecast: Command, tmp_path: Path) -
 
 def test_load_for_people_is_a_table(oncecast: Command) -> None:
     status, out, _ = oncecast("load", "--publishes", "50", "--rate", "5000", "--producers", "1")
-    assert status == exits.OK
+    assert status == ExitStatus.OK
     assert re.search(r"^put ms +p50 [\d.]+ +p99 [\d.]+ +max [\d.]+$", out, re.MULTILINE)
     assert re.search(r"^lost +0$", out, re.MULTILINE)
 
@@ -104,7 +104,7 @@ def test_rate_that_is_none_is_refused_and_none_at_all_is_no_limit(
     with pytest.raises(SystemExit):
         oncecast("load", "--rate", "-1")
     assert "-1: no rate; give puts a second, or 0 for no limit" in capsys.readouterr().err
-    assert oncecast("load", "--publishes", "20", "--rate", "0")[0] == exits.OK
+    assert oncecast("load", "--publishes", "20", "--rate", "0")[0] == ExitStatus.OK
 
 
 def test_a_load_that_is_interrupted_leaves_no_topics_behind(
@@ -147,7 +147,7 @@ def test_a_node_that_is_killed_under_load_loses_and_doubles_nothing(tmp_path: Pa
         node.process.wait(PATIENCE)
         close(node)
     (report,) = lines(out)
-    assert (load.returncode, report["deliveries"] + report["forgone"]) == (exits.OK, 12_000)
+    assert (load.returncode, report["deliveries"] + report["forgone"]) == (ExitStatus.OK, 12_000)
     assert rest > 0
 
 

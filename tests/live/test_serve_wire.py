@@ -9,8 +9,7 @@ import pytest
 
 import oncecast
 from oncecast import blocking
-from oncecast.cli import exits
-from oncecast.errors import NotConnected
+from oncecast.errors import ExitStatus, NotConnected
 from oncecast.network.tls import Tls
 from tests.live.test_bad_input import command, serving
 from tests.live.test_serve import Process
@@ -45,8 +44,8 @@ def guarded(files: Files, tmp_path: Path) -> Iterator[Process]:
 
 def test_commands_and_clients_work_over_tls(guarded: Process, files: Files) -> None:
     """SVC-12"""
-    assert command(guarded, "sub", "t", *files.flags)[0] == exits.OK
-    assert command(guarded, "put", "t", "by a command", *files.flags)[:2] == (exits.OK, "0\n")
+    assert command(guarded, "sub", "t", *files.flags)[0] == ExitStatus.OK
+    assert command(guarded, "put", "t", "by a command", *files.flags)[:2] == (ExitStatus.OK, "0\n")
     with blocking.connect(f"127.0.0.1:{guarded.port}", tls=files.tls) as client:
         large = bytes(3_000_000)
         assert client.put("t", large).offset == 1
@@ -67,7 +66,7 @@ def test_a_client_without_tls_or_of_another_authority_gets_nowhere(
             blocking.connect(address, tls=tls, connect_timeout=0.5),
         ):
             pass
-    assert command(guarded, "status", *files.flags)[0] == exits.OK
+    assert command(guarded, "status", *files.flags)[0] == ExitStatus.OK
 
 
 def test_a_client_with_tls_gets_nowhere_at_a_node_without(files: Files, tmp_path: Path) -> None:
@@ -101,4 +100,4 @@ def test_batches_in_zstd_are_read_by_everybody(tmp_path: Path) -> None:
                 rest += topic.get_many(100, timeout=5)
             assert {message.value for message in rest} == {value}
         status, out, _ = command(node, "subs", "lag", "t", "--subscription", "s")
-        assert (status, out) == (exits.OK, "0\n")
+        assert (status, out) == (ExitStatus.OK, "0\n")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from oncecast.cli import exits
+from oncecast.errors import ExitStatus
 from tests.live.conftest import Command
 from tests.live.test_load import close
 from tests.live.test_serve import PATIENCE, Process
@@ -54,19 +54,19 @@ def test_piped_commands_run_in_order_without_a_prompt(node: Process) -> None:
     assert ended.stdout == (
         "piped topic: subscription default is there, next offset 0\n0\n1\n2\none\ntwo words\n0\n"
     )
-    assert (ended.returncode, ended.stderr) == (exits.OK, "")
+    assert (ended.returncode, ended.stderr) == (ExitStatus.OK, "")
 
 
 def test_all_lines_run_and_the_first_failure_is_the_status(node: Process) -> None:
     ended = piped(node, "get nowhere\nnonsense\nstatus --json\n")
-    assert ended.returncode == exits.NOT_FOUND
+    assert ended.returncode == ExitStatus.NOT_FOUND
     assert json.loads(ended.stdout)["node"] == f"127.0.0.1:{node.port}"
     assert ended.stderr.count("\n") == 2
 
 
 def test_stop_on_error_skips_the_rest_after_a_failure(node: Process) -> None:
     ended = piped(node, "put\nstatus\n", "--stop-on-error")
-    assert (ended.returncode, ended.stdout) == (exits.USAGE, "")
+    assert (ended.returncode, ended.stdout) == (ExitStatus.USAGE, "")
 
 
 def test_json_flag_applies_to_all_commands(node: Process) -> None:
@@ -76,7 +76,7 @@ def test_json_flag_applies_to_all_commands(node: Process) -> None:
 
 
 def test_exit_ends_the_shell(node: Process) -> None:
-    assert piped(node, "exit\nnonsense\n").returncode == exits.OK
+    assert piped(node, "exit\nnonsense\n").returncode == ExitStatus.OK
 
 
 def test_values_can_be_any_bytes_and_a_dash_is_a_value(node: Process) -> None:
@@ -97,7 +97,7 @@ def test_values_can_be_any_bytes_and_a_dash_is_a_value(node: Process) -> None:
 )
 def test_invalid_line_is_a_usage_error(node: Process, line: str, fact: str) -> None:
     ended = piped(node, f"{line}\n")
-    assert (ended.returncode, ended.stdout) == (exits.USAGE, "")
+    assert (ended.returncode, ended.stdout) == (ExitStatus.USAGE, "")
     assert fact in ended.stderr
 
 
@@ -215,7 +215,7 @@ def test_tab_completes_commands_and_topics_with_blanks(shell: Screen, oncecast: 
     shell.see(r"\r\nfound\r\n")
     shell.see("oncecast>")
     shell.type("\x04")
-    assert shell.end() == exits.OK
+    assert shell.end() == ExitStatus.OK
 
 
 def test_messages_appear_above_the_line_being_typed(shell: Screen, oncecast: Command) -> None:
@@ -232,7 +232,7 @@ def test_messages_appear_above_the_line_being_typed(shell: Screen, oncecast: Com
     shell.do("unwatch watched", "no longer watched")
     shell.do("lag watched", r"\r\n0\r\n")
     shell.do("exit", "")
-    assert shell.end() == exits.OK
+    assert shell.end() == ExitStatus.OK
 
 
 def test_watch_ends_with_a_message_when_the_subscription_is_deleted(
@@ -243,7 +243,7 @@ def test_watch_ends_with_a_message_when_the_subscription_is_deleted(
     oncecast("unsub", "let go")
     shell.see("let go: no longer watched: topic 'let go' does not exist")
     shell.type("\x04")
-    assert shell.end() == exits.OK
+    assert shell.end() == ExitStatus.OK
 
 
 def test_ctrl_c_drops_a_line_or_cancels_a_command_and_keeps_the_shell(
@@ -261,7 +261,7 @@ def test_ctrl_c_drops_a_line_or_cancels_a_command_and_keeps_the_shell(
     shell.do("get quiet", r"\r\nafter all\r\n")
     shell.see("oncecast>")
     shell.type("\x04")
-    assert shell.end() == exits.OK
+    assert shell.end() == ExitStatus.OK
 
 
 def test_pasted_lines_run_one_after_the_other(shell: Screen, oncecast: Command) -> None:
@@ -271,7 +271,7 @@ def test_pasted_lines_run_one_after_the_other(shell: Screen, oncecast: Command) 
     shell.see(r"\r\n0\r\none\r\n")
     shell.see("oncecast>")
     shell.type("\x04")
-    assert shell.end() == exits.OK
+    assert shell.end() == ExitStatus.OK
 
 
 def wait_for_reader(oncecast: Command, topic: str) -> None:
@@ -290,7 +290,7 @@ def test_history_is_kept_in_the_state_directory(node: Process, tmp_path: Path) -
             shell.see("kept: subscription default")
             shell.see("oncecast>")
             shell.type("\x04")
-            assert shell.end() == exits.OK
+            assert shell.end() == ExitStatus.OK
     assert state.joinpath("history").read_text() == "sub kept\nsub kept\n"
     assert state.joinpath("history").stat().st_mode & 0o777 == 0o600
 
@@ -315,7 +315,7 @@ def test_lost_connection_is_reported_and_restored(tmp_path: Path) -> None:
             shell.see("news 0: again")
             shell.see("oncecast>")
             shell.type("\x04")
-            assert shell.end() == exits.OK
+            assert shell.end() == ExitStatus.OK
     finally:
         node.process.kill()
         node.process.wait(PATIENCE)
@@ -337,7 +337,7 @@ def test_shell_starts_without_a_node_and_connects_later(tmp_path: Path) -> None:
             shell.see(r"version +\d")
             shell.see("oncecast>")
             shell.type("\x04")
-            assert shell.end() == exits.OK
+            assert shell.end() == ExitStatus.OK
         finally:
             node.process.kill()
             node.process.wait(PATIENCE)
@@ -347,4 +347,4 @@ def test_shell_starts_without_a_node_and_connects_later(tmp_path: Path) -> None:
 def test_shell_with_an_invalid_address_exits_with_an_error(tmp_path: Path) -> None:
     with screen("nowhere", tmp_path) as shell:
         shell.see("'nowhere' is not an address")
-        assert shell.end() == exits.USAGE
+        assert shell.end() == ExitStatus.USAGE

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import oncecast
-from oncecast.cli import connecting, exits
+from oncecast.cli import connecting
 from oncecast.cli.main import main
 from oncecast.coordination import KEEP_ALL, Durability, QoS, Reliability, blocking
+from oncecast.errors import ExitStatus
 from tests.live.test_coordination import free_addresses
 from tests.live.test_streams import CALM
 
@@ -43,7 +44,7 @@ def test_what_is_written_is_read(node: blocking.Node, capfdbinary: Any) -> None:
     with node.stream("write", EVERY).reader() as reader:
         words = ("write", "write", "10", "11", "--key", "tea", "--peers", node.me, "--json")
         status, out, err = stream(capfdbinary, *words, "--durability", "transient-local")
-        assert (status, err) == (exits.OK, "")
+        assert (status, err) == (ExitStatus.OK, "")
         assert json.loads(out) == {"stream": "write", "written": 2}
         found = [(each.key, each.value) for each in reader.take()]
         assert found == [(b"tea", b"10"), (b"tea", b"11")]
@@ -58,12 +59,12 @@ def test_values_are_read_as_they_are_and_as_json(node: blocking.Node, capfdbinar
         main(["stream", *words])
         assert capfdbinary.readouterr().out == b"10\n\xff\n"
         status, out, _ = stream(capfdbinary, *words, "--json")
-        assert status == exits.OK
+        assert status == ExitStatus.OK
         first, second = map(json.loads, out.splitlines())
         assert (first["writer"], first["number"], first["key"]) == (node.me, 1, "tea")
         assert second["value"] == {"base64": "/w=="}
         status, out, err = stream(capfdbinary, *words[:-2], "--timeout", "0.2")
-        assert (status, out) == (exits.EMPTY, "")
+        assert (status, out) == (ExitStatus.EMPTY, "")
         assert "no value of stream 'read' in 0.2 s; --timeout S waits longer" in err
 
 
@@ -72,10 +73,10 @@ def test_who_offers_or_requests_too_much_is_told(node: blocking.Node, capfdbinar
     with node.stream("less").writer(), node.stream("more", EVERY).reader():
         common = ("--peers", node.me, "--timeout", "0.5")
         status, _, err = stream(capfdbinary, "read", "less", *common)
-        assert status == exits.NOT_ALLOWED
+        assert status == ExitStatus.NOT_ALLOWED
         assert f"stream 'less': {node.me} offers less than requested: reliability" in err
         status, _, err = stream(capfdbinary, "write", "more", "v", *common)
-        assert status == exits.NOT_ALLOWED
+        assert status == ExitStatus.NOT_ALLOWED
         assert f"{node.me} in durability; offer more, or request less" in err
 
 
@@ -86,7 +87,7 @@ def test_unknown_stream_is_not_found_and_others_are_named(
     with node.stream("prices", EVERY).reader():
         words = ("write", "pricse", "v", "--peers", node.me, "--timeout", "0.5")
         status, _, err = stream(capfdbinary, *words)
-        assert status == exits.NOT_FOUND
+        assert status == ExitStatus.NOT_FOUND
         assert "stream 'pricse': waited for 1 readers for 0.5 s, found 0; other" in err
         assert "opened prices; open one of these" in err
 
@@ -107,7 +108,7 @@ def test_what_makes_no_sense_is_wrong_usage(
 ) -> None:
     """DDS-1"""
     status, _, err = stream(capfdbinary, "read", "s", *words)
-    assert status == exits.USAGE
+    assert status == ExitStatus.USAGE
     assert fact in err
 
 
@@ -118,16 +119,16 @@ def test_persistent_values_are_stored_by_a_node(
     monkeypatch.setattr(connecting, "CONNECT_TIMEOUT", 0.1)
     persistent = ("s", "--durability", "persistent")
     status, _, err = stream(capfdbinary, "write", *persistent, "v", "--server", "127.0.0.1:1")
-    assert status == exits.FAILURE
+    assert status == ExitStatus.FAILURE
     assert "start one with `oncecast serve`" in err
     with oncecast.blocking.embedded(tmp_path) as client:
         monkeypatch.setenv("ONCECAST_SERVER", client.node_of("s"))
-        assert stream(capfdbinary, "write", *persistent, "v")[0] == exits.OK
+        assert stream(capfdbinary, "write", *persistent, "v")[0] == ExitStatus.OK
         with oncecast.blocking.connect(client.node_of("s"), name="s") as other:
             other.put("s", b"w")
             words = ("read", *persistent, "-n", "2", "--json")
             status, out, _ = stream(capfdbinary, *words)
             assert other.put("s", b"x").offset == 2, "nobody else went by its name"
         found = [json.loads(line) for line in out.splitlines()]
-        assert (status, [each["value"] for each in found]) == (exits.OK, ["v", "w"])
+        assert (status, [each["value"] for each in found]) == (ExitStatus.OK, ["v", "w"])
         assert found[0]["writer"] != found[1]["writer"] == "s"

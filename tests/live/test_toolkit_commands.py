@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from oncecast.cli import exits
 from oncecast.cli.coordination import membership
 from oncecast.cli.main import main
+from oncecast.errors import ExitStatus
 from tests.live.test_coordination import free_addresses
 
 pytestmark = pytest.mark.long
@@ -54,7 +54,7 @@ def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]
         assert started.stderr.readline() == f"oncecast: {address} keeps, one of 1\n"
         yield started.pid, address
         started.send_signal(signal.SIGTERM)
-        assert started.wait(PATIENCE) == exits.OK
+        assert started.wait(PATIENCE) == ExitStatus.OK
 
 
 @pytest.fixture
@@ -78,17 +78,17 @@ def oncecast(
 def test_elements_are_put_seen_and_taken_once(oncecast: Command) -> None:
     """DDS-5"""
     values = ["one", "two words", "ü"]
-    assert oncecast("queue", "put", "jobs", *values) == (exits.OK, "", "")
+    assert oncecast("queue", "put", "jobs", *values) == (ExitStatus.OK, "", "")
     status, out, _ = oncecast("queue", "stats", "jobs", "--json")
     stats = json.loads(out)
-    assert (status, stats["queue"], stats["length"]) == (exits.OK, "jobs", 3)
+    assert (status, stats["queue"], stats["length"]) == (ExitStatus.OK, "jobs", 3)
     assert (len(stats["keepers"]), stats["keepers_away"], stats["others"]) == (1, [], 0)
     status, out, _ = oncecast("queue", "peek", "jobs", "-n", "3", "--json")
     assert [json.loads(line)["value"] for line in out.splitlines()] == values
     status, out, _ = oncecast("queue", "take", "jobs", "-n", "3")
-    assert (status, sorted(out.splitlines())) == (exits.OK, sorted(values))
+    assert (status, sorted(out.splitlines())) == (ExitStatus.OK, sorted(values))
     status, out, err = oncecast("queue", "take", "jobs", "--timeout", "0.1")
-    assert (status, out) == (exits.EMPTY, "")
+    assert (status, out) == (ExitStatus.EMPTY, "")
     assert "no element in queue 'jobs'" in err
 
 
@@ -100,7 +100,7 @@ def test_lines_of_standard_input_are_elements(
     with (tmp_path / "lines").open("rb") as file:
         monkeypatch.setattr(sys, "stdin", file)
         status, out, _ = oncecast("queue", "put", "lines", "-", "--json")
-    assert (status, json.loads(out)) == (exits.OK, {"queue": "lines", "put": 201})
+    assert (status, json.loads(out)) == (ExitStatus.OK, {"queue": "lines", "put": 201})
     status, out, _ = oncecast("queue", "take", "lines", "--count", "201", "--json")
     taken = [json.loads(line)["value"] for line in out.splitlines()]
     assert taken.count({"base64": "/w=="}) == 1
@@ -137,12 +137,12 @@ def test_holder_is_killed_and_the_next_goes_on_with_a_higher_token(
     with process(*held(keeper[1], "--lease", "1", "--grace", "0.1")) as holder:
         token, orphan = map(int, line_of(holder).split())
         status, _, err = oncecast("lock", "run", "gate", "--timeout", "0.1", "--", "true")
-        assert (status, "not free" in err) == (exits.EMPTY, True)
+        assert (status, "not free" in err) == (ExitStatus.EMPTY, True)
         holder.kill()
         show = ("sh", "-c", "echo $ONCECAST_TOKEN")
         status, out, _ = oncecast("lock", "run", "gate", "--lease", "60", "--", *show)
         os.kill(orphan, signal.SIGKILL)
-        assert (status, int(out) > token) == (exits.OK, True)
+        assert (status, int(out) > token) == (ExitStatus.OK, True)
 
 
 def test_holder_that_is_told_to_end_ends_its_command_and_gives_the_lock_back(
@@ -154,7 +154,7 @@ def test_holder_that_is_told_to_end_ends_its_command_and_gives_the_lock_back(
         assert holder.wait(PATIENCE) == 128 + signal.SIGTERM
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)
-    assert oncecast("lock", "run", "gate", "--", "true")[0] == exits.OK
+    assert oncecast("lock", "run", "gate", "--", "true")[0] == ExitStatus.OK
 
 
 def test_command_is_ended_when_the_lease_runs_out(keeper: tuple[int, str]) -> None:
@@ -167,7 +167,7 @@ def test_command_is_ended_when_the_lease_runs_out(keeper: tuple[int, str]) -> No
             err = holder.stderr.readline()
         finally:
             os.kill(keeper[0], signal.SIGCONT)
-        assert holder.wait(PATIENCE) == exits.FAILURE
+        assert holder.wait(PATIENCE) == ExitStatus.FAILURE
         assert "lock 'gate' is held no longer, its lease ran out: sh was ended" in err
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)
@@ -210,14 +210,14 @@ def test_what_keeps_a_command_from_its_group_is_told(
     monkeypatch.setattr(membership, "JOIN_WITHIN", 0.2)
     (nobody,) = free_addresses(1)
     status, _, err = oncecast("queue", "stats", "jobs", "--peers", nobody)
-    assert status == exits.NO_QUORUM
+    assert status == ExitStatus.NO_QUORUM
     assert f"0 of 1 keepers are there, no majority; not: {nobody} ([Errno 111]" in err
     assert "start them with `oncecast keep`" in err
     alone = ("--listen", nobody, "--peers", nobody)
     status, _, err = oncecast(
         "elect", "x", *alone, "--members", "2", "--timeout", "0", "--", "true"
     )
-    assert status == exits.NO_QUORUM
+    assert status == ExitStatus.NO_QUORUM
     assert f"the group has 1 members, 2 are needed: {nobody}; start the others" in err
 
 
@@ -227,7 +227,7 @@ def test_keepers_of_another_list_refuse_and_say_so(
     monkeypatch.setattr(membership, "JOIN_WITHIN", 0.2)
     (nobody,) = free_addresses(1)
     status, _, err = oncecast("queue", "stats", "jobs", "--peers", f"{keeper[1]},{nobody}")
-    assert status == exits.NO_QUORUM
+    assert status == ExitStatus.NO_QUORUM
     assert f"{keeper[1]} (" in err
     assert "cluster" in err
 
@@ -235,7 +235,7 @@ def test_keepers_of_another_list_refuse_and_say_so(
 def test_address_that_is_taken_is_told(keeper: tuple[int, str], oncecast: Command) -> None:
     """Two members with one id."""
     status, _, err = oncecast("queue", "stats", "jobs", "--listen", keeper[1])
-    assert (status, "free the port" in err) == (exits.FAILURE, True)
+    assert (status, "free the port" in err) == (ExitStatus.FAILURE, True)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_address_that_is_taken_is_told(keeper: tuple[int, str], oncecast: Comman
 )
 def test_wrong_usage_is_told(words: tuple[str, ...], told: str, oncecast: Command) -> None:
     status, _, err = oncecast(*words)
-    assert (status, told in err) == (exits.USAGE, True)
+    assert (status, told in err) == (ExitStatus.USAGE, True)
 
 
 @pytest.mark.parametrize(
@@ -257,4 +257,4 @@ def test_wrong_usage_is_told(words: tuple[str, ...], told: str, oncecast: Comman
 def test_command_is_missing_or_the_lease_is_no_time(words: tuple[str, ...]) -> None:
     with pytest.raises(SystemExit) as end:
         main(("lock", "run", "door", *words))
-    assert end.value.code == exits.USAGE
+    assert end.value.code == ExitStatus.USAGE

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from oncecast.cli import commands, demo, exits
+from oncecast.cli import commands, demo
 from oncecast.cli.main import main
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +43,7 @@ def test_node_that_leads_is_killed_and_spark_finds_nothing_amiss(
 
     monkeypatch.setattr(commands.Commands, "start", started)
     monkeypatch.setattr(demo.Story, "_say", lambda self, text, sign="": told.append(text))
-    assert main(["demo", "--publishes", "600", "--out", str(tmp_path)]) == exits.OK
+    assert main(["demo", "--publishes", "600", "--out", str(tmp_path)]) == ExitStatus.OK
     assert any("kill -9" in each for each in told)
     assert told[-1].startswith("0 lost, 0 duplicated, 0 out of order")
     assert (tmp_path / "figures" / "metrics.png").stat().st_size > 0
@@ -59,7 +60,7 @@ def test_without_spark_the_books_of_the_clients_are_the_verdict(
     monkeypatch.setattr(demo.Story, "_start_nodes", lambda self: None)
     monkeypatch.setattr(demo.Story, "_load", lambda self: report)
     monkeypatch.setattr(demo, "needs_spark", lambda: 'pip install "oncecast[spark]"')
-    assert main(["demo", "--out", str(tmp_path)]) == exits.FAILURE
+    assert main(["demo", "--out", str(tmp_path)]) == ExitStatus.FAILURE
     told = capsys.readouterr().out
     assert 'no figure: pip install "oncecast[spark]"' in told
     assert "0 lost, 2 duplicated, 0 out of order" in told

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from oncecast.cli import exits
 from oncecast.cli.main import main
+from oncecast.errors import ExitStatus
 from oncecast.storage.disk import OsDisk
 from oncecast.storage.log import Log
 
@@ -96,7 +96,7 @@ def test_reader_of_a_dump_may_stop_reading(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "oncecast", "log", "dump", str(tmp_path)]
     done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
-    assert (done.returncode, done.stderr) == (exits.BROKEN_PIPE, b"")
+    assert (done.returncode, done.stderr) == (ExitStatus.BROKEN_PIPE, b"")
 
 
 def test_dump_shows_messages_readably_and_other_bytes_in_hex(

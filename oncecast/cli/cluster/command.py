@@ -6,7 +6,6 @@ import argparse
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits
 from oncecast.cli.cluster.ring import asked, in_group, run_leave, run_ring, run_tree, seen
 from oncecast.cli.cluster.ring_words import status_fields, status_words
 from oncecast.cli.connecting import (
@@ -20,6 +19,7 @@ from oncecast.cli.connecting import (
     show,
     table,
 )
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -115,13 +115,13 @@ async def run_status(client: Client, arguments: argparse.Namespace) -> int:
         return await in_group(group_status)(client, arguments)
     ring = await asked(arguments, view)
     show(arguments, status_fields(ring), status_words(ring))
-    return exits.OK if ring.serves else exits.NO_QUORUM
+    return ExitStatus.OK if ring.serves else ExitStatus.NO_QUORUM
 
 
 async def group_status(client: Client, arguments: argparse.Namespace) -> int:
     view = await seen(client)
     show(arguments, fields(view), in_words(view))
-    return exits.OK if view.quorum else exits.NO_QUORUM
+    return ExitStatus.OK if view.quorum else ExitStatus.NO_QUORUM
 
 
 async def run_members(client: Client, arguments: argparse.Namespace) -> int:
@@ -132,7 +132,7 @@ async def run_members(client: Client, arguments: argparse.Namespace) -> int:
     else:
         cells = [map(cell, row.values()) for row in rows(view)]
         table(("node", "role", "applied", "reachable", "heard"), [tuple(row) for row in cells])
-    return exits.OK if view.quorum else exits.NO_QUORUM
+    return ExitStatus.OK if view.quorum else ExitStatus.NO_QUORUM
 
 
 def cell(value: object) -> object:
@@ -216,13 +216,13 @@ async def run_add(client: Client, arguments: argparse.Namespace) -> int:
 
 async def run_remove(client: Client, arguments: argparse.Namespace) -> int:
     if fact := await stranger(client, arguments.node):
-        return complain(fact, exits.NOT_FOUND)
+        return complain(fact, ExitStatus.NOT_FOUND)
     return changed(arguments, await client.remove_replica(arguments.node), "is no replica any more")
 
 
 async def run_transfer(client: Client, arguments: argparse.Namespace) -> int:
     if fact := await stranger(client, arguments.node):
-        return complain(fact, exits.NOT_FOUND)
+        return complain(fact, ExitStatus.NOT_FOUND)
     return changed(arguments, await client.transfer_leader(arguments.node), "leads")
 
 
@@ -238,7 +238,7 @@ async def stranger(client: Client, node: str) -> str:
 def changed(arguments: argparse.Namespace, view: GroupView, fact: str) -> int:
     members = f"{len(view.members)} of {view.size} members, leader {view.leader or 'nobody'}"
     show(arguments, fields(view), f"{arguments.node} {fact}: {members}")
-    return exits.OK
+    return ExitStatus.OK
 
 
 # Trying out

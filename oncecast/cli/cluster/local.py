@@ -17,9 +17,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
-from oncecast.cli import exits
 from oncecast.cli.cluster.ring_words import Ring
 from oncecast.cli.connecting import complain, show
+from oncecast.errors import ExitStatus
 from oncecast.node.directory import RING, recall
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
                 join = ports if founded else ports[:number]
                 nodes.append(start(Path(data), port, join, size, ring=ring))
             if not come_together(nodes, stop, ring):
-                return exits.OK
+                return ExitStatus.OK
             tell(arguments, nodes, data if arguments.data else None)
             watch(nodes, stop)
         except Ended as error:
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         except OSError as error:
             why = error.strerror or str(error)
             return complain(f"{data}: {why}; give a directory that can be written, or none")
-    return exits.OK
+    return ExitStatus.OK
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from oncecast.cli import exits
 from oncecast.cli.cluster.ring_words import (
     ANGLES,
     HEAD,
@@ -24,6 +23,7 @@ from oncecast.cli.cluster.ring_words import (
     tree_fields,
 )
 from oncecast.cli.connecting import client_of, complain, show, table, talk
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -55,16 +55,16 @@ def in_group(work: Work) -> Work:
         view = await client.ring()
         if not view.processes:
             if arguments.group:
-                return complain(f"{view.node} {NO_RING}; leave out --group", exits.USAGE)
+                return complain(f"{view.node} {NO_RING}; leave out --group", ExitStatus.USAGE)
             return await work(client, arguments)
         arc = chosen(view.groups, arguments.group)
         if arc is None:
             names = some([each.group for each in view.groups])
             if not arguments.group:
                 fact = f"{view.node} is a process of a ring of groups; name one with --group"
-                return complain(f"{fact}: {names}", exits.USAGE)
+                return complain(f"{fact}: {names}", ExitStatus.USAGE)
             fact = f"there is no group {arguments.group!r} in this ring; choose one of"
-            return complain(f"{fact} {names}", exits.NOT_FOUND)
+            return complain(f"{fact} {names}", ExitStatus.NOT_FOUND)
         if "node" in arguments and "/" not in arguments.node:  # its replica there
             arguments.node = f"{arguments.node}/{arc.group}"
         async with at(arguments, ",".join(arc.nodes)) as replicas:
@@ -136,11 +136,13 @@ async def run_ring(client: Client, arguments: argparse.Namespace) -> int:
             show(arguments, place_fields(each), None)
     else:
         table(HEAD, ring_rows(ring))
-    return exits.OK if ring.serves else exits.NO_QUORUM
+    return ExitStatus.OK if ring.serves else ExitStatus.NO_QUORUM
 
 
 def no_ring(view: RingView) -> int:
-    return complain(f"{view.node} {NO_RING}; `cluster status` shows its group", exits.NOT_FOUND)
+    return complain(
+        f"{view.node} {NO_RING}; `cluster status` shows its group", ExitStatus.NOT_FOUND
+    )
 
 
 # cluster tree
@@ -173,7 +175,7 @@ async def run_tree(client: Client, arguments: argparse.Namespace) -> int:
     else:
         text = f"{head}; nobody reads it by push, so it has no tree"
     show(arguments, fields, text)
-    return exits.OK
+    return ExitStatus.OK
 
 
 def asker(arguments: argparse.Namespace) -> Ask:
@@ -232,7 +234,7 @@ def run_leave(arguments: argparse.Namespace) -> int:
     """Of all that a client could find, it must not be just any process."""
     server = arguments.server or ""
     if not server or "," in server or "/" in server:
-        return complain("name the one process that is to go: --server HOST:PORT", exits.USAGE)
+        return complain("name the one process that is to go: --server HOST:PORT", ExitStatus.USAGE)
     return talk(arguments, leave)
 
 
@@ -240,19 +242,19 @@ async def leave(client: Client, arguments: argparse.Namespace) -> int:
     view = await client.ring()
     if not view.processes:
         fact = f"{view.node} {NO_RING}"
-        return complain(f"{fact}; `cluster remove` lets it go, or stop it", exits.NOT_FOUND)
+        return complain(f"{fact}; `cluster remove` lets it go, or stop it", ExitStatus.NOT_FOUND)
     if len(view.processes) == 1:
         fact = f"{view.node} is alone: there is nobody to give what it owns to; stop it, or"
-        return complain(f"{fact} start another process with --join", exits.NOT_ALLOWED)
+        return complain(f"{fact} start another process with --join", ExitStatus.NOT_ALLOWED)
     began = monotonic()
     view = await client.leave_ring()
     if not await gone(arguments, view, began + arguments.timeout):
         fact = f"{view.node} has not left in {arguments.timeout:g} s; it goes on, and"
-        return complain(f"{fact} `cluster leave` again waits on", exits.EMPTY)
+        return complain(f"{fact} `cluster leave` again waits on", ExitStatus.EMPTY)
     took = monotonic() - began
     fields = {"process": view.node, "left": True, "seconds": round(took, 3)}
     show(arguments, fields, f"{view.node} has left, and has stopped, after {took:.1f} s")
-    return exits.OK
+    return ExitStatus.OK
 
 
 async def gone(arguments: argparse.Namespace, view: RingView, deadline: float) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import complain
 from oncecast.cli.coordination.membership import (
     HEARTBEAT,
@@ -14,6 +13,7 @@ from oncecast.cli.coordination.membership import (
     places,
     run_member,
 )
+from oncecast.errors import ExitStatus
 
 DATA = "oncecast-keep"
 
@@ -24,7 +24,7 @@ def configure(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     keep.add_argument(
         "--data", metavar="DIR", default=DATA, help="for what must survive (%(default)s)"
     )
-    keep.set_defaults(run=lambda arguments: run_member(arguments, run, exits.OK))
+    keep.set_defaults(run=lambda arguments: run_member(arguments, run, ExitStatus.OK))
 
 
 async def run(arguments: argparse.Namespace) -> int:
@@ -35,7 +35,7 @@ async def run(arguments: argparse.Namespace) -> int:
 
     listen, peers = places(arguments)
     if not split_process(listen)[1]:
-        return complain(f"{listen}: a keeper needs a port of its own; give one", exits.USAGE)
+        return complain(f"{listen}: a keeper needs a port of its own; give one", ExitStatus.USAGE)
     if not arguments.peers and listen != KEEPER and peers == [KEEPER]:
         peers = []  # one keeper alone, at another address
     async with join(
@@ -48,4 +48,4 @@ async def run(arguments: argparse.Namespace) -> int:
     ) as node:
         complain(f"{node.me} keeps, one of {len(node.acceptors)}")
         await node.unless_stopped(asyncio.Event().wait())
-    return exits.OK
+    return ExitStatus.OK

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import called, complain, seconds
 from oncecast.cli.coordination.membership import add_joining, add_patience, joined, run_member
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.coordination.faces import Lock
@@ -66,7 +66,7 @@ async def run_locked(arguments: argparse.Namespace) -> int:
         except TimeoutError:
             return complain(
                 f"lock {arguments.name!r} was not free in {patience:g} s; --timeout S waits longer",
-                exits.EMPTY,
+                ExitStatus.EMPTY,
             )
         try:
             return await run_while_held(arguments, lock, token)

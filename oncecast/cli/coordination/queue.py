@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import add_json, called, complain, positive, show
 from oncecast.cli.coordination.membership import (
     HEARTBEAT,
@@ -17,6 +16,7 @@ from oncecast.cli.coordination.membership import (
     joined,
     run_member,
 )
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.cli.coordination.membership import Work
@@ -73,7 +73,7 @@ async def run_put(arguments: argparse.Namespace) -> int:
                 await asyncio.gather(*(queue.deposit(each, ANSWER_WITHIN) for each in some))
                 count += len(some)
     show(arguments, {"queue": arguments.name, "put": count}, None)
-    return exits.OK
+    return ExitStatus.OK
 
 
 async def run_take(arguments: argparse.Namespace) -> int:
@@ -84,9 +84,10 @@ async def run_take(arguments: argparse.Namespace) -> int:
             write(arguments, elements)
             taken += len(elements)
     if taken:
-        return exits.OK
+        return ExitStatus.OK
     return complain(
-        f"no element in queue {arguments.name!r}; --timeout S waits longer for one", exits.EMPTY
+        f"no element in queue {arguments.name!r}; --timeout S waits longer for one",
+        ExitStatus.EMPTY,
     )
 
 
@@ -131,8 +132,8 @@ async def run_peek(arguments: argparse.Namespace) -> int:
         elements = queue.peek(arguments.count)
     write(arguments, elements)
     if not elements:
-        return complain(f"no element in queue {arguments.name!r}", exits.EMPTY)
-    return exits.OK
+        return complain(f"no element in queue {arguments.name!r}", ExitStatus.EMPTY)
+    return ExitStatus.OK
 
 
 async def run_stats(arguments: argparse.Namespace) -> int:
@@ -154,7 +155,7 @@ async def run_stats(arguments: argparse.Namespace) -> int:
         f"{arguments.name}: {facts['length']} elements; {len(keepers)} of {len(node.acceptors)} "
         f"keepers and {guests} others are there",
     )
-    return exits.OK
+    return ExitStatus.OK
 
 
 async def quiet(queue: Queue, enough: int | None = None) -> None:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import (
     ANSWER_TIMEOUT,
     add_connection,
@@ -29,6 +28,7 @@ from oncecast.cli.coordination.membership import (
     places,
     run_member,
 )
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.cli.coordination.membership import Work
@@ -177,7 +177,7 @@ async def run_write(arguments: argparse.Namespace) -> int:
             written += len(values)
         await writer.flush(FLUSH_WITHIN)
     show(arguments, {"stream": arguments.name, "written": written}, None)
-    return exits.OK
+    return ExitStatus.OK
 
 
 # read
@@ -203,9 +203,9 @@ async def run_read(arguments: argparse.Namespace) -> int:
         finally:
             telling.cancel()
     if read:
-        return exits.OK
+        return ExitStatus.OK
     fact = f"no value of stream {arguments.name!r} in {arguments.timeout:g} s"
-    return complain(f"{fact}; --timeout S waits longer for one", exits.EMPTY)
+    return complain(f"{fact}; --timeout S waits longer for one", ExitStatus.EMPTY)
 
 
 async def arriving(

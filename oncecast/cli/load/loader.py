@@ -11,11 +11,11 @@ from contextlib import AsyncExitStack
 from random import Random
 from typing import IO, TYPE_CHECKING, Any
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import client_of, complain, named_client, show
 from oncecast.cli.load.audit import Reading, id_of, value_of
 from oncecast.cli.progress import Progress
 from oncecast.client.starts import NEW
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -232,7 +232,7 @@ class Load:
         show(self.arguments, fields, "\n".join(map(in_words, fields.items())))
         if any(faults.values()):
             return complain("messages are lost, doubled or out of order; keep the node's directory")
-        return exits.OK
+        return ExitStatus.OK
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:

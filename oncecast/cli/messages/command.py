@@ -11,7 +11,6 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import (
     ANSWER_TIMEOUT,
     PLACES,
@@ -27,6 +26,7 @@ from oncecast.cli.connecting import (
     start,
     unicode,
 )
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -98,7 +98,7 @@ async def run_put(client: Client, arguments: argparse.Namespace) -> int:
             f"nobody subscribes to topic {arguments.topic!r} and nothing retains it: what was put "
             "is gone; `oncecast sub` first, or `oncecast topic create --keep-all`",
         )
-    return exits.OK
+    return ExitStatus.OK
 
 
 async def _put(client: Client, arguments: argparse.Namespace, values: list[bytes]) -> bool:
@@ -173,7 +173,8 @@ async def _read() -> bytes:
 
 async def run_get(client: Client, arguments: argparse.Namespace) -> int:
     """What was written is acknowledged; what could not be written comes again."""
-    left, status = arguments.count, exits.OK
+    left = arguments.count
+    status: int = ExitStatus.OK
     async with await client.read(
         arguments.topic,
         arguments.subscription,
@@ -186,11 +187,11 @@ async def run_get(client: Client, arguments: argparse.Namespace) -> int:
                 continue
             write(arguments, messages)
             left -= len(messages)
-    if left == arguments.count and status == exits.OK:
+    if left == arguments.count and status == ExitStatus.OK:
         return complain(
             f"no message in topic {arguments.topic!r} for subscription {arguments.subscription!r}; "
             "--timeout S waits for one",
-            exits.EMPTY,
+            ExitStatus.EMPTY,
         )
     return status
 
@@ -283,7 +284,7 @@ async def run_sub(client: Client, arguments: argparse.Namespace) -> int:
         },
         f"{topic}: subscription {name} {'is' if new else 'was'} there, next offset {offset}{note}",
     )
-    return exits.OK
+    return ExitStatus.OK
 
 
 async def run_unsub(client: Client, arguments: argparse.Namespace) -> int:
@@ -294,4 +295,4 @@ async def run_unsub(client: Client, arguments: argparse.Namespace) -> int:
         {"topic": topic, "subscription": name, "already": not there},
         f"{topic}: subscription {name} {'is gone' if there else 'was not there'}",
     )
-    return exits.OK
+    return ExitStatus.OK

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import (
     PLACES,
     add_subscription,
@@ -16,6 +15,7 @@ from oncecast.cli.connecting import (
     start,
     table,
 )
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -63,11 +63,11 @@ async def run_list(client: Client, arguments: argparse.Namespace) -> int:
                 for topic, each in found
             ],
         )
-        return exits.OK
+        return ExitStatus.OK
     for topic, each in found:
         fields = {"topic": topic, "subscription": each.name, "cursor": each.cursor}
         show(arguments, {**fields, "lag": each.lag, "attached": each.attached}, None)
-    return exits.OK
+    return ExitStatus.OK
 
 
 async def run_lag(client: Client, arguments: argparse.Namespace) -> int:
@@ -76,10 +76,10 @@ async def run_lag(client: Client, arguments: argparse.Namespace) -> int:
     for each in view.subscriptions:
         if each.name == name:
             show(arguments, {"topic": topic, "subscription": name, "lag": each.lag}, str(each.lag))
-            return exits.OK
+            return ExitStatus.OK
     return complain(
         f"topic {topic!r} has no subscription {name!r}; `oncecast subs list` names those there are",
-        exits.NOT_FOUND,
+        ExitStatus.NOT_FOUND,
     )
 
 
@@ -89,7 +89,7 @@ async def run_seek(client: Client, arguments: argparse.Namespace) -> int:
     note = moved(arguments.to, cursor)
     fields = {"topic": topic, "subscription": name, "cursor": cursor, "moved": bool(note)}
     show(arguments, fields, f"{topic}: subscription {name}, next offset {cursor}{note}")
-    return exits.OK
+    return ExitStatus.OK
 
 
 async def run_status(client: Client, arguments: argparse.Namespace) -> int:
@@ -107,4 +107,4 @@ async def run_status(client: Client, arguments: argparse.Namespace) -> int:
         "lag": sum(each.lag for each in subscriptions),
     }
     show(arguments, fields, "\n".join(f"{name:<14}{value}" for name, value in fields.items()))
-    return exits.OK
+    return ExitStatus.OK

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import add_work, complain, show, spelled, table, unicode
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -99,24 +99,24 @@ async def run_create(client: Client, arguments: argparse.Namespace) -> int:
     new = await client.create_topic(arguments.topic, policy_of(arguments))
     text = f"{arguments.topic}: {'made' if new else 'was there'}, {in_words(policy_of(arguments))}"
     show(arguments, {"topic": arguments.topic, "already": not new}, text)
-    return exits.OK
+    return ExitStatus.OK
 
 
 async def run_set(client: Client, arguments: argparse.Namespace) -> int:
     await client.set_policy(arguments.topic, policy_of(arguments))
     text = f"{arguments.topic}: {in_words(policy_of(arguments))}"
     show(arguments, {"topic": arguments.topic, **policy_fields(policy_of(arguments))}, text)
-    return exits.OK
+    return ExitStatus.OK
 
 
 async def run_delete(client: Client, arguments: argparse.Namespace) -> int:
     if not await client.delete_topic(arguments.topic):
         return complain(
             f"topic {arguments.topic!r} does not exist; `oncecast topic list` names those that do",
-            exits.NOT_FOUND,
+            ExitStatus.NOT_FOUND,
         )
     show(arguments, {"topic": arguments.topic, "deleted": True}, f"{arguments.topic}: deleted")
-    return exits.OK
+    return ExitStatus.OK
 
 
 async def run_list(client: Client, arguments: argparse.Namespace) -> int:
@@ -124,7 +124,7 @@ async def run_list(client: Client, arguments: argparse.Namespace) -> int:
     if arguments.json:
         for view in views:
             show(arguments, fields(view), None)
-        return exits.OK
+        return ExitStatus.OK
     table(
         ("topic", "messages", "next", "bytes", "subscriptions", "keeps"),
         [
@@ -139,14 +139,14 @@ async def run_list(client: Client, arguments: argparse.Namespace) -> int:
             for view in views
         ],
     )
-    return exits.OK
+    return ExitStatus.OK
 
 
 async def run_describe(client: Client, arguments: argparse.Namespace) -> int:
     view = await client.describe(arguments.topic)
     if arguments.json:
         show(arguments, fields(view), None)
-        return exits.OK
+        return ExitStatus.OK
     print(f"topic      {spelled(view.name)}")
     print(f"offsets    {view.first} to before {view.next}: {view.next - view.first} messages")
     print(f"bytes      {view.bytes}")
@@ -161,7 +161,7 @@ async def run_describe(client: Client, arguments: argparse.Namespace) -> int:
                 for each in view.subscriptions
             ],
         )
-    return exits.OK
+    return ExitStatus.OK
 
 
 def fields(view: TopicView) -> dict[str, Any]:

@@ -8,10 +8,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import complain, show
 from oncecast.cli.messages import command as messages
-from oncecast.errors import MessagesLost, OncecastError
+from oncecast.errors import ExitStatus, MessagesLost, OncecastError
 
 if TYPE_CHECKING:
     from oncecast.client.client import Client
@@ -70,18 +69,20 @@ class Watching:
             self.watched[key] = subscription, task
         fields = {"topic": topic, "subscription": name, "watched": True}
         show(arguments, fields, f"{topic}: shown as they come, and acknowledged")
-        return exits.OK
+        return ExitStatus.OK
 
     async def unwatch(self, client: Client, arguments: argparse.Namespace) -> int:
         topic, name = key = key_of(arguments)
         if key not in self.watched:
-            return complain(f"topic {topic!r} is not being watched; `watch` it", exits.NOT_FOUND)
+            return complain(
+                f"topic {topic!r} is not being watched; `watch` it", ExitStatus.NOT_FOUND
+            )
         subscription, task = self.watched.pop(key)
         task.cancel()
         await subscription.close()
         fields = {"topic": topic, "subscription": name, "watched": False}
         show(arguments, fields, f"{topic}: no longer watched")
-        return exits.OK
+        return ExitStatus.OK
 
     def stop(self) -> None:
         for _, task in self.watched.values():

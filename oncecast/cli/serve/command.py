@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from oncecast.cli import exits
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.node.config import Settings
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     except OncecastError as error:
         print(f"oncecast serve: {error}", file=sys.stderr)
         return error.exit_status
-    return exits.OK
+    return ExitStatus.OK
 
 
 async def serve(settings: Settings) -> None:

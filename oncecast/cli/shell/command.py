@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import (
     add_connection,
     add_identity,
@@ -21,6 +20,7 @@ from oncecast.cli.connecting import (
     add_timeout,
     complain,
 )
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -69,12 +69,12 @@ def by_hand(conversation: Conversation, history: Path, *, stop: bool) -> int:
                 print(file=sys.stderr)  # after the ^C
                 complain("interrupted; the command may still take effect")
         left = conversation.close()
-        return (status if stop else exits.OK) or left
+        return (status if stop else ExitStatus.OK) or left
 
 
 def piped(conversation: Conversation, lines: Iterable[str], *, stop: bool) -> int:
     """Run commands from a pipe; return the status of the first one that failed."""
-    first = exits.OK
+    first: int = ExitStatus.OK
     with conversation.closed_by_signals():
         for line in lines:
             status = conversation.do(line)

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import (
     STOP_WITHIN,
     add_subscription,
@@ -32,7 +31,7 @@ from oncecast.cli.shell.words import SHORT, Completion, command, divide, verbs
 from oncecast.cli.signals import exit_on_signals
 from oncecast.client.client import Client
 from oncecast.client.portal import Portal
-from oncecast.errors import Closed, Fenced, NotConnected, OncecastError, StateUnusable
+from oncecast.errors import Closed, ExitStatus, Fenced, NotConnected, OncecastError, StateUnusable
 
 PERHAPS_ENDED = (Closed, NotConnected, Fenced, StateUnusable)
 COMPLETE_WITHIN = 1.0  # seconds for the node to answer
@@ -73,15 +72,15 @@ class Conversation:
                 node = await (await self._connected()).ping()
             except NotConnected as error:
                 told(error)
-                return exits.OK
+                return ExitStatus.OK
             except OncecastError as error:
                 return told(error)
             print(f"Connected to {node.node}, version {node.version}.")
-            return exits.OK
+            return ExitStatus.OK
 
         self._news.say = say
         status = self._run(greet())
-        if status == exits.OK:
+        if status == ExitStatus.OK:
             print("Type `help` for a list of commands, Ctrl-D to leave.")
         return status
 
@@ -105,17 +104,19 @@ class Conversation:
         try:
             words = divide(line)
         except ValueError as error:
-            return complain(f"{error}; write a quote inside a word as \\' or \\\"", exits.USAGE)
+            return complain(
+                f"{error}; write a quote inside a word as \\' or \\\"", ExitStatus.USAGE
+            )
         if not words:
-            return exits.OK
+            return ExitStatus.OK
         if words[0] not in verbs(self.parser):
             near = difflib.get_close_matches(words[0], [*verbs(self.parser), *SHORT], 1)
             hint = f"did you mean {near[0]}?" if near else "`help` lists the commands"
-            return complain(f"no command {words[0]!r}; {hint}", exits.USAGE)
+            return complain(f"no command {words[0]!r}; {hint}", ExitStatus.USAGE)
         try:
             arguments = self.parser.parse_args(words)
         except SystemExit as end:  # argparse has printed help or an error
-            return int(end.code or exits.OK)
+            return int(end.code or ExitStatus.OK)
         if "here" in arguments:
             return int(arguments.here(arguments))
         arguments.json |= self._arguments.json
@@ -146,7 +147,7 @@ class Conversation:
         work: Callable[[Client, argparse.Namespace], Awaitable[int]] = arguments.work
         if work is messages.run_get and key_of(arguments) in self._watching.watched:
             what = f"topic {arguments.topic!r} is being watched; `unwatch` it first"
-            return complain(what, exits.NOT_ALLOWED)
+            return complain(what, ExitStatus.NOT_ALLOWED)
         try:
             return await work(await self._connected(), arguments)
         except OncecastError as error:
@@ -178,7 +179,7 @@ class Conversation:
         """Close the client, which stores pending puts and acks if the node is reachable."""
         client, self._client = self._client, None
         if client is None:
-            return exits.OK
+            return ExitStatus.OK
         self._watching.stop()
         try:
             async with asyncio.timeout(LEAVE_WITHIN if self._news.lost else None):
@@ -189,7 +190,7 @@ class Conversation:
             )
         except OncecastError as error:
             return told(error)
-        return exits.OK
+        return ExitStatus.OK
 
     # -- completion --
 
@@ -247,20 +248,20 @@ class Conversation:
             found, rest = command(self.parser, [*SHORT.get(words[0], words[:1]), *words[1:]])
             if rest:
                 return complain(
-                    f"no command {' '.join(words)!r}; `help` lists the commands", exits.USAGE
+                    f"no command {' '.join(words)!r}; `help` lists the commands", ExitStatus.USAGE
                 )
             found.print_help()
-            return exits.OK
+            return ExitStatus.OK
         (group,) = (a for a in self.parser._actions if isinstance(a, argparse._SubParsersAction))
         for each in group._choices_actions:
             print(f"  {each.dest:<10}{each.help}")
         print("Other names: " + ", ".join(f"{s} = {' '.join(f)}" for s, f in SHORT.items()))
         print('Quote names with spaces: get "my topic". For details: `help COMMAND`.')
-        return exits.OK
+        return ExitStatus.OK
 
     def _exit(self, arguments: argparse.Namespace) -> int:
         self.over = True
-        return exits.OK
+        return ExitStatus.OK
 
 
 def settle(task: asyncio.Task[int], done: Future[int]) -> None:

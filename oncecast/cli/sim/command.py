@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import complain
 from oncecast.cli.progress import Progress
 from oncecast.cli.sim import papers, sweep
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.lab.scenarios.scenario import Outcome, Scenario
@@ -116,7 +116,7 @@ def find(args: argparse.Namespace) -> Scenario | None:
 def require(scenario: Scenario, nodes: int) -> None:
     if nodes < scenario.nodes_min:
         complain(f"{scenario.name} needs {scenario.nodes_min} nodes or more; raise --nodes")
-        raise SystemExit(exits.USAGE)
+        raise SystemExit(ExitStatus.USAGE)
 
 
 def list_scenarios(args: argparse.Namespace) -> int:
@@ -127,13 +127,13 @@ def list_scenarios(args: argparse.Namespace) -> int:
             write({"name": scenario.name, "nodes": scenario.nodes, "about": scenario.about})
         else:
             print(f"{scenario.name:<14} {scenario.nodes:>4} nodes   {scenario.about}")
-    return exits.OK
+    return ExitStatus.OK
 
 
 def run_seeds(args: argparse.Namespace) -> int:
     scenario = find(args)
     if scenario is None:
-        return exits.NOT_FOUND
+        return ExitStatus.NOT_FOUND
     failed = events = 0
     seconds = 0.0
     with Progress(f"{scenario.name}", len(args.seeds)) as progress:
@@ -152,7 +152,7 @@ def run_seeds(args: argparse.Namespace) -> int:
         print(
             f"{scenario.name}: {seeds_run}, {events:,} events in {seconds:.1f} s of work: {verdict}"
         )
-    return exits.FAILURE if failed else exits.OK
+    return ExitStatus.FAILURE if failed else ExitStatus.OK
 
 
 def outcomes(name: str, nodes: int | None, span: range, jobs: int) -> Iterator[Outcome]:
@@ -188,7 +188,7 @@ def show_drawn(outcome: Outcome) -> None:
 def replay(args: argparse.Namespace) -> int:
     scenario = find(args)
     if scenario is None:
-        return exits.NOT_FOUND
+        return ExitStatus.NOT_FOUND
     from collections import deque
 
     from oncecast.lab.scenarios.scenario import run
@@ -212,14 +212,14 @@ def replay(args: argparse.Namespace) -> int:
         printer(step)
     if args.node is not None and args.node not in seen:
         complain(f"there is no node {args.node!r}; there are: {', '.join(seen)}")
-        return exits.NOT_FOUND
+        return ExitStatus.NOT_FOUND
     if not args.json:
         print(f"trace {outcome.trace}, {outcome.events:,} events, {outcome.virtual_seconds:g} s")
         if outcome.ok:
             show_drawn(outcome)
         else:
             report(outcome)
-    return exits.OK if outcome.ok else exits.FAILURE
+    return ExitStatus.OK if outcome.ok else ExitStatus.FAILURE
 
 
 def copying(show: Callable[[Step], None]) -> Callable[[Step], None]:
@@ -266,7 +266,7 @@ def bench(args: argparse.Namespace) -> int:
                 f"{figures['times_real_time']:>11.1f}x {figures['times_real_time_traced']:>7.1f}x"
                 f"   {figures['events_per_node_second']:.1f} events a node and second"
             )
-    return exits.OK
+    return ExitStatus.OK
 
 
 def as_dict(outcome: Outcome) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import sys
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from oncecast.cli import exits
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from oncecast.lab.papers.tables import Table
@@ -37,7 +37,7 @@ def repeat(args: argparse.Namespace) -> int:
             show(args, name, table, now - began)
             began = now
             broken += sum(not must.holds for must in table.must)
-    return exits.FAILURE if broken else exits.OK
+    return ExitStatus.FAILURE if broken else ExitStatus.OK
 
 
 def say(text: str) -> None:

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import add_json, complain
 from oncecast.cli.connecting import show as show_result
 from oncecast.cli.progress import Progress
 from oncecast.cli.spark.pipeline import add_master, on_spark
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,14 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
     if scenario is None:
         known = ", ".join(sorted(SCENARIOS))
         fact = f"there is no scenario {arguments.scenario!r}"
-        return complain(f"{fact}; there are: {known}", exits.NOT_FOUND)
+        return complain(f"{fact}; there are: {known}", ExitStatus.NOT_FOUND)
     sizes = arguments.nodes or [scenario.nodes]
     if min(sizes) < scenario.nodes_min:
         remedy = "raise --nodes"
         fact = f"{scenario.name} needs {scenario.nodes_min} nodes or more"
-        return complain(f"{fact}; {remedy}", exits.USAGE)
+        return complain(f"{fact}; {remedy}", ExitStatus.USAGE)
     if len(sizes) * len(arguments.seeds) > RUNS_MAX:
-        return complain(f"more than {RUNS_MAX:,} runs; give fewer seeds or sizes", exits.USAGE)
+        return complain(f"more than {RUNS_MAX:,} runs; give fewer seeds or sizes", ExitStatus.USAGE)
     directory = arguments.out or f"sweeps/{scenario.name}"
     # The work is in Python, and the outcomes are few.
     return on_spark(arguments, lambda spark: sweep(spark, arguments, sizes, directory), light=True)
@@ -79,7 +79,7 @@ def sweep(
     lines.append(f"outcomes: {directory}")
     fields: dict[str, Any] = {"sizes": counts, "failures": failures, "outcomes": directory}
     show_result(arguments, fields, "\n".join(lines))
-    return exits.FAILURE if failed else exits.OK
+    return ExitStatus.FAILURE if failed else ExitStatus.OK
 
 
 def count_seeds(count: int) -> str:

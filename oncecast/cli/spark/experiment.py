@@ -12,10 +12,10 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 import oncecast
-from oncecast.cli import exits
 from oncecast.cli.connecting import add_json, complain, positive, show
 from oncecast.cli.progress import Progress
 from oncecast.cli.spark.pipeline import add_master, needs_spark, on_spark
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ def list_experiments(arguments: argparse.Namespace) -> int:
 
     for name, about in KNOWN.items():
         show(arguments, {"name": name, "about": about}, f"{name:<16} {about}")
-    return exits.OK
+    return ExitStatus.OK
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,10 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.name != ALL and arguments.name not in EXPERIMENTS:
         known = ", ".join([*EXPERIMENTS, ALL])
         fact = f"there is no experiment {arguments.name!r}"
-        return complain(f"{fact}; there are: {known}", exits.NOT_FOUND)
+        return complain(f"{fact}; there are: {known}", ExitStatus.NOT_FOUND)
     if arguments.nodes < NODES_MIN:
         fact = f"the source has {NODES_MIN} nodes, and we repeat that"
-        return complain(f"{fact}; give --nodes {NODES_MIN} or more", exits.USAGE)
+        return complain(f"{fact}; give --nodes {NODES_MIN} or more", ExitStatus.USAGE)
     chosen = [each for each in EXPERIMENTS.values() if arguments.name in (ALL, each.name)]
     chosen += [LIVE] if arguments.live else []
     scale = Scale(arguments.nodes, arguments.seed)
@@ -122,7 +122,7 @@ def find(
     if not arguments.json:
         print(f"report: {page}")
     broken = sum(finding.broken for finding in findings)
-    return complain(f"{broken} of what must hold does not") if broken else exits.OK
+    return complain(f"{broken} of what must hold does not") if broken else ExitStatus.OK
 
 
 def made(

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oncecast.cli import exits
 from oncecast.cli.connecting import SERVER, add_connection, add_json, complain, positive, show
+from oncecast.errors import ExitStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def add_master(parser: argparse.ArgumentParser) -> None:
 
 def run_archive(arguments: argparse.Namespace) -> int:
     if (arguments.topics is None) == (arguments.pattern is None):
-        return complain("say which topics: give one of --topics and --pattern", exits.USAGE)
+        return complain("say which topics: give one of --topics and --pattern", ExitStatus.USAGE)
     if missing := needs_spark():
         return complain(missing)
     from oncecast.spark.jobs import archive
@@ -71,7 +71,7 @@ def run_archive(arguments: argparse.Namespace) -> int:
     def job(spark: SparkSession) -> int:
         count = archive(spark, source, str(directory), checkpoint)
         show(arguments, {"archived": count}, f"archived {count} messages in {directory}")
-        return exits.OK
+        return ExitStatus.OK
 
     return on_spark(arguments, job)
 
@@ -94,7 +94,7 @@ def options_of(arguments: argparse.Namespace) -> dict[str, str]:
 
 def run_metrics(arguments: argparse.Namespace) -> int:
     if missing := lacking(arguments.traces):
-        return complain(missing, exits.NOT_FOUND)
+        return complain(missing, ExitStatus.NOT_FOUND)
     if missing := needs_spark():
         return complain(missing)
     from oncecast.cli.spark.experiment import in_words, made
@@ -107,7 +107,7 @@ def run_metrics(arguments: argparse.Namespace) -> int:
         if arguments.out is not None:
             about = made(spark, arguments, "Metrics", "What traces of clients say of speed.")
             print(f"report: {report.write(Path(arguments.out), about, [finding])}", file=sys.stderr)
-        return exits.OK
+        return ExitStatus.OK
 
     return on_spark(arguments, job, light=small(arguments.traces))
 
@@ -122,7 +122,7 @@ def run_experiments(arguments: argparse.Namespace) -> int:
     chosen = kept(directory)
     if not chosen:
         fact = f"{directory}: no traces there"
-        return complain(f"{fact}; `oncecast experiment run` makes them", exits.NOT_FOUND)
+        return complain(f"{fact}; `oncecast experiment run` makes them", ExitStatus.NOT_FOUND)
     return on_spark(arguments, lambda spark: find(spark, arguments, directory, chosen), light=True)
 
 
@@ -152,7 +152,7 @@ def needs_spark() -> str:
 
 def run_audit(arguments: argparse.Namespace) -> int:
     if missing := lacking(arguments.traces):
-        return complain(missing, exits.NOT_FOUND)
+        return complain(missing, ExitStatus.NOT_FOUND)
     if missing := needs_spark():
         return complain(missing)
     from oncecast.spark.jobs import SHOWN, audit_traces
@@ -167,7 +167,7 @@ def run_audit(arguments: argparse.Namespace) -> int:
         lines += [f"... and {left} more; the first {SHOWN} are shown"] if left else []
         fields = {name.replace(" ", "_"): count for name, count in found.items()}
         show(arguments, {**fields, "faults": named}, "\n".join(lines))
-        return exits.FAILURE if counts else exits.OK
+        return ExitStatus.FAILURE if counts else ExitStatus.OK
 
     return on_spark(arguments, job, light=small(arguments.traces))
 

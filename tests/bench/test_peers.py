@@ -188,7 +188,7 @@ def test_server_is_ended_with_what_it_has_started(
     with life.open() as held:
         each.end()
         assert each.process.poll() is not None
-        assert held.read() == ""  # comes to its end when nobody has the other one any more
+        assert held.read() == ""  # end of file: no process has the writing end open
 
 
 def test_terminated_bench_leaves_its_loop_in_order() -> None:

@@ -49,7 +49,7 @@ def test_audit_that_is_blind_to_something_is_found_out(monkeypatch: pytest.Monke
     assert blind_to(LINES) == list(planted(LINES))
 
 
-def test_trace_of_who_was_killed_may_end_in_the_middle(tmp_path: Path) -> None:
+def test_trace_of_a_killed_process_may_end_in_the_middle_of_a_line(tmp_path: Path) -> None:
     file = tmp_path / "trace"
     file.write_bytes(encode(LINES[0]) + b"\n" + encode(LINES[1])[:7])
     assert read([file]) == LINES[:1]

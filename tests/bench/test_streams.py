@@ -1,4 +1,4 @@
-"""Streams and queues beside others: what is measured, and that it measures something."""
+"""Test the benchmarks of streams and queues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_page_names_every_measure_of_streams_and_queues() -> None:
         assert f"`{each.key}`" in page
 
 
-def test_reader_tells_of_the_last_sample_and_how_long_each_was_under_way(
+def test_reader_reports_the_last_sample_and_the_latency_of_each(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     value = stamped(100)

@@ -1,4 +1,4 @@
-"""Spark looks for a module of this name when it is asked for `format("oncecast")`."""
+"""The module that Spark imports for `format("oncecast")`."""
 
 from oncecast.spark.register import OncecastSource as DefaultSource
 

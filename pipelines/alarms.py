@@ -1,9 +1,9 @@
-"""A pipeline of your own: readings that are too hot become alarms, each of them once.
+"""An example pipeline: readings that are too hot become alarms, each of them once.
 
     python pipelines/alarms.py 127.0.0.1:7400
 
-Topic `readings` holds JSON as {"sensor": "boiler", "celsius": 93.5}. Kill this whenever you like,
-and start it again: it goes on where it was, and no alarm is raised twice.
+Topic `readings` holds JSON such as {"sensor": "boiler", "celsius": 93.5}. You can kill and restart
+the pipeline at any time: it resumes where it was, and raises no alarm twice.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ happened at any time after its call, or never.
 | `look` | | `life`, `first`, `next`, `policy`, `views` |
 | `scan` | `start` | `life`, `first`, `next`, `offset`, `digests` |
 
-`life` is the incarnation of a topic: a topic that is created again has a higher one. `look` and
+`life` is the epoch of a topic: a topic that is created again has a higher one. `look` and
 `scan` of a missing topic have the error `no-such-topic`.
 """
 
@@ -94,7 +94,7 @@ class Operation(msgspec.Struct, omit_defaults=True, gc=False):
     error: str = ""  # the error code of a refusal
     subscription: str = ""
     reader: str = ""  # a unique name for one reader of a subscription
-    life: int = 0  # incarnation of the topic; 0: unknown
+    life: int = 0  # epoch of the topic; 0: unknown
     epoch: int = 0  # epoch of the subscription; 0: unknown
     offset: int = -1
     upto: int = -1

@@ -19,7 +19,7 @@ ANYWHERE = -1  # an unknown cursor
 
 class SubscriptionState(NamedTuple):
     exists: bool
-    life: int = 0  # incarnation of its topic; 0: unknown
+    life: int = 0  # epoch of its topic; 0: unknown
     epoch: int = 0  # the last known one
     loose: bool = False  # the current epoch is a later one
     cursor: int = 0

@@ -1,4 +1,4 @@
-"""The possible answers of a topic: an append-only log in each incarnation, and subscriptions.
+"""The possible answers of a topic: an append-only log in each epoch, and subscriptions.
 
 The state has everything that answers can distinguish. Some changes are not operations: opening a
 producer creates the topic, and an unused topic ends with its last producer. The model assumes them
@@ -75,16 +75,16 @@ class Log:
 
 class TopicState(NamedTuple):
     exists: bool
-    life: int  # the incarnation; 0: unknown
+    life: int  # the epoch; 0: unknown
     log: Log
     first: int  # no message below it is kept
     top: int  # upper bound of the first kept offset; FREE: none
     declared: bool
     policy: Policy
     names: frozenset[str]  # of subscriptions
-    doubled: frozenset[int]  # puts of this incarnation that might happen again in a later one
-    ended: int  # the last incarnation that has ended
-    past: tuple[tuple[int, Log], ...]  # logs of ended incarnations
+    doubled: frozenset[int]  # puts of this epoch that might happen again in a later one
+    ended: int  # the last epoch that has ended
+    past: tuple[tuple[int, Log], ...]  # logs of ended epochs
 
     @property
     def next(self) -> int:
@@ -113,14 +113,14 @@ class Effect(NamedTuple):
     offset: int = -1
     life: int = 0
     put_before: bool = False  # a producer may have created the topic by then
-    double: int = 0  # not 0: identifies a put that may happen in several incarnations
+    double: int = 0  # not 0: identifies a put that may happen in several epochs
 
     def silent(self) -> Effect:
         return self._replace(answered=False, life=0)
 
 
 class Seen:
-    """The messages of one incarnation that were delivered or scanned."""
+    """The messages of one epoch that were delivered or scanned."""
 
     def __init__(self) -> None:
         self._digests, self._known = bytearray(), bytearray()
@@ -157,12 +157,12 @@ class Seen:
 
 
 class Shown:
-    """The evidence that answers give about one incarnation of a topic."""
+    """The evidence that answers give about one epoch of a topic."""
 
     def __init__(self) -> None:
         self.claimed: list[int] = []  # offsets of answered puts, sorted
         self.end = 0  # the log is at least this long
-        self.most = 0  # and perhaps this long: not all answers have the incarnation
+        self.most = 0  # and perhaps this long: not all answers have the epoch
         self.got = False  # readers may get its messages after it has ended
         self.seen = Seen()
 
@@ -171,9 +171,9 @@ NOT_SHOWN = Shown()
 
 
 class TopicModel:
-    """`shown` has the evidence for each known incarnation.
+    """`shown` has the evidence for each known epoch.
 
-    `wild` has runs of offsets, by incarnation, with messages that may have been put.
+    `wild` has runs of offsets, by epoch, with messages that may have been put.
     """
 
     def __init__(self, shown: dict[int, Shown], wild: dict[int, list[tuple[int, int]]]) -> None:
@@ -203,7 +203,7 @@ class TopicModel:
                 raise AssertionError(f"a {effect.operation.kind} has no effect on a topic")
 
     def late(self, state: TopicState, effect: Effect) -> bool:
-        """Return whether the log or the incarnation has passed the operation: both only grow."""
+        """Return whether the log or the epoch has passed the operation: both only grow."""
         operation = effect.operation
         if not effect.answered or operation.error or not effect.life:
             return False
@@ -227,18 +227,18 @@ class TopicModel:
         return shown is None or not shown.seen.has(state.next, effect.digests)
 
     def stage(self, state: TopicState) -> Stage | None:
-        """Return incarnation and length of the log, unless optional puts could extend it."""
+        """Return epoch and length of the log, unless optional puts could extend it."""
         return (state.life, state.log.next) if state.exists and not self._wild else None
 
     def spent(self, state: TopicState) -> tuple[TopicState, frozenset[int]]:
-        """Return the puts that have happened in this incarnation as spent."""
+        """Return the puts that have happened in this epoch as spent."""
         doubled = state.doubled
         return (state._replace(doubled=NOTHING) if doubled else state), doubled
 
-    # -- incarnations --
+    # -- epochs --
 
     def _alive(self, state: TopicState, life: int) -> Iterator[TopicState]:
-        """Yield the state if the topic exists in this incarnation."""
+        """Yield the state if the topic exists in this epoch."""
         if state.exists:
             if life in (0, state.life):
                 yield state
@@ -255,7 +255,7 @@ class TopicModel:
         return ABSENT._replace(ended=max(state.ended, state.life), past=past)
 
     def _may_end(self, state: TopicState) -> bool:
-        """Return whether the log has everything that was shown of this incarnation."""
+        """Return whether the log has everything that was shown of this epoch."""
         shown = self._shown.get(state.life) if state.life else None
         return shown is None or self._grown(state, shown.end).next >= shown.end
 
@@ -271,7 +271,7 @@ class TopicModel:
         return state
 
     def _newborn(self, state: TopicState, life: int) -> Iterator[TopicState]:
-        """Yield a new incarnation, if the topic does not exist or may end by itself."""
+        """Yield a new epoch, if the topic does not exist or may end by itself."""
         if state.exists and not (state.idle and self._may_end(state)):
             return
         over = self._ended(state)
@@ -283,7 +283,7 @@ class TopicModel:
         yield from self._newborn(state, life)
 
     def _next_life(self, state: TopicState) -> Iterator[TopicState]:
-        """Yield the next known incarnation. To skip one would contradict its answers."""
+        """Yield the next known epoch. To skip one would contradict its answers."""
         over = self._ended(state).ended
         at = bisect_right(self._lives, over)
         if at < len(self._lives):
@@ -334,7 +334,7 @@ class TopicModel:
         return shown.seen.fits(begin, effect.digests)
 
     def _get(self, state: TopicState, get: Operation) -> States:
-        """Check a delivery, which may arrive after the incarnation has ended."""
+        """Check a delivery, which may arrive after the epoch has ended."""
         if state.exists:
             for now in self._alive(state, get.life):
                 now = self._grown(now, max(get.offset + get.messages, get.next))
@@ -383,7 +383,7 @@ class TopicModel:
                 yield with_name(now, operation)
 
     def _reached(self, state: TopicState, effect: Effect) -> Iterator[TopicState]:
-        """Yield the topic as it is, or with a new incarnation."""
+        """Yield the topic as it is, or with a new epoch."""
         yield from self._made(state, effect.life)
         if not effect.answered:
             yield from self._next_life(state)
@@ -438,7 +438,7 @@ def with_name(state: TopicState, operation: Operation) -> TopicState:
 
 
 def too_late(state: TopicState, effect: Effect) -> bool:
-    """Return whether the answer of a put puts it into an earlier incarnation."""
+    """Return whether the answer of a put puts it into an earlier epoch."""
     return not effect.answered and effect.operation.done and 0 < effect.operation.life <= state.life
 
 

@@ -33,7 +33,7 @@ class TopicPart(Part):
         seen = (each for each in self.operations if each.kind not in ("put", "publish"))
         self._seen = {digest for each in seen for digest in cut(each.digests)}
         lives = {each.life for each in self.operations if each.life}
-        # If the topic never ends, all operations concern its only incarnation.
+        # If the topic never ends, all operations concern its only epoch.
         self._only = min(lives) if not self._enders and len(lives) == 1 else 0
 
     def problem(self, loose: frozenset[int] = NOBODY) -> Problem:
@@ -135,7 +135,7 @@ def joined_runs(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def shown_by_life(items: Iterable[Item]) -> dict[int, Shown]:
-    """Collect the evidence that answers give about each incarnation of the topic."""
+    """Collect the evidence that answers give about each epoch of the topic."""
     found: dict[int, Shown] = {}
     for item in items:
         effect, operation = item.what, item.what.operation

@@ -1,7 +1,7 @@
-"""Slices of a topic as one Arrow batch for Spark.
+"""Convert slices of a topic to one Arrow batch for Spark.
 
-What is the same for all messages of a slice, or counts upwards, is made for all slices at once: of
-each slice by itself only values, keys and headers are made, as `batch_arrow` does it.
+Constant and counting columns are built for all slices at once. Only values, keys and headers are
+built slice by slice, with `batch_arrow`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Make = Callable[[Columns, pa.Buffer], pa.Array]
 
 
 class Opened:
-    """Slices whose batches are proved, and what is known of all of their messages."""
+    """Slices with validated batches, and what their messages have in common."""
 
     def __init__(self, slices: Sequence[Slice]) -> None:
         self.chunks = [each.chunk for each in slices]
@@ -37,29 +37,29 @@ class Opened:
         self.rows = sum(each.count for each in self.chunks)
 
     def any(self, flag: int) -> bool:
-        """Whether a batch has such a column."""
+        """Return whether any batch has this column."""
         return any(each.header.flags & flag for each in self.columns)
 
     def each(self, make: Make) -> pa.Array:
-        """A column that is made batch by batch; of each, the messages that are meant."""
+        """Build a column batch by batch, with the selected messages of each."""
         parts = zip(self.columns, self.buffers, self.chunks, strict=True)
         found = [make(each, data).slice(chunk.skip, chunk.count) for each, data, chunk in parts]
         return pa.concat_arrays(found)
 
     def runs(self, values: Iterable[Any], kind: pa.DataType) -> pa.Array:
-        """The same for all messages of a slice."""
+        """Return a column with one value for all messages of a slice."""
         ends = pa.array(accumulate(each.count for each in self.chunks), pa.int32())
         runs = pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, kind))
         return pc.run_end_decode(runs)
 
     def upwards(self, firsts: Iterable[int]) -> pa.Array:
-        """Counted from the first message of each slice on."""
+        """Return a column that counts from the first message of each slice."""
         each = zip(firsts, self.chunks, strict=True)
         return pa.concat_arrays([pa.arange(first, first + chunk.count) for first, chunk in each])
 
 
 def joined(slices: Sequence[Slice], names: Sequence[str]) -> pa.RecordBatch:
-    """All messages of some slices of one topic, in these columns."""
+    """Return all messages of some slices of one topic, with these columns."""
     opened = Opened(slices)
     chunks, columns = opened.chunks, opened.columns
     made: dict[str, Callable[[], pa.Array]] = {

@@ -1,7 +1,7 @@
-"""A Spark cluster as a farm: pieces of work become tasks, and what they find becomes a DataFrame.
+"""Run pure Python work as Spark tasks, with the results as a DataFrame.
 
-Whatever is pure Python and follows from its arguments can be farmed out: simulations do. Rows come
-back as Arrow batches; a piece is run again where Spark runs a task again, and finds the same.
+The work must depend on its arguments only, as simulations do. Results are Arrow batches. If Spark
+repeats a task, it gets the same result.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def farmed(
     work: Callable[[Piece], Iterable[pa.RecordBatch]],
     schema: str,
 ) -> DataFrame:
-    """The rows of all pieces, each worked on by a task of its own. Nothing happens until read."""
+    """Return the rows of all pieces, one task each. The work starts when the rows are read."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     kept = list(pieces)
 
-    # Made here: so they travel to the workers with the pieces, and need no options of text.
+    # Defined here so that Spark sends them to the workers together with the pieces.
     class Reader(DataSourceReader):
         def partitions(self) -> Sequence[InputPartition]:
             return [InputPartition(number) for number in range(len(kept))]
@@ -59,7 +59,7 @@ def farmed(
 
 @contextmanager
 def watched(spark: SparkSession, step: Callable[[int], None]) -> Iterator[None]:
-    """Tells while Spark works, again and again, how many more tasks are done."""
+    """Call `step` with the number of newly completed tasks while Spark works."""
     tracker, over = spark.sparkContext.statusTracker(), threading.Event()
     done: dict[int, int] = {}
 

@@ -1,4 +1,4 @@
-"""Pipelines that ship: each reads, applies transformations, and writes (PIPE-4)."""
+"""The jobs of `oncecast pipeline run`: each reads, transforms and writes (PIPE-4)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_EVERY = 1  # second
-SHOWN = 20  # faults that are named; all are counted
+SHOWN = 20  # listed faults; all of them are counted
 
 
 def archive(spark: SparkSession, source: Mapping[str, str], directory: str, checkpoint: str) -> int:
-    """All that the topics hold and that is not yet there goes to Parquet, by topic and day, once.
-
-    Returns how many messages that were.
-    """
+    """Write new messages of the topics to Parquet once, by topic and day; return their number."""
     topics = spark.readStream.format("oncecast").options(**source, includeHeaders="true").load()
     files = dated(topics).writeStream.format("parquet").option("path", directory)
     query = files.partitionBy("topic", "date").option("checkpointLocation", checkpoint)
@@ -29,7 +26,10 @@ def archive(spark: SparkSession, source: Mapping[str, str], directory: str, chec
 
 
 def read_by(query: StreamingQuery) -> int:
-    """How many messages, when it has ended. Spark remembers only its last hundred micro-batches."""
+    """Wait for the query and return its number of messages.
+
+    Spark remembers only the last hundred micro-batches, so this function adds them up on the way.
+    """
     rows: dict[int, int] = {}
     ended: bool | None = False
     while not ended:
@@ -39,9 +39,9 @@ def read_by(query: StreamingQuery) -> int:
 
 
 def audit_traces(spark: SparkSession, paths: list[str]) -> tuple[dict[str, int], list[Row]]:
-    """How many faults of each kind the traces show, and the first of them."""
+    """Return the number of faults of each kind in the traces, and the first faults."""
     trace = spark.read.schema(TRACE).option("mode", "FAILFAST").json(paths)
-    trace = trace.persist(StorageLevel.DISK_ONLY)  # JSON takes longer to read than all the rest
+    trace = trace.persist(StorageLevel.DISK_ONLY)  # reading JSON takes longer than everything else
     faults = audit(trace).cache()
     counts = {row.fault: row["count"] for row in faults.groupBy("fault").count().collect()}
     shown = faults.orderBy(*FAULT).limit(SHOWN).collect() if counts else []

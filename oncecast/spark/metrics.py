@@ -1,7 +1,7 @@
-"""What traces say of speed: throughput, latency, lag and load (PIPE-4).
+"""Compute throughput, latency, lag and load from traces (PIPE-4).
 
-Latency is from the moment a client asks, by the clock of the process that wrote the trace. Of what
-came more than once the first time counts.
+Latency counts from the request of a client, by the clock of the process that wrote the trace. If a
+message arrives several times, the first one counts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from oncecast.spark.transformations import TRACE as LINE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TRACE = f"{LINE}, node string"  # a trace may say which node a client talked to
+TRACE = f"{LINE}, node string"  # a trace may name the node of a client
 MESSAGE = ("topic", "producer", "sequence")
-STEPS = 100  # of time that a picture shows, at most
+STEPS = 100  # maximum time steps in a figure
 RATES = ("stored", "delivered", "redelivered")
 STORED, GOT = "put to stored", "put to delivery"
 
@@ -31,7 +31,7 @@ STORED, GOT = "put to stored", "put to delivery"
 
 
 def timed(trace: DataFrame) -> DataFrame:
-    """With seconds since the first line, cut into steps of 1, 2 or 5 of a power of ten."""
+    """Add the seconds since the first line, in steps of 1, 2 or 5 times a power of ten."""
     span = trace.agg(f.min("time").alias("began"), f.max("time").alias("ended"))
     trace = trace.crossJoin(f.broadcast(span))
     least = f.greatest(f.lit(0.001), (f.col("ended") - f.col("began")) / STEPS)
@@ -43,7 +43,7 @@ def timed(trace: DataFrame) -> DataFrame:
 
 
 def throughput(trace: DataFrame) -> DataFrame:
-    """Messages a second, step by step."""
+    """Return the messages per second for each time step."""
 
     def rate(kind: str) -> Any:
         return f.count(f.when(f.expr(kind), 1)) / f.col("width")
@@ -61,7 +61,7 @@ def throughput(trace: DataFrame) -> DataFrame:
 
 
 def delays(trace: DataFrame) -> DataFrame:
-    """One row for each message that was stored, and for each that came to a subscription."""
+    """Return a row for each stored message, and for each delivery to a subscription."""
     puts = trace.where("kind = 'put'").select(*MESSAGE, f.col("time").alias("asked"))
     stored = trace.where("kind = 'stored'").groupBy(*MESSAGE).agg(f.min("time").alias("time"))
     came = trace.where("kind = 'delivery'").groupBy(*MESSAGE, "subscription")
@@ -72,7 +72,7 @@ def delays(trace: DataFrame) -> DataFrame:
 
 
 def latency(delays: DataFrame) -> DataFrame:
-    """Milliseconds, by way and by how many are quicker."""
+    """Return quantiles of the latency in milliseconds."""
     figures = delays.groupBy("way").agg(
         f.count("*").alias("messages"),
         f.percentile_approx("ms", SHARES, 10_000).alias("shares"),
@@ -82,7 +82,7 @@ def latency(delays: DataFrame) -> DataFrame:
 
 
 def lag(trace: DataFrame) -> DataFrame:
-    """By subscription and step: how many messages it is behind the end of its topic."""
+    """Return the number of messages that each subscription is behind, by time step."""
     events = timed(trace).where("kind in ('stored', 'delivery', 'subscribe')")
     ends = f.max(f.when(f.col("kind") == "stored", f.col("offset") + 1))
     topics = events.groupBy("topic", "at").agg(ends.alias("end"))
@@ -100,19 +100,19 @@ def lag(trace: DataFrame) -> DataFrame:
 
 
 def fates(trace: DataFrame) -> DataFrame:
-    """What befell nodes, and when."""
+    """Return the times at which nodes were killed and started."""
     found = timed(trace).where(f.col("kind").isin(*FATES))
     return found.select("since", "kind", "node").orderBy("since")
 
 
 def load(trace: DataFrame) -> DataFrame:
-    """What each node had to do; where a trace names no nodes, what each client did."""
+    """Return the load of each node, or of each client if the trace names no nodes."""
 
     def count(kind: str) -> Any:
         return f.count(f.when(f.col("kind") == kind, 1))
 
-    who = f.coalesce("node", "client").alias("who")
-    each = trace.where(~f.col("kind").isin(*FATES)).groupBy(who)
+    name = f.coalesce("node", "client").alias("name")
+    each = trace.where(~f.col("kind").isin(*FATES)).groupBy(name)
     sums = each.agg(
         f.first(f.col("node").isNotNull()).alias("is_node"),
         count("put").alias("puts"),
@@ -120,8 +120,8 @@ def load(trace: DataFrame) -> DataFrame:
         count("ack").alias("acks"),
         f.count("*").alias("events"),
     )
-    return sums.select("who", "is_node", "puts", "deliveries", "acks", "events").orderBy(
-        f.desc("events"), "who"
+    return sums.select("name", "is_node", "puts", "deliveries", "acks", "events").orderBy(
+        f.desc("events"), "name"
     )
 
 
@@ -146,12 +146,12 @@ def metrics(spark: SparkSession, paths: list[str]) -> Finding:
 
 
 def caption(befell: Figures) -> str:
-    told = [f"{each['node']} was {each['kind']} after {each['since']:.1f} s" for each in befell]
-    return "; ".join(["All clients together", *told]) + "."
+    events = [f"{each['node']} was {each['kind']} after {each['since']:.1f} s" for each in befell]
+    return "; ".join(["All clients together", *events]) + "."
 
 
 def without_gaps(rates: Figures) -> Figures:
-    """Steps in which nothing happened have no row: they are given one."""
+    """Add a row for each time step without events."""
     known = {each["at"]: each for each in rates}
     width = rates[0]["width"] if rates else 1.0
     last = max(known, default=-1.0)
@@ -161,7 +161,7 @@ def without_gaps(rates: Figures) -> Figures:
 
 
 def carried(behind: Figures, width: float) -> Figures:
-    """A reader without an event in a step is as far behind as it was in the one before."""
+    """Add the previous lag of a reader for each time step without events."""
     known = {
         (each["topic"], each["subscription"], round(each["at"] / width)): each["lag"]
         for each in behind
@@ -169,7 +169,7 @@ def carried(behind: Figures, width: float) -> Figures:
     last = max((step for *_, step in known), default=-1)
     found: Figures = []
     for topic, subscription in sorted({reader[:2] for reader in known}):
-        lag: int | None = None  # before it has begun
+        lag: int | None = None  # before it starts
         for step in range(last + 1):
             lag = known.get((topic, subscription, step), lag)
             if lag is not None:
@@ -185,7 +185,7 @@ def rate_table(rates: Figures) -> Table:
         total = sum(each[name] * each["width"] for each in rates)
         mean = sum(figures) / max(1, len(figures))
         rows.append((name, round(total), mean, max(figures, default=0.0)))
-    return Table("throughput", ("what", "messages", "a second, mean", "most"), tuple(rows))
+    return Table("throughput", ("what", "messages", "mean per second", "maximum"), tuple(rows))
 
 
 def latency_table(slow: Figures) -> Table:
@@ -208,8 +208,8 @@ def lag_table(behind: Figures) -> Table:
         curve = [each for each in behind if (each["topic"], each["subscription"]) == reader]
         lags = [each["lag"] for each in curve]
         rows.append((*reader, sum(lags) / len(lags), max(lags), lags[-1]))
-    columns = ("topic", "subscription", "mean", "most", "in the end")
-    notes = ("at the end of each step of time; what was forgone counts as read",)
+    columns = ("topic", "subscription", "mean", "maximum", "at the end")
+    notes = ("at the end of each time step; messages given up by unsubscribing count as read",)
     return Table("lag, messages", columns, tuple(rows), notes=notes)
 
 
@@ -217,10 +217,10 @@ def load_table(loads: Figures) -> Table:
     total = sum(each["events"] for each in loads) or 1
     names = ("puts", "deliveries", "acks")
     rows = tuple(
-        (each["who"], *(each[name] for name in names), f"{each['events'] / total:.1%}")
+        (each["name"], *(each[name] for name in names), f"{each['events'] / total:.1%}")
         for each in loads
     )
     nodes = all(each["is_node"] for each in loads)
-    notes = () if nodes else ("the traces do not say which node a client talked to",)
-    title = "load a node" if nodes else "load a client"
-    return Table(title, ("who", *names, "of all events"), rows, notes=notes)
+    notes = () if nodes else ("the traces do not name the node of each client",)
+    title = "load per node" if nodes else "load per client"
+    return Table(title, ("name", *names, "share of events"), rows, notes=notes)

@@ -1,4 +1,4 @@
-"""One picture of what traces say of speed: throughput, latency, lag and load."""
+"""Draw throughput, latency, lag and load in one figure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from oncecast.spark.experiments.drawing import BLUE, GREEN, ORANGE, RED
 
 Figures = list[dict[str, Any]]
 
-FATES = {"killed": RED, "started": GREEN}  # of nodes: `oncecast demo` adds them to its trace
+FATES = {"killed": RED, "started": GREEN}  # events of nodes, added to the trace by `oncecast demo`
 SHARES = [at / 100 for at in range(1, 100)] + [0.999]  # of messages, by latency
-SHOWN = 12  # clients or nodes whose load is drawn
-HEADROOM = 1.35  # for the legend, above all that is drawn
+SHOWN = 12  # clients or nodes shown
+HEADROOM = 1.35  # factor that leaves space for the legend
 
 
 def draw(rates: Figures, slow: Figures, behind: Figures, loads: Figures, befell: Figures) -> bytes:
@@ -35,7 +35,7 @@ def draw_rates(panel: Any, rates: Figures) -> None:
     at = [each["at"] for each in rates]
     for name, color in (("stored", BLUE), ("delivered", ORANGE), ("redelivered", RED)):
         panel.step(at, [each[name] for each in rates], where="post", color=color, label=name)
-    panel.set(title="Throughput", xlabel="seconds", ylabel="messages a second")
+    panel.set(title="Throughput", xlabel="seconds", ylabel="messages per second")
 
 
 def draw_latency(panel: Any, slow: Figures) -> None:
@@ -45,7 +45,9 @@ def draw_latency(panel: Any, slow: Figures) -> None:
     panel.set_yscale("log")
     drawing.whole(panel)
     panel.set(
-        title="Latency", xlabel="percent that are quicker", ylabel="milliseconds (logarithmic)"
+        title="Latency",
+        xlabel="percent of messages that are faster",
+        ylabel="milliseconds (logarithmic)",
     )
 
 
@@ -54,7 +56,7 @@ def draw_lag(panel: Any, behind: Figures) -> None:
     for each in behind:
         steps.setdefault(each["at"], []).append(each["lag"])
     most = [max(lags) for _, lags in sorted(steps.items())]
-    label = "subscription farthest behind"
+    label = "subscription with the largest lag"
     panel.step(sorted(steps), most, where="post", color=GREEN, label=label)
     panel.set(title="Lag", xlabel="seconds", ylabel="messages")
 
@@ -69,11 +71,11 @@ def draw_fates(panel: Any, befell: Figures) -> None:
 
 def draw_load(panel: Any, loads: Figures) -> None:
     few = loads[:SHOWN][::-1]
-    bars = panel.barh([each["who"] for each in few], [each["events"] for each in few], color=BLUE)
+    bars = panel.barh([each["name"] for each in few], [each["events"] for each in few], color=BLUE)
     panel.bar_label(bars, fmt="{:,.0f}", padding=3, fontsize=9)
     panel.margins(x=0.15)
     panel.grid(visible=False)
     panel.grid(visible=True, axis="x")
     kind = "node" if loads and loads[0]["is_node"] else "client"
-    panel.set(title=f"Load a {kind}", xlabel="events in the trace")
+    panel.set(title=f"Load per {kind}", xlabel="events in the trace")
     drawing.whole(panel, "x")

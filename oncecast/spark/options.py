@@ -1,4 +1,4 @@
-"""What `.option(...)` may say, parsed once on the driver; its names are not case-sensitive."""
+"""The options of the Spark source and sink, parsed once on the driver."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from oncecast.errors import BadOption
 from oncecast.network.tls import Tls
 from oncecast.wire.commands import Start
 
-Ends = Start | dict[str, Start]  # of all topics, or of each
+Ends = Start | dict[str, Start]  # for all topics, or for each
 ZSTD_MAX = 22
-CONNECT = 5.0  # seconds in which a node answers that is there
-REMEDY = 'start a node there with "oncecast serve", or say by option address where one is'
+CONNECT = 5.0  # seconds in which a running node answers
+REMEDY = 'start a node there with "oncecast serve", or set option address to a running node'
 
 
 class Option(NamedTuple):
@@ -30,12 +30,12 @@ class Option(NamedTuple):
     meaning: str
 
 
-# How values are read.
+# Parsers of option values.
 
 
 def text(value: str) -> str:
     if not value.strip():
-        raise ValueError("it is empty")
+        raise ValueError("the value is empty")
     return value.strip()
 
 
@@ -47,32 +47,32 @@ def pattern(value: str) -> str:
     try:
         re.compile(text(value))
     except re.error as error:
-        raise ValueError(f"no regular expression: {error}") from None
+        raise ValueError(f"not a regular expression: {error}") from None
     return text(value)
 
 
 def flag(value: str) -> bool:
     if value.lower() not in ("true", "false"):
-        raise ValueError("say true or false")
+        raise ValueError("use true or false")
     return value.lower() == "true"
 
 
 def positive(value: str) -> int:
     number = int(value) if re.fullmatch(r"\d{1,18}", value.strip()) else 0
     if number < 1:
-        raise ValueError("give a whole number from 1 on")
+        raise ValueError("use an integer of at least 1")
     return number
 
 
 def level(value: str) -> int:
-    """Told now, and not by the first task that has enough to compress."""
+    """Check the level on the driver, before the first task compresses."""
     if positive(value) > ZSTD_MAX:
-        raise ValueError(f"give a level from 1 to {ZSTD_MAX}")
+        raise ValueError(f"use a level from 1 to {ZSTD_MAX}")
     return positive(value)
 
 
 def ends(value: str) -> Ends:
-    """`earliest`, `latest`, or JSON: {"topic": offset}, of which -2 is earliest and -1 latest."""
+    """Parse `earliest`, `latest`, or JSON offsets by topic; -2 is earliest and -1 latest."""
     if value.strip().lower() in ("earliest", "latest"):
         return EARLIEST if value.strip().lower() == "earliest" else NEW
     try:
@@ -80,63 +80,76 @@ def ends(value: str) -> Ends:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(type(each) is int for each in found.values()):
-        raise ValueError('say earliest, latest, or offsets such as {"topic": 17}')
+        raise ValueError('use earliest, latest, or offsets such as {"topic": 17}')
     return {topic: by_number(offset) for topic, offset in found.items()}
 
 
 def by_number(offset: int) -> Start:
     if offset < -2:
-        raise ValueError(f"offset {offset}: offsets begin at 0; -2 is earliest, -1 latest")
+        raise ValueError(f"offset {offset} is too low (minimum 0; -2 is earliest, -1 latest)")
     return {-2: EARLIEST, -1: NEW}.get(offset) or from_offset(offset)
 
 
 def moment(value: str) -> Start:
-    """Milliseconds since 1970, as in Spark's Kafka source."""
+    """Parse milliseconds since 1970, as in Spark's Kafka source."""
     if not re.fullmatch(r"\d{1,14}", value.strip()):
-        raise ValueError("give milliseconds since 1970")
+        raise ValueError("use milliseconds since 1970")
     return from_time(int(value) / 1e3)
 
 
 ADDRESS = [
-    Option("address", text, DEFAULT_ADDRESS, "of a node, or of several with commas between"),
-    Option("cluster", text, "oncecast", "the node's"),
-    Option("tlsCa", text, None, "file with the authority that signs the nodes' certificates"),
-    Option("tlsCert", text, None, "file with a certificate of our own"),
-    Option("tlsKey", text, None, "file with its key"),
-    Option("timeout", positive, "60", "seconds to wait for the node"),
+    Option("address", text, DEFAULT_ADDRESS, "address of a node, or several separated by commas"),
+    Option("cluster", text, "oncecast", "name of the cluster"),
+    Option("tlsCa", text, None, "file with the certificate authority of the nodes"),
+    Option("tlsCert", text, None, "file with the client certificate"),
+    Option("tlsKey", text, None, "file with the key of the client certificate"),
+    Option("timeout", positive, "60", "seconds to wait for an answer of the node"),
 ]
 SOURCE = [
     *ADDRESS,
-    Option("topics", names, None, "names with commas between; or `topicPattern`"),
-    Option("topicPattern", pattern, None, "regular expression that a name must match as a whole"),
-    Option("startingOffsets", ends, None, "`earliest`, `latest`, or JSON of offsets"),
-    Option("startingTimestamp", moment, None, "milliseconds since 1970, instead of offsets"),
-    Option("endingOffsets", ends, None, "batch only: `latest`, or JSON of offsets"),
+    Option("topics", names, None, "names separated by commas; or use `topicPattern`"),
+    Option("topicPattern", pattern, None, "regular expression for whole topic names"),
+    Option("startingOffsets", ends, None, "`earliest`, `latest`, or JSON with offsets"),
+    Option(
+        "startingTimestamp", moment, None, "milliseconds since 1970, instead of `startingOffsets`"
+    ),
+    Option("endingOffsets", ends, None, "batch only: `latest`, or JSON with offsets"),
     Option("endingTimestamp", moment, None, "batch only: milliseconds since 1970"),
-    Option("maxOffsetsPerTrigger", positive, None, "streaming only: messages a micro-batch"),
-    Option("minPartitions", positive, None, "tasks at least, if there are as many messages"),
-    Option("maxRecordsPerPartition", positive, None, "messages a task at most"),
+    Option(
+        "maxOffsetsPerTrigger", positive, None, "streaming only: maximum messages per micro-batch"
+    ),
+    Option(
+        "minPartitions", positive, None, "minimum number of tasks, if there are as many messages"
+    ),
+    Option("maxRecordsPerPartition", positive, None, "maximum messages per task"),
     Option("includeHeaders", flag, "false", "add the column `headers`"),
-    Option("failOnDataLoss", flag, "true", "end the query if messages are gone; else go on"),
-    Option("subscription", text, None, "streaming only: its cursor follows what Spark commits"),
+    Option(
+        "failOnDataLoss", flag, "true", "fail the query if messages are gone; otherwise skip them"
+    ),
+    Option(
+        "subscription",
+        text,
+        None,
+        "streaming only: subscription that keeps messages until Spark commits",
+    ),
 ]
 SINK = [
     *ADDRESS,
-    Option("topic", text, None, "where all rows go; or a column `topic`"),
-    Option("zstd", level, None, "level to compress with"),
+    Option("topic", text, None, "topic of all rows; or use a column `topic`"),
+    Option("zstd", level, None, "compression level, 1 to 22"),
 ]
 
 
-SPARKS_OWN = {"checkpointlocation"}  # Spark hands its own options on
+SPARKS_OWN = {"checkpointlocation"}  # Spark passes its own options as well
 
 
 def parse(known: list[Option], given: Mapping[str, str]) -> dict[str, Any]:
-    """By name, defaults filled in; raises what is unknown or cannot be."""
+    """Return the options by name, with defaults. Raise BadOption for an unknown or invalid one."""
     by_key = {option.name.lower(): option for option in known}
     for key in given:
         if key.lower() not in by_key and key.lower() not in SPARKS_OWN:
             allowed = ", ".join(option.name for option in known)
-            raise BadOption(f"option {key!r} is unknown here", f"the options are {allowed}")
+            raise BadOption(f"unknown option {key!r}", f"choose from {allowed}")
     found: dict[str, Any] = {}
     for key, option in by_key.items():
         value = given.get(key, option.default)
@@ -147,7 +160,7 @@ def parse(known: list[Option], given: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-# What the parts of a query are handed: plain values, so that they can be sent to executors.
+# Options as plain values, so that Spark can send them to executors.
 
 
 @dataclass(frozen=True)
@@ -155,19 +168,21 @@ class Node:
     address: str
     cluster: str
     timeout: float
-    tls: tuple[str, ...]  # files, which must be there on every executor
+    tls: tuple[str, ...]  # files, which every executor must have
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Node:
         files = [found[name] for name in ("tlsCert", "tlsKey", "tlsCa") if found[name]]
         if len(files) not in (0, 3):
-            raise BadOption("options tlsCa, tlsCert and tlsKey: give all three, or none")
+            raise BadOption(
+                "options tlsCa, tlsCert and tlsKey belong together", "set all three or none"
+            )
         address, cluster = found["address"], found["cluster"]
         return cls(address, cluster, float(found["timeout"]), tuple(files))
 
     @contextmanager
     def connect(self, *, patient: bool = False) -> Iterator[blocking.Client]:
-        """`patient` is who is in the middle of a query: the node may be about to start again."""
+        """Connect to the node. `patient` waits longer, for a node that restarts during a query."""
         tls = None
         if self.tls:
             certificate, key, ca = self.tls
@@ -205,25 +220,29 @@ class SourceOptions:
     def of(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         found = parse(SOURCE, given)
         if (found["topics"] is None) == (found["topicPattern"] is None):
-            raise BadOption("give one of the options topics and topicPattern")
+            raise BadOption("set one of the options topics and topicPattern")
         for one, other in (
             ("startingOffsets", "startingTimestamp"),
             ("endingOffsets", "endingTimestamp"),
         ):
             if found[one] is not None and found[other] is not None:
-                raise BadOption(f"give one of the options {one} and {other}, not both")
-        alien = ("endingOffsets", "endingTimestamp") if streaming else ("maxOffsetsPerTrigger",)
-        alien = alien if streaming else (*alien, "subscription")
-        for name in alien:
+                raise BadOption(f"set only one of the options {one} and {other}")
+        wrong = ("endingOffsets", "endingTimestamp") if streaming else ("maxOffsetsPerTrigger",)
+        wrong = wrong if streaming else (*wrong, "subscription")
+        for name in wrong:
             if found[name] is not None:
                 kind = "a batch" if streaming else "a streaming"
-                raise BadOption(f"option {name} is for {kind} query")
+                raise BadOption(f"option {name} is only allowed in {kind} query")
         start = found["startingOffsets"] or found["startingTimestamp"]
         end = found["endingOffsets"] or found["endingTimestamp"]
         if start == NEW and not streaming:
-            raise BadOption("option startingOffsets is latest: a batch would be empty")
+            raise BadOption(
+                "option startingOffsets is latest, which makes a batch empty", "use an earlier start"
+            )
         if end == EARLIEST:
-            raise BadOption("option endingOffsets is earliest: a batch would be empty")
+            raise BadOption(
+                "option endingOffsets is earliest, which makes a batch empty", "use a later end"
+            )
         return cls(
             node=Node.of(found),
             topics=found["topics"] or (),

@@ -1,19 +1,19 @@
-"""Which messages a query reads next, and how they are shared out among tasks. Pure."""
+"""Decide which messages a query reads next, and how to split them into tasks. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-PIECE_BYTES = 128 << 20  # for one task, as of files that Spark reads
-PIECE_BYTES_MIN = 4 << 20  # fewer are not worth a task of their own
+PIECE_BYTES = 128 << 20  # for one task, as with files in Spark
+PIECE_BYTES_MIN = 4 << 20  # smaller pieces are not worth a task
 
 
 class Position(NamedTuple):
-    """The next offset to be read of a topic, in one of its lives, and where the query began it.
+    """The next offset to read, the epoch of the topic, and the offset at which the query began.
 
-    Spark writes down the end of a micro-batch before it reads, but nowhere the start of the first:
-    a query that dies in it would begin somewhere else if its end did not say where that was.
+    Spark records the end of a micro-batch before it reads, but not the start of the first one. So
+    the end includes it, for a query that crashes in its first micro-batch.
     """
 
     life: int
@@ -26,7 +26,7 @@ class Range(NamedTuple):
     life: int
     first: int
     until: int
-    size: int = 1  # bytes of a message, about
+    size: int = 1  # approximate bytes of a message
 
     @property
     def rows(self) -> int:
@@ -41,7 +41,7 @@ Positions = Mapping[str, Position]
 
 
 def between(start: Positions, end: Positions) -> list[Range]:
-    """What is to be read of each topic of `end`."""
+    """Return the range to read of each topic in `end`."""
     ranges = (
         Range(topic, at.life, resumed(start.get(topic), at), at.next)
         for topic, at in sorted(end.items())
@@ -50,14 +50,14 @@ def between(start: Positions, end: Positions) -> list[Range]:
 
 
 def resumed(start: Position | None, end: Position) -> int:
-    """Where reading towards `end` goes on: at the start, if both are of the same beginning."""
+    """Return where to resume: at `start`, if both have the same epoch and beginning."""
     if start is None or start[:2] != end[:2]:
         return end.begin
     return start.next
 
 
 def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Position]:
-    """As far towards `end` as so many messages reach; each topic gets its share of the backlog."""
+    """Return the positions after `rows_max` messages. Each topic gets its share of the backlog."""
     ranges = between(start, end)
     total = sum(each.rows for each in ranges)
     if total <= rows_max:
@@ -68,7 +68,7 @@ def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Positi
         share = min(each.rows * rows_max // total, left)
         reached[each.topic] = end[each.topic]._replace(next=each.first + share)
         left -= share
-    for each in ranges:  # what is lost by rounding goes to the first that can take it
+    for each in ranges:  # the first topics get what rounding has left
         at = reached[each.topic]
         more = min(each.until - at.next, left)
         reached[each.topic] = at._replace(next=at.next + more)
@@ -77,15 +77,17 @@ def limited(start: Positions, end: Positions, rows_max: int) -> dict[str, Positi
 
 
 def enough(ranges: list[Range], cores: int) -> int:
-    """As many pieces as suit so many cores: each has a start that costs as much as thousands of
-    messages, and at the end all should be busy."""
+    """Return a number of pieces that keeps all cores busy without too many task starts.
+
+    A task start costs as much as thousands of messages.
+    """
     total = sum(each.bytes for each in ranges)
     whole = up(up(total, PIECE_BYTES), cores) * cores
     return min(whole, max(1, up(total, PIECE_BYTES_MIN)))
 
 
 def split(ranges: list[Range], partitions_min: int, rows_max: int | None) -> Iterator[Range]:
-    """Pieces of about equal size, in order: at least so many, none with more messages."""
+    """Yield at least `partitions_min` pieces of similar size, with up to `rows_max` messages."""
     total = sum(each.bytes for each in ranges)
     for each in ranges:
         rows, first = each.rows, each.first
@@ -97,5 +99,5 @@ def split(ranges: list[Range], partitions_min: int, rows_max: int | None) -> Ite
 
 
 def up(one: int, other: int) -> int:
-    """One divided by the other, rounded up."""
+    """Return `one` divided by `other`, rounded up."""
     return -(-one // other)

@@ -1,4 +1,4 @@
-"""`format("oncecast")`: what Spark finds under that name."""
+"""The Spark data source `format("oncecast")`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class OncecastSource(DataSource):
 
     def _sink(self, schema: StructType, overwrite: bool) -> SinkOptions:
         if overwrite:
-            raise BadOption('a topic is only appended to: use mode "append" or "update"')
+            raise BadOption('mode "overwrite" is not supported', 'use "append" or "update"')
         options = SinkOptions.of(self.options)
         sink.check_schema(schema, options)
         return options

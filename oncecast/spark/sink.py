@@ -1,8 +1,8 @@
-"""Topics as a Spark sink that is exactly-once, batch and streaming (PIPE-2).
+"""A Spark sink with exactly-once semantics, batch and streaming (PIPE-2).
 
-Each task stages its rows, unseen; the driver publishes the parts of the tasks that have won, all in
-one command, under the identity (query, batch). Whatever is tried again, by a task or by the whole
-query after a crash, changes nothing that was published, and parts that nobody publishes go.
+Each task stages its rows, where readers do not see them. The driver publishes the parts of the
+successful tasks in one command, under the identity (query, batch). A repeated task, or a query
+repeated after a crash, changes nothing that was published. Unpublished parts are dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from oncecast.wire.batch_arrow import from_arrow
 
 PART_BYTES = 4 << 20
 PART_ROWS = 100_000
-IN_FLIGHT = 4  # parts that a task has under way
+IN_FLIGHT = 4  # parts in flight of one task
 WRITTEN: dict[str, tuple[DataType, ...]] = {
     "value": (BinaryType(), StringType()),
     "key": (BinaryType(), StringType()),
@@ -44,16 +44,16 @@ WRITTEN: dict[str, tuple[DataType, ...]] = {
 def check_schema(schema: StructType, options: SinkOptions) -> None:
     found = {field.name: field.dataType for field in schema.fields}
     if "value" not in found:
-        raise BadRows("there is no column `value`", "name what is to be put: .select(... as value)")
+        raise BadRows("column `value` is missing", "add it with .select(... as value)")
     for name, kind in found.items():
         if name not in WRITTEN:
             allowed = ", ".join(WRITTEN)
-            raise BadRows(f"column {name!r} is not put: drop it, or pack it into one of {allowed}")
+            raise BadRows(f"column {name!r} is not supported", f"drop it, or use one of {allowed}")
         if not any(alike(kind, each) for each in WRITTEN[name]):
             allowed = " or ".join(each.simpleString() for each in WRITTEN[name])
             raise BadRows(f"column {name} is {kind.simpleString()}", f"cast it to {allowed}")
     if ("topic" in found) == (options.topic is not None):
-        raise BadOption("say where rows go by option topic or by a column `topic`, one of them")
+        raise BadOption("set either option topic or a column `topic`")
 
 
 def alike(one: DataType, other: DataType) -> bool:
@@ -62,26 +62,26 @@ def alike(one: DataType, other: DataType) -> bool:
 
 @dataclass
 class Parts(WriterCommitMessage):
-    """What one task has staged."""
+    """The parts that one task has staged."""
 
     source: str
     number: int
     names: tuple[str, ...]
-    topics: tuple[str, ...] = ()  # for which each of them is
+    topics: tuple[str, ...] = ()  # the topic of each part
 
 
 class Stager:
-    """One task's rows on their way: cut into parts, some of them under way at once."""
+    """Stages the rows of one task in parts, several of them in flight."""
 
     def __init__(self, client: blocking.Client, options: SinkOptions, source: str, number: int):
         self._client, self._options = client, options
         self._source, self._number = source, number
-        # No other attempt, of this life of the driver or another one, may have parts of this name.
+        # The name is unique among all attempts, also after a restart of the driver.
         self._attempt = f"{task().partitionId():05}.{uuid4().hex}"
         self._names: list[str] = []
         self._topics: list[str] = []
         self._pool = ThreadPoolExecutor(IN_FLIGHT)
-        self._flying: list[Future[Any]] = []
+        self._in_flight: list[Future[Any]] = []
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Parts:
         with self._pool:
@@ -89,8 +89,8 @@ class Stager:
                 for topic, rows in self._by_topic(batch):
                     for piece in cut(rows):
                         self._stage(topic, piece)
-            while self._flying:
-                self._flying.pop(0).result()
+            while self._in_flight:
+                self._in_flight.pop(0).result()
         return Parts(self._source, self._number, tuple(self._names), tuple(self._topics))
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -99,19 +99,19 @@ class Stager:
             return
         topics = batch.column("topic")
         if topics.null_count:
-            raise BadRows("a row has no topic: fill the column `topic`, or drop such rows")
+            raise BadRows("a row has no topic", "fill the column `topic`, or drop such rows")
         for topic in sorted(pc.unique(topics).to_pylist()):
             yield topic, batch.filter(pc.equal(topics, topic))
 
     def _stage(self, topic: str, rows: pa.RecordBatch) -> None:
-        while len(self._flying) >= IN_FLIGHT:
-            self._flying.pop(0).result()
+        while len(self._in_flight) >= IN_FLIGHT:
+            self._in_flight.pop(0).result()
         name = f"{self._attempt}.{len(self._names):06}"
         self._names.append(name)
         self._topics.append(topic)
         packed = from_arrow(rows, timestamp=time.time_ns() // 1000, zstd=self._options.zstd)
         stage = self._client.stage
-        self._flying.append(
+        self._in_flight.append(
             self._pool.submit(stage, self._source, self._number, name, topic, len(rows), packed)
         )
 
@@ -123,7 +123,7 @@ def task() -> TaskContext:
 
 
 def cut(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Pieces that are not too large to be sent at once, however unlike their rows are."""
+    """Yield pieces that are small enough to be sent at once."""
     half = len(rows) // 2
     if half and (rows.nbytes > PART_BYTES or len(rows) > PART_ROWS):
         yield from cut(rows.slice(0, half))
@@ -140,23 +140,29 @@ def staged(messages: Messages) -> list[Parts]:
 
 
 def topics_of(client: blocking.Client, parts: Iterable[Parts]) -> list[str]:
-    """What a source has to be named with: on a ring of groups, where topics have owners of their
-    own, each of its topics; elsewhere none, and all go at once."""
+    """Return the topics to name in commands about a source.
+
+    On a ring of groups topics have different owners, so each one is named. Elsewhere the list is
+    [""]: one command concerns all topics.
+    """
     if not client.ring().processes:
         return [""]
     return sorted({topic for each in parts for topic in each.topics})
 
 
 def publish(client: blocking.Client, messages: Messages) -> None:
-    """On the driver: all that the winners have staged, in the order of the partitions. On a ring
-    topic by topic: who dies in between publishes the rest in the next life, and nothing twice."""
+    """Publish the parts of successful tasks, in the order of the partitions.
+
+    On a ring, each topic needs its own command. A driver that crashes in between publishes the rest
+    after its restart, and nothing twice.
+    """
     parts = staged(messages)
     for topic in topics_of(client, parts) if parts else ():
         names = sorted(
             name
             for each in parts
-            for name, its in zip(each.names, each.topics, strict=True)
-            if topic in ("", its)
+            for name, part_topic in zip(each.names, each.topics, strict=True)
+            if topic in ("", part_topic)
         )
         client.publish_staged(parts[0].source, parts[0].number, names, topic)
 
@@ -170,7 +176,7 @@ def drop(options: SinkOptions, messages: Messages) -> None:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """A batch is written once, as a whole: it is a source of its own with one number."""
+    """Writes a batch once, as a whole. Each batch is a source with one number."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -191,7 +197,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The source is the query, which keeps its id in its checkpoint; the number is the batch's."""
+    """Writes micro-batches. The source is the id of the query, the number that of the batch."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -211,12 +217,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def identity() -> tuple[str, int]:
-    """Which query and batch a task writes for. Spark tells its writers only in this way."""
+    """Return the query and the batch of this task. Spark provides them only in this way."""
     query = task().getLocalProperty("sql.streaming.queryId")
     number = task().getLocalProperty("streaming.sql.batchId")
     if not query or not number:
         raise RuntimeError(
-            "Spark does not say which query and batch this is, so nothing can be put exactly once; "
+            "Spark does not provide the ids of query and batch, which exactly-once writes need; "
             "use a version of pyspark that oncecast is tested with"
         )
     return f"spark/{query}", int(number)
@@ -225,4 +231,4 @@ def identity() -> tuple[str, int]:
 def check_number(messages: Sequence[WriterCommitMessage | None], number: int) -> None:
     for each in messages:
         if isinstance(each, Parts) and each.number != number:
-            raise RuntimeError(f"rows of batch {each.number} come with batch {number}")
+            raise RuntimeError(f"rows of batch {each.number} are in batch {number}")

@@ -1,8 +1,8 @@
-"""Topics as a Spark source, batch and streaming (PIPE-1 to PIPE-3).
+"""A Spark source of topics, batch and streaming (PIPE-1 to PIPE-3).
 
-The driver decides from which offset to which each topic is read; Spark writes that into its
-checkpoint, so that what is read again after a crash is the same. Tasks scan their piece, without a
-subscription, and hand Arrow batches on without looking at a message.
+The driver decides the offset range of each topic. Spark writes the ranges to its checkpoint, so a
+repeated read gets the same messages. Tasks scan their piece without a subscription, and pass Arrow
+batches on without looking at single messages.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ COLUMNS = {
     "sequence": "bigint",
 }
 HEADERS = {"headers": "map<string, binary>"}
-ROWS = 65_536  # about so many messages are handed to Spark at once
-BYTES = 8 << 20  # or so many bytes
+ROWS = 65_536  # messages per Arrow batch, approximately
+BYTES = 8 << 20  # bytes per Arrow batch, approximately
 GONE = (errors.MessagesLost, errors.TopicReplaced, errors.OutOfRange, errors.NoSuchTopic)
 
 
 class Piece(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
     def __init__(self, range_: Range) -> None:
         super().__init__(range_)
@@ -62,9 +62,9 @@ def pieces(options: SourceOptions, topics: Topics, ranges: list[Range]) -> list[
 
 
 def read(options: SourceOptions, piece: InputPartition) -> Iterator[pa.RecordBatch]:
-    """In a task: the piece as Arrow batches of a size that Spark likes."""
+    """Yield the piece as Arrow batches of a suitable size."""
     if not isinstance(piece, Piece):
-        return  # Spark makes a task of its own when there is nothing to read
+        return  # Spark adds a task of its own if there is nothing to read
     columns = [*COLUMNS, *(HEADERS if options.headers else ())]
     gathered: list[Slice] = []
     rows = size = 0
@@ -79,7 +79,7 @@ def read(options: SourceOptions, piece: InputPartition) -> Iterator[pa.RecordBat
 
 
 def slices(options: SourceOptions, range_: Range) -> Iterator[Slice]:
-    """What is in a range; of what is not, an error or nothing, as the options say."""
+    """Yield the slices of a range. Skip lost messages or raise, depending on the options."""
     topic, life, at, until, _ = range_
     with options.node.connect(patient=True) as client:
         while at < until:
@@ -102,12 +102,12 @@ class BatchReader(DataSourceReader):
         with options.node.connect() as client:
             topics = Topics(client, options)
             start = topics.start()
-            places = topics.end(options.end or NEW)
-            end = topics.towards(places, start)
+            ends = topics.end(options.end or NEW)
+            end = topics.towards(ends, start)
             for name, at in start.items():
-                if options.end is not None and name in places and places[name].offset < at.next:
-                    fact = f"topic {name!r} is read from {at.next} to before {places[name].offset}"
-                    raise BadOption(f"{fact}: the end must not be before the start")
+                if options.end is not None and name in ends and ends[name].offset < at.next:
+                    chosen = f"topic {name!r} from {at.next} to before {ends[name].offset}"
+                    raise BadOption(f"{chosen}: the end is before the start", "use a later end")
             return pieces(options, topics, between(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -115,13 +115,15 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives on the driver and keeps one connection; tasks get a copy without it."""
+    """Runs on the driver with one connection. Tasks get a copy without it."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._connection = ExitStack()
         self._client: blocking.Client | None = None
-        self._target: dict[str, Located] | None = None  # of a query that ends there
+        self._target: dict[str, Located] | None = (
+            None  # where a query with trigger availableNow ends
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StreamReader, (self._options,)
@@ -152,10 +154,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return as_offset(end)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        places = self._topics.end()
-        return as_offset(
-            {name: Position(at.life, at.first, at.next) for name, at in places.items()}
-        )
+        ends = self._topics.end()
+        return as_offset({name: Position(at.life, at.first, at.next) for name, at in ends.items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         ranges = between(as_positions(start), as_positions(end))
@@ -173,7 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def as_offset(positions: Positions) -> dict[str, Any]:
-    """As it stands in Spark's checkpoint."""
+    """Return the positions in the format of Spark's checkpoint."""
     return {topic: at._asdict() for topic, at in positions.items()}
 
 

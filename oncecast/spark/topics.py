@@ -1,4 +1,4 @@
-"""What the driver of a query knows of its topics: where they begin and end, and what is gone."""
+"""The topics of a query as seen by its driver: their ends, and lost messages."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ class Topics:
         return [view.name for view in self._client.topics() if wanted.fullmatch(view.name)]
 
     def locate(self, where: Ends, otherwise: Start) -> dict[str, Located]:
-        """Each topic's place; what `where` does not name is at `otherwise`."""
+        """Return the position of each topic, at `otherwise` if `where` does not name it."""
         names = self.names()
         if isinstance(where, dict):
             for name in set(where) - set(names):
-                raise BadOption(f"offsets are given for topic {name!r}, which is not read")
+                raise BadOption(
+                    f"offsets name topic {name!r}, which the query does not read", "remove it"
+                )
         return {
             name: self._client.locate(
                 name, where.get(name, otherwise) if isinstance(where, dict) else where
@@ -44,50 +46,49 @@ class Topics:
     def start(self) -> dict[str, Position]:
         where = self._options.start or EARLIEST
         found = {}
-        for name, place in self.locate(where, EARLIEST).items():
+        for name, located in self.locate(where, EARLIEST).items():
             asked = where.get(name) if isinstance(where, dict) else where
             if isinstance(asked, FromOffset):
-                self._check(name, asked.offset, place)
-            found[name] = Position(place.life, place.offset, place.offset)
+                self._check(name, asked.offset, located)
+            found[name] = Position(located.life, located.offset, located.offset)
         return found
 
-    def _check(self, name: str, offset: int, place: Located) -> None:
-        if offset > place.next:
-            raise beyond(name, offset, place)
-        if offset < place.first:
-            self.lost(f"offsets {offset} to {place.first - 1} of topic {name!r} are gone")
+    def _check(self, name: str, offset: int, located: Located) -> None:
+        if offset > located.next:
+            raise beyond(name, offset, located)
+        if offset < located.first:
+            self.lost(f"offsets {offset} to {located.first - 1} of topic {name!r} are gone")
 
     def end(self, where: Ends = NEW) -> dict[str, Located]:
         found = self.locate(where, NEW)
-        for name, place in found.items():
+        for name, located in found.items():
             asked = where.get(name) if isinstance(where, dict) else where
-            if isinstance(asked, FromOffset) and asked.offset > place.next:
-                raise beyond(name, asked.offset, place)
+            if isinstance(asked, FromOffset) and asked.offset > located.next:
+                raise beyond(name, asked.offset, located)
         return found
 
     def towards(self, places: Mapping[str, Located], start: Positions) -> dict[str, Position]:
-        """How far a query that is at `start` can read; topics that have come since, from their
-        first message on."""
+        """Return how far a query at `start` can read. New topics begin with their first message."""
         for name in start.keys() - places.keys():
             self.lost(f"topic {name!r} is gone")
         found = dict(start)
-        for name, place in places.items():
+        for name, located in places.items():
             before = start.get(name)
-            if before is not None and before.life != place.life:
-                self.lost(f"topic {name!r} was deleted and made again")
-            if before is None or before.life != place.life:
-                found[name] = Position(place.life, place.first, place.offset)
+            if before is not None and before.life != located.life:
+                self.lost(f"topic {name!r} was deleted and created again")
+            if before is None or before.life != located.life:
+                found[name] = Position(located.life, located.first, located.offset)
             else:
-                found[name] = before._replace(next=max(before.next, place.offset))
+                found[name] = before._replace(next=max(before.next, located.offset))
         return found
 
     def still_there(self, range_: Range) -> Range:
-        """What of it is, with how large its messages are."""
+        """Return the part of the range that still exists, with the size of its messages."""
         name, first, until = range_.topic, range_.first, range_.until
         view = self._view(name)
         if view is None or view.id != range_.life:
-            again = "is gone" if view is None else "was deleted and made again"
-            self.lost(f"topic {name!r} {again}")
+            fact = "is gone" if view is None else "was deleted and created again"
+            self.lost(f"topic {name!r} {fact}")
             return range_._replace(first=until)
         if first < view.first:
             self.lost(f"offsets {first} to {min(view.first, until) - 1} of {name!r} are gone")
@@ -95,10 +96,10 @@ class Topics:
         return range_._replace(first=min(max(first, view.first), until), size=size)
 
     def keep(self, positions: Positions, *, forward: bool) -> None:
-        """The topics keep what lies behind these positions; what is before, only if `forward`.
+        """Move the subscription to these positions, so that later messages are kept.
 
-        Who asks where to begin may be a query that died in its first micro-batch, and then needs
-        what lies between the first time it asked and this one.
+        Without `forward` it only moves back. A query that asks where to begin may have crashed
+        in its first micro-batch, and then needs the messages since it first asked.
         """
         name = self._options.subscription
         if name is None:
@@ -109,7 +110,7 @@ class Topics:
                 self._client.hold(topic, name, from_offset(at.next))
 
     def _cursors(self, topic: str, life: int) -> dict[str, int] | None:
-        """Of its subscriptions; None if that life of the topic is over."""
+        """Return the cursors of the subscriptions, or None if the topic has another epoch."""
         view = self._view(topic)
         if view is None or view.id != life:
             return None
@@ -126,6 +127,6 @@ class Topics:
             raise DataLost(message)
 
 
-def beyond(name: str, offset: int, place: Located) -> errors.OutOfRange:
-    error = errors.OutOfRange(place.next).within(f"offset {offset} of topic {name!r}")
-    return error.reworded(remedy="use an offset that the topic has, or latest")
+def beyond(name: str, offset: int, located: Located) -> errors.OutOfRange:
+    error = errors.OutOfRange(located.next).within(f"offset {offset} of topic {name!r}")
+    return error.reworded(remedy="use an existing offset, or latest")

@@ -1,4 +1,4 @@
-"""What pipelines are made of: functions from DataFrame to DataFrame."""
+"""Transformations for pipelines: functions from DataFrame to DataFrame."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A line of a trace, as `oncecast load --trace` writes it; `line` counts them.
+# A line of a trace of `oncecast load --trace`; `line` numbers them.
 TRACE = (
     "line long, time double, kind string, client string, topic string, subscription string, "
     "producer string, sequence long, offset long, redelivered boolean"
@@ -25,46 +25,49 @@ NO_LINE = "cast(null as long) as line"
 
 
 def dated(messages: DataFrame) -> DataFrame:
-    """With the day on which each message was put, to lay files out by."""
+    """Add the day on which each message was put, for the layout of the files."""
     return messages.withColumn("date", f.to_date("timestamp"))
 
 
-# -- audit: was each message delivered once, and in order? --
+# -- audit: each message is delivered once and in order --
 
 
 def audit(trace: DataFrame) -> DataFrame:
-    """One row for each message that was lost, delivered twice without need, or out of order."""
+    """Return a row for each message that is lost, duplicated or out of order."""
     found = (lost(trace), misdelivered(trace), misstored(trace))
     return reduce(lambda one, other: one.unionByName(other), found)
 
 
 def lost(trace: DataFrame) -> DataFrame:
-    """What was stored after a subscription began and never came, unless that was forgone."""
+    """Return messages that a subscription never got although it did not give them up."""
     begins = f.min(f.when(f.col("kind") == "subscribe", f.col("offset"))).alias("begin")
     readers = trace.where("subscription is not null").groupBy(*READER).agg(begins)
     stored = trace.where("kind = 'stored'").select("topic", "offset", "producer", "sequence")
     owed = stored.join(f.broadcast(readers), "topic").where("offset >= begin")
     got = trace.where("kind = 'delivery'").select(*READER, "offset")
     missing = owed.join(got, [*READER, "offset"], "left_anti")
-    given_up = f.broadcast(forgone(trace))
+    skipped = f.broadcast(forgone(trace))
     within = f.expr("offset >= forgone_from and offset < forgone_to")
-    same = [missing[name] == given_up[name] for name in READER]
-    missing = missing.join(given_up, [*same, within], "left_anti")
+    same = [missing[name] == skipped[name] for name in READER]
+    missing = missing.join(skipped, [*same, within], "left_anti")
     return missing.select(f.lit("lost").alias("fault"), *FAULT[1:-1], f.expr(NO_LINE))
 
 
 def forgone(trace: DataFrame) -> DataFrame:
-    """By unsubscribing: what lies between the newest that came and the next subscription."""
+    """Return the offsets given up by unsubscribing: from the last delivery to the next start."""
     begun = trace.where("kind = 'subscribe'").groupBy(*READER).count().where("count > 1")
-    theirs = trace.join(f.broadcast(begun.select(*READER)), [*READER], "left_semi")
-    again = in_turn(theirs).where("kind = 'subscribe' and earlier > 0")
+    resubscribed = trace.join(f.broadcast(begun.select(*READER)), [*READER], "left_semi")
+    again = in_turn(resubscribed).where("kind = 'subscribe' and earlier > 0")
     begin = f.coalesce(f.col("highest") + 1, f.lit(0)).alias("forgone_from")
     return again.select(*READER, begin, f.col("offset").alias("forgone_to"))
 
 
 def in_turn(trace: DataFrame) -> DataFrame:
-    """What happened to each reader, and before that: the highest offset that came, how many times
-    it had subscribed, and when it last asked to go back, and to where."""
+    """Return the events of each reader with the state before each event.
+
+    The state is the highest delivered offset, the number of subscribes, and the last request to go
+    back.
+    """
     before = Window.partitionBy(*READER).orderBy("line").rowsBetween(Window.unboundedPreceding, -1)
     highest = f.max(f.when(f.col("kind") == "delivery", f.col("offset")))
     earlier = f.count(f.when(f.col("kind") == "subscribe", 1))
@@ -84,8 +87,7 @@ def in_turn(trace: DataFrame) -> DataFrame:
 
 
 def misdelivered(trace: DataFrame) -> DataFrame:
-    """An offset that came before, unless it was asked for once more and is marked; or one that
-    comes for the first time, behind a higher one."""
+    """Return deliveries that are out of order, and repeated ones that were not requested."""
     same = Window.partitionBy(*READER, "offset").orderBy("line")
     came = in_turn(trace).where("kind = 'delivery'").withColumn("before", f.lag("line").over(same))
     asked = f.expr("coalesce(back.line > before and back.offset <= offset and redelivered, false)")
@@ -98,14 +100,14 @@ def misdelivered(trace: DataFrame) -> DataFrame:
 
 
 def misstored(trace: DataFrame) -> DataFrame:
-    """The same message of a producer at two offsets of a topic, or behind a later one."""
+    """Return messages of a producer at two offsets of a topic, or after a later one."""
     writer = ("topic", "producer")
-    places = trace.where("kind in ('stored', 'delivery')").select(*writer, "sequence", "offset")
-    places = places.repartition(*writer).distinct()
+    stored = trace.where("kind in ('stored', 'delivery')").select(*writer, "sequence", "offset")
+    stored = stored.repartition(*writer).distinct()
     same = Window.partitionBy(*writer, "sequence").orderBy("offset")
     before = Window.partitionBy(*writer).orderBy("offset")
     before = before.rowsBetween(Window.unboundedPreceding, -1)
-    found = places.withColumns(
+    found = stored.withColumns(
         {
             "before": f.lag("offset").over(same),
             "highest": f.max("sequence").over(before),
@@ -116,6 +118,8 @@ def misstored(trace: DataFrame) -> DataFrame:
         .when(f.col("sequence") < f.col("highest"), "stored out of order")
         .alias("fault")
     )
-    nobody = f.lit(None).cast("string").alias("subscription")
-    told = found.select(fault, "topic", nobody, "offset", "producer", "sequence", f.expr(NO_LINE))
-    return told.where("fault is not null")
+    no_subscription = f.lit(None).cast("string").alias("subscription")
+    faults = found.select(
+        fault, "topic", no_subscription, "offset", "producer", "sequence", f.expr(NO_LINE)
+    )
+    return faults.where("fault is not null")

@@ -1,6 +1,6 @@
 """Hand-made histories with contradictions: the checker must find each of them.
 
-Each begins with a subscription, so that messages are kept. Topics have their first incarnation.
+Each begins with a subscription, so that messages are kept. Topics have their first epoch.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ BROKEN: dict[str, tuple[str, History]] = {
             got(14, 2, "f", epoch=4, reader="r2", life=2),
         ],
     ),
-    # -- incarnations of topics --
+    # -- epochs of topics --
     "a deleted topic comes back with its messages": (
         "look of bob",
         [created(0, 1), put(2, 3, 0, "a"), deleted(4, 5), look(6, 7, 1, client="bob")],
@@ -216,11 +216,11 @@ BROKEN: dict[str, tuple[str, History]] = {
         "the topic does not exist",
         [op("create", 0, 1, error="too-many"), look(2, 3, 0)],
     ),
-    "a new topic has an older incarnation": (
+    "a new topic has an older epoch": (
         "create",
         [created(0, 1, life=2), deleted(2, 3), created(4, 5, life=1)],
     ),
-    "a reader gets a message of the previous incarnation": (
+    "a reader gets a message of the previous epoch": (
         "get",
         [
             SUB,

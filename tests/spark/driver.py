@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-ROWS = "200"  # a micro-batch
-LIVES = 5  # of a query that fails, for want of a node or of time
+ROWS = "200"  # per micro-batch
+STARTS = 5  # restarts of a query that fails without a node or in a timeout
 
 
 def query(session: SparkSession, address: str, checkpoint: str) -> DataStreamWriter:
@@ -33,11 +33,11 @@ def main(address: str, checkpoint: str, master: str) -> None:
     java = session.sparkContext._jvm
     assert java is not None
     print(f"java.home={java.System.getProperty('java.home')}", flush=True)
-    for _ in range(LIVES):
+    for _ in range(STARTS):
         try:
             query(session, address, checkpoint).start().awaitTermination()
         except StreamingQueryException as error:
-            print(f"started again, as whoever looks after it would: {error}", flush=True)
+            print(f"the query failed and is restarted: {error}", flush=True)
 
 
 if __name__ == "__main__":

@@ -23,22 +23,22 @@ from typing import Self
 from oncecast import Policy, blocking
 from tests.live.test_serve import Process
 
-PATIENCE = 300.0  # for whatever is waited for
-AT_ONCE = 0.002  # seconds between two looks for a moment that passes
+PATIENCE = 300.0  # seconds to wait for any event
+AT_ONCE = 0.002  # seconds between two checks for a short event
 MESSAGES = 100  # put at a time
 CLUSTER = "local-cluster[2,1,1024]"
 MOMENTS = ("published", "written down", "done", "any")
 
 
 class Story:
-    """A node, a query that somebody starts again and again, and what it should have put."""
+    """A node, a query that is restarted again and again, and its expected results."""
 
     def __init__(self, directory: Path, master: str) -> None:
         self.directory, self.master = directory, master
         self.node = Process("--data", str(directory / "node"))
         self.address = f"127.0.0.1:{self.node.port}"
         self.put = 0
-        self.between = 0  # kills that fell between the sink's publish and Spark's commit
+        self.between = 0  # kills between the sink's publish and Spark's commit
         with self.client() as client:
             for topic in ("in", "out"):
                 client.create_topic(topic, Policy(keep_all=True))
@@ -52,7 +52,7 @@ class Story:
     def client(self) -> blocking.Client:
         return blocking.connect(self.address, timeout=PATIENCE)
 
-    # -- what happens --
+    # -- actions --
 
     def feed(self) -> None:
         with self.client() as client:
@@ -63,7 +63,7 @@ class Story:
 
     @contextmanager
     def driver(self, env: Mapping[str, str] = os.environ) -> Iterator[subprocess.Popen[bytes]]:
-        """Killed at the end, with all that it has started."""
+        """Run a process, and kill it with all its children at the end."""
         words = ("-m", "tests.spark.driver", self.address, self.checkpoint)
         with self.log.open("ab") as log:
             process = subprocess.Popen(
@@ -102,7 +102,7 @@ class Story:
         found = [each for each in session_of(driver) if "ExecutorBackend" in command(each)]
         kill(found[0])
 
-    # -- what is waited for --
+    # -- waiting --
 
     def wait(self, until: Callable[[], bool], look_every: float = 0.1) -> None:
         end = time.monotonic() + PATIENCE
@@ -111,13 +111,13 @@ class Story:
             time.sleep(look_every)
 
     def wait_for_results(self, look_every: float = 0.1) -> None:
-        """More than there are now."""
+        """Wait for more results than there are now."""
         before = self.results_end()
         with self.client() as client:
             self.wait(lambda: client.describe("out").next > before, look_every)
 
     def wait_for(self, moment: str) -> None:
-        """A step of the next micro-batch; what is done about it comes right behind."""
+        """Wait for a step of the next micro-batch, so that the caller can act right after it."""
         if moment == "published":
             self.wait_for_results(AT_ONCE)
         elif moment in ("written down", "done"):
@@ -130,18 +130,18 @@ class Story:
             time.sleep(self.put * 0.037 % 0.7)
 
     def batches(self, kind: str) -> list[Path]:
-        """What Spark has written down: `offsets` before a micro-batch, `commits` after it."""
+        """Return Spark's checkpoint files: `offsets` before a micro-batch, `commits` after it."""
         files = Path(self.checkpoint, kind).glob("[0-9]*")
         return sorted((each for each in files if each.name.isdigit()), key=lambda at: int(at.name))
 
-    # -- what there is --
+    # -- state --
 
     def results_end(self) -> int:
         with self.client() as client:
             return client.describe("out").next
 
     def committed(self) -> int:
-        """How many messages Spark knows to be done; each has one result."""
+        """Return the number of messages that Spark has committed; each has one result."""
         done = self.batches("commits")
         if not done:
             return 0
@@ -155,7 +155,7 @@ class Story:
             )
 
     def finish(self) -> None:
-        """One life more, to the end of what was put; then all is there once."""
+        """Restart the query and check that each message has one result at the end."""
         with self.driver():
             self.wait(lambda: self.results_end() >= self.put)
         self.check()
@@ -165,7 +165,7 @@ class Story:
 
 
 def session_of(leader: int) -> list[int]:
-    """All processes that a process has started in a session of its own, itself first."""
+    """Return a process and all processes in its session, itself first."""
     found = []
     for each in Path("/proc").iterdir():
         if each.name.isdigit():
@@ -188,7 +188,7 @@ def kill(process: int) -> None:
 
 
 def tell(story: Story, kills: int, progress: Callable[[str], None]) -> None:
-    """One kill after the other, each at another moment; at the end all results are there, once."""
+    """Kill processes at various moments; at the end each result must exist once."""
     for number, moment in zip(range(kills), itertools.cycle(MOMENTS)):
         story.feed()
         with story.driver() as driver:

@@ -1,8 +1,8 @@
-"""A streaming query as Spark runs it, in this process and without Spark: it may die at any step.
+"""A model of a streaming query in one process, without Spark: it may crash at any step.
 
-Spark writes down where a micro-batch ends, has tasks read and write it, has the sink commit, and
-writes down that it is done. Who starts again goes on behind the last that is done, and keeps to an
-end that was written down. Tasks fail, and are tried again; some are tried twice at once.
+Spark records the end of a micro-batch, lets tasks read and write it, lets the sink commit, and
+records that it is done. A restarted query continues after the last completed micro-batch, with the
+recorded end. Tasks fail and are repeated; some attempts run at the same time.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from oncecast.spark import sink
 from oncecast.spark.register import OncecastSource
 
 TASKS = 2
-ROWS = 9  # handed to the sink at once
+ROWS = 9  # given to the sink at once
 WRITTEN = StructType().add("value", BinaryType())
 
 
 class Died(Exception):
-    """The driver, or a task."""
+    """The driver or a task has crashed."""
 
 
 class Task(NamedTuple):
-    """What a task can ask Spark."""
+    """The context that a task gets from Spark."""
 
     partition: int
     query: str
     batch: int
-    run: str = ""  # another one for each life of the driver
+    run: str = ""  # a new one after each restart of the driver
 
-    def partitionId(self) -> int:  # noqa: N802  # Spark's name
+    def partitionId(self) -> int:  # noqa: N802  # the name in Spark
         return self.partition
 
     def getLocalProperty(self, name: str) -> str:  # noqa: N802
@@ -52,7 +52,7 @@ class Task(NamedTuple):
 
 @dataclass
 class Checkpoint:
-    """What outlives a driver."""
+    """The state that survives a restart of the driver."""
 
     query: str
     ends: list[dict[str, Any]] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Checkpoint:
 
 
 class Driver:
-    """One life of a query from topics to a topic; `risk` is how likely each step is its last."""
+    """A query from topics to a topic until it crashes, with probability `risk` at each step."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Driver:
         self._run = uuid4().hex
 
     def run(self) -> None:
-        """Until there is nothing more."""
+        """Run until there is nothing left to read."""
         try:
             while self._has_more():
                 self._micro_batch()
@@ -111,15 +111,15 @@ class Driver:
         messages = [self._task(number, at, rows[at::TASKS]) for at in range(TASKS)]
         self._may_die()
         OncecastSource(self._written).streamWriter(WRITTEN, False).commit([*messages], number)
-        self._may_die(times=3)  # between the sink's publish and Spark's own commit
+        self._may_die(times=3)  # between the sink's publish and Spark's commit
         kept.done += 1
         self._reader.commit(kept.ends[number])
 
     def _task(self, number: int, partition: int, rows: list[bytes]) -> WriterCommitMessage:
-        """Attempts in the order in which they end; one of those that do not fail wins."""
+        """Run attempts in random order. One of the successful ones wins."""
         finished: list[WriterCommitMessage] = []
         while not finished or self._rng.random() < 0.2:
-            self._rng.shuffle(rows)  # a shuffle promises no order
+            self._rng.shuffle(rows)  # a shuffle keeps no order
             try:
                 finished.append(self._attempt(number, partition, rows))
             except Died:
@@ -142,12 +142,12 @@ class Driver:
 
 
 def lower(options: dict[str, str]) -> dict[str, str]:
-    """As Spark gives them."""
+    """Return options with lower-case names, as Spark passes them."""
     return {name.lower(): value for name, value in options.items()}
 
 
 def pickled(part: Any) -> Any:
-    """As it arrives where a task runs."""
+    """Return a copy as a task gets it."""
     return pickle.loads(pickle.dumps(part))
 
 
@@ -161,7 +161,7 @@ def values(client: blocking.Client, topic: str) -> list[bytes]:
 
 
 def storm(address: str, name: str, seed: int, **options: str) -> None:
-    """A query whose driver dies again and again while messages come: each result is there once."""
+    """Crash the driver again and again while messages arrive: each result must exist once."""
     rng = Random(seed)
     source = {"address": address, "topics": f"{name}.in", "maxOffsetsPerTrigger": "70", **options}
     written = {"address": address, "topic": f"{name}.out"}

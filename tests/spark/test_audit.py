@@ -1,4 +1,4 @@
-"""PIPE-4: the audit of a trace names exactly what is wrong."""
+"""PIPE-4: the audit of a trace lists exactly the faults."""
 
 from __future__ import annotations
 
@@ -42,33 +42,39 @@ ALL = [stored(offset) for offset in range(6)]
 BEGIN = did("subscribe", 0)
 
 
-def test_one_row_for_each_fault_and_none_for_what_is_in_order(spark: SparkSession) -> None:
-    """Each story once; one Spark job for all of them, by a topic each."""
+def test_audit_lists_each_fault_and_nothing_else(spark: SparkSession) -> None:
+    """One Spark job checks all cases, with a topic for each."""
     from oncecast.spark.transformations import TRACE, audit
 
     stories: dict[str, tuple[list[Line], list[tuple[str, int]]]] = {
-        "all is well": ([BEGIN, *ALL, *map(came, range(6))], []),
-        "one is lost": ([BEGIN, *ALL, *map(came, (0, 1, 3, 4, 5))], [("lost", 2)]),
-        "the end is lost": ([BEGIN, *ALL, *map(came, range(5))], [("lost", 5)]),
-        "one comes twice": ([BEGIN, *ALL, *map(came, (0, 1, 1, 2, 3, 4, 5))], [("duplicated", 1)]),
-        "two are swapped": ([BEGIN, *ALL, *map(came, (0, 2, 1, 3, 4, 5))], [("out of order", 1)]),
-        "what is asked for again may come again": (
+        "no faults": ([BEGIN, *ALL, *map(came, range(6))], []),
+        "a message is lost": ([BEGIN, *ALL, *map(came, (0, 1, 3, 4, 5))], [("lost", 2)]),
+        "the last message is lost": ([BEGIN, *ALL, *map(came, range(5))], [("lost", 5)]),
+        "a message is delivered twice": (
+            [BEGIN, *ALL, *map(came, (0, 1, 1, 2, 3, 4, 5))],
+            [("duplicated", 1)],
+        ),
+        "two messages are swapped": (
+            [BEGIN, *ALL, *map(came, (0, 2, 1, 3, 4, 5))],
+            [("out of order", 1)],
+        ),
+        "a requested message may be delivered again": (
             [BEGIN, *ALL, *map(came, range(4)), did("nack", 2), *again(2, 3), came(4), came(5)],
             [],
         ),
-        "what was not asked for may not": (
+        "a message is delivered again without a request": (
             [BEGIN, *ALL, *map(came, range(4)), did("nack", 3), *again(2, 3), came(4), came(5)],
             [("duplicated", 2)],
         ),
-        "who left gets it again, but marked": (
+        "a reader that left gets it again with a mark": (
             [BEGIN, *ALL, *map(came, range(4)), did("leave", 3), came(3), came(4), came(5)],
             [("duplicated", 3)],
         ),
-        "what was forgone is not lost": (
+        "messages given up by unsubscribing are not lost": (
             [BEGIN, *ALL, came(0), came(1), did("unsubscribe", 1), *later(4, 5)],
             [],
         ),
-        "what was put before is not owed": ([*ALL, *later(4, 5)], []),
+        "messages before the subscription are not lost": ([*ALL, *later(4, 5)], []),
         "stored twice": (
             [stored(0), stored(1), stored(2, sequence=1)],
             [("stored twice", 2)],
@@ -90,10 +96,10 @@ def test_one_row_for_each_fault_and_none_for_what_is_in_order(spark: SparkSessio
     assert found == {topic: faults for topic, (_, faults) in stories.items()}
 
 
-def test_of_many_deliveries_exactly_the_three_that_are_wrong_are_named(
+def test_audit_of_many_deliveries_lists_exactly_three_faults(
     spark: SparkSession,
 ) -> None:
-    """Of a million and more in `python -m bench.spark --only audit`."""
+    """`python -m bench.spark --only audit` does the same with more than a million."""
     from oncecast.spark.transformations import audit
 
     faults = audit(planted(spark, 30_000)).collect()

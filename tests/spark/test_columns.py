@@ -1,4 +1,4 @@
-"""PIPE-1: slices become one Arrow batch, with what each of them would be by itself."""
+"""PIPE-1: slices become one Arrow batch that equals their single batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def slice_of(data: bytes, offset: int, producer: str = "p", skip: int = 0, count
     ],
     ids=["one", "alike", "parts", "unlike", "last"],
 )
-def test_slices_together_are_what_each_is_by_itself(slices: list[Slice]) -> None:
+def test_joined_slices_equal_single_slices(slices: list[Slice]) -> None:
     apart = pa.Table.from_batches([each.to_arrow().select(NAMES) for each in slices])
     together = joined(slices, NAMES)
     together.validate(full=True)
@@ -44,7 +44,7 @@ def test_slices_together_are_what_each_is_by_itself(slices: list[Slice]) -> None
     assert together.to_pylist() == apart.to_pylist()
 
 
-def test_batch_that_is_damaged_is_refused() -> None:
+def test_damaged_batch_is_rejected() -> None:
     damaged = bytes([*PLAIN[:-9], PLAIN[-9] ^ 1, *PLAIN[-8:]])
     with pytest.raises(batch.BadBatch):
         joined([slice_of(damaged, 0)], NAMES)

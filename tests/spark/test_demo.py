@@ -1,4 +1,4 @@
-"""The demo: three real nodes, one of them killed, and what is found in the trace."""
+"""The demo: three real nodes, one of them killed, and an audit of the trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 
 
 class Here:
-    """A command of the pipeline in this process, whose Spark is running already."""
+    """Runs a pipeline command in this process, which has a Spark session already."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
         capsys.readouterr()
@@ -27,7 +27,7 @@ class Here:
         self.output, self.complaint = capsys.readouterr()
 
 
-def test_node_that_leads_is_killed_and_spark_finds_nothing_amiss(
+def test_demo_kills_the_leader_and_the_audit_finds_no_fault(
     spark: SparkSession,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -35,17 +35,17 @@ def test_node_that_leads_is_killed_and_spark_finds_nothing_amiss(
 ) -> None:
     """SVC-2 SVC-10 PIPE-4"""
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
-    told: list[str] = []
+    output: list[str] = []
     start = commands.Commands.start
 
     def started(self: commands.Commands, *words: str) -> Any:
         return start(self, *words) if words[0] == "load" else Here(capsys, words)
 
     monkeypatch.setattr(commands.Commands, "start", started)
-    monkeypatch.setattr(demo.Story, "_say", lambda self, text, sign="": told.append(text))
+    monkeypatch.setattr(demo.Story, "_say", lambda self, text, sign="": output.append(text))
     assert main(["demo", "--publishes", "600", "--out", str(tmp_path)]) == ExitStatus.OK
-    assert any("kill -9" in each for each in told)
-    assert told[-1].startswith("0 lost, 0 duplicated, 0 out of order")
+    assert any("kill -9" in each for each in output)
+    assert output[-1].startswith("0 lost, 0 duplicated, 0 out of order")
     assert (tmp_path / "figures" / "metrics.png").stat().st_size > 0
     rows = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
     assert [row["kind"] for row in rows[-2:]] == ["killed", "started"]
@@ -53,7 +53,7 @@ def test_node_that_leads_is_killed_and_spark_finds_nothing_amiss(
     assert "Try next" in capsys.readouterr().out
 
 
-def test_without_spark_the_books_of_the_clients_are_the_verdict(
+def test_demo_without_spark_uses_the_checks_of_the_clients(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = {"lost": 0, "duplicated": 2, "out_of_order": 0}
@@ -61,6 +61,6 @@ def test_without_spark_the_books_of_the_clients_are_the_verdict(
     monkeypatch.setattr(demo.Story, "_load", lambda self: report)
     monkeypatch.setattr(demo, "needs_spark", lambda: 'pip install "oncecast[spark]"')
     assert main(["demo", "--out", str(tmp_path)]) == ExitStatus.FAILURE
-    told = capsys.readouterr().out
-    assert 'no figure: pip install "oncecast[spark]"' in told
-    assert "0 lost, 2 duplicated, 0 out of order" in told
+    output = capsys.readouterr().out
+    assert 'no figure: pip install "oncecast[spark]"' in output
+    assert "0 lost, 2 duplicated, 0 out of order" in output

@@ -1,4 +1,4 @@
-"""PIPE-5: a pipeline of one's own is one short file, and runs."""
+"""PIPE-5: the example pipeline runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 EXAMPLE = ROOT / "pipelines" / "alarms.py"
 
 
-def test_hot_readings_become_alarms_once_however_often_it_is_started(
+def test_hot_readings_become_alarms_once_in_repeated_runs(
     spark: SparkSession, client: blocking.Client, address: str, checkpoint: str
 ) -> None:
     spec = importlib.util.spec_from_file_location("alarms", EXAMPLE)

@@ -1,4 +1,4 @@
-"""EXP-1 EXP-2 EXP-3 EXP-4 EXP-5 EXP-6 EXP-7: small runs become traces, tables, figures, a page."""
+"""EXP-1 EXP-2 EXP-3 EXP-4 EXP-5 EXP-6 EXP-7: traces, tables, figures and a page of small runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_all_experiments_leave_traces_figures_and_a_page_and_hold(
+def test_experiments_write_traces_figures_and_a_page_and_pass_their_checks(
     spark: SparkSession,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -64,11 +64,11 @@ def test_all_experiments_leave_traces_figures_and_a_page_and_hold(
     shutil.rmtree(tmp_path / "traces" / "story=publish")
     assert main(["pipeline", "run", "experiments", str(tmp_path), "--json"]) == 0
     (again,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert again == found[NAMES.index("load-balance")]  # the one that has all of its traces left
+    assert again == found[NAMES.index("load-balance")]  # the only one with all its traces left
 
 
 def mutated(trace: list[Row], kind: str, change: Any) -> list[Row]:
-    """With one row of that kind, from the middle, replaced by what `change` makes of it."""
+    """Return the rows with one row of this kind replaced by the result of `change`."""
     at = [number for number, row in enumerate(trace) if row[1] == kind]
     middle = at[len(at) // 2]
     return [*trace[:middle], *change(trace[middle]), *trace[middle + 1 :]]
@@ -84,7 +84,7 @@ def frame(spark: SparkSession, run: Run, trace: list[Row]) -> Any:
     return spark.createDataFrame(rows, TRACE)
 
 
-def test_lost_and_doubled_deliveries_show_in_the_tables(spark: SparkSession) -> None:
+def test_lost_and_duplicated_deliveries_show_in_the_tables(spark: SparkSession) -> None:
     from oncecast.spark.experiments.publishing import outcomes
 
     run = Run(exp_publish.STORY, "scribe", 10, 20)
@@ -111,7 +111,7 @@ def test_replica_with_another_order_is_found_in_the_trace(spark: SparkSession) -
         assert (disagreements(seen).count(), disorder(seen).count()) == expected
 
 
-def test_run_that_breaks_a_promise_leaves_a_row_that_says_so(
+def test_violation_of_a_run_becomes_a_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from oncecast.lab.experiments import catalogue as exp_catalogue
@@ -124,7 +124,7 @@ def test_run_that_breaks_a_promise_leaves_a_row_that_says_so(
     assert rows(run) == [(0.0, "violation", "", "AssertionError: n1 forgot", 0.0)]
 
 
-def test_runs_share_tasks_and_none_is_left_out() -> None:
+def test_runs_are_bundled_into_tasks_completely() -> None:
     from oncecast.lab.experiments.runs import Scale
     from oncecast.spark.experiments.catalogue import EXPERIMENTS
     from oncecast.spark.experiments.running import pieces
@@ -138,7 +138,7 @@ def test_runs_share_tasks_and_none_is_left_out() -> None:
     assert max(run.nodes for run in runs) == 10_000
 
 
-def test_sizes_that_only_trees_have_are_compared_with_nothing() -> None:
+def test_sizes_of_one_system_only_are_not_compared() -> None:
     from oncecast.spark.experiments.failing import comparison_table
 
     names = [
@@ -165,7 +165,7 @@ def test_sizes_that_only_trees_have_are_compared_with_nothing() -> None:
         assert ([each.holds for each in table.must], len(table.rows)) == ([holds], 3)
 
 
-def test_ring_must_mend_unless_survivors_lost_all_their_successors() -> None:
+def test_ring_must_recover_unless_survivors_lost_all_successors() -> None:
     from oncecast.spark.experiments.failing import repair_table
 
     for nodes, failed, holds in ((30, 0.5, False), (1000, 0.3, False), (1000, 0.5, True)):
@@ -184,14 +184,14 @@ def test_ring_must_mend_unless_survivors_lost_all_their_successors() -> None:
         (["all", "--nodes", "10"], 2, "give --nodes 30 or more"),
     ],
 )
-def test_bad_experiment_is_refused(
+def test_invalid_experiment_is_rejected(
     words: list[str], status: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["experiment", "run", *words]) == status
     assert text in capsys.readouterr().err
 
 
-def test_what_is_not_installed_is_named_with_the_remedy(
+def test_missing_package_is_reported_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from oncecast.cli.spark import pipeline
@@ -201,7 +201,7 @@ def test_what_is_not_installed_is_named_with_the_remedy(
     assert 'pyspark is not installed; pip install "oncecast[spark]"' in capsys.readouterr().err
 
 
-def test_list_names_the_experiments_also_without_spark(
+def test_experiment_list_works_without_spark(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)

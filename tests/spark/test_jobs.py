@@ -1,4 +1,4 @@
-"""PIPE-4 PIPE-6: the pipelines that ship, as commands."""
+"""PIPE-4 PIPE-6: the pipeline jobs as commands."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(autouse=True)
 def kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The commands use the session that is there, and leave it."""
+    """Let commands use the existing session, and not stop it."""
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
     yield
     monkeypatch.undo()
 
 
-def test_audit_of_a_run_names_what_was_planted_and_nothing_else(
+def test_audit_of_a_run_lists_the_planted_fault_only(
     address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = tmp_path / "trace.jsonl"
     load = ["load", "--server", address, "--publishes", "2000", "--trace", str(trace)]
     assert main(load) == 0
     assert main(["pipeline", "run", "audit", str(trace)]) == 0
-    told = "0 lost, 0 duplicated, 0 out of order, 0 stored twice, 0 stored out of order"
-    assert told in capsys.readouterr().out
+    summary = "0 lost, 0 duplicated, 0 out of order, 0 stored twice, 0 stored out of order"
+    assert summary in capsys.readouterr().out
     lost = without_one_delivery(trace)
     assert main(["pipeline", "run", "audit", "--json", str(trace)]) == 1
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -47,7 +47,7 @@ def test_audit_of_a_run_names_what_was_planted_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "cause"),
     [
         ("Traceback\noncecast.x.Lost: it is gone; keep more\n\tat java", "it is gone; keep more"),
         (
@@ -57,17 +57,17 @@ def test_audit_of_a_run_names_what_was_planted_and_nothing_else(
         ("[NO_SUCH] path\nmore", "[NO_SUCH] path"),
     ],
 )
-def test_of_what_spark_says_at_length_the_cause_is_told(text: str, told: str) -> None:
-    assert last_line(text).startswith(told)
+def test_long_error_of_spark_is_reduced_to_its_cause(text: str, cause: str) -> None:
+    assert last_line(text).startswith(cause)
 
 
 class Forgetful:
-    """A query that remembers its last two micro-batches."""
+    """A query that remembers only its last two micro-batches."""
 
     def __init__(self, rows: list[int]) -> None:
         self._rows, self._done = rows, 0
 
-    def awaitTermination(self, timeout: int) -> bool:  # noqa: N802  # as Spark calls it
+    def awaitTermination(self, timeout: int) -> bool:  # noqa: N802  # the name in Spark
         self._done += 1
         return self._done == len(self._rows)
 
@@ -77,13 +77,13 @@ class Forgetful:
         return [{"batchId": batch, "numInputRows": rows} for batch, rows in numbered[-2:]]
 
 
-def test_messages_of_all_micro_batches_are_counted_though_spark_forgets_some() -> None:
+def test_messages_of_all_micro_batches_are_counted_although_spark_forgets_some() -> None:
     query: Any = Forgetful([3, 0, 4, 5])
     assert read_by(query) == 12
 
 
 def without_one_delivery(trace: Path) -> dict[str, Any]:
-    """Takes one out that came only once."""
+    """Remove a delivery that happened only once, and return it."""
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
     came = [each for each in lines if each["kind"] == "delivery"]
     times = Counter((each["topic"], each["subscription"], each["offset"]) for each in came)
@@ -95,7 +95,7 @@ def without_one_delivery(trace: Path) -> dict[str, Any]:
     return lost
 
 
-def test_archive_holds_each_message_once_and_goes_on_where_it_was(
+def test_archive_has_each_message_once_and_resumes_where_it_was(
     spark: SparkSession,
     client: blocking.Client,
     address: str,
@@ -122,7 +122,7 @@ def test_archive_holds_each_message_once_and_goes_on_where_it_was(
         (["audit", "nothing.jsonl"], 3, "there is no such file"),
     ],
 )
-def test_bad_input_is_named(
+def test_invalid_input_is_reported(
     address: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

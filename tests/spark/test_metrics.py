@@ -1,4 +1,4 @@
-"""PIPE-4: what traces say of speed, in tables and in a picture."""
+"""PIPE-4: throughput, latency, lag and load of traces, in tables and a figure."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ def message(number: int) -> Line:
 
 
 def story() -> list[Line]:
-    """Four messages, 1, 2, 3 and 4 ms until stored, 100 ms more until they come; the last comes
-    twice. The reader falls behind for a second and catches up."""
+    """Write a trace of four messages, stored after 1, 2, 3 and 4 ms, delivered 100 ms later.
+
+    The last one is delivered twice. The reader falls behind for a second and catches up.
+    """
     lines = [line(0.0, "subscribe", subscription="s", offset=0)]
     for number in range(4):
         at = 0.1 * number
@@ -59,7 +61,7 @@ def _kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
 
 
-def test_rates_latencies_lag_and_load_are_those_of_the_story(
+def test_tables_show_the_rates_latencies_lag_and_load_of_the_trace(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = tmp_path / "out"
@@ -76,16 +78,16 @@ def test_rates_latencies_lag_and_load_are_those_of_the_story(
     assert (round(stored[2]), round(stored[-1])) == (2, 4)
     assert delivered[:2] == ["put to delivery", 4]
     assert round(delivered[-1]) == 1510
-    # Steps of 0.05 s: 1 behind in the first six, 2 in the next 28, 1 in two more, then none.
+    # Steps of 0.05 s: lag 1 in the first six, 2 in the next 28, 1 in two more, then 0.
     assert [row[2:] for row in tables["lag, messages"]] == [[pytest.approx(64 / 51), 2, 0]]
-    assert tables["load a client"] == [["c", 4, 5, 1, "100.0%"]]
+    assert tables["load per client"] == [["c", 4, 5, 1, "100.0%"]]
     assert (where / "figures" / "metrics.png").read_bytes().startswith(PNG)
     page = (where / "report.html").read_text()
     assert "data:image/png;base64," in page
     assert "http" not in page
 
 
-def test_trace_that_names_nodes_gives_their_load_and_what_befell_them(spark: SparkSession) -> None:
+def test_trace_with_nodes_shows_their_load_and_events(spark: SparkSession) -> None:
     from oncecast.spark.metrics import TRACE, fates, load
 
     blank = dict.fromkeys(each.split()[0] for each in TRACE.split(", "))
@@ -96,13 +98,13 @@ def test_trace_that_names_nodes_gives_their_load_and_what_befell_them(spark: Spa
     ]
     trace = spark.createDataFrame(rows, TRACE)
     found = load(trace).collect()
-    assert [(row.who, row.is_node, row.puts) for row in found] == [("a", True, 2), ("b", True, 1)]
+    assert [(row.name, row.is_node, row.puts) for row in found] == [("a", True, 2), ("b", True, 1)]
     assert [(row.since, row.kind, row.node) for row in fates(trace).collect()] == [
         (3.0, "killed", "a")
     ]
 
 
-def test_missing_trace_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_trace_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "run", "metrics", "nothing.jsonl"]) == 3
     assert (
         "nothing.jsonl: there is no such file; `oncecast load --trace`" in capsys.readouterr().err

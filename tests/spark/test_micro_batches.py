@@ -1,4 +1,4 @@
-"""PIPE-2 PIPE-3: each result once, wherever a query dies; by a model of Spark's micro-batches."""
+"""PIPE-2 PIPE-3: each result exists once wherever a query crashes, in a model of Spark."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ KEEP = Policy(keep_all=True)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_each_result_is_there_once_wherever_the_driver_dies(address: str, seed: int) -> None:
+def test_each_result_exists_once_wherever_the_driver_crashes(address: str, seed: int) -> None:
     storm(address, f"storm{seed}", seed, subscription="query")
 
 
-def test_query_that_dies_in_its_first_micro_batch_begins_where_it_was(
+def test_query_that_crashes_in_its_first_micro_batch_begins_at_the_same_offset(
     address: str, client: blocking.Client
 ) -> None:
-    """Spark does not write that down: the source would be asked again, and it is later now."""
+    """Spark does not record the start, so it asks the source again, and topics have grown."""
     for topic in ("first.in", "first.out"):
         client.create_topic(topic, KEEP)
     client.put("first.in", b"before")

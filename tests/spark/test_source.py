@@ -1,4 +1,4 @@
-"""PIPE-1 PIPE-3: topics as a source, asked as Spark asks it."""
+"""PIPE-1 PIPE-3: the source, used as Spark uses it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def stream(address: str) -> Iterator[Stream]:
 
 
 def rows(reader: BatchReader | StreamReader, pieces: Any = None) -> list[dict[str, Any]]:
-    """What tasks read, piece after piece."""
+    """Return the rows of all tasks, in order."""
     pieces = reader.partitions() if isinstance(reader, BatchReader) else pieces
     batches: list[pa.RecordBatch] = [
         each for piece in pieces for each in pickled(reader).read(pickled(piece))
@@ -68,21 +68,21 @@ def fill(client: blocking.Client, topic: str, count: int = 100) -> None:
     client.put_many(topic, numbers(0, count))
 
 
-def test_one_topic_is_shared_out_among_tasks(client: blocking.Client, load: Load) -> None:
+def test_one_topic_is_split_into_tasks(client: blocking.Client, load: Load) -> None:
     fill(client, "shared")
     reader = load(topics="shared", minPartitions="3", maxRecordsPerPartition="30")
     assert len(reader.partitions()) == 4
     assert values(reader) == numbers(0, 100)
 
 
-def test_several_topics_by_name_and_by_pattern(client: blocking.Client, load: Load) -> None:
+def test_topics_are_selected_by_name_and_by_pattern(client: blocking.Client, load: Load) -> None:
     for topic in ("many.a", "many.b", "many-c"):
         fill(client, topic, 3)
     assert values(load(topics="many.a, many-c")) == numbers(0, 3) * 2
     assert values(load(topicPattern=r"many\..")) == numbers(0, 3) * 2
 
 
-def test_from_where_to_where(client: blocking.Client, load: Load) -> None:
+def test_query_reads_from_start_to_end(client: blocking.Client, load: Load) -> None:
     fill(client, "ends")
     ends = {"startingOffsets": '{"ends": 7}', "endingOffsets": '{"ends": 9}'}
     assert values(load(topics="ends", **ends)) == numbers(7, 9)
@@ -99,26 +99,26 @@ def test_from_where_to_where(client: blocking.Client, load: Load) -> None:
         (
             {"topics": "bad", "startingOffsets": '{"bad": 101}'},
             errors.OutOfRange,
-            "offset 101 of topic 'bad': it ends before 100; give an offset that the topic has",
+            "offset 101 of topic 'bad': the topic ends before offset 100; use an existing",
         ),
         (
             {"topics": "bad", "endingOffsets": '{"bad": 101}'},
             errors.OutOfRange,
-            "offset 101 of topic 'bad': it ends before 100; give an offset that the topic has",
+            "offset 101 of topic 'bad': the topic ends before offset 100; use an existing",
         ),
         (
             {"topics": "bad", "startingOffsets": '{"other": 1}'},
             BadOption,
-            "offsets are given for topic 'other', which is not read",
+            "offsets name topic 'other', which the query does not read",
         ),
         (
             {"topics": "bad", "startingOffsets": '{"bad": 9}', "endingOffsets": '{"bad": 3}'},
             BadOption,
-            "the end must not be before the start",
+            "the end is before the start",
         ),
     ],
 )
-def test_bad_input_is_named(
+def test_invalid_input_is_rejected(
     client: blocking.Client, load: Load, options: dict[str, str], kind: type[Exception], text: str
 ) -> None:
     """SVC-7"""
@@ -128,19 +128,19 @@ def test_bad_input_is_named(
         load(**options).partitions()
 
 
-def test_stream_of_a_topic_that_does_not_exist_is_told_so(stream: Stream) -> None:
+def test_stream_of_a_missing_topic_is_rejected(stream: Stream) -> None:
     """SVC-7"""
     with pytest.raises(errors.NoSuchTopic, match=r"topic 'nowhere'.*; create"):
         stream(topics="nowhere").initialOffset()
 
 
-def test_node_that_is_away_is_named_with_what_to_do(load: Load) -> None:
+def test_unreachable_node_is_reported_with_a_remedy(load: Load) -> None:
     """SVC-7"""
     with pytest.raises(errors.NotConnected, match=r"127\.0\.0\.1:1.*oncecast serve"):
         load(address="127.0.0.1:1", timeout="1", topics="a").partitions()
 
 
-def test_what_retention_has_let_go_ends_the_query_unless_it_may_be_missed(
+def test_messages_gone_by_retention_fail_the_query_unless_it_may_lose_data(
     client: blocking.Client, load: Load
 ) -> None:
     client.subscribe("gone", "s", auto_ack=False).close()
@@ -155,10 +155,10 @@ def test_what_retention_has_let_go_ends_the_query_unless_it_may_be_missed(
     assert values(load(**start, failOnDataLoss="false")) == numbers(4, 10)
 
 
-def test_what_goes_while_it_is_read_ends_the_query_unless_it_may_be_missed(
+def test_messages_gone_during_the_read_fail_the_query_unless_it_may_lose_data(
     client: blocking.Client, load: Load
 ) -> None:
-    """What lies behind it is read all the same."""
+    """Later messages are still read."""
     client.subscribe("going", "s", auto_ack=False).close()
     client.put_many("going", numbers(0, 10))
     strict, lenient = load(topics="going"), load(topics="going", failOnDataLoss="false")
@@ -177,7 +177,7 @@ def rows_of(reader: BatchReader, piece: Any) -> list[bytes]:
     return [value for batch in reader.read(piece) for value in batch.column("value").to_pylist()]
 
 
-def test_stream_reads_as_much_as_a_trigger_may(client: blocking.Client, stream: Stream) -> None:
+def test_stream_reads_as_much_as_a_trigger_allows(client: blocking.Client, stream: Stream) -> None:
     fill(client, "limited")
     reader = stream(topics="limited", maxOffsetsPerTrigger="30")
     start = reader.initialOffset()
@@ -188,7 +188,7 @@ def test_stream_reads_as_much_as_a_trigger_may(client: blocking.Client, stream: 
     assert reader.reportLatestOffset() == rest
 
 
-def test_what_is_available_now_stays_what_it_was(client: blocking.Client, stream: Stream) -> None:
+def test_available_now_ignores_later_messages(client: blocking.Client, stream: Stream) -> None:
     fill(client, "now", 5)
     reader = stream(topics="now")
     reader.prepareForTriggerAvailableNow()
@@ -198,7 +198,7 @@ def test_what_is_available_now_stays_what_it_was(client: blocking.Client, stream
     assert values(reader, reader.partitions(start, end)) == numbers(0, 5)
 
 
-def test_topics_that_come_to_match_are_read_from_their_first_message(
+def test_new_matching_topics_are_read_from_their_first_message(
     client: blocking.Client, stream: Stream
 ) -> None:
     fill(client, "new.a", 2)
@@ -209,7 +209,7 @@ def test_topics_that_come_to_match_are_read_from_their_first_message(
     assert values(reader, reader.partitions(start, end)) == numbers(0, 3)
 
 
-def test_topic_that_is_gone_or_was_made_again_ends_the_query_unless_it_may_be_missed(
+def test_deleted_topic_fails_the_query_unless_it_may_lose_data(
     client: blocking.Client, stream: Stream
 ) -> None:
     fill(client, "remade", 5)
@@ -221,25 +221,23 @@ def test_topic_that_is_gone_or_was_made_again_ends_the_query_unless_it_may_be_mi
     with pytest.raises(DataLost, match="topic 'remade' is gone"):
         strict.latestOffset(start, ReadAllAvailable())
     with pytest.raises(DataLost, match="topic 'remade' is gone"):
-        strict.partitions(start, end)  # as a query that died before asks first
+        strict.partitions(start, end)  # the first call of a restarted query
     assert lenient.partitions(start, end) == []
     lenient.commit(lenient.latestOffset(start, ReadAllAvailable()))
-    assert not list(client.topics("remade"))  # to note a cursor makes no topic
+    assert not list(client.topics("remade"))  # to move a cursor creates no topic
     fill(client, "remade", 2)
-    again = "topic 'remade' was deleted and made again; .*failOnDataLoss"
-    with pytest.raises(DataLost, match=again):
+    created_again = "topic 'remade' was deleted and created again; .*failOnDataLoss"
+    with pytest.raises(DataLost, match=created_again):
         strict.latestOffset(start, ReadAllAvailable())
-    with pytest.raises(DataLost, match=again):
+    with pytest.raises(DataLost, match=created_again):
         strict.partitions(start, end)
     assert values(lenient, lenient.partitions(start, end)) == []
     now = lenient.latestOffset(start, ReadAllAvailable())
     assert values(lenient, lenient.partitions(start, now)) == numbers(0, 2)
 
 
-def test_subscription_follows_what_is_committed_and_never_what_is_only_asked_for(
-    client: blocking.Client, stream: Stream
-) -> None:
-    """So that retention waits, also for a query that dies in its first micro-batch."""
+def test_subscription_follows_commits_only(client: blocking.Client, stream: Stream) -> None:
+    """So retention waits, also for a query that crashes in its first micro-batch."""
     fill(client, "followed", 10)
     options = {"topics": "followed", "subscription": "query", "startingOffsets": "latest"}
     reader = stream(**options)

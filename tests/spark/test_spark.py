@@ -1,4 +1,4 @@
-"""PIPE-1 PIPE-2 PIPE-3: `format("oncecast")` in Spark itself, found by its name."""
+"""PIPE-1 PIPE-2 PIPE-3: `format("oncecast")` in Spark itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEEP = Policy(keep_all=True)
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
 
-def test_rows_are_put_and_a_topic_is_a_table(
+def test_rows_are_put_and_read_as_a_table(
     spark: SparkSession, client: blocking.Client, address: str
 ) -> None:
     for topic in ("to.a", "to.b"):
@@ -44,19 +44,19 @@ def test_rows_are_put_and_a_topic_is_a_table(
     assert abs(first.timestamp.timestamp() - time.time()) < 600
 
 
-def test_errors_come_through_with_their_remedy(spark: SparkSession, address: str) -> None:
+def test_errors_reach_the_user_with_their_remedy(spark: SparkSession, address: str) -> None:
     """SVC-7"""
     topic = spark.read.format("oncecast").option("address", address)
-    with pytest.raises(Exception, match="option 'topc' is unknown here; the options are address"):
+    with pytest.raises(Exception, match="unknown option 'topc'; choose from address"):
         topic.options(topc="a").load()
     with pytest.raises(Exception, match=r"topic 'nowhere'.*; create"):
         spark.read.format("oncecast").options(address=address, topics="nowhere").load().collect()
 
 
-def test_stream_goes_on_where_it_was_and_a_micro_batch_that_is_run_again_adds_nothing(
+def test_stream_resumes_and_a_repeated_micro_batch_adds_nothing(
     spark: SparkSession, client: blocking.Client, address: str, checkpoint: str
 ) -> None:
-    """As when the driver dies between the sink's publish and Spark's own commit."""
+    """As if the driver crashed between the sink's publish and Spark's commit."""
     for topic in ("in", "out"):
         client.create_topic(topic, KEEP)
 
@@ -79,10 +79,10 @@ def test_stream_goes_on_where_it_was_and_a_micro_batch_that_is_run_again_adds_no
     assert (held.name, held.lag <= 40) == ("query", True)
 
 
-def test_topics_are_read_and_put_to_through_spark_connect(
+def test_topics_are_read_and_written_through_spark_connect(
     spark: SparkSession, client: blocking.Client, address: str, checkpoint: str
 ) -> None:
-    """PIPE-6: the server is a part of the session's Java; this process is its client too."""
+    """PIPE-6: the server runs in the Java of the session, with this process as its client."""
     from pyspark.sql.connect.session import SparkSession as Remote
 
     for topic in ("far.in", "far.out"):

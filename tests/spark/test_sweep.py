@@ -1,4 +1,4 @@
-"""PIPE-6 PIPE-7: seeds and sizes of a scenario are spread over Spark's tasks."""
+"""PIPE-6 PIPE-7: seeds and sizes of a scenario run as Spark tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(spark), "stop", lambda self: None)
 
 
-def test_outcomes_are_those_of_running_the_seeds_here(
+def test_outcomes_equal_those_of_local_runs(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = str(tmp_path / "outcomes")
@@ -81,7 +81,7 @@ def test_pieces_cover_every_seed_of_every_size_once() -> None:
         (["chord", "--nodes", "2"], 2, "chord needs 4 nodes or more; raise --nodes"),
     ],
 )
-def test_bad_sweep_is_refused(
+def test_invalid_sweep_is_rejected(
     words: list[str], status: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sim", "sweep", *words]) == status

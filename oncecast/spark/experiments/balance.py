@@ -1,4 +1,4 @@
-"""EXP-4: how evenly the ring gives topics to nodes, with one position each and with twenty."""
+"""EXP-4: the distribution of topics over nodes, with one position per node and with twenty."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     Key = tuple[str, int]  # system and positions
 
 WAYS: dict[Key, tuple[str, str]] = {
-    ("chord", 1): ("one position a node", BLUE),
-    ("chord", 20): ("twenty positions a node", GREEN),
-    (EVEN, 1): ("by chance, all nodes alike", GREY),
+    ("chord", 1): ("one position per node", BLUE),
+    ("chord", 20): ("twenty positions per node", GREEN),
+    (EVEN, 1): ("random, all nodes alike", GREY),
 }
 
 
@@ -28,8 +28,10 @@ WAYS: dict[Key, tuple[str, str]] = {
 
 
 def balance(trace: DataFrame) -> DataFrame:
-    """One row a setting: topics of the poorest, the richest and the 99th of a hundred nodes, mean
-    of the rings; and how many own nothing."""
+    """Return a row for each setting: minimum, maximum, 99th percentile and share of idle nodes.
+
+    Each figure is the mean over the rings of the setting.
+    """
     owned = f.col("value")
     rings = trace.where((f.col("story") == PLACE) & (f.col("kind") == "owns")).groupBy(*RUN)
     each = rings.agg(
@@ -45,7 +47,7 @@ def balance(trace: DataFrame) -> DataFrame:
     return settings.orderBy("nodes", "system", "positions")
 
 
-# -- what is taken from it --
+# -- findings --
 
 
 def load_balance(trace: DataFrame) -> Finding:
@@ -61,47 +63,48 @@ def load_balance(trace: DataFrame) -> Finding:
     return Finding(
         "load-balance",
         "Load balance on the Chord layer",
-        "30 topics on 10, 20 and 30 nodes (section 7.2.4, figure 6): expected 3, 1.5 and 1 topics "
-        "a node; “there are nodes that do not own a topic”, and some own more than expected (how "
-        "many is not in its text). It concludes that with more nodes the load is more balanced.",
-        "A topic belongs to the first position at or after the SHA-256 of its name. As small rings "
-        "differ much, each row is the mean of many, with names of their own. Beside the source's "
-        "sizes: up to 10,000 nodes, three topics each.",
+        "30 topics on 10, 20 and 30 nodes (section 7.2.4, figure 6): expected are 3, 1.5 and 1 "
+        "topics per node; “there are nodes that do not own a topic”, and some own more than "
+        "expected (how many is not in its text). It concludes that with more nodes the load is "
+        "more balanced.",
+        "A topic belongs to the first position at or after the SHA-256 of its name. Small rings "
+        "differ a lot, so each row is the mean of many rings with different names. We add sizes of "
+        "up to 10,000 nodes, with three topics each.",
         (
             Table(
                 "30 topics, as in the source",
                 (
                     "nodes",
-                    "topics go",
+                    "placement",
                     "source: expected",
                     "expected",
-                    "source: least",
-                    "least",
-                    "most",
-                    "from ring to ring",
-                    "most / expected",
+                    "source: minimum",
+                    "minimum",
+                    "maximum",
+                    "range over rings",
+                    "maximum / expected",
                     "nodes without a topic",
                     "rings",
                 ),
                 tuple(row(each, ("source",)) for each in source),
                 (Must("twenty positions are more even than one", better),),
                 (
-                    "the most falls with the number of nodes, as the source says, but more slowly "
-                    "than what is expected: in multiples of that, load is less even",
-                    "with one topic a node even chance leaves a third of them without: more than "
-                    "that, no placement by hashing can do; more positions come close to it",
+                    "the maximum falls with the number of nodes, as the source says, but more "
+                    "slowly than the expected number: relative to that, the load is less even",
+                    "with one topic per node, a random placement leaves a third of them without "
+                    "a topic; no placement by hashing does better, but more positions come close",
                 ),
             ),
             Table(
-                "three topics a node",
+                "three topics per node",
                 (
                     "nodes",
-                    "topics go",
+                    "placement",
                     "expected",
-                    "least",
-                    "most",
-                    "from ring to ring",
-                    "most / expected",
+                    "minimum",
+                    "maximum",
+                    "range over rings",
+                    "maximum / expected",
                     "nodes without a topic",
                     "rings",
                 ),
@@ -111,9 +114,8 @@ def load_balance(trace: DataFrame) -> Finding:
         (
             Figure(
                 "load-balance",
-                "Left: the source's experiment; a bar is the mean of the most that a node owns, a "
-                "line goes from the luckiest to the unluckiest ring. Right: what growing does, and "
-                "what virtual positions do about it.",
+                "Left: the source's experiment. A bar is the mean of the maximum over all rings, a "
+                "line shows the range. Right: the effect of growth and of virtual positions.",
                 draw(source, larger),
             ),
         ),
@@ -159,7 +161,7 @@ def draw(source: list[dict[str, Any]], larger: list[dict[str, Any]]) -> bytes:
             left.plot([number - 0.42, number + 0.42], [expected] * 2, color=INK, lw=1.6)
         left.plot([], [], color=INK, lw=1.6, label="expected: 30 / nodes")
         left.set_xticks(range(len(nodes)), [str(each) for each in nodes])
-        left.set(title="Topics of the richest node, of 30", xlabel="nodes", ylabel="topics")
+        left.set(title="Most topics on one node, of 30", xlabel="nodes", ylabel="topics")
         left.legend(loc="upper right")
         for right in rest:
             draw_larger(right, larger)
@@ -174,5 +176,5 @@ def draw_larger(panel: Any, larger: list[dict[str, Any]]) -> None:
         panel.plot(nodes, ratio, "o-", color=color, label=label)
     drawing.sizes(panel, sorted({each["nodes"] for each in larger}))
     panel.set_ylim(bottom=0)
-    panel.set(title="The richest node, three topics a node", ylabel="multiples of what is expected")
+    panel.set(title="Most topics on one node, three per node", ylabel="multiples of the mean")
     panel.legend(loc="upper left")

@@ -15,7 +15,7 @@ NODES_MIN = 30  # the source's largest system
 
 
 def failing_runs(scale: Scale) -> list[Run]:
-    """Where nothing fails, they are compared too."""
+    """Return the runs with failures, and those without for comparison."""
     repair = exp_ring.repair_runs(scale)
     return [*exp_failures.runs(scale), *repair, *exp_publish.runs(scale)]
 
@@ -30,5 +30,5 @@ PARTS = {
 }
 EXPERIMENTS = {name: Experiment(name, about, *PARTS[name]) for name, about in ABOUT.items()}
 
-# Not one of `all`: it needs the real time that it takes.
-LIVE = Experiment("live", "the same on real processes", live.runs, live.live)
+# Not part of `all`, because it runs in real time.
+LIVE = Experiment("live", "the same experiments with real processes", live.runs, live.live)

@@ -1,4 +1,4 @@
-"""EXP-2: how long until all messages have reached all who subscribed."""
+"""EXP-2: the time until all messages have reached all subscribers."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def convergence(trace: DataFrame) -> Finding:
     return Finding(
         "convergence",
         "Convergence time",
-        "The same runs: how long until all messages have reached all nodes (section 7.2.2, figure "
-        "4, whose values are not in its text). “The convergence time is more or less equal” "
+        "The same runs: the time until all messages have reached all nodes (section 7.2.2, figure "
+        "4; its text has no values). “The convergence time is more or less equal” "
         "to that of broadcast.",
-        SETTING_TEXT + " So the time of publishing itself is a fifth of a second a message.",
+        SETTING_TEXT + " So publishing itself takes a fifth of a second per message.",
         (
             Table(
                 "20 nodes, as in the source",
                 (
-                    "publishes a node",
+                    "publishes per node",
                     "first publish to last delivery, s: Scribe",
                     "Plumtree",
                     "last publish to last delivery, ms: Scribe",
                     "Plumtree",
-                    "a message, median ms: Scribe",
+                    "per message, median ms: Scribe",
                     "Plumtree",
                 ),
                 tuple(rows),
@@ -74,15 +74,15 @@ def convergence(trace: DataFrame) -> Finding:
                 tuple(larger),
                 (all_came(sizes),),
                 (
-                    "Plumtree's slowest are what a tree did not bring in time, and was asked for "
-                    "again after half a second",
+                    "Plumtree's slowest messages were missed by the tree, and requested again "
+                    "after half a second",
                 ),
             ),
         ),
         (
             Figure(
                 "convergence",
-                "Left: the source's experiment; almost all of the time is the publishing itself. "
+                "Left: the source's experiment; publishing itself takes almost all of the time. "
                 "Right: one message, median (lines) and 99th percentile (dots), as the system "
                 "grows.",
                 draw_convergence(figures),
@@ -103,8 +103,8 @@ def draw_convergence(figures: Figures) -> bytes:
         publishes = [each["messages"] // SOURCE_NODES for each in of_source(figures)]
         left.set_xticks(range(len(publishes)), [str(each) for each in publishes])
         left.set(
-            title="Until all messages have come, 20 nodes",
-            xlabel="publishes of each node, five a second",
+            title="Until all messages have arrived, 20 nodes",
+            xlabel="publishes per node, five per second",
             ylabel="seconds from the first publish",
         )
         left.legend(loc="upper left")

@@ -59,25 +59,25 @@ def scribe_messages(trace: DataFrame) -> Finding:
         "scribe-messages",
         "Messages received in the Scribe layer",
         "20 nodes, each of which publishes 10, 25, 50 or 75 messages (section 7.2.1, figure 3). "
-        "Reliability “almost 100% every time”. The figure's values are not in its text.",
+        "Reliability “almost 100% every time”. Its text has no values.",
         SETTING_TEXT,
         (
             Table(
                 "20 nodes, as in the source",
                 (
-                    "publishes a node",
+                    "publishes per node",
                     "source: reliability",
                     "reliability",
-                    "on the way to a root",
-                    "copies down trees",
-                    "upkeep of trees",
-                    "in all",
-                    "a publish",
+                    "routed to a root",
+                    "copies in trees",
+                    "tree maintenance",
+                    "total",
+                    "per publish",
                 ),
                 tuple(rows),
                 (
                     all_came(source),
-                    Must("copies grow as the messages do, within 5%", linear),
+                    Must("copies are proportional to messages, within 5%", linear),
                 ),
             ),
             Table(
@@ -85,22 +85,22 @@ def scribe_messages(trace: DataFrame) -> Finding:
                 (
                     "nodes",
                     "published",
-                    "subscribers a message",
-                    "copies a message",
-                    "on the way to a root",
-                    "upkeep a node and second",
+                    "subscribers per message",
+                    "copies per message",
+                    "routed to a root",
+                    "maintenance per node and second",
                     "reliability",
                 ),
                 tuple(larger),
                 (all_came(sizes),),
-                ("a tree sends one copy to each node in it: its subscribers, and who forwards",),
+                ("a tree sends one copy to each of its nodes: subscribers and forwarders",),
             ),
         ),
         (
             Figure(
                 "scribe-messages",
-                "Left: the source's experiment. Right: what one message costs as the system grows; "
-                "the distance between the lines is what forwarders add.",
+                "Left: the source's experiment. Right: the cost of one message as the system "
+                "grows; the distance between the lines is the cost of forwarders.",
                 draw_scribe(source, sizes),
             ),
         ),
@@ -111,16 +111,16 @@ def draw_scribe(source: Figures, sizes: Figures) -> bytes:
     with drawing.sheet() as made:
         left, right = made.panels
         names = {
-            "copies down trees": "copies",
-            "on the way to a root": "ways",
-            "upkeep of trees": "trees",
+            "copies in trees": "copies",
+            "routed to a root": "ways",
+            "tree maintenance": "trees",
         }
         parts = {name: [each[key] for each in source] for name, key in names.items()}
         labels = [str(each["messages"] // SOURCE_NODES) for each in source]
         drawing.stacked(left, labels, parts, (BLUE, ORANGE, SAND))
         left.set(
             title="Received in the Scribe layer, 20 nodes",
-            xlabel="publishes of each node",
+            xlabel="publishes per node",
             ylabel="messages, all nodes",
         )
         left.legend(loc="upper left")
@@ -169,36 +169,36 @@ def chord_messages(trace: DataFrame) -> Finding:
     return Finding(
         "chord-messages",
         "Chord messages sent",
-        "10, 20 and 30 nodes, each of which publishes 20 messages (section 7.2.3, figure 5, whose "
-        "values are not in its text).",
-        SETTING_TEXT + " A ring is stabilised once a second, and one finger renewed with it.",
+        "10, 20 and 30 nodes, each of which publishes 20 messages (section 7.2.3, figure 5; its "
+        "text has no values).",
+        SETTING_TEXT + " A ring is stabilized once a second, and one finger is refreshed with it.",
         (
             Table(
                 "sent by all nodes",
                 (
                     "nodes",
                     "published",
-                    "to route messages",
-                    "to keep the ring",
-                    "to renew fingers",
-                    "in all",
-                    "upkeep a node and second",
-                    "hops a message",
+                    "routing",
+                    "ring maintenance",
+                    "finger maintenance",
+                    "total",
+                    "maintenance per node and second",
+                    "hops per message",
                     "1/2 log2 N",
                 ),
                 tuple(rows),
                 (
                     all_came(sizes),
-                    Must("hops a message at most 1/2 log2 N + 1", logarithmic),
+                    Must("hops per message are at most 1/2 log2 N + 1", logarithmic),
                 ),
-                ("a hop is a message and its receipt; upkeep goes on, publish or not",),
+                ("a hop is a message and its receipt; maintenance does not depend on publishes",),
             ),
         ),
         (
             Figure(
                 "chord-messages",
                 "Left: the source's experiment. Right: hops of a message to the root of its topic; "
-                "lists of eight successors save the last ones.",
+                "lists of eight successors save the last hops.",
                 draw_chord(sizes),
             ),
         ),
@@ -210,15 +210,15 @@ def draw_chord(sizes: Figures) -> bytes:
         left, right = made.panels
         source = [each for each in sizes if each["nodes"] in SOURCE_SIZES]
         names = {
-            "to route messages": "routing",
-            "to keep the ring": "ring",
-            "to renew fingers": "fingers",
+            "routing": "routing",
+            "ring maintenance": "ring",
+            "finger maintenance": "fingers",
         }
         parts = {name: [each[key] for each in source] for name, key in names.items()}
         labels = [str(each["nodes"]) for each in source]
         drawing.stacked(left, labels, parts, (BLUE, SAND, ORANGE))
         left.set(
-            title="Chord messages, 20 publishes a node",
+            title="Chord messages, 20 publishes per node",
             xlabel="nodes",
             ylabel="messages, all nodes",
         )
@@ -227,7 +227,7 @@ def draw_chord(sizes: Figures) -> bytes:
         hops = [each["hops"] / each["messages"] for each in sizes]
         right.plot(nodes, hops, "o-", color=BLUE, label="measured")
         halves = [log2(each) / 2 for each in nodes]
-        right.plot(nodes, halves, "--", color=QUIET, label="½ log₂ N, of the Chord paper")
+        right.plot(nodes, halves, "--", color=QUIET, label="½ log₂ N, from the Chord paper")
         drawing.sizes(right, nodes)
         right.set_ylim(bottom=0)
         right.set(title="Hops of a message to its root", ylabel="hops, mean")

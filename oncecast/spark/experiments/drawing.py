@@ -1,4 +1,4 @@
-"""How our figures look: one palette, quiet axes, legible at half their size."""
+"""The style of our figures: one palette, quiet axes, legible at half their size."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ STYLE = {
 
 
 class Sheet:
-    """Some panels beside each other, and in the end a picture."""
+    """Panels side by side, and the finished picture."""
 
     def __init__(self, figure: Any, panels: list[Any]) -> None:
         self.figure, self.panels, self.png = figure, panels, b""
@@ -71,20 +71,20 @@ def sheet(columns: int = 2, *, rows: int = 1, height: float = 3.9) -> Iterator[S
         made = Sheet(figure, [panel for row in panels for panel in row])
         yield made
         file = BytesIO()
-        # Without a date and a version in it, the same figures are the same bytes.
+        # Without a date and a version, equal figures have equal bytes.
         figure.savefig(file, format="png", metadata={"Software": None})
         made.png = file.getvalue()
 
 
 def whole(panel: Any, axis: str = "y") -> None:
-    """Numbers with thousands set apart."""
+    """Format an axis with thousands separators."""
     from matplotlib.ticker import FuncFormatter
 
     target = panel.yaxis if axis == "y" else panel.xaxis
     plain = FuncFormatter(lambda value, _: f"{value:,.10g}")
     target.set_major_formatter(plain)
     low, high = panel.get_ylim() if axis == "y" else panel.get_xlim()
-    if target.get_scale() == "log":  # where it spans few decades, name what is between them
+    if target.get_scale() == "log":  # label values between decades if there are few decades
         named = "123456789" if high < 12 * low else "25" if high < 150 * low else ""
         target.set_minor_formatter(
             FuncFormatter(lambda value, _: f"{value:,.10g}" if f"{value:e}"[0] in named else "")
@@ -92,7 +92,7 @@ def whole(panel: Any, axis: str = "y") -> None:
 
 
 def sizes(panel: Any, nodes: list[int]) -> None:
-    """A logarithmic axis that names the sizes there are."""
+    """Set a logarithmic axis with labels for the measured sizes."""
     from matplotlib.ticker import NullLocator
 
     panel.set_xscale("log")
@@ -103,7 +103,7 @@ def sizes(panel: Any, nodes: list[int]) -> None:
 
 
 def percent(panel: Any, lowest: float) -> None:
-    """Up to all, and from none: unless all is near the top, where the axis says that it begins."""
+    """Set a percent axis from 0, or from just below the lowest value if all are near 100%."""
     from matplotlib.ticker import FuncFormatter
 
     low = 0.0 if lowest < 0.6 else (int(lowest * 20) - 1) / 20
@@ -114,7 +114,7 @@ def percent(panel: Any, lowest: float) -> None:
 def stacked(
     panel: Any, labels: list[str], parts: dict[str, list[float]], colors: tuple[str, ...]
 ) -> None:
-    """Bars of parts; above each what it comes to."""
+    """Draw stacked bars with their totals."""
     at = range(len(labels))
     below = [0.0] * len(labels)
     for (name, heights), color in zip(parts.items(), colors, strict=False):

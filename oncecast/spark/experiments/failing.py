@@ -1,4 +1,4 @@
-"""EXP-5: a share of the nodes fails at once; trees on a ring against gossip."""
+"""EXP-5: a share of the nodes fails at once; trees on a ring compared with gossip."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ PHASES = {
     "mending": "put >= 1 and put < 10",
     "after": "put >= 10",
 }
-SUCCESSORS = 8  # that a node knows
-CUT_OFF_MAX = 0.5  # nodes; where more are to be expected, a ring may stay broken
-SMALL = 0.3  # up to which share the source's “small levels of failures” may go
+SUCCESSORS = 8  # known to each node
+CUT_OFF_MAX = 0.5  # nodes; if more are expected, a ring may stay broken
+SMALL = 0.3  # upper limit of the source's “small levels of failures”
 
 
 # -- DataFrame -> DataFrame --
 
 
 def messages(trace: DataFrame) -> DataFrame:
-    """One row a message: when it was put, to how many it was owed, how many got it."""
+    """Return a row for each message: its time, its expected and its actual receivers."""
     keys = [*RUN, "subject"]
     trace = trace.where((f.col("story") == STORY) & f.col("nodes").isin(*exp_failures.SIZES))
     puts = trace.where("kind = 'publish' and value > 0").select(
@@ -54,7 +54,7 @@ def messages(trace: DataFrame) -> DataFrame:
 
 
 def reliability(messages: DataFrame) -> DataFrame:
-    """One row a setting: the share of what was owed that came, by when it was put."""
+    """Return a row for each setting: the share of expected deliveries, by phase."""
     phases = [
         f.sum(f.when(f.expr(when), f.col("got"))) / f.sum(f.when(f.expr(when), f.col("owed")))
         for when in PHASES.values()
@@ -65,21 +65,21 @@ def reliability(messages: DataFrame) -> DataFrame:
 
 
 def over_time(messages: DataFrame) -> DataFrame:
-    """The same by half a second."""
+    """Return the share of expected deliveries by half a second."""
     second = (f.floor(f.col("put") * 2) / 2).alias("second")
     came = (f.sum("got") / f.sum("owed")).alias("came")
     return messages.groupBy(*SETTING, second).agg(came).orderBy(*SETTING, "second")
 
 
 def repair(trace: DataFrame) -> DataFrame:
-    """The share of successors and fingers that are right, by time since the failure."""
+    """Return the share of right successors and fingers, by time since the failure."""
     looks = trace.where(f.col("story") == REPAIR).where("kind in ('successors', 'fingers')")
     when = f.round("time", 3).alias("time")
     right = f.avg("value").alias("right")
     return looks.groupBy("nodes", "share", "kind", when).agg(right).orderBy("time")
 
 
-# -- what is taken from them --
+# -- findings --
 
 
 def failures(trace: DataFrame) -> Finding:
@@ -90,14 +90,15 @@ def failures(trace: DataFrame) -> Finding:
     quiet = [each for system in SYSTEMS for each in by_size(summary(trace), system)]
     return Finding(
         "failures",
-        "Reliability under failures: structured against unstructured",
+        "Reliability under failures: structured and unstructured",
         "“Small levels of failures”, “near 100% of reliability in all tests”; ring and finger "
-        "tables “positively maintained” (section 7.3; no figures). Against broadcast: much fewer "
-        "messages, about the same convergence time, load more balanced (section 7.5).",
-        f"{TOPICS} topics, each node subscribed to {SUBSCRIBED}; five messages a second by nodes "
-        "that survive, owed to subscribers that survive. At time 0 a share of the nodes crashes at "
-        "once, the one through which all have joined among them; nobody comes back. None of the "
-        "three repeats what was lost: in a cluster, whoever sees a gap asks the owner's log.",
+        "tables “positively maintained” (section 7.3; no figures). Compared with broadcast: far "
+        "fewer messages, about the same convergence time, better balanced load (section 7.5).",
+        f"{TOPICS} topics, each node subscribed to {SUBSCRIBED}; surviving nodes publish five "
+        "messages a second. Deliveries to surviving subscribers count. At time 0 a share of the "
+        "nodes crashes, including the node through which all have joined. None of them comes "
+        "back. None of the three systems repeats lost messages; in a cluster, a reader with a "
+        "gap asks the owner's log.",
         (
             reliability_table(settings),
             repair_table(mended),
@@ -106,25 +107,25 @@ def failures(trace: DataFrame) -> Finding:
         (
             Figure(
                 "failures",
-                "Of the messages that are put in the ten seconds after the failure: the share of "
-                "their surviving subscribers that gets them.",
+                "Messages published in the ten seconds after the failure: the share of "
+                "surviving subscribers that gets them.",
                 draw_reliability(settings),
             ),
             Figure(
                 "failures-over-time",
-                "The same, by the moment at which a message is put.",
+                "The same by the time of the publish.",
                 draw_times(times),
             ),
             Figure(
                 "ring-repair",
-                "What survivors know of their ring, and how soon they know it again.",
+                "The survivors' knowledge of their ring, and how fast they repair it.",
                 draw_repair(mended),
             ),
             Figure(
                 "structured-unstructured",
-                "Without failures: what one message costs, how long it takes, and what nodes have "
-                "to handle, in and out, upkeep included. From 100 nodes on fewer messages are put, "
-                "and so there is less to handle.",
+                "Without failures: cost and latency of a message, and the load of nodes, in and "
+                "out, including maintenance. From 100 nodes on fewer messages are published, so "
+                "the load is lower.",
                 draw_comparison(quiet),
             ),
         ),
@@ -147,7 +148,7 @@ def reliability_table(settings: Figures) -> Table:
         if each["system"] != "flood" and each["share"] <= 0.5
     )
     return Table(
-        "reliability, by when a message was put",
+        "reliability, by the time of the publish",
         (
             "system",
             "nodes",
@@ -160,8 +161,8 @@ def reliability_table(settings: Figures) -> Table:
         ),
         tuple(rows),
         (
-            Must("100% where nothing fails", calm),
-            Must("100% again ten seconds after up to half of the nodes failed", healed),
+            Must("100% without failures", calm),
+            Must("100% again ten seconds after up to half of the nodes have failed", healed),
         ),
     )
 
@@ -190,18 +191,19 @@ def repair_table(mended: Figures) -> Table:
             "all right after, s",
         ),
         tuple(rows),
-        (Must("successors and fingers are right again, unless nodes are cut off", whole),),
+        (Must("successors and fingers recover, unless nodes are cut off", whole),),
         (
-            "looked at twice a second; the mean of all rings of a size, all of which must be right",
-            f"who loses all {SUCCESSORS} successors at once is cut off for good: of 1,000 nodes of "
-            f"which half fail that happens to {cut_off(1000, 0.5):.0f}, on average, and lookups by "
-            "way of them go wrong. Chord asks for lists that grow with the logarithm of the nodes",
+            "checked twice a second; the mean of all rings of a size, all of which must be right",
+            f"a node that loses all {SUCCESSORS} successors at once is cut off. If half of 1,000 "
+            f"nodes fail, that happens to {cut_off(1000, 0.5):.0f} on average, and lookups "
+            "through them go wrong. Chord asks for lists that grow with the logarithm of the "
+            "nodes",
         ),
     )
 
 
 def cut_off(nodes: int, failed: float) -> float:
-    """How many survivors have lost all successors that they knew, to be expected."""
+    """Return the expected number of survivors that have lost all their successors."""
     return nodes * (1 - failed) * failed**SUCCESSORS
 
 
@@ -222,36 +224,37 @@ def comparison_table(quiet: Figures) -> Table:
         for each in sorted(quiet, key=lambda each: each["nodes"])
     ]
     costs = {(each["system"], each["nodes"]): each["copies"] + each["hops"] for each in quiet}
-    # The largest systems are only played with trees.
+    # Only Scribe runs the largest systems.
     fewer = all(
         costs["scribe", nodes] < cost
         for (system, nodes), cost in costs.items()
         if system == "plumtree"
     )
     return Table(
-        "structured against unstructured, nothing fails",
+        "structured and unstructured systems without failures",
         (
             "nodes",
             "system",
             "reliability",
-            "payloads a message",
-            "all messages, a message",
+            "payloads per message",
+            "all messages per message",
             "median ms",
             "p99 ms",
-            "handled a node and second",
-            "by the busiest",
+            "handled per node and second",
+            "by the busiest node",
             "busiest / mean",
         ),
         tuple(rows),
-        (Must("payloads: fewer in trees of subscribers than in broadcasts", fewer),),
+        (Must("trees of subscribers need fewer payloads than broadcasts", fewer),),
         (
             f"a third of the nodes subscribe to a topic ({SUBSCRIBED} of {TOPICS}); if all did, "
             "trees would save nothing",
-            "all messages: upkeep of ring, trees and views too, which is shared by however many "
-            "messages there are; handled: in and out",
-            "the source says that a DHT balances load better: here trees spare all nodes much, the "
-            "busiest too, but are less even than broadcasts, in which all do the same",
-            "where many publish at once Plumtree's tree keeps changing: it is grafted and pruned, "
-            "which costs copies and half a second each time",
+            "all messages: including maintenance of ring, trees and views, which does not depend "
+            "on the number of messages; handled: in and out",
+            "the source says that a DHT balances load better. Here trees reduce the load of all "
+            "nodes, also of the busiest one, but are less even than broadcasts, where all nodes "
+            "do the same",
+            "with many publishers at once Plumtree's tree keeps changing; each graft and prune "
+            "costs copies and half a second",
         ),
     )

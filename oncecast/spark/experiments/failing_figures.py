@@ -1,4 +1,4 @@
-"""EXP-5 in pictures."""
+"""The figures of EXP-5."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oncecast.spark.experiments.drawing import BLUE, COLORS, LABELS, ORANGE, QUI
 Figures = list[dict[str, Any]]
 
 SYSTEMS = ("scribe", "plumtree", "flood")
-WIDTHS = {"flood": 5.0, "plumtree": 3.2, "scribe": 1.6}  # lines that lie on each other show
+WIDTHS = {"flood": 5.0, "plumtree": 3.2, "scribe": 1.6}  # so that overlapping lines stay visible
 
 
 def draw_reliability(settings: Figures) -> bytes:
@@ -34,7 +34,7 @@ def draw_reliability(settings: Figures) -> bytes:
             panel.set(title=f"{count:,} nodes", xlabel="nodes that fail at once, %")
         for panel in made.panels:
             drawing.percent(panel, lowest)
-        made.panels[0].set_ylabel("share of what is owed")
+        made.panels[0].set_ylabel("share of expected deliveries")
         made.panels[0].plot([], [], "o:", color=QUIET, mfc="white", lw=1.2, label="first second")
         made.panels[0].plot([], [], "o-", color=QUIET, label="1 to 10 s after")
         made.panels[0].legend(loc="lower left")
@@ -64,10 +64,10 @@ def draw_times(times: Figures) -> bytes:
             panel.axvline(0, color=RED, lw=1, ls="--", label="the failure")
             panel.set(
                 title=f"{failed:.0%} of {largest:,} nodes fail",
-                xlabel="put so many seconds after the failure",
+                xlabel="published, seconds after the failure",
             )
             drawing.percent(panel, lowest)
-        made.panels[0].set_ylabel("share of what is owed")
+        made.panels[0].set_ylabel("share of expected deliveries")
         made.panels[0].legend(loc="lower right")
     return made.png
 
@@ -119,7 +119,7 @@ def draw_comparison(quiet: Figures) -> bytes:
             drawing.whole(panel)
         cost.set(title="Payloads sent for one message", ylabel="messages (logarithmic)")
         delay.set(title="From publish to delivery, p99", ylabel="milliseconds")
-        load.set(title="Messages that a node handles", ylabel="a second (logarithmic)")
+        load.set(title="Messages that a node handles", ylabel="per second (logarithmic)")
         delay.set_ylim(bottom=0)
         cost.legend(loc="upper left")
         load.legend(loc="best")

@@ -1,4 +1,4 @@
-"""What an experiment has found: tables, figures, and what they were made of."""
+"""The result of an experiment: tables, figures and their setting."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from oncecast.lab.papers.tables import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A run's row of a trace; `time` is virtual seconds unless the run was live.
+# A row of a trace; `time` is virtual seconds unless the run was live.
 TRACE = (
     "story string, system string, nodes int, messages int, positions int, share double, seed int, "
     "line long, time double, kind string, node string, subject string, value double"
 )
 RUN = ("system", "nodes", "messages", "positions", "share", "seed")
-SETTING = RUN[:-1]  # what runs have in common that differ by their dice
+SETTING = RUN[:-1]  # shared by runs that differ only in their seed
 
 
 class Figure(msgspec.Struct, frozen=True):
-    name: str  # of its file
+    name: str  # file name
     caption: str
     png: bytes
 
@@ -31,20 +31,20 @@ class Figure(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True):
     name: str
     title: str
-    source: str  # what it did, and what it says came of it
-    setting: str  # how we did it
+    source: str  # the experiment and the result of the source
+    setting: str  # our setting
     tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
-    runs: str = ""  # how many, and of which seeds
+    runs: str = ""  # number of runs, and their seeds
 
     @property
     def broken(self) -> int:
-        """How much does not hold that must."""
+        """Return the number of failed checks."""
         return sum(not must.holds for table in self.tables for must in table.must)
 
 
 class Experiment(NamedTuple):
-    """`find` is given the trace of the runs, and of others of the same stories."""
+    """An experiment. `find` gets the trace of its runs, and perhaps of others."""
 
     name: str
     about: str
@@ -57,7 +57,7 @@ def collected(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def violations(trace: DataFrame) -> list[str]:
-    """Runs that ended with a broken promise, and which."""
+    """Describe the runs that ended with a violation."""
     broken = trace.where("kind = 'violation'").select("story", *RUN, "subject").collect()
     return [
         f"{row.story}, {row.system}, {row.nodes} nodes, share {row.share:g}, seed {row.seed}: "

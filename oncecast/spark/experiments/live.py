@@ -1,4 +1,4 @@
-"""The same on real processes, beside what the simulator says of runs of the same size (EXP-7)."""
+"""EXP-7: the same experiments with real processes, compared with simulated runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from oncecast.lab.experiments.runs import Run, Scale
 
-PLACES = {
+RUN_BY = {
     exp_live.STORY: "processes",
     exp_publish.STORY: "simulated",
     exp_failures.STORY: "simulated",
@@ -28,7 +28,7 @@ PLACES = {
 
 
 def runs(scale: Scale) -> list[Run]:
-    """On processes, and each also in the simulator."""
+    """Return the runs with processes, and the same runs for the simulator."""
     return [*exp_live.runs(scale), *exp_live.simulated(scale)]
 
 
@@ -36,7 +36,7 @@ def runs(scale: Scale) -> list[Run]:
 
 
 def served(trace: DataFrame) -> DataFrame:
-    """Of replicas: puts acknowledged before the leader was killed and after, and the silence."""
+    """Return the puts acknowledged before and after the kill, and the seconds without service."""
     acked = trace.where("kind = 'acked'")
     early = f.col("time") < exp_live.KILL_AFTER
     return acked.groupBy("system").agg(
@@ -46,20 +46,20 @@ def served(trace: DataFrame) -> DataFrame:
     )
 
 
-# -- what is taken from them --
+# -- findings --
 
 
 def live(trace: DataFrame) -> Finding:
-    mine = trace.where(f.col("story") == exp_live.STORY)
-    tables = (dissemination(trace), replicas(mine.where("system = 'paxos'")))
+    live_rows = trace.where(f.col("story") == exp_live.STORY)
+    tables = (dissemination(trace), replicas(live_rows.where("system = 'paxos'")))
     return Finding(
         "live",
-        "On real processes",
+        "Real processes",
         "All of the source's experiments were run on real processes.",
-        f"{exp_live.NODES} processes on one machine, over TCP, each with its own clock; the same "
-        "protocols and the same way to count as in the simulator, whose figures stand beside them. "
-        f"Where some fail, they are killed (SIGKILL) after {exp_live.KILL_AFTER:g} s. Simulated "
-        "hops take 1 to 50 ms, real ones far less: compare counts, not times.",
+        f"{exp_live.NODES} processes on one machine, over TCP, each with its own clock. Protocols "
+        "and counting are the same as in the simulator. Victims are killed (SIGKILL) after "
+        f"{exp_live.KILL_AFTER:g} s. Simulated hops take 1 to 50 ms, real ones far less: compare "
+        "counts, not times.",
         tables,
         (),
     )
@@ -68,7 +68,7 @@ def live(trace: DataFrame) -> Finding:
 def dissemination(trace: DataFrame) -> Table:
     rows: list[tuple[Cell, ...]] = []
     whole = True
-    for story, place in PLACES.items():
+    for story, kind in RUN_BY.items():
         chosen = trace.where((f.col("story") == story) & (f.col("nodes") == exp_live.NODES))
         chosen = chosen.where(
             f"system in ('scribe', 'plumtree') and messages = {exp_live.MESSAGES}"
@@ -77,7 +77,7 @@ def dissemination(trace: DataFrame) -> Table:
         for part in (latencies, traffic):
             frame = frame.join(part(chosen), list(RUN))
         for each in collected(frame):
-            rows.append(row(each, place))
+            rows.append(row(each, kind))
             whole = whole and (each["share"] > 0 or each["reliability"] == 1.0)
     rows.sort(key=lambda each: (str(each[0]), str(each[1]), str(each[2])))
     return Table(
@@ -85,23 +85,23 @@ def dissemination(trace: DataFrame) -> Table:
         (
             "system",
             "fail",
-            "where",
+            "run by",
             "reliability",
-            "payloads a message",
-            "Chord hops a message",
+            "payloads per message",
+            "Chord hops per message",
             "median ms",
             "p99 ms",
         ),
         tuple(rows),
-        (Must("100% where nothing fails", whole),),
+        (Must("100% without failures", whole),),
     )
 
 
-def row(each: dict[str, Any], place: str) -> tuple[Cell, ...]:
+def row(each: dict[str, Any], kind: str) -> tuple[Cell, ...]:
     return (
         LABELS[each["system"]],
         f"{each['share']:.0%}",
-        place,
+        kind,
         share(each["reliability"]),
         each["copies"] / each["messages"],
         each["hops"] / each["messages"] if each["system"] == "scribe" else None,
@@ -119,8 +119,10 @@ def replicas(trace: DataFrame) -> Table:
         ("puts before", "puts after", "seconds without service"),
         rows,
         (
-            Must("the same value at a place, at all replicas", not unlike),
-            Must("every replica decides in rising order", not unordered),
-            Must("puts go on under another leader", bool(rows) and all(each[1] for each in rows)),
+            Must("all replicas have the same value in each slot", not unlike),
+            Must("every replica decides slots in order", not unordered),
+            Must(
+                "puts continue under another leader", bool(rows) and all(each[1] for each in rows)
+            ),
         ),
     )

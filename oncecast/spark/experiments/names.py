@@ -1,10 +1,10 @@
-"""Which experiments there are: known without Spark, which only running them needs."""
+"""The names of the experiments, in a module without Spark."""
 
 ABOUT = {
     "scribe-messages": "messages received in the Scribe layer",
-    "convergence": "how long until all messages have reached all nodes",
-    "chord-messages": "Chord messages sent, by the number of nodes",
-    "load-balance": "how evenly topics are owned, with virtual positions too",
-    "failures": "reliability under failures, structured against unstructured",
+    "convergence": "time until all messages have reached all nodes",
+    "chord-messages": "Chord messages sent, by number of nodes",
+    "load-balance": "distribution of topics over nodes, with and without virtual positions",
+    "failures": "reliability under failures, structured and unstructured",
     "paxos": "one order at all replicas, through storms and elections",
 }

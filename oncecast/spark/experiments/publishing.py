@@ -1,4 +1,4 @@
-"""What the traces of publishing say: what it costs where nothing fails, and how long it takes."""
+"""Figures from the traces of publishing: cost and latency without failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Figures = list[dict[str, Any]]
 
-# Which messages are for what.
+# The purpose of each message type.
 PARTS = {
     "copies": ("scribe.Copy", "plumtree.Gossip", "flood.Flooded"),
     "ways": ("scribe.Routed",),
@@ -34,9 +34,9 @@ PARTS = {
 LAYERS = {layer: f"{layer}.%" for layer in ("scribe", "chord", "plumtree", "flood", "hyparview")}
 SETTING_TEXT = (
     f"{TOPICS} topics, each node subscribed to {SUBSCRIBED} of them; every node publishes five "
-    "messages a second on any topic (from 100 nodes on: all together 50 to 300 within five "
-    "seconds); 1 to 50 ms a hop. Ring and trees are there before the first "
-    "message; counting begins with it and ends five seconds after the last one."
+    "messages per second on any topic (from 100 nodes on: 50 to 300 messages in all within five "
+    "seconds); a hop takes 1 to 50 ms. Ring and trees exist before the first "
+    "message. Counting begins with it and ends five seconds after the last one."
 )
 
 
@@ -44,7 +44,7 @@ SETTING_TEXT = (
 
 
 def outcomes(trace: DataFrame) -> DataFrame:
-    """One row a run: what was owed, what came, and when."""
+    """Return a row for each run: the share of expected deliveries, duplicates and times."""
     puts = trace.where("kind = 'publish'").groupBy(*RUN)
     owed = puts.agg(
         f.sum("value").alias("owed"), f.min("time").alias("first"), f.max("time").alias("last")
@@ -67,7 +67,7 @@ def outcomes(trace: DataFrame) -> DataFrame:
 
 
 def latencies(trace: DataFrame) -> DataFrame:
-    """One row a run: seconds from publish to delivery."""
+    """Return a row for each run: seconds from publish to delivery."""
     keys = [*RUN, "subject"]
     puts = trace.where("kind = 'publish'").select(*keys, f.col("time").alias("put"))
     both = trace.where("kind = 'delivery'").select(*keys, "time").join(puts, keys)
@@ -80,7 +80,7 @@ def latencies(trace: DataFrame) -> DataFrame:
 
 
 def traffic(trace: DataFrame) -> DataFrame:
-    """One row a run: messages that arrived, by what they were for, and seconds counted."""
+    """Return a row for each run: received messages by purpose, and the seconds counted."""
 
     def of(condition: Any, name: str) -> Any:
         count = f.when((f.col("kind") == "received") & condition, f.col("value"))
@@ -89,7 +89,7 @@ def traffic(trace: DataFrame) -> DataFrame:
     subject = f.col("subject")
     parts = [of(subject.isin(*kinds), name) for name, kinds in PARTS.items()]
     layers = [of(subject.like(like), layer) for layer, like in LAYERS.items()]
-    # What Chord brings to Scribe is counted in both; over the network it goes once.
+    # Messages that Chord routes to Scribe are counted in both layers, but sent once.
     network = of(subject != "scribe.Routed", "network")
     window = f.max(f.when(f.col("kind") == "window", f.col("value"))).alias("window")
     counted = trace.where("kind in ('received', 'window')")
@@ -97,7 +97,7 @@ def traffic(trace: DataFrame) -> DataFrame:
 
 
 def loads(trace: DataFrame) -> DataFrame:
-    """One row a run: messages that nodes handle, in and out; mean, and of the busiest."""
+    """Return a row for each run: mean and maximum of the messages that a node handles."""
     handled = trace.where("kind in ('received', 'sent') and subject != 'scribe.Routed'")
     nodes = handled.groupBy(*RUN, "node").agg(f.sum("value").alias("handled"))
     mean = f.sum("handled") / f.first("nodes")
@@ -114,9 +114,9 @@ def mean_of_seeds(frame: DataFrame) -> DataFrame:
     return frame.groupBy(*SETTING).agg(*means, f.count("*").alias("seeds")).orderBy(*SETTING)
 
 
-@lru_cache(maxsize=1)  # four experiments look at the same runs
+@lru_cache(maxsize=1)  # four experiments use the same runs
 def summary(trace: DataFrame) -> Figures:
-    """All figures of all settings."""
+    """Return all figures of all settings."""
     trace = trace.where(f.col("story") == STORY)
     frame = outcomes(trace)
     for part in (latencies, traffic, loads):
@@ -124,11 +124,11 @@ def summary(trace: DataFrame) -> Figures:
     return collected(mean_of_seeds(frame))
 
 
-# -- what is taken from them --
+# -- findings --
 
 
 def of_source(figures: Figures, system: str = "scribe") -> Figures:
-    """20 nodes, with so many messages each."""
+    """Return the figures of the source's experiment with 20 nodes."""
     messages = [SOURCE_NODES * each for each in exp_publish.SOURCE_PUBLISHES]
     return [
         each
@@ -140,7 +140,7 @@ def of_source(figures: Figures, system: str = "scribe") -> Figures:
 
 
 def by_size(figures: Figures, system: str) -> Figures:
-    """20 messages of each node, or as many as large systems have."""
+    """Return the figures with 20 messages per node, or the number used for large systems."""
     found = [each for each in figures if each["system"] == system]
     return [
         each

@@ -1,4 +1,4 @@
-"""EXP-6: Multi-Paxos. One order at all replicas, leaders elected, members added and removed."""
+"""EXP-6: Multi-Paxos. One order at all replicas, elections and membership changes."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ if TYPE_CHECKING:
 
     Figures = list[dict[str, Any]]
 
-SHOWN_NODES = 5  # replicas of the group whose storm is drawn
-CALM_SHOWN = 3.0  # seconds of the calm behind it
+SHOWN_NODES = 5  # replicas of the group in the figure
+CALM_SHOWN = 3.0  # seconds after the storm in the figure
 
 
 # -- DataFrame -> DataFrame --
 
 
-def lives(trace: DataFrame) -> DataFrame:
-    """Each row with which life of its node it was in, and which state it had been given."""
+def numbered_starts(trace: DataFrame) -> DataFrame:
+    """Add the number of starts and installed states of the node before each row."""
     before = Window.partitionBy(*RUN, "story", "node").orderBy("time", "line")
     starts = f.sum((f.col("kind").isin("up", "installed")).cast("int")).over(before)
     return trace.withColumn("life", starts)
 
 
 def disagreements(trace: DataFrame) -> DataFrame:
-    """Places at which two replicas, or two lives of one, had different values: none, ever."""
+    """Return slots with different values at two replicas, or before and after a restart."""
     decided = trace.where("kind = 'decided'").groupBy("story", *RUN, "value")
     values = decided.agg(f.count_distinct("subject").alias("values"))
-    return values.where("values > 1").select("story", *RUN, f.col("value").alias("place"))
+    return values.where("values > 1").select("story", *RUN, f.col("value").alias("slot"))
 
 
 def disorder(trace: DataFrame) -> DataFrame:
-    """What a replica decided at or before a place that it had decided already."""
-    decided = lives(trace).where("kind = 'decided'")
+    """Return decisions of a replica at or before a slot that it had already decided."""
+    decided = numbered_starts(trace).where("kind = 'decided'")
     before = Window.partitionBy("story", *RUN, "node", "life").orderBy("line")
     after = decided.withColumn("previous", f.lag("value").over(before))
     return after.where("value <= previous").select("story", *RUN, "node", "value", "previous")
 
 
 def storms(trace: DataFrame) -> DataFrame:
-    """One row a story and size: what happened, all in all."""
+    """Return a row for each story and size with the numbers of events."""
 
     def count(condition: str) -> Any:
         return f.count(f.when(f.expr(condition), 1))
 
     runs = trace.groupBy("story", *RUN).agg(
-        f.max(f.when(f.col("kind") == "decided", f.col("value"))).alias("places"),
+        f.max(f.when(f.col("kind") == "decided", f.col("value"))).alias("slots"),
         count("kind = 'decided'").alias("decided"),
         count("kind = 'fault'").alias("faults"),
         count("kind = 'leader' and subject = node").alias("leaders"),
@@ -66,7 +66,7 @@ def storms(trace: DataFrame) -> DataFrame:
         ),
         count("kind = 'held'").alias("held"),
     )
-    sums = ("places", "decided", "faults", "leaders", "added", "removed", "held")
+    sums = ("slots", "decided", "faults", "leaders", "added", "removed", "held")
     totals = [f.sum(name).alias(name) for name in sums]
     return (
         runs.groupBy("story", "nodes")
@@ -76,8 +76,10 @@ def storms(trace: DataFrame) -> DataFrame:
 
 
 def gaps(trace: DataFrame) -> DataFrame:
-    """One row an election: seconds from the crash of the leader to the first put that another has
-    acknowledged, and to its seat being given to somebody else."""
+    """Return a row for each election: seconds from the crash of the leader to each event.
+
+    The events are the election, the first acknowledged put, and the new member.
+    """
     story = trace.where(f.col("story") == ELECTION)
     crash = f.min(f.when(f.col("kind") == "fault", f.col("time"))).over(Window.partitionBy(*RUN))
     later = story.withColumn("crash", crash).where("time > crash")
@@ -92,7 +94,7 @@ def gaps(trace: DataFrame) -> DataFrame:
     return each.select("nodes", "seed", "elected", "silent", "replaced").orderBy("nodes", "seed")
 
 
-# -- what is taken from them --
+# -- findings --
 
 
 def multi_paxos(trace: DataFrame) -> Finding:
@@ -107,17 +109,17 @@ def multi_paxos(trace: DataFrame) -> Finding:
         "Multi-Paxos: one order at all replicas",
         "“If all the replicas received the same information in the ordering of messages”, leader "
         "election, adding and removing of replicas, “obtaining good correctness results” (section "
-        "7.4; no figures, no faults named).",
-        "Storm: three producers put 210 messages while processes crash, hang and lose their disks, "
-        "bits flip on disk, clocks drift, the network parts, loses and repeats, and members and "
-        f"leaders are changed on purpose, for {STORM_SECONDS:g} s; then it is calm, and everything "
-        f"outstanding must complete. Election: all is calm, and after {CRASH_AT:g} s the leader "
-        "crashes for ever; silence of half a second makes others stand. In both, every rule of "
-        "Paxos is checked after every event by the simulator, and the order once more, from the "
-        "trace, by Spark.",
+        "7.4; no figures; faults are not named).",
+        "Storm: three producers put 210 messages. Processes crash, hang and lose their disks, "
+        "bits flip on disk, and clocks drift. The network partitions, loses and duplicates "
+        f"messages. Members and leaders change on purpose, for {STORM_SECONDS:g} s. Then the "
+        f"faults stop, and everything outstanding must complete. Election: after {CRASH_AT:g} s "
+        "without faults, the leader crashes for good; followers stand for election after half a "
+        "second of silence. Every rule of Paxos is checked after every event by the simulator, "
+        "and Spark checks the order again from the trace.",
         (
             Table(
-                "what happened, all runs of a size together",
+                "events, all runs of a size together",
                 (
                     "story",
                     "replicas",
@@ -126,14 +128,14 @@ def multi_paxos(trace: DataFrame) -> Finding:
                     "leaders elected",
                     "added",
                     "removed",
-                    "places decided",
+                    "slots decided",
                     "decisions at replicas",
                 ),
                 tuple(happened(each) for each in totals),
                 (
-                    Must("the same value at a place, at all replicas and in all lives", not unlike),
-                    Must("every replica decides in rising order, without a repeat", not unordered),
-                    Must("no rule broken in any run; all complete in the end", not broken),
+                    Must("all replicas always have the same value in each slot", not unlike),
+                    Must("every replica decides slots in order, without repetition", not unordered),
+                    Must("no rule is broken in any run, and everything completes", not broken),
                 ),
                 tuple(broken[:10]),
             ),
@@ -142,13 +144,13 @@ def multi_paxos(trace: DataFrame) -> Finding:
         (
             Figure(
                 "paxos-storm",
-                f"One storm over a group of {shown['nodes']} (seed {shown['seed']}): who is up, "
-                "who leads, what strikes, and what is decided meanwhile.",
+                f"One storm over a group of {shown['nodes']} (seed {shown['seed']}): running "
+                "nodes, leaders, faults and decisions.",
                 draw_storm(shown),
             ),
             Figure(
                 "paxos-election",
-                "The leader crashes: how long until another one leads, and until clients are "
+                "The leader crashes: time until another node leads, and until clients are "
                 "served again.",
                 draw_elections(elections),
             ),
@@ -157,7 +159,7 @@ def multi_paxos(trace: DataFrame) -> Finding:
 
 
 def happened(each: dict[str, Any]) -> tuple[Cell, ...]:
-    names = ("runs", "faults", "leaders", "added", "removed", "places", "decided")
+    names = ("runs", "faults", "leaders", "added", "removed", "slots", "decided")
     return (each["story"], each["nodes"], *(int(each[name]) for name in names))
 
 
@@ -177,17 +179,17 @@ def election_table(elections: Figures) -> Table:
         (
             "replicas",
             "runs",
-            "another leads: median",
-            "most",
-            "clients are served: median",
-            "most",
-            "its seat is another's: median",
-            "most",
+            "next leader elected: median",
+            "maximum",
+            "clients served again: median",
+            "maximum",
+            "seat filled again: median",
+            "maximum",
         ),
         tuple(rows),
         (
-            Must("another one leads and serves, every time", served),
-            Must("a spare takes the seat, every time", replaced),
+            Must("another node leads and serves clients in every run", served),
+            Must("a spare node takes the seat in every run", replaced),
         ),
     )
 
@@ -196,10 +198,10 @@ def election_table(elections: Figures) -> Table:
 
 
 def shown_storm(trace: DataFrame) -> dict[str, Any]:
-    """The rows of the first storm of the largest group that is to be shown."""
+    """Return the rows of the first storm of the largest group to be shown."""
     storm = trace.where((f.col("story") == STORM) & (f.col("nodes") <= SHOWN_NODES))
     first = storm.orderBy(f.desc("nodes"), "seed").select("nodes", "seed").first()
-    assert first is not None, "no storm was played"
+    assert first is not None, "no storm was run"
     chosen = storm.where((f.col("nodes") == first.nodes) & (f.col("seed") == first.seed))
     rows = chosen.where("kind != 'acked'").orderBy("line")
     return {"nodes": first.nodes, "seed": first.seed, "rows": collected(rows)}
@@ -241,14 +243,14 @@ def draw_storm(shown: dict[str, Any]) -> bytes:
         top.broken_barh([], (0, 1), color=FAINT, label="up")
         for name, (_, mark, color) in MARKS.items():
             top.plot([], [], mark, color=color, ms=7, mec="white", mew=0.6, label=name)
-        top.plot([], [], ":", color=GREEN, label="network parts or slows")
+        top.plot([], [], ":", color=GREEN, label="network partitioned or slow")
         top.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
         bottom.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title="decided at")
-        top.set(title="The storm, and the calm behind it", xlim=(0, end))
+        top.set(title="The storm and the calm after it", xlim=(0, end))
         bottom.set(
-            title="One order: all lines are one line, however late each comes",
+            title="One order: all lines coincide, however late each replica is",
             xlabel="virtual seconds",
-            ylabel="place in the order",
+            ylabel="slot",
             xlim=(0, end),
         )
     return made.png
@@ -262,7 +264,7 @@ MARKS = {
 
 
 def up(row: dict[str, Any]) -> bool | None:
-    """Whether it is from now on; None if that does not change."""
+    """Return the new state of the node, or None if the row does not change it."""
     if row["kind"] == "up":
         return True
     return False if row["kind"] == "fault" and row["subject"] in ("crash", "halt") else None
@@ -275,7 +277,7 @@ def leads(row: dict[str, Any]) -> bool | None:
 
 
 def spans(rows: Figures, state: Any, end: float) -> list[tuple[float, float]]:
-    """From when to how long it was so."""
+    """Return start and length of each period in which `state` holds."""
     found: list[tuple[float, float]] = []
     since: float | None = None
     for row in rows:
@@ -301,11 +303,11 @@ def draw_elections(elections: Figures) -> bytes:
                 label = f"{nodes} replicas" if name == "silent" else None
                 panel.step([0, *times], [0, *shares], dash, where="post", color=color, label=label)
         panel.plot([], [], "-", color=GREY, label="clients are served again")
-        panel.plot([], [], ":", color=GREY, label="another one leads")
+        panel.plot([], [], ":", color=GREY, label="next leader elected")
         drawing.percent(panel, 0.0)
         panel.set_xlim(left=0)
         panel.set(
-            title="After the leader has crashed",
+            title="After a crash of the leader",
             xlabel="virtual seconds",
             ylabel="share of the runs",
         )

@@ -1,4 +1,4 @@
-"""What was found, as a page of its own: figures, tables, seeds, and the command that made it."""
+"""A report of findings as one HTML page: figures, tables, seeds and the command."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ nav a:hover { text-decoration: underline; }
 
 
 class Made(msgspec.Struct, frozen=True):
-    """How the findings came about."""
+    """The origin of the findings."""
 
     title: str
     about: str
@@ -64,7 +64,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 def write(directory: Path, made: Made, findings: Sequence[Finding]) -> Path:
-    """The page, its figures as files, and the tables as JSON; where the page is."""
+    """Write the page, its figures and the tables as JSON; return the path of the page."""
     pictures = directory / FIGURES
     pictures.mkdir(parents=True, exist_ok=True)
     for finding in findings:
@@ -77,7 +77,7 @@ def write(directory: Path, made: Made, findings: Sequence[Finding]) -> Path:
 
 
 def fields(finding: Finding) -> dict[str, Any]:
-    """A finding as JSON has it: figures by their names."""
+    """Return a finding for JSON, with the names of its figures."""
     return {
         "name": finding.name,
         "title": finding.title,
@@ -162,14 +162,14 @@ def table(shown: Table) -> str:
 
 
 def shown_as(cell: Cell) -> str:
-    """Four digits say enough of what was measured."""
+    """Format a cell; measured values have four digits."""
     if isinstance(cell, float):
         return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.4g}"
     return told(cell)
 
 
 def kind_of(name: str, cells: list[Any]) -> str:
-    """Words stand on the left, and what the source says looks different from what we measured."""
+    """Return CSS classes: text is left-aligned, and values of the source look different."""
     words = any(isinstance(cell, str) and not cell[:1].isdigit() for cell in cells)
     source = name.startswith("source")
     return " ".join(["source"] * source + ["text"] * (words and not source))

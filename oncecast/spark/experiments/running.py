@@ -1,4 +1,4 @@
-"""Experiments on Spark: runs become tasks, their traces Parquet, and the traces findings."""
+"""Run experiments on Spark: runs become tasks, traces become Parquet files, then findings."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 TRACES = "traces"
 ROWS_A_BATCH = 50_000
-SECONDS_A_TASK = 8.0  # of short runs, that share one
+SECONDS_A_TASK = 8.0  # of short runs that share a task
 
 
 def simulate(
     spark: SparkSession, runs: Sequence[Run], directory: Path, step: Callable[[int], None]
 ) -> None:
-    """Plays all runs and keeps their traces, by story, in place of earlier ones."""
+    """Play all runs and write their traces by story, in place of earlier ones."""
     trace = farmed(spark, pieces(runs), batches, TRACE)
     files = trace.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     with watched(spark, step):
@@ -38,7 +38,7 @@ def simulate(
 
 
 def pieces(runs: Iterable[Run]) -> list[list[Run]]:
-    """Runs bundled into tasks, the longest first: then none is left over in the end."""
+    """Bundle runs into tasks, the longest first, so that all tasks end at about the same time."""
     made: list[list[Run]] = []
     filled = SECONDS_A_TASK
     for run in sorted(dict.fromkeys(runs), key=seconds, reverse=True):
@@ -51,12 +51,12 @@ def pieces(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def seconds(run: Run) -> float:
-    """About how long it takes."""
+    """Estimate the duration of a run."""
     match run.story:
         case exp_ring.PLACE:
             return 1e-5 * (run.nodes * run.positions + run.messages)
         case exp_live.STORY:
-            return 1.0  # all of them in one task: they share this machine, and wait
+            return 1.0  # all in one task: they share this machine, and wait
         case exp_ring.REPAIR:
             return 0.01 * run.nodes
         case exp_paxos.STORM | exp_paxos.ELECTION:
@@ -105,7 +105,7 @@ def traces(spark: SparkSession, directory: Path) -> DataFrame:
 
 
 def kept(directory: Path) -> list[Experiment]:
-    """Those for all of whose stories the directory has traces."""
+    """Return the experiments with traces of all their stories in the directory."""
     there = {each.name.partition("=")[2] for each in (directory / TRACES).glob("story=*")}
     known = (*EXPERIMENTS.values(), LIVE)
     return [each for each in known if there.issuperset(stories(each))]
@@ -121,15 +121,16 @@ def found(
     trace = traces(spark, directory)
     counts = {row.story: row for row in played(trace).collect()}
     for experiment in experiments:
-        mine = [counts[story] for story in stories(experiment) if story in counts]
-        told = "; ".join(
-            f"{each.story}: {each.runs} runs, seeds {each.first} to {each.last}" for each in mine
+        played_runs = [counts[story] for story in stories(experiment) if story in counts]
+        summary = "; ".join(
+            f"{each.story}: {each.runs} runs, seeds {each.first} to {each.last}"
+            for each in played_runs
         )
-        yield msgspec.structs.replace(experiment.find(trace), runs=f"{told}.")
+        yield msgspec.structs.replace(experiment.find(trace), runs=f"{summary}.")
 
 
 def played(trace: DataFrame) -> DataFrame:
-    """How many runs of each story there are, and of which seeds."""
+    """Return the number of runs of each story, and their seeds."""
     runs = trace.select("story", *RUN).distinct().groupBy("story")
     seeds = (f.min("seed").alias("first"), f.max("seed").alias("last"))
     return runs.agg(f.count("*").alias("runs"), *seeds).select("story", "runs", "first", "last")

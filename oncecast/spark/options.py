@@ -237,7 +237,8 @@ class SourceOptions:
         end = found["endingOffsets"] or found["endingTimestamp"]
         if start == NEW and not streaming:
             raise BadOption(
-                "option startingOffsets is latest, which makes a batch empty", "use an earlier start"
+                "option startingOffsets is latest, which makes a batch empty",
+                "use an earlier start",
             )
         if end == EARLIEST:
             raise BadOption(

@@ -254,7 +254,7 @@ class NameInUse(OncecastError):
 class Fenced(OncecastError):
     """Another process uses this client name, or reads this subscription.
 
-    Acknowledged calls took effect. The outcome of the others is unknown.
+    Acknowledged calls took effect. The outcome of calls in flight is unknown.
     """
 
     epoch: int = 0  # of the process that took over
@@ -332,10 +332,10 @@ class Forgotten(OncecastError):
 
     code = "forgotten"
     message = (
-        "topic {topic!r} no longer has a record of producer {producer!r} (it was idle for too "
-        "long, or the topic was deleted), so it is unknown whether these messages are stored"
+        "outcome unknown: topic {topic!r} no longer has a record of producer {producer!r}, which "
+        "was idle for too long, or the topic was deleted"
     )
-    remedy = "check the topic before resending them"
+    remedy = "check the topic before resending"
 
 
 # Calls and connections
@@ -485,7 +485,7 @@ class NotReached(CoordinationError):
 
     code = "not-reached"
     message = "the group has {count} members, {size} are needed: {members}"
-    remedy = "start the others, use a peer that is up, or wait for fewer"
+    remedy = "start more processes, use a peer that is up, or wait for fewer"
 
     @property
     def count(self) -> int:
@@ -612,7 +612,7 @@ class NotMatched(StreamError):
             remedy = "open one of these, or wait longer"
         else:
             message += "; no other process has a stream"
-            remedy = "start the others, or use a peer that is up"
+            remedy = "start the other processes, or use a peer that is up"
         super().__init__(stream, message, remedy)
         self.there, self.mismatched = there, dict(mismatched)
 

@@ -86,7 +86,7 @@ def test_error_keeps_its_fields_and_texts_in_copies_and_pickles() -> None:
     )
 
 
-def test_message_or_remedy_with_braces_is_no_template() -> None:
+def test_message_and_remedy_of_an_instance_may_have_braces() -> None:
     """SVC-7"""
     error = errors.InvalidArgument("{x} is wrong", 'use {"topic": 17}')
     assert str(error) == '{x} is wrong; use {"topic": 17}'

@@ -23,6 +23,11 @@ async def seek_by_name(client: oncecast.Client) -> None:
     await topic.seek("earliest")  # type: ignore[arg-type]
 
 
+async def nack_text(client: oncecast.Client) -> None:
+    topic = await client.subscribe("far")
+    topic.nack("x")  # type: ignore[arg-type]
+
+
 REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
     "empty topic": (errors.InvalidTopic, lambda client: client.put("", b"x")),
     "long topic": (errors.InvalidTopic, lambda client: client.put("x" * 256, b"x")),
@@ -77,6 +82,7 @@ REFUSED: dict[str, tuple[type[errors.OncecastError], Any]] = {
         errors.InvalidArgument,
         lambda client: client.create_topic("t", oncecast.Policy(age_us=1.5)),  # type: ignore[arg-type]
     ),
+    "nack of text": (errors.InvalidArgument, nack_text),
     "no topic": (errors.InvalidTopic, lambda client: client.put(None, b"x")),
     "topic of bytes": (errors.InvalidTopic, lambda client: client.subscribe(b"t")),
     "subscription that is a number": (errors.InvalidName, lambda client: client.read("t", 5)),

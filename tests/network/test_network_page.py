@@ -1,4 +1,4 @@
-"""docs/network.md says what the code does."""
+"""docs/network.md matches the code."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_every_option_is_documented_with_its_default() -> None:
             assert float(number) * UNITS.get(unit, 1) == field.default, field.name
 
 
-def test_no_option_is_documented_that_does_not_exist() -> None:
+def test_page_documents_only_existing_options() -> None:
     assert set(documented_options()) == {field.name for field in dataclasses.fields(Options)}
 
 
-def test_the_wire_format_is_documented() -> None:
+def test_page_documents_the_wire_format() -> None:
     assert framing.MAGIC.hex(" ") in PAGE
     assert f"wire format, now {framing.FORMAT}" in PAGE
     for name in ("GREETING", "MESSAGE", "PING", "PONG", "BYE"):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from oncecast import errors
-    from oncecast.client import blocking
+    from oncecast import blocking, errors
     from oncecast.client.client import (
         EARLIEST,
         NEW,
@@ -22,12 +21,13 @@ if TYPE_CHECKING:
     from oncecast.client.scanning import Slice
     from oncecast.client.subscription import Subscription
     from oncecast.coordination.node import join
+    from oncecast.network.tls import Tls
     from oncecast.streams.protocols.policies import KEEP_ALL, Durability, QoS, Reliability
     from oncecast.wire.batch import Message
     from oncecast.wire.retention import Policy
 
 # Loaded when first used: `import oncecast` and `oncecast --help` stay quick.
-_HOMES = {
+_DEFINED_IN = {
     "Durability": "oncecast.streams.protocols.policies",
     "EARLIEST": "oncecast.client.client",
     "KEEP_ALL": "oncecast.streams.protocols.policies",
@@ -40,13 +40,14 @@ _HOMES = {
     "Reliability": "oncecast.streams.protocols.policies",
     "Slice": "oncecast.client.scanning",
     "Subscription": "oncecast.client.subscription",
+    "Tls": "oncecast.network.tls",
     "connect": "oncecast.client.client",
     "embedded": "oncecast.client.embedded",
     "from_offset": "oncecast.client.client",
     "from_time": "oncecast.client.client",
     "join": "oncecast.coordination.node",
 }
-_MODULES = {"blocking": "oncecast.client.blocking", "errors": "oncecast.errors"}
+_MODULES = {"blocking": "oncecast.blocking", "errors": "oncecast.errors"}
 
 __all__ = [
     "EARLIEST",
@@ -61,6 +62,7 @@ __all__ = [
     "Reliability",
     "Slice",
     "Subscription",
+    "Tls",
     "__version__",
     "blocking",
     "connect",
@@ -77,8 +79,8 @@ def __getattr__(name: str) -> object:
 
     if name in _MODULES:
         found: object = import_module(_MODULES[name])
-    elif name in _HOMES:
-        found = getattr(import_module(_HOMES[name]), name)
+    elif name in _DEFINED_IN:
+        found = getattr(import_module(_DEFINED_IN[name]), name)
     else:
         raise AttributeError(f"module 'oncecast' has no attribute {name!r}")
     globals()[name] = found

@@ -132,7 +132,7 @@ class Client:
 
     # -- put --
 
-    # Each put passes here, so this is no coroutine around another coroutine.
+    # Not `async`: it returns the coroutine of `Putting`, and saves one for each put.
     def put(
         self,
         topic: str,

@@ -73,7 +73,7 @@ class ClientLink(Link):
     ) -> None:
         super().__init__(wires, identity, peer, down, tls)
         self._transport = transport
-        self.problem = ""  # why there is no connection
+        self.problem = ""  # why the last connection failed
         self.refused = False
         self.batch_bytes_max = 0  # limit of the node
         self._message_bytes = 0  # sent and received

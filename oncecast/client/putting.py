@@ -126,7 +126,7 @@ class Putting:
             message = f"topic {topic!r}: not all messages were stored within {timeout:g} s"
             if len(waiters) == len(pieces):
                 raise self.late(message, STILL_IN_FLIGHT, in_flight=True) from None
-            rest = f"the first {taken} are in flight, call flush() for them; put only the others"
+            rest = f"the first {taken} are in flight, call flush() for them; put only the rest"
             raise self.late(message, rest) from None
         finally:
             abandon(waiters)

@@ -50,7 +50,7 @@ class Subscription:
     `start` is the offset at which reading started.
 
     With `auto_ack` (the default), asking for the next message acknowledges the messages before it,
-    whether or not there is a next one. Without it, only `ack` acknowledges.
+    even if none arrives. Without it, only `ack` acknowledges.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Subscription:
         return message
 
     def _ask(self) -> None:
-        """With `auto_ack`, acknowledge everything: the application asks and the queue is empty."""
+        """Acknowledge everything with `auto_ack`: the application asks and the queue is empty."""
         if self._inbox.auto_ack and self._inbox.last:
             self._slow = NEVER  # The fast path relies on `last` being 1.
             self._inbox.acknowledge_all()

@@ -1,4 +1,4 @@
-"""The same for programs without a loop: `with oncecast.coordination.blocking.join(...) as node`.
+"""Groups, locks, queues and streams for programs without an event loop: `oncecast.blocking.join`.
 
 The node runs in a thread of its own; any thread may call.
 """

@@ -141,7 +141,7 @@ def test_nack_after_the_next_message_was_asked_for_says_what_to_do(tmp_path: Pat
             after = await waiting
             assert after is not None
             topic.nack(after)  # it is the last that was asked for
-            with pytest.raises(errors.InvalidArgument, match="not handed out yet"):
+            with pytest.raises(errors.InvalidArgument, match="not delivered yet"):
                 topic.nack(after)
 
     run(story())

@@ -8,6 +8,7 @@ import re
 import pytest
 
 import oncecast
+from oncecast import blocking
 from oncecast.client.client import Client
 from oncecast.client.subscription import Subscription
 from tests.client.test_blocking import ONLY_ASYNC
@@ -47,5 +48,9 @@ def test_options_are_documented() -> None:
 def test_public_names_are_there() -> None:
     for name in oncecast.__all__:
         assert getattr(oncecast, name) is not None
+    for name in blocking.__all__:
+        assert getattr(blocking, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = oncecast.nonsense
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = blocking.nonsense

@@ -156,7 +156,7 @@ def test_put_that_found_no_room_in_time_was_not_put(monkeypatch: pytest.MonkeyPa
 
     async def story() -> None:
         desk = Desk()
-        with pytest.raises(errors.TimedOut, match=r"the first 2 are in flight.* only the others"):
+        with pytest.raises(errors.TimedOut, match=r"the first 2 are in flight.* only the rest"):
             await desk.putting.put_many("t", [bytes(putting.CUT_BYTES // 2)] * 3, 0.001)
         with pytest.raises(errors.TimedOut, match="nothing was put; try again later"):
             await desk.putting.put("t", b"x", timeout=0.001)

@@ -1,9 +1,9 @@
 """The client's side of a session with a cluster: pure, so simulator and network both run it.
 
 It keeps one link to each group, to the leader (`routes`, `route`). The link carries calls
-(`calls`), batches of each topic (`producing`) and deliveries (`reading`). Whatever the link or the
-node loses is sent again, and copies are dropped. A durable client logs its outbox before it sends,
-and the next process of the client continues from there.
+(`calls`), batches of each topic (`producing`) and deliveries (`reading`). It sends again if the
+link or the node loses something, and drops copies. A durable client logs its outbox before it
+sends, and the next process of the client continues from there.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ it fetches in the same epoch and never attaches again. So if another process has
 subscription, the node says so and the reader ends. It renews the credit when half of the window is
 taken.
 
-An Attach takes over from one reader, named by its epoch. The first Attach expects that there is no
-reader; if there is one, the node names its epoch. So a late copy of an Attach has no effect.
+An Attach takes over from one reader, named by its epoch. The first Attach expects no reader. If
+there is one, the node names its epoch. So a late copy of an Attach has no effect.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class Reader:
             self._suspect_below = max(self._suspect_below, again.handed)
             self._at.expected = self._at.handed = again.offset
             self._credit.forget()
-            self._at.gap = again.offset  # Messages in flight are behind it; that is no new gap.
+            self._at.gap = again.offset  # Messages in flight are behind it and show no new gap.
             self._refetch()
 
     # -- seeks --

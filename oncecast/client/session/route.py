@@ -5,8 +5,8 @@ and names it again when that changes. So a client without a leader waits for a w
 the next node. A node whose link broke twice in a row is not believed to lead, even if others name
 it.
 
-A silent leader is not left, as it may be busy: the other nodes are asked whom they follow. The
-processes of a ring are all alike: a silent one is left for the next.
+A silent leader is not left, as it may be busy: the other nodes are asked which leader they follow.
+The processes of a ring are all alike: a silent one is left for the next.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Route:
         self.nodes, self.node = nodes, nodes[0]
         self.heard = host.now  # time of the last message of the node
         self.astray = False  # no answer yet from the current node
-        self.led = True  # no node has said that there is no leader
+        self.led = True  # no node has said that a leader is missing
         self.of_ring = False  # the nodes are processes of a ring
         self._lost = NodeId("")  # the node whose link broke last
         self._tried = False  # that node was tried again
@@ -170,7 +170,7 @@ class Route:
     # -- silence --
 
     def look(self, *, owes: bool) -> None:
-        """If the node owes an answer and is silent, ask the other nodes, at first after a pause."""
+        """Ask the other nodes after a pause, if the node owes an answer and is silent."""
         if owes and not self._asking and self._silent:
             self._asking = True
             patience = RING_SILENCE if self.of_ring else SILENCE

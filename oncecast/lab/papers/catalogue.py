@@ -1,6 +1,6 @@
-"""The papers whose figures are repeated in the simulator, by name, for `oncecast sim papers`.
+"""The papers that `oncecast sim papers` reproduces in the simulator, by name.
 
-To add one: a function that takes an Experiment and yields a Table whenever one is ready.
+To add a paper, write a function that takes an Experiment and yields Tables.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Chord's figures beside the paper's: Stoica et al., IEEE/ACM ToN 11(1), 2003.
+"""The figures of the Chord paper beside ours: Stoica et al., IEEE/ACM ToN 11(1), 2003.
 
-All is simulated: the protocol itself, its messages over a network with the paper's delays.
+The protocol itself runs in the simulator, message by message, with the delays of the paper.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from oncecast.lab.scenarios.chord_steps import CHORD_STEPS
 from oncecast.lab.scenarios.scenario import run
 from oncecast.simulator.simulated import Simulation
 
-NEVER = 1e9  # seconds: until the next stabilisation, where the paper has none
+NEVER = 1e9  # seconds between turns of stabilizing, if the paper has none
 LOOKUPS = 10_000
-A_RING = 500  # of them in one ring, where rings differ much from each other
+LOOKUPS_PER_RING = 500  # if the figures of rings differ much
 RINGS_MAX = 50
-EVERY = 0.01  # seconds between lookups, where nothing else happens meanwhile
+EVERY = 0.01  # seconds between lookups
 
 FAILED = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 PATHS_FAILED = (3.84, 4.03, 4.22, 4.44, 4.69, 5.09)
@@ -39,12 +39,12 @@ RATES = (0.05, 0.10, 0.15, 0.20, 0.25, 0.30, 0.35, 0.40)
 TIMEOUTS_CHURN = (0.05, 0.11, 0.16, 0.23, 0.30, 0.34, 0.42, 0.46)
 FAILURES_CHURN = (0, 0, 2, 5, 6, 8, 16, 15)
 
-SEARCHES = ((3, 1, 0), (4, 0, 1), (3, 1, 1))  # members, of whom more join and die
+SEARCHES = ((3, 1, 0), (4, 0, 1), (3, 1, 1))  # first members, joins, deaths
 STATES_MAX = 1_000_000
 SCHEDULES = 1000
 
 KEYS = 500_000
-LOAD_SEEDS = 20  # the most of one run varies by a seventh: twenty say it to a thirtieth
+LOAD_SEEDS = 20  # the maximum of one run varies by a seventh, the mean of twenty by a thirtieth
 
 
 def tables(experiment: Experiment) -> Iterator[Table]:
@@ -57,7 +57,7 @@ def tables(experiment: Experiment) -> Iterator[Table]:
 
 
 def invariant(experiment: Experiment) -> Table:
-    """Zave: each member has a live successor, and enough members are skipped by no list."""
+    """Check Zave's invariant: live successors, and enough members that no list skips."""
     rows: list[tuple[Cell, ...]] = []
     for first, joins, deaths in SEARCHES:
         experiment.say(f"every state of {first} nodes, {joins} more, {deaths} deaths")
@@ -66,14 +66,14 @@ def invariant(experiment: Experiment) -> Table:
     experiment.say(f"{SCHEDULES} schedules")
     seeds = range(experiment.seed, experiment.seed + SCHEDULES)
     failed = sum(not run(CHORD_STEPS, seed).ok for seed in seeds)
-    rows.append(("schedules by chance: 8 nodes, 250 steps, then calm", SCHEDULES, failed))
+    rows.append(("random schedules: 8 nodes, 250 steps, then no faults", SCHEDULES, failed))
     return Table(
         title="the invariant of the corrected rules, successor list of two",
-        columns=("what", "looked at", "broken"),
+        columns=("run", "checked", "violations"),
         rows=tuple(rows),
-        must=(Must("it holds everywhere", failed == 0),),
+        must=(Must("the invariant holds in all states and schedules", failed == 0),),
         notes=(
-            "a search that finds a broken state ends with it",
+            "a search stops at the first state that breaks the invariant",
             "more schedules: `oncecast sim run chord-steps --seeds 0..99999 --jobs 2`",
         ),
     )
@@ -88,7 +88,7 @@ def random_key(rng: Random) -> Key:
 
 
 class Quiet:
-    """A steady ring in which nobody stabilizes, and lookups are all that happens."""
+    """A steady ring without stabilization, on which only lookups run."""
 
     def __init__(self, nodes: int, seed: int, successors_max: int) -> None:
         self.found: list[RootFound] = []
@@ -108,7 +108,7 @@ class Quiet:
             self.found.append(event)
 
     def look_up(self, lookups: int) -> list[RootFound]:
-        """From live nodes anywhere, for keys anywhere; all that were answered."""
+        """Look up random keys from random live nodes, and return the answers."""
         rng, alive = self.sim.rng, self.sim.alive()
         for index in range(lookups):
             ask = partial(self.sim.ask, rng.choice(alive), FindRoot(random_key(rng)))
@@ -121,7 +121,7 @@ class Quiet:
 
 
 def path_lengths(experiment: Experiment) -> Table:
-    """Figure 10: half a hop a bit."""
+    """Reproduce figure 10: half a hop per bit."""
     most = experiment.nodes or 2**14
     rows: list[tuple[Cell, ...]] = []
     holds = holds_for_all = all_right = True
@@ -132,7 +132,7 @@ def path_lengths(experiment: Experiment) -> Table:
         experiment.say(f"paths, {nodes} nodes")
         hops: list[int] = []
         right = 0
-        rings = max(1, min(RINGS_MAX, 2**13 // nodes))  # small ones differ much from each other
+        rings = max(1, min(RINGS_MAX, 2**13 // nodes))  # small rings differ much
         for ring in range(rings):
             quiet = Quiet(nodes, experiment.seed + ring, successors_max=1)
             found = quiet.look_up(LOOKUPS // rings)
@@ -150,29 +150,27 @@ def path_lengths(experiment: Experiment) -> Table:
             "rings",
             "paper: 1/2 log2 N",
             "mean hops",
-            "with those of none",
-            "most",
-            "right of 10,000",
+            "with 0 hops",
+            "max",
+            "correct of 10,000",
         ),
         rows=tuple(rows),
         must=(
-            Must("every lookup is answered, and rightly", all_right),
-            Must("mean path within 5% of 1/2 log2 N, of lookups that leave the asker", holds),
-            Must("the same of all lookups, if own keys are log2 N hops away", holds_for_all),
+            Must("each lookup is answered correctly", all_right),
+            Must("mean path within 5% of 1/2 log2 N, without lookups of 0 hops", holds),
+            Must("the same for all lookups, if own keys count log2 N hops", holds_for_all),
         ),
         notes=(
-            "hops: nodes asked until the one before the key answers; its owner, who then confirms, "
-            "is not counted",
-            "a lookup of no hops is one that the asker answers itself, its own keys or its "
-            "successor's: the mean leaves it out, the column beside it does not",
-            "the formula has own keys log2 N hops away, all round the ring: the next table",
+            "hops: nodes asked until the member before the key answers; the owner is not counted",
+            "lookups of 0 hops are for keys of the asker or its successor",
+            "the formula counts log2 N hops for own keys: see the next table",
         ),
     )
 
 
 def mass_failures(experiment: Experiment) -> Table:
-    """Table II: a fraction of the nodes fails at once, and nobody stabilizes."""
-    nodes, rings = experiment.nodes or 1000, LOOKUPS // A_RING
+    """Reproduce table II: a fraction of the nodes fails at once, without stabilization."""
+    nodes, rings = experiment.nodes or 1000, LOOKUPS // LOOKUPS_PER_RING
     rows: list[tuple[Cell, ...]] = []
     for share, path, timeouts in zip(FAILED, PATHS_FAILED, TIMEOUTS_FAILED, strict=True):
         experiment.say(f"{share:.0%} of {nodes} failed")
@@ -182,48 +180,48 @@ def mass_failures(experiment: Experiment) -> Table:
         met = (timeouts, fmean(dead), stdev(dead), share / (1 - share) * fmean(paths))
         rows.append((share, path, fmean(paths), *met, fmean(doubts), sum(rights)))
     return Table(
-        title="a fraction fails at once, successor list of 20, no stabilisation",
+        title="a fraction fails at once, successor list of 20, no stabilization",
         columns=(
             "failed",
             "paper: path",
             "path",
-            "paper: time-outs",
-            "time-outs",
-            "from ring to ring",
+            "paper: timeouts",
+            "timeouts",
+            "std dev of rings",
             "path * p / (1 - p)",
             "asked in doubt",
-            "right of 10,000",
+            "correct of 10,000",
         ),
         rows=tuple(rows),
         must=(
-            Must("every lookup is answered, and rightly", all(row[-1] == LOOKUPS for row in rows)),
+            Must("each lookup is answered correctly", all(row[-1] == LOOKUPS for row in rows)),
             Must("mean path within 10%", all(within(row[2], row[1], 0.1) for row in rows)),  # type: ignore[arg-type]
             Must(
-                "time-outs within 10%, from 30% failed on",
+                "timeouts within 10%, from 30% failed",
                 all(within(row[4], row[3], 0.1) for row in rows if row[0] >= 0.3),  # type: ignore[arg-type, operator]
             ),
             Must(
-                "time-outs within 10% of path * p / (1 - p)",
+                "timeouts within 10% of path * p / (1 - p)",
                 all(within(row[4], row[6], 0.1) for row in rows),  # type: ignore[arg-type]
             ),
         ),
         notes=(
-            f"mean of {rings} rings; from ring to ring: the standard deviation of their means",
-            "path and time-outs: until the owner is asked; in doubt: who has lost the one before "
-            "it owns nothing until another says that it comes before, so that one is asked to",
-            "before each live node p / (1 - p) dead ones are met; by its own paths the paper is "
-            "34% above that at 10% failed, 11% at 20%, and not more than 6% beyond",
+            f"mean of {rings} rings; std dev of rings: the standard deviation of their means",
+            "path and timeouts: until the owner is asked",
+            "asked in doubt: an owner without a predecessor is not sure until it is notified",
+            "path * p / (1 - p): expected timeouts; the paper is 34% above that at 10% failed, "
+            "11% at 20%, and at most 6% beyond",
         ),
     )
 
 
 def survive(nodes: int, share: float, seed: int) -> tuple[float, float, float, int]:
-    """Of one ring: means of path, time-outs and doubts, and how many answers were right."""
+    """Return the means of path, timeouts and doubts of a ring, and the correct answers."""
     quiet = Quiet(nodes, seed, successors_max=20)
     for node in quiet.sim.rng.sample(quiet.names, round(nodes * share)):
         quiet.sim.crash(node)
     alive = Steady.of(quiet.sim.alive())
-    found = quiet.look_up(A_RING)
+    found = quiet.look_up(LOOKUPS_PER_RING)
     right = sum(quiet.right(each, alive) for each in found)
     ways = ((each.hops, each.timeouts, each.doubts) for each in found)
     path, timeouts, doubts = map(fmean, zip(*ways, strict=True))
@@ -231,7 +229,7 @@ def survive(nodes: int, share: float, seed: int) -> tuple[float, float, float, i
 
 
 def churn(experiment: Experiment) -> Table:
-    """Table III: joins and leaves at a rate, while lookups go on."""
+    """Reproduce table III: joins and leaves at a rate, while lookups go on."""
     nodes = experiment.nodes or 1000
     rows: list[tuple[Cell, ...]] = []
     for rate, timeouts, failures in zip(RATES, TIMEOUTS_CHURN, FAILURES_CHURN, strict=True):
@@ -243,12 +241,12 @@ def churn(experiment: Experiment) -> Table:
         doubts = fmean(each.doubts for each in churned.answered)
         rows.append((rate, paths, timeouts, mean, doubts, failures, churned.failed))
     return Table(
-        title=f"{nodes} nodes, one lookup a second, joins and leaves at rate R each",
+        title=f"{nodes} nodes, one lookup per second, joins and leaves at rate R per second each",
         columns=(
             "R",
             "path",
-            "paper: time-outs",
-            "time-outs",
+            "paper: timeouts",
+            "timeouts",
             "asked in doubt",
             "paper: failed",
             "failed of 10,000",
@@ -257,16 +255,16 @@ def churn(experiment: Experiment) -> Table:
         must=(
             Must("no lookup fails", all(row[-1] == 0 for row in rows)),
             Must(
-                "time-outs within 10%",
+                "timeouts within 10%",
                 all(within(row[3], row[2], 0.1) for row in rows),  # type: ignore[arg-type]
             ),
         ),
-        notes=("each stabilisation renews one finger beyond the successor, in turn",),
+        notes=("each turn of stabilizing fixes one finger beyond the successor",),
     )
 
 
 def load(experiment: Experiment) -> Table:
-    """Figures 8 and 9: how many keys a node has, with one position and with twenty."""
+    """Reproduce figures 8 and 9: keys per node, with one position and with twenty."""
     nodes = experiment.nodes or 10_000
     rows: list[tuple[Cell, ...]] = []
     claims = {1: (9.1, 4.6), 20: (None, 1.6)}
@@ -281,18 +279,18 @@ def load(experiment: Experiment) -> Table:
         )
         rows.append((count, most, ours_most, p99, ours_p99))
     return Table(
-        title=f"keys a node, {nodes} nodes, {KEYS} keys, as multiples of the mean",
-        columns=("positions a node", "paper: most", "most", "paper: p99", "p99"),
+        title=f"keys per node, {nodes} nodes, {KEYS} keys, as multiples of the mean",
+        columns=("positions per node", "paper: max", "max", "paper: p99", "p99"),
         rows=tuple(rows),
         must=(Must("within 10%", holds),),
         notes=(
-            f"mean of {LOAD_SEEDS} seeds; of the most the {nodes}th harmonic number is expected",
+            f"mean of {LOAD_SEEDS} seeds; the expected maximum is the {nodes}th harmonic number",
         ),
     )
 
 
 def keys_a_node(nodes: int, positions_count: int, seed: int) -> tuple[float, float]:
-    """The most keys of a node, and what all but a hundredth have, in multiples of the mean."""
+    """Return the maximum and the 99th percentile of keys per node, as multiples of the mean."""
     names = [NodeId(f"n{seed}-{index}") for index in range(nodes)]
     steady = Steady.of(names, positions_count=positions_count)
     rng = Random(f"{seed}/keys")

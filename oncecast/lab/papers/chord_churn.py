@@ -1,4 +1,4 @@
-"""The churn of the Chord paper: nodes come and go at a rate, a lookup a second, delays as there."""
+"""The churn of the Chord paper: joins and leaves at a rate, and one lookup per second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oncecast.lab.scenarios.chord_steady import Steady
 from oncecast.simulator.latency import Exponential
 from oncecast.simulator.simulated import Simulation
 
-STABILIZE = 30.0  # from 15 to 45
+STABILIZE = 30.0  # seconds on average, between 15 and 45
 DELAY = 0.05
 TIMEOUT = 0.5
 SUCCESSORS = 20
@@ -23,7 +23,7 @@ CONTACTS = 3
 
 
 class Churn:
-    """Nodes have no links: as in the paper only time-outs tell who has left."""
+    """A ring without links: as in the paper, only timeouts show that a node has left."""
 
     def __init__(self, seed: int, nodes: int, rate: float) -> None:
         self.rate = rate
@@ -58,7 +58,7 @@ class Churn:
 
     @property
     def failed(self) -> int:
-        """Not answered, or by another than owned the key meanwhile."""
+        """Return how many lookups had no answer, or a wrong one."""
         return len(self.owners.asked) + len(self.owners.astray)
 
     def play(self, lookups: int) -> None:

@@ -1,8 +1,8 @@
-"""Every state that a small ring can get into, each looked at once: Chord's rules, step by step.
+"""A search through every state of a small ring, with the rules of Chord as steps.
 
-The steps are those of the protocol itself. A member that asks is answered as things are at that
-moment, and the answer is under way for as long as one likes; so is a notification. Fingers and
-lookups are left out: they change no list. Who joins has found any member that it comes after.
+The steps run the protocol itself. A question is answered at once, but the answer may be in flight
+for any time, as may a Notify. Fingers and lookups are left out, because they change no list. A
+joining node has found the member before it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from oncecast.kernel.protocol import NodeId, Send
 from oncecast.lab.scenarios.chord_invariant import View, broken
 from oncecast.lab.scenarios.chord_steady import Steady
 
-DICE = Random(0)  # never thrown here: the search takes every turn
+DICE = Random(0)  # never used: the search tries every step
 
 
 class Asked(NamedTuple):
-    """A question under way: to whom, of which operation, and the answer; None if it is dead."""
+    """A question in flight, and its answer, or None if the receiver is dead."""
 
     position: Position
-    head: Position | None  # of stabilizing: whom we follow already
-    new: Position | None  # of rectifying: who takes the position of a dead predecessor
+    head: Position | None  # if stabilizing: the current head
+    new: Position | None  # if rectifying: the new predecessor if the old one is dead
     report: Report | None
 
 
@@ -39,7 +39,7 @@ class Joining(NamedTuple):
 
 
 class State(NamedTuple):
-    """Of one node."""
+    """The state of one node."""
 
     successors: tuple[Position, ...]
     predecessor: Position | None
@@ -48,14 +48,14 @@ class State(NamedTuple):
 
 
 class World(NamedTuple):
-    nodes: tuple[State | None, ...]  # in order of their ids; None: not there yet, or dead
-    notes: tuple[tuple[int, Position], ...]  # notifications under way, to whom
+    nodes: tuple[State | None, ...]  # in order of their ids; None: not joined yet, or dead
+    notes: tuple[tuple[int, Position], ...]  # Notify messages in flight: receiver and position
     unborn: tuple[int, ...]
     deaths_left: int
 
 
 class Search:
-    """Of a steady ring of `first` nodes, while `joins` more come and `deaths` of all die."""
+    """A search from a steady ring of `first` nodes, with some joins and deaths."""
 
     def __init__(self, first: int, joins: int, deaths: int, successors_max: int = 2) -> None:
         self.successors_max = successors_max
@@ -76,7 +76,7 @@ class Search:
         self.start = World(tuple(nodes), (), unborn, deaths)
 
     def run(self, states_max: int) -> int:
-        """The number of states; raises what is wrong with the first that is broken."""
+        """Return the number of states. Raise AssertionError if one breaks the invariant."""
         seen = {self.start}
         left = [self.start]
         while left:
@@ -90,7 +90,7 @@ class Search:
             assert len(seen) <= states_max, f"more than {states_max} states"
         return len(seen)
 
-    # -- what can happen next --
+    # -- steps --
 
     def _steps(self, world: World) -> Iterator[World]:
         for at, state in enumerate(world.nodes):
@@ -146,14 +146,14 @@ class Search:
         chord.receive(position.node, Notify(self.positions[at].id, position))
         return self._save(world, at, chord, member)
 
-    # -- a node of the protocol, made from its state and back --
+    # -- conversion between states and protocol objects --
 
     def _load(self, at: int, state: State) -> tuple[Chord, Member]:
         position = self.positions[at]
         member = Member(position, self.successors_max)
         chord = Chord(position.node, DICE, members=(member,), links=False)
         member.joined = not isinstance(state.asked, Joining)
-        member.settled = True  # it only hurries
+        member.settled = True  # affects only when it stabilizes next
         member.successors, member.predecessor = state.successors, state.predecessor
         member.notified = state.notified
         if isinstance(state.asked, Asked):
@@ -197,7 +197,7 @@ class Search:
         nodes[at] = state
         return world._replace(nodes=tuple(nodes))
 
-    # -- what it looks like --
+    # -- the invariant --
 
     def _members(self, world: World) -> list[tuple[Position, State]]:
         return [

@@ -1,8 +1,8 @@
-"""Why a path of Chord is a little shorter than 1/2 log2 N: the same ring, with ids of other kinds.
+"""Why a path in Chord is slightly shorter than 1/2 log2 N: the same ring with other ids.
 
-Nothing is sent here: a walk goes by the tables that members have, from one to the next, by the rule
-by which they choose. Where ids are spaced evenly it takes 1/2 log2 N hops. If each is moved a
-little, half of the fingers point one node further, and the walk is shorter by the same at any size.
+No messages are sent: a walk follows the tables of the members. If ids are evenly spaced, it takes
+1/2 log2 N hops. If each id is moved a little, half of the fingers point one node further. Then the
+walk is shorter, by the same amount at any size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oncecast.lab.scenarios.chord_steady import Steady
 
 WALKS = 40_000
 RINGS_MAX = 50
-EXACT = 0.05  # hops: what so many walks leave to chance
+EXACT = 0.05  # hops: the error of so many walks
 
 Ids = Callable[[int, Random], list[int]]
 
@@ -29,15 +29,15 @@ def evenly(nodes: int, rng: Random) -> list[int]:
 
 
 def nearly_evenly(nodes: int, rng: Random) -> list[int]:
-    """Each moved by up to a thousandth of what lies between two."""
+    """Return evenly spaced ids, each moved by up to a thousandth of a gap."""
     return [id + rng.randrange(2**BITS // nodes // 1000) for id in evenly(nodes, rng)]
 
 
-def by_chance(nodes: int, rng: Random) -> list[int]:
+def at_random(nodes: int, rng: Random) -> list[int]:
     return [rng.getrandbits(BITS) for _ in range(nodes)]
 
 
-KINDS: tuple[Ids, ...] = (evenly, nearly_evenly, by_chance)
+KINDS: tuple[Ids, ...] = (evenly, nearly_evenly, at_random)
 
 
 def spacing(experiment: Experiment) -> Table:
@@ -51,21 +51,26 @@ def spacing(experiment: Experiment) -> Table:
         means = [mean_walk(nodes, kind, rng) - bits / 2 for kind in KINDS]
         rows.append((nodes, bits / 2, *(round(each, 3) for each in means), round(bits / nodes, 3)))
     return Table(
-        title="hops more than 1/2 log2 N, by how ids are spaced",
+        title="hops above 1/2 log2 N, by the spacing of ids",
         columns=(
             "nodes",
             "1/2 log2 N",
             "evenly",
-            "moved a thousandth",
-            "by chance",
-            "own keys save",
+            "moved by 1/1000",
+            "random",
+            "saved by own keys",
         ),
         rows=tuple(rows),
-        must=(Must("none, if evenly", all(abs(row[2]) < EXACT for row in rows)),),  # type: ignore[arg-type]
+        must=(
+            Must(
+                "no difference with evenly spaced ids",
+                all(abs(row[2]) < EXACT for row in rows),  # type: ignore[arg-type]
+            ),
+        ),
         notes=(
-            f"{WALKS:,} walks each, to the one before the key; nothing is sent",
-            "own keys save: here who looks for its own key goes all the way round, log2 N hops; a "
-            "lookup answers it at once, which is so much of the mean",
+            f"{WALKS:,} walks each, to the member before the key",
+            "saved by own keys: a walk to an own key goes around the ring, log2 N hops; "
+            "a real lookup needs no hop",
         ),
     )
 

@@ -1,11 +1,10 @@
-"""HyParView's experiments: the overlay's shape, and how much of it mass failures leave connected.
+"""The experiments of the HyParView paper: shape of the overlay, and reliability after failures.
 
-Leitao, Pereira and Rodrigues, DSN 2007: 10,000 nodes join one by one through one contact, 50 cycles
-pass, then some fail at once and 1,000 messages are flooded by live nodes before the next cycle.
+Leitao, Pereira and Rodrigues, DSN 2007. 10,000 nodes join one by one through one contact. After 50
+cycles some nodes fail at once, and live nodes flood 1,000 messages before the next cycle.
 
-A flood reaches whatever the links reach, so that it need not be simulated message by message: it is
-counted over the links that both ends have at the moment of sending, which is less than it would
-reach while views are being mended.
+A flood reaches all nodes that links connect, so it is not simulated message by message. It is
+counted over the links that both ends have when it is sent. A real flood reaches at least as many.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from oncecast.lab.scenarios.hyparview_graph import clustering, distances, part_s
 NODES = 10_000
 CYCLES = 50
 MESSAGES = 1000
-SEND_EVERY = 0.5  # seconds: one after the other, as in the paper
+SEND_EVERY = 0.5  # seconds between messages
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 HEALING_CYCLES = 4
-# What the paper's curves show, read by eye.
+# Read from the curves of the paper.
 PAPER_RELIABILITY = {0.95: "about 90%"}
 PAPER_HEALING = {share: "1 to 2" for share in SHARES if share < 0.8}
-LEAST = {0.9: 0.99, 0.95: 0.90}  # and 99.9% below
+LEAST = {0.9: 0.99, 0.95: 0.90}  # 99.9% for smaller shares
 
 
 class Survival(NamedTuple):
-    """Of a mass failure: the share of live nodes that messages reached, and what was left then."""
+    """The share of live nodes that messages reached after a mass failure."""
 
-    first: float  # of the first message, at the moment of the failure
+    first: float  # of the first message, sent at the failure
     mean: float
     last: float
-    healed: int | None  # cycles until one message reaches all again
+    healed: int | None  # cycles until a message reaches all nodes again
 
 
 def tables(experiment: Experiment) -> Iterator[Table]:
@@ -89,7 +88,7 @@ def failures(overlay: Overlay, experiment: Experiment) -> Table:
         survivals[share] = apart(overlay, survive, share)
     return Table(
         f"reliability of {MESSAGES:,} messages after mass failures, {len(overlay.names):,} nodes",
-        ("failed", "paper, mean", "mean", "first", "last", "paper, cycles to heal", "ours"),
+        ("failed", "paper, mean", "mean", "first", "last", "paper, cycles to repair", "ours"),
         tuple(
             (
                 f"{share:.0%}",
@@ -108,7 +107,7 @@ def failures(overlay: Overlay, experiment: Experiment) -> Table:
                 for share, each in survivals.items()
             ),
             Must(
-                "healed in 2 cycles below 80%",
+                "repaired within 2 cycles below 80%",
                 all(
                     each.healed is not None and each.healed <= 2
                     for share, each in survivals.items()
@@ -116,7 +115,7 @@ def failures(overlay: Overlay, experiment: Experiment) -> Table:
                 ),
             ),
         ),
-        ("the contact is among the failed, so that nobody can join again through it",),
+        ("the contact fails too, so that no node can join again through it",),
     )
 
 
@@ -129,7 +128,7 @@ def percent(share: float) -> str:
 
 
 def survive(overlay: Overlay, share: float, spare_contact: bool = False) -> Survival:
-    """Let a share of the nodes fail at once, send, and then wait for cycles to heal the rest."""
+    """Let a share of the nodes fail at once, flood messages, and wait until views are repaired."""
     overlay.fail(round(share * len(overlay.alive())), spare_contact=spare_contact)
     reached = flood(overlay, MESSAGES)
     healed = None
@@ -142,7 +141,7 @@ def survive(overlay: Overlay, share: float, spare_contact: bool = False) -> Surv
 
 
 def flood(overlay: Overlay, messages: int) -> list[float]:
-    """The share of the live nodes that each of so many messages reaches, one after the other."""
+    """Flood messages one after the other, and return the share of live nodes each reaches."""
     alive = len(overlay.alive())
     found: list[float] = []
     seen, sizes = -1, [0]
@@ -155,16 +154,16 @@ def flood(overlay: Overlay, messages: int) -> list[float]:
 
 
 def reliability(overlay: Overlay) -> float:
-    """The share of the live nodes that a message reaches, on average over all senders."""
+    """Return the share of live nodes that a message reaches, averaged over all senders."""
     sizes = part_sizes(overlay.links())
     return sum(sizes) / len(sizes) ** 2
 
 
-# -- what it takes to hold 99.9% when 95% fail --
+# -- larger passive views --
 
 RESERVE_CYCLES = 10
 RESERVES = (
-    # passive view, exchanged of it in a shuffle, and whether the contact survives
+    # passive_max, shuffle_passive, and whether the contact survives
     (30, 4, True),
     (60, 8, False),
     (90, 12, False),
@@ -187,11 +186,11 @@ def reserves(experiment: Experiment, nodes: int) -> Table:
         overlay.stabilize(RESERVE_CYCLES)
         each = survive(overlay, 0.95, spared)
         contact = "survives" if spared else "fails too"
-        told = percent(each.mean), percent(each.first), percent(each.last)
-        rows.append((passive, exchanged, contact, *told))
+        shares = percent(each.mean), percent(each.first), percent(each.last)
+        rows.append((passive, exchanged, contact, *shares))
         held.append(each.mean >= 0.999)
     return Table(
-        "what it takes to hold 99.9% when 95% fail",
+        "reliability with larger passive views, 95% of the nodes fail",
         ("passive_max", "shuffle_passive", "contact", "mean", "first", "last"),
         tuple(rows),
         (Must("at least 99.9% with the largest of these passive views", held[-1]),),

@@ -1,4 +1,4 @@
-"""Overlays of thousands of nodes for the papers' experiments, grown as the papers grow them."""
+"""Overlays of thousands of nodes, grown as in the papers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oncecast.overlay.events import NeighborDown, NeighborUp
 from oncecast.overlay.hyparview import HyParView
 from oncecast.simulator.simulated import Simulation
 
-JOIN_EVERY = 0.5  # seconds; the walks of one newcomer end before the next one comes
+JOIN_EVERY = 0.5  # seconds; the walks of a newcomer end before the next node joins
 
 Layers = Callable[[NodeId, Random], list[Protocol]]
 World = TypeVar("World")
@@ -24,9 +24,10 @@ Result = TypeVar("Result")
 
 
 class Overlay:
-    """Nodes that join one by one through the first one; a cycle is long enough for all of them.
+    """Nodes that join one by one through the first one.
 
-    Virtual time costs nothing, events do: so a cycle lasts as many seconds as there are nodes.
+    A cycle lasts as many seconds as there are nodes, so that all can join within one. Virtual time
+    costs nothing.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Overlay:
             self.run(1)
 
     def fail(self, count: int, *, spare_contact: bool = False) -> None:
-        """So many crash at once, and the contact is one of them unless it is spared."""
+        """Crash `count` nodes at once, including the contact unless it is spared."""
         contact, *others = self.alive()
         if spare_contact:
             victims = self.sim.rng.sample(others, count)
@@ -83,8 +84,8 @@ class Overlay:
         self.crash(victims)
 
     def crash(self, victims: list[NodeId]) -> None:
-        # The simulator goes through what is due next once for each node that leaves its short way,
-        # and broken links are due next. Somebody who looks on makes all of them leave it together.
+        # The simulator scans the events due next once for each node that leaves the fast path.
+        # While it is observed, all victims leave the fast path together.
         self.sim.observed = True
         self.sim.look(*(self.sim.nodes[name] for name in victims))
         self.sim.observed = False
@@ -102,7 +103,7 @@ class Overlay:
         return view
 
     def links(self) -> list[list[int]]:
-        """Of each live node, those that it and they have in their active views."""
+        """Return the indexes of the neighbours of each live node, where both sides agree."""
         alive = self.alive()
         number = {name: index for index, name in enumerate(alive)}
         return [
@@ -116,16 +117,16 @@ class Overlay:
 
 
 def apart(world: World, story: Callable[[World, float], Result], figure: float) -> Result:
-    """Tell a story to a copy of a world: a forked process, so that copying is free."""
+    """Run `story` on a copy of `world`, in a forked process, where copying is free."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # where tests have threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # in tests with threads
         with ProcessPoolExecutor(
             1, get_context("fork"), initializer=_inherit, initargs=(world,)
         ) as pool:
             return pool.submit(_tell, story, figure).result()
 
 
-_inherited: list[Any] = []  # in a forked process: the world that it has a copy of
+_inherited: list[Any] = []  # in a forked process: its copy of the world
 
 
 def _inherit(world: Any) -> None:

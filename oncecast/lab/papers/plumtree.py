@@ -1,7 +1,8 @@
-"""Plumtree's experiments: what a broadcast costs, and what failures and loss do to it.
+"""The experiments of the Plumtree paper: cost of a broadcast, and the effect of failures and loss.
 
-Leitao, Pereira and Rodrigues, SRDS 2007: 10,000 nodes over HyParView. RMR, the relative message
-redundancy, is m / (n - 1) - 1 for m payloads that reach n nodes: 0 for a tree, 3 for a flood.
+Leitao, Pereira and Rodrigues, SRDS 2007, with 10,000 nodes over HyParView. RMR, the relative
+message redundancy, is m / (n - 1) - 1 for m payloads that reach n nodes: 0 for a tree, 3 for a
+flood.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ NODES = 10_000
 CYCLES = 5
 WARM_UP = 10  # messages until the tree has settled
 MESSAGES = 5
-GRAFT_AFTER = 2.0  # seconds: with 10,000 nodes a tree is deep, and must have the time to deliver
-SETTLED = 10.0  # seconds that a broadcast takes at most, grafts included
+GRAFT_AFTER = 2.0  # seconds: a tree of 10,000 nodes is deep, and needs time to deliver
+SETTLED = 10.0  # seconds that a broadcast takes at most, including grafts
 SHARES = (0.4, 0.6, 0.8)
 CYCLES_AFTER = 4
 CHURN_CYCLES = 100
@@ -34,7 +35,7 @@ ROUNDS_MAX = 20
 
 
 class Counted(Plumtree):
-    """Plumtree whose messages are counted where they arrive."""
+    """Plumtree that counts the messages it receives."""
 
     def __init__(self, me: NodeId, rng: Random, tally: Tally) -> None:
         super().__init__(me, rng, graft_after=GRAFT_AFTER)
@@ -58,16 +59,16 @@ class Tally:
 
 
 class Cost(NamedTuple):
-    """Of one broadcast."""
+    """The cost of one broadcast."""
 
     payloads: int
     control: int
-    reliability: float  # the share of the live nodes that have it
+    reliability: float  # share of the live nodes that received it
     rmr: float
 
 
 class Trees:
-    """An overlay whose nodes broadcast."""
+    """An overlay with Plumtree on each node."""
 
     def __init__(self, experiment: Experiment, nodes: int) -> None:
         self.tally = Tally()
@@ -88,7 +89,7 @@ class Trees:
             tree.threshold = int(threshold)
 
     def broadcast(self, sender: NodeId | None = None) -> Cost:
-        """One message of one node, any if none is named, and nothing else until it has settled."""
+        """Broadcast a message from `sender` or a random node, and wait until it has settled."""
         sim, tally, alive = self.overlay.sim, self.tally, self.overlay.alive()
         sender = sender or sim.rng.choice(alive)
         self.sent += 1
@@ -113,11 +114,11 @@ def tables(experiment: Experiment) -> Iterator[Table]:
     yield lossy(experiment, nodes)
 
 
-# -- what a broadcast costs --
+# -- the cost of a broadcast --
 
 
 def stable(trees: Trees, experiment: Experiment) -> Table:
-    """The first message of all is a flood, for all links are eager then."""
+    """Count messages in a stable overlay. The first one is a flood: all links are eager."""
     nodes = len(trees.overlay.names)
     experiment.say("broadcasts in a stable overlay")
     flood = trees.broadcast()
@@ -125,7 +126,7 @@ def stable(trees: Trees, experiment: Experiment) -> Table:
     many = apart(trees, of_many_senders, 7)
     exact = all(each.payloads == nodes - 1 for each in one + many)
     return Table(
-        f"messages a broadcast, {nodes:,} nodes, {MESSAGES} broadcasts after {WARM_UP}",
+        f"messages per broadcast, {nodes:,} nodes, {MESSAGES} broadcasts after {WARM_UP}",
         ("sender", "paper: payload", "control", "RMR", "ours: payload", "control", "RMR"),
         (
             ("eager flood", 39_984, 0, 3.0, *costs([flood])),
@@ -133,8 +134,8 @@ def stable(trees: Trees, experiment: Experiment) -> Table:
             ("many, threshold 7", 9_999, 29_987, 0.0, *costs(many)),
         ),
         (
-            Must(f"exactly {nodes - 1:,} payloads a broadcast", exact),
-            Must("every node gets every message", whole(one + many)),
+            Must(f"exactly {nodes - 1:,} payloads per broadcast", exact),
+            Must("each node gets each message", whole(one + many)),
         ),
     )
 
@@ -182,19 +183,19 @@ def failures(trees: Trees, experiment: Experiment) -> Table:
         rows.insert(-len(cycles), (f"{share:.0%}", "first", f"{first[0]:.3%}", round(first[1], 4)))
         must.append(Must(f"RMR at most 0.05 two cycles after {share:.0%}", cycles[2][1] <= 0.05))
     return Table(
-        f"after mass failures, {MESSAGES} broadcasts of any nodes a cycle",
+        f"after mass failures, {MESSAGES} broadcasts of random nodes per cycle",
         ("failed", "cycle", "reliability", "RMR"),
         tuple(rows),
         tuple(must),
         (
-            "paper: RMR is near 0 again a couple of cycles after failures of 40, 60 and 80%",
-            "first: the first message, sent at the moment of the failure; it counts in cycle 0 too",
+            "paper: RMR is near 0 again a few cycles after failures of 40, 60 and 80%",
+            "first: the first message, sent at the failure; it also counts in cycle 0",
         ),
     )
 
 
 def survive(trees: Trees, share: float) -> list[tuple[float, float]]:
-    """Reliability and RMR of the first message, and the means of each cycle."""
+    """Return reliability and RMR of the first message, and their means in each cycle."""
     trees.overlay.fail(round(share * len(trees.overlay.alive())))
     found: list[tuple[float, float]] = []
     for cycle in range(CYCLES_AFTER):
@@ -212,14 +213,14 @@ def churn(trees: Trees, experiment: Experiment) -> Table:
     costs = apart(trees, wear_down, failing)
     worst = min(each.reliability for each in costs)
     return Table(
-        f"{failing} failures a cycle for {CHURN_CYCLES} cycles, a broadcast right after each",
+        f"{failing} failures per cycle for {CHURN_CYCLES} cycles, a broadcast right after each",
         ("figure", "paper", "ours"),
         (
             ("mean reliability", "100%", f"{mean(each.reliability for each in costs):.4%}"),
             ("worst reliability", None, f"{worst:.4%}"),
             ("mean RMR", None, round(mean(each.rmr for each in costs), 4)),
         ),
-        (Must("every live node gets every message", worst == 1.0),),
+        (Must("each live node gets each message", worst == 1.0),),
     )
 
 
@@ -263,7 +264,7 @@ def lossy(experiment: Experiment, nodes: int) -> Table:
         overlay.run(1)
     return Table(
         f"{LOSSY_MESSAGES} broadcasts with {LOSS:.0%} loss, {nodes:,} nodes, with recovery",
-        ("rounds of comparing", "delivered", "lacking"),
+        ("rounds", "delivered", "missing"),
         tuple(rows),
-        (Must("every node gets every message once", rows[-1][2] == 0),),
+        (Must("each node gets each message once", rows[-1][2] == 0),),
     )

@@ -1,6 +1,6 @@
-"""Scribe's figures: whole trees at 10,000 nodes, and what lookups and publishes cost as it grows.
+"""The figures of Scribe: trees of 10,000 nodes, and the cost of lookups and publishes.
 
-Castro et al., JSAC 2002, for Pastry; Chord's ways are longer, so its trees are deeper.
+Castro et al., JSAC 2002, used Pastry. Routes in Chord are longer, so its trees are deeper.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oncecast.dht.events import FindRoot, RootFound
 from oncecast.kernel.protocol import NodeId, Value
 from oncecast.lab.papers.chord import random_key
 from oncecast.lab.papers.tables import Cell, Experiment, Must, Table
-from oncecast.lab.scenarios.scribe_forest import DEAD, GROUPS_MAX, Forest
+from oncecast.lab.scenarios.scribe_forest import DEAD, TOPICS_MAX, Forest
 from oncecast.simulator.simulated import Simulation
 
 NODES = 10_000
@@ -25,38 +25,38 @@ EVERY = 0.005  # seconds between lookups
 
 
 def tables(experiment: Experiment) -> Iterator[Table]:
-    yield groups(experiment)
+    yield trees(experiment)
     yield cost(experiment)
 
 
 class Shape(NamedTuple):
-    """Of the trees of a forest."""
+    """Figures of all trees."""
 
-    tables_mean: float  # topics that a node feeds somebody on
+    tables_mean: float  # topics on which a node has children
     tables_most: int
-    children_most: int  # of one node on one topic: copies that it sends of a message
-    copies: float  # of a message, mean of all topics
-    root_copies: float  # of them sent by the root, mean
+    children_most: int  # of one node on one topic
+    copies: float  # per message, mean of all topics
+    root_copies: float  # per message sent by the root, mean
     depth_most: int
 
 
 def shape(forest: Forest) -> Shape:
-    trees = [forest.trees(node) for node in forest.names]
-    tables = [sum(bool(tree.children) for tree in each.values()) for each in trees]
-    feeding = [tree for each in trees for tree in each.values() if tree.children]
+    by_node = [forest.trees(node) for node in forest.names]
+    tables = [sum(bool(tree.children) for tree in each.values()) for each in by_node]
+    feeding = [tree for each in by_node for tree in each.values() if tree.children]
     roots = [tree for tree in feeding if tree.root]
     return Shape(
         fmean(tables),
         max(tables),
         max(len(tree.children) for tree in feeding),
-        sum(len(tree.children) for tree in feeding) / len(forest.groups),
+        sum(len(tree.children) for tree in feeding) / len(forest.topics),
         fmean(len(tree.children) for tree in roots),
-        max(depth(forest, topic) for topic in forest.groups),
+        max(depth(forest, topic) for topic in forest.topics),
     )
 
 
 def depth(forest: Forest, topic: str) -> int:
-    """Of the deepest member below the root."""
+    """Return the depth of the tree of `topic`."""
     level = [node for node in forest.names if (tree := forest.trees(node).get(topic)) and tree.root]
     below = -1
     while level:
@@ -66,12 +66,12 @@ def depth(forest: Forest, topic: str) -> int:
 
 
 class Counted:
-    """A forest whose lookups are kept, on the simulator's fast path."""
+    """A forest that records lookups. It runs on the fast path of the simulator."""
 
-    def __init__(self, seed: int, nodes: int, groups: int) -> None:
+    def __init__(self, seed: int, nodes: int, topics: int) -> None:
         self.found: list[RootFound] = []
         self.sim = Simulation(seed, listener=self._heard)
-        self.forest = Forest(self.sim, nodes, groups)
+        self.forest = Forest(self.sim, nodes, topics)
 
     def _heard(self, node: NodeId, event: Value) -> None:
         if isinstance(event, RootFound):
@@ -80,11 +80,11 @@ class Counted:
             self.forest.audience.heard(self.sim, node, event)
 
 
-def groups(experiment: Experiment) -> Table:
-    """All groups of the paper's sizes: every member gets every message, before and after deaths."""
+def trees(experiment: Experiment) -> Table:
+    """Check trees of the sizes of the paper: each member gets each message, even after deaths."""
     nodes = experiment.nodes or NODES
     experiment.say(f"{nodes} nodes join")
-    counted = Counted(experiment.seed, nodes, min(GROUPS_MAX, max(1, nodes // 4)))
+    counted = Counted(experiment.seed, nodes, min(TOPICS_MAX, max(1, nodes // 4)))
     forest = counted.forest
     forest.join()
     before = shape(forest)
@@ -94,34 +94,38 @@ def groups(experiment: Experiment) -> Table:
     forest.multicast()
     experiment.say(f"{DEAD:.0%} die")
     forest.kill(DEAD)
-    heartbeats = forest.mended(3)
+    heartbeats = forest.repaired(3)
     experiment.say("messages")
     forest.multicast()
     members = sum(len(joined) for joined in forest.audience.joined.values())
     rows: tuple[tuple[Cell, ...], ...] = (
-        ("groups", None, len(forest.groups)),
+        ("topics", None, len(forest.topics)),
         ("memberships at the end", None, members),
         ("messages, each to all live members", None, len(forest.audience.messages)),
-        ("children tables a node, mean", 2.4, before.tables_mean),
-        ("children tables a node, most", 40, before.tables_most),
-        ("children in a table, most", None, before.children_most),
-        ("depth of a tree, most", None, before.depth_most),
+        ("children tables per node, mean", 2.4, before.tables_mean),
+        ("children tables per node, max", 40, before.tables_most),
+        ("children in a table, max", None, before.children_most),
+        ("depth of a tree, max", None, before.depth_most),
         (f"heartbeats until whole, {DEAD:.0%} dead", None, heartbeats),
     )
     return Table(
-        title=f"{nodes} nodes, group of rank g: N g^-1.25",
-        columns=("figure", "paper (100,000 nodes, 1,500 groups, Pastry; by memory)", "ours"),
+        title=f"{nodes} nodes, topic of rank g with N g^-1.25 members",
+        columns=(
+            "figure",
+            "paper (100,000 nodes, 1,500 groups, Pastry; quoted from memory)",
+            "ours",
+        ),
         rows=rows,
         must=(
-            Must("all live members got every message, once, and nobody else did", True),
-            Must("trees whole within 3 heartbeats", heartbeats <= 3),
+            Must("each live member got each message once, and no other node did", True),
+            Must("trees are whole within 3 heartbeats", heartbeats <= 3),
         ),
-        notes=("a run in which the first does not hold ends with the violation",),
+        notes=("if the first check fails, the run stops with a violation",),
     )
 
 
 def cost(experiment: Experiment) -> Table:
-    """What a lookup and a publish cost, from ten nodes on."""
+    """Measure the cost of a lookup and a publish, from ten nodes on."""
     rows: list[tuple[Cell, ...]] = []
     for nodes in SIZES:
         if nodes > (experiment.nodes or NODES):
@@ -136,27 +140,27 @@ def cost(experiment: Experiment) -> Table:
             (nodes, log2(nodes) / 2, hops, found.copies, found.root_copies, found.children_most)
         )
     return Table(
-        title="What a lookup and a publish to all nodes cost",
+        title="Cost of a lookup and of a publish to all nodes",
         columns=(
             "nodes",
             "1/2 log2 N",
-            "hops a lookup",
-            "copies a publish",
+            "hops per lookup",
+            "copies per publish",
             "by the root",
-            "by the busiest",
+            "by the busiest node",
         ),
         rows=tuple(rows),
         must=(
             Must(
-                "hops grow as log N: at most 1/2 log2 N",
+                "hops grow with log N, and are at most 1/2 log2 N",
                 all(row[2] <= row[1] for row in rows),  # type: ignore[operator]
             ),
             Must(
-                "a publish costs one copy a node, each from a parent to a child",
+                "a publish costs one copy per node, from a parent to a child",
                 all(row[3] == row[0] - 1 for row in rows),  # type: ignore[operator]
             ),
         ),
-        notes=("successor list of 8, so that the last three or four halvings are one hop",),
+        notes=("successor list of 8, so that the last three or four halvings take one hop",),
     )
 
 

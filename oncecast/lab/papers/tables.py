@@ -1,4 +1,4 @@
-"""A table of figures: what a paper claims, what we measure, and what must hold."""
+"""Tables of figures: those of a paper, ours, and checks on ours."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 import msgspec
 
-Cell = str | int | float | None  # None: the paper does not say
-Say = Callable[[str], None]  # what is being done, for whoever waits
+Cell = str | int | float | None  # None: not in the paper
+Say = Callable[[str], None]  # reports progress to the user
 
 
 class Must(msgspec.Struct, frozen=True):
-    """Something that the figures of a table have to show, and whether they do."""
+    """A check on the figures of a table, and its outcome."""
 
     text: str
     holds: bool
 
 
 class Table(msgspec.Struct, frozen=True):
-    """Simulated figures, and the paper's beside them."""
+    """Simulated figures beside those of the paper."""
 
     title: str
     columns: tuple[str, ...]
@@ -29,7 +29,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Experiment(msgspec.Struct, frozen=True):
-    """How to repeat a paper: with how many nodes (None: as many as it had), from which dice."""
+    """Options of a reproduction. `nodes` None: as many as in the paper."""
 
     nodes: int | None = None
     seed: int = 1
@@ -40,8 +40,8 @@ Paper = Callable[[Experiment], Iterator[Table]]
 
 
 def lines(table: Table) -> Iterator[str]:
-    """The table as a person reads it, and as a page can hold it."""
-    cells = [[told(cell) for cell in row] for row in table.rows]
+    """Yield the table as lines of Markdown."""
+    cells = [[text_of(cell) for cell in row] for row in table.rows]
     widths = [max(map(len, column)) for column in zip(table.columns, *cells, strict=True)]
     yield line(table.columns, widths)
     yield "|" + "|".join("-" * (width + 2) for width in widths) + "|"
@@ -62,7 +62,7 @@ def line(cells: Any, widths: list[int]) -> str:
     )
 
 
-def told(cell: Cell) -> str:
+def text_of(cell: Cell) -> str:
     match cell:
         case None:
             return ""

@@ -1,8 +1,8 @@
-"""Broadcast through a storm: every message ends at every node, once, whatever breaks meanwhile.
+"""Durable broadcast under faults: each node delivers each message once.
 
-The stack is Mesh, Plumtree and Recovery, with a disk below or without one. Nodes publish while a
-storm crashes, pauses, cuts off and skews them, fails their disks and worsens the network; then it
-is calm. A node without a disk is another one after each restart, and gets everything again.
+The stack is Mesh, Plumtree and Recovery, with or without a disk. Nodes publish while a storm of
+faults crashes, pauses, isolates and skews them, and breaks disks and network. Then the faults end.
+A node without a disk is a new node after each restart, and gets all messages again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Build, Simulation
 from oncecast.simulator.trace import Step
 
-STORM_SECONDS = 10.0  # in the mean
-PATIENCE = 120.0  # seconds after the storm until everything is everywhere
+STORM_SECONDS = 10.0  # on average
+PATIENCE = 120.0  # seconds after the storm until each node has each message
 DELAY_MAX = 0.5  # after the storm
 MESSAGES = 60
 
 
 class Layers:
-    """The protocols that spread messages, with drawn options; some nodes have no disk."""
+    """Plumtree and Recovery with random options. Some nodes have no disk."""
 
     def __init__(self, conditions: Conditions) -> None:
         rng, names = conditions.rng, conditions.names
@@ -73,11 +73,13 @@ def recovery_of(sim: Simulation, node: NodeId) -> Recovery:
 
 
 class Once(Checker):
-    """What is published ends at every node, no node delivers it twice, none forgets it."""
+    """Each node ends up with each published message, delivers it once, and never forgets it."""
 
     def __init__(self) -> None:
         self.delivered: dict[NodeId, dict[MessageId, None]] = {}
-        self.published: dict[bytes, tuple[NodeId, int]] = {}  # by whom, and in which of its lives
+        self.published: dict[
+            bytes, tuple[NodeId, int]
+        ] = {}  # publisher, and how often it had started
 
     def heard(self, sim: Simulation, node: NodeId, event: Value) -> None:
         if isinstance(event, Delivered):
@@ -85,10 +87,10 @@ class Once(Checker):
             if event.id in mine:
                 raise Violation(f"{node} delivered {event.id} twice")
             if event.payload not in self.published:
-                raise Violation(f"{node} delivered {event.payload!r}, which nobody published")
+                raise Violation(f"{node} delivered {event.payload!r}, which no node published")
             mine[event.id] = None
         elif isinstance(event, Lost):
-            raise Violation(f"{node} lost {event} though everything is kept")
+            raise Violation(f"{node} lost {event}, but all messages are kept")
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.kind == "start":
@@ -104,8 +106,11 @@ class Once(Checker):
             raise Violation(left)
 
     def left(self, sim: Simulation) -> str:
-        """What is missing until all hold what any node has delivered and not lost with its memory,
-        and what was published by a node that lives on."""
+        """Return a message that a node lacks, or an empty string.
+
+        Each node must hold all messages that a node has delivered and still has. It must also hold
+        all messages of publishers that have not restarted since.
+        """
         delivered = {id: None for mine in self.delivered.values() for id in mine}
         for node in sim.nodes:
             held = recovery_of(sim, node).held
@@ -117,7 +122,7 @@ class Once(Checker):
                 if payload not in payloads and sim.nodes[origin].starts == starts:
                     return f"{node} never got {payload!r} of {origin}"
             if len(payloads) != len(held):
-                return f"{node} holds one message under two names"
+                return f"{node} holds one message under two ids"
         return ""
 
 
@@ -136,7 +141,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
 def weather_a_storm(
     conditions: Conditions, checker: Once, done: Callable[[], bool]
 ) -> dict[str, int]:
-    """Nodes publish in a storm; then it is calm until all is done. Return what struck."""
+    """Publish during a storm, then run until `done`. Return the counts of faults."""
     sim, names = conditions.sim, conditions.names
     storm = DrawnStorm(conditions, away_max=max(1, (len(names) - 1) // 2))
     conditions.begin()
@@ -152,7 +157,7 @@ def weather_a_storm(
 
 
 def publish(sim: Simulation, checker: Once, names: list[NodeId]) -> None:
-    """Any node that is up says something that was never said before."""
+    """Publish a new payload at a random node, if it is up."""
     node = sim.rng.choice(names)
     if sim.nodes[node].stack is not None and not sim.nodes[node].paused:
         payload = b"%s says %d" % (node.encode(), len(checker.published))

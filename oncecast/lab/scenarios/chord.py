@@ -1,7 +1,7 @@
-"""A ring through churn: nodes join and die at any moment, and the ring stays one and in order.
+"""A ring under churn: nodes join and die at any moment, and the invariant of Chord holds.
 
-Nodes die whenever that leaves each member a live successor, and more members that nobody overlooks
-than a list is long: what Chord asks for, and no more. Lookups go on all the while.
+A node may die if the invariant holds without it: each member has a live successor, and more
+members than a list is long are skipped by no list. Lookups go on meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def status_of(sim: Simulation, node: NodeId) -> Status:
 
 
 def members_of(sim: Simulation) -> list[MemberStatus]:
-    """All positions of all nodes that are up and have joined."""
+    """Return all positions of live nodes that have joined."""
     return [
         member for node in sim.alive() for member in status_of(sim, node).members if member.joined
     ]
@@ -51,7 +51,7 @@ def views_of(sim: Simulation) -> list[View]:
 
 
 def views_to_come(sim: Simulation) -> list[View]:
-    """The lists that members will have when what is on its way to them has come."""
+    """Return the lists that members will have after the messages in flight have arrived."""
     found: list[View] = []
     for bucket in sim.to_come():
         for _, action, sender, message in bucket:
@@ -67,14 +67,14 @@ def views_to_come(sim: Simulation) -> list[View]:
 
 
 def may_die(sim: Simulation, node: NodeId) -> bool:
-    """Whether the ring is promised to survive it, now and when what is under way has arrived."""
+    """Return whether Chord survives the death, now and after the messages in flight."""
     now = [view for view in views_of(sim) if view.member.node != node]
     to_come = [view for view in views_to_come(sim) if view.member.node != node]
     return not broken(now, SUCCESSORS, to_come)
 
 
-class Whole(Checker):
-    """After every step the invariant holds; in the end each list is as it should be."""
+class InvariantHolds(Checker):
+    """The invariant holds after each step, and at the end each list is complete."""
 
     def __init__(self, successors_max: int) -> None:
         self.successors_max = successors_max
@@ -99,14 +99,14 @@ class Whole(Checker):
 
 
 class Owners(Checker):
-    """Every lookup is answered; `astray` are those by another than owned the key meanwhile.
+    """Each lookup is answered. `astray` lists answers by a node that never owned the key meanwhile.
 
-    Who has joined owns its keys from when its successor knows of it: they can move only then. Where
-    neighbours die as soon as they have met, nobody can know better; where all is quiet, all do.
+    A new member owns its keys once its successor knows it. If neighbours die right after they met,
+    a wrong answer cannot be avoided. Without churn, all answers are right.
     """
 
     def __init__(self) -> None:
-        self.asked: dict[tuple[NodeId, Key], dict[NodeId, None]] = {}  # who owned it meanwhile
+        self.asked: dict[tuple[NodeId, Key], dict[NodeId, None]] = {}  # owners since the question
         self.answered: list[RootFound] = []
         self.astray: list[str] = []
 
@@ -151,7 +151,7 @@ class Owners(Checker):
 
 
 def ring_builder(steady: Steady, contacts: list[NodeId]) -> Build:
-    """Nodes of the steady ring are in it from the start; others join by the contacts."""
+    """Return a builder. Nodes of the steady ring start on it, other nodes join by the contacts."""
     there = {position.node: None for position in steady.positions}
 
     def build(me: NodeId, rng: Random) -> Stack:
@@ -186,7 +186,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
 
 
 class Churn:
-    """Nodes come and go, as many as there may be and as few as there must be."""
+    """Random joins and deaths within the limits of Chord."""
 
     def __init__(self, sim: Simulation, first: list[NodeId], nodes_max: int) -> None:
         self.sim, self.nodes_max = sim, nodes_max
@@ -195,7 +195,7 @@ class Churn:
         steady = Steady.of(first)
         for node in first:
             sim.add(node, ring_builder(steady, []))
-        sim.check(Whole(SUCCESSORS), self.owners)  # now that all are there
+        sim.check(InvariantHolds(SUCCESSORS), self.owners)  # after all nodes are there
 
     def strike(self) -> None:
         alive = self.sim.alive()

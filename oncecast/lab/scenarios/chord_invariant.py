@@ -1,8 +1,8 @@
-"""What Zave has shown to make a ring work, as something to check.
+"""The invariant of Zave's correct Chord, as a check.
 
-A ring is looked at as views: whoever is a member, with its successors in order. Live entries, and
-enough members that nobody overlooks, keep a ring in one piece and in order, and let the rules mend
-everything else. See "Reasoning about Identifier Spaces: How to Make Chord Correct".
+A ring is a list of views: each member with its successors in order. Two conditions keep a ring
+connected and ordered. Each member has a live successor, and enough members are skipped by no list.
+The rules repair the rest. See "Reasoning about Identifier Spaces: How to Make Chord Correct".
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from oncecast.kernel.protocol import NodeId
 
 
 class View(NamedTuple):
-    """What one member thinks comes after it; or will think, once what is on its way arrives."""
+    """A member and its successor list, now or after a message in flight has arrived."""
 
     member: Position
     successors: tuple[Position, ...]
 
 
 def view_to_come(member: MemberStatus, sender: NodeId, answer: Report | Near) -> View:
-    """What a member will list when an answer has come; nodes have one position each."""
+    """Return the view of a member after it gets an answer. Nodes have one position each."""
     after = Member(member.position, member.successors_max)
     if isinstance(answer, Near):
         after.join(answer.position, answer.successors)
@@ -36,7 +36,7 @@ def view_to_come(member: MemberStatus, sender: NodeId, answer: Report | Near) ->
 
 
 def blind(views: Iterable[View], alive: Iterable[Key]) -> list[Position]:
-    """The members that have no live successor."""
+    """Return the members that have no live successor."""
     living = frozenset(alive)
     return [
         view.member
@@ -46,7 +46,7 @@ def blind(views: Iterable[View], alive: Iterable[Key]) -> list[Position]:
 
 
 def principals(views: Iterable[View], members: Iterable[Key]) -> list[Key]:
-    """The members that no list skips."""
+    """Return the members that no list skips."""
     skipped: dict[Key, None] = {}
     ordered = sorted(members)
     for view in views:
@@ -58,7 +58,7 @@ def principals(views: Iterable[View], members: Iterable[Key]) -> list[Key]:
 
 
 def broken(views: Iterable[View], successors_max: int, to_come: Iterable[View] = ()) -> str:
-    """What is wrong with a ring, or nothing; the views of its members tell, now and later."""
+    """Return how the views break the invariant, now or later, or an empty string."""
     views = list(views)
     members = [view.member.id for view in views]
     views += to_come
@@ -66,17 +66,17 @@ def broken(views: Iterable[View], successors_max: int, to_come: Iterable[View] =
         return f"{', '.join(position.node for position in lost)} have no live successor"
     kept = principals(views, members)
     if len(kept) <= successors_max:
-        return f"only {len(kept)} members are overlooked by none; {successors_max + 1} are needed"
+        return f"only {len(kept)} members are skipped by no list; {successors_max + 1} are needed"
     return ""
 
 
 def out_of_shape(views: Iterable[View], successors_max: int) -> str:
-    """What is not yet as it will be when all is quiet: every list the members that follow."""
+    """Return a list that differs from the members that follow, or an empty string."""
     views = sorted(views, key=lambda view: view.member.id)
     positions = [view.member for view in views]
     for index, view in enumerate(views):
         following = (positions[index + 1 :] + positions[:index])[:successors_max]
         if view.successors != tuple(following):
             listed = ", ".join(position.node for position in view.successors)
-            return f"{view.member.node} lists {listed or 'nobody'}"
+            return f"{view.member.node} lists {listed or 'no member'}"
     return ""

@@ -1,7 +1,7 @@
-"""A ring stepped by hand: any message may be the next, and any node may die that may.
+"""A ring without clock and network: any message may be delivered next, any node may die.
 
-No clock and no network lie between the members, so every order of steps that can happen may come
-up, however unlikely. A call fails only when its receiver is dead: what Chord assumes.
+So every possible order of steps may come up, however unlikely. A call fails only if its receiver is
+dead, as Chord assumes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from oncecast.simulator.simulated import Simulation
 
 SUCCESSORS = 2
 STEPS = 250
-SETTLE_MAX = 5000  # steps until a round is over
-ROUNDS_MAX = 40  # of everybody stabilizing, until the ring must be in shape again
+SETTLE_MAX = 5000  # steps in one round
+ROUNDS_MAX = 40  # in which all nodes stabilize, until all lists must be complete
 
 
 class Ring:
-    """The members, and what is on its way between them."""
+    """The members, and the messages in flight between them."""
 
     def __init__(self, nodes: Iterable[NodeId], rng: Random, successors_max: int) -> None:
         self.rng, self.successors_max = rng, successors_max
         self.chords: dict[NodeId, Chord] = {}
-        self.bag: list[tuple[NodeId, NodeId, ChordMessage]] = []
+        self.in_flight: list[tuple[NodeId, NodeId, ChordMessage]] = []
         nodes = list(nodes)
         steady = Steady.of(nodes)
         for node in nodes:
@@ -47,9 +47,9 @@ class Ring:
     def _collect(self, chord: Chord) -> None:
         for effect in chord.drain():
             if isinstance(effect, Send):
-                self.bag.append((chord.me, effect.to, effect.message))  # type: ignore[arg-type]
+                self.in_flight.append((chord.me, effect.to, effect.message))  # type: ignore[arg-type]
 
-    # -- what can happen --
+    # -- steps --
 
     def join(self, node: NodeId, contacts: Iterable[NodeId]) -> None:
         chord = Chord(
@@ -59,7 +59,7 @@ class Ring:
 
     def crash(self, node: NodeId) -> None:
         del self.chords[node]
-        self.bag = [each for each in self.bag if each[1] != node]
+        self.in_flight = [each for each in self.in_flight if each[1] != node]
 
     def stabilize(self, node: NodeId) -> None:
         chord = self.chords[node]
@@ -69,8 +69,8 @@ class Ring:
         self._collect(chord)
 
     def deliver(self, at: int) -> None:
-        self.bag[at], self.bag[-1] = self.bag[-1], self.bag[at]
-        sender, to, message = self.bag.pop()
+        self.in_flight[at], self.in_flight[-1] = self.in_flight[-1], self.in_flight[at]
+        sender, to, message = self.in_flight.pop()
         if to in self.chords:
             self.chords[to].receive(sender, message)
             self._collect(self.chords[to])
@@ -79,10 +79,10 @@ class Ring:
         self.chords[node].timeout(Silent(number))
         self._collect(self.chords[node])
 
-    def vain_calls(self) -> list[tuple[NodeId, int]]:
-        """Calls to the dead that nobody has answered while alive."""
+    def dead_calls(self) -> list[tuple[NodeId, int]]:
+        """Return the calls to dead nodes that have no answer in flight."""
         answered = {
-            (to, message.number) for _, to, message in self.bag if isinstance(message, Answer)
+            (to, message.number) for _, to, message in self.in_flight if isinstance(message, Answer)
         }
         return [
             (node, number)
@@ -91,7 +91,7 @@ class Ring:
             if call.peer not in self.chords and (node, number) not in answered
         ]
 
-    # -- what it looks like --
+    # -- views --
 
     def views(self) -> list[View]:
         return [
@@ -102,7 +102,7 @@ class Ring:
         ]
 
     def lists(self, node: NodeId) -> tuple[Position, ...]:
-        """The successors of a node, and itself if it is a member."""
+        """Return a member and its successors, or an empty tuple if the node has not joined."""
         if node not in self.chords:
             return ()
         (member,) = self.chords[node].status.members
@@ -111,14 +111,14 @@ class Ring:
     def views_to_come(self) -> list[View]:
         return [
             view_to_come(member, sender, message)
-            for sender, to, message in self.bag
+            for sender, to, message in self.in_flight
             if isinstance(message, Report | Near) and to in self.chords
             for member in self.chords[to].status.members
             if member.joined == isinstance(message, Report)
         ]
 
     def may_die(self, node: NodeId) -> bool:
-        """Whether that leaves everybody a live successor, and enough whom nobody overlooks."""
+        """Return whether the invariant survives the death of `node`."""
         now = [view for view in self.views() if view.member.node != node]
         to_come = [view for view in self.views_to_come() if view.member.node != node]
         return not broken(now, self.successors_max, to_come)
@@ -134,7 +134,7 @@ def play(sim: Simulation, nodes: int) -> Figures:
 
 
 class Schedule:
-    """Steps chosen by dice, each written down; the invariant is looked at after each."""
+    """Random steps, each noted in the trace. The invariant is checked after each."""
 
     def __init__(self, sim: Simulation, ring: Ring, nodes_max: int) -> None:
         self.sim, self.ring, self.nodes_max = sim, ring, nodes_max
@@ -143,9 +143,9 @@ class Schedule:
 
     def step(self) -> None:
         ring, dice = self.ring, self.sim.rng.random()
-        if dice < 0.7 and ring.bag:
-            self._deliver(self.sim.rng.randrange(len(ring.bag)))
-        elif dice < 0.8 and (calls := ring.vain_calls()):
+        if dice < 0.7 and ring.in_flight:
+            self._deliver(self.sim.rng.randrange(len(ring.in_flight)))
+        elif dice < 0.8 and (calls := ring.dead_calls()):
             self._give_up(*self.sim.rng.choice(calls))
         elif dice < 0.85 and len(ring.chords) < self.nodes_max:
             self._join()
@@ -155,20 +155,20 @@ class Schedule:
             self._stabilize(self.sim.rng.choice(list(ring.chords)))
 
     def _deliver(self, at: int) -> None:
-        sender, to, message = self.ring.bag[at]
+        sender, to, message = self.ring.in_flight[at]
         self.sim.note(to, "receive", (sender, message))
         self.ring.deliver(at)
-        self._look(to)
+        self._check(to)
 
     def _give_up(self, node: NodeId, number: int) -> None:
         self.sim.note(node, "wake", Silent(number))
         self.ring.give_up(node, number)
-        self._look(node)
+        self._check(node)
 
     def _stabilize(self, node: NodeId) -> None:
         self.sim.note(node, "stabilize")
         self.ring.stabilize(node)
-        self._look(node)
+        self._check(node)
 
     def _join(self) -> None:
         self.joins += 1
@@ -183,10 +183,10 @@ class Schedule:
             self.deaths += 1
             self.sim.note(node, "crash")
             self.ring.crash(node)
-            self._look(node)
+            self._check(node)
 
-    def _look(self, node: NodeId) -> None:
-        """At the ring, if the list of the node that took the step has changed."""
+    def _check(self, node: NodeId) -> None:
+        """Check the invariant if the list of `node` has changed."""
         lists = self.ring.lists(node)
         if lists != self._lists.get(node, ()):
             self._lists[node] = lists
@@ -194,7 +194,7 @@ class Schedule:
                 raise Violation(wrong)
 
     def calm_down(self) -> None:
-        """No more joins and deaths: after some rounds all lists are as they should be."""
+        """Stop joins and deaths, and check that all lists become complete."""
         ring = self.ring
         wrong = ""
         for _ in range(ROUNDS_MAX):
@@ -208,13 +208,13 @@ class Schedule:
 
     def _settle(self) -> None:
         for _ in range(SETTLE_MAX):
-            if self.ring.bag:
+            if self.ring.in_flight:
                 self._deliver(0)
-            elif vain := self.ring.vain_calls():
-                self._give_up(*vain[0])
+            elif calls := self.ring.dead_calls():
+                self._give_up(*calls[0])
             else:
                 return
-        raise Violation(f"after {SETTLE_MAX} steps there is still something to do")
+        raise Violation(f"after {SETTLE_MAX} steps there are still messages in flight")
 
 
 CHORD_STEPS = Scenario(

@@ -1,10 +1,10 @@
-"""HyParView through a storm: views stay within bounds, and in the end are symmetric and whole.
+"""HyParView under faults: views stay bounded, and end up symmetric and connected.
 
     hyparview   the views alone
-    gossip      durable broadcast over them: every message ends at every node, once
+    gossip      durable broadcast over them: each node delivers each message once
 
-All nodes start at the same moment and join through three contacts, which the storm strikes too. The
-conditions of `gossip` are drawn by the seed.
+All nodes start at once and join through three contacts, which may fail too. The seed draws the
+conditions of `gossip`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from oncecast.simulator.trace import Step
 
 STORM_SECONDS = 20.0
 CALM_SECONDS = 40.0
-TRADE_SECONDS = 2.0  # at the end a neighbour may just be traded for another
-GOSSIP_SECONDS = 12.0  # in the mean
+TRADE_SECONDS = 2.0  # a neighbour may be in the middle of a trade at the end
+GOSSIP_SECONDS = 12.0  # on average
 CONTACTS = 3
 
 
@@ -47,44 +47,44 @@ def check_bounds(view: HyParView) -> None:
         or len(view.lost) > view.active_max
         or len(view.tried) > view.passive_max
     ):
-        raise Violation(f"{view.me} has too many: {view.active} {view.passive} {view.asked}")
+        raise Violation(f"{view.me} exceeds a limit: {view.active} {view.passive} {view.asked}")
     if view.me in view.active or view.me in view.passive:
         raise Violation(f"{view.me} is in its own view")
     if any(peer in view.active for peer in view.passive):
-        raise Violation(f"{view.me} has one peer in both views")
+        raise Violation(f"{view.me} has a peer in both views")
     if view.watched.keys() != view.active.keys() | view.asked.keys():
         raise Violation(f"{view.me} watches {list(view.watched)}, has {list(view.active)}")
 
 
 class Views(Checker):
-    """Bounded always, told truly, and after the storm symmetric and in one part."""
+    """Views stay bounded and match the events, and end up symmetric and connected."""
 
     def __init__(self) -> None:
-        self.told: dict[NodeId, dict[NodeId, None]] = {}  # neighbours, as the layers above hear
+        self.announced: dict[NodeId, dict[NodeId, None]] = {}  # neighbours according to the events
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.node not in sim.nodes or sim.nodes[step.node].stack is None:
-            return  # a verb of the simulator, about many nodes or one that is gone
+            return  # a fault of many nodes, or of a node that is gone
         if step.kind == "start":
-            self.told[step.node] = {}
-        view, told = view_of(sim, step.node), self.told[step.node]
+            self.announced[step.node] = {}
+        view, announced = view_of(sim, step.node), self.announced[step.node]
         for effect in step.effects:
             if isinstance(effect, Emit):
-                self._hear(step.node, told, effect)
-        if list(view.active) != list(told):
-            raise Violation(f"{step.node} has {list(view.active)} and said {list(told)}")
+                self._note(step.node, announced, effect)
+        if list(view.active) != list(announced):
+            raise Violation(f"{step.node} has {list(view.active)} but announced {list(announced)}")
         check_bounds(view)
 
-    def _hear(self, node: NodeId, told: dict[NodeId, None], effect: Emit) -> None:
+    def _note(self, node: NodeId, announced: dict[NodeId, None], effect: Emit) -> None:
         match effect.event:
             case NeighborUp(peer):
-                if peer in told:
-                    raise Violation(f"{node} said twice that {peer} is up")
-                told[peer] = None
+                if peer in announced:
+                    raise Violation(f"{node} announced twice that {peer} is up")
+                announced[peer] = None
             case NeighborDown(peer):
-                if peer not in told:
-                    raise Violation(f"{node} said that {peer} is down, and it was not up")
-                del told[peer]
+                if peer not in announced:
+                    raise Violation(f"{node} announced that {peer} is down, but it was not up")
+                del announced[peer]
             case _:
                 pass
 
@@ -93,16 +93,16 @@ class Views(Checker):
             raise Violation(left)
 
     def left(self, sim: Simulation) -> str:
-        """What is missing until all views are symmetric, and in one part."""
+        """Return why the views are not symmetric and connected yet, or an empty string."""
         number = {node: index for index, node in enumerate(sim.nodes)}
         links = [[number[peer] for peer in view_of(sim, node).active] for node in sim.nodes]
         for node in sim.nodes:
             for peer in view_of(sim, node).active:
                 if node not in view_of(sim, peer).active:
-                    return f"{node} has {peer} as a neighbour, which does not have it"
+                    return f"{node} has {peer} as a neighbour, but {peer} does not have {node}"
         parts = part_sizes(links)
         if min(parts) < len(sim.nodes):
-            return f"the overlay has fallen apart; a part has {min(parts)} nodes"
+            return f"the overlay is not connected; a part has {min(parts)} nodes"
         return ""
 
 
@@ -168,8 +168,8 @@ def play_gossip(sim: Simulation, nodes: int) -> Figures:
 
 
 HYPARVIEW = Scenario(
-    "hyparview", "partial views that stay connected through a storm", 20, play_views
+    "hyparview", "partial views that stay connected through a storm of faults", 20, play_views
 )
 GOSSIP = Scenario(
-    "gossip", "durable broadcast over partial views, through a storm", 12, play_gossip
+    "gossip", "durable broadcast over partial views, through a storm of faults", 12, play_gossip
 )

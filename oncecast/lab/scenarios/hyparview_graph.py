@@ -1,4 +1,4 @@
-"""What an overlay looks like as a graph: how clustered, how wide, in how many parts."""
+"""Graph properties of an overlay: clustering, distances, connected parts."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-Links = Sequence[Sequence[int]]  # of each node, the numbers of its neighbours
+Links = Sequence[Sequence[int]]  # for each node, the indexes of its neighbours
 
 
 class Distances(NamedTuple):
-    """Over all pairs of which one reaches the other."""
+    """Distances over all connected pairs."""
 
     mean: float
-    farthest_mean: float  # hops to the node that is farthest away, as the sender varies
-    reached: int  # pairs, those of a node with itself included
+    farthest_mean: float  # hops to the farthest node, averaged over senders
+    reached: int  # pairs, including a node with itself
 
 
 def clustering(links: Links) -> float:
-    """The mean share of a node's pairs of neighbours that are neighbours themselves."""
+    """Return the mean share of pairs of neighbours that are neighbours of each other."""
     near = [frozenset(each) for each in links]
     total = 0.0
     for each in links:
@@ -29,9 +29,10 @@ def clustering(links: Links) -> float:
 
 
 def distances(links: Links) -> Distances:
-    """All pairs at once: a node's ball of radius r + 1 is the union of its neighbours' of radius r.
+    """Return the distances of all pairs.
 
-    A ball is one long number with a bit a node, so that ten thousand nodes take seconds.
+    The ball of radius r + 1 around a node is the union of the balls of radius r around its
+    neighbours. A ball is an integer with a bit per node, so ten thousand nodes take seconds.
     """
     balls = [1 << node for node in range(len(links))]
     total = 0
@@ -57,7 +58,7 @@ def distances(links: Links) -> Distances:
 
 
 def part_sizes(links: Links) -> list[int]:
-    """For each node, how many are in its part of the graph; links are taken to go both ways."""
+    """Return for each node the size of its connected part. Links must be symmetric."""
     sizes = [0] * len(links)
     for start in range(len(links)):
         if not sizes[start]:
@@ -68,7 +69,7 @@ def part_sizes(links: Links) -> list[int]:
 
 
 def reached(links: Links, start: int) -> Iterator[int]:
-    seen = {start}  # only looked up, never iterated
+    seen = {start}  # never iterated
     front = [start]
     while front:
         yield from front

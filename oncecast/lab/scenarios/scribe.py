@@ -1,10 +1,9 @@
-"""Multicast trees over a ring: all members get every message, also after a fifth of the nodes died.
+"""Multicast trees over a ring: all members get each message, even after a fifth of the nodes died.
 
-Three heartbeats after the deaths every tree is whole again. Then there is trouble, as the seed
-draws it: nodes restart at once or later, the roots of trees more often than others; they are cut
-off; members come and go, and messages are late, lost and repeated. While it lasts nobody delivers
-anything twice in one life. After it every tree is whole again, and every member gets what any node
-multicasts, in whichever of its lives.
+Three heartbeats after the deaths, each tree is whole again. Then the seed draws faults: nodes
+restart, roots more often than other nodes. Nodes are cut off or slow. Members join and leave, and
+messages are late, lost and repeated. Meanwhile no node delivers a message twice between two
+restarts. Afterwards each tree is whole again, and each member gets each new message.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from oncecast.dht.tree import JoinTree, LeaveTree
 from oncecast.kernel.protocol import NodeId
 from oncecast.lab.scenarios.conditions import Conditions
 from oncecast.lab.scenarios.scenario import Figures, Scenario
-from oncecast.lab.scenarios.scribe_forest import DEAD, GROUPS_MAX, HEARTBEAT, Forest
+from oncecast.lab.scenarios.scribe_forest import DEAD, HEARTBEAT, TOPICS_MAX, Forest
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.weather import LAN
 
-TROUBLE_SECONDS = 10.0  # in the mean
+TROUBLE_SECONDS = 10.0  # on average
 TROUBLES = 12  # in that time
-SETTLED_WITHIN = 150.0  # heartbeats after the trouble: rings that were cut apart meet by chance
+SETTLED_WITHIN = 150.0  # heartbeats after the faults; rings that were cut apart meet by chance
 
 
 class Trouble:
-    """What happens to a forest for a while: one thing at a time, at random times."""
+    """Random faults and requests, at random times."""
 
     def __init__(self, forest: Forest, conditions: Conditions) -> None:
         self.forest, self.sim, self.conditions = forest, forest.sim, conditions
@@ -48,19 +47,21 @@ class Trouble:
         conditions, weather, alive = self.conditions, self.sim.weather, self.sim.alive()
         for node in alive:
             self.sim.skew(node, rate=self.rng.uniform(0.8, 1.25))
-            self.forest.heartbeats[node] = HEARTBEAT * self.rng.uniform(0.8, 1.25)  # in new lives
+            self.forest.heartbeats[node] = HEARTBEAT * self.rng.uniform(
+                0.8, 1.25
+            )  # after the next restart
         latency = conditions.latency
         weather.set(latency=latency, loss=conditions.loss, duplication=conditions.duplication)
         for _ in range(conditions.count(TROUBLES)):
             self.sim.call(self.rng.uniform(0.0, conditions.storm_seconds), self._happen)
         self._over_at = self.sim.now + conditions.storm_seconds
         self.sim.run(until=self._over_at)
-        self.sim.run(until=self._over_at)  # or when the last has come back
+        self.sim.run(until=self._over_at)  # moved on if a node comes back later
         self.sim.repair()
         weather.set(latency=LAN, loss=0.0, duplication=0.0)
 
     def _happen(self) -> None:
-        topic = self.rng.choice(self.forest.groups)
+        topic = self.rng.choice(self.forest.topics)
         victim = self.rng.choice((self.forest.root(topic), self.rng.choice(self.sim.alive())))
         kind = self.rng.choice(self._kinds)
         name = kind.__name__.strip("_")
@@ -74,7 +75,7 @@ class Trouble:
         self._restart(victim, self.conditions.time(0.001, self.conditions.storm_seconds))
 
     def _restart(self, victim: NodeId, away: float) -> None:
-        """Its application joins again what it was a member of; until then it is none."""
+        """Restart a node. Its application joins the same topics again."""
         joined = [topic for topic, nodes in self.forest.audience.joined.items() if victim in nodes]
         for topic in joined:
             del self.forest.audience.joined[topic][victim]
@@ -113,17 +114,17 @@ class Trouble:
 def play(sim: Simulation, nodes: int) -> Figures:
     conditions = Conditions(sim, SCRIBE.nodes_min, nodes, TROUBLE_SECONDS)
     count = len(conditions.names)
-    forest = Forest(sim, count, min(GROUPS_MAX, max(1, count // 4)))
+    forest = Forest(sim, count, min(TOPICS_MAX, max(1, count // 4)))
     sim.check(forest.audience)
     forest.join()
     forest.multicast()
     forest.leave()
     forest.multicast()
     forest.kill(DEAD)
-    heartbeats = forest.mended(3)
+    heartbeats = forest.repaired(3)
     forest.multicast()
     forest.grow(max(2, count // 4))
-    forest.mended(3)
+    forest.repaired(3)
     forest.multicast()
     trouble = Trouble(forest, conditions)
     trouble.go_through()

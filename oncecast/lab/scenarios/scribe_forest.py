@@ -1,7 +1,7 @@
-"""A ring, and on it the multicast groups of the Scribe paper: a forest of trees.
+"""A ring with the multicast trees of the Scribe paper.
 
-Groups are as large as there: of rank g, N times g to the power of -1.25. Nobody delivers what it
-has not joined for.
+The topic of rank g has N * g^-1.25 members, as in the paper. No node delivers a message on a topic
+that it has not joined.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ STABILIZE = 5.0
 JOIN_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
 SPREAD_SECONDS = 3.0
-GROUPS_MAX = 100
+TOPICS_MAX = 100
 DEAD = 0.2
 LEAVERS = 0.1
-SUCCESSORS = 8  # in the list of a node
+SUCCESSORS = 8  # in a successor list
 
 
 def scribe_of(sim: Simulation, node: NodeId) -> Scribe:
@@ -42,12 +42,12 @@ def scribe_of(sim: Simulation, node: NodeId) -> Scribe:
 
 
 class Audience(Checker):
-    """Who has joined what, and who has got what: no more than it joined for, and once a life."""
+    """Members and deliveries. A node delivers a message at most once between two restarts."""
 
     def __init__(self) -> None:
         self.joined: dict[str, dict[NodeId, None]] = {}
-        self.got: dict[bytes, dict[NodeId, None]] = {}  # in their present lives
-        self.messages: dict[bytes, str] = {}  # and on which topic
+        self.got: dict[bytes, dict[NodeId, None]] = {}  # since their last restart
+        self.messages: dict[bytes, str] = {}  # with their topics
 
     def after(self, sim: Simulation, step: Step) -> None:
         if step.kind == "start" and sim.nodes[step.node].starts > 1:
@@ -59,14 +59,16 @@ class Audience(Checker):
             if node not in self.joined[event.topic]:
                 raise Violation(f"{node} delivers on {event.topic}, which it has not joined")
             if self.messages.get(event.payload) != event.topic:
-                raise Violation(f"{node} delivers on {event.topic} what nobody said there")
+                raise Violation(
+                    f"{node} delivers on {event.topic} a payload that no node sent there"
+                )
             got = self.got.setdefault(event.payload, {})
             if node in got:
                 raise Violation(f"{node} delivers {event.payload!r} twice")
             got[node] = None
 
     def missing(self, sim: Simulation, payload: bytes) -> list[NodeId]:
-        """The live members that have not got it."""
+        """Return the live members that have not got `payload`."""
         got = self.got.get(payload, {})
         return [
             node
@@ -76,20 +78,20 @@ class Audience(Checker):
 
 
 class Forest:
-    """A ring, and on it the groups of the paper."""
+    """A ring with the topics of the paper, and the actions of a scenario."""
 
-    def __init__(self, sim: Simulation, nodes: int, groups: int) -> None:
+    def __init__(self, sim: Simulation, nodes: int, topics: int) -> None:
         self.sim, self.audience = sim, Audience()
         self.names = [NodeId(f"n{index}") for index in range(nodes)]
-        self.groups = [f"topic {rank}" for rank in range(1, groups + 1)]
-        self.heartbeats: dict[NodeId, float] = {}  # of nodes that have another one than most
+        self.topics = [f"topic {rank}" for rank in range(1, topics + 1)]
+        self.heartbeats: dict[NodeId, float] = {}  # of nodes that differ from HEARTBEAT
         self._alive, self._owners = self.names, Steady.of(self.names)
         self._steady = self._owners
         for name in self.names:
             sim.add(name, self._build)
 
     def _build(self, me: NodeId, rng: Random) -> Stack:
-        """The nodes of the beginning form a ring already; others join by those that are up."""
+        """Build a node. The first nodes form a ring, later ones join by live nodes."""
         first = me in self.names and self.sim.nodes[me].starts == 1
         others = [] if first else [node for node in self.sim.alive() if node != me]
         contacts = self.sim.rng.sample(others, min(3, len(others)))
@@ -106,13 +108,13 @@ class Forest:
         return Stack([chord, Scribe(me, rng, heartbeat_every=heartbeat)])
 
     def grow(self, nodes: int) -> None:
-        """More nodes join the ring; some keys, and with them some roots, move to them."""
+        """Add nodes to the ring, which take over some keys and so some roots."""
         for index in range(nodes):
             self.sim.add(NodeId(f"late {index}"), self._build)
         self.sim.run(until=self.sim.now + SETTLE_SECONDS)
 
     def join(self) -> None:
-        for rank, topic in enumerate(self.groups, 1):
+        for rank, topic in enumerate(self.topics, 1):
             size = max(1, int(len(self.names) * rank**-1.25 + 0.5))
             members = self.sim.rng.sample(self.names, size)
             self.audience.joined[topic] = dict.fromkeys(members)
@@ -121,7 +123,7 @@ class Forest:
         self.sim.run(until=self.sim.now + JOIN_SECONDS + SETTLE_SECONDS)
 
     def leave(self) -> None:
-        """Some of each group; they become forwarders, or nothing."""
+        """Let some members of each topic leave."""
         for topic, members in self.audience.joined.items():
             for node in self.sim.rng.sample(list(members), int(len(members) * LEAVERS)):
                 self.sim.ask(node, LeaveTree(topic))
@@ -132,7 +134,7 @@ class Forest:
         self.sim.call(self.sim.rng.uniform(0.0, JOIN_SECONDS), action)
 
     def say(self, topic: str) -> bytes:
-        """Multicast a new message, from the root or from anywhere."""
+        """Multicast a new message from the root or a random node, and return its payload."""
         payload = b"%d on %s" % (len(self.audience.messages), topic.encode())
         self.audience.messages[payload] = topic
         alive = self.sim.alive()
@@ -141,7 +143,7 @@ class Forest:
         return payload
 
     def owners(self) -> Steady:
-        """Who should own what, of those that are up."""
+        """Return the ring of the live nodes, which tells the owner of each key."""
         alive = self.sim.alive()
         if alive != self._alive:
             self._alive, self._owners = alive, Steady.of(alive)
@@ -151,12 +153,12 @@ class Forest:
         return self.owners().owner(Tree(topic).key).node
 
     def multicast(self) -> None:
-        """One message on each topic, from its root or from anywhere; all live members get it."""
-        messages = [self.say(topic) for topic in self.groups]
+        """Multicast a message on each topic, and check that all live members get it."""
+        messages = [self.say(topic) for topic in self.topics]
         self.sim.run(until=self.sim.now + SPREAD_SECONDS)
         for payload in messages:
             if missing := self.audience.missing(self.sim, payload):
-                raise Violation(f"{len(missing)} members have not got {payload!r}: {missing[:3]}")
+                raise Violation(f"{len(missing)} members did not get {payload!r}: {missing[:3]}")
 
     def kill(self, share: float) -> None:
         for node in self.sim.rng.sample(self.names, int(len(self.names) * share)):
@@ -166,7 +168,7 @@ class Forest:
         return scribe_of(self.sim, node).trees
 
     def torn(self) -> str:
-        """What is wrong with the trees: each live member must hang from the owner of the key."""
+        """Return a fault in a tree, or an empty string if each live member reaches the root."""
         alive = {node: self.trees(node) for node in self.sim.alive()}
         for topic, members in self.audience.joined.items():
             hanging = {self.root(topic): None}
@@ -197,26 +199,26 @@ class Forest:
         return ""
 
     def unsettled(self) -> str:
-        """What is not yet as it will be: every list of the ring, the roots, the trees."""
+        """Return a fault in the ring, the roots or the trees, or an empty string."""
         members = [
             member for node in self.sim.alive() for member in status_of(self.sim, node).members
         ]
         views = [View(member.position, member.successors) for member in members]
         if wrong := out_of_shape(views, SUCCESSORS):
             return wrong
-        roots = {topic: self.root(topic) for topic in self.groups}
+        roots = {topic: self.root(topic) for topic in self.topics}
         for node in self.sim.alive():
             for topic, tree in self.trees(node).items():
                 if tree.root != (node == roots[topic]):
                     return f"{topic}: {node} is {'' if tree.root else 'not '}the root"
         return self.torn()
 
-    def mended(self, heartbeats: float) -> float:
-        """How many heartbeats it takes until all trees are whole; at most so many."""
+    def repaired(self, heartbeats: float) -> float:
+        """Return after how many heartbeats all trees are whole. Raise if it takes longer."""
         return self._until(self.torn, heartbeats)
 
     def settled(self, heartbeats: float) -> float:
-        """How many heartbeats it takes until all is as it will be; at most so many."""
+        """Return after how many heartbeats ring and trees are whole. Raise if it takes longer."""
         return self._until(self.unsettled, heartbeats)
 
     def _until(self, wrong: Callable[[], str], heartbeats: float) -> float:

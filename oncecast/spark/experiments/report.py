@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from oncecast.lab.papers.tables import Cell, Must, Table, told
+from oncecast.lab.papers.tables import Cell, Must, Table, text_of
 from oncecast.spark.experiments.finding import Figure, Finding
 
 PAGE, FIGURES, TABLES = "report.html", "figures", "tables.json"
@@ -165,7 +165,7 @@ def shown_as(cell: Cell) -> str:
     """Format a cell; measured values have four digits."""
     if isinstance(cell, float):
         return f"{cell:,.0f}" if abs(cell) >= 1000 else f"{cell:.4g}"
-    return told(cell)
+    return text_of(cell)
 
 
 def kind_of(name: str, cells: list[Any]) -> str:

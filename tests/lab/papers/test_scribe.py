@@ -12,7 +12,7 @@ pytestmark = pytest.mark.long
 
 def test_all_members_get_every_message_and_trees_recover_within_three_heartbeats() -> None:
     """NET-5: Castro et al., sections III and IV."""
-    table = scribe_paper.groups(Experiment(nodes=120))
+    table = scribe_paper.trees(Experiment(nodes=120))
     assert all(must.holds for must in table.must)
 
 

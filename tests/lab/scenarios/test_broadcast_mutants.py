@@ -79,7 +79,9 @@ def numbers_repeat_after_a_restart(patch: pytest.MonkeyPatch) -> None:
     """Let a node without a disk publish under its name alone."""
     init = Recovery.__init__
 
-    def nameless(self: Recovery, me: NodeId, rng: Random, *, life: str = "", **more: Any) -> None:
+    def nameless(
+        self: Recovery, me: NodeId, rng: Random, *, incarnation: str = "", **more: Any
+    ) -> None:
         init(self, me, rng, **more)
 
     patch.setattr(Recovery, "__init__", nameless)

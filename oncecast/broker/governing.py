@@ -26,7 +26,7 @@ from oncecast.replication.events import (
     Removed,
     Suspected,
 )
-from oncecast.replication.paxos import Paxos
+from oncecast.replication.status import Status
 from oncecast.wire import errors
 from oncecast.wire.frames import (
     Answer,
@@ -66,7 +66,7 @@ class Governor(Protocol):
     Observed = Event
     Timer = Healing | GovernDue
 
-    def __init__(self, me: NodeId, rng: Random, *, group: Paxos) -> None:
+    def __init__(self, me: NodeId, rng: Random, *, group: Status) -> None:
         super().__init__(me, rng)
         self.group = group
         self._pending: dict[tuple[NodeId, int], Change | HandOver] = {}
@@ -87,7 +87,7 @@ class Governor(Protocol):
 
     def _look_for_healing(self, timer: Healing) -> None:
         group = self.group
-        if group.seated and group.leader and group.applied >= group.known and not group.holes:
+        if group.is_member and group.leader and group.applied >= group.known and not group.holes:
             self.emit(News("refilled"))
         else:
             self.later(group.options.heartbeat, timer)
@@ -172,7 +172,7 @@ def news_of(event: Event) -> News:
 # The group as seen by one replica.
 
 
-def has_quorum(group: Paxos, now: float) -> bool:
+def has_quorum(group: Status, now: float) -> bool:
     """Return whether this node believes that a majority is up."""
     if group.leader == group.me:
         return group.leads(now)
@@ -180,13 +180,13 @@ def has_quorum(group: Paxos, now: float) -> bool:
     return bool(group.leader) and now <= group.heard + 1.25 * group.options.suspicion
 
 
-def role_of(group: Paxos) -> str:
+def role_of(group: Status) -> str:
     if group.leader == group.me:
         return "leader"
-    return "replica" if group.seated else "joining"
+    return "replica" if group.is_member else "joining"
 
 
-def reachable(group: Paxos, node: NodeId, now: float) -> bool | None:
+def reachable(group: Status, node: NodeId, now: float) -> bool | None:
     """Return whether this node hears `node`, or None if it cannot tell.
 
     A leader hears all members. A follower hears only its leader, or all members during an election.
@@ -205,7 +205,7 @@ def reachable(group: Paxos, node: NodeId, now: float) -> bool | None:
 
 
 def member_view(
-    group: Paxos, node: NodeId, incarnation: int, applied: int, now: float
+    group: Status, node: NodeId, incarnation: int, applied: int, now: float
 ) -> MemberView:
     reached = reachable(group, node, now)
     heard = now if node == group.me else group.last_message.get(node)
@@ -213,7 +213,7 @@ def member_view(
     return MemberView(node, incarnation, applied, reached is False, reached, ago)
 
 
-def view_of(group: Paxos, now: float, id: int = 0) -> GroupView:
+def view_of(group: Status, now: float, id: int = 0) -> GroupView:
     leading, config = group.leader == group.me, group.config
     applied = dict(group.reported) if leading else {}
     applied[group.self_as_member] = group.applied
@@ -236,7 +236,7 @@ def view_of(group: Paxos, now: float, id: int = 0) -> GroupView:
     )
 
 
-def is_done(group: Paxos, request: Change | HandOver) -> bool:
+def is_done(group: Status, request: Change | HandOver) -> bool:
     if isinstance(request, HandOver):
         return group.leader == request.heir
     members = group.config.nodes()
@@ -244,7 +244,7 @@ def is_done(group: Paxos, request: Change | HandOver) -> bool:
     return added and request.remove not in members and request.size in (0, group.config.size)
 
 
-def sized(group: Paxos, change: Change) -> Change:
+def sized(group: Status, change: Change) -> Change:
     """Return the change with a group size: one more for an added node, one less for a removed one.
 
     Otherwise a removed node would rejoin at once. The seat of a silent node stays free for another.
@@ -258,7 +258,7 @@ def sized(group: Paxos, change: Change) -> Change:
     return msgspec.structs.replace(change, size=change.size or size)
 
 
-def refusal(group: Paxos, request: Change | HandOver) -> str:
+def refusal(group: Status, request: Change | HandOver) -> str:
     """Return why the change is impossible and what to do, or "" if it is possible."""
     config = group.config
     members = config.nodes()

@@ -191,6 +191,11 @@ class Protocol:
     def now(self, now: float) -> None:
         self._clock.now = now
 
+    @property
+    def last_record(self) -> int:
+        """Return the number of the node's last record, of any protocol."""
+        return self._records.last
+
     def restore(self, record: Any) -> None: ...
     def damaged(self, first: int, last: int) -> None: ...
     def start(self) -> None: ...

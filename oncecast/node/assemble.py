@@ -65,7 +65,7 @@ def assemble(
         limits=limits,
         snapshot_bytes=snapshot_bytes,
     )
-    group.learner = service
+    group.attach(service)
     gateway = Gateway(
         me,
         rng,
@@ -74,7 +74,7 @@ def assemble(
         window_bytes=window_bytes,
         free_disk_bytes=free_disk_bytes,
     )
-    governor = Governor(me, rng, group=group)
+    governor = Governor(me, rng, group=group.status)
     layers: list[Protocol] = [group, service, gateway, Scanner(me, rng, service=service), governor]
     mover = None
     if membership is not None:

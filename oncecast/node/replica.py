@@ -258,7 +258,7 @@ class Replica:
         group, ours = self.group, self.settings.batch_bytes_max
         if group.leader in ("", self.me) or self.runtime.stopping:
             return
-        if not group.seated or group.applied < group.known:
+        if not group.is_member or group.applied < group.known:
             self._compare_later()
             return
         theirs = self.parts.service.machine.registry.limits.batch_bytes_max
@@ -277,7 +277,7 @@ class Replica:
         if self.parts.gateway.disk_is_full:
             full = self.journal.log.full or f"{self.path}: too little disk space is left"
             status, reason = "disk-full", str(full)
-        elif not group.seated:
+        elif not group.is_member:
             status, reason = "joining", "this node is not a member of the group yet"
         elif not group.leader:
             status, reason = "no-leader", "this node knows no leader of the group"

@@ -148,9 +148,8 @@ class Group(Protocol):
         ...
 
 
-class Learner(Protocol):
-    """Who is told, before the start, what was decided in earlier lives: at most one state, then
-    values, in order."""
+class StateMachine(Protocol):
+    """Gets, before the start, what the log holds: at most one snapshot, then values in order."""
 
     def install(self, place: int, state: tuple[bytes, ...]) -> None: ...
     def learn(self, place: int, value: bytes) -> None: ...

@@ -1,268 +1,272 @@
-"""The leader: it stands, finishes what others have begun, and then proposes what it is asked to.
+"""The leader: it wins a ballot, finishes what earlier leaders began, then proposes new values.
 
-Multi-Paxos: one Prepare serves all slots. Slots are pipelined within a window, and what is proposed
-in one turn while others are on their way shares an Accept. A slot is proposed only when it is known
-who votes on it: while a change of the membership is on its way, what comes behind it waits. A
-change is proposed only by who has had something decided under the present membership with its own
-ballot: so nobody with a lower one can decide anything behind it.
+Paxos Made Moderately Complex (van Renesse, Altinbuken, 2015), leader with scout and commanders. One
+Prepare serves all slots. Slots are pipelined within a window; values proposed in one turn while
+others are in flight share an Accept. A slot is proposed only when its membership is known: while a
+change of the membership is in flight, later slots wait. Only a leader that has had a slot decided
+under the present membership, with its own ballot, proposes the next membership. So no leader with a
+lower ballot can decide a slot after it.
 
-A leader may answer by itself, without a round, for as long as a majority has promised to promise
-nobody else anything: its lease. It counts from when the Beat was sent.
+A leader answers reads without a round while it holds a lease: a majority has promised to promise no
+other candidate anything. The lease counts from when the Beat was sent.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import deque
-from random import Random
-from typing import Any
+from dataclasses import dataclass, field
 
-from oncecast.errors import Crippled
-from oncecast.kernel.protocol import NodeId
-from oncecast.replication.acceptor import FOR_EVER
-from oncecast.replication.ballot import Ballot, above
-from oncecast.replication.core import decode_config, encode_config
+from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.replication import messages as m
+from oncecast.replication.ballot import BOTTOM, Ballot, above
 from oncecast.replication.events import HandOver, LeaderChanged, Propose
-from oncecast.replication.messages import (
-    COMMAND,
-    CONFIG,
-    Accept,
-    Accepted,
-    Beat,
-    BeatDue,
-    Canvass,
-    Consent,
-    Flush,
-    Heard,
-    Item,
-    Prepare,
-    Promise,
-    Reject,
-    Release,
-    Silence,
-    Unanswered,
-)
+from oncecast.replication.messages import COMMAND, CONFIG, Item
+from oncecast.replication.options import GroupOptions
 from oncecast.replication.promises import Promises
-from oncecast.replication.quorum import Config, Member
-from oncecast.replication.supply import Supplier
+from oncecast.replication.quorum import Config, Member, Tallies, decode_config
+from oncecast.replication.roster import Roster
+from oncecast.replication.state import Fetching, Following, Membership, Progress
+from oncecast.replication.values import Values
+from oncecast.replication.votes import UNLIMITED, Votes
 
-SLOWEST = 8 << 20  # bytes a second that are sent and stored at least
+SLOWEST = 8 << 20  # bytes per second that links and disks handle at least
 
 
-class Reign:
-    """One ballot of ours, from the Prepare to whatever ends it."""
+class Term:
+    """One ballot of this replica, from its Prepare until it steps down."""
 
     def __init__(self, ballot: Ballot, now: float) -> None:
         self.ballot, self.since = ballot, now
-        self.audible = now  # who votes could not answer a Beat before
+        self.audible = now  # no voter could answer a Beat before
         self.promises = Promises()
         self.elected = False  # a majority has promised
-        self.acting = False  # all that could have been chosen before is applied
+        self.acting = False  # all slots that could have been chosen before are applied
         self.next = 0  # slot to propose
         self.queue: deque[tuple[int, Item]] = deque()
-        self.flying: deque[tuple[int, int]] = deque()  # slot and bytes, proposed and not applied
-        self.flying_bytes = 0
-        self.changing: tuple[int, Config] | None = None  # a membership on its way
-        self.proven = 0  # the membership under which something was decided with this ballot
-        self.answered = 0  # what was applied when the answers were last looked at
-        self.ends: dict[Member, float] = {}  # when each is free again to promise somebody else
+        self.in_flight: deque[tuple[int, int]] = deque()  # slot and bytes, proposed, not applied
+        self.in_flight_bytes = 0
+        self.changing: tuple[int, Config] | None = None  # a membership in flight
+        self.proven = 0  # the membership under which a slot was decided with this ballot
+        self.answered = 0  # the last applied slot when the answers were last checked
+        self.ends: dict[Member, float] = {}  # when each member may promise another candidate
         self.waiting = self.flushing = False  # a timer is set
 
     @property
     def idle(self) -> bool:
-        """There is nothing that it should propose."""
+        """Return whether there is nothing to propose."""
         return self.acting and not self.queue and self.next > self.promises.horizon
 
+    @property
+    def changes_membership(self) -> bool:
+        return self.changing is not None or any(item.kind == CONFIG for _, item in self.queue)
 
-class Leader(Supplier):
-    def __init__(self, me: NodeId, rng: Random, **options: Any) -> None:
-        super().__init__(me, rng, **options)
-        self.reign: Reign | None = None
-        self.seen = self.promised  # the highest ballot heard of
-        self.consents: dict[Member, None] = {}  # who would hear us, if we stood
-        self.retired = False  # it is about to stop, and leads no more
 
-    # -- standing --
+@dataclass(eq=False)
+class Leader:
+    io: Protocol
+    options: GroupOptions
+    membership: Membership
+    progress: Progress
+    following: Following
+    values: Values
+    votes: Votes
+    tallies: Tallies
+    fetching: Fetching
+    roster: Roster
+    term: Term | None = None
+    seen: Ballot = BOTTOM  # the highest ballot heard of
+    consents: dict[Member, None] = field(default_factory=dict)  # members that hear of no leader
+    tokens: dict[int, int] = field(default_factory=dict)  # of own proposals, by slot
+    retired: bool = False  # it is about to stop, and never leads again
+
+    # -- phase 1 --
 
     def on_silence(self) -> None:
-        if self.reign is not None or not self.seated or self.retired:
+        if self.term is not None or not self.membership.is_member or self.retired:
             return
-        left = self.heard + self.options.suspicion - self.now
+        left = self.following.heard + self.options.suspicion - self.io.now
         if left > 0:
-            self.later(left, Silence())
-        elif self.others():
+            self.io.later(left, m.Silence())
+        elif self.membership.others():
             self._canvass()
-        elif all(last <= self.applied for _, last in self.lost):
-            self.stand()  # nobody else votes, and nothing that is lost can say otherwise
+        elif all(last <= self.progress.applied for _, last in self.votes.lost):
+            self.stand()  # the only member, and no lost vote can matter
 
     def _canvass(self) -> None:
-        """Stand only if a majority hears of no leader either: a ballot ends any reign below it, and
-        who was away, or is half cut off, would end one that all the others are content with."""
-        self._lose_leader()
-        self.consents = {self.self_as_member: None}
-        for node in self.others():
-            self.send(node, Canvass(self.applied + 1, self.group), after=0)
-        self.later(self.options.resend * (1 + self.rng.random()), Silence())
+        """Ask the others whether they hear a leader, and stand only if a majority hears none.
 
-    def on_consent(self, sender: NodeId, message: Consent) -> None:
-        if self.reign is not None or self.leased(self.me):
+        A new ballot ends every lower term. A replica that was away or is half cut off would end one
+        that serves all the others well.
+        """
+        membership = self.membership
+        self.following.lose_leader()
+        self.consents = {membership.self_as_member: None}
+        for node in membership.others():
+            self.io.send(node, m.Canvass(self.progress.applied + 1, membership.group), after=0)
+        self.io.later(self.options.resend * (1 + self.io.rng.random()), m.Silence())
+
+    def on_consent(self, sender: NodeId, message: m.Consent) -> None:
+        if self.term is not None or self.following.leased(self.membership.me):
             return  # there is a leader by now
         self.consents[Member(sender, message.life)] = None
-        if self.config.agreed(self.consents):
+        if self.membership.config.agreed(self.consents):
             self.stand()
 
     def stand(self) -> None:
-        if not self.seated or self.retired:
+        """Become a candidate: prepare a ballot above all that were seen."""
+        self.roster.reported.clear()  # reports to an earlier term are old
+        membership = self.membership
+        if not membership.is_member or self.retired:
             return
-        self.seen = ballot = above(max(self.seen, self.promised), self.me)
-        self._lose_leader()
-        self.reign = Reign(ballot, self.now)
-        self.store_promise(ballot)
-        first = self.applied + 1
-        self.send(self.me, self._promise(ballot, first))
-        for node in self.others():
-            # Not before it is on disk: another life must not use the same ballot.
-            self.send(node, Prepare(ballot, first, self.group))
-        self._await_answers(self.reign)
+        ballot = self._next_ballot()
+        self.following.lose_leader()
+        self.term = Term(ballot, self.io.now)
+        self.votes.store_promise(ballot)
+        first = self.progress.applied + 1
+        self.io.send(membership.me, self.votes.report(ballot, first))
+        for node in membership.others():
+            # Not before the promise is on disk: a restart must not use the same ballot again.
+            self.io.send(node, m.Prepare(ballot, first, membership.group))
+        self._await_answers(self.term)
 
-    def finish_alone(self) -> None:
-        """Apply what is on disk of a group of one: it is chosen, up to where others vote, too."""
-        while self.applied < self.places.end - 1 and self.config.nodes() == [self.me]:
-            self.certain = max(self.certain, self.applied + 1)
-            before = self.applied
-            self.finish_restore()
-            if self.applied == before:
-                raise Crippled(f"replica {self.me}: slot {before + 1} is not in its log")
-            if self.memberships.since == self.applied:
-                self.write_again(self.applied, Item(CONFIG, encode_config(self.config)))
+    def _next_ballot(self) -> Ballot:
+        self.seen = above(max(self.seen, self.votes.promised), self.membership.me)
+        return self.seen
 
     def lead_alone(self) -> None:
-        self.seen = self.promised = ballot = above(max(self.seen, self.promised), self.me)
-        self.reign = Reign(ballot, self.now)
-        self.reign.promises.add(self.self_as_member, self._promise(ballot, self.applied + 1))
+        """Lead a group of one, which needs no promise of another replica."""
+        ballot = self.votes.promised = self._next_ballot()
+        self.term = Term(ballot, self.io.now)
+        promise = self.votes.report(ballot, self.progress.applied + 1)
+        self.term.promises.add(self.membership.self_as_member, promise)
         self.proceed()
 
-    def on_promise(self, sender: NodeId, message: Promise) -> None:
-        reign = self.reign
-        if reign is None or message.ballot != reign.ballot:
+    def on_promise(self, sender: NodeId, message: m.Promise) -> None:
+        term, progress = self.term, self.progress
+        if term is None or message.ballot != term.ballot:
             return
-        if message.first > self.applied + 1:
-            return  # an earlier life asked for it, and for less
-        reign.promises.add(Member(sender, message.life), message)
-        if message.known > self.applied:
-            self.known = max(self.known, message.known)
-            self.want_from(sender)
-            self.await_more()
+        if message.first > progress.applied + 1:
+            return  # an answer to an earlier incarnation, which asked for less
+        term.promises.add(Member(sender, message.life), message)
+        if message.known > progress.applied:
+            progress.known = max(progress.known, message.known)
+            self.fetching.want_from(sender)
+            self.fetching.await_more()
         self.proceed()
 
-    def on_reject(self, sender: NodeId, message: Reject) -> None:
+    def on_reject(self, sender: NodeId, message: m.Reject) -> None:
         self.seen = max(self.seen, message.ballot)
-        if self.reign is not None and message.ballot > self.reign.ballot:
-            if self.reign.elected:  # whom we have heard is ourselves, and it leads no more
-                self.heard = self.now - self.options.suspicion
+        if self.term is not None and message.ballot > self.term.ballot:
+            if self.term.elected:  # the leader heard last is this replica, and it leads no more
+                self.following.release()
             self.step_down()
-            self.later(self.recess() * (1 + 3 * self.rng.random()) / 4, Silence())
+            pause = self.following.recess() * (1 + 3 * self.io.rng.random()) / 4
+            self.io.later(pause, m.Silence())
+
+    # -- the end of a term --
 
     def outrun(self, ballot: Ballot) -> None:
+        """Step down if this ballot is above that of the term."""
         self.seen = max(self.seen, ballot)
-        if self.reign is not None and self.reign.ballot < ballot:
+        if self.term is not None and self.term.ballot < ballot:
             self.step_down()
 
-    def keep_learned(self, slot: int, item: Item) -> None:
-        """Who hears that something else was chosen than it has proposed leads no more: it must not
-        call that its own, nor tell others that what they accepted from it was chosen."""
-        reign = self.reign
-        flying = reign.flying if reign is not None else ()
-        if flying and flying[0][0] <= slot <= flying[-1][0] and self.readable(slot) != item:
+    def hear_chosen(self, slot: int, item: Item) -> None:
+        """Step down if another value was chosen than the one proposed here.
+
+        The leader must not report that value as its own, nor tell others that the one they accepted
+        from it was chosen.
+        """
+        flying = self.term.in_flight if self.term is not None else ()
+        if flying and flying[0][0] <= slot <= flying[-1][0] and self.values.readable(slot) != item:
             self.step_down()
-        super().keep_learned(slot, item)
 
     def overtaken(self) -> None:
-        if self.reign is not None and self.reign.flying:
+        """Step down if slots are in flight: others have decided them long ago."""
+        if self.term is not None and self.term.in_flight:
             self.step_down()
 
     def step_down(self) -> None:
-        self.reign = None
+        self.term = None
         self.tokens.clear()
-        self._lose_leader()
-        self.later(self.patience(), Silence())
+        self.following.lose_leader()
+        self.io.later(self.following.patience(), m.Silence())
 
-    def _lose_leader(self) -> None:
-        if self.leader:
-            self.leader = NodeId("")
-            self.emit(LeaderChanged(self.leader), after=0)
+    def on_hand_over(self, request: HandOver) -> None:
+        term = self.term
+        if term is not None and term.acting and request.heir in self.membership.others():
+            self.resign(term, request.heir)
 
-    # -- proposing --
+    def resign(self, term: Term, heir: NodeId) -> None:
+        self.step_down()
+        if term.acting:  # otherwise another leader may hold leases from the others
+            self.following.release()
+            for node in self.membership.others():
+                self.io.send(node, m.Release(term.ballot, heir), after=0)
+
+    # -- phase 2 --
 
     def on_propose(self, request: Propose) -> None:
-        reign = self.reign
-        if reign is None or not reign.acting:
-            return  # who asks has heard that somebody else leads, or will
-        reign.queue.append((request.token, Item(COMMAND, request.value)))
-        if not reign.flying or len(self.config.members) == 1:
+        term = self.term
+        if term is None or not term.acting:
+            return  # the caller hears of the next leader, and proposes there
+        term.queue.append((request.token, Item(COMMAND, request.value)))
+        if not term.in_flight or len(self.membership.config.members) == 1:
             self.proceed()
-        elif not reign.flushing:
-            reign.flushing = True
-            self.later(0.0, Flush())
+        elif not term.flushing:
+            term.flushing = True
+            self.io.later(0.0, m.Flush())
 
     def on_flush(self) -> None:
-        if self.reign is not None:
-            self.reign.flushing = False
+        if self.term is not None:
+            self.term.flushing = False
             self.proceed()
 
-    def apply(self, slot: int, item: Item) -> None:
-        reign, version = self.reign, self.config.version
-        fresh = reign is not None and (reign.proven < version or item.kind == CONFIG)
-        if reign is None or not fresh or not self._won(reign, slot):
-            super().apply(slot, item)
-            return
-        super().apply(slot, item)
-        reign.proven = self.config.version
-
-    def _won(self, reign: Reign, slot: int) -> bool:
-        """Whether this slot was decided with our ballot."""
-        tally = self.tallies.get(slot)
-        return (
-            tally is not None and tally.ballot == reign.ballot and self.config.agreed(tally.voters)
-        )
+    def proves(self, slot: int, item: Item) -> Term | None:
+        """Return the term if it decided this slot, and has not yet proven its membership."""
+        term, config = self.term, self.membership.config
+        if term is None or not (term.proven < config.version or item.kind == CONFIG):
+            return None
+        return term if self.tallies.won(slot, term.ballot, config) else None
 
     def progressed(self) -> None:
-        reign = self.reign
-        if reign is None:
+        """Propose more after slots were applied."""
+        term, applied = self.term, self.progress.applied
+        if term is None:
             return
-        while reign.flying and reign.flying[0][0] <= self.applied:
-            slot, size = reign.flying.popleft()
-            reign.flying_bytes -= size
-            reign.promises.forget(slot)
-        if reign.changing is not None and reign.changing[0] <= self.applied:
-            reign.changing = None
+        while term.in_flight and term.in_flight[0][0] <= applied:
+            slot, size = term.in_flight.popleft()
+            term.in_flight_bytes -= size
+            term.promises.forget(slot)
+        if term.changing is not None and term.changing[0] <= applied:
+            term.changing = None
         self.proceed()
 
     def proceed(self) -> None:
-        """Propose all that may be proposed now; what others have begun comes first."""
-        reign = self.reign
-        while reign is not None and reign is self.reign and not reign.idle:
-            reign.next = max(reign.next, self.applied + 1)
-            if reign.changing is not None:
+        """Propose all that may be proposed now; values of earlier ballots come first."""
+        term = self.term
+        while term is not None and term is self.term and not term.idle:
+            term.next = max(term.next, self.progress.applied + 1)
+            if term.changing is not None:
                 return
-            items = self._next_items(reign)
-            if reign is not self.reign:
+            items = self._next_items(term)
+            if term is not self.term:
                 return
-            self._take_office(reign)
+            self._become_leader(term)
             if not items:
-                if not reign.idle:
-                    self._await_answers(reign)  # of who can say more
+                if not term.idle:
+                    self._await_answers(term)  # of members that can report more
                 return
-            self._propose(reign, items)
+            self._propose(term, items)
 
-    def _next_items(self, reign: Reign) -> list[Item]:
-        config, promises, options = self.config, reign.promises, self.options
+    def _next_items(self, term: Term) -> list[Item]:
+        config, promises, options = self.membership.config, term.promises, self.options
         items: list[Item] = []
-        room = min(options.accept_bytes, options.window_bytes - reign.flying_bytes)
-        slot = reign.next
-        while room > 0 and len(reign.flying) + len(items) < options.window_slots:
+        bytes_left = min(options.accept_bytes, options.window_bytes - term.in_flight_bytes)
+        slot = term.next
+        while bytes_left > 0 and len(term.in_flight) + len(items) < options.window_slots:
             begun = slot <= promises.horizon
-            if not (begun or reign.queue) or not promises.cover(slot, config):
+            if not (begun or term.queue) or not promises.cover(slot, config):
                 break
             value = promises.value(slot, config) if begun else None
             if self._beaten(slot, value):
@@ -271,179 +275,167 @@ class Leader(Supplier):
             if value is not None:
                 items.append(value)
             else:
-                self.tokens[slot], item = reign.queue.popleft()
+                self.tokens[slot], item = term.queue.popleft()
                 items.append(item)
             if items[-1].kind == CONFIG:
                 break
-            room -= len(items[-1].data)
+            bytes_left -= len(items[-1].data)
             slot += 1
         return items
 
     def _beaten(self, slot: int, value: Item | None) -> bool:
-        """Whether another value was chosen than what this leader would propose: only a leader with
-        a higher ballot can have done that. `value` is None for a new command."""
-        if slot > self.certain and slot not in self.told:
+        """Return whether another value was chosen than the one that this leader would propose.
+
+        Only a leader with a higher ballot can have done that. `value` is None for a new command.
+        """
+        if slot > self.progress.certain and slot not in self.progress.learned:
             return False
-        return value is None or self.readable(slot) not in (None, value)
+        return value is None or self.values.readable(slot) not in (None, value)
 
-    def _propose(self, reign: Reign, items: list[Item]) -> None:
-        first = reign.next
-        accept = Accept(reign.ballot, first, tuple(items), self.applied, self.group)
-        others = self.others()
-        for node in self.followers():
-            self.send(node, accept, after=0)
-        self.accept(accept)
+    def _propose(self, term: Term, items: list[Item]) -> None:
+        first, send, membership = term.next, self.io.send, self.membership
+        applied = self.progress.applied
+        accept = m.Accept(term.ballot, first, tuple(items), applied, membership.group)
+        others = membership.others()
+        for node in self.roster.followers():
+            send(node, accept, after=0)
+        self.votes.accept(accept)
         for slot, item in enumerate(items, first):
-            reign.flying.append((slot, len(item.data)))
-            reign.flying_bytes += len(item.data)
-        reign.next = first + len(items)
+            term.in_flight.append((slot, len(item.data)))
+            term.in_flight_bytes += len(item.data)
+        term.next = first + len(items)
         if items[-1].kind == CONFIG:
-            reign.changing = reign.next - 1, decode_config(items[-1].data)
+            term.changing = term.next - 1, decode_config(items[-1].data)
         for node in others:
-            self.send(node, Accepted(reign.ballot, first, reign.next - 1, self.life))
-        self.say_stored()
+            send(node, m.Accepted(term.ballot, first, term.next - 1, membership.incarnation))
+        self.values.say_stored()
         if others:
-            self._await_answers(reign)
+            self._await_answers(term)
 
-    def _await_answers(self, reign: Reign) -> None:
-        if not reign.waiting:
-            reign.waiting = True
-            # What is large is on its way for longer: said again, it would wait behind itself.
-            self.later(self.options.resend + reign.flying_bytes / SLOWEST, Unanswered())
+    def _await_answers(self, term: Term) -> None:
+        if not term.waiting:
+            term.waiting = True
+            # A large message takes longer: sent again too early, it would queue behind itself.
+            self.io.later(self.options.resend + term.in_flight_bytes / SLOWEST, m.Unanswered())
 
     def on_unanswered(self) -> None:
-        """Say it again to who has not answered."""
-        reign = self.reign
-        if reign is None:
+        """Send Prepare and Accept again to members that have not answered."""
+        term, applied = self.term, self.progress.applied
+        if term is None:
             return
-        reign.waiting = False
-        self._prepare_again(reign)
-        if reign.flying and reign.answered == self.applied:
-            self._accept_again(reign)
-        reign.answered = self.applied
-        if reign.flying or not reign.idle or not self._covered(reign):
-            self._await_answers(reign)
+        term.waiting = False
+        self._prepare_again(term)
+        if term.in_flight and term.answered == applied:
+            self._accept_again(term)
+        term.answered = applied
+        if term.in_flight or not term.idle or not self.covered(term):
+            self._await_answers(term)
 
-    def _prepare_again(self, reign: Reign) -> None:
-        """Ask who has not promised, or could not report all of its votes at once."""
-        for member in self.config.members:
-            promise = reign.promises.members.get(member)
-            whole = promise is not None and all(high <= self.applied for _, high in promise.lost)
-            if not whole and member.node != self.me:
-                self.send(member.node, Prepare(reign.ballot, self.applied + 1, self.group))
+    def _prepare_again(self, term: Term) -> None:
+        """Ask members that have not promised, or could not report all of their votes at once."""
+        membership, applied = self.membership, self.progress.applied
+        for member in membership.config.members:
+            promise = term.promises.members.get(member)
+            whole = promise is not None and all(high <= applied for _, high in promise.lost)
+            if not whole and member.node != membership.me:
+                self.io.send(member.node, m.Prepare(term.ballot, applied + 1, membership.group))
 
-    def _accept_again(self, reign: Reign) -> None:
-        first = self.applied + 1
+    def _accept_again(self, term: Term) -> None:
+        membership, first = self.membership, self.progress.applied + 1
         items: list[Item] = []
-        room = self.options.accept_bytes
-        while room > 0 and first + len(items) < reign.next:
-            item = self.readable(first + len(items))
+        bytes_left = self.options.accept_bytes
+        while bytes_left > 0 and first + len(items) < term.next:
+            item = self.values.readable(first + len(items))
             if item is None:
                 break
             items.append(item)
-            room -= len(item.data)
-        tally = self.tallies.get(first)
-        answered = tally.voters if tally is not None and tally.ballot == reign.ballot else {}
-        accept = Accept(reign.ballot, first, tuple(items), self.applied, self.group)
-        for member in self.config.members:
-            if member.node != self.me and member not in answered and items:
-                self.send(member.node, accept, after=0)
+            bytes_left -= len(item.data)
+        answered = self.tallies.voters(first, term.ballot)
+        accept = m.Accept(term.ballot, first, tuple(items), first - 1, membership.group)
+        for member in membership.config.members:
+            if member.node != membership.me and member not in answered and items:
+                self.io.send(member.node, accept, after=0)
 
     # -- leading --
 
-    def _take_office(self, reign: Reign) -> None:
-        promises = reign.promises
-        if reign.acting or self.applied < promises.known:
-            return  # who has not caught up does not know who votes now
-        if not self._covered(reign):
+    def _become_leader(self, term: Term) -> None:
+        following, promises, applied = self.following, term.promises, self.progress.applied
+        if term.acting or applied < promises.known:
+            return  # a candidate that is behind does not know the present membership
+        if not self.covered(term):
             return
-        if not reign.elected:
-            reign.elected = True
-            reign.audible, self.vain = self.now, 0
-            self.ballot = reign.ballot
+        if not term.elected:
+            term.elected = True
+            term.audible, following.vain = self.io.now, 0
+            following.ballot = term.ballot
             self.beat()
-        if self.applied >= promises.horizon:
-            reign.acting = True
-            self.leader = self.me
-            self.emit(LeaderChanged(self.me), after=0)
+            self.roster.changes.clear()  # they were requested in an earlier term
+        if applied >= promises.horizon:
+            term.acting = True
+            following.leader = self.membership.me
+            self.io.emit(LeaderChanged(self.membership.me), after=0)
 
     def beat(self) -> None:
-        reign = self.reign
-        if reign is None or not reign.elected:
+        """Send a Beat to all, or step down if no majority has answered for too long."""
+        term, now, options = self.term, self.io.now, self.options
+        self.roster.beats.append((now, self.progress.applied))
+        if term is None or not term.elected:
             return
-        heard = max(self.lease_ends(), reign.audible)
-        if self.now > heard + self.options.suspicion:
-            self.step_down()  # no majority hears us: who asks should ask elsewhere
+        if now > max(self.lease_ends(), term.audible) + options.suspicion:
+            self.step_down()  # callers should ask another node
             return
-        self.heard = self.now
-        reign.ends[self.self_as_member] = self.now + self.options.lease(self.options.suspicion)
-        for node in self.audience():
-            self.beat_to(node, reign)
-        self.later(self.options.heartbeat, BeatDue())
+        self.following.heard = now
+        term.ends[self.membership.self_as_member] = now + options.lease(options.suspicion)
+        for node in self.roster.audience():
+            self.beat_to(node, term)
+        self.io.later(options.heartbeat, m.BeatDue())
 
-    def beat_to(self, node: NodeId, reign: Reign) -> None:
-        self.send(node, Beat(reign.ballot, self.applied, self.now, self.group), after=0)
+    def beat_to(self, node: NodeId, term: Term) -> None:
+        beat = m.Beat(term.ballot, self.progress.applied, self.io.now, self.membership.group)
+        self.io.send(node, beat, after=0)
 
-    def reconfigured(self, before: Config) -> None:
-        """Who votes from now on must have promised too."""
-        reign = self.reign
-        if reign is None:
+    def reconfigured(self) -> None:
+        """Get the promises of the members that vote from now on."""
+        term = self.term
+        if term is None:
             return
-        if not self.seated:
-            self.resign(reign, NodeId(""))
+        if not self.membership.is_member:
+            self.resign(term, NodeId(""))
             return
-        reign.audible = self.now
-        self.later(0.0, BeatDue())
-        if not self._covered(reign):
-            self._prepare_again(reign)
-            self._await_answers(reign)
+        term.audible = self.io.now
+        self.io.later(0.0, m.BeatDue())
+        if not self.covered(term):
+            self._prepare_again(term)
+            self._await_answers(term)
 
-    def _covered(self, reign: Reign) -> bool:
-        """Whether a majority of those who vote now has promised."""
-        return reign.promises.cover(reign.promises.horizon + 1, self.config)
+    def covered(self, term: Term) -> bool:
+        """Return whether a majority of the present members has promised."""
+        return term.promises.cover(term.promises.horizon + 1, self.membership.config)
 
-    @abstractmethod
-    def audience(self) -> list[NodeId]:
-        """Return the nodes that hear that this one leads."""
+    # -- the lease --
 
-    @abstractmethod
-    def followers(self) -> list[NodeId]:
-        """Return the nodes that hear of each proposal."""
-
-    def on_heard(self, sender: NodeId, message: Heard) -> None:
-        reign = self.reign
-        if reign is None or message.ballot != reign.ballot:
+    def on_heard(self, sender: NodeId, message: m.Heard) -> None:
+        term = self.term
+        if term is None or message.ballot != term.ballot:
             return
         member = Member(sender, message.life)
         end = message.stamp + self.options.lease(message.bound)
-        reign.ends[member] = max(end, reign.ends.get(member, end))
+        term.ends[member] = max(end, term.ends.get(member, end))
 
     def lease_ends(self) -> float:
-        """Until when, on our clock, nobody else can have been elected."""
-        reign = self.reign
-        if reign is None or not reign.elected:
+        """Return until when, on this clock, no other leader can have been elected."""
+        term = self.term
+        if term is None or not term.elected:
             return 0.0
-        ends = self._lease(reign, self.config)
-        return ends if reign.changing is None else min(ends, self._lease(reign, reign.changing[1]))
+        ends = self._lease(term, self.membership.config)
+        return ends if term.changing is None else min(ends, self._lease(term, term.changing[1]))
 
-    def _lease(self, reign: Reign, config: Config) -> float:
-        if len(config.members) == 1 and config.members[0].node == self.me:
-            return FOR_EVER
-        ends = sorted(reign.ends.get(member, reign.since) for member in config.members)
+    def _lease(self, term: Term, config: Config) -> float:
+        if len(config.members) == 1 and config.members[0].node == self.membership.me:
+            return UNLIMITED
+        ends = sorted(term.ends.get(member, term.since) for member in config.members)
         return ends[len(ends) - config.majority]
 
     def leads(self, now: float) -> bool:
-        """Whether what is applied here is all that anybody can have heard of."""
-        return self.reign is not None and self.reign.acting and now < self.lease_ends()
-
-    def on_hand_over(self, request: HandOver) -> None:
-        reign = self.reign
-        if reign is not None and reign.acting and request.heir in self.others():
-            self.resign(reign, request.heir)
-
-    def resign(self, reign: Reign, heir: NodeId) -> None:
-        self.step_down()
-        if reign.acting:  # or else somebody may lead who still relies on what it was answered
-            self.heard = self.now - self.options.suspicion
-            for node in self.others():
-                self.send(node, Release(reign.ballot, heir), after=0)
+        """Return whether all that was ever acknowledged is applied here."""
+        return self.term is not None and self.term.acting and now < self.lease_ends()

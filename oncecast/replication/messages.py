@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from oncecast.kernel.protocol import Chunked, NodeId, Value
 from oncecast.replication.ballot import Ballot
-from oncecast.replication.places import Run
+from oncecast.replication.index import Run
 from oncecast.replication.quorum import Config
 
 COMMAND, NOOP, CONFIG, CHECK = range(4)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from oncecast.replication.core import within
 from oncecast.replication.messages import NOOP, Item, Promise, Vote, highest
 from oncecast.replication.quorum import Config, Member
+from oncecast.replication.votes import within
 
 
 class Promises:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from oncecast.kernel.protocol import NodeId
+from oncecast.replication.ballot import Ballot
 
 
 class Member(NamedTuple):
@@ -67,6 +68,9 @@ class Config(msgspec.Struct, frozen=True, array_like=True):
 
 NOBODY = Config(0, (), 0)
 
+decode_config = msgspec.msgpack.Decoder(Config).decode
+encode_config = msgspec.msgpack.Encoder().encode
+
 
 class Memberships:
     """Which membership decides which slot."""
@@ -102,3 +106,31 @@ class Memberships:
         """Only slots behind this one will be asked for."""
         keep = max(0, bisect_left(self._slots, slot + 1) - 1)
         del self._slots[:keep], self._configs[:keep]
+
+
+class Tally:
+    __slots__ = ("ballot", "voters")
+
+    def __init__(self, ballot: Ballot) -> None:
+        self.ballot = ballot
+        self.voters: dict[Member, None] = {}
+
+
+class Tallies(dict[int, Tally]):
+    """Votes by slot: the members that accepted it with the highest ballot seen for it."""
+
+    def count(self, slot: int, ballot: Ballot, member: Member) -> None:
+        tally = self.get(slot)
+        if tally is None or ballot > tally.ballot:
+            tally = self[slot] = Tally(ballot)
+        if ballot == tally.ballot:
+            tally.voters[member] = None
+
+    def voters(self, slot: int, ballot: Ballot) -> dict[Member, None]:
+        """Return the members that accepted this slot with just this ballot."""
+        tally = self.get(slot)
+        return tally.voters if tally is not None and tally.ballot == ballot else {}
+
+    def won(self, slot: int, ballot: Ballot, config: Config) -> bool:
+        """Return whether a majority accepted this slot with just this ballot."""
+        return config.agreed(self.voters(slot, ballot))

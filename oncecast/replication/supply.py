@@ -1,197 +1,210 @@
-"""Catching up from afar: a state in pieces, then the entries that it still needs.
+"""Snapshots: how a replica saves them, gives them to others, and fetches one for itself.
 
-Who wants slots that are gone is told of a state instead, and fetches it piece by piece at its own
-pace; then the entries that it refers to; and only when all of that is in its log does the state
-become its own. A state nobody fetches any more is let go; as long as somebody does, its entries
-stay.
+A replica that wants slots which are gone is offered a snapshot instead. It fetches the pieces, then
+the entries that the snapshot refers to. Only when all of that is in its log does it continue from
+the snapshot. Meanwhile its source keeps those entries. A snapshot that no replica fetches any more
+is let go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from math import ceil
-from random import Random
-from typing import Any
 
 import google_crc32c
 
-from oncecast.kernel.protocol import NodeId
-from oncecast.replication.core import FORGOT
+from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.replication import messages as m
 from oncecast.replication.events import Compact, Installed, StateWanted
+from oncecast.replication.leader import Leader
 from oncecast.replication.learner import Learner
-from oncecast.replication.messages import (
-    Ahead,
-    Behind,
-    Checkpoint,
-    Chosen,
-    Item,
-    Lacking,
-    Piece,
-    Skipped,
-    Unclaimed,
-    Want,
-    WantPiece,
-)
+from oncecast.replication.messages import Item
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.quorum import Tallies
+from oncecast.replication.state import Fetching, Membership, Progress
+from oncecast.replication.values import Values
+from oncecast.replication.votes import FORGOT, Votes
 
 TRIES = 20  # at least, without an answer; then another replica is asked
 
 
 class Giving:
-    """A state that others may fetch."""
+    """A snapshot that other replicas may fetch."""
 
-    def __init__(self, ahead: Ahead, pieces: list[tuple[bytes, bool]], now: float) -> None:
+    def __init__(self, ahead: m.Ahead, pieces: list[tuple[bytes, bool]], now: float) -> None:
         self.ahead, self.pieces, self.asked = ahead, pieces, now
         self.takers: dict[NodeId, None] = {}
 
 
-class Taking:
-    """A state on its way here."""
+@dataclass(eq=False)
+class Supplier:
+    io: Protocol
+    options: GroupOptions
+    membership: Membership
+    progress: Progress
+    values: Values
+    votes: Votes
+    fetching: Fetching
+    giving: Giving | None = None
+    askers: dict[NodeId, None] = field(default_factory=dict)
 
-    def __init__(self, source: NodeId, ahead: Ahead) -> None:
-        self.source, self.ahead = source, ahead
-        self.index = 0  # of the next piece
-        self.chunks: list[bytes] = []
-        self.parts: list[bytes] = []  # of the next chunk
-        self.slot = ahead.needed  # the first entry that may lack
-        self.tries = 0
-
-    @property
-    def whole(self) -> bool:
-        """Whether the chunks are those of one state."""
-        return self.ahead.checksum in (0, checksum(self.chunks))
-
-
-class Supplier(Learner):
-    def __init__(self, me: NodeId, rng: Random, **options: Any) -> None:
-        super().__init__(me, rng, **options)
-        self.giving: Giving | None = None
-        self.taking: Taking | None = None
-        self.askers: dict[NodeId, None] = {}
-
-    # -- the log behind a state --
+    # -- snapshots --
 
     def on_compact(self, compact: Compact) -> None:
         place, needed = compact.place, min(compact.needed, compact.place + 1)
-        if place < 1:  # nothing is decided yet; who wants a state must ask another one
+        if place < 1:  # nothing is decided yet; the askers must ask another replica
             self.askers.clear()
             return
         if self.askers:
             self._give(compact, needed)
         if self.giving is not None:
             needed = min(needed, self.giving.ahead.needed)
-        self._save(place, needed, compact.state, self.chain_at(place))
+        self.save(place, needed, compact.state, self.progress.chain_at(place))
 
-    def _save(self, place: int, needed: int, state: tuple[bytes, ...], chain: int) -> None:
-        """What is behind `place` must be read again after a restart, from the lowest record on."""
-        self.kept = max(self.kept, needed)
-        self.places.trim(needed)
-        for slot in [slot for slot in self.holes if slot < needed]:
-            del self.holes[slot]
-            self.recalled.pop(slot, None)
-        config = self.memberships.of(place + 1)
-        self.memberships.forget(place)
-        checkpoint = Checkpoint(
+    def save(self, place: int, needed: int, state: tuple[bytes, ...], chain: int) -> None:
+        """Save a snapshot; a restart reads the log from the first record of a later slot."""
+        values, votes, membership = self.values, self.votes, self.membership
+        values.kept = max(values.kept, needed)
+        values.index.trim(needed)
+        self.fetching.forget_holes(needed)
+        config = membership.history.of(place + 1)
+        membership.history.forget(place)
+        checkpoint = m.Checkpoint(
             state,
             place,
-            self.kept,
-            self.life,
-            self.promised,
-            self.vouch,
+            values.kept,
+            membership.incarnation,
+            votes.promised,
+            votes.vouch,
             config,
             chain,
-            self.places.state(),
-            tuple(self.lost),
+            values.index.state(),
+            tuple(votes.lost),
         )
-        behind = self.places.lowest(place + 1)
-        self.snapshot(checkpoint, -1 if behind is None else behind - 1)
-        lowest = self.places.lowest(needed)
-        self.trim(self._records.last + 1 if lowest is None else lowest)
+        behind = values.index.lowest(place + 1)
+        self.io.snapshot(checkpoint, -1 if behind is None else behind - 1)
+        lowest = values.index.lowest(needed)
+        self.io.trim(self.io.last_record + 1 if lowest is None else lowest)
 
     # -- giving --
 
-    def on_want(self, sender: NodeId, message: Want) -> None:
+    def on_want(self, sender: NodeId, message: m.Want) -> None:
+        progress, readable = self.progress, self.values.readable
         if self.giving is not None and sender in self.giving.takers:
-            self.giving.asked = self.now
+            self.giving.asked = self.io.now
         items: list[Item] = []
-        room = self.options.give_bytes
-        for slot in range(message.first, min(message.last, self.applied) + 1):
-            item = self.readable(slot)
+        bytes_left = self.options.give_bytes
+        for slot in range(message.first, min(message.last, progress.applied) + 1):
+            item = readable(slot)
             if item is None:
                 break
             items.append(item)
-            room -= len(item.data)
-            if room <= 0 or len(items) >= self.options.step_slots:
+            bytes_left -= len(item.data)
+            if bytes_left <= 0 or len(items) >= self.options.step_slots:
                 break
         if items:
-            self.send(sender, Chosen(message.first, tuple(items), self.applied), after=0)
-        elif message.first < self.kept:
-            self._offer_state(sender)
+            self.io.send(sender, m.Chosen(message.first, tuple(items), progress.applied), after=0)
+        elif message.first < self.values.kept:
+            self._offer_snapshot(sender)
         else:
-            # What comes behind a slot that is lost here may be here all the same.
-            known = message.first <= self.known_to_be_chosen
-            lost = known and self.readable(message.first) is None
-            self.send(sender, Lacking(message.first, lost), after=0)
-            if lost and message.first <= self.applied:
+            # Slots after one that is lost here may be here all the same.
+            known = message.first <= progress.known_to_be_chosen
+            lost = known and readable(message.first) is None
+            self.io.send(sender, m.Lacking(message.first, lost), after=0)
+            if lost and message.first <= progress.applied:
                 # This replica may be the only one that knows that the slot is chosen.
-                self.missed(message.first)
+                self.fetching.note_hole(message.first)
 
-    def tell_since(self, node: NodeId, first: int) -> None:
-        if first <= self.applied:
-            self.on_want(node, Want(first, self.applied))
+    def give_since(self, node: NodeId, first: int) -> None:
+        """Send slots to a removed member that would stand: they tell that it was removed."""
+        applied = self.progress.applied
+        if first <= applied:
+            self.on_want(node, m.Want(first, applied))
 
-    def _offer_state(self, to: NodeId) -> None:
+    def _offer_snapshot(self, to: NodeId) -> None:
         if self.giving is not None:
-            self.send(to, self.giving.ahead, after=0)
+            self.io.send(to, self.giving.ahead, after=0)
         elif not self.askers:
             self.askers[to] = None
-            self.emit(StateWanted())
+            self.io.emit(StateWanted())
         else:
             self.askers[to] = None
 
     def _give(self, compact: Compact, needed: int) -> None:
-        place = compact.place
-        size = self.options.piece_size(sum(map(len, compact.state)))
-        pieces = in_pieces(compact.state, size)
-        config = self.memberships.of(place + 1)
-        total = checksum(compact.state)
-        ahead = Ahead(place, needed, self.chain_at(place), config, len(pieces), total)
-        self.giving = Giving(ahead, pieces, self.now)
+        place, state = compact.place, compact.state
+        pieces = in_pieces(state, self.options.piece_size(sum(map(len, state))))
+        config = self.membership.history.of(place + 1)
+        chain = self.progress.chain_at(place)
+        ahead = m.Ahead(place, needed, chain, config, len(pieces), checksum(state))
+        self.giving = Giving(ahead, pieces, self.io.now)
         for node in self.askers:
-            self.send(node, ahead, after=0)
+            self.io.send(node, ahead, after=0)
         self.askers.clear()
-        self.later(self.options.unclaimed_after, Unclaimed())
+        self.io.later(self.options.unclaimed_after, m.Unclaimed())
 
-    def on_want_piece(self, sender: NodeId, message: WantPiece) -> None:
+    def on_want_piece(self, sender: NodeId, message: m.WantPiece) -> None:
         giving = self.giving
         if giving is None or giving.ahead.place != message.place:
-            self._offer_state(sender)
+            self._offer_snapshot(sender)
         elif 0 <= message.index < len(giving.pieces):
-            giving.asked = self.now
+            giving.asked = self.io.now
             giving.takers[sender] = None
             data, last = giving.pieces[message.index]
-            self.send(sender, Piece(message.place, message.index, data, last), after=0)
+            self.io.send(sender, m.Piece(message.place, message.index, data, last), after=0)
 
     def on_unclaimed(self) -> None:
         if self.giving is None:
             return
-        left = self.giving.asked + self.options.unclaimed_after - self.now
+        left = self.giving.asked + self.options.unclaimed_after - self.io.now
         if left > 0:
-            self.later(left, Unclaimed())
+            self.io.later(left, m.Unclaimed())
         else:
             self.giving = None
 
-    # -- taking --
 
-    def on_ahead(self, sender: NodeId, message: Ahead) -> None:
-        if message.place <= self.applied or message.pieces < 1:
+class Taking:
+    """A snapshot in flight to this replica."""
+
+    def __init__(self, source: NodeId, ahead: m.Ahead) -> None:
+        self.source, self.ahead = source, ahead
+        self.index = 0  # of the next piece
+        self.chunks: list[bytes] = []
+        self.parts: list[bytes] = []  # of the next chunk
+        self.slot = ahead.needed  # the first entry that may be missing
+        self.tries = 0
+
+    @property
+    def whole(self) -> bool:
+        """Return whether the chunks are those of one snapshot."""
+        return self.ahead.checksum in (0, checksum(self.chunks))
+
+
+@dataclass(eq=False)
+class Transfer:
+    io: Protocol
+    options: GroupOptions
+    membership: Membership
+    progress: Progress
+    values: Values
+    votes: Votes
+    tallies: Tallies
+    fetching: Fetching
+    leader: Leader
+    learner: Learner
+    supplier: Supplier
+    taking: Taking | None = None
+
+    def on_ahead(self, sender: NodeId, message: m.Ahead) -> None:
+        if message.place <= self.progress.applied or message.pieces < 1:
             return
         taking = self.taking
         if taking is None or (taking.source == sender and taking.ahead.place != message.place):
             self.taking = taking = Taking(sender, message)
         if taking.source == sender:
-            self._take_on(taking)
+            self._continue(taking)
 
-    def on_piece(self, sender: NodeId, message: Piece) -> None:
+    def on_piece(self, sender: NodeId, message: m.Piece) -> None:
         taking = self.taking
         if taking is None or taking.source != sender:
             return
@@ -203,96 +216,93 @@ class Supplier(Learner):
             taking.chunks.append(b"".join(taking.parts))
             taking.parts.clear()
         if taking.index == taking.ahead.pieces and not taking.whole:
-            # A source that restarts may cut the same state into other pieces.
+            # A source that restarts may cut the same snapshot into other pieces.
             self.taking = None
-            self.later(self.options.resend, Behind())
+            self.io.later(self.options.resend, m.Behind())
             return
-        self._take_on(taking)
+        self._continue(taking)
 
-    def on_chosen(self, sender: NodeId, message: Chosen) -> None:
-        taking = self.taking
+    def take_entries(self, sender: NodeId, message: m.Chosen) -> bool:
+        """Keep the entries that the snapshot needs; return False if it waits for none."""
+        taking, progress = self.taking, self.progress
         if taking is None or taking.index < taking.ahead.pieces or sender != taking.source:
-            super().on_chosen(sender, message)
-            return
+            return False
         for slot, item in enumerate(message.items, message.first):
             if taking.ahead.needed <= slot <= taking.ahead.place:
-                self.keep_learned(slot, item)
+                self.leader.hear_chosen(slot, item)
+                self.votes.store_learned(slot, item)
                 taking.tries = 0
-        self.known = max(self.known, message.known)
-        self.say_stored()
-        self._take_on(taking)
+        progress.known = max(progress.known, message.known)
+        self.values.say_stored()
+        self._continue(taking)
+        return True
 
-    def _take_on(self, taking: Taking) -> None:
-        """Ask for what lacks; if nothing does, begin a new life from there."""
-        ahead = taking.ahead
-        self.later(self.options.resend, Behind())
-        if taking.index < ahead.pieces:
-            self.send(taking.source, WantPiece(ahead.place, taking.index, self.group), after=0)
-            return
-        while taking.slot <= ahead.place and self._has(taking.slot):
-            taking.slot += 1
-        if taking.slot <= ahead.place:
-            self.send(taking.source, Want(taking.slot, ahead.place, self.group), after=0)
-        else:
-            self._install(ahead, tuple(taking.chunks))
-            self.want_from(taking.source)
-
-    def _has(self, slot: int) -> bool:
-        """Whether what was chosen for it is here: what was only voted for may be something else."""
-        if slot > self.applied:
-            return slot in self.told
-        return self.places.get(slot) is not None
-
-    def _install(self, ahead: Ahead, state: tuple[bytes, ...]) -> None:
-        self.taking = None
-        if ahead.place > self.applied:
-            self.giving = None  # what an older one needs may be gone with this
-            self.overtaken()
-            before = self.config
-            self._jump(ahead)
-            self.emit(Installed(ahead.place, state))
-            self._save(ahead.place, ahead.needed, state, ahead.chain)
-            self.tell_members(before)
-        self.advance()
-
-    def _jump(self, ahead: Ahead) -> None:
-        self.applied = place = ahead.place
-        self.certain = max(self.certain, place)
-        self.append(Skipped(place))
-        self.replaced += FORGOT  # votes and values of skipped slots count no more
-        self.chain = ahead.chain
-        self.chains.append((place, ahead.chain))
-        self.memberships.start(place, ahead.config)
-        for kept in (self.votes, self.told, self.tallies):
-            for slot in [slot for slot in kept if slot <= place]:
-                del kept[slot]
-        for slot in [slot for slot in self.items if slot <= place and self.settled(slot)]:
-            self.let_go(slot)
-        self.wanting.clear()
-        self.bereft.clear()
-
-    def overtaken(self) -> None:
-        """The others are so far ahead that whatever was proposed here is decided."""
-
-    def on_behind(self) -> None:
+    def ask_again(self) -> bool:
+        """Repeat the last request; return False if there is none, or the source is silent."""
         taking = self.taking
-        if taking is not None:
-            taking.tries += 1
-            if taking.tries < self._tries:
-                self._take_on(taking)
-                return
-            self.wanting[taking.source] = None
-            self.taking = None
-        super().on_behind()
+        if taking is None:
+            return False
+        taking.tries += 1
+        if taking.tries < self._tries:
+            self._continue(taking)
+            return True
+        self.fetching.tried[taking.source] = None
+        self.taking = None
+        return False
 
     @property
     def _tries(self) -> int:
         """Return how often to ask: `resend` may be shorter than a round trip."""
         return max(TRIES, ceil(self.options.suspicion / self.options.resend))
 
+    def _continue(self, taking: Taking) -> None:
+        """Ask for the next piece or entry; if nothing is missing, install the snapshot."""
+        ahead, group = taking.ahead, self.membership.group
+        self.io.later(self.options.resend, m.Behind())
+        if taking.index < ahead.pieces:
+            self.io.send(taking.source, m.WantPiece(ahead.place, taking.index, group), after=0)
+            return
+        while taking.slot <= ahead.place and self._has(taking.slot):
+            taking.slot += 1
+        if taking.slot <= ahead.place:
+            self.io.send(taking.source, m.Want(taking.slot, ahead.place, group), after=0)
+        else:
+            self._install(ahead, tuple(taking.chunks))
+            self.fetching.want_from(taking.source)
+
+    def _has(self, slot: int) -> bool:
+        """Return whether the chosen value is here: a value that has only a vote may differ."""
+        if slot > self.progress.applied:
+            return slot in self.progress.learned
+        return self.values.index.get(slot) is not None
+
+    def _install(self, ahead: m.Ahead, state: tuple[bytes, ...]) -> None:
+        self.taking = None
+        if ahead.place > self.progress.applied:
+            self.supplier.giving = None  # this snapshot may trim what an older one needs
+            self.leader.overtaken()
+            before = self.membership.config
+            self._jump(ahead)
+            self.io.emit(Installed(ahead.place, state))
+            self.supplier.save(ahead.place, ahead.needed, state, ahead.chain)
+            self.learner.tell_members(before)
+        self.learner.advance()
+
+    def _jump(self, ahead: m.Ahead) -> None:
+        place = ahead.place
+        self.progress.jump(place, ahead.chain)
+        self.io.append(m.Skipped(place))
+        self.votes.replaced += FORGOT  # votes and values of skipped slots no longer count
+        self.membership.history.start(place, ahead.config)
+        for kept in (self.votes.ballots, self.progress.learned, self.tallies):
+            for slot in [slot for slot in kept if slot <= place]:
+                del kept[slot]
+        self.values.let_go_settled(place)
+        self.fetching.progressed()
+
 
 def checksum(state: Iterable[bytes]) -> int:
-    """Of all chunks with their lengths; never 0."""
+    """Return the checksum of all chunks with their lengths; never 0."""
     total = 0
     for chunk in state:
         total = google_crc32c.extend(total, b"%d " % len(chunk))
@@ -301,7 +311,7 @@ def checksum(state: Iterable[bytes]) -> int:
 
 
 def in_pieces(state: tuple[bytes, ...], size: int) -> list[tuple[bytes, bool]]:
-    """The chunks, cut to size; each piece says whether its chunk ends with it."""
+    """Cut the chunks to size; each piece says whether its chunk ends with it."""
     return [
         (chunk[at : at + size], at + size >= len(chunk))
         for chunk in state

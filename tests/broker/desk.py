@@ -64,7 +64,8 @@ class Desk:
         of_service, of_gateway = self._options
         rng = Random(0)
         group = Paxos(ME, rng, options=GroupOptions())
-        self.service = group.learner = Service(ME, rng, group=group, **of_service)
+        self.service = Service(ME, rng, group=group, **of_service)
+        group.attach(self.service)
         self.gateway = Gateway(ME, rng, service=self.service, **of_gateway)
         self.stack = Stack([group, self.service, self.gateway])
         self.journal = Journal.open(self.disk, self.stack, segment_bytes=16 * 1024)

@@ -34,7 +34,7 @@ from oncecast.replication.events import (
 from oncecast.replication.messages import Canvass
 from oncecast.replication.paxos import SENDERS_MAX, Paxos
 from oncecast.replication.quorum import Config, Member
-from oncecast.replication.seats import Offered
+from oncecast.replication.roster import Offered
 from oncecast.wire.errors import InvalidArgument, Overloaded
 from oncecast.wire.frames import (
     Answer,
@@ -51,25 +51,28 @@ A, B, C, D = map(NodeId, "abcd")
 ANN = NodeId("client/ann")
 
 
-class Leased(Paxos):
-    """A replica that holds its lease whenever it leads."""
+class Governed(Governor):
+    """The governor of a replica whose state the test changes."""
 
-    def leads(self, now: float) -> bool:
-        return self.leader == self.me
+    def __init__(self, paxos: Paxos) -> None:
+        super().__init__(A, Random(0), group=paxos.status)
+        self.paxos, self.state = paxos, paxos.state
 
 
 def governor(
     leader: NodeId = A, members: str = "abc", silent: str = "", *, leased: bool = True
-) -> Governor:
-    """Of node a."""
-    group = (Leased if leased else Paxos)(A, Random(0), life=1)
+) -> Governed:
+    """Return the governor of node a; with `leased`, it has a lease whenever it leads."""
+    group = Paxos(A, Random(0), incarnation=1)
+    if leased:
+        group.leader.leads = lambda now: group.status.leader == A  # type: ignore[method-assign]
     lives = {"a": 1, "b": 2, "c": 3, "d": 4}
     made = tuple(Member(NodeId(each), lives[each]) for each in members)
-    group.memberships.start(0, Config(5, made, 3))
-    group.leader, group.applied = leader, 40
-    group.silent.update(dict.fromkeys(map(NodeId, silent)))
-    group.reported[Member(B, 2)] = 39
-    return Governor(A, Random(0), group=group)
+    group.state.membership.history.start(0, Config(5, made, 3))
+    group.state.following.leader, group.state.progress.applied = leader, 40
+    group.state.roster.silent.update(dict.fromkeys(map(NodeId, silent)))
+    group.state.roster.reported[Member(B, 2)] = 39
+    return Governed(group)
 
 
 def answered(made: Governor, message: LookGroup | Govern) -> Value:
@@ -90,8 +93,8 @@ def refused(made: Governor, change: Change | HandOver) -> str:
 def test_a_leader_shows_what_it_knows_of_all() -> None:
     """REP-3"""
     made = governor(silent="c", leased=False)
-    made.group.offers[D] = Offered(Member(D, 4), 0, 0.0)
-    made.now, made.group.last_message[B] = 12.0, 10.0
+    made.state.roster.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    made.now, made.paxos.last_message[B] = 12.0, 10.0
     assert answered(made, LookGroup(3)) == GroupView(
         id=3,
         node="a",
@@ -130,7 +133,7 @@ def reached(made: Governor, now: float) -> list[tuple[bool, bool | None, float]]
 def test_follower_vouches_for_its_leader_alone() -> None:
     """REP-2: it hears nothing of the others, dead or alive."""
     made = governor(leader=B)
-    made.group.heard = made.group.last_message[B] = 10.0
+    made.state.following.heard = made.paxos.last_message[B] = 10.0
     here, there = (False, True, 0.0), (False, True, 1.0)
     assert reached(made, 11.0) == [here, there, (False, None, -1.0)]
 
@@ -138,19 +141,19 @@ def test_follower_vouches_for_its_leader_alone() -> None:
 def test_node_without_a_leader_says_which_members_it_does_not_hear() -> None:
     """REP-2: once they had the time to look for a leader, too."""
     made = governor(leader=NodeId(""))
-    made.group.heard = made.group.last_message[B] = 10.0
+    made.state.following.heard = made.paxos.last_message[B] = 10.0
     here = (False, True, 0.0)
     assert reached(made, 11.0) == [here, (False, True, 1.0), (False, None, -1.0)]
     assert reached(made, 14.0) == [here, (True, False, 4.0), (True, False, -1.0)]
-    made.group.silent[C] = None  # when this node led, and it has not heard it since
+    made.state.roster.silent[C] = None  # when this node led, and it has not heard it since
     assert reached(made, 11.0) == [here, (False, True, 1.0), (True, False, -1.0)]
-    made.group.last_message[C] = 13.0
+    made.paxos.last_message[C] = 13.0
     assert reached(made, 14.0) == [here, (True, False, 4.0), (False, True, 1.0)]
 
 
 def test_member_is_heard_by_any_message_of_it() -> None:
     """REP-2"""
-    group = governor(leader=NodeId("")).group
+    group = governor(leader=NodeId("")).paxos
     group.now = 7.0
     group.receive(C, Canvass(1, 0))
     assert group.last_message == {C: 7.0}
@@ -158,7 +161,7 @@ def test_member_is_heard_by_any_message_of_it() -> None:
 
 def test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_hears() -> None:
     """REP-2: a member that comes after the strangers is heard, too."""
-    group = governor(leader=NodeId("")).group
+    group = governor(leader=NodeId("")).paxos
     group.receive(B, Canvass(1, 0))
     for number in range(SENDERS_MAX + 10):
         group.now += 1.0
@@ -170,11 +173,12 @@ def test_replica_remembers_when_it_heard_its_members_however_many_strangers_it_h
 
 
 def test_there_is_a_quorum_as_long_as_a_leader_is_heard() -> None:
-    group = governor(leader=B).group
-    group.heard = 10.0
+    made = governor(leader=B)
+    group, following = made.group, made.state.following
+    following.heard = 10.0
     assert has_quorum(group, 12.0)
     assert not has_quorum(group, 13.0)
-    group.leader = NodeId("")
+    following.leader = NodeId("")
     assert not has_quorum(group, 10.0)
 
 
@@ -203,7 +207,7 @@ def test_a_change_is_asked_for_once_and_answered_when_it_is_so(
 ) -> None:
     """REP-4"""
     made = governor(silent=silent)
-    made.group.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    made.state.roster.offers[D] = Offered(Member(D, 4), 0, 0.0)
     made.receive(ANN, Govern(7, change))
     assert made.drain() == [Watch(ANN), Ask(asked)]
     made.receive(ANN, Govern(7, change))
@@ -213,7 +217,7 @@ def test_a_change_is_asked_for_once_and_answered_when_it_is_so(
 
     members = [each for each in made.group.config.members if each.node != change.remove]
     members += [Member(D, 4)] if change.add else []
-    made.group.memberships.decided(41, Config(6, tuple(members), asked.size))
+    made.state.membership.history.decided(41, Config(6, tuple(members), asked.size))
     made.observe(event)  # type: ignore[arg-type]
     (send,) = [each for each in made.drain() if isinstance(each, Send)]
     assert isinstance(send.message, GroupView)
@@ -224,10 +228,10 @@ def test_who_asked_a_leader_that_resigns_is_sent_to_the_next() -> None:
     made = governor()
     made.receive(ANN, Govern(7, HandOver(B)))
     assert made.drain() == [Watch(ANN), Ask(HandOver(B))]
-    made.group.leader = NodeId("")
+    made.state.following.leader = NodeId("")
     made.observe(LeaderChanged(NodeId("")))
     assert Send(ANN, Elsewhere("", ("a", "b", "c")), 0) in made.drain()
-    made.group.leader = B
+    made.state.following.leader = B
     made.observe(LeaderChanged(B))
     assert [each for each in made.drain() if isinstance(each, Send)] == []
 
@@ -254,7 +258,7 @@ def test_what_would_do_harm_is_refused_with_the_remedy() -> None:
 def test_no_member_is_removed_while_another_one_offers_itself_without_its_disk() -> None:
     """REP-4"""
     made = governor()
-    made.group.offers[C] = Offered(Member(C, 9), 0, 0.0)
+    made.state.roster.offers[C] = Offered(Member(C, 9), 0, 0.0)
     assert refused(made, Change(remove=B)) == (
         "without b only 1 of 2 replicas would be up, which is not a majority; "
         "wait until c, which lost its disk, is a member again"
@@ -310,19 +314,19 @@ def test_replica_with_a_damaged_disk_tells_when_all_is_there_again() -> None:
     made = governor()
     made.start()
     assert made.drain() == []
-    made.group.damage = "records 1 to 2 of its log cannot be read"
+    made.state.votes.damage = "records 1 to 2 of its log cannot be read"
     made.start()
     again = Later(made.group.options.heartbeat, Healing())
     assert made.drain() == [again]
-    whole = {"leader": B, "applied": 40, "known": 40, "holes": {}}
-    lacks: list[dict[str, Any]] = [{"leader": NodeId("")}, {"known": 41}, {"holes": {3: {}}}]
+    state = made.state
+    whole: tuple[NodeId, int, dict[int, Any]] = (B, 40, {})
+    lacks: list[tuple[NodeId, int, dict[int, Any]]]
+    lacks = [(NodeId(""), 40, {}), (B, 41, {}), (B, 40, {3: {}})]
     for lack in lacks:
-        for name, value in {**whole, **lack}.items():
-            setattr(made.group, name, value)
+        state.following.leader, state.progress.known, state.fetching.holes = lack
         made.timeout(Healing())
         assert made.drain() == [again]
-    for name, value in whole.items():
-        setattr(made.group, name, value)
+    state.following.leader, state.progress.known, state.fetching.holes = whole
     outside = governor(leader=B, members="bc")
     outside.timeout(Healing())
     assert outside.drain() == [again]
@@ -333,11 +337,11 @@ def test_replica_with_a_damaged_disk_tells_when_all_is_there_again() -> None:
 def test_news_come_before_the_answer_to_who_waited_for_them() -> None:
     """REP-4: each wish by itself."""
     made = governor()
-    made.group.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    made.state.roster.offers[D] = Offered(Member(D, 4), 0, 0.0)
     made.receive(ANN, Govern(7, HandOver(B)))
     made.receive(ANN, Govern(8, Change(size=5)))
     made.drain()
-    made.group.memberships.decided(41, Config(6, made.group.config.members, 5))
+    made.state.membership.history.decided(41, Config(6, made.group.config.members, 5))
     made.observe(Suspected(C, True))
     assert made.drain() == [
         Emit(News("suspected", "c")),
@@ -350,11 +354,11 @@ def test_wish_that_has_come_true_is_answered_when_the_lease_is_renewed() -> None
     """REP-4"""
     made = governor()
     leased = True
-    made.group.leads = lambda now: leased  # type: ignore[method-assign]
+    made.paxos.leader.leads = lambda now: leased  # type: ignore[method-assign]
     made.receive(ANN, Govern(8, Change(size=5)))
     made.drain()
     leased = False
-    made.group.memberships.decided(41, Config(6, made.group.config.members, 5))
+    made.state.membership.history.decided(41, Config(6, made.group.config.members, 5))
     made.observe(Mended(3))
     assert made.drain() == [Emit(News("refilled")), Later(0.02, GovernDue())]
     leased = True
@@ -365,12 +369,12 @@ def test_wish_that_has_come_true_is_answered_when_the_lease_is_renewed() -> None
 def test_times_without_a_word_have_exact_limits() -> None:
     """REP-2: 2.5 and 3 seconds, with a suspicion time of 2."""
     made = governor(leader=B)
-    made.group.heard = made.group.last_message[C] = 10.0
+    made.state.following.heard = made.paxos.last_message[C] = 10.0
     assert [has_quorum(made.group, now) for now in (12.5, 12.6)] == [True, False]
-    made.group.silent[C] = None
+    made.state.roster.silent[C] = None
     assert [reached(made, now)[2][1] for now in (13.0, 13.1)] == [True, None]
-    made.group.leader = NodeId("")
-    del made.group.silent[C], made.group.last_message[C]
+    made.state.following.leader = NodeId("")
+    del made.state.roster.silent[C], made.paxos.last_message[C]
     assert [reached(made, now)[2][1] for now in (13.0, 13.1)] == [None, False]
     assert view_of(made.group, 0.0).id == 0
 
@@ -403,8 +407,9 @@ def test_change_comes_with_the_size_that_goes_with_it(
 
 def test_wish_that_can_be_has_no_fault() -> None:
     """REP-4"""
-    group = governor().group
-    group.offers[D] = Offered(Member(D, 4), 0, 0.0)
+    made = governor()
+    group = made.group
+    made.state.roster.offers[D] = Offered(Member(D, 4), 0, 0.0)
     for change in (
         HandOver(B),
         Change(add=D),
@@ -414,5 +419,5 @@ def test_wish_that_can_be_has_no_fault() -> None:
         Change(size=5),
     ):
         assert refusal(group, change) == ""
-    group.silent[B] = None
+    made.state.roster.silent[B] = None
     assert refusal(group, Change(add=B, remove=C)).startswith("without c only 1 of 2 replicas")

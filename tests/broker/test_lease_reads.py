@@ -41,18 +41,18 @@ class Node:
         if isinstance(read, Govern):
             made = governor(leased=False)
             self.protocol: Protocol = made
-            self.group: Any = made.group
+            self.paxos: Any = made.paxos
         else:
             desk = Desk()
             assert reading(desk) == 2
             desk.call(BOB, put(producing(desk), 0, b"value"))
-            self.service, self.group = desk.service, desk.service.group
+            self.service, self.paxos = desk.service, desk.service.group
             self.protocol = (
                 Scanner(desk.gateway.me, Random(0), service=desk.service)
                 if isinstance(read, Scan)
                 else desk.gateway
             )
-        self.group.leads = lambda now: self.leased
+        self.paxos.leader.leads = lambda now: self.leased
         self.protocol.drain()
         self._timers: list[Value] = []
 
@@ -68,7 +68,7 @@ class Node:
 
     def depose(self) -> list[Value]:
         event = LeaderChanged(OTHER)
-        self.group.leader = OTHER
+        self.paxos.state.following.leader = OTHER
         if not isinstance(self.protocol, Gateway | Scanner):
             self.protocol.observe(event)
         else:
@@ -128,7 +128,7 @@ def test_wish_that_came_true_is_answered_under_a_lease_only() -> None:
     node.leased = True
     assert node.ask(Govern(7, HandOver(OTHER))) == []
     node.leased = False
-    node.group.leader = A
+    node.paxos.state.following.leader = A
     node.protocol.observe(LeaderChanged(A))
     assert node._sent() == []
     node.leased = True
@@ -208,7 +208,7 @@ def cut_off(seed: int) -> tuple[Looker, Putter]:
 def leaders(world: World) -> list[NodeId]:
     """Who leads three replicas; nobody while they are fewer."""
     groups = [paxos(world, node) for node in range(3)]
-    full = [group for group in groups if len(group.config.members) == 3]
+    full = [group for group in groups if len(group.state.membership.config.members) == 3]
     return [group.me for group in full if group.leads(world.sim.now)]
 
 

@@ -14,6 +14,7 @@ from oncecast.errors import DiskFull
 from oncecast.kernel.protocol import NodeId
 from oncecast.node.config import Settings
 from oncecast.node.server import Server
+from oncecast.replication.paxos import Paxos
 from tests.client.rooms import run
 
 STAYS = ["status", "node", "version", "reason", "role", "leader", "quorum"]
@@ -73,16 +74,18 @@ def test_node_without_a_leader_is_not_ready(tmp_path: Path) -> None:
     """OPS-1 REP-5"""
 
     async def then(server: Server) -> None:
-        group = server.replica.group
-        group.leader = NodeId("")
+        paxos = server.parts.stack.protocols[0]
+        assert isinstance(paxos, Paxos)
+        following = paxos.state.following
+        following.leader = NodeId("")
         assert health(server) == (503, "no-leader", "this node knows no leader of the group")
-        group.leader = NodeId("127.0.0.1:1")
-        group.heard = asyncio.get_running_loop().time()
+        following.leader = NodeId("127.0.0.1:1")
+        following.heard = asyncio.get_running_loop().time()
         assert health(server)[:2] == (200, "ok")
-        group.heard -= 10 * group.options.suspicion
+        following.heard -= 10 * paxos.options.suspicion
         assert health(server)[:2] == (503, "no-quorum")
         assert live(server) == (200, "live")
-        group.leader = group.me
+        following.leader = paxos.me
 
     node(tmp_path, then)
 

@@ -11,6 +11,7 @@ from oncecast.broker import governing
 from oncecast.node import process
 from oncecast.node.replica import Replica
 from oncecast.replication.paxos import Paxos
+from oncecast.replication.roster import Roster
 from tests.broker import test_governing as views
 from tests.mutants import Mutant, exact, must_be_noticed, replaced
 from tests.node import test_health as pages
@@ -53,7 +54,7 @@ RULES: dict[str, tuple[Callable[..., None], Any, str, str, str]] = {
     ),
     "nodes that once offered remembered for ever": (
         seats.test_nodes_that_neither_offer_nor_sit_are_forgotten,
-        Paxos, "look_at_seats", "del self.last_heard[node]", "pass",
+        Roster, "forget_old", "del self.last_heard[node]", "pass",
     ),
 }  # fmt: skip
 

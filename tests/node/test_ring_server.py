@@ -215,7 +215,7 @@ def test_a_seat_starts_a_replica_that_is_found_behind_the_door(tmp_path: Path) -
     again = server(tmp_path)
     again.close()
     assert again.replicas["g-other"].group.contacts == NOBODY
-    assert not again.replicas["g-other"].group.seated
+    assert not again.replicas["g-other"].group.is_member
 
 
 @pytest.mark.long
@@ -304,7 +304,7 @@ def test_a_seat_that_is_taken_again_while_it_is_given_up_comes_back(
             ring._hear(Seat("g-other", NOBODY))
             await done(ring)
             assert ring.replicas["g-other"] is not before
-            assert (ring.replicas["g-other"].group.life != before.group.life) is gone
+            assert (ring.replicas["g-other"].group.incarnation != before.group.incarnation) is gone
             await asyncio.sleep(0)
             assert isinstance(await greeted(ring, f"{ring.me}/g-other"), Welcome)
 

@@ -35,6 +35,14 @@ class Reader(Ledger):
             self.later(0.5, timer)
 
 
+def paxos_of(sim: Simulation, node: NodeId) -> Paxos:
+    stack = sim.nodes[node].stack
+    assert stack is not None, f"{node} is down"
+    lowest = stack.protocols[0]
+    assert isinstance(lowest, Paxos)
+    return lowest
+
+
 class Quiet:
     def __init__(self, seed: int = 1, options: GroupOptions = FAST) -> None:
         self.options = options
@@ -46,20 +54,19 @@ class Quiet:
         self.run(3.0)
 
     def build(self, me: NodeId, rng: Random) -> Stack:
-        paxos = Paxos(me, rng, options=self.options, founders=FOUNDERS, life=1)
-        paxos.learner = ledger = Reader(me, rng, paxos)
+        paxos = Paxos(me, rng, options=self.options, founders=FOUNDERS, incarnation=1)
+        ledger = Reader(me, rng, paxos)
+        paxos.attach(ledger)
         return Stack([paxos, ledger])
 
     def run(self, seconds: float) -> None:
         self.sim.run(until=self.sim.now + seconds)
 
     def paxos(self, node: NodeId) -> Paxos:
-        found = replica(self.sim, node)
-        assert found is not None, f"{node} is down"
-        return found
+        return paxos_of(self.sim, node)
 
     def ledger(self, node: NodeId) -> Reader:
-        ledger = self.paxos(node).learner
+        ledger = self.paxos(node).learner.machine
         assert isinstance(ledger, Reader)
         return ledger
 
@@ -87,7 +94,7 @@ class Quiet:
 
     def flip(self, node: NodeId, place: int) -> None:
         """One bit of the record that holds this place."""
-        number = self.paxos(node).places.get(place)
+        number = self.paxos(node).state.values.index.get(place)
         assert number is not None
         self.flip_record(node, number)
 

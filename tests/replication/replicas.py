@@ -42,8 +42,8 @@ class Disk:
 
 def asleep(me: NodeId = B, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
     """A replica that can be given records of an earlier life."""
-    group = Paxos(me, Random(0), founders=config, life=1, options=options)
-    group.learner = Book()
+    group = Paxos(me, Random(0), founders=config, incarnation=1, options=options)
+    group.attach(Book())
     group._records.read = Disk().read
     return group
 
@@ -83,20 +83,20 @@ def sync(group: Paxos) -> list[Effect]:
 
 def promise(group: Paxos, sender: NodeId, *, known: int = 0) -> list[Effect]:
     """`sender` promises what was asked for, and has nothing to report."""
-    assert group.reign is not None
-    return hear(group, sender, Promise(group.reign.ballot, 1, 1, known, (), ()))
+    assert group.leader.term is not None
+    return hear(group, sender, Promise(group.leader.term.ballot, 1, 1, known, (), ()))
 
 
 def leading(me: NodeId = A, config: Config = THREE, options: GroupOptions = OPTIONS) -> Paxos:
     """A leader, elected by itself and the first ones: of three, by one other."""
     group = awake(me, config, options)
-    group.stand()
+    group.leader.stand()
     group.drain()
     promise(group, me)
-    for node in group.others()[: config.majority - 1]:
+    for node in group.state.membership.others()[: config.majority - 1]:
         promise(group, node)
-    assert group.reign is not None
-    assert group.reign.acting
+    assert group.leader.term is not None
+    assert group.leader.term.acting
     return group
 
 

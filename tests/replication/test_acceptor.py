@@ -76,7 +76,7 @@ def test_a_rejected_candidate_waits_longer_each_time_until_a_leader_is_heard() -
     group = awake(options=replace(OPTIONS, resend=0.01))
     waits: list[float] = []
     for round in range(1, 10):
-        group.stand()
+        group.leader.stand()
         group.drain()
         last = hear(group, A, Reject(ballot(10 * round, C)))[-1]
         assert isinstance(last, Later)
@@ -175,7 +175,7 @@ def test_another_value_with_a_higher_ballot_takes_its_place() -> None:
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     other = hear(group, C, Accept(ballot(2, C), 1, (command(b"y"),), 0))
     assert records(other) == [Entry(1, ballot(2, C), 0, b"y", 0, vouch(1, replaced=1))]
-    assert group.item(1) == command(b"y")
+    assert group.state.values.item(1) == command(b"y")
 
 
 def test_who_is_too_far_behind_accepts_nothing_beyond_its_reach() -> None:
@@ -240,7 +240,7 @@ def test_the_leader_itself_may_stand_again_at_any_time() -> None:
 def test_what_was_answered_to_a_leader_still_binds_after_a_restart() -> None:
     group = awake()
     group.now = 0.0
-    group.heard = 0.0  # as `start` leaves it
+    group.state.following.heard = 0.0  # as `start` leaves it
     assert hear(group, C, Prepare(ballot(1, C), 1)) == []
 
 
@@ -256,7 +256,7 @@ def test_an_old_release_frees_nobody_from_a_newer_leader() -> None:
     hear(group, C, Beat(ballot(2, C), 0, 7.5))
     hear(group, A, Release(ballot(1), B))
     assert hear(group, A, Prepare(ballot(3), 1)) == []
-    assert group.reign is None
+    assert group.leader.term is None
 
 
 def test_the_heir_of_a_leader_stands_at_once() -> None:

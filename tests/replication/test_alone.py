@@ -8,11 +8,10 @@ import pytest
 
 from oncecast.kernel.protocol import Append, Emit, NodeId, Send, Snapshot, Trim, Value
 from oncecast.kernel.stack import Output, Stack
-from oncecast.replication.core import encode_config
 from oncecast.replication.events import Compact, Decided, Propose
 from oncecast.replication.messages import CONFIG, Entry, Learned, Promised, Silence, Stored
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import Config, Member
+from oncecast.replication.quorum import Config, Member, encode_config
 from oncecast.simulator.disk import SimulatedDisk
 from oncecast.storage.journal import Journal
 from tests.replication.replicas import (
@@ -33,7 +32,7 @@ ME = NodeId("me")
 
 def alone() -> Paxos:
     group = Paxos(ME, Random(0), options=OPTIONS)
-    group.learner = Book()
+    group.attach(Book())
     group.start()
     group.drain()
     return group
@@ -80,7 +79,7 @@ class World:
     def begin(self) -> None:
         self.book = Book()
         self.group = Paxos(ME, Random(0), options=OPTIONS)
-        self.group.learner = self.book
+        self.group.attach(self.book)
         self.stack = Stack([self.group])
         self.journal = Journal.open(self.disk, self.stack, segment_bytes=4096)
         self._take(self.stack.start(0.0))
@@ -175,14 +174,14 @@ def last_of_two() -> Paxos:
     group.now = 100.0
     group.start()
     group.drain()
-    assert group.config == left
+    assert group.state.membership.config == left
     return group
 
 
 def test_the_last_replica_waits_for_the_lease_of_the_leader_that_left() -> None:
     """REP-2: the leader may not know yet that it is removed, and still answers reads."""
     group = last_of_two()
-    assert group.reign is None
+    assert group.leader.term is None
     assert not group.leads(group.now)
     group.now += group.options.suspicion
     group.timeout(Silence())
@@ -197,7 +196,9 @@ def test_the_last_replica_waits_only_once() -> None:
     group.now += group.options.suspicion
     group.timeout(Silence())
     promised = records(group.drain())
-    data = encode_config(group.config)
-    again = restored(Learned(1, CONFIG, data), *promised, me=B, config=group.config)
+    data = encode_config(group.state.membership.config)
+    again = restored(
+        Learned(1, CONFIG, data), *promised, me=B, config=group.state.membership.config
+    )
     again.start()
     assert again.leads(again.now)

@@ -21,9 +21,11 @@ TWO = Config(1, (Member(A, 1), Member(B, 1)), 2)
 def comparing(config: Config = THREE) -> Paxos:
     """A replica that has come to "mine" at slot 5."""
     group = awake(A, config)
-    group.checks.append((5, 0))
+    group.state.progress.checks.append((5, 0))
     group.request(Digest(5, b"mine"))
-    assert sends(group.drain()) == [(each, Sum(5, 0, b"mine")) for each in group.others()]
+    assert sends(group.drain()) == [
+        (each, Sum(5, 0, b"mine")) for each in group.state.membership.others()
+    ]
     return group
 
 
@@ -41,7 +43,7 @@ def test_who_differs_from_one_waits_for_what_the_third_says() -> None:
 def test_who_differs_from_two_of_three_stops_also_if_these_differ_too(third: bytes) -> None:
     group = comparing()
     hear(group, B, Sum(5, 0, b"other"))
-    with pytest.raises(Diverged, match="slot 5 differs from what 2 of 3 replicas have; move"):
+    with pytest.raises(Diverged, match="slot 5 differs from that of 2 of 3 replicas; move"):
         hear(group, C, Sum(5, 0, third))
 
 

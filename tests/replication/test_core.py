@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from oncecast.kernel.protocol import Append
-from oncecast.replication.core import FAR, FORGOT, behind, within, without
 from oncecast.replication.messages import Accept, Entry, Learned, Promised, Skipped, Vote
+from oncecast.replication.votes import FAR, FORGOT, after, within, without
 from tests.replication.replicas import (
     A,
     awake,
@@ -23,21 +23,21 @@ def test_numbers_that_are_written_to_disk_stay_as_they_are() -> None:
     """REP-1: a later version reads them in snapshots and records of this one."""
     group = restored()
     group.damaged(2, 3)
-    assert group.lost == [(1, FAR)] == [(1, 1 << 62)]
-    group._doubt(1)
-    assert group.replaced == FORGOT == 2
+    assert group.state.votes.lost == [(1, FAR)] == [(1, 1 << 62)]
+    group.state.votes._doubt(1)
+    assert group.state.votes.replaced == FORGOT == 2
 
 
 def test_value_that_replaces_another_in_memory_is_counted_once() -> None:
     """REP-1"""
     group = awake()
-    group.hold(5, command(b"four"))
-    group.hold(5, command(b"five!"))
-    group.hold(6, command(b"six"))
-    assert group.held_bytes == 8
-    group.let_go(5)
-    group.let_go(5)
-    assert (group.held_bytes, list(group.items)) == (3, [6])
+    group.state.values.hold(5, command(b"four"))
+    group.state.values.hold(5, command(b"five!"))
+    group.state.values.hold(6, command(b"six"))
+    assert group.state.values.held_bytes == 8
+    group.state.values.let_go(5)
+    group.state.values.let_go(5)
+    assert (group.state.values.held_bytes, list(group.state.values.items)) == (3, [6])
 
 
 def test_durable_is_what_lies_before_the_first_value_that_is_not_on_disk() -> None:
@@ -45,25 +45,25 @@ def test_durable_is_what_lies_before_the_first_value_that_is_not_on_disk() -> No
     group = awake()
     items = tuple(command(b"%d" % slot) for slot in range(1, 5))
     hear(group, A, Accept(ballot(1), 1, items, 0))
-    assert (group.applied, group.durable) == (0, 0)
+    assert (group.applied, group.state.values.durable) == (0, 0)
     hear(group, A, Accept(ballot(1), 5, (), 3))
-    assert (group.applied, group.durable) == (3, 0)
-    group.on_disk(group.storing[0][0])
-    assert group.durable == 1
-    group.on_disk(group.storing[1][0])
-    assert group.durable == 3
+    assert (group.applied, group.state.values.durable) == (3, 0)
+    group.state.values.on_disk(group.state.values.storing[0][0])
+    assert group.state.values.durable == 1
+    group.state.values.on_disk(group.state.values.storing[1][0])
+    assert group.state.values.durable == 3
 
 
 def test_slot_that_was_cut_off_is_kept_again_though_its_value_is_in_memory() -> None:
     """REP-1: a state from another replica may need it."""
     group = awake()
     hear(group, A, Accept(ballot(1), 1, (command(b"one"),), 1))
-    assert (group.applied, 1 in group.items) == (1, True)
-    group.places.trim(2)
-    group.keep_learned(1, command(b"one"))
+    assert (group.applied, 1 in group.state.values.items) == (1, True)
+    group.state.values.index.trim(2)
+    group.state.votes.store_learned(1, command(b"one"))
     (append,) = group.drain()
     assert append == Append(Learned(1, 0, b"one"), group._records.last)
-    assert group.places.get(1) == group._records.last
+    assert group.state.values.index.get(1) == group._records.last
 
 
 @pytest.mark.parametrize(("top", "lost"), [(0, []), (1, [(1, 1)]), (2, [(1, 2)])])
@@ -71,15 +71,18 @@ def test_next_vote_says_up_to_where_votes_are_lost(top: int, lost: list[tuple[in
     """REP-1"""
     group = restored()
     group.damaged(2, 3)
-    assert group.lost == [(1, FAR)]
+    assert group.state.votes.lost == [(1, FAR)]
     group.restore(Promised(ballot(1), vouch(top)))
-    assert group.lost == lost
+    assert group.state.votes.lost == lost
 
 
 def test_birth_is_a_membership_from_the_first_slot_on() -> None:
     """REP-2"""
     group = restored()
-    assert (group.memberships.since, group.memberships.knows(1)) == (0, True)
+    assert (group.state.membership.history.since, group.state.membership.history.knows(1)) == (
+        0,
+        True,
+    )
 
 
 def test_promise_reports_votes_until_its_room_is_used() -> None:
@@ -91,26 +94,26 @@ def test_promise_reports_votes_until_its_room_is_used() -> None:
         Vote(slot, ballot(1), command(data)) for slot, data in ((1, b"four"), (2, b"more"))
     )
     for room, told, lost in ((5, 2, ()), (4, 1, ((2, 2),))):
-        promise = group._promise(ballot(2), 1, room)
+        promise = group.state.votes.report(ballot(2), 1, room)
         assert (promise.votes, promise.lost) == (votes[:told], lost)
 
 
 def test_value_of_a_skipped_slot_is_not_taken_for_what_was_chosen() -> None:
     """REP-1"""
     group = restored(Entry(1, ballot(1), 0, b"voted", 0, vouch(1)), Skipped(1))
-    assert (group.applied, group.skipped, group.certain) == (0, 1, 1)
+    assert (group.applied, group.state.progress.skipped, group.state.progress.certain) == (0, 1, 1)
 
 
 def test_leader_is_not_outrun_by_its_own_ballot() -> None:
     """REP-1"""
     group = leading()
-    assert group.reign is not None
-    won = group.reign.ballot
-    group.outrun(won)
-    assert group.reign is not None
-    group.outrun(ballot(won.round + 1, A))
-    assert group.reign is None
-    assert group.seen == ballot(won.round + 1, A)
+    assert group.leader.term is not None
+    won = group.leader.term.ballot
+    group.leader.outrun(won)
+    assert group.leader.term is not None
+    group.leader.outrun(ballot(won.round + 1, A))
+    assert group.leader.term is None
+    assert group.leader.seen == ballot(won.round + 1, A)
 
 
 def test_slots_are_taken_out_of_ranges() -> None:
@@ -121,8 +124,8 @@ def test_slots_are_taken_out_of_ranges() -> None:
     assert without(ranges, 8) == [(1, 3), (5, 5), (7, 7), (9, 9)]
     assert without(ranges, 9) == [(1, 3), (5, 5), (7, 8)]
     assert without(ranges, 4) == ranges
-    assert behind(2, ranges) == [(3, 3), (5, 5), (7, 9)]
-    assert behind(5, ranges) == [(7, 9)]
+    assert after(2, ranges) == [(3, 3), (5, 5), (7, 9)]
+    assert after(5, ranges) == [(7, 9)]
     assert [within(ranges, slot) for slot in (0, 1, 3, 4, 9, 10)] == [
         False,
         True,

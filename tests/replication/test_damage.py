@@ -27,7 +27,7 @@ def test_a_flipped_bit_is_noticed_and_refilled(victim: NodeId, restarts: bool) -
     quiet = Quiet()
     places = quiet.put(*(b"%d" % index for index in range(8)))
     quiet.flip(victim, places[3])
-    assert quiet.paxos(victim).readable(places[3]) is None
+    assert quiet.paxos(victim).state.values.readable(places[3]) is None
     if restarts:
         quiet.restart(victim)
     quiet.run(5.0)
@@ -46,7 +46,7 @@ def test_different_records_damaged_on_each_of_three_leave_all_whole(pause: float
     quiet.restart(*NODES)
     quiet.run(8.0)
     assert whole(quiet)
-    assert [quiet.paxos(node).life for node in NODES] == [1, 1, 1]
+    assert [quiet.paxos(node).state.membership.incarnation for node in NODES] == [1, 1, 1]
     quiet.put(b"and on")
     assert whole(quiet)
 
@@ -82,8 +82,8 @@ def test_a_replica_whose_last_promise_may_be_lost_takes_its_seat_in_another_life
     last = quiet.paxos(victim)._records.last  # idle: the log notes that all of it was synced
     quiet.flip_record(victim, last)
     quiet.restart(victim)
-    assert quiet.paxos(victim).life != 1
-    assert not quiet.paxos(victim).seated
+    assert quiet.paxos(victim).state.membership.incarnation != 1
+    assert not quiet.paxos(victim).state.membership.is_member
     quiet.run(5.0)
-    assert quiet.paxos(victim).seated
+    assert quiet.paxos(victim).state.membership.is_member
     assert whole(quiet)

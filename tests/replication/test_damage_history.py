@@ -14,7 +14,6 @@ import pytest
 from oncecast.errors import Corrupt, NoSuchRecord
 from oncecast.kernel.protocol import Append, Effect, Emit, Snapshot, Value
 from oncecast.replication.ballot import Ballot
-from oncecast.replication.core import within
 from oncecast.replication.events import Compact, Decided, Installed
 from oncecast.replication.messages import (
     Accept,
@@ -35,6 +34,7 @@ from oncecast.replication.messages import (
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
+from oncecast.replication.votes import within
 from tests.replication.replicas import A, B, C, D, E, command, sends
 
 FIVE = Config(1, tuple(Member(node, 1) for node in (A, B, C, D, E)), 5)
@@ -95,8 +95,8 @@ class Life:
 
     def begin(self) -> None:
         self.told = Told(self.world)
-        self.group = group = Paxos(B, self.rng, founders=FIVE, life=1, options=self.options)
-        group.learner = self.told
+        self.group = group = Paxos(B, self.rng, founders=FIVE, incarnation=1, options=self.options)
+        group.attach(self.told)
         covered = 0
         if self.state is not None:
             assert isinstance(self.state.state, Checkpoint)
@@ -162,7 +162,7 @@ class Life:
 
     def near(self) -> int:
         """Return a round that is about as high as what was promised."""
-        return max(1, self.group.promised.round + self.rng.randrange(-1, 2))
+        return max(1, self.group.state.votes.promised.round + self.rng.randrange(-1, 2))
 
     # -- what happens --
 
@@ -195,7 +195,11 @@ class Life:
             self.hear(Ballot(1, D), Piece(place, 0, b"", True))
 
     def compact(self) -> None:
-        chains = [place for place, _ in self.group.chains if place >= max(1, self.told.installed)]
+        chains = [
+            place
+            for place, _ in self.group.state.progress.chains
+            if place >= max(1, self.told.installed)
+        ]
         if chains:
             place = self.told.installed = self.rng.choice(chains)
             self.group.request(Compact(place, self.rng.randrange(1, place + 2), (b"",)))

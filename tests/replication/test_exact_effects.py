@@ -177,7 +177,7 @@ def test_a_leader_promises_a_higher_candidate_and_leads_no_more() -> None:
         Later(4 * RESEND, Silence()),
         Send(C, Promise(ballot(9, C), 1, 1, 0, (), ()), after=3),
     ]
-    assert group.reign is None
+    assert group.leader.term is None
 
 
 def test_a_leader_that_hears_of_a_vote_for_another_leads_no_more() -> None:
@@ -186,14 +186,14 @@ def test_a_leader_that_hears_of_a_vote_for_another_leads_no_more() -> None:
         Emit(LeaderChanged(NO_NODE), after=0),
         Later(PATIENCE, Silence()),
     ]
-    assert group.reign is None
-    assert group.seen == ballot(9, C)
+    assert group.leader.term is None
+    assert group.leader.seen == ballot(9, C)
 
 
 def test_a_leader_goes_on_when_it_hears_of_a_vote_for_an_earlier_one() -> None:
     group = leading()
     assert hear(group, B, Accepted(ballot(0, C), 1, 1, 1)) == []
-    assert group.reign is not None
+    assert group.leader.term is not None
 
 
 def test_a_rejected_leader_forgets_its_own_lease_and_waits_before_it_tries_again() -> None:
@@ -203,34 +203,34 @@ def test_a_rejected_leader_forgets_its_own_lease_and_waits_before_it_tries_again
         Later(PATIENCE, Silence()),
         Later(RESEND * 2.5, Silence()),
     ]
-    assert group.heard == group.now - SUSPICION
-    group.stand()
+    assert group.state.following.heard == group.now - SUSPICION
+    group.leader.stand()
     assert records(group.drain()) == [Promised(ballot(10), vouch(0))]
 
 
 def test_a_candidate_that_is_rejected_keeps_the_lease_of_another_leader() -> None:
     group = awake(A)
     hear(group, C, Beat(ballot(3, C), 0, 1.0))
-    heard = group.heard
+    heard = group.state.following.heard
     group.now += 2 * SUSPICION
-    group.stand()
+    group.leader.stand()
     hear(group, B, Reject(ballot(9, C)))
-    assert (group.reign, group.heard) == (None, heard)
+    assert (group.leader.term, group.state.following.heard) == (None, heard)
 
 
 @pytest.mark.parametrize("round", [0, 1])
 def test_a_rejection_by_no_higher_ballot_is_ignored(round: int) -> None:
     group = leading()
-    assert group.reign is not None
+    assert group.leader.term is not None
     assert hear(group, B, Reject(ballot(round))) == []
-    assert group.reign is not None
+    assert group.leader.term is not None
 
 
 def test_a_rejection_is_remembered_by_a_replica_that_does_not_stand() -> None:
     group = awake(A)
     assert hear(group, B, Reject(ballot(9, C))) == []
     assert hear(group, B, Reject(ballot(7, C))) == []
-    group.stand()
+    group.leader.stand()
     assert records(group.drain()) == [Promised(ballot(10), vouch(0))]
 
 
@@ -241,15 +241,15 @@ def test_a_leader_that_follows_a_higher_ballot_says_so_once() -> None:
         LeaderChanged(C),
     ]
     assert events(hear(group, C, Beat(ballot(9, C), 0, 2.0))) == []
-    assert group.ballot == ballot(9, C)
+    assert group.state.following.ballot == ballot(9, C)
 
 
 def test_a_candidate_that_hears_its_own_ballot_used_by_itself_goes_on() -> None:
     """An old Accept of the same reign is no reason to step down."""
     group = leading()
-    assert group.reign is not None
-    hear(group, A, Beat(group.reign.ballot, 0, 1.0))
-    assert group.reign is not None
+    assert group.leader.term is not None
+    hear(group, A, Beat(group.leader.term.ballot, 0, 1.0))
+    assert group.leader.term is not None
 
 
 def proposing(*values: bytes) -> Paxos:
@@ -267,21 +267,21 @@ def proposing(*values: bytes) -> Paxos:
 def test_a_leader_that_hears_of_another_value_for_its_proposal_leads_no_more(slot: int) -> None:
     group = proposing(b"a", b"b", b"c")
     hear(group, B, Chosen(slot, (command(b"other"),)))
-    assert group.reign is None
-    assert group.tokens == {}
+    assert group.leader.term is None
+    assert group.leader.tokens == {}
 
 
 @pytest.mark.parametrize("slot", [1, 5])
 def test_a_leader_goes_on_when_it_hears_of_slots_that_it_has_not_proposed(slot: int) -> None:
     group = proposing(b"a", b"b", b"c")
     hear(group, B, Chosen(slot, (command(b"other"),)))
-    assert group.reign is not None
+    assert group.leader.term is not None
 
 
 def test_a_leader_goes_on_when_it_hears_that_its_own_value_is_chosen() -> None:
     group = proposing(b"a", b"b", b"c")
     hear(group, B, Chosen(3, (command(b"b"),)))
-    assert group.reign is not None
+    assert group.leader.term is not None
 
 
 @pytest.mark.parametrize("open_ones", [0, 1])
@@ -292,7 +292,7 @@ def test_a_leader_with_open_proposals_that_is_overtaken_by_a_state_leads_no_more
     hear(group, B, Ahead(9, 10, 0, THREE, 1))
     hear(group, B, Piece(9, 0, b"state", True))
     assert group.applied == 9
-    assert (group.reign is None) == bool(open_ones)
+    assert (group.leader.term is None) == bool(open_ones)
 
 
 def test_a_late_promise_that_reports_more_has_it_proposed() -> None:
@@ -313,17 +313,22 @@ def test_the_first_word_of_a_leader_stores_whom_it_was_and_tells_the_node() -> N
         Append(Promised(ballot(1), vouch(0)), 2),
         Send(A, Heard(ballot(1), 7.5, 1, 0, SUSPICION), after=2),
     ]
-    assert (group.leader, group.ballot, group.heard) == (A, ballot(1), 100.0)
+    following = group.state.following
+    assert (following.leader, following.ballot, following.heard) == (
+        A,
+        ballot(1),
+        100.0,
+    )
 
 
 def test_an_outsider_keeps_to_the_first_group_that_it_learns_from() -> None:
     """REP-5: or it would mix the logs of two groups."""
     group = awake(D)
     hear(group, A, Beat(ballot(1), 0, 7.5, 77))
-    group.adopted = 77
-    assert group.group == 77
+    group.state.membership.adopted = 77
+    assert group.state.membership.group == 77
     hear(group, A, Beat(ballot(1), 0, 8.5, 0))
-    assert group.group == 77
+    assert group.state.membership.group == 77
 
 
 def test_a_vote_of_a_higher_ballot_is_a_promise_even_if_nothing_is_stored() -> None:
@@ -332,7 +337,7 @@ def test_a_vote_of_a_higher_ballot_is_a_promise_even_if_nothing_is_stored() -> N
     far = 4 * OPTIONS.window_slots + 1
     effects = hear(group, A, Accept(ballot(4), far, (X,), 0))
     assert records(effects) == [Promised(ballot(4), vouch(0))]
-    assert group.promised == ballot(4)
+    assert group.state.votes.promised == ballot(4)
     assert sends(hear(group, C, Prepare(ballot(3, C), 1))) == [(C, Reject(ballot(4)))]
 
 
@@ -346,13 +351,13 @@ def test_a_release_by_another_than_its_leader_frees_nobody() -> None:
     group = awake()
     hear(group, A, Beat(ballot(1), 0, 7.5))
     assert hear(group, C, Release(ballot(1, A), B)) == []
-    assert (group.heard, group.reign) == (100.0, None)
+    assert (group.state.following.heard, group.leader.term) == (100.0, None)
 
 
 def test_a_promise_reports_no_vote_for_what_is_known_to_be_chosen() -> None:
     group = awake()
     hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
-    group.certain = 1
+    group.state.progress.certain = 1
     group.now += 10
     (_, said) = sends(hear(group, C, Prepare(ballot(2, C), 1)))[0]
     assert said == Promise(ballot(2, C), 1, 1, 1, (Vote(2, ballot(1), Y),), ())
@@ -400,9 +405,9 @@ def test_a_leader_and_an_outsider_suspect_nobody() -> None:
 
 def test_an_outsider_does_not_stand() -> None:
     outside = awake(D)
-    outside.stand()
+    outside.leader.stand()
     assert outside.drain() == []
-    assert outside.reign is None
+    assert outside.leader.term is None
 
 
 def test_a_candidate_stands_with_its_promise_on_disk_before_anybody_hears() -> None:
@@ -418,7 +423,7 @@ def test_a_candidate_stands_with_its_promise_on_disk_before_anybody_hears() -> N
         Send(C, Prepare(ballot(4, B), 1), after=3),
         Later(RESEND, Unanswered()),
     ]
-    assert group.seen == ballot(4, B)
+    assert group.leader.seen == ballot(4, B)
     assert hear(group, A, Consent(1)) == []  # it stands already
 
 
@@ -426,7 +431,7 @@ def test_an_heir_that_stands_forgets_the_leader() -> None:
     group = awake()
     hear(group, A, Beat(ballot(3), 0, 7.5))
     assert events(hear(group, A, Release(ballot(3), B))) == [LeaderChanged(NO_NODE)]
-    assert group.leader == NO_NODE
+    assert group.state.following.leader == NO_NODE
 
 
 def test_consents_do_not_count_once_there_is_a_leader() -> None:
@@ -445,29 +450,29 @@ def test_a_consent_of_another_life_does_not_count() -> None:
 
 def test_a_promise_to_an_earlier_life_that_asked_for_less_does_not_count() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     group.drain()
-    assert group.reign is not None
-    assert hear(group, B, Promise(group.reign.ballot, 1, 2, 0, (), ())) == []
-    assert group.reign.promises.members == {}
+    assert group.leader.term is not None
+    assert hear(group, B, Promise(group.leader.term.ballot, 1, 2, 0, (), ())) == []
+    assert group.leader.term.promises.members == {}
     assert hear(group, B, Promise(ballot(9, A), 1, 1, 0, (), ())) == []
-    assert group.reign.promises.members == {}
+    assert group.leader.term.promises.members == {}
 
 
 def test_a_promise_that_knows_more_is_asked_for_it_at_once() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     group.drain()
     assert promise(group, B, known=3)[:2] == [
         Send(B, Want(1, 3), after=0),
         Later(RESEND, Behind()),
     ]
-    assert (group.known, group.stood_at) == (3, 0)
+    assert (group.state.progress.known, group.state.fetching.stood_at) == (3, 0)
 
 
 def test_a_leader_takes_office_with_the_promises_of_a_majority() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     group.drain()
     assert promise(group, A) == []
     assert promise(group, B) == [
@@ -476,31 +481,31 @@ def test_a_leader_takes_office_with_the_promises_of_a_majority() -> None:
         Later(OPTIONS.heartbeat, BeatDue()),
         Emit(LeaderChanged(A), after=0),
     ]
-    assert (group.leader, group.ballot) == (A, ballot(1))
+    assert (group.state.following.leader, group.state.following.ballot) == (A, ballot(1))
     assert promise(group, C) == []
 
 
 def finishing() -> Paxos:
     """A leader by vote that must first finish slot 1, which another one has begun."""
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     promise(group, A)
     hear(group, B, Promise(ballot(1), 1, 1, 0, (Vote(1, ballot(0, C), X),), ()))
-    assert group.reign is not None
-    assert (group.reign.elected, group.reign.acting) == (True, False)
+    assert group.leader.term is not None
+    assert (group.leader.term.elected, group.leader.term.acting) == (True, False)
     return group
 
 
 def test_a_leader_that_finishes_what_others_began_answers_and_promises_nothing_yet() -> None:
     group = finishing()
     hear(group, B, Heard(ballot(1), 100.0, 1, 0, SUSPICION))
-    assert group.lease_ends() > group.now
+    assert group.leader.lease_ends() > group.now
     assert not group.leads(group.now)
     group.request(HandOver(B))
     group.request(Propose(1, b"mine"))
     assert group.drain() == []
-    assert group.reign is not None
-    assert not group.reign.queue
+    assert group.leader.term is not None
+    assert not group.leader.term.queue
     sync(group)
     effects = hear(group, B, Accepted(ballot(1), 1, 1, 1))
     assert [each for each in effects if isinstance(each, Emit)] == [
@@ -512,19 +517,19 @@ def test_a_leader_that_finishes_what_others_began_answers_and_promises_nothing_y
 
 def test_a_candidate_beats_for_nobody_and_has_no_lease() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     group.drain()
     assert after(group, BeatDue()) == []
-    assert group.lease_ends() == 0.0
+    assert group.leader.lease_ends() == 0.0
 
 
 def test_a_new_command_for_a_slot_that_is_known_to_be_chosen_ends_the_reign() -> None:
     """Only a leader with a higher ballot can have had it chosen."""
     for known in (0, 1):
         group = quiet()
-        group.certain = known
+        group.state.progress.certain = known
         group.request(Propose(1, b"mine"))
-        assert (group.reign is None) == bool(known)
+        assert (group.leader.term is None) == bool(known)
 
 
 @pytest.mark.parametrize(("value", "goes_on"), [(X, True), (Y, False), (None, True)])
@@ -534,29 +539,29 @@ def test_what_others_began_is_finished_unless_something_else_was_chosen(
     group = awake(A)
     if value is not None:
         hear(group, C, Chosen(2, (value,)))
-    group.told[2] = None
-    group.stand()
+    group.state.progress.learned[2] = None
+    group.leader.stand()
     promise(group, A)
     votes = tuple(Vote(slot, ballot(0, C), X) for slot in (1, 2))
     effects = hear(group, B, Promise(ballot(1), 1, 1, 0, votes, ()))
-    assert (group.reign is not None) == goes_on
+    assert (group.leader.term is not None) == goes_on
     assert accepted_slots(effects) == ([1, 2] if goes_on else [])
 
 
 def test_a_change_of_members_gives_a_leader_time_to_be_heard() -> None:
     group = quiet()
     group.now += 10.0
-    group.reconfigured(THREE)
+    group.reconfiguration.reconfigured(THREE)
     assert Later(0.0, BeatDue()) in group.drain()
     assert after(group, BeatDue()) != []
-    assert group.reign is not None
+    assert group.leader.term is not None
 
 
 def test_a_membership_of_somebody_else_alone_gives_no_lease_for_ever() -> None:
     group = quiet()
-    assert group.reign is not None
+    assert group.leader.term is not None
     other = Config(2, (Member(B, 1),), 1)
-    assert group._lease(group.reign, other) == group.reign.since
+    assert group.leader._lease(group.leader.term, other) == group.leader.term.since
 
 
 # -- proposing --
@@ -587,7 +592,7 @@ def test_what_is_proposed_while_others_fly_shares_one_accept() -> None:
     group.timeout(Flush())
     accepts = [each for to, each in sends(group.drain()) if to == B and isinstance(each, Accept)]
     assert accepts == [Accept(ballot(1), 2, (command(b"1"), command(b"2")), 0)]
-    assert group.tokens == {1: 0, 2: 1, 3: 2}
+    assert group.leader.tokens == {1: 0, 2: 1, 3: 2}
     group.request(Propose(3, b"3"))
     assert group.drain() == [Later(0.0, Flush())]
 
@@ -597,15 +602,15 @@ def test_a_replica_that_does_not_lead_proposes_nothing() -> None:
     group.request(Propose(1, b"x"))
     assert group.drain() == []
     assert after(group, Flush()) == []
-    group.stand()
+    group.leader.stand()
     group.drain()
     group.request(Propose(1, b"x"))  # it stands, and does not lead yet
     assert group.drain() == []
 
 
 def flying(group: Paxos) -> tuple[list[tuple[int, int]], int]:
-    assert group.reign is not None
-    return list(group.reign.flying), group.reign.flying_bytes
+    assert group.leader.term is not None
+    return list(group.leader.term.in_flight), group.leader.term.in_flight_bytes
 
 
 def test_what_flies_is_counted_until_it_is_applied() -> None:
@@ -737,7 +742,7 @@ def test_only_what_was_proposed_is_sent_again() -> None:
     """A slot behind it may hold a vote for something that an earlier leader has proposed."""
     group = quiet()
     group.request(Propose(1, b"x"))
-    group.items[2] = Y
+    group.state.values.items[2] = Y
     after(group, Unanswered())
     assert accepted_slots(after(group, Unanswered())) == [1]
 
@@ -760,8 +765,8 @@ def test_an_accept_is_sent_again_from_the_first_open_slot_in_pieces_that_fit(
 def test_what_cannot_be_read_ends_what_is_sent_again() -> None:
     group = proposing(b"a", b"b", b"c")
     sync(group)
-    group.items.clear()
-    group.places.cut(3)
+    group.state.values.items.clear()
+    group.state.values.index.cut(3)
     group._records.read = lambda number: Entry(2, ballot(1), 0, b"a", 0, vouch(2))
     group.timeout(Unanswered())
     group.drain()
@@ -776,7 +781,7 @@ ALONE = Config(1, (Member(A, 1),), 1)
 def test_a_lone_replica_leads_with_a_ballot_above_all_it_has_promised() -> None:
     group = restored(Promised(ballot(5), vouch(0)), me=A, config=ALONE)
     group.start()
-    assert group.promised == group.seen == ballot(6)
+    assert group.state.votes.promised == group.leader.seen == ballot(6)
     assert group.leads(0.0)
 
 
@@ -791,10 +796,10 @@ def test_the_last_voter_stands_only_if_nothing_open_is_lost(
     lost: tuple[int, int], stands: bool
 ) -> None:
     group = awake(A, ALONE)
-    group.reign = None
-    group.applied, group.lost = 1, [lost]
+    group.leader.term = None
+    group.state.progress.applied, group.state.votes.lost = 1, [lost]
     after(group, Silence())
-    assert (group.reign is not None) == stands
+    assert (group.leader.term is not None) == stands
 
 
 # -- leading --
@@ -808,12 +813,12 @@ def test_a_heartbeat_says_what_is_chosen_and_asks_for_the_next() -> None:
         Send(C, Beat(ballot(1), 0, 101.0), after=0),
         Later(OPTIONS.heartbeat, BeatDue()),
     ]
-    assert group.heard == 101.0
+    assert group.state.following.heard == 101.0
 
 
 def test_a_leader_that_no_majority_answers_leads_no_more() -> None:
     group = steady(leading())
-    assert group.reign is not None
+    assert group.leader.term is not None
     group.now += SUSPICION
     assert after(group, BeatDue()) != []
     group.now += 0.01
@@ -830,11 +835,11 @@ def test_the_lease_is_that_of_a_majority_and_counts_from_when_the_beat_was_sent(
     lease = OPTIONS.lease(SUSPICION)
     assert not group.leads(group.now)
     hear(group, B, Heard(ballot(1), 99.0, 1, 0, SUSPICION))
-    assert group.lease_ends() == 99.0 + lease
+    assert group.leader.lease_ends() == 99.0 + lease
     hear(group, C, Heard(ballot(1), 100.0, 1, 0, SUSPICION))
-    assert group.lease_ends() == 100.0 + lease
+    assert group.leader.lease_ends() == 100.0 + lease
     hear(group, C, Heard(ballot(1), 98.0, 1, 0, SUSPICION))  # an older answer takes nothing back
-    assert group.lease_ends() == 100.0 + lease
+    assert group.leader.lease_ends() == 100.0 + lease
     assert group.leads(99.9 + lease)
     assert not group.leads(100.0 + lease)
 
@@ -844,14 +849,14 @@ def test_answers_to_another_ballot_give_no_lease() -> None:
     hear(group, B, Heard(ballot(2), 100.0, 1, 0, SUSPICION))
     hear(group, B, Heard(ballot(1), 100.0, 2, 0, SUSPICION))  # another life has promised nothing
     assert not group.leads(group.now)
-    assert awake().lease_ends() == 0.0
+    assert awake().leader.lease_ends() == 0.0
 
 
 def test_a_shorter_promise_gives_a_shorter_lease() -> None:
     group = leading()
     after(group, BeatDue())
     hear(group, B, Heard(ballot(1), 100.0, 1, 0, SUSPICION / 2))
-    assert group.lease_ends() == 100.0 + OPTIONS.lease(SUSPICION / 2)
+    assert group.leader.lease_ends() == 100.0 + OPTIONS.lease(SUSPICION / 2)
 
 
 def test_a_lone_leader_needs_no_answers() -> None:
@@ -868,7 +873,7 @@ def test_a_leader_that_hands_over_tells_all_and_waits_for_no_lease() -> None:
         Send(B, Release(ballot(1), C), after=0),
         Send(C, Release(ballot(1), C), after=0),
     ]
-    assert group.heard == group.now - SUSPICION
+    assert group.state.following.heard == group.now - SUSPICION
 
 
 @pytest.mark.parametrize("heir", [A, D])

@@ -8,7 +8,6 @@ import msgspec
 
 from oncecast.kernel.protocol import Append, Emit, NodeId
 from oncecast.replication.ballot import Ballot
-from oncecast.replication.core import decode_config, encode_config
 from oncecast.replication.events import Change, Decided, LeaderChanged, Propose
 from oncecast.replication.messages import (
     CONFIG,
@@ -23,7 +22,7 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import NOBODY, Config, Member
+from oncecast.replication.quorum import NOBODY, Config, Member, decode_config, encode_config
 
 ME, OTHER, THIRD = NodeId("me"), NodeId("other"), NodeId("third")
 
@@ -36,8 +35,8 @@ class Deaf:
 
 
 def replica(me: NodeId = ME, contacts: tuple[NodeId, ...] = (), size: int = 3) -> Paxos:
-    made = Paxos(me, Random(0), life=7, contacts=contacts, options=GroupOptions(size=size))
-    made.learner = Deaf()
+    made = Paxos(me, Random(0), incarnation=7, contacts=contacts, options=GroupOptions(size=size))
+    made.attach(Deaf())
     return made
 
 
@@ -60,7 +59,7 @@ def test_who_is_alone_goes_by_another_address_after_a_restart() -> None:
     moved = replica(OTHER)
     moved.restore(Born(7, Config(1, (Member(ME, 7),), 3)))
     moved.start()
-    assert moved.config == Config(1, (Member(OTHER, 7),), 3)
+    assert moved.state.membership.config == Config(1, (Member(OTHER, 7),), 3)
     assert Emit(LeaderChanged(OTHER), after=0) in moved.drain()
     moved.request(Propose(1, b"value"))
     moved.drain()
@@ -82,15 +81,15 @@ def test_who_has_others_keeps_its_address_or_is_a_stranger() -> None:
     both = (Member(ME, 7), Member(OTHER, 8))
     moved.restore(Born(7, Config(2, both, 3)))
     moved.start()
-    assert moved.config.members == both
-    assert not moved.seated
+    assert moved.state.membership.config.members == both
+    assert not moved.state.membership.is_member
 
 
 def test_whose_disk_was_lost_does_not_take_the_place_of_who_was_alone() -> None:
     other_life = replica()
     other_life.restore(Born(8, Config(1, (Member(ME, 7),), 3)))
     other_life.start()
-    assert not other_life.seated
+    assert not other_life.state.membership.is_member
 
 
 def test_who_waits_for_a_seat_sends_clients_to_those_it_knows() -> None:
@@ -109,24 +108,24 @@ def test_a_node_that_offered_itself_is_added_when_asked_for() -> None:
 def test_a_node_that_never_offered_itself_is_in_nobodys_way() -> None:
     group = leading()
     assert asked(group, Change(add=THIRD)) == []
-    assert group.changes == []
+    assert group.state.roster.changes == []
     group.receive(OTHER, Offer(9, 0))
-    assert group.reign is not None
-    assert group.reign.changing is not None  # the free seat is for who is there
+    assert group.leader.term is not None
+    assert group.leader.term.changing is not None  # the free seat is for who is there
 
 
 def test_who_does_not_lead_keeps_no_change_for_later() -> None:
     follower = replica(contacts=(OTHER,))
     follower.start()
     follower.request(Change(remove=OTHER))
-    assert follower.changes == []
+    assert follower.state.roster.changes == []
 
 
 def test_a_leader_knows_how_far_the_others_are() -> None:
     group = leading()
-    assert group.reign is not None
-    group.receive(OTHER, Heard(group.reign.ballot, 0.0, 9, 41, 2.0))
-    assert group.reported == {Member(OTHER, 9): 41}
+    assert group.leader.term is not None
+    group.receive(OTHER, Heard(group.leader.term.ballot, 0.0, 9, 41, 2.0))
+    assert group.state.roster.reported == {Member(OTHER, 9): 41}
 
 
 def test_who_is_taken_in_is_not_suspected_for_what_was_before() -> None:
@@ -134,12 +133,12 @@ def test_who_is_taken_in_is_not_suspected_for_what_was_before() -> None:
     group = leading()
     group.now = 1000.0
     group.receive(OTHER, Offer(9, 0))
-    group.memberships.decided(1, Config(2, (Member(ME, 7), Member(OTHER, 9)), 3))
-    group.look_at_seats()
-    assert group.silent == {}
+    group.state.membership.history.decided(1, Config(2, (Member(ME, 7), Member(OTHER, 9)), 3))
+    group.reconfiguration.look()
+    assert group.state.roster.silent == {}
     group.now += 2 * group.options.suspicion
-    group.look_at_seats()
-    assert list(group.silent) == [OTHER]
+    group.reconfiguration.look()
+    assert list(group.state.roster.silent) == [OTHER]
 
 
 def test_who_has_joined_has_its_seat_after_a_restart_too() -> None:
@@ -149,5 +148,5 @@ def test_who_has_joined_has_its_seat_after_a_restart_too() -> None:
     made.restore(born)
     config = Config(2, (Member(ME, 1), Member(OTHER, 7)), 3)
     made.restore(Learned(1, CONFIG, encode_config(config)))
-    assert made.config == config
-    assert made.seated
+    assert made.state.membership.config == config
+    assert made.state.membership.is_member

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from oncecast.kernel.protocol import Append, Emit, Later, NodeId, Send
-from oncecast.replication.core import encode_config
 from oncecast.replication.events import Decided, HandOver, LeaderChanged, Propose
 from oncecast.replication.messages import (
     CONFIG,
@@ -15,6 +14,7 @@ from oncecast.replication.messages import (
     Accept,
     Accepted,
     Beat,
+    BeatDue,
     Behind,
     Born,
     Canvass,
@@ -37,7 +37,7 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import Config, Member
+from oncecast.replication.quorum import Config, Member, encode_config
 from tests.replication.replicas import (
     OPTIONS,
     THREE,
@@ -68,7 +68,7 @@ def propose(group: Paxos, token: int, value: bytes) -> list[Accept]:
 def candidate(*votes: Vote, lost: tuple[tuple[int, int], ...] = (), **options: int) -> Paxos:
     """A has been promised by itself, and by B with these votes."""
     group = awake(A, options=replace(OPTIONS, **options))
-    group.stand()
+    group.leader.stand()
     promise(group, A)
     group.drain()
     group.receive(B, Promise(ballot(1), 1, 1, 0, votes, lost))
@@ -83,8 +83,8 @@ def test_nothing_is_proposed_behind_a_membership_that_others_began() -> None:
     group = candidate(votes[0], Vote(2, ballot(0, C), change), votes[2])
     (accept,) = [each for to, each in sends(group.drain()) if isinstance(each, Accept) and to == B]
     assert (accept.slot, accept.items) == (1, (command(b"x"), change))
-    assert group.reign is not None
-    assert group.reign.changing == (2, config)
+    assert group.leader.term is not None
+    assert group.leader.term.changing == (2, config)
 
 
 def test_proposal_has_as_many_items_as_its_bytes_allow() -> None:
@@ -112,9 +112,9 @@ def test_one_byte_of_the_window_is_enough_for_a_proposal() -> None:
 def test_leader_that_was_beaten_waits_for_no_answers() -> None:
     """REP-1"""
     group = leading()
-    group.certain = 1
+    group.state.progress.certain = 1
     group.request(Propose(1, b"mine"))
-    assert group.reign is None
+    assert group.leader.term is None
     assert [type(each.timer) for each in group.drain() if isinstance(each, Later)] == [Silence]
 
 
@@ -137,18 +137,20 @@ def test_candidate_asks_again_while_a_slot_is_lost_to_who_promised() -> None:
 def test_promise_that_has_lost_only_what_is_applied_is_whole() -> None:
     """REP-1"""
     group = leading()
-    assert group.reign is not None
-    hear(group, C, Promise(group.reign.ballot, 1, 1, 0, (), ((1, 3),)))
+    assert group.leader.term is not None
+    hear(group, C, Promise(group.leader.term.ballot, 1, 1, 0, (), ((1, 3),)))
     for applied, asked in ((2, [C]), (3, [])):
-        group.applied = applied
-        group._prepare_again(group.reign)
+        group.state.progress.applied = applied
+        group.leader._prepare_again(group.leader.term)
         assert [to for to, _ in sends(group.drain())] == asked
 
 
 def test_leader_asks_new_members_again_until_they_have_promised() -> None:
     """REP-2"""
     group = leading()
-    group.memberships.decided(1, Config(2, (Member(A, 1), Member(D, 1), Member(E, 1)), 3))
+    group.state.membership.history.decided(
+        1, Config(2, (Member(A, 1), Member(D, 1), Member(E, 1)), 3)
+    )
     group.timeout(Unanswered())
     assert Later(OPTIONS.resend, Unanswered()) in group.drain()
 
@@ -165,7 +167,7 @@ def test_who_hears_of_no_leader_asks_first_whether_others_do_and_says_no_ballot(
     (again,) = effects[2:]
     assert isinstance(again, Later)
     assert again.timer == Silence()
-    assert group.reign is None
+    assert group.leader.term is None
 
 
 def test_who_hears_of_no_leader_any_more_names_none_until_it_is_back() -> None:
@@ -193,10 +195,10 @@ def test_who_stands_promises_itself_on_disk_before_it_asks_others() -> None:
 
 def test_a_candidate_that_loses_its_seat_releases_nobody_from_whoever_leads() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     group.drain()
     effects = hear(group, B, Chosen(1, (Item(CONFIG, encode_config(THREE.removed(A))),)))
-    assert group.reign is None
+    assert group.leader.term is None
     assert not [message for _, message in sends(effects) if isinstance(message, Release)]
 
 
@@ -229,7 +231,7 @@ def test_nobody_stands_while_a_leader_may_rely_on_its_answer() -> None:
     hear(group, B, Beat(ballot(1, B), 0, 1.0))
     group.now += group.options.suspicion / 2
     group.timeout(Silence())
-    assert group.reign is None
+    assert group.leader.term is None
 
 
 def test_who_has_no_seat_does_not_stand() -> None:
@@ -240,7 +242,7 @@ def test_who_has_no_seat_does_not_stand() -> None:
 
 def test_a_majority_of_promises_makes_a_leader() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     group.drain()
     assert events(promise(group, A)) == []
     effects = promise(group, C)
@@ -250,50 +252,50 @@ def test_a_majority_of_promises_makes_a_leader() -> None:
 
 def test_the_promise_of_another_life_makes_no_leader() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     promise(group, A)
-    assert group.reign is not None
-    hear(group, B, Promise(group.reign.ballot, 2, 1, 0, (), ()))
-    assert not group.reign.elected
+    assert group.leader.term is not None
+    hear(group, B, Promise(group.leader.term.ballot, 2, 1, 0, (), ()))
+    assert not group.leader.term.elected
 
 
 def test_a_promise_that_an_earlier_life_asked_for_does_not_count() -> None:
     """It reports only from the slot on that was asked for then."""
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     promise(group, A)
-    assert group.reign is not None
-    hear(group, B, Promise(group.reign.ballot, 1, 7, 0, (), ()))
-    assert not group.reign.elected
+    assert group.leader.term is not None
+    hear(group, B, Promise(group.leader.term.ballot, 1, 7, 0, (), ()))
+    assert not group.leader.term.elected
 
 
 def test_what_others_may_have_decided_is_proposed_again_and_gaps_are_filled_with_nothing() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     promise(group, A)
-    assert group.reign is not None
+    assert group.leader.term is not None
     votes = (Vote(1, ballot(0, B), command(b"one")), Vote(3, ballot(0, B), command(b"three")))
-    effects = hear(group, B, Promise(group.reign.ballot, 1, 1, 0, votes, ()))
+    effects = hear(group, B, Promise(group.leader.term.ballot, 1, 1, 0, votes, ()))
     items = (command(b"one"), Item(NOOP, b""), command(b"three"))
-    assert (C, Accept(group.reign.ballot, 1, items, 0)) in sends(effects)
-    assert not group.reign.acting  # it has not yet all that was ever decided
+    assert (C, Accept(group.leader.term.ballot, 1, items, 0)) in sends(effects)
+    assert not group.leader.term.acting  # it has not yet all that was ever decided
 
 
 def test_who_is_behind_catches_up_before_it_leads() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     promise(group, A)
     promise(group, B, known=2)
-    assert group.reign is not None
-    assert not group.reign.elected
+    assert group.leader.term is not None
+    assert not group.leader.term.elected
     effects = hear(group, B, Chosen(1, (command(b"one"), command(b"two"))))
     assert LeaderChanged(A) in events(effects)
-    assert group.reign.acting
+    assert group.leader.term.acting
 
 
 def test_who_is_behind_asks_until_it_is_answered() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     promise(group, A)
     effects = promise(group, B, known=2)
     assert (B, Want(1, 2)) in sends(effects)
@@ -304,13 +306,13 @@ def test_who_is_behind_asks_until_it_is_answered() -> None:
 
 def test_what_one_has_lost_and_the_other_may_know_is_not_proposed() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     promise(group, A)
-    assert group.reign is not None
-    effects = hear(group, B, Promise(group.reign.ballot, 1, 1, 0, (), ((1, 1),)))
+    assert group.leader.term is not None
+    effects = hear(group, B, Promise(group.leader.term.ballot, 1, 1, 0, (), ((1, 1),)))
     assert not any(isinstance(message, Accept) for _, message in sends(effects))
     effects = promise(group, C)
-    assert (B, Accept(group.reign.ballot, 1, (Item(NOOP, b""),), 0)) in sends(effects)
+    assert (B, Accept(group.leader.term.ballot, 1, (Item(NOOP, b""),), 0)) in sends(effects)
 
 
 # -- proposing --
@@ -319,8 +321,8 @@ def test_what_one_has_lost_and_the_other_may_know_is_not_proposed() -> None:
 def test_a_commit_of_three_takes_two_accepts_and_an_accepted_of_each_to_each() -> None:
     """The message count of the steady state is what the protocol needs, and no more."""
     group = leading()
-    assert group.reign is not None
-    mine = group.reign.ballot
+    assert group.leader.term is not None
+    mine = group.leader.term.ballot
     group.request(Propose(7, b"x"))
     assert group.drain() == [
         Send(B, Accept(mine, 1, (command(b"x"),), 0), after=0),
@@ -349,9 +351,9 @@ def test_no_more_is_on_its_way_than_the_window_lets() -> None:
     for token in range(9):
         propose(group, token, b"x")
     group.timeout(Flush())
-    assert group.reign is not None
-    assert len(group.reign.flying) == 4
-    assert len(group.reign.queue) == 5
+    assert group.leader.term is not None
+    assert len(group.leader.term.in_flight) == 4
+    assert len(group.leader.term.queue) == 5
 
 
 def test_who_does_not_lead_proposes_nothing() -> None:
@@ -360,28 +362,28 @@ def test_who_does_not_lead_proposes_nothing() -> None:
 
 def test_what_comes_behind_a_membership_waits_until_it_is_decided() -> None:
     group = leading()
-    assert group.reign is not None
+    assert group.leader.term is not None
     added = Item(CONFIG, encode_config(THREE.added(Member(D, 9))))
-    group.reign.queue.append((-1, added))
+    group.leader.term.queue.append((-1, added))
     propose(group, 1, b"x")
     group.timeout(Flush())
-    assert group.reign.next == 2
+    assert group.leader.term.next == 2
     sync(group)
-    effects = hear(group, B, Accepted(group.reign.ballot, 1, 1, 1))
-    assert group.config.nodes() == [A, B, C, D]
+    effects = hear(group, B, Accepted(group.leader.term.ballot, 1, 1, 1))
+    assert group.state.membership.config.nodes() == [A, B, C, D]
     # Of four, two have promised: it asks the fourth, and again those who have not answered.
     asked = [to for to, message in sends(effects) if isinstance(message, Prepare)]
     assert asked == [C, D]
     assert not any(isinstance(message, Accept) for _, message in sends(effects))
-    effects = hear(group, C, Promise(group.reign.ballot, 1, 1, 0, (), ()))
-    assert (D, Accept(group.reign.ballot, 2, (command(b"x"),), 1)) in sends(effects)
+    effects = hear(group, C, Promise(group.leader.term.ballot, 1, 1, 0, (), ()))
+    assert (D, Accept(group.leader.term.ballot, 2, (command(b"x"),), 1)) in sends(effects)
 
 
 def test_what_is_not_answered_is_said_again_to_who_has_not_answered() -> None:
     group = leading()
-    assert group.reign is not None
+    assert group.leader.term is not None
     propose(group, 1, b"x")
-    hear(group, C, Accepted(group.reign.ballot, 1, 1, 1))
+    hear(group, C, Accepted(group.leader.term.ballot, 1, 1, 1))
     group.timeout(Unanswered())
     again = [to for to, message in sends(group.drain()) if isinstance(message, Accept)]
     assert again == [B]
@@ -389,10 +391,10 @@ def test_what_is_not_answered_is_said_again_to_who_has_not_answered() -> None:
 
 def test_what_moves_is_not_said_again() -> None:
     group = leading()
-    assert group.reign is not None
+    assert group.leader.term is not None
     propose(group, 1, b"x")
     sync(group)
-    hear(group, C, Accepted(group.reign.ballot, 1, 1, 1))
+    hear(group, C, Accepted(group.leader.term.ballot, 1, 1, 1))
     propose(group, 2, b"y")
     group.timeout(Unanswered())
     assert not any(isinstance(message, Accept) for _, message in sends(group.drain()))
@@ -407,7 +409,7 @@ def test_what_moves_is_not_said_again() -> None:
 def test_a_higher_ballot_ends_a_reign(message: Reject | Beat | Accepted) -> None:
     group = leading()
     assert LeaderChanged(NodeId("")) in events(hear(group, C, message))
-    assert group.reign is None
+    assert group.leader.term is None
     assert propose(group, 1, b"x") == []
 
 
@@ -423,13 +425,13 @@ def test_an_elected_candidate_that_was_rejected_promises_another_one_at_once() -
     """REP-5: it had heard of itself alone. If it made others wait for its own lease, both would
     give up at the same time, again and again."""
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     group.drain()
     promise(group, A)
-    assert group.reign is not None
+    assert group.leader.term is not None
     vote = Vote(1, ballot(0), command(b"x"))
-    hear(group, B, Promise(group.reign.ballot, 1, 1, 0, (vote,), ()))
-    assert (group.reign.elected, group.reign.acting) == (True, False)
+    hear(group, B, Promise(group.leader.term.ballot, 1, 1, 0, (vote,), ()))
+    assert (group.leader.term.elected, group.leader.term.acting) == (True, False)
     hear(group, C, Reject(ballot(9, C)))
     assert any(
         isinstance(each, Promise) for _, each in sends(hear(group, C, Prepare(ballot(9, C), 1)))
@@ -441,7 +443,7 @@ def test_what_was_decided_by_another_is_not_called_our_own() -> None:
     propose(group, 7, b"mine")
     effects = hear(group, C, Chosen(1, (command(b"theirs"),)))
     assert Decided(1, b"theirs", -1) in events(effects)
-    assert group.reign is None
+    assert group.leader.term is None
 
 
 def test_hearing_from_another_that_our_own_was_decided_ends_nothing() -> None:
@@ -449,54 +451,54 @@ def test_hearing_from_another_that_our_own_was_decided_ends_nothing() -> None:
     propose(group, 7, b"mine")
     effects = hear(group, C, Chosen(1, (command(b"mine"),)))
     assert events(effects) == [Decided(1, b"mine", 7)]
-    assert group.reign is not None
+    assert group.leader.term is not None
 
 
 def test_a_leader_that_hands_over_tells_all_and_leads_no_more() -> None:
     group = leading()
     group.request(HandOver(C))
     effects = group.drain()
-    assert group.reign is None
+    assert group.leader.term is None
     told = [(to, message) for to, message in sends(effects) if isinstance(message, Release)]
     assert told == [(B, Release(ballot(1), C)), (C, Release(ballot(1), C))]
 
 
 def test_a_leader_that_is_sent_away_resigns() -> None:
     group = leading()
-    assert group.reign is not None
-    group.reign.queue.append((-1, Item(CONFIG, encode_config(THREE.removed(A)))))
-    group.proceed()
+    assert group.leader.term is not None
+    group.leader.term.queue.append((-1, Item(CONFIG, encode_config(THREE.removed(A)))))
+    group.leader.proceed()
     sync(group)
     effects = hear(group, B, Accepted(ballot(1), 1, 1, 1))
     assert (B, Release(ballot(1), NodeId(""))) in sends(effects)
-    assert group.reign is None
-    assert not group.seated
+    assert group.leader.term is None
+    assert not group.state.membership.is_member
 
 
 def test_a_leader_that_no_majority_hears_gives_up() -> None:
     group = leading()
     group.now += 2 * group.options.suspicion + 0.1
-    group.beat()
-    assert group.reign is None
+    group.timeout(BeatDue())
+    assert group.leader.term is None
 
 
 def test_who_was_elected_and_hears_no_answer_gives_up_before_it_has_finished_the_old() -> None:
     """All would hear it for ever, and wait for what it cannot decide: it hears nobody."""
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     group.now += 10 * group.options.suspicion  # it had much to catch up with
     begun = Promise(ballot(1), 1, 1, 0, (Vote(1, ballot(0, C), command(b"old")),), ())
     hear(group, A, Promise(ballot(1), 1, 1, 0, (), ()))
     hear(group, B, begun)
-    assert group.reign is not None
-    assert group.reign.elected
-    assert not group.reign.acting
+    assert group.leader.term is not None
+    assert group.leader.term.elected
+    assert not group.leader.term.acting
     group.now += group.options.suspicion
-    group.beat()
-    assert group.reign is not None
+    group.timeout(BeatDue())
+    assert group.leader.term is not None
     group.now += 0.1
-    group.beat()
-    assert group.reign is None
+    group.timeout(BeatDue())
+    assert group.leader.term is None
 
 
 # -- the lease --
@@ -505,8 +507,8 @@ def test_who_was_elected_and_hears_no_answer_gives_up_before_it_has_finished_the
 def answered(
     group: Paxos, node: NodeId, sent: float, life: int = 1, bound: float = OPTIONS.suspicion
 ) -> None:
-    assert group.reign is not None
-    hear(group, node, Heard(group.reign.ballot, sent, life, 0, bound))
+    assert group.leader.term is not None
+    hear(group, node, Heard(group.leader.term.ballot, sent, life, 0, bound))
 
 
 @pytest.mark.parametrize("bound", [OPTIONS.suspicion, OPTIONS.suspicion / 2, 9.0])
@@ -514,12 +516,12 @@ def test_a_lease_counts_from_the_beat_that_a_majority_has_answered(bound: float)
     """Whoever is bound for the shorter time counts, if nodes were told different ones."""
     group = leading()
     sent = group.now = group.now + 1.0
-    group.beat()
+    group.timeout(BeatDue())
     assert not group.leads(group.now)
     group.now += 0.5
     answered(group, B, sent, bound=bound)
     lease = min(bound, OPTIONS.suspicion) * 0.99 / 1.01
-    assert group.lease_ends() == sent + lease
+    assert group.leader.lease_ends() == sent + lease
     assert group.leads(sent + lease - 0.001)
     assert not group.leads(sent + lease)
 
@@ -527,20 +529,20 @@ def test_a_lease_counts_from_the_beat_that_a_majority_has_answered(bound: float)
 def test_the_answer_of_another_life_is_no_lease() -> None:
     group = leading()
     group.now += 1.0
-    group.beat()
+    group.timeout(BeatDue())
     answered(group, B, group.now, life=2)
     assert not group.leads(group.now)
 
 
 def test_a_lease_must_hold_for_the_membership_on_its_way_too() -> None:
     group = leading(config=Config(1, THREE.members[:2], 3))
-    assert group.reign is not None
+    assert group.leader.term is not None
     group.now += 1.0
-    group.beat()
+    group.timeout(BeatDue())
     answered(group, B, group.now)
     assert group.leads(group.now)
     three = THREE.added(Member(D, 1)).members
-    group.reign.changing = 1, Config(2, (*three, Member(B, 7)), 5)
+    group.leader.term.changing = 1, Config(2, (*three, Member(B, 7)), 5)
     assert not group.leads(group.now)
 
 
@@ -560,6 +562,6 @@ def test_who_was_alone_and_had_just_taken_in_another_asks_it() -> None:
     group.restore(Entry(1, ballot(1), CONFIG, encode_config(two), 0, vouch(1)))
     group.start()
     effects = group.drain()
-    assert group.config == two
-    assert group.reign is None
+    assert group.state.membership.config == two
+    assert group.leader.term is None
     assert any(isinstance(each, Later) and each.timer == Silence() for each in effects)

@@ -9,7 +9,6 @@ import pytest
 from oncecast.errors import Corrupt, Crippled
 from oncecast.kernel.protocol import Later
 from oncecast.replication.ballot import Ballot
-from oncecast.replication.core import encode_config
 from oncecast.replication.events import Added, Decided, Mended, Missing, Removed
 from oncecast.replication.messages import (
     CONFIG,
@@ -29,7 +28,7 @@ from oncecast.replication.messages import (
     Want,
 )
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import Member
+from oncecast.replication.quorum import Member, encode_config
 from tests.replication.replicas import (
     THREE,
     A,
@@ -131,7 +130,7 @@ def test_a_membership_made_for_one_that_is_no_more_changes_nothing() -> None:
     hear(group, A, Accept(ballot(1), 1, (first, stale), 0))
     assert Removed(C) in events(hear(group, A, Beat(ballot(1), 2, 5.0)))
     assert group.applied == 2
-    assert group.config == THREE.removed(C)
+    assert group.state.membership.config == THREE.removed(C)
 
 
 # -- what is chosen and not here --
@@ -251,7 +250,7 @@ def after_a_snapshot(second: Item, *, damaged: tuple[int, ...] = (2,)) -> Paxos:
         return read(number)
 
     group._records.read = reads
-    group.memberships.start(3, group.config)
+    group.state.membership.history.start(3, group.state.membership.config)
     group.start()
     assert group.applied == 3
     hear(group, C, Want(1, 3))
@@ -262,7 +261,7 @@ def after_a_snapshot(second: Item, *, damaged: tuple[int, ...] = (2,)) -> Paxos:
 def test_a_slot_is_made_out_by_the_membership_behind_it(place: int) -> None:
     """REP-1: a snapshot at this place has forgotten the memberships before it."""
     group = after_a_snapshot(command(b"two"))
-    group.memberships.start(place, THREE)
+    group.state.membership.history.start(place, THREE)
     assert not records(hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one")))))
     assert records(hear(group, C, Recalled(1, 1, None))) == [Learned(1, 0, b"one")]
 
@@ -297,9 +296,9 @@ def test_a_vote_is_recalled() -> None:
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     mine = Vote(1, ballot(1), command(b"x"))
     assert sends(hear(group, C, Recall(1))) == [(C, Recalled(1, 1, mine))]
-    group.lost.append((2, 3))
+    group.state.votes.lost.append((2, 3))
     assert sends(hear(group, C, Recall(3))) == [(C, Lacking(3, True))]
-    group.items.clear()
+    group.state.values.items.clear()
     group._records.read = Bad(group._records.last).read
     assert sends(hear(group, C, Recall(1))) == [(C, Lacking(1, True))]
 
@@ -386,7 +385,7 @@ def test_who_comes_on_by_itself_still_asks_for_what_it_cannot_read() -> None:
     hear(group, A, Accept(ballot(1), 2, (command(b"x"),), 1))
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 2))
     assert group.applied == 2
-    group.missed(1)
+    group.state.fetching.note_hole(1)
     group.drain()
     group.timeout(Behind())
     assert sends(group.drain()) == [(A, Want(1, 1))]

@@ -63,36 +63,42 @@ def test_votes_count_only_for_open_slots_within_reach() -> None:
     group = awake(options=TWO_SLOTS)
     hear(group, A, Chosen(1, (X,)))
     hear(group, A, Accepted(ballot(1), 1, 9999, 1))
-    assert (min(group.tallies), max(group.tallies)) == (2, 1 + 4096)
+    assert (min(group.state.tallies), max(group.state.tallies)) == (2, 1 + 4096)
 
 
 def test_a_vote_with_a_higher_ballot_starts_the_count_anew_and_a_lower_one_is_ignored() -> None:
     group = awake()
     hear(group, A, Accepted(ballot(2), 1, 1, 1))
     hear(group, C, Accepted(ballot(1), 1, 1, 1))
-    assert (group.tallies[1].ballot, list(group.tallies[1].voters)) == (ballot(2), [Member(A, 1)])
+    assert (group.state.tallies[1].ballot, list(group.state.tallies[1].voters)) == (
+        ballot(2),
+        [Member(A, 1)],
+    )
     hear(group, C, Accepted(ballot(3), 1, 1, 1))
-    assert (group.tallies[1].ballot, list(group.tallies[1].voters)) == (ballot(3), [Member(C, 1)])
+    assert (group.state.tallies[1].ballot, list(group.state.tallies[1].voters)) == (
+        ballot(3),
+        [Member(C, 1)],
+    )
 
 
 def test_the_count_ends_when_the_slot_is_applied() -> None:
     group = awake()
     hear(group, A, Accepted(ballot(1), 1, 2, 1))
     hear(group, A, Chosen(1, (X,)))
-    assert list(group.tallies) == [2]
+    assert list(group.state.tallies) == [2]
 
 
 def test_an_own_vote_counts_when_it_is_on_disk_and_only_for_an_open_slot() -> None:
     group = awake()
     hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
-    assert group.tallies == {}
+    assert group.state.tallies == {}
     sync(group)
-    assert [list(each.voters) for each in group.tallies.values()] == [[Member(B, 1)]] * 2
+    assert [list(each.voters) for each in group.state.tallies.values()] == [[Member(B, 1)]] * 2
     group = awake()
     hear(group, A, Accept(ballot(1), 1, (X,), 0))
     hear(group, A, Chosen(1, (X,)))
     sync(group)
-    assert group.tallies == {}
+    assert group.state.tallies == {}
 
 
 def test_a_vote_for_another_value_of_a_chosen_slot_does_not_apply_it() -> None:
@@ -101,7 +107,7 @@ def test_a_vote_for_another_value_of_a_chosen_slot_does_not_apply_it() -> None:
     hear(group, A, Accept(ballot(1), 1, (X,), 0))
     hear(group, A, Accepted(ballot(2), 1, 1, 1))
     assert events(hear(group, C, Accepted(ballot(2), 1, 1, 1))) == []
-    assert group.known == 1
+    assert group.state.progress.known == 1
     group = awake()
     hear(group, A, Accept(ballot(3), 1, (X,), 0))
     hear(group, A, Accepted(ballot(2), 1, 1, 1))
@@ -112,9 +118,9 @@ def test_the_word_of_a_leader_reaches_as_far_as_it_says() -> None:
     group = awake()
     hear(group, A, Accept(ballot(1), 1, (X, Y), 0))
     assert events(hear(group, A, Beat(ballot(1), 1, 5.0))) == [Decided(1, b"x")]
-    assert (group.surely, group.known) == ((ballot(1), 1), 1)
+    assert (group.learner.surely, group.state.progress.known) == ((ballot(1), 1), 1)
     hear(group, A, Beat(ballot(1), 0, 5.5))  # an older word takes nothing back
-    assert (group.surely, group.known) == ((ballot(1), 1), 1)
+    assert (group.learner.surely, group.state.progress.known) == ((ballot(1), 1), 1)
     assert events(hear(group, A, Beat(ballot(1), 2, 6.0))) == [Decided(2, b"y")]
 
 
@@ -135,17 +141,17 @@ def test_some_slots_are_applied_in_a_turn_and_the_rest_in_the_next() -> None:
 
 def test_progress_forgets_whom_it_has_asked_in_vain() -> None:
     group = awake()
-    group.wanting[C] = group.bereft[C] = None
+    group.state.fetching.tried[C] = group.state.fetching.bereft[C] = None
     hear(group, A, Chosen(2, (Y,)))
-    assert (list(group.wanting), list(group.bereft)) == ([C], [C])
+    assert (list(group.state.fetching.tried), list(group.state.fetching.bereft)) == ([C], [C])
     hear(group, A, Chosen(1, (X,)))
-    assert (group.wanting, group.bereft) == ({}, {})
+    assert (group.state.fetching.tried, group.state.fetching.bereft) == ({}, {})
 
 
 def test_a_chosen_slot_that_is_not_here_is_awaited_once() -> None:
     group = awake()
     assert Later(RESEND, Behind()) in hear(group, A, Beat(ballot(1), 2, 5.0))
-    assert group.stood_at == 0
+    assert group.state.fetching.stood_at == 0
     assert Later(RESEND, Behind()) not in hear(group, A, Beat(ballot(1), 3, 6.0))
 
 
@@ -172,30 +178,30 @@ def test_a_replica_that_came_on_meanwhile_waits_for_more_to_come() -> None:
     hear(group, A, Beat(ballot(1), 3, 5.0))
     hear(group, A, Chosen(1, (X,)))
     assert [each for each in behind(group) if isinstance(each, Send)] == []
-    assert (group.stood_at, group.applied) == (1, 1)
+    assert (group.state.fetching.stood_at, group.applied) == (1, 1)
 
 
 def test_a_lone_replica_with_contacts_asks_these() -> None:
     group = awake()
-    group.contacts = (D, B, A)
-    assert group.sources() == [A, C, D]
+    group.state.membership.contacts = (D, B, A)
+    assert group.state.fetching.sources() == [A, C, D]
 
 
 def test_at_most_sixteen_holes_are_asked_for_at_a_time() -> None:
     group = awake()
     for slot in range(1, 20):
-        group.missed(slot)
+        group.state.fetching.note_hole(slot)
     group.drain()
-    group.want_from(A)
+    group.state.fetching.want_from(A)
     assert sends(group.drain()) == [(A, Want(slot, slot)) for slot in range(1, 17)]
 
 
 def test_a_missing_slot_is_asked_for_at_once_and_noted_once() -> None:
     group = awake()
-    group.missed(3)
-    group.missed(3)
+    group.state.fetching.note_hole(3)
+    group.state.fetching.note_hole(3)
     assert group.drain() == [Later(0.0, Behind())]
-    assert group.holes == {3: {}}
+    assert group.state.fetching.holes == {3: {}}
 
 
 def test_what_was_fetched_is_stored_and_more_is_asked_for_only_if_there_is_more() -> None:
@@ -228,19 +234,19 @@ def test_a_peer_that_has_more_says_so_and_is_asked_for_it() -> None:
     group = awake()
     assert sends(hear(group, C, Chosen(1, (X,), 5)))[-1] == (C, Want(2, 5))
     hear(group, A, Chosen(2, (Y,), 3))
-    assert group.known == 5
+    assert group.state.progress.known == 5
 
 
 def test_a_newcomer_leaves_the_leader_in_peace_if_it_can() -> None:
     group = awake(D)
-    group.leader, group.contacts = A, (A, B)
-    assert {group._whom_to_ask([A, B]) for _ in range(20)} == {B}
-    assert group._whom_to_ask([A]) == A
-    assert {group._whom_to_ask([B, C]) for _ in range(20)} == {B, C}
+    group.state.following.leader, group.state.membership.contacts = A, (A, B)
+    assert {group.state.fetching._choose([A, B]) for _ in range(20)} == {B}
+    assert group.state.fetching._choose([A]) == A
+    assert {group.state.fetching._choose([B, C]) for _ in range(20)} == {B, C}
     member = awake(B)
-    member.leader = A
-    assert {member._whom_to_ask([A, C]) for _ in range(20)} == {A}
-    assert member._whom_to_ask([C]) == C
+    member.state.following.leader = A
+    assert {member.state.fetching._choose([A, C]) for _ in range(20)} == {A}
+    assert member.state.fetching._choose([C]) == C
 
 
 # -- what others lack --
@@ -255,18 +261,18 @@ def test_a_peer_that_lacks_a_slot_is_not_asked_again_at_once() -> None:
 
 def test_a_lost_slot_that_is_not_the_next_one_stops_nobody() -> None:
     group = awake()
-    group.damage = "records 3 to 3 of its log cannot be read"
+    group.state.votes.damage = "records 3 to 3 of its log cannot be read"
     hear(group, A, Lacking(2, True))
     hear(group, C, Lacking(2, True))
-    assert group.bereft == {}
+    assert group.state.fetching.bereft == {}
 
 
 def test_a_slot_that_all_others_have_lost_stops_only_a_damaged_replica() -> None:
     group = awake()
     hear(group, A, Lacking(1, True))
     hear(group, C, Lacking(1, True))
-    assert list(group.bereft) == [A, C]
-    group.damage = "records 3 to 3 of its log cannot be read"
+    assert list(group.state.fetching.bereft) == [A, C]
+    group.state.votes.damage = "records 3 to 3 of its log cannot be read"
     with pytest.raises(Crippled, match="no other replica can read slot 1 either"):
         hear(group, C, Lacking(1, True))
 
@@ -274,19 +280,19 @@ def test_a_slot_that_all_others_have_lost_stops_only_a_damaged_replica() -> None
 def test_a_hole_that_a_peer_has_lost_too_is_remembered_with_its_name() -> None:
     group = with_a_hole()
     assert hear(group, A, Lacking(1, True)) == []
-    assert group.holes == {1: {A: None}}
-    assert not group.gone_everywhere(1)
+    assert group.state.fetching.holes == {1: {A: None}}
+    assert not group.state.fetching.gone_everywhere(1)
     hear(group, C, Lacking(1, True))
-    assert group.gone_everywhere(1)
+    assert group.state.fetching.gone_everywhere(1)
 
 
 def test_an_outsider_takes_a_slot_for_gone_when_all_that_it_can_ask_lack_it() -> None:
     group = awake(D)
-    group.contacts = (A, B)
-    group.holes[1] = dict.fromkeys([A, B])
-    assert not group.gone_everywhere(1)
-    group.holes[1][C] = None
-    assert group.gone_everywhere(1)
+    group.state.membership.contacts = (A, B)
+    group.state.fetching.holes[1] = dict.fromkeys([A, B])
+    assert not group.state.fetching.gone_everywhere(1)
+    group.state.fetching.holes[1][C] = None
+    assert group.state.fetching.gone_everywhere(1)
 
 
 # -- recalling --
@@ -296,41 +302,41 @@ def test_a_vote_for_a_slot_that_is_known_here_is_not_recalled() -> None:
     group = awake()
     hear(group, A, Chosen(1, (X,)))
     assert hear(group, C, Recall(1)) == []
-    group.certain = 3
+    group.state.progress.certain = 3
     assert hear(group, C, Recall(3)) == []
     assert hear(group, C, Recall(4)) == [Send(C, Recalled(4, 1, None), after=0)]
 
 
 def test_a_replica_that_has_lost_who_it_was_recalls_nothing() -> None:
     group = awake()
-    group.estranged = True
+    group.state.votes.estranged = True
     assert hear(group, C, Recall(4)) == [Send(C, Lacking(4, True), after=0)]
 
 
 def test_a_hole_is_made_out_and_its_votes_are_forgotten() -> None:
     group = with_a_hole()
     hear(group, A, Recalled(1, 1, Vote(1, ballot(3), command(b"one"))))
-    assert list(group.recalled) == [1]
+    assert list(group.state.fetching.recalled) == [1]
     number = group._records.last + 1
     assert hear(group, C, Recalled(1, 1, None)) == [
         Append(Learned(1, 0, b"one"), number),
         Emit(Mended(1), after=0),
         Send(B, Stored(number), after=number),
     ]
-    assert (group.recalled, group.holes) == ({}, {})
+    assert (group.state.fetching.recalled, group.state.fetching.holes) == ({}, {})
 
 
 def test_nothing_is_made_out_if_no_member_has_voted() -> None:
     group = with_a_hole()
     hear(group, A, Recalled(1, 1, None))
     assert hear(group, C, Recalled(1, 1, None)) == []
-    assert list(group.holes) == [1]
+    assert list(group.state.fetching.holes) == [1]
 
 
 def test_a_recalled_vote_for_what_is_no_hole_is_ignored() -> None:
     group = awake()
     assert hear(group, A, Recalled(1, 1, Vote(1, ballot(3), X))) == []
-    assert group.recalled == {}
+    assert group.state.fetching.recalled == {}
 
 
 # -- votes that are given again --
@@ -341,14 +347,14 @@ def test_a_vote_given_again_counts_with_its_new_ballot_when_it_is_on_disk() -> N
     hear(group, A, Accept(ballot(1), 1, (X,), 0))
     hear(group, C, Accept(ballot(2, C), 1, (X,), 0))
     sync(group)
-    assert group.tallies[1].ballot == ballot(2, C)
-    assert list(group.tallies[1].voters) == [Member(B, 1)]
+    assert group.state.tallies[1].ballot == ballot(2, C)
+    assert list(group.state.tallies[1].voters) == [Member(B, 1)]
 
 
 def test_a_value_that_is_here_without_a_vote_is_written_with_it() -> None:
     """Or a restart that cannot read the first record would find a vote without a value."""
     group = restored(Entry(2, ballot(1), 0, b"x", 0, vouch(2)))
-    group.votes.clear()
+    group.state.votes.ballots.clear()
     group.start()
     group.now = 100.0
     written = records(hear(group, A, Accept(ballot(3), 2, (X,), 0)))
@@ -369,4 +375,4 @@ def test_an_own_name_from_elsewhere_stores_nothing() -> None:
     group = awake()
     hear(group, A, Accept(ballot(1), 1, (X,), 0))
     assert hear(group, NodeId("z"), Stored(99)) == []
-    assert group.stored == 0
+    assert group.state.values.stored == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from oncecast.replication.core import encode_config
 from oncecast.replication.events import Compact, Decided, Digest, Propose
 from oncecast.replication.messages import (
     CONFIG,
@@ -32,7 +31,7 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import Config, Member
+from oncecast.replication.quorum import Config, Member, encode_config
 from tests.replication.replicas import (
     THREE,
     A,
@@ -69,14 +68,18 @@ def test_a_value_of_an_earlier_life_is_not_taken_for_what_was_learned_and_lost_s
     group = damage(before, reborn_entry(3, applied=2))
     group.start()
     assert told(group) == [(1, b"1")]
-    assert group.places.get(2) is None
+    assert group.state.values.index.get(2) is None
 
 
 def test_a_value_of_an_earlier_life_is_dropped_as_soon_as_another_life_begins() -> None:
     group = damage(restored(entry(1), entry(2, data=b"old", applied=1)))
     group.start()
-    assert (group.applied, group.places.get(1), group.places.get(2)) == (1, 2, None)
-    assert group.items == {}
+    assert (group.applied, group.state.values.index.get(1), group.state.values.index.get(2)) == (
+        1,
+        2,
+        None,
+    )
+    assert group.state.values.items == {}
 
 
 def test_a_lost_rebirth_raises_doubt_about_all_votes_before_it() -> None:
@@ -84,7 +87,7 @@ def test_a_lost_rebirth_raises_doubt_about_all_votes_before_it() -> None:
     group = damage(restored(entry(1), entry(2, data=b"old", applied=1)), reborn_entry(3, applied=2))
     group.start()
     assert told(group) == [(1, b"1")]
-    assert group.life not in (1, 42)
+    assert group.state.membership.incarnation not in (1, 42)
 
 
 def test_a_snapshot_newer_than_a_rebirth_does_not_count_it_twice() -> None:
@@ -95,8 +98,12 @@ def test_a_snapshot_newer_than_a_rebirth_does_not_count_it_twice() -> None:
     log = (entry(2, applied=1), Reborn(42, 1), reborn_entry(3, applied=1, replaced=2))
     group = restored(state, *log)
     group.start()
-    assert (group.life, group.rebirths, group.estranged) == (42, 1, False)
-    assert list(group.votes) == [3]
+    assert (
+        group.state.membership.incarnation,
+        group.state.votes.rebirths,
+        group.state.votes.estranged,
+    ) == (42, 1, False)
+    assert list(group.state.votes.ballots) == [3]
 
 
 # -- more damage than at the last restart --
@@ -106,7 +113,7 @@ def test_votes_that_were_doubted_once_are_doubted_again_if_more_is_lost() -> Non
     """The record that gave rise to the doubt is damaged by the time of the next restart."""
     log = [entry(1), entry(2, data=b"old")]
     group = damage(restored(*log), Promised(ballot(5), vouch(2, replaced=1)))
-    assert group.votes == {}
+    assert group.state.votes.ballots == {}
     group.start()
     group.drain()
     (written,) = records(hear(group, A, Accept(ballot(6), 1, (command(b"1"),), 0)))
@@ -206,7 +213,7 @@ def test_what_a_promise_reports_as_known_stays_lost_until_it_is_applied() -> Non
     """After a restart fewer slots may be known to be chosen: then they must still be lost."""
     group = damage(restored(entry(1)), entry(4, applied=3, top=5))
     assert promise_of(group).lost == ((5, 5),)
-    assert group.lost == [(2, 3), (5, 5)]
+    assert group.state.votes.lost == [(2, 3), (5, 5)]
 
 
 def test_a_leader_that_hears_of_a_chosen_slot_it_has_not_proposed_leads_no_more() -> None:
@@ -216,8 +223,8 @@ def test_a_leader_that_hears_of_a_chosen_slot_it_has_not_proposed_leads_no_more(
     group.request(Propose(1, b"mine"))
     group.request(Propose(2, b"mine, too"))
     group.timeout(Flush())
-    assert group.reign is None
-    assert group.tokens == {}
+    assert group.leader.term is None
+    assert group.leader.tokens == {}
 
 
 # -- the table of what is not yet on disk --
@@ -231,9 +238,9 @@ def test_a_value_stays_in_memory_until_its_newest_record_is_on_disk() -> None:
     first = group._records.last
     hear(group, C, Chosen(2, (command(b"new"),)))
     hear(group, B, Stored(first))
-    assert group.items[2] == command(b"new")
+    assert group.state.values.items[2] == command(b"new")
     hear(group, B, Stored(group._records.last))
-    assert 2 not in group.items
+    assert 2 not in group.state.values.items
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -262,7 +269,7 @@ def test_an_entry_that_a_snapshot_knows_elsewhere_is_not_read_from_an_older_reco
     group = restored(state)
     group._records.last = 3
     group.restore(entry(2, data=b"old"))
-    assert group.places.get(2) == 6
+    assert group.state.values.index.get(2) == 6
 
 
 # -- alone --
@@ -278,8 +285,8 @@ def test_a_founder_takes_no_vote_for_chosen_once_another_replica_has_joined() ->
     group = restored(*log, me=A, config=alone, options=GroupOptions(window_slots=4))
     group.start()
     assert group.applied == 8
-    assert group.votes == {9: ballot(1)}
-    assert group.reign is None
+    assert group.state.votes.ballots == {9: ballot(1)}
+    assert group.leader.term is None
 
 
 def test_a_founder_that_restarts_with_much_undecided_applies_it_before_it_starts() -> None:
@@ -290,7 +297,7 @@ def test_a_founder_that_restarts_with_much_undecided_applies_it_before_it_starts
     group.start()
     assert [place for place, _ in told(group)] == list(range(1, 300))
     assert [each for each in events(group.drain()) if isinstance(each, Decided)] == []
-    assert group.reign is not None
+    assert group.leader.term is not None
     group.request(Compact(299, 299, (b"state",)))
 
 
@@ -323,10 +330,10 @@ def test_a_promise_that_has_no_room_for_all_votes_calls_the_rest_lost() -> None:
 
 def test_a_candidate_asks_again_who_could_not_report_all() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     group.drain()
-    assert group.reign is not None
-    won = group.reign.ballot
+    assert group.leader.term is not None
+    won = group.leader.term.ballot
     hear(group, A, Promise(won, 1, 1, 0, (), ()))
     hear(group, B, Promise(won, 1, 1, 0, (Vote(1, ballot(1), command(b"1")),), ((2, 3),)))
     sync(group)
@@ -340,7 +347,7 @@ def test_a_candidate_asks_again_who_could_not_report_all() -> None:
     sync(group)
     hear(group, B, Accepted(won, 2, 3, 1))
     assert group.applied == 3
-    assert group.reign.acting
+    assert group.leader.term.acting
 
 
 def test_a_check_that_is_long_past_is_not_compared() -> None:

@@ -9,6 +9,7 @@ from oncecast.kernel.protocol import Later
 from oncecast.replication.messages import (
     CHECK,
     Accept,
+    BeatDue,
     Chosen,
     Entry,
     Item,
@@ -56,15 +57,17 @@ class Zeros(Random):
 def test_life_is_never_0() -> None:
     """REP-2: 0 stands for a life that is not known."""
     group = Paxos(A, Zeros(), options=OPTIONS)
-    group.learner = Book()
+    group.attach(Book())
     group.start()
-    assert group.life > 0
-    assert group.config == Config(1, (Member(A, group.life),), 3, group.life)
+    assert group.state.membership.incarnation > 0
+    assert group.state.membership.config == Config(
+        1, (Member(A, group.state.membership.incarnation),), 3, group.state.membership.incarnation
+    )
     damaged = restored(Promised(ballot(1), vouch(0)))
     damaged.rng = Zeros()
     damaged.damaged(3, 4)
     damaged.start()
-    assert damaged.life > 0
+    assert damaged.state.membership.incarnation > 0
 
 
 def test_replica_that_may_have_lost_a_promise_counts_its_lives() -> None:
@@ -72,17 +75,17 @@ def test_replica_that_may_have_lost_a_promise_counts_its_lives() -> None:
     group = restored(Promised(ballot(1), vouch(0)))
     group.damaged(3, 4)
     group.start()
-    assert Reborn(group.life, 1) in records(group.drain())
+    assert Reborn(group.state.membership.incarnation, 1) in records(group.drain())
     again = restored(Promised(ballot(1), vouch(0)), Reborn(7, 4))
     again.damaged(4, 5)
     again.start()
-    assert Reborn(again.life, 5) in records(again.drain())
+    assert Reborn(again.state.membership.incarnation, 5) in records(again.drain())
 
 
 def checks(group: Paxos, now: float) -> int:
     """How many comparisons it proposes to B at this time."""
     group.now = now
-    group.beat()
+    group.timeout(BeatDue())
     accepts = [each for to, each in sends(group.drain()) if isinstance(each, Accept) and to == B]
     return sum(item == Item(CHECK, b"") for each in accepts for item in each.items)
 
@@ -93,8 +96,8 @@ def test_states_are_compared_now_and_then() -> None:
     found = [checks(group, now) for now in (100.0, 100.25, 100.5, 100.75, 101.0)]
     assert found == [1, 0, 1, 0, 1]
     alone = leading(config=Config(1, THREE.members[:1], 1), options=group.options)
-    alone.beat()
-    assert alone.compared == 0.0
+    alone.timeout(BeatDue())
+    assert alone.comparison.compared == 0.0
     assert checks(leading(), 101.0) == 0
 
 
@@ -103,7 +106,7 @@ def test_comparisons_of_the_last_four_checks_are_kept() -> None:
     group = awake()
     for slot in range(1, 7):
         hear(group, C, Sum(slot, 0, b"digest"))
-    assert list(group.sums) == [3, 4, 5, 6]
+    assert list(group.comparison.sums) == [3, 4, 5, 6]
     assert group.last_message == {C: 100.0}
 
 
@@ -112,7 +115,7 @@ def test_replica_that_restarts_keeps_the_lease_of_whom_it_may_have_heard() -> No
     group = asleep(A)
     group.now = 50.0
     group.start()
-    assert (group.heard, group.memberships.since) == (50.0, 0)
+    assert (group.state.following.heard, group.state.membership.history.since) == (50.0, 0)
 
 
 def test_replica_without_a_seat_offers_itself_at_once() -> None:
@@ -129,24 +132,27 @@ def test_lone_replica_at_its_own_address_keeps_its_membership() -> None:
     group = restored(*entries, me=A, config=one)
     assert group.applied == 1
     group.start()
-    assert (group.applied, group.memberships.since) == (2, 0)
+    assert (group.applied, group.state.membership.history.since) == (2, 0)
 
 
 def test_members_ask_each_other_and_others_ask_whom_they_know() -> None:
     """REP-1"""
     group = awake()
-    group.contacts = (D,)
-    assert group._all_of({A: None, C: None})
+    group.state.membership.contacts = (D,)
+    assert group.state.fetching.all_of({A: None, C: None})
     outside = awake(E)
-    outside.contacts = (D,)
+    outside.state.membership.contacts = (D,)
     nodes = {A: None, B: None, C: None}
-    assert [outside._all_of(each) for each in (nodes, {**nodes, D: None})] == [False, True]
+    assert [outside.state.fetching.all_of(each) for each in (nodes, {**nodes, D: None})] == [
+        False,
+        True,
+    ]
 
 
 def test_candidate_asks_itself_only_once() -> None:
     """REP-1: its own promise waits for its own disk."""
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     group.drain()
     group.timeout(Unanswered())
     effects = group.drain()
@@ -157,15 +163,15 @@ def test_follower_does_not_lead() -> None:
     """REP-5"""
     group = awake()
     assert not group.leads(group.now)
-    assert group.lease_ends() == 0.0
+    assert group.leader.lease_ends() == 0.0
 
 
 def test_what_is_lost_here_is_asked_for_at_once() -> None:
     """REP-1: whatever is still on its way to the disk."""
     group = awake()
     hear(group, A, Chosen(1, (command(b"one"),), 1))
-    group.holes[1] = {}
-    group.want_from(A)
+    group.state.fetching.holes[1] = {}
+    group.state.fetching.want_from(A)
     (want,) = group.drain()
     assert (want.message, want.after) == (Want(1, 1), 0)  # type: ignore[union-attr]
     (recall,) = hear(group, A, Lacking(1, False))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncecast.replication.places import Places, Run
+from oncecast.replication.index import Run, SlotIndex
 
 Step = tuple[str, int]
 
@@ -23,7 +23,7 @@ steps = st.lists(
 )
 
 
-def play(places: Places, steps: list[Step]) -> tuple[Places, dict[int, int]]:
+def play(places: SlotIndex, steps: list[Step]) -> tuple[SlotIndex, dict[int, int]]:
     """The places, and what a table says of them."""
     table: dict[int, int] = {}
     record = 1
@@ -47,14 +47,14 @@ def play(places: Places, steps: list[Step]) -> tuple[Places, dict[int, int]]:
             places.cut(number)
             table = {slot: at for slot, at in table.items() if slot < number}
         else:
-            state, places = places.state(), Places()
+            state, places = places.state(), SlotIndex()
             places.restore(state)
     return places, table
 
 
 @given(steps)
 def test_every_slot_is_where_it_was_put_last(steps: list[Step]) -> None:
-    places, table = play(Places(), steps)
+    places, table = play(SlotIndex(), steps)
     assert {slot: places.get(slot) for slot in range(80) if places.get(slot)} == table
 
 
@@ -63,7 +63,7 @@ def test_the_lowest_record_is_not_above_any_that_is_still_wanted(
     steps: list[Step], slot: int
 ) -> None:
     """It may be lower: a record that was replaced stands in a run until that is trimmed."""
-    places, table = play(Places(), steps)
+    places, table = play(SlotIndex(), steps)
     wanted = [record for at, record in table.items() if at >= slot]
     lowest = places.lowest(slot)
     assert (lowest is None) == (not wanted)
@@ -72,12 +72,12 @@ def test_the_lowest_record_is_not_above_any_that_is_still_wanted(
 
 @given(steps)
 def test_what_is_put_next_comes_behind_all_that_is_known(steps: list[Step]) -> None:
-    places, table = play(Places(), steps)
+    places, table = play(SlotIndex(), steps)
     assert places.end > max((slot for slot in table if slot not in places._apart), default=-1)
 
 
 def test_slots_and_records_side_by_side_are_one_run() -> None:
-    places = Places()
+    places = SlotIndex()
     for slot in range(1, 1001):
         places.put(slot, slot + 7)
     assert places.state() == ((1, 8, 1000),)
@@ -85,9 +85,9 @@ def test_slots_and_records_side_by_side_are_one_run() -> None:
     assert places.state() == ((400, 407, 601),)
 
 
-def apart() -> Places:
+def apart() -> SlotIndex:
     """Three runs: slots 1 to 3, 6 to 9, and 10."""
-    places = Places()
+    places = SlotIndex()
     places.restore(((1, 11, 3), (6, 26, 4), (10, 40, 1)))
     return places
 
@@ -141,12 +141,12 @@ def test_lowest_record_of_the_slots_from_there_on_is_found() -> None:
     ]
     places.put(8, 7)
     assert (places.end, [places.lowest(slot) for slot in (1, 8, 9)]) == (11, [7, 7, 29])
-    assert (Places().end, Places().lowest(0)) == (0, None)
+    assert (SlotIndex().end, SlotIndex().lowest(0)) == (0, None)
 
 
 def test_slot_that_is_put_again_stands_apart() -> None:
     """REP-1"""
-    places = Places()
+    places = SlotIndex()
     for slot, record in ((1, 11), (2, 12), (3, 20), (4, 21), (1, 30), (4, 31), (2, 12)):
         places.put(slot, record)
     state = ((1, 11, 2), (3, 20, 2), (1, 30, 1), (4, 31, 1))

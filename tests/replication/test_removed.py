@@ -14,9 +14,11 @@ def test_who_was_removed_while_it_was_down_learns_of_it_and_offers_itself() -> N
     quiet.run(3.0)
     quiet.sim.ask(quiet.leader, Change(remove=gone, size=2))
     quiet.run(2.0)
-    assert quiet.paxos(quiet.leader).config.nodes() == [node for node in NODES if node != gone]
+    assert quiet.paxos(quiet.leader).state.membership.config.nodes() == [
+        node for node in NODES if node != gone
+    ]
     quiet.put(b"2")
     quiet.sim.restart(gone)
     quiet.run(5.0)
-    assert not quiet.paxos(gone).seated
-    assert gone in quiet.paxos(quiet.leader).offers
+    assert not quiet.paxos(gone).state.membership.is_member
+    assert gone in quiet.paxos(quiet.leader).state.roster.offers

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from oncecast.errors import Crippled
-from oncecast.replication.core import encode_config
 from oncecast.replication.messages import (
     CONFIG,
     Again,
@@ -25,7 +24,7 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import Config, Member
+from oncecast.replication.quorum import Config, Member, encode_config
 from tests.replication.replicas import (
     THREE,
     A,
@@ -62,8 +61,8 @@ def entry(
 
 
 def told(group: Paxos) -> list[tuple[int, bytes]]:
-    assert isinstance(group.learner, Book)
-    return group.learner.told
+    assert isinstance(group.learner.machine, Book)
+    return group.learner.machine.told
 
 
 def promise_of(group: Paxos) -> Promise:
@@ -92,7 +91,7 @@ def damage(group: Paxos, *records: Entry | Learned | Promised | Again | Reborn) 
 
 def test_promises_and_votes_come_back() -> None:
     group = restored(entry(1), entry(2), Promised(ballot(5, C), vouch(2)))
-    assert group.promised == ballot(5, C)
+    assert group.state.votes.promised == ballot(5, C)
     assert promise_of(group).votes == (
         Vote(1, ballot(1), command(b"1")),
         Vote(2, ballot(1), command(b"2")),
@@ -127,9 +126,9 @@ def test_a_long_tail_behind_a_hole_is_applied_from_the_log_once_the_hole_is_fill
     """REP-1: it is read again from the log, and only a little of it is held in memory."""
     tail = [entry(slot, applied=slot - 1) for slot in range(2, 40)]
     group = restored(*tail, options=SMALL)
-    assert len(group.items) <= 2 * SMALL.window_slots
+    assert len(group.state.values.items) <= 2 * SMALL.window_slots
     group = restored(*tail, Learned(1, 0, b"1"), options=SMALL)
-    assert len(group.items) <= 2 * SMALL.window_slots
+    assert len(group.state.values.items) <= 2 * SMALL.window_slots
     group.start()
     assert told(group) == [(slot, b"%d" % slot) for slot in range(1, 39)]
 
@@ -140,12 +139,12 @@ def test_large_values_are_not_all_held_while_the_log_is_restored() -> None:
     sizes = [60, 50, 10, 70]
     log = [entry(slot, data=bytes(size)) for slot, size in enumerate(sizes, 1)]
     group = restored(*log, options=options)
-    assert list(group.items) == [1, 2]
+    assert list(group.state.values.items) == [1, 2]
     assert [len(vote.item.data) for vote in promise_of(group).votes] == sizes
     group = restored(*log, entry(5, applied=4, data=b"5"), options=options)
     group.start()
     assert [len(data) for _, data in told(group)] == sizes
-    assert (group.items, group.held_bytes) == ({}, 0)
+    assert (group.state.values.items, group.state.values.held_bytes) == ({}, 0)
 
 
 def test_what_the_log_itself_says_to_be_chosen_is_learned_before_the_start() -> None:
@@ -168,12 +167,21 @@ def test_a_state_comes_back_with_all_that_must_not_be_forgotten() -> None:
             (b"state",), 9, 8, 77, ballot(6, C), Vouch(12, 2, 5), THREE, 1234, runs, ((11, 12),)
         )
     )
-    assert isinstance(group.learner, Book)
-    assert group.learner.state == (9, (b"state",))
-    assert (group.life, group.rebirths, group.promised) == (77, 2, ballot(6, C))
-    assert (group.applied, group.chain, group.kept, group.vouch) == (9, 1234, 8, (12, 2, 5))
-    assert [group.places.get(slot) for slot in (7, 8, 9, 10)] == [None, 20, 21, None]
-    assert group.lost == [(11, 12)]
+    assert isinstance(group.learner.machine, Book)
+    assert group.learner.machine.state == (9, (b"state",))
+    assert (
+        group.state.membership.incarnation,
+        group.state.votes.rebirths,
+        group.state.votes.promised,
+    ) == (77, 2, ballot(6, C))
+    assert (
+        group.applied,
+        group.state.progress.chain,
+        group.state.values.kept,
+        group.state.votes.vouch,
+    ) == (9, 1234, 8, (12, 2, 5))
+    assert [group.state.values.index.get(slot) for slot in (7, 8, 9, 10)] == [None, 20, 21, None]
+    assert group.state.votes.lost == [(11, 12)]
 
 
 # -- damage --
@@ -209,7 +217,7 @@ def test_what_stood_before_a_damaged_record_may_have_been_replaced_by_it() -> No
     before = (entry(1), entry(2, data=b"old", applied=1))
     group = damage(restored(*before), entry(3, applied=2, replaced=1))
     assert told(group) == [(1, b"1")]
-    assert group.places.get(2) is None
+    assert group.state.values.index.get(2) is None
     group = damage(restored(*before), entry(3, applied=1, replaced=1))
     assert promise_of(group).lost == ((2, 2),)
 
@@ -226,7 +234,7 @@ def test_a_vote_that_replaces_another_itself_raises_no_doubt() -> None:
 
 def test_who_does_not_know_what_was_replaced_before_doubts_it() -> None:
     group = restored(entry(1, replaced=3), Learned(1, 0, b"1"), entry(2, data=b"old", replaced=3))
-    assert group.counted == 3
+    assert group.state.votes.counted == 3
     group = restored(entry(1), entry(2, data=b"old"), Learned(2, 0, b"new"))
     assert promise_of(damage(group, entry(4, replaced=1))).lost == ((1, 3),)
 
@@ -235,29 +243,29 @@ def test_a_promise_that_may_be_lost_makes_another_life() -> None:
     group = damage(restored(entry(1)))
     group.start()
     (reborn,) = [each for each in records(group.drain()) if isinstance(each, Reborn)]
-    assert reborn.life == group.life != 1
-    assert not group.seated
-    assert (group.lost, group.votes) == ([], {})
+    assert reborn.life == group.state.membership.incarnation != 1
+    assert not group.state.membership.is_member
+    assert (group.state.votes.lost, group.state.votes.ballots) == ([], {})
 
 
 def test_what_was_only_learned_after_the_damage_vouches_for_no_promise() -> None:
     group = damage(restored(entry(1)), Learned(1, 0, b"1"))
     group.start()
-    assert group.life != 1
+    assert group.state.membership.incarnation != 1
 
 
 @pytest.mark.parametrize("record", [entry(2), Promised(ballot(2), vouch(2))])
 def test_a_later_vote_vouches_for_what_was_promised(record: Entry | Promised) -> None:
     group = damage(restored(entry(1)), record)
     group.start()
-    assert group.life == 1
+    assert group.state.membership.incarnation == 1
 
 
 def test_a_rebirth_that_was_lost_is_noticed_by_whoever_comes_behind_it() -> None:
     later = Entry(2, ballot(1), 0, b"2", 0, vouch(2, rebirths=1))  # by who had been reborn once
     group = damage(restored(entry(1)), later)
     group.start()
-    assert group.life != 1
+    assert group.state.membership.incarnation != 1
 
 
 def test_a_rebirth_comes_back() -> None:
@@ -265,8 +273,8 @@ def test_a_rebirth_comes_back() -> None:
         restored(entry(1)), Reborn(42), Entry(2, ballot(3), 0, b"2", 0, vouch(2, rebirths=1))
     )
     group.start()
-    assert group.life == 42
-    assert list(group.votes) == [2]
+    assert group.state.membership.incarnation == 42
+    assert list(group.state.votes.ballots) == [2]
 
 
 def test_who_has_lost_its_birth_must_join_anew() -> None:
@@ -295,8 +303,8 @@ def test_who_only_seems_to_be_alone_asks_those_that_its_log_tells_of(kind: type)
         told_of = Entry(5, ballot(1), CONFIG, config, 4, vouch(5))
         damage(group, told_of, entry(6, applied=5))
     group.start()
-    assert group.sources() == [B]
-    assert group.reign is None
+    assert group.state.fetching.sources() == [B]
+    assert group.leader.term is None
     group.timeout(Behind())
     assert (B, Want(1, 5)) in sends(group.drain())
 
@@ -317,4 +325,8 @@ def test_what_was_learned_on_the_way_to_a_state_is_chosen() -> None:
 
 def test_the_founders_are_who_they_were() -> None:
     group = restored()
-    assert (group.me, group.config, group.seated) == (B, THREE, True)
+    assert (group.me, group.state.membership.config, group.state.membership.is_member) == (
+        B,
+        THREE,
+        True,
+    )

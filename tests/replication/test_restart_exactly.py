@@ -7,7 +7,6 @@ import pytest
 from oncecast.errors import NoSuchRecord
 from oncecast.kernel.protocol import Append, Emit, NodeId, Send
 from oncecast.replication.ballot import BOTTOM
-from oncecast.replication.core import FAR, FORGOT, behind, encode_config, within, without
 from oncecast.replication.events import Added, Compare, Decided, Missing, Removed
 from oncecast.replication.messages import (
     CHECK,
@@ -34,7 +33,8 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import NOBODY, Config, Member
+from oncecast.replication.quorum import NOBODY, Config, Member, encode_config
+from oncecast.replication.votes import FAR, FORGOT, after, within, without
 from tests.replication.replicas import (
     OPTIONS,
     THREE,
@@ -80,43 +80,52 @@ def state(place: int = 5, **changes: object) -> Checkpoint:
 
 def test_a_snapshot_brings_back_every_field() -> None:
     group = restored(state())
-    assert (group.life, group.born, group.promised) == (9, True, ballot(7, C))
-    assert group.vouch == Vouch(8, 2, 4)
-    assert (group.applied, group.certain, group.kept, group.chain) == (5, 5, 3, 123)
-    assert (group.config, group.lost) == (FOUR, [(7, 8)])
-    assert [group.places.get(slot) for slot in (2, 3, 5, 6)] == [None, 40, 42, None]
-    assert group.chain_at(5) == 123
-    assert group.learner.state == (5, (b"state",))  # type: ignore[union-attr]
+    assert (
+        group.state.membership.incarnation,
+        group.recovery.born,
+        group.state.votes.promised,
+    ) == (9, True, ballot(7, C))
+    assert group.state.votes.vouch == Vouch(8, 2, 4)
+    assert (
+        group.applied,
+        group.state.progress.certain,
+        group.state.values.kept,
+        group.state.progress.chain,
+    ) == (5, 5, 3, 123)
+    assert (group.state.membership.config, group.state.votes.lost) == (FOUR, [(7, 8)])
+    assert [group.state.values.index.get(slot) for slot in (2, 3, 5, 6)] == [None, 40, 42, None]
+    assert group.state.progress.chain_at(5) == 123
+    assert group.learner.machine.state == (5, (b"state",))  # type: ignore[union-attr]
 
 
 def test_a_replica_that_wakes_from_a_snapshot_alone_is_not_born_again() -> None:
     group = asleep()
     group.restore(state(config=Config(1, (Member(B, 9), Member(C, 1)), 2)))
     group.start()
-    assert group.life == 9
+    assert group.state.membership.incarnation == 9
     assert not any(isinstance(each, Born) for each in records(group.drain()))
 
 
 def test_a_slot_that_a_snapshot_covers_is_neither_applied_again_nor_kept_in_memory() -> None:
     group = restored(state(), entry(5), Learned(4, 0, b"4"), Learned(5, 0, b"5"), entry(6))
     assert told(group) == []
-    assert list(group.items) == [6]
-    assert group.told == {}
-    assert list(group.votes) == [6]
-    assert group.held_bytes == 1
+    assert list(group.state.values.items) == [6]
+    assert group.state.progress.learned == {}
+    assert list(group.state.votes.ballots) == [6]
+    assert group.state.values.held_bytes == 1
 
 
 def test_an_older_record_does_not_take_the_place_that_a_snapshot_knows() -> None:
     group = restored(state(runs=((3, 1, 3),)), Learned(4, 0, b"4"))
-    assert group.places.get(4) == 3
+    assert group.state.values.index.get(4) == 3
     group = restored(state(runs=((3, 40, 3),)), Learned(4, 0, b"4"), Learned(5, 0, b"5"))
-    assert [group.places.get(slot) for slot in (4, 5)] == [41, 42]
+    assert [group.state.values.index.get(slot) for slot in (4, 5)] == [41, 42]
 
 
 def test_a_learned_record_of_a_slot_that_a_snapshot_does_not_keep_is_found() -> None:
     group = restored(state(runs=()), Learned(4, 0, b"4"), Learned(5, 0, b"5"))
-    assert [group.places.get(slot) for slot in (4, 5)] == [3, 4]
-    assert (group.items, group.told) == ({}, {})
+    assert [group.state.values.index.get(slot) for slot in (4, 5)] == [3, 4]
+    assert (group.state.values.items, group.state.progress.learned) == ({}, {})
 
 
 # -- what was counted --
@@ -124,49 +133,53 @@ def test_a_learned_record_of_a_slot_that_a_snapshot_does_not_keep_is_found() -> 
 
 def test_a_vote_comes_back_with_what_it_vouched_for() -> None:
     group = restored(entry(4, round=3, top=6, replaced=2), entry(2, round=2, top=5, replaced=1))
-    assert (group.promised, group.top, group.replaced) == (ballot(3), 6, 2)
-    assert group.counted == 1
-    assert group.votes == {4: ballot(3), 2: ballot(2)}
+    assert (group.state.votes.promised, group.state.votes.top, group.state.votes.replaced) == (
+        ballot(3),
+        6,
+        2,
+    )
+    assert group.state.votes.counted == 1
+    assert group.state.votes.ballots == {4: ballot(3), 2: ballot(2)}
 
 
 def test_learning_what_was_voted_on_counts_as_a_replacement() -> None:
     group = restored(entry(1), entry(2), Learned(2, 0, b"new"))
-    assert (group.replaced, group.counted) == (1, None)
+    assert (group.state.votes.replaced, group.state.votes.counted) == (1, None)
     group = restored(entry(1), Learned(2, 0, b"new"))
-    assert (group.replaced, group.counted) == (0, 0)
+    assert (group.state.votes.replaced, group.state.votes.counted) == (0, 0)
     group = awake()
     hear(group, A, Accept(ballot(1), 1, (command(b"a"), command(b"b")), 0))
     hear(group, C, Chosen(2, (command(b"other"), command(b"c"), command(b"d"))))
-    assert group.replaced == 1
+    assert group.state.votes.replaced == 1
 
 
 def test_a_state_that_was_taken_counts_as_more_than_one_replacement() -> None:
     group = restored(entry(1), Skipped(4), Skipped(3))
-    assert (group.skipped, group.certain) == (4, 4)
-    assert (group.replaced, group.counted) == (2 * FORGOT, None)
+    assert (group.state.progress.skipped, group.state.progress.certain) == (4, 4)
+    assert (group.state.votes.replaced, group.state.votes.counted) == (2 * FORGOT, None)
     assert FORGOT > 1
 
 
 def test_a_certain_slot_stays_certain() -> None:
     group = restored(entry(9, applied=5), Skipped(3), entry(10, applied=4))
-    assert group.certain == 5
+    assert group.state.progress.certain == 5
 
 
 def test_a_repeated_vote_counts_only_where_there_was_one() -> None:
     group = restored(entry(1), Again(1, ballot(4), vouch(1, replaced=1)))
-    assert group.votes == {1: ballot(4)}
+    assert group.state.votes.ballots == {1: ballot(4)}
     group = restored(Again(1, ballot(4), vouch(1, replaced=1)))
-    assert group.votes == {}
-    assert group.promised == ballot(4)
+    assert group.state.votes.ballots == {}
+    assert group.state.votes.promised == ballot(4)
 
 
 def test_a_lost_rebirth_is_remembered_as_such() -> None:
     group = restored(Promised(ballot(1), vouch(0, rebirths=3)))
-    assert (group.rebirths, group.estranged) == (3, True)
+    assert (group.state.votes.rebirths, group.state.votes.estranged) == (3, True)
     group = restored(
         Promised(ballot(1), vouch(0, rebirths=3)), Promised(ballot(1), vouch(0, rebirths=2))
     )
-    assert group.rebirths == 3
+    assert group.state.votes.rebirths == 3
 
 
 # -- damage --
@@ -174,19 +187,19 @@ def test_a_lost_rebirth_is_remembered_as_such() -> None:
 
 def test_damage_concerns_all_slots_behind_those_known_to_be_chosen() -> None:
     group = damage(restored(entry(4, applied=2)))
-    assert group.lost == [(3, FAR)]
-    assert group.damage == "records 3 to 3 of its log cannot be read"
+    assert group.state.votes.lost == [(3, FAR)]
+    assert group.state.votes.damage == "records 3 to 3 of its log cannot be read"
 
 
 def test_the_next_vote_says_how_far_the_damage_reaches() -> None:
     group = damage(restored(entry(1), entry(3)), entry(6, applied=1, top=7))
-    assert group.lost == [(2, 2), (4, 5), (7, 7)]
+    assert group.state.votes.lost == [(2, 2), (4, 5), (7, 7)]
 
 
 def test_a_vote_that_vouches_for_no_more_slots_ends_the_damage() -> None:
     group = damage(restored(entry(2, applied=2)), Promised(ballot(3), vouch(2)))
-    assert group.lost == []
-    assert not group.forgetful
+    assert group.state.votes.lost == []
+    assert not group.state.votes.forgetful
 
 
 def test_doubt_forgets_votes_and_values_that_are_not_applied() -> None:
@@ -195,16 +208,20 @@ def test_doubt_forgets_votes_and_values_that_are_not_applied() -> None:
         Promised(ballot(5), vouch(3, replaced=1)),
     )
     assert told(group) == [(1, b"1")]
-    assert (group.votes, group.items, group.held_bytes) == ({}, {}, 0)
-    assert [group.places.get(slot) for slot in (1, 2, 3)] == [2, None, None]
-    assert group.replaced == 1 + FORGOT
+    assert (group.state.votes.ballots, group.state.values.items, group.state.values.held_bytes) == (
+        {},
+        {},
+        0,
+    )
+    assert [group.state.values.index.get(slot) for slot in (1, 2, 3)] == [2, None, None]
+    assert group.state.votes.replaced == 1 + FORGOT
 
 
 def test_doubt_keeps_what_is_applied_by_then() -> None:
     doubtful = Promised(ballot(5), vouch(2, replaced=9))
     group = damage(restored(entry(1), entry(2)), Learned(1, 0, b"1"), doubtful)
     assert told(group) == [(1, b"1")]
-    assert [group.places.get(slot) for slot in (1, 2)] == [5, None]
+    assert [group.state.values.index.get(slot) for slot in (1, 2)] == [5, None]
 
 
 def test_doubt_reaches_back_to_the_first_of_several_damages() -> None:
@@ -212,44 +229,48 @@ def test_doubt_reaches_back_to_the_first_of_several_damages() -> None:
     group._records.last += 1
     group.restore(Skipped(5))
     damage(group, Promised(ballot(5), vouch(2, replaced=9)))
-    assert [group.places.get(slot) for slot in (1, 2)] == [None, None]
+    assert [group.state.values.index.get(slot) for slot in (1, 2)] == [None, None]
 
 
 def test_doubt_leaves_nothing_of_what_the_damage_may_have_replaced() -> None:
     log = [entry(1), entry(2), entry(3)]
     group = damage(restored(*log, Learned(2, 0, b"2")), entry(9, applied=0, top=9, replaced=7))
-    assert group.votes == {9: ballot(1)}
-    assert group.places.get(1) is None
+    assert group.state.votes.ballots == {9: ballot(1)}
+    assert group.state.values.index.get(1) is None
 
 
 def test_another_life_keeps_what_is_known_to_be_chosen_and_nothing_else() -> None:
     group = restored(entry(1), entry(2), entry(3), entry(4, applied=2))
-    group.live_anew(77, 1)
-    assert (group.life, group.rebirths, group.estranged) == (77, 1, False)
-    assert (group.votes, group.lost) == ({}, [])
-    assert [group.places.get(slot) for slot in (1, 2, 3, 4)] == [2, 3, None, None]
-    assert group.counted == group.replaced == FORGOT
+    group.state.votes.begin_incarnation(77, 1)
+    assert (
+        group.state.membership.incarnation,
+        group.state.votes.rebirths,
+        group.state.votes.estranged,
+    ) == (77, 1, False)
+    assert (group.state.votes.ballots, group.state.votes.lost) == ({}, [])
+    assert [group.state.values.index.get(slot) for slot in (1, 2, 3, 4)] == [2, 3, None, None]
+    assert group.state.votes.counted == group.state.votes.replaced == FORGOT
 
 
 def test_another_life_keeps_chosen_values_that_wait_behind_a_hole() -> None:
     group = restored(entry(2), entry(3), entry(4, applied=3))
-    group.estranged = True
-    group.live_anew(77, 1)
-    assert not group.estranged
-    assert [group.places.get(slot) for slot in (2, 3, 4)] == [2, 3, None]
+    group.state.votes.estranged = True
+    group.state.votes.begin_incarnation(77, 1)
+    assert not group.state.votes.estranged
+    assert [group.state.values.index.get(slot) for slot in (2, 3, 4)] == [2, 3, None]
 
 
 def test_a_rebirth_that_was_written_without_a_number_is_the_next_one() -> None:
     group = restored(Reborn(42), Reborn(43))
-    assert (group.life, group.rebirths) == (43, 2)
+    assert (group.state.membership.incarnation, group.state.votes.rebirths) == (43, 2)
 
 
 def test_another_life_begins_before_what_is_lost() -> None:
     group = damage(restored(entry(1), entry(2), entry(3)))
-    group.certain = 3
-    group.live_anew(77, 5)
-    assert group.rebirths == 5
-    assert [group.places.get(slot) for slot in (1, 2, 3)] == [None, None, None]
+    group.state.progress.certain = 3
+    group.state.votes.begin_incarnation(77, 5)
+    assert group.state.votes.rebirths == 5
+    assert [group.state.values.index.get(slot) for slot in (1, 2, 3)] == [None, None, None]
 
 
 def test_lost_ranges_lose_single_slots_and_all_that_is_applied() -> None:
@@ -258,7 +279,7 @@ def test_lost_ranges_lose_single_slots_and_all_that_is_applied() -> None:
     assert without([(1, 3)], 2) == [(1, 1), (3, 3)]
     assert without([(1, 3)], 3) == [(1, 2)]
     assert without([(1, 3)], 4) == [(1, 3)]
-    assert behind(4, [(1, 3), (2, 4), (3, 5), (6, 6)]) == [(5, 5), (6, 6)]
+    assert after(4, [(1, 3), (2, 4), (3, 5), (6, 6)]) == [(5, 5), (6, 6)]
     assert [within([(2, 3)], slot) for slot in (1, 2, 3, 4)] == [False, True, True, False]
 
 
@@ -271,9 +292,9 @@ def test_a_replica_hears_of_the_latest_membership_in_its_log_applied_or_not() ->
         Entry(5, ballot(1), CONFIG, encode_config(five), 0, vouch(5)),
         Learned(4, CONFIG, encode_config(FOUR)),
     )
-    assert group.rumour == five
-    assert group.config == THREE
-    assert restored(entry(1)).rumour == NOBODY
+    assert group.state.membership.rumour == five
+    assert group.state.membership.config == THREE
+    assert restored(entry(1)).state.membership.rumour == NOBODY
 
 
 # -- promising after damage --
@@ -299,8 +320,8 @@ def test_what_was_learned_of_a_lost_slot_is_reported_and_lost_no_more() -> None:
 
 def test_a_vote_whose_value_cannot_be_read_is_reported_as_lost() -> None:
     group = restored(entry(1), entry(2))
-    group.items.clear()
-    group.places.cut(2)
+    group.state.values.items.clear()
+    group.state.values.index.cut(2)
     said = promised_to_c(group)
     assert [vote.slot for vote in said.votes] == [1]
     assert said.lost == ((2, 2),)
@@ -308,12 +329,12 @@ def test_a_vote_whose_value_cannot_be_read_is_reported_as_lost() -> None:
 
 def test_what_was_lost_is_forgotten_once_it_is_applied() -> None:
     group = damage(restored(entry(1)), entry(3, applied=1, top=4))
-    assert group.lost == [(2, 2), (4, 4)]
+    assert group.state.votes.lost == [(2, 2), (4, 4)]
     group.start()
     group.now = 100.0
     hear(group, A, Chosen(2, (command(b"2"), command(b"3"))))
     hear(group, C, Prepare(ballot(99, C), 1))
-    assert (group.applied, group.lost) == (3, [(4, 4)])
+    assert (group.applied, group.state.votes.lost) == (3, [(4, 4)])
 
 
 def test_a_leader_known_from_before_a_restart_is_answered_without_waiting_for_the_disk() -> None:
@@ -332,8 +353,10 @@ def held(options: GroupOptions, sizes: list[int]) -> list[int]:
         Entry(2 + at, ballot(1), 0, bytes(size), 0, vouch(2 + at)) for at, size in enumerate(sizes)
     ]
     group = restored(*log, options=options)
-    assert group.held_bytes == sum(len(item.data) for item in group.items.values())
-    return list(group.items)
+    assert group.state.values.held_bytes == sum(
+        len(item.data) for item in group.state.values.items.values()
+    )
+    return list(group.state.values.items)
 
 
 def test_a_replica_holds_two_windows_of_what_it_cannot_apply_yet() -> None:
@@ -355,22 +378,26 @@ def test_what_was_not_held_is_applied_when_the_log_can_be_read() -> None:
 def test_a_value_is_let_go_when_it_is_applied_and_on_disk() -> None:
     group = awake()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
-    assert list(group.items) == [1]
+    assert list(group.state.values.items) == [1]
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
     hear(group, C, Accepted(ballot(1), 1, 1, 1))
-    assert (group.applied, list(group.items)) == (1, [1])  # not on disk yet
+    assert (group.applied, list(group.state.values.items)) == (1, [1])  # not on disk yet
     sync(group)
-    assert (group.items, list(group.storing), group.votes) == ({}, [], {})
-    assert group.stored == group._records.last
+    assert (
+        group.state.values.items,
+        list(group.state.values.storing),
+        group.state.votes.ballots,
+    ) == ({}, [], {})
+    assert group.state.values.stored == group._records.last
 
 
 def test_a_value_that_is_on_disk_and_open_is_kept_for_whoever_asks() -> None:
     group = awake()
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     sync(group)
-    assert list(group.items) == [1]
+    assert list(group.state.values.items) == [1]
     hear(group, A, Accepted(ballot(1), 1, 1, 1))
-    assert (group.applied, group.items) == (1, {})
+    assert (group.applied, group.state.values.items) == (1, {})
 
 
 def test_a_value_on_disk_is_let_go_while_later_ones_are_still_being_stored() -> None:
@@ -378,14 +405,14 @@ def test_a_value_on_disk_is_let_go_while_later_ones_are_still_being_stored() -> 
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     sync(group)
     hear(group, A, Accept(ballot(1), 2, (command(b"y"),), 1))
-    assert (group.applied, list(group.items)) == (1, [2])
+    assert (group.applied, list(group.state.values.items)) == (1, [2])
 
 
 def test_the_last_record_on_disk_never_goes_back() -> None:
     group = awake()
     hear(group, B, Stored(7))
     hear(group, B, Stored(3))
-    assert group.stored == 7
+    assert group.state.values.stored == 7
 
 
 # -- applying --
@@ -396,9 +423,9 @@ def test_a_decided_command_without_a_proposal_here_has_no_token() -> None:
     hear(group, A, Accept(ballot(1), 1, (command(b"x"),), 0))
     assert events(hear(group, A, Accept(ballot(1), 2, (), 1))) == [Decided(1, b"x", -1)]
     leader = leading()
-    leader.tokens[5] = 3
+    leader.leader.tokens[5] = 3
     assert events(hear(leader, B, Chosen(1, (command(b"x"),)))) == [Decided(1, b"x", -1)]
-    assert leader.tokens == {5: 3}
+    assert leader.leader.tokens == {5: 3}
 
 
 def chosen(group: Paxos, *items: Item) -> list[object]:
@@ -409,27 +436,27 @@ def test_nothing_is_told_of_a_slot_that_holds_nothing() -> None:
     group = awake()
     assert chosen(group, Item(NOOP, b"")) == []
     assert group.applied == 1
-    assert group.told == {}
+    assert group.state.progress.learned == {}
 
 
 def test_a_check_has_the_state_compared_at_once() -> None:
     group = awake()
     effects = hear(group, A, Chosen(1, (Item(CHECK, b""),)))
     assert Emit(Compare(1), after=0) in effects
-    assert list(group.checks) == [(1, group.chain)]
+    assert list(group.state.progress.checks) == [(1, group.state.progress.chain)]
 
 
 def test_only_the_last_checks_are_remembered() -> None:
     group = awake()
     for _ in range(9):
         chosen(group, Item(CHECK, b""))
-    assert [slot for slot, _ in group.checks] == list(range(2, 10))
+    assert [slot for slot, _ in group.state.progress.checks] == list(range(2, 10))
 
 
 def test_a_check_of_an_earlier_life_compares_nothing() -> None:
     group = restored(Learned(1, CHECK, b""))
     assert group.applied == 1
-    assert (list(group.checks), group.drain()) == ([], [])
+    assert (list(group.state.progress.checks), group.drain()) == ([], [])
 
 
 def test_each_command_changes_the_checksum_and_so_does_its_kind_and_slot() -> None:
@@ -437,10 +464,14 @@ def test_each_command_changes_the_checksum_and_so_does_its_kind_and_slot() -> No
     chains = [0]
     for item in (command(b"x"), command(b"x"), Item(NOOP, b""), command(b"")):
         chosen(group, item)
-        chains.append(group.chain)
+        chains.append(group.state.progress.chain)
     assert len(set(chains)) == 5
-    assert [group.chain_at(place) for place in (1, 2, 4)] == [chains[1], chains[2], chains[4]]
-    assert group.chain_at(0) == 0
+    assert [group.state.progress.chain_at(place) for place in (1, 2, 4)] == [
+        chains[1],
+        chains[2],
+        chains[4],
+    ]
+    assert group.state.progress.chain_at(0) == 0
 
 
 def test_checksums_are_kept_for_two_steps() -> None:
@@ -448,7 +479,7 @@ def test_checksums_are_kept_for_two_steps() -> None:
     assert group.options.step_slots == 64
     for _ in range(130):
         chosen(group, command(b"x"))
-    assert [place for place, _ in group.chains] == list(range(3, 131))
+    assert [place for place, _ in group.state.progress.chains] == list(range(3, 131))
 
 
 def test_a_membership_is_written_twice_and_told() -> None:
@@ -470,7 +501,7 @@ def test_a_membership_that_is_not_the_next_one_changes_nothing() -> None:
     group = awake()
     later = Config(3, FOUR.members, 3)
     assert chosen(group, Item(CONFIG, encode_config(later))) == []
-    assert group.config == THREE
+    assert group.state.membership.config == THREE
 
 
 def test_what_was_learned_is_kept_once() -> None:
@@ -478,7 +509,7 @@ def test_what_was_learned_is_kept_once() -> None:
     first = records(hear(group, A, Chosen(2, (command(b"x"),))))
     assert first == [Learned(2, 0, b"x")]
     assert records(hear(group, C, Chosen(2, (command(b"x"),)))) == []
-    assert list(group.told) == [2]
+    assert list(group.state.progress.learned) == [2]
 
 
 def test_a_slot_that_is_gone_everywhere_is_named_by_its_record() -> None:
@@ -492,32 +523,56 @@ def test_a_slot_that_is_gone_everywhere_is_named_by_its_record() -> None:
 def test_whom_to_ask_is_the_group_and_else_the_contacts() -> None:
     assert awake().nodes() == (A, B, C)
     outside = awake(D, NOBODY)
-    outside.memberships.start(0, NOBODY)
-    outside.contacts = (A,)
+    outside.state.membership.history.start(0, NOBODY)
+    outside.state.membership.contacts = (A,)
     assert outside.nodes() == (A,)
 
 
 def test_a_new_replica_has_promised_stored_and_applied_nothing() -> None:
     group = asleep()
-    assert (group.promised, group.promised_in, group.votes, group.top) == (BOTTOM, 0, {}, 0)
-    assert (group.stored, group.applied, group.certain, group.skipped) == (0, 0, 0, 0)
-    assert (group.kept, group.replaced, group.rebirths, group.chain) == (1, 0, 0, 0)
-    assert (group.known, group.stood_at, group.surely) == (0, -1, (BOTTOM, 0))
-    assert (group.heard, group.leader, group.adopted, group.compared) == (0.0, "", 0, 0.0)
+    assert (
+        group.state.votes.promised,
+        group.state.votes.promised_in,
+        group.state.votes.ballots,
+        group.state.votes.top,
+    ) == (BOTTOM, 0, {}, 0)
+    assert (
+        group.state.values.stored,
+        group.applied,
+        group.state.progress.certain,
+        group.state.progress.skipped,
+    ) == (0, 0, 0, 0)
+    assert (
+        group.state.values.kept,
+        group.state.votes.replaced,
+        group.state.votes.rebirths,
+        group.state.progress.chain,
+    ) == (1, 0, 0, 0)
+    assert (group.state.progress.known, group.state.fetching.stood_at, group.learner.surely) == (
+        0,
+        -1,
+        (BOTTOM, 0),
+    )
+    assert (
+        group.state.following.heard,
+        group.state.following.leader,
+        group.state.membership.adopted,
+        group.comparison.compared,
+    ) == (0.0, "", 0, 0.0)
 
 
 def test_a_slot_that_is_mended_is_not_taken_for_one_that_is_still_open() -> None:
     group = awake()
     chosen(group, command(b"x"))
-    group.missed(1)
-    group.places.cut(1)
+    group.state.fetching.note_hole(1)
+    group.state.values.index.cut(1)
     hear(group, A, Chosen(1, (command(b"x"),)))
-    assert (group.told, group.applied) == ({}, 1)
+    assert (group.state.progress.learned, group.applied) == ({}, 1)
 
 
 def test_founders_agree_on_the_same_first_membership() -> None:
     group = awake()
-    assert group.config is THREE
+    assert group.state.membership.config is THREE
     alone = asleep(A, NOBODY)
     alone.start()
-    assert alone.config == Config(1, (Member(A, 1),), OPTIONS.size, 1)
+    assert alone.state.membership.config == Config(1, (Member(A, 1),), OPTIONS.size, 1)

@@ -9,6 +9,7 @@ from oncecast.replication.events import LeaderChanged, Retire, Retired
 from oncecast.replication.messages import (
     Accept,
     Beat,
+    BeatDue,
     Canvass,
     Heard,
     Offer,
@@ -40,18 +41,18 @@ def led(b_applied: int, c_applied: int) -> Paxos:
     """A leads; B and C have told how far they are."""
     group = leading()
     group.now += 0.1
-    group.beat()
-    assert group.reign is not None
+    group.timeout(BeatDue())
+    assert group.leader.term is not None
     for node, applied in ((B, b_applied), (C, c_applied)):
-        hear(group, node, Heard(group.reign.ballot, group.now, 1, applied, 2.0))
+        hear(group, node, Heard(group.leader.term.ballot, group.now, 1, applied, 2.0))
     group.drain()
     return group
 
 
 def test_a_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
     group = led(5, 7)
-    assert group.reign is not None
-    won = group.reign.ballot
+    assert group.leader.term is not None
+    won = group.leader.term.ballot
     group.request(Retire())
     effects = group.drain()
     assert [(to, m) for to, m in sends(effects) if isinstance(m, Release)] == [
@@ -60,7 +61,7 @@ def test_a_leader_hands_over_to_the_follower_that_has_applied_most() -> None:
     ]
     assert Watch(C) in effects
     assert events(effects) == [LeaderChanged(NOBODY)]
-    assert group.reign is None
+    assert group.leader.term is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_follower_that_has_told_nothing_comes_last(
     reported: dict[NodeId, int], heir: NodeId
 ) -> None:
     group = led(0, 0)
-    group.reported = {Member(node, 1): applied for node, applied in reported.items()}
+    group.state.roster.reported = {Member(node, 1): applied for node, applied in reported.items()}
     group.request(Retire())
     releases = [m for _, m in sends(group.drain()) if isinstance(m, Release)]
     assert [each.heir for each in releases] == [heir, heir]
@@ -101,8 +102,8 @@ def test_it_may_stop_when_it_hears_of_the_next_leader() -> None:
 
 def test_it_asks_the_next_follower_if_the_link_to_the_first_breaks() -> None:
     group = led(5, 7)
-    assert group.reign is not None
-    won = group.reign.ballot
+    assert group.leader.term is not None
+    won = group.leader.term.ballot
     group.request(Retire())
     group.drain()
     group.down(C)
@@ -138,7 +139,7 @@ def test_it_never_stands_again() -> None:
         for _, message in sends(hear(group, B, Release(ballot(9, B), A)))
         if isinstance(message, Canvass | Prepare)
     ]
-    assert group.reign is None
+    assert group.leader.term is None
 
 
 def test_it_still_votes_for_the_next_leader() -> None:
@@ -151,7 +152,7 @@ def test_it_still_votes_for_the_next_leader() -> None:
 
 def test_a_silent_follower_is_not_asked() -> None:
     group = led(5, 7)
-    group.silent[C] = None
+    group.state.roster.silent[C] = None
     group.request(Retire())
     assert [m.heir for _, m in sends(group.drain()) if isinstance(m, Release)] == [B, B]
 
@@ -161,8 +162,8 @@ def test_a_leader_without_followers_leads_to_the_end() -> None:
     hear(group, B, Offer(9, 0))
     group.request(Retire())
     assert Emit(Retired(NOBODY), after=0) in group.drain()
-    assert group.reign is not None
-    assert group.reign.acting
+    assert group.leader.term is not None
+    assert group.leader.term.acting
 
 
 def test_a_follower_may_stop_at_once_and_a_candidate_gives_up() -> None:
@@ -171,10 +172,10 @@ def test_a_follower_may_stop_at_once_and_a_candidate_gives_up() -> None:
     group.request(Retire())
     assert group.drain() == [Emit(Retired(A), after=0)]
     group = awake()
-    group.stand()
+    group.leader.stand()
     group.drain()
     group.request(Retire())
-    assert group.reign is None
+    assert group.leader.term is None
     assert Emit(Retired(NOBODY), after=0) in group.drain()
 
 

@@ -44,7 +44,7 @@ def test_a_backup_that_was_alone_for_long_ends_no_reign_when_it_is_back(
     """While nobody hears it, it asks who leads, again and again; it writes and promises nothing."""
     quiet = Quiet(seed, replace(FAST, compare_every=0.0))
     leader = quiet.leader
-    ballot = quiet.paxos(leader).promised
+    ballot = quiet.paxos(leader).state.votes.promised
     backup = next(node for node in NODES if node != leader)
     heard = Heard(backup)
     fronts = quiet.sim.isolate(backup)
@@ -62,4 +62,4 @@ def test_a_backup_that_was_alone_for_long_ends_no_reign_when_it_is_back(
         assert quiet.ledger(leader).next[1] == sequence + 1
     assert [node for node, _ in heard.leaders if node != backup] == []
     assert heard.leaders[-1] == (backup, leader)
-    assert [quiet.paxos(node).promised for node in NODES] == [ballot] * 3
+    assert [quiet.paxos(node).state.votes.promised for node in NODES] == [ballot] * 3

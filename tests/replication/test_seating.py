@@ -10,7 +10,6 @@ import pytest
 from oncecast.kernel.protocol import Effect, Later, NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.paxos_ledger import Put
-from oncecast.replication.core import encode_config
 from oncecast.replication.events import Change, Propose
 from oncecast.replication.messages import (
     CONFIG,
@@ -28,7 +27,7 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import Config, Member
+from oncecast.replication.quorum import Config, Member, encode_config
 from tests.replication.quiet import NODES, Quiet, Reader
 from tests.replication.replicas import (
     THREE,
@@ -54,7 +53,7 @@ def busy(applied: int = 100_000) -> Paxos:
     """A leader of two, with a free seat, that has decided much."""
     group = leading(config=TWO)
     alive(group, B)
-    group.applied = applied
+    group.state.progress.applied = applied
     return group
 
 
@@ -67,11 +66,11 @@ def propose(group: Paxos) -> list[NodeId]:
 
 def reports(group: Paxos, node: NodeId, applied: int) -> None:
     """A newcomer answers the last Beat; meanwhile thousands of slots were decided."""
-    stamp, _ = group.beats[-1]
-    group.applied += AHEAD
-    assert group.reign is not None
-    hear(group, node, Heard(group.reign.ballot, stamp, 9, applied, 2.0))
-    group.look_at_seats()
+    stamp, _ = group.state.roster.beats[-1]
+    group.state.progress.applied += AHEAD
+    assert group.leader.term is not None
+    hear(group, node, Heard(group.leader.term.ballot, stamp, 9, applied, 2.0))
+    group.reconfiguration.look()
 
 
 def heards(effects: list[Effect]) -> list[Heard]:
@@ -79,16 +78,16 @@ def heards(effects: list[Effect]) -> list[Heard]:
 
 
 def is_taken_in(group: Paxos) -> bool:
-    assert group.reign is not None
-    return bool(group.reign.queue or group.reign.flying)
+    assert group.leader.term is not None
+    return bool(group.leader.term.queue or group.leader.term.in_flight)
 
 
 def test_a_newcomer_that_has_all_it_was_told_of_gets_a_seat_however_much_is_decided_since() -> None:
     group = busy()
     hear(group, D, Offer(9, 0))
-    assert group.audience() == [B, D]
+    assert group.state.roster.audience() == [B, D]
     alive(group, B)
-    _, told = group.beats[-1]
+    _, told = group.state.roster.beats[-1]
     reports(group, D, told - 10)
     assert is_taken_in(group)
 
@@ -97,7 +96,7 @@ def test_a_newcomer_that_lacks_much_of_what_it_was_told_of_gets_no_seat() -> Non
     group = busy()
     hear(group, D, Offer(9, 0))
     alive(group, B)
-    _, told = group.beats[-1]
+    _, told = group.state.roster.beats[-1]
     reports(group, D, told - AHEAD // 4)
     assert not is_taken_in(group)
 
@@ -113,9 +112,9 @@ def test_a_newcomer_hears_of_proposals_once_it_is_near() -> None:
 def test_a_newcomer_hears_of_no_proposal_of_a_leader_that_is_alone() -> None:
     """After a crash that leader may use the same ballot for another value."""
     group = leading(config=Config(1, THREE.members[:1], 3))
-    group.applied = 100_000
+    group.state.progress.applied = 100_000
     hear(group, D, Offer(9, group.applied - AHEAD // 4))
-    assert (group.courted, propose(group)) == (D, [])
+    assert (group.state.roster.newcomer, propose(group)) == (D, [])
 
 
 def test_a_newcomer_that_falls_behind_hears_of_proposals_no_more() -> None:
@@ -124,7 +123,7 @@ def test_a_newcomer_that_falls_behind_hears_of_proposals_no_more() -> None:
     hear(group, D, Offer(9, group.applied - AHEAD // 4))
     assert propose(group) == [B, D]
     alive(group, B)
-    _, told = group.beats[-1]
+    _, told = group.state.roster.beats[-1]
     reports(group, D, told - AHEAD)
     assert propose(group) == [B]
 
@@ -135,11 +134,11 @@ def test_a_newcomer_hears_of_proposals_no_more_when_there_is_no_seat_left() -> N
     alive(group, B, C)
     passes(group, group.options.replace_after + 1, B)
     hear(group, D, Offer(9, 0))
-    assert (group.courted, propose(group)) == (D, [B, C, D])
+    assert (group.state.roster.newcomer, propose(group)) == (D, [B, C, D])
     alive(group, B, C)
     hear(group, D, Offer(9, 0))
-    assert (group.courted, propose(group)) == (NodeId(""), [B, C])
-    assert group.audience() == [B, C]
+    assert (group.state.roster.newcomer, propose(group)) == (NodeId(""), [B, C])
+    assert group.state.roster.audience() == [B, C]
 
 
 def test_a_newcomer_that_never_catches_up_keeps_no_other_one_out() -> None:
@@ -148,9 +147,9 @@ def test_a_newcomer_that_never_catches_up_keeps_no_other_one_out() -> None:
         hear(group, D, Offer(9, 0))
         hear(group, E, Offer(9, 0))
         alive(group, B, now=0.5)
-        if group.courted == E:
+        if group.state.roster.newcomer == E:
             break
-    assert group.courted == E
+    assert group.state.roster.newcomer == E
 
 
 def test_a_newcomer_follows_live_and_votes_for_the_leader_only() -> None:
@@ -158,7 +157,7 @@ def test_a_newcomer_follows_live_and_votes_for_the_leader_only() -> None:
     hear(group, A, Chosen(1, (command(b"1"),), 1))
     hear(group, A, Accept(ballot(1), 2, (command(b"2"),), 1, 0))
     effects = hear(group, A, Accept(ballot(1), 3, (command(b"3"),), 2, 0))
-    assert sends(effects)[0] == (A, Accepted(ballot(1), 3, 3, group.life))
+    assert sends(effects)[0] == (A, Accepted(ballot(1), 3, 3, group.state.membership.incarnation))
     assert [to for to, message in sends(effects) if isinstance(message, Accepted)] == [A]
     assert group.applied == 2
 
@@ -186,7 +185,7 @@ def test_a_new_member_waits_for_a_leader_even_if_none_has_spoken_since_it_was_se
     hear(group, A, Beat(ballot(1), 1, 1.0))
     group.timeout(Silence())
     group.drain()
-    seat = Item(CONFIG, encode_config(THREE.added(Member(D, group.life))))
+    seat = Item(CONFIG, encode_config(THREE.added(Member(D, group.state.membership.incarnation))))
     effects = hear(group, B, Chosen(1, (seat,), 1))
     assert Silence() in [each.timer for each in effects if isinstance(each, Later)]
 
@@ -197,8 +196,8 @@ def test_nobody_goes_before_a_majority_of_the_others_has_what_was_decided() -> N
     alive(group, B)
     hear(group, D, Offer(9, 0))
     assert decide(group)[-1] == TWO.added(Member(D, 9))
-    assert group.reign is not None
-    hear(group, D, Promise(group.reign.ballot, 9, 1, 0, (), ()))
+    assert group.leader.term is not None
+    hear(group, D, Promise(group.leader.term.ballot, 9, 1, 0, (), ()))
     group.request(Change(remove=B))
     assert decide(group, B, D) == []
     alive(group, B)
@@ -214,20 +213,21 @@ def test_a_newcomer_asks_for_more_until_it_has_all_that_its_source_has() -> None
     effects = hear(group, B, Chosen(1, (command(b"1"),), 3))
     assert (B, Want(2, 3)) in sends(effects)
     effects = hear(group, B, Chosen(2, (command(b"2"), command(b"3")), 3))
-    assert sends(effects)[-1] == (A, Offer(group.life, 3))
+    assert sends(effects)[-1] == (A, Offer(group.state.membership.incarnation, 3))
 
 
 def test_what_a_replica_holds_in_memory_is_bounded_in_bytes_while_it_lacks_a_slot() -> None:
     """A slow newcomer reads it again from its log when it can apply it."""
-    group = outsider()
-    group.options = GroupOptions(window_bytes=1000)
+    group = outsider(GroupOptions(window_bytes=1000))
     kept: dict[int, Item] = {}
     for slot in range(2, 50):
         kept[slot] = command(bytes([slot]) * 100)
         hear(group, A, Accept(ballot(1), slot, (kept[slot],), 0, 0))
         sync(group)
-    assert group.held_bytes == sum(len(item.data) for item in group.items.values())
-    assert group.held_bytes <= 2 * group.options.window_bytes + 100
+    assert group.state.values.held_bytes == sum(
+        len(item.data) for item in group.state.values.items.values()
+    )
+    assert group.state.values.held_bytes <= 2 * group.options.window_bytes + 100
 
 
 # -- under constant load --
@@ -256,11 +256,12 @@ class Busy(Quiet):
         if me != SPARE:
             return super().build(me, rng)
         paxos = Paxos(me, rng, options=self.options, contacts=tuple(NODES))
-        paxos.learner = ledger = Reader(me, rng, paxos)
+        ledger = Reader(me, rng, paxos)
+        paxos.attach(ledger)
         return Stack([paxos, ledger])
 
     def members(self) -> list[NodeId]:
-        return sorted(self.paxos(self.leader).config.nodes())
+        return sorted(self.paxos(self.leader).state.membership.config.nodes())
 
 
 @pytest.mark.long

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from oncecast.kernel.protocol import NodeId
-from oncecast.replication.core import decode_config, encode_config
 from oncecast.replication.events import Change, LeaderChanged, Suspected
 from oncecast.replication.messages import (
     CONFIG,
     NOOP,
     Accepted,
     Beat,
+    BeatDue,
     Chosen,
     Guide,
     Heard,
@@ -18,10 +18,12 @@ from oncecast.replication.messages import (
     OfferDue,
     Promise,
 )
+from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import NOBODY, Config, Member
-from oncecast.replication.seats import OFFERS_MAX
+from oncecast.replication.quorum import NOBODY, Config, Member, decode_config, encode_config
+from oncecast.replication.reconfiguration import OFFERS_MAX
 from tests.replication.replicas import (
+    OPTIONS,
     THREE,
     A,
     B,
@@ -47,11 +49,11 @@ FIVE = Config(1, tuple(Member(node, 1) for node in (A, B, C, D, E)), 5)
 def alive(group: Paxos, *nodes: NodeId, life: int = 1, now: float = 0.1) -> None:
     """A Beat, a while after the last one, and the answers of these."""
     group.now += now
-    group.beat()
+    group.timeout(BeatDue())
     group.drain()
-    assert group.reign is not None
+    assert group.leader.term is not None
     for node in nodes:
-        hear(group, node, Heard(group.reign.ballot, group.now, life, group.applied, 2.0))
+        hear(group, node, Heard(group.leader.term.ballot, group.now, life, group.applied, 2.0))
 
 
 def passes(group: Paxos, seconds: float, *nodes: NodeId) -> None:
@@ -63,16 +65,18 @@ def passes(group: Paxos, seconds: float, *nodes: NodeId) -> None:
 def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
     """Let B, or these, agree to all that is on its way; the memberships, or kinds, proposed."""
     found: list[Config | int] = []
-    group.look_at_seats()
-    while group.reign is not None and group.reign.flying:
-        slot = group.reign.flying[0][0]
-        kind, data = group.item(slot)
+    group.reconfiguration.look()
+    while group.leader.term is not None and group.leader.term.in_flight:
+        slot = group.leader.term.in_flight[0][0]
+        kind, data = group.state.values.item(slot)
         found.append(decode_config(data) if kind == CONFIG else kind)
         sync(group)
-        for member in group.config.members:
-            if member.node in (nodes or (B,)) and group.reign.flying:
-                hear(group, member.node, Accepted(group.reign.ballot, slot, slot, member.life))
-        group.look_at_seats()
+        for member in group.state.membership.config.members:
+            if member.node in (nodes or (B,)) and group.leader.term.in_flight:
+                hear(
+                    group, member.node, Accepted(group.leader.term.ballot, slot, slot, member.life)
+                )
+        group.reconfiguration.look()
         if group.applied < slot:
             break  # they are not enough
     return found
@@ -80,15 +84,15 @@ def decide(group: Paxos, *nodes: NodeId) -> list[Config | int]:
 
 def queued(group: Paxos) -> list[Item]:
     """Return what waits to be proposed."""
-    assert group.reign is not None
-    return [item for _, item in group.reign.queue]
+    assert group.leader.term is not None
+    return [item for _, item in group.leader.term.queue]
 
 
 def taken_in(group: Paxos, node: NodeId, life: int = 9) -> None:
     """It hears of its seat, promises what a member must, and has caught up."""
-    assert group.reign is not None
-    hear(group, node, Promise(group.reign.ballot, life, 1, group.applied, (), ()))
-    hear(group, node, Heard(group.reign.ballot, group.now, life, group.applied, 2.0))
+    assert group.leader.term is not None
+    hear(group, node, Promise(group.leader.term.ballot, life, 1, group.applied, (), ()))
+    hear(group, node, Heard(group.leader.term.ballot, group.now, life, group.applied, 2.0))
 
 
 def replacing() -> Paxos:
@@ -144,7 +148,7 @@ def test_who_is_silent_for_too_long_loses_its_seat_to_who_offers_itself() -> Non
     group = leading()
     alive(group, B, C)
     passes(group, group.options.replace_after + 1, B)
-    assert list(group.silent) == [C]
+    assert list(group.state.roster.silent) == [C]
     assert decide(group) == []  # as long as nobody offers itself
     offered(group, D)
     alive(group, B)
@@ -162,7 +166,7 @@ def test_who_is_taken_in_beside_a_silent_member_has_answered_the_leader() -> Non
     passes(group, group.options.replace_after + 1, B)
     offered(group, D)
     assert decide(group) == []
-    assert group.audience() == [B, C, D]
+    assert group.state.roster.audience() == [B, C, D]
     alive(group, D, life=8)
     assert decide(group) == []  # that was another life
     alive(group, D, life=9)
@@ -198,11 +202,11 @@ def test_of_one_too_many_nobody_goes_while_no_majority_is_there() -> None:
     alive(group, B)
     group.now += group.options.suspicion
     alive(group, B)
-    assert list(group.silent) == [C, D]
+    assert list(group.state.roster.silent) == [C, D]
     assert decide(group) == []
     alive(group, C)
-    assert decide(group, B, C)[-1] == group.config
-    assert group.config.nodes() == [A, B, C]
+    assert decide(group, B, C)[-1] == group.state.membership.config
+    assert group.state.membership.config.nodes() == [A, B, C]
 
 
 def test_of_one_too_many_the_one_goes_that_is_silent_for_longest() -> None:
@@ -210,8 +214,8 @@ def test_of_one_too_many_the_one_goes_that_is_silent_for_longest() -> None:
     alive(group, B, C, D, E)
     passes(group, 1, B, C, D)
     passes(group, group.options.suspicion + 1, B, C)
-    assert decide(group, B, C)[-1] == group.config
-    assert group.config.nodes() == [A, B, C, D]
+    assert decide(group, B, C)[-1] == group.state.membership.config
+    assert group.state.membership.config.nodes() == [A, B, C, D]
 
 
 def test_of_one_too_many_the_last_one_goes_if_all_are_there_but_not_the_leader() -> None:
@@ -226,8 +230,8 @@ def test_a_new_leader_sends_nobody_away_before_it_can_know_who_is_silent() -> No
     passes(group, group.options.suspicion / 2, B, C)
     assert decide(group) == []
     passes(group, group.options.suspicion, B, C)
-    assert decide(group, B, C)[-1] == group.config
-    assert group.config.nodes() == [A, B, C]
+    assert decide(group, B, C)[-1] == group.state.membership.config
+    assert group.state.membership.config.nodes() == [A, B, C]
 
 
 def test_two_silent_members_of_five_are_replaced_one_after_the_other() -> None:
@@ -253,7 +257,7 @@ def test_who_was_only_just_silent_keeps_its_seat() -> None:
     alive(group, B, C)
     offered(group, D)
     passes(group, group.options.suspicion + 1, B)
-    assert list(group.silent) == [C]
+    assert list(group.state.roster.silent) == [C]
     offered(group, D)
     assert decide(group) == []
 
@@ -266,7 +270,7 @@ def test_another_life_of_a_member_takes_its_place_when_the_first_is_silent() -> 
     assert decide(group) == []
     passes(group, group.options.suspicion + 1, B)
     alive(group, C, life=2)  # it answers, but in a life that has no seat
-    assert list(group.silent) == [C]
+    assert list(group.state.roster.silent) == [C]
     offered(group, C, life=2)
     two = THREE.removed(C)
     assert decide(group) == [NOOP, two, two.added(Member(C, 2))]
@@ -280,32 +284,32 @@ def test_a_lost_disk_goes_before_one_that_is_only_silent() -> None:
     passes(group, group.options.suspicion, B, C)
     passes(group, 0.5, B, C)
     offered(group, D, life=2)
-    assert list(group.silent) == [E, D]
-    assert decide(group, B, C)[-1] == group.config
-    assert group.config.nodes() == [A, B, C, E]
+    assert list(group.state.roster.silent) == [E, D]
+    assert decide(group, B, C)[-1] == group.state.membership.config
+    assert group.state.membership.config.nodes() == [A, B, C, E]
 
 
 def test_who_is_far_behind_is_told_of_what_is_chosen_before_it_gets_a_seat() -> None:
     group = leading(config=Config(1, THREE.members[:2], 3))
     alive(group, B)
-    assert group.reign is not None
-    group.applied = group.options.window_slots
+    assert group.leader.term is not None
+    group.state.progress.applied = group.options.window_slots
     offered(group, D, applied=0)
-    assert group.reign.changing is None
-    assert group.audience() == [B, D]
-    hear(group, D, Heard(group.reign.ballot, group.now, 9, group.applied, 2.0))
-    group.look_at_seats()
-    assert group.reign.queue or group.reign.flying
+    assert group.leader.term.changing is None
+    assert group.state.roster.audience() == [B, D]
+    hear(group, D, Heard(group.leader.term.ballot, group.now, 9, group.applied, 2.0))
+    group.reconfiguration.look()
+    assert group.leader.term.queue or group.leader.term.in_flight
 
 
 def test_nobody_is_sent_away_if_no_majority_would_be_left() -> None:
     group = leading()
     alive(group, B, C)
     passes(group, group.options.suspicion + 1, B)
-    assert list(group.silent) == [C]
+    assert list(group.state.roster.silent) == [C]
     group.request(Change(remove=B))
     assert decide(group) == []
-    assert group.changes == []
+    assert group.state.roster.changes == []
 
 
 def test_no_member_is_removed_while_another_one_has_lost_its_disk() -> None:
@@ -316,8 +320,8 @@ def test_no_member_is_removed_while_another_one_has_lost_its_disk() -> None:
     group.drain()
     group.request(Change(remove=B))
     assert group.drain() == []
-    assert group.changes == []
-    assert (queued(group), group.config) == ([], THREE)
+    assert group.state.roster.changes == []
+    assert (queued(group), group.state.membership.config) == ([], THREE)
 
 
 def test_the_member_that_has_lost_its_disk_can_be_removed_at_once() -> None:
@@ -337,7 +341,7 @@ def test_a_surplus_member_stays_while_another_one_has_lost_its_disk() -> None:
     passes(group, 1.5, C)
     assert decide(group) == []
     passes(group, 1, C)
-    assert list(group.silent) == [B]
+    assert list(group.state.roster.silent) == [B]
     assert decide(group, C) == [NOOP, Config(2, (Member(A, 1), Member(C, 1)), 2)]
 
 
@@ -349,8 +353,8 @@ def test_the_offer_of_a_lost_disk_is_noted_however_many_nodes_offer_themselves()
         offered(group, NodeId(f"n{at}"))
     offered(group, C, life=2)
     offered(group, D)
-    assert group.offers[C].member == Member(C, 2)
-    assert D not in group.offers
+    assert group.state.roster.offers[C].member == Member(C, 2)
+    assert D not in group.state.roster.offers
 
 
 def test_silence_is_told_and_its_end_too() -> None:
@@ -358,19 +362,19 @@ def test_silence_is_told_and_its_end_too() -> None:
     alive(group, B, C)
     passes(group, group.options.suspicion, B)
     group.now += 0.5
-    group.beat()
+    group.timeout(BeatDue())
     assert Suspected(C, True) in events(group.drain())
-    assert group.reign is not None
-    heard = hear(group, C, Heard(group.reign.ballot, group.now, 1, 0, 2.0))
+    assert group.leader.term is not None
+    heard = hear(group, C, Heard(group.leader.term.ballot, group.now, 1, 0, 2.0))
     assert events(heard) == [Suspected(C, False)]
 
 
 # -- outside --
 
 
-def outsider() -> Paxos:
-    group = asleep(D, NOBODY)
-    group.contacts = (A, B)
+def outsider(options: GroupOptions = OPTIONS) -> Paxos:
+    group = asleep(D, NOBODY, options)
+    group.state.membership.contacts = (A, B)
     group.start()
     group.drain()
     group.now = 100.0
@@ -402,10 +406,10 @@ def test_an_outsider_does_not_wait_for_a_leader_that_is_silent() -> None:
 
 def test_an_outsider_that_learns_of_its_seat_offers_itself_no_more() -> None:
     group = outsider()
-    group.life = 9
+    group.state.membership.incarnation = 9
     seat = Item(CONFIG, encode_config(THREE.added(Member(D, 9))))
     hear(group, A, Beat(ballot(1), 2, 1.0))
     hear(group, A, Chosen(1, (command(b"x"), seat)))
-    assert group.seated
+    assert group.state.membership.is_member
     group.timeout(OfferDue())
     assert group.drain() == []

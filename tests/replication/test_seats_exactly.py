@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from oncecast.kernel.protocol import Emit, Later, NodeId, Send
-from oncecast.replication.core import encode_config
 from oncecast.replication.events import Change, LeaderChanged, Propose, Removed, Suspected
 from oncecast.replication.messages import (
     CONFIG,
@@ -29,7 +28,7 @@ from oncecast.replication.messages import (
     Vote,
 )
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import NOBODY, Config, Member
+from oncecast.replication.quorum import NOBODY, Config, Member, encode_config
 from tests.replication.replicas import (
     OPTIONS,
     THREE,
@@ -57,13 +56,13 @@ X = command(b"x")
 
 
 def changing(group: Paxos) -> tuple[int, Config] | None:
-    assert group.reign is not None
-    return group.reign.changing
+    assert group.leader.term is not None
+    return group.leader.term.changing
 
 
 def proven(group: Paxos) -> int:
-    assert group.reign is not None
-    return group.reign.proven
+    assert group.leader.term is not None
+    return group.leader.term.proven
 
 
 # -- outside --
@@ -71,9 +70,9 @@ def proven(group: Paxos) -> int:
 
 def test_an_outsider_offers_what_it_has_and_again_with_each_heartbeat() -> None:
     group = outsider()
-    group.applied = 7
+    group.state.progress.applied = 7
     group.timeout(OfferDue())
-    offer = Offer(group.life, 7)
+    offer = Offer(group.state.membership.incarnation, 7)
     assert group.drain() == [
         Send(A, offer, after=1),
         Send(B, offer, after=1),
@@ -95,28 +94,28 @@ def test_a_member_offers_itself_to_nobody_and_needs_no_guide() -> None:
     group.timeout(OfferDue())
     assert group.drain() == []
     hear(group, A, Guide(D, FOUR))
-    assert (group.guide, group.contacts) == (NO_NODE, ())
+    assert (group.joining.guide, group.state.membership.contacts) == (NO_NODE, ())
 
 
 def test_a_guide_that_knows_of_no_group_leads_nowhere() -> None:
     group = outsider()
     hear(group, A, Guide(C, NOBODY))
-    assert (group.guide, group.contacts) == (NO_NODE, (A, B))
+    assert (group.joining.guide, group.state.membership.contacts) == (NO_NODE, (A, B))
 
 
 def test_a_guide_adds_the_members_in_front_of_the_contacts_and_not_the_asker() -> None:
     group = outsider()
     hear(group, A, Guide(D, FOUR))
-    assert (group.guide, group.contacts) == (NO_NODE, (A, B, C))
+    assert (group.joining.guide, group.state.membership.contacts) == (NO_NODE, (A, B, C))
     hear(group, A, Guide(C, THREE.removed(A)))
-    assert (group.guide, group.contacts) == (C, (B, C, A))
+    assert (group.joining.guide, group.state.membership.contacts) == (C, (B, C, A))
 
 
 def test_an_outsider_keeps_a_bounded_number_of_contacts() -> None:
     group = outsider()
     many = Config(1, tuple(Member(NodeId(f"n{at}"), 1) for at in range(100)), 3)
     hear(group, A, Guide(NO_NODE, many))
-    assert len(group.contacts) == 64
+    assert len(group.state.membership.contacts) == 64
 
 
 # -- offers --
@@ -126,36 +125,36 @@ def test_an_offer_is_answered_with_who_leads_and_who_sits() -> None:
     assert hear(awake(), D, Offer(9, 0)) == [Send(D, Guide(NO_NODE, THREE), after=0)]
     group = leading()
     assert hear(group, D, Offer(9, 4))[:1] == [Send(D, Guide(A, THREE), after=0)]
-    assert group.offers[D][:2] == (Member(D, 9), 4)
-    assert group.last_heard[D] == group.now
+    assert group.state.roster.offers[D][:2] == (Member(D, 9), 4)
+    assert group.state.roster.last_heard[D] == group.now
 
 
 def test_a_replica_that_does_not_lead_keeps_no_offers() -> None:
     group = awake()
     hear(group, D, Offer(9, 0))
-    assert (group.offers, group.last_heard) == ({}, {})
+    assert (group.state.roster.offers, group.state.roster.last_heard) == ({}, {})
     candidate = awake(A)
-    candidate.stand()
+    candidate.leader.stand()
     hear(candidate, D, Offer(9, 0))
-    assert candidate.offers == {}
+    assert candidate.state.roster.offers == {}
 
 
 def test_an_offer_of_a_member_does_not_count_as_a_sign_of_its_life() -> None:
     group = leading()
     alive(group, B, C)
-    heard = group.last_heard[C]
+    heard = group.state.roster.last_heard[C]
     group.now += 1.0
     offered(group, C, life=2)
-    assert group.last_heard[C] == heard
+    assert group.state.roster.last_heard[C] == heard
 
 
 def test_a_leader_keeps_a_bounded_number_of_offers() -> None:
     group = leading()
     for at in range(70):
         offered(group, NodeId(f"n{at}"))
-    assert len(group.offers) == 64
+    assert len(group.state.roster.offers) == 64
     offered(group, NodeId("n0"), applied=5)
-    assert group.offers[NodeId("n0")].applied == 5
+    assert group.state.roster.offers[NodeId("n0")].applied == 5
 
 
 def test_nodes_that_neither_offer_nor_sit_are_forgotten() -> None:
@@ -164,10 +163,10 @@ def test_nodes_that_neither_offer_nor_sit_are_forgotten() -> None:
     alive(group, B, C)
     for at in range(1000):
         offered(group, NodeId(f"n{at}"))
-    assert set(group.last_heard) == {B, C, *group.offers}
+    assert set(group.state.roster.last_heard) == {B, C, *group.state.roster.offers}
     group.now += 2 * SUSPICION + 0.1
-    group.look_at_seats()
-    assert list(group.last_heard) == [B, C]
+    group.reconfiguration.look()
+    assert list(group.state.roster.last_heard) == [B, C]
 
 
 def test_an_offer_that_is_not_renewed_is_forgotten() -> None:
@@ -175,23 +174,23 @@ def test_an_offer_that_is_not_renewed_is_forgotten() -> None:
     alive(group, B, C)
     offered(group, D)
     group.now += 2 * SUSPICION
-    group.look_at_seats()
-    assert list(group.offers) == [D]
+    group.reconfiguration.look()
+    assert list(group.state.roster.offers) == [D]
     group.now += 0.1
-    group.look_at_seats()
-    assert group.offers == {}
+    group.reconfiguration.look()
+    assert group.state.roster.offers == {}
 
 
 def test_an_answer_to_a_heartbeat_renews_an_offer_of_the_same_life() -> None:
     group = leading()
     offered(group, D)
     group.now += 1.0
-    assert group.reign is not None
-    hear(group, D, Heard(group.reign.ballot, group.now, 9, 5, 2.0))
-    assert group.offers[D][:3] == (Member(D, 9), 5, group.now)
-    hear(group, D, Heard(group.reign.ballot, group.now, 8, 6, 2.0))
-    assert group.offers[D].applied == 5
-    assert group.reported == {Member(D, 9): 5, Member(D, 8): 6}
+    assert group.leader.term is not None
+    hear(group, D, Heard(group.leader.term.ballot, group.now, 9, 5, 2.0))
+    assert group.state.roster.offers[D][:3] == (Member(D, 9), 5, group.now)
+    hear(group, D, Heard(group.leader.term.ballot, group.now, 8, 6, 2.0))
+    assert group.state.roster.offers[D].applied == 5
+    assert group.state.roster.reported == {Member(D, 9): 5, Member(D, 8): 6}
 
 
 # -- silence --
@@ -203,40 +202,40 @@ def test_a_member_is_suspected_after_the_suspicion_time_and_once() -> None:
     began = group.now
     for later, silent in ((SUSPICION, []), (SUSPICION + 0.1, [C])):
         group.now = began + later
-        assert group.reign is not None
-        hear(group, B, Heard(group.reign.ballot, group.now, 1, 0, 2.0))
+        assert group.leader.term is not None
+        hear(group, B, Heard(group.leader.term.ballot, group.now, 1, 0, 2.0))
         group.drain()
-        group.look_at_seats()
-        assert list(group.silent) == silent
+        group.reconfiguration.look()
+        assert list(group.state.roster.silent) == silent
     assert group.drain() == [Emit(Suspected(C, True), after=0)]
-    group.look_at_seats()
+    group.reconfiguration.look()
     assert group.drain() == []
 
 
 def test_a_sign_of_life_ends_the_suspicion_once_and_not_in_another_life() -> None:
     group = leading()
-    group.silent[C] = None
-    assert group.reign is not None
-    other = Heard(group.reign.ballot, group.now, 2, 0, 2.0)
+    group.state.roster.silent[C] = None
+    assert group.leader.term is not None
+    other = Heard(group.leader.term.ballot, group.now, 2, 0, 2.0)
     assert hear(group, C, other) == []
-    heard = Heard(group.reign.ballot, group.now, 1, 0, 2.0)
+    heard = Heard(group.leader.term.ballot, group.now, 1, 0, 2.0)
     assert hear(group, C, heard) == [Emit(Suspected(C, False), after=0)]
     assert hear(group, C, heard) == []
-    assert group.last_heard[C] == group.now
+    assert group.state.roster.last_heard[C] == group.now
 
 
 def test_silence_counts_from_the_beginning_of_a_reign() -> None:
     group = leading()
     group.now += SUSPICION
-    group.look_at_seats()
-    assert group.silent == {}
+    group.reconfiguration.look()
+    assert group.state.roster.silent == {}
 
 
 def test_a_new_reign_knows_nothing_of_what_was_reported_before() -> None:
     group = awake(A)
-    group.reported[Member(B, 1)] = 7
-    group.stand()
-    assert group.reported == {}
+    group.state.roster.reported[Member(B, 1)] = 7
+    group.leader.stand()
+    assert group.state.roster.reported == {}
 
 
 # -- changes that are asked for --
@@ -245,7 +244,7 @@ def test_a_new_reign_knows_nothing_of_what_was_reported_before() -> None:
 def test_changes_wait_for_nobody_who_does_not_lead() -> None:
     group = awake()
     group.request(Change(remove=C))
-    assert group.changes == []
+    assert group.state.roster.changes == []
 
 
 def test_a_size_is_decided_by_itself_and_only_if_it_is_new() -> None:
@@ -255,7 +254,7 @@ def test_a_size_is_decided_by_itself_and_only_if_it_is_new() -> None:
     assert decide(group) == []
     group.request(Change(size=5))
     assert decide(group) == [NOOP, Config(2, THREE.members, 5)]
-    assert group.changes == []
+    assert group.state.roster.changes == []
 
 
 def test_a_size_goes_with_the_member_that_comes_or_goes() -> None:
@@ -276,102 +275,102 @@ def test_a_node_that_has_not_offered_itself_is_not_added_but_the_rest_is_done() 
     group.request(Change(add=E, remove=C))
     group.request(Change(size=5))
     assert decide(group)[-1] == Config(2, THREE.members, 5)
-    assert group.config.members == THREE.members
+    assert group.state.membership.config.members == THREE.members
 
 
 def test_a_change_waits_for_a_node_that_catches_up() -> None:
     group = leading()
     alive(group, B, C)
-    group.applied = OPTIONS.window_slots
+    group.state.progress.applied = OPTIONS.window_slots
     offered(group, D, applied=0)
     group.request(Change(add=D))
     assert (queued(group), changing(group)) == ([], None)
-    assert group.changes == [Change(add=D)]
-    assert group.courted == D
+    assert group.state.roster.changes == [Change(add=D)]
+    assert group.state.roster.newcomer == D
 
 
 @pytest.mark.parametrize(("lag", "near"), [(64, True), (65, False)])
 def test_near_enough_is_a_small_part_of_what_is_accepted_ahead(lag: int, near: bool) -> None:
     group = leading()
-    group.applied = 1000
+    group.state.progress.applied = 1000
     offered(group, D, applied=1000 - lag)
-    assert group.offers[D].lag == lag
-    assert group._caught_up(D) == near
+    assert group.state.roster.offers[D].lag == lag
+    assert group.state.roster.caught_up(D) == near
 
 
 @pytest.mark.parametrize(("lag", "live"), [(2048, True), (2049, False)])
 def test_a_newcomer_hears_of_proposals_when_it_is_half_way_near(lag: int, live: bool) -> None:
     group = leading(config=Config(1, THREE.members, 4))  # with a free seat
-    group.applied = 5000
-    group.courted = D
+    group.state.progress.applied = 5000
+    group.state.roster.newcomer = D
     offered(group, D, applied=5000 - lag)
-    assert group.followers() == ([B, C, D] if live else [B, C])
-    assert group.audience() == [B, C, D]
+    assert group.state.roster.followers() == ([B, C, D] if live else [B, C])
+    assert group.state.roster.audience() == [B, C, D]
 
 
 def test_a_leader_that_is_alone_tells_no_newcomer_of_its_proposals() -> None:
     group = leading(config=Config(1, (Member(A, 1),), 3))
-    group.courted, group.live = D, True
-    assert (group.followers(), group.audience()) == ([], [D])
+    group.state.roster.newcomer, group.state.roster.newcomer_live = D, True
+    assert (group.state.roster.followers(), group.state.roster.audience()) == ([], [D])
 
 
 def test_how_far_behind_a_newcomer_is_counts_from_what_it_had_been_told() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, D)
-    group.applied = 10
+    group.state.progress.applied = 10
     group.now += 0.2
-    group.beat()
+    group.timeout(BeatDue())
     told_at = group.now
     group.now += 0.5
-    group.applied = 500
-    assert group.reign is not None
-    hear(group, D, Heard(group.reign.ballot, told_at, 9, 4, 2.0))
-    assert group.offers[D].lag == 6
-    hear(group, D, Heard(group.reign.ballot, told_at, 9, 12, 2.0))
-    assert group.offers[D].lag == 0
-    hear(group, D, Heard(group.reign.ballot, told_at - 50.0, 9, 100, 2.0))
-    assert group.offers[D].lag == 400
+    group.state.progress.applied = 500
+    assert group.leader.term is not None
+    hear(group, D, Heard(group.leader.term.ballot, told_at, 9, 4, 2.0))
+    assert group.state.roster.offers[D].lag == 6
+    hear(group, D, Heard(group.leader.term.ballot, told_at, 9, 12, 2.0))
+    assert group.state.roster.offers[D].lag == 0
+    hear(group, D, Heard(group.leader.term.ballot, told_at - 50.0, 9, 100, 2.0))
+    assert group.state.roster.offers[D].lag == 400
 
 
 def test_each_newcomer_has_its_turn_to_catch_up() -> None:
     group = leading()
     offered(group, D)
-    assert group._next_to_court([D, E]) == D
-    group._court(D)
+    assert group.reconfiguration._next_newcomer([D, E]) == D
+    group.reconfiguration._choose_newcomer(D)
     began = group.now
-    assert group.courted_at == began
+    assert group.state.roster.newcomer_since == began
     group.now = began + OPTIONS.replace_after - 0.1
-    group._court(D)
-    assert group.courted_at == began
-    assert group._next_to_court([D, E]) == D
+    group.reconfiguration._choose_newcomer(D)
+    assert group.state.roster.newcomer_since == began
+    assert group.reconfiguration._next_newcomer([D, E]) == D
     group.now = began + OPTIONS.replace_after
-    assert group._next_to_court([D, E]) == E
-    group._court(E)
-    assert group.courted_at == group.now
+    assert group.reconfiguration._next_newcomer([D, E]) == E
+    group.reconfiguration._choose_newcomer(E)
+    assert group.state.roster.newcomer_since == group.now
     group.now += OPTIONS.replace_after
-    assert group._next_to_court([D, E]) == D
+    assert group.reconfiguration._next_newcomer([D, E]) == D
 
 
 def test_a_majority_of_those_who_stay_must_have_what_was_decided_before() -> None:
     group = leading()
     hear(group, B, Chosen(1, (Item(CONFIG, encode_config(FOUR)),)))
     left = FOUR.removed(C)
-    assert group.memberships.since == 1
-    assert not group._informed(left)
-    group.reported[Member(B, 2)] = 9  # another life
-    group.reported[Member(C, 1)] = 9  # it goes
-    group.reported[Member(B, 1)] = 0
-    assert not group._informed(left)
-    group.reported[Member(B, 1)] = 1
-    assert group._informed(left)
+    assert group.state.membership.history.since == 1
+    assert not group.state.roster.informed(left)
+    group.state.roster.reported[Member(B, 2)] = 9  # another life
+    group.state.roster.reported[Member(C, 1)] = 9  # it goes
+    group.state.roster.reported[Member(B, 1)] = 0
+    assert not group.state.roster.informed(left)
+    group.state.roster.reported[Member(B, 1)] = 1
+    assert group.state.roster.informed(left)
 
 
 def test_what_former_members_have_reported_is_forgotten() -> None:
     group = leading()
-    group.reported = {Member(B, 1): 1, Member(C, 1): 1, Member(D, 4): 1}
+    group.state.roster.reported = {Member(B, 1): 1, Member(C, 1): 1, Member(D, 4): 1}
     hear(group, B, Chosen(1, (Item(CONFIG, encode_config(THREE.removed(C))),)))
-    assert group.reported == {Member(B, 1): 1}
+    assert group.state.roster.reported == {Member(B, 1): 1}
 
 
 def test_a_newcomer_that_has_caught_up_offers_itself_at_once() -> None:
@@ -379,16 +378,16 @@ def test_a_newcomer_that_has_caught_up_offers_itself_at_once() -> None:
     hear(group, C, Beat(ballot(1, C), 2, 1.0))
     assert not any(isinstance(each, Offer) for _, each in sends(hear(group, A, Chosen(1, (X,)))))
     effects = hear(group, A, Chosen(2, (X,)))
-    assert sends(effects)[-1] == (C, Offer(group.life, 2))
+    assert sends(effects)[-1] == (C, Offer(group.state.membership.incarnation, 2))
     assert not any(isinstance(each, Offer) for _, each in sends(hear(group, A, Chosen(3, (X,)))))
     member = awake()
-    member.known = 1
+    member.state.progress.known = 1
     assert not any(isinstance(each, Offer) for _, each in sends(hear(member, A, Chosen(1, (X,)))))
 
 
 def test_a_newcomer_that_gets_its_seat_looks_out_for_a_leader() -> None:
     group = awake(D)
-    group.life = 9
+    group.state.membership.incarnation = 9
     effects = hear(group, A, Chosen(1, (Item(CONFIG, encode_config(FOUR)),)))
     assert any(isinstance(each, Later) and each.timer == Silence() for each in effects)
     member = awake()
@@ -407,7 +406,7 @@ def test_a_change_that_is_done_already_is_dropped() -> None:
     group.request(Change(add=B))
     group.request(Change(remove=E))
     assert decide(group) == []
-    assert group.changes == []
+    assert group.state.roster.changes == []
 
 
 def test_a_change_is_not_proposed_twice_while_it_is_on_its_way() -> None:
@@ -418,7 +417,7 @@ def test_a_change_is_not_proposed_twice_while_it_is_on_its_way() -> None:
     sync(group)
     hear(group, B, Accepted(ballot(1), 1, 1, 1))
     assert changing(group) == (2, Config(2, THREE.members, 5))
-    group.look_at_seats()
+    group.reconfiguration.look()
     assert queued(group) == []
 
 
@@ -481,7 +480,7 @@ def test_a_membership_that_is_decided_with_the_own_ballot_proves_itself() -> Non
     alive(group, B, C)
     group.request(Change(size=5))
     decide(group)
-    assert (group.config.version, proven(group)) == (2, 2)
+    assert (group.state.membership.config.version, proven(group)) == (2, 2)
     group.request(Change(size=4))
     assert changing(group) == (3, Config(3, THREE.members, 4))
 
@@ -492,10 +491,10 @@ def test_a_membership_that_is_decided_with_the_own_ballot_proves_itself() -> Non
 def test_a_free_seat_goes_to_the_first_that_has_caught_up() -> None:
     group = leading(config=TWO)
     alive(group, B)
-    group.applied = OPTIONS.window_slots
+    group.state.progress.applied = OPTIONS.window_slots
     offered(group, D, applied=0)
     offered(group, E, applied=OPTIONS.window_slots)
-    config = group._wished(group.reign)  # type: ignore[arg-type]
+    config = group.reconfiguration._next(group.leader.term)  # type: ignore[arg-type]
     assert config == Config(2, (*TWO.members, Member(E, 9)), 3)
 
 
@@ -503,91 +502,95 @@ def test_a_member_that_is_silent_for_exactly_the_limit_keeps_its_seat() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, D)
-    assert group.reign is not None
-    group.reign.ends[Member(D, 9)] = 1e9
-    group.last_heard.update({B: group.now, C: group.now - OPTIONS.replace_after})
-    group.reign.since = 0.0
-    assert group._with_one(group.reign) is None
-    group.last_heard[C] -= 0.1
-    assert group._with_one(group.reign) == FOUR
-    assert group.courted == NO_NODE
+    assert group.leader.term is not None
+    group.leader.term.ends[Member(D, 9)] = 1e9
+    group.state.roster.last_heard.update({B: group.now, C: group.now - OPTIONS.replace_after})
+    group.leader.term.since = 0.0
+    assert group.reconfiguration._with_one(group.leader.term) is None
+    group.state.roster.last_heard[C] -= 0.1
+    assert group.reconfiguration._with_one(group.leader.term) == FOUR
+    assert group.state.roster.newcomer == NO_NODE
 
 
 def test_a_newcomer_whose_answer_is_over_is_asked_again_first() -> None:
     group = leading()
     offered(group, D)
-    group.last_heard[C] = -100.0
-    assert group.reign is not None
-    group.reign.since = -100.0
-    group.reign.ends[Member(D, 9)] = group.now
-    assert group._with_one(group.reign) is None
-    assert group.courted == D
-    group.reign.ends[Member(D, 9)] = group.now + 0.1
-    assert group._with_one(group.reign) == FOUR
+    group.state.roster.last_heard[C] = -100.0
+    assert group.leader.term is not None
+    group.leader.term.since = -100.0
+    group.leader.term.ends[Member(D, 9)] = group.now
+    assert group.reconfiguration._with_one(group.leader.term) is None
+    assert group.state.roster.newcomer == D
+    group.leader.term.ends[Member(D, 9)] = group.now + 0.1
+    assert group.reconfiguration._with_one(group.leader.term) == FOUR
 
 
 def test_whom_the_leader_lets_catch_up_hears_its_heartbeats_once() -> None:
     group = leading()
-    assert group.audience() == [B, C]
-    group.courted = D
-    assert group.audience() == [B, C, D]
-    group.courted = C
-    assert group.audience() == [B, C]
+    assert group.state.roster.audience() == [B, C]
+    group.state.roster.newcomer = D
+    assert group.state.roster.audience() == [B, C, D]
+    group.state.roster.newcomer = C
+    assert group.state.roster.audience() == [B, C]
 
 
 def test_a_node_whose_offer_is_gone_is_courted_no_more() -> None:
     group = leading()
     alive(group, B, C)
-    group.courted = D
-    group.look_at_seats()
-    assert group.courted == NO_NODE
+    group.state.roster.newcomer = D
+    group.reconfiguration.look()
+    assert group.state.roster.newcomer == NO_NODE
 
 
 def test_a_member_with_a_new_life_is_no_reason_to_remove_it_while_it_is_heard() -> None:
     group = leading()
     alive(group, B, C)
     offered(group, C, life=2)
-    assert group._lost_disk() == NO_NODE
-    group.silent[C] = None
-    assert group._lost_disk() == C
+    assert group.state.roster.lost_disk() == NO_NODE
+    group.state.roster.silent[C] = None
+    assert group.state.roster.lost_disk() == C
     offered(group, C, life=1)
-    assert group._lost_disk() == NO_NODE
-    group.silent[D] = None
+    assert group.state.roster.lost_disk() == NO_NODE
+    group.state.roster.silent[D] = None
     offered(group, D)
-    assert group._lost_disk() == NO_NODE
+    assert group.state.roster.lost_disk() == NO_NODE
 
 
 def test_one_too_many_goes_only_when_the_leader_knows_who_is_there() -> None:
     group = replacing()
-    assert group.reign is not None
-    group.last_heard.update({B: group.now, C: group.now - 50.0, D: group.now})
-    group.silent.clear()
-    assert group._without_one(group.reign) is None  # D has not promised yet: no majority of four
-    promise_of_d = Promise(group.reign.ballot, 9, 1, group.applied, (), ())
+    assert group.leader.term is not None
+    group.state.roster.last_heard.update({B: group.now, C: group.now - 50.0, D: group.now})
+    group.state.roster.silent.clear()
+    assert (
+        group.reconfiguration._without_one(group.leader.term) is None
+    )  # D has not promised yet: no majority of four
+    promise_of_d = Promise(group.leader.term.ballot, 9, 1, group.applied, (), ())
     group.receive(D, promise_of_d)
-    group.silent = {}
-    assert group._without_one(group.reign) is None  # B and D have not said what they have
-    group.reported.update({Member(B, 1): group.applied, Member(D, 9): group.applied})
-    assert group._without_one(group.reign) == FOUR.removed(C)
-    group.last_heard[C] = group.now - SUSPICION
-    assert group._without_one(group.reign) == FOUR.removed(D)
-    group.reign.since = group.now - SUSPICION
-    assert group._without_one(group.reign) is None
-    group.reign.since -= 0.1
-    group.silent = {B: None, C: None}
-    assert group._without_one(group.reign) is None
+    group.state.roster.silent = {}
+    assert (
+        group.reconfiguration._without_one(group.leader.term) is None
+    )  # B and D have not said what they have
+    group.state.roster.reported.update({Member(B, 1): group.applied, Member(D, 9): group.applied})
+    assert group.reconfiguration._without_one(group.leader.term) == FOUR.removed(C)
+    group.state.roster.last_heard[C] = group.now - SUSPICION
+    assert group.reconfiguration._without_one(group.leader.term) == FOUR.removed(D)
+    group.leader.term.since = group.now - SUSPICION
+    assert group.reconfiguration._without_one(group.leader.term) is None
+    group.leader.term.since -= 0.1
+    group.state.roster.silent = {B: None, C: None}
+    assert group.reconfiguration._without_one(group.leader.term) is None
 
 
 def test_a_new_membership_clears_what_was_noted_of_its_members() -> None:
     group = leading()
     alive(group, B, C)
-    group.silent = {C: None, B: None}
+    group.state.roster.silent = {C: None, B: None}
     offered(group, D)
-    group.courted = D
+    group.state.roster.newcomer = D
     hear(group, B, Chosen(1, (Item(CONFIG, encode_config(FOUR)),)))
-    assert (group.offers, group.courted) == ({}, NO_NODE)
+    assert (group.state.roster.offers, group.state.roster.newcomer) == ({}, NO_NODE)
     hear(group, B, Chosen(2, (Item(CONFIG, encode_config(FOUR.removed(C))),)))
-    assert list(group.silent) == [B]
+    assert list(group.state.roster.silent) == [B]
 
 
 def test_a_leader_that_loses_its_seat_gives_up_and_offers_itself() -> None:
@@ -598,7 +601,7 @@ def test_a_leader_that_loses_its_seat_gives_up_and_offers_itself() -> None:
     hear(group, B, Accepted(ballot(1), 1, 1, 1))
     sync(group)
     effects = hear(group, B, Accepted(ballot(1), 2, 2, 1))
-    assert group.reign is None
+    assert group.leader.term is None
     assert events(effects) == [Removed(A), LeaderChanged(NO_NODE)]
     released = [to for to, each in sends(effects) if each == Release(ballot(1), NO_NODE)]
     assert released == [B, C]
@@ -612,23 +615,23 @@ def test_a_leader_asks_a_new_member_for_its_promise_and_beats_at_once() -> None:
     offered(group, D)
     sync(group)
     hear(group, B, Accepted(ballot(1), 1, 1, 1))
-    group.look_at_seats()
+    group.reconfiguration.look()
     sync(group)
     effects = hear(group, B, Accepted(ballot(1), 2, 2, 1))
-    assert group.config.nodes() == [A, B, D]
+    assert group.state.membership.config.nodes() == [A, B, D]
     assert Later(0.0, BeatDue()) in effects
     assert not any(isinstance(each, Prepare) for _, each in sends(effects))  # a majority has
 
 
 def test_a_leader_without_the_promises_of_a_majority_asks_for_them_again() -> None:
     group = leading(config=Config(1, (Member(A, 1), Member(B, 1)), 2))
-    assert group.reign is not None
-    del group.reign.promises.members[Member(B, 1)]
-    group.reign.promises._agreed = None
+    assert group.leader.term is not None
+    del group.leader.term.promises.members[Member(B, 1)]
+    group.leader.term.promises._agreed = None
     group.timeout(Unanswered())
     group.drain()
-    group.reign.waiting = False
-    group.reconfigured(group.config)
+    group.leader.term.waiting = False
+    group.reconfiguration.reconfigured(group.state.membership.config)
     assert group.drain() == [
         Later(0.0, BeatDue()),
         Send(B, Prepare(ballot(1), 1), after=2),
@@ -650,47 +653,59 @@ def test_a_leader_that_waits_for_more_promises_asks_for_them_in_a_while() -> Non
 
 def test_what_was_begun_by_others_is_forgotten_once_it_is_decided() -> None:
     group = awake(A)
-    group.stand()
+    group.leader.stand()
     promise(group, A)
-    assert group.reign is not None
+    assert group.leader.term is not None
     begun = Vote(1, ballot(0, C), command(b"x"))
-    hear(group, B, Promise(group.reign.ballot, 1, 1, 0, (begun,), ()))
-    assert group.reign.promises.value(1, THREE) == begun.item
+    hear(group, B, Promise(group.leader.term.ballot, 1, 1, 0, (begun,), ()))
+    assert group.leader.term.promises.value(1, THREE) == begun.item
     sync(group)
-    hear(group, B, Accepted(group.reign.ballot, 1, 1, 1))
+    hear(group, B, Accepted(group.leader.term.ballot, 1, 1, 1))
     assert group.applied == 1
-    assert group.reign.promises.value(1, THREE) == Item(NOOP, b"")
+    assert group.leader.term.promises.value(1, THREE) == Item(NOOP, b"")
 
 
 def test_last_eight_beats_are_remembered() -> None:
     """REP-2: an answer to an older one says nothing of what its sender lacks."""
     group = leading()
-    group.beats.clear()
+    roster = group.state.roster
+    roster.beats.clear()
     for number in range(9):
-        group.beats.append((float(number), number))
-    group.applied = 77
-    assert [group._told_at(stamp) for stamp in (0.0, 1.0, 8.0, 9.0)] == [77, 1, 8, 77]
+        roster.beats.append((float(number), number))
+    assert [roster.told_at(stamp, 77) for stamp in (0.0, 1.0, 8.0, 9.0)] == [
+        77,
+        1,
+        8,
+        77,
+    ]
 
 
 def test_newcomer_that_is_courted_hears_so_at_once() -> None:
     """REP-2: not only with the next heartbeat."""
     group = leading()
-    group.beats.clear()
-    assert group.reign is not None
-    group._court(D)
-    assert group.drain() == [Send(D, Beat(group.reign.ballot, 0, group.now, 0), after=0)]
-    assert list(group.beats) == [(group.now, 0)]
-    group._court(NodeId(""))
-    assert (group.drain(), group.courted) == ([], "")
+    group.state.roster.beats.clear()
+    assert group.leader.term is not None
+    group.reconfiguration._choose_newcomer(D)
+    assert group.drain() == [Send(D, Beat(group.leader.term.ballot, 0, group.now, 0), after=0)]
+    assert list(group.state.roster.beats) == [(group.now, 0)]
+    group.reconfiguration._choose_newcomer(NodeId(""))
+    assert (group.drain(), group.state.roster.newcomer) == ([], "")
     follower = awake()
-    follower._court(D)
-    assert (follower.drain(), follower.courted, len(follower.beats)) == ([], D, 0)
+    follower.reconfiguration._choose_newcomer(D)
+    assert (follower.drain(), follower.state.roster.newcomer, len(follower.state.roster.beats)) == (
+        [],
+        D,
+        0,
+    )
 
 
 def test_newcomers_have_their_turns_in_order() -> None:
     """REP-2"""
     group = leading()
-    group.courted, group.courted_at = D, group.now - group.options.replace_after
-    assert group._next_to_court([D, E, A]) == E
-    group.courted = A
-    assert group._next_to_court([D, E, A]) == D
+    group.state.roster.newcomer, group.state.roster.newcomer_since = (
+        D,
+        group.now - group.options.replace_after,
+    )
+    assert group.reconfiguration._next_newcomer([D, E, A]) == E
+    group.state.roster.newcomer = A
+    assert group.reconfiguration._next_newcomer([D, E, A]) == D

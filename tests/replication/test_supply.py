@@ -27,6 +27,7 @@ from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.supply import checksum
 from tests.replication.replicas import (
+    OPTIONS,
     THREE,
     A,
     B,
@@ -93,7 +94,7 @@ def test_what_is_accepted_behind_a_state_is_read_again_after_a_restart() -> None
 
 def test_a_state_holds_the_membership_and_the_checksum_of_its_place() -> None:
     group = replica()
-    chain = dict(group.chains)
+    chain = dict(group.state.progress.chains)
     state, _, _ = saved(compact(group, 2, 3))
     assert (state.config, state.chain) == (THREE, chain[2])
     assert (state.life, state.promised, state.vouch) == (1, ballot(1), vouch(5))
@@ -114,10 +115,10 @@ def test_who_wants_what_is_only_accepted_does_not_get_it() -> None:
 def test_what_lies_behind_a_lost_slot_is_not_lost_itself() -> None:
     """It is only not applied yet: who wants it may ask again."""
     group = replica(known=2)
-    group.certain = 5
+    group.state.progress.certain = 5
     assert sends(hear(group, C, Want(4, 4))) == [(C, Lacking(4, False))]
-    group.places.cut(4)
-    group.items.clear()
+    group.state.values.index.cut(4)
+    group.state.values.items.clear()
     assert sends(hear(group, C, Want(4, 4))) == [(C, Lacking(4, True))]
 
 
@@ -127,7 +128,7 @@ def test_who_wants_what_is_gone_is_told_of_a_state() -> None:
     effects = hear(group, C, Want(1, 1))
     assert events(effects) == [StateWanted()]
     effects = compact(group, 5, 4)
-    assert sends(effects) == [(C, msgspec.structs.replace(AHEAD, chain=group.chain))]
+    assert sends(effects) == [(C, msgspec.structs.replace(AHEAD, chain=group.state.progress.chain))]
     given = [hear(group, C, WantPiece(5, index)) for index in range(3)]
     assert [sends(each) for each in given] == [[(C, piece)] for piece in PIECES]
 
@@ -143,10 +144,10 @@ def test_nothing_that_a_given_state_needs_is_trimmed_until_nobody_fetches_it() -
     hear(group, C, Want(2, 5))  # now its entries
     group.now += 2
     group.timeout(Unclaimed())
-    assert group.giving is not None
+    assert group.supplier.giving is not None
     group.now += SMALL.unclaimed_after
     group.timeout(Unclaimed())
-    assert group.giving is None
+    assert group.supplier.giving is None
     assert saved(compact(group, 5, 5))[2] == 6
 
 
@@ -196,7 +197,7 @@ def test_a_state_becomes_ones_own_when_all_that_it_needs_is_here() -> None:
     assert (state.place, state.kept, state.chain) == (5, 4, 999)
     assert number == 5
     assert trim <= 3  # the record of slot 4
-    assert (group.applied, group.chain) == (5, 999)
+    assert (group.applied, group.state.progress.chain) == (5, 999)
     assert group.entry(4) == b"4"  # also before it is on disk
 
 
@@ -213,8 +214,8 @@ def test_pieces_that_come_twice_or_from_elsewhere_change_nothing() -> None:
     hear(group, C, PIECES[0])
     assert hear(group, C, PIECES[0]) == []
     assert hear(group, A, PIECES[1]) == []
-    assert group.taking is not None
-    assert group.taking.index == 1
+    assert group.transfer.taking is not None
+    assert group.transfer.taking.index == 1
 
 
 def test_pieces_of_two_states_are_not_mixed() -> None:
@@ -224,7 +225,7 @@ def test_pieces_of_two_states_are_not_mixed() -> None:
     hear(group, C, PIECES[0])
     hear(group, C, msgspec.structs.replace(PIECES[1], data=b"?"))
     assert sends(hear(group, C, PIECES[2])) == []
-    assert group.taking is None
+    assert group.transfer.taking is None
     assert sends(hear(group, C, AHEAD)) == [(C, WantPiece(5, 0))]
 
 
@@ -232,9 +233,9 @@ def test_a_source_that_is_silent_is_given_up() -> None:
     group = awake(B, options=SMALL)
     hear(group, C, AHEAD)
     for _ in range(20):
-        assert group.taking is not None
+        assert group.transfer.taking is not None
         group.timeout(Behind())
-    assert group.taking is None
+    assert group.transfer.taking is None
 
 
 def test_a_newer_state_of_the_same_source_is_taken_instead() -> None:
@@ -256,10 +257,9 @@ def test_checksum_of_a_state_is_never_0() -> None:
 def test_entries_are_given_until_their_bytes_are_used_up() -> None:
     """REP-1: 64 kibibytes at least."""
     for size, given in ((65_535, 2), (65_536, 1)):
-        group = awake()
+        group = awake(options=replace(OPTIONS, accept_bytes=1))
         items = (command(bytes(size)), command(b"x"), command(b"y"))
         hear(group, A, Accept(ballot(1), 1, items, 3))
-        group.options = replace(group.options, accept_bytes=1)
         (chosen,) = [m for _, m in sends(hear(group, C, Want(1, 3))) if isinstance(m, Chosen)]
         assert chosen.items == items[:given]
 
@@ -267,8 +267,8 @@ def test_entries_are_given_until_their_bytes_are_used_up() -> None:
 def test_first_slot_that_is_kept_is_lacking_and_no_state_is_offered_for_it() -> None:
     """REP-1: it is known here, and cannot be read."""
     group = awake()
-    group.kept, group.certain = 4, 4
+    group.state.values.kept, group.state.progress.certain = 4, 4
     assert sends(hear(group, C, Want(4, 4))) == [(C, Lacking(4, True))]
     assert sends(hear(group, C, Want(5, 5))) == [(C, Lacking(5, False))]
     hear(group, C, Want(3, 3))
-    assert list(group.askers) == [C]
+    assert list(group.supplier.askers) == [C]

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from oncecast.kernel.protocol import Append, Emit, Later, Send, Snapshot, Trim
-from oncecast.replication.core import encode_config
 from oncecast.replication.events import Added, Compact, Decided, Installed, Removed, StateWanted
 from oncecast.replication.messages import (
     CONFIG,
@@ -34,7 +33,7 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.options import GroupOptions
 from oncecast.replication.paxos import Paxos
-from oncecast.replication.quorum import Member
+from oncecast.replication.quorum import Member, encode_config
 from oncecast.replication.supply import in_pieces
 from tests.replication.replicas import (
     THREE,
@@ -73,20 +72,20 @@ X, Y = command(b"x"), command(b"y")
 
 def test_a_state_is_saved_with_all_that_a_restart_needs() -> None:
     group = replica(known=3)
-    group.lost = [(7, 8)]
-    chain = group.chain
+    group.state.votes.lost = [(7, 8)]
+    chain = group.state.progress.chain
     effects = compact(group, 3, 2)
     state = Checkpoint(
         (b"state", b"x"), 3, 2, 1, ballot(1), vouch(5), THREE, chain, ((2, 3, 4),), ((7, 8),)
     )
     assert effects == [Snapshot(state, 4), Trim("paxos", 3)]
-    assert group.kept == 2
+    assert group.state.values.kept == 2
 
 
 def test_a_state_that_needs_no_entry_lets_all_records_go() -> None:
     group = replica()
     assert saved(compact(group, 5, 99))[1:] == (6, 7)
-    assert group.kept == 6
+    assert group.state.values.kept == 6
 
 
 def test_what_is_kept_never_grows_back() -> None:
@@ -102,24 +101,24 @@ def test_a_state_holds_the_membership_that_votes_behind_it() -> None:
     hear(group, A, Chosen(1, (X, change, Y)))
     assert saved(compact(group, 1, 2))[0].config == THREE
     assert saved(compact(group, 3, 2))[0].config == FOUR
-    assert not group.memberships.knows(2)
-    assert group.memberships.knows(3)
+    assert not group.state.membership.history.knows(2)
+    assert group.state.membership.history.knows(3)
 
 
 def test_holes_that_nobody_needs_any_more_are_forgotten() -> None:
     group = replica()
     for slot in (2, 3, 4):
-        group.holes[slot] = {}
-        group.recalled[slot] = {Member(A, 1): Vote(slot, ballot(1), X)}
+        group.state.fetching.holes[slot] = {}
+        group.state.fetching.recalled[slot] = {Member(A, 1): Vote(slot, ballot(1), X)}
     compact(group, 5, 4)
-    assert (list(group.holes), list(group.recalled)) == ([4], [4])
+    assert (list(group.state.fetching.holes), list(group.state.fetching.recalled)) == ([4], [4])
 
 
 def test_a_state_of_nothing_is_not_saved_and_answers_nobody() -> None:
     group = awake(B, options=SMALL)
-    group.askers[C] = None
+    group.supplier.askers[C] = None
     assert compact(group, 0, 0) == []
-    assert group.askers == {}
+    assert group.supplier.askers == {}
 
 
 def test_the_state_of_the_first_slot_is_saved() -> None:
@@ -154,23 +153,23 @@ def test_no_more_entries_than_a_step_takes_are_given_at_once() -> None:
 
 def test_entries_are_given_up_to_the_first_that_cannot_be_read() -> None:
     group = replica()
-    group.places.cut(3)
+    group.state.values.index.cut(3)
     assert hear(group, C, Want(1, 5)) == [Send(C, Chosen(1, FIVE[:2], 5), after=0)]
     lacking = Send(C, Lacking(3, True), after=0)
     assert hear(group, C, Want(3, 5)) == [lacking, Later(0.0, Behind())]
     assert hear(group, C, Want(3, 5)) == [lacking]
-    assert list(group.holes) == [3]
+    assert list(group.state.fetching.holes) == [3]
     assert hear(group, C, Want(2, 2)) == [Send(C, Chosen(2, FIVE[1:2], 5), after=0)]
 
 
 def test_a_lost_entry_that_is_not_applied_yet_is_not_a_hole() -> None:
     """REP-1: a replica that catches up asks for it anyway."""
     group = replica(known=2)
-    group.certain = 4
-    group.places.cut(3)
-    group.items.clear()
+    group.state.progress.certain = 4
+    group.state.values.index.cut(3)
+    group.state.values.items.clear()
     assert hear(group, C, Want(3, 5)) == [Send(C, Lacking(3, True), after=0)]
-    assert group.holes == {}
+    assert group.state.fetching.holes == {}
 
 
 def test_an_entry_that_is_not_decided_is_lacking_but_not_lost() -> None:
@@ -183,14 +182,14 @@ def test_several_that_want_a_state_ask_the_node_for_it_once() -> None:
     compact(group, 5, 4)
     assert hear(group, C, Want(1, 5)) == [Emit(StateWanted(), after=6)]
     assert hear(group, A, Want(1, 5)) == []
-    ahead = msgspec.structs.replace(AHEAD, chain=group.chain)
+    ahead = msgspec.structs.replace(AHEAD, chain=group.state.progress.chain)
     effects = compact(group, 5, 4)
     assert effects[:3] == [
         Send(C, ahead, after=0),
         Send(A, ahead, after=0),
         Later(SMALL.unclaimed_after, Unclaimed()),
     ]
-    assert group.askers == {}
+    assert group.supplier.askers == {}
     assert hear(group, D, Want(1, 5)) == [Send(D, ahead, after=0)]
 
 
@@ -237,7 +236,7 @@ def test_a_state_is_given_as_long_as_its_pieces_or_entries_are_fetched() -> None
 
 def test_a_candidate_without_a_seat_is_told_what_was_decided_since() -> None:
     group = replica()
-    group.leader, group.heard = A, group.now
+    group.state.following.leader, group.state.following.heard = A, group.now
     assert sends(hear(group, D, Canvass(5))) == [(D, Chosen(5, FIVE[4:], 5))]
     assert sends(hear(group, D, Canvass(6))) == []
     assert sends(hear(group, C, Canvass(1))) == []  # it has a seat
@@ -268,8 +267,8 @@ def test_a_state_is_asked_for_piece_by_piece() -> None:
         Send(C, WantPiece(5, 1), after=0),
     ]
     hear(group, C, PIECES[1])
-    assert group.taking is not None
-    assert (group.taking.chunks, group.taking.parts) == ([b"state"], [])
+    assert group.transfer.taking is not None
+    assert (group.transfer.taking.chunks, group.transfer.taking.parts) == ([b"state"], [])
     assert hear(group, C, PIECES[2]) == [
         Later(RESEND, Behind()),
         Send(C, Want(4, 5), after=0),
@@ -280,15 +279,15 @@ def test_a_state_is_asked_for_piece_by_piece() -> None:
 def test_a_state_that_brings_nothing_new_is_not_taken(place: int) -> None:
     group = replica()
     assert hear(group, C, msgspec.structs.replace(AHEAD, place=place)) == []
-    assert group.taking is None
+    assert group.transfer.taking is None
     assert hear(awake(B, options=SMALL), C, msgspec.structs.replace(AHEAD, pieces=0)) == []
 
 
 def test_the_state_of_another_source_is_not_taken_meanwhile() -> None:
     group = taking()
     assert hear(group, A, msgspec.structs.replace(AHEAD, place=9)) == []
-    assert group.taking is not None
-    assert (group.taking.source, group.taking.ahead.place) == (C, 5)
+    assert group.transfer.taking is not None
+    assert (group.transfer.taking.source, group.transfer.taking.ahead.place) == (C, 5)
 
 
 def test_the_same_state_told_again_is_gone_on_with() -> None:
@@ -316,9 +315,9 @@ def test_a_taker_asks_again_until_its_source_has_been_silent_for_too_long() -> N
     for _ in range(19):
         group.timeout(Behind())
         assert sends(group.drain()) == [(C, WantPiece(5, 1))]
-    group.known = 5
+    group.state.progress.known = 5
     group.timeout(Behind())
-    assert group.taking is None
+    assert group.transfer.taking is None
     assert sends(group.drain()) == [(A, Want(1, 5))]
 
 
@@ -330,7 +329,7 @@ def test_a_taker_waits_for_its_source_for_the_suspicion_time_however_often_it_as
         group.timeout(Behind())
         assert sends(group.drain()) == [(C, WantPiece(5, 0))]
     group.timeout(Behind())
-    assert group.taking is None
+    assert group.transfer.taking is None
 
 
 def test_a_state_arrives_within_a_bounded_number_of_round_trips_however_small_its_pieces() -> None:
@@ -343,7 +342,7 @@ def test_a_state_arrives_within_a_bounded_number_of_round_trips_however_small_it
     hear(group, A, Accept(ballot(1), 1, FIVE, 0))
     sync(group)
     hear(group, A, Beat(ballot(1), 5, 1.0))
-    group.askers[C] = None
+    group.supplier.askers[C] = None
     group.request(Compact(5, 6, (bytes(1000), bytes(280))))
     (ahead,) = [each for to, each in sends(group.drain()) if isinstance(each, Ahead)]
     assert ahead.pieces == 64
@@ -355,15 +354,15 @@ def test_entries_of_a_state_are_kept_as_they_come_and_others_are_not() -> None:
         group.timeout(Behind())
     group.drain()
     assert records(hear(group, C, Chosen(3, (X,)))) == []
-    assert group.taking is not None
-    assert group.taking.tries == 10
+    assert group.transfer.taking is not None
+    assert group.transfer.taking.tries == 10
     effects = hear(group, C, Chosen(4, FIVE[3:4]))
     assert records(effects) == [Learned(4, 0, b"4")]
     assert sends(effects) == [(B, Stored(group._records.last)), (C, Want(5, 5))]
-    assert (group.taking.tries, group.taking.slot) == (0, 5)
+    assert (group.transfer.taking.tries, group.transfer.taking.slot) == (0, 5)
     effects = hear(group, C, Chosen(5, (FIVE[4], X)))
     assert records(effects)[0] == Learned(5, 0, b"5")
-    assert group.taking is None
+    assert group.transfer.taking is None
     assert not any(isinstance(each, Learned) and each.slot == 6 for each in records(effects))
 
 
@@ -390,7 +389,11 @@ def test_a_state_is_installed_with_everything_in_order() -> None:
     ]
     assert isinstance(snapshot, Snapshot)
     assert trim == Trim("paxos", 2)
-    assert (group.chain_at(5), group.certain, group.applied) == (999, 5, 5)
+    assert (group.state.progress.chain_at(5), group.state.progress.certain, group.applied) == (
+        999,
+        5,
+        5,
+    )
 
 
 def test_a_state_with_another_membership_tells_who_came_and_went() -> None:
@@ -402,26 +405,30 @@ def test_a_state_with_another_membership_tells_who_came_and_went() -> None:
         Emit(Added(D), after=0),
         Emit(Removed(C), after=0),
     ]
-    assert group.config == other
-    assert not group.memberships.knows(5)
+    assert group.state.membership.config == other
+    assert not group.state.membership.history.knows(5)
 
 
 def test_a_state_ends_all_that_was_open_before_it_and_nothing_behind() -> None:
     group = awake(B, options=SMALL)
     hear(group, A, Accept(ballot(1), 4, (X, Y, X, Y), 0))
     hear(group, D, Accepted(ballot(1), 4, 7, 1))
-    group.told[3] = None
-    group.wanting[A] = group.bereft[A] = None
+    group.state.progress.learned[3] = None
+    group.state.fetching.tried[A] = group.state.fetching.bereft[A] = None
     hear(group, C, Ahead(5, 6, 999, THREE, 1))
     hear(group, C, Piece(5, 0, b"s", True))
-    assert (list(group.votes), list(group.tallies), group.told) == ([6, 7], [6, 7], {})
-    assert (group.wanting, group.bereft) == ({}, {})
-    assert list(group.items) == [4, 5, 6, 7]  # until they are on disk
+    assert (
+        list(group.state.votes.ballots),
+        list(group.state.tallies),
+        group.state.progress.learned,
+    ) == ([6, 7], [6, 7], {})
+    assert (group.state.fetching.tried, group.state.fetching.bereft) == ({}, {})
+    assert list(group.state.values.items) == [4, 5, 6, 7]  # until they are on disk
     sync(group)
-    assert list(group.items) == [6, 7]
+    assert list(group.state.values.items) == [6, 7]
     hear(group, C, Ahead(7, 8, 999, THREE, 1))
     hear(group, C, Piece(7, 0, b"s", True))
-    assert group.items == {}
+    assert group.state.values.items == {}
 
 
 def test_a_value_that_is_not_on_disk_yet_is_kept_in_memory_when_a_state_comes() -> None:
@@ -436,7 +443,7 @@ def test_a_value_that_is_not_on_disk_yet_is_kept_in_memory_when_a_state_comes() 
 def test_a_source_that_has_more_than_its_state_is_asked_for_the_rest() -> None:
     group = taking()
     effects = hear(group, C, Chosen(4, FIVE[3:], 8))
-    assert (group.applied, group.known) == (5, 8)
+    assert (group.applied, group.state.progress.known) == (5, 8)
     assert sends(effects)[-1] == (C, Want(6, 8))
 
 
@@ -447,5 +454,5 @@ def test_a_state_that_others_have_overtaken_meanwhile_is_dropped() -> None:
     assert group.applied == 5
     told = [event for piece in PIECES for event in events(hear(group, C, piece))]
     assert told == []
-    assert group.taking is None
-    assert group.chain != 999
+    assert group.transfer.taking is None
+    assert group.state.progress.chain != 999

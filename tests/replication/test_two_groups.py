@@ -13,12 +13,12 @@ from oncecast.errors import Diverged
 from oncecast.kernel.protocol import NodeId
 from oncecast.kernel.stack import Stack
 from oncecast.lab.scenarios.draw import FAST
-from oncecast.lab.scenarios.paxos_checks import replica
 from oncecast.lab.scenarios.paxos_ledger import Ledger, Put
 from oncecast.replication.messages import Accept, Beat, Canvass, Prepare, Want, WantPiece
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Config, Member
 from oncecast.simulator.simulated import Simulation
+from tests.replication.quiet import paxos_of
 from tests.replication.replicas import A, B, C, awake, ballot, command, hear, sends
 
 OURS = Config(1, (Member(A, 1), Member(B, 1), Member(C, 1)), 3, group=7)
@@ -51,8 +51,8 @@ def test_who_is_led_by_another_group_too_stops() -> None:
 def test_every_membership_and_every_question_names_the_group() -> None:
     assert OURS.removed(A).added(Member(A, 2)).group == 7
     group = awake(B, OURS)
-    group.heard = -9.0
-    group.on_silence()
+    group.state.following.heard = -9.0
+    group.leader.on_silence()
     assert sends(group.drain()) == [(A, Canvass(1, 7)), (C, Canvass(1, 7))]
 
 
@@ -61,7 +61,7 @@ def test_who_would_join_learns_from_one_group_only() -> None:
     group.start()
     group.drain()
     hear(group, A, Beat(ballot(1), 4, 1.0, 7))
-    group.on_behind()
+    group.catch_up.on_behind()
     assert (C, Want(1, 4, 7)) in sends(group.drain())
     assert hear(group, C, Accept(ballot(2, C), 1, (command(b"x"),), 0, 8)) == []
 
@@ -71,7 +71,8 @@ def test_a_founder_without_its_disk_stops_and_the_group_keeps_what_it_had() -> N
 
     def build(me: NodeId, rng: Random) -> Stack:
         paxos = Paxos(me, rng, options=FAST, contacts=() if me == FIRST else (FIRST,))
-        paxos.learner = ledger = Ledger(me, rng, paxos)
+        ledger = Ledger(me, rng, paxos)
+        paxos.attach(ledger)
         return Stack([paxos, ledger])
 
     def put(producer: int, count: int) -> None:
@@ -95,7 +96,6 @@ def test_a_founder_without_its_disk_stops_and_the_group_keeps_what_it_had() -> N
     sim.crash(FIRST)
     sim.run(until=12.0)
     for node in LATER:
-        group = replica(sim, node)
-        assert group is not None
-        assert isinstance(group.learner, Ledger)
-        assert group.learner.next == {0: 3}
+        machine = paxos_of(sim, node).learner.machine
+        assert isinstance(machine, Ledger)
+        assert machine.next == {0: 3}

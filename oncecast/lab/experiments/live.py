@@ -315,10 +315,10 @@ class Replica(Actor):
             options=FAST,
             contacts=() if founder else tuple(names[:REPLICAS]),
             founders=founders if founder else NOBODY,
-            life=founder.life if founder else 0,
+            incarnation=founder.life if founder else 0,
         )
         self.ledger = Ledger(plan.me, rng, paxos)
-        paxos.learner = self.ledger
+        paxos.attach(self.ledger)
         self.stack = Stack([paxos, self.ledger])
 
     async def run(self) -> None:

@@ -12,7 +12,6 @@ from typing import Any, cast
 from oncecast.kernel.protocol import Append, Effect, Emit, NodeId, Send, Snapshot, Trim, Value
 from oncecast.lab.scenarios.paxos_books import CLIENT, Books
 from oncecast.replication.ballot import BOTTOM, Ballot
-from oncecast.replication.core import within
 from oncecast.replication.events import Decided, Installed
 from oncecast.replication.messages import (
     COMMAND,
@@ -34,22 +33,24 @@ from oncecast.replication.messages import (
 )
 from oncecast.replication.paxos import Paxos
 from oncecast.replication.quorum import Member
+from oncecast.replication.status import Status
+from oncecast.replication.votes import within
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.trace import Step
 
 
-def replica(sim: Simulation, node: NodeId) -> Paxos | None:
-    """Return the Paxos protocol of a node, or None if the node is down."""
+def replica(sim: Simulation, node: NodeId) -> Status | None:
+    """Return the status of the replica at a node, or None if the node is down."""
     state = sim.nodes.get(node)
     if state is None or state.stack is None:
         return None
     lowest = state.stack.protocols[0]
     assert isinstance(lowest, Paxos)
-    return lowest
+    return lowest.status
 
 
-Handler = Callable[[Any, Paxos], None]
+Handler = Callable[[Any, Status], None]
 
 
 class Rule:
@@ -65,8 +66,8 @@ class Rule:
     def effects(self) -> dict[type, Handler]:
         return {}
 
-    def started(self, paxos: Paxos) -> None: ...
-    def look(self, paxos: Paxos) -> None: ...
+    def started(self, paxos: Status) -> None: ...
+    def look(self, paxos: Status) -> None: ...
 
 
 class Memory(Rule):
@@ -79,20 +80,20 @@ class Memory(Rule):
         super().__init__(books)
         self.promised: dict[NodeId, Ballot] = {}
 
-    def started(self, paxos: Paxos) -> None:
+    def started(self, paxos: Status) -> None:
         self.promised[paxos.me] = BOTTOM
         disk = self.books.disks[paxos.me]
-        if paxos.life != disk.life:
+        if paxos.incarnation != disk.life:
             return  # the promise belongs to an older life
         if paxos.promised < disk.promised:
             raise Violation(f"{paxos.me} forgot its promise of {disk.promised} in a crash")
         known = max(paxos.applied, paxos.certain)
         for slot, ballot in disk.votes.items():
             # A slot that is known to be chosen needs no vote.
-            if slot > known and slot not in paxos.told and not within(paxos.lost, slot):
+            if slot > known and slot not in paxos.learned and not within(paxos.lost, slot):
                 self._remembers(paxos, slot, ballot, disk.values[slot])
 
-    def _remembers(self, paxos: Paxos, slot: int, ballot: Ballot, item: Item) -> None:
+    def _remembers(self, paxos: Status, slot: int, ballot: Ballot, item: Item) -> None:
         vote, found = paxos.votes.get(slot, BOTTOM), paxos.readable(slot)
         if vote < ballot:
             raise Violation(
@@ -101,7 +102,7 @@ class Memory(Rule):
         if vote == ballot and found not in (None, item):
             raise Violation(f"{paxos.me} restored {found} for slot {slot}, but it accepted {item}")
 
-    def look(self, paxos: Paxos) -> None:
+    def look(self, paxos: Status) -> None:
         if paxos.promised < self.promised[paxos.me]:
             raise Violation(f"{paxos.me} went back to the lower ballot {paxos.promised}")
         self.promised[paxos.me] = paxos.promised
@@ -124,15 +125,15 @@ class Honesty(Rule):
             Chosen: self._chosen,
         }
 
-    def started(self, paxos: Paxos) -> None:
+    def started(self, paxos: Status) -> None:
         self.restored[paxos.me] = paxos.promised
 
-    def _proposed(self, send: Send, paxos: Paxos) -> None:
+    def _proposed(self, send: Send, paxos: Status) -> None:
         message = cast("Accept", send.message)
         for slot, item in enumerate(message.items, message.slot):
             self.books.propose(paxos.me, slot, message.ballot, item)
 
-    def _recalled(self, send: Send, paxos: Paxos) -> None:
+    def _recalled(self, send: Send, paxos: Status) -> None:
         vote = cast("Recalled", send.message).vote
         if vote is not None:
             self._reported(paxos.me, vote)
@@ -147,7 +148,7 @@ class Honesty(Rule):
         if vote.item != proposed and not books.is_chosen(slot, vote.item):
             raise Violation(f"{node} reports {vote}, but the proposal was {proposed}")
 
-    def _promise(self, send: Send, paxos: Paxos) -> None:
+    def _promise(self, send: Send, paxos: Status) -> None:
         message, node = cast("Promise", send.message), paxos.me
         for vote in message.votes:
             self._reported(node, vote)
@@ -165,7 +166,7 @@ class Honesty(Rule):
             if slot not in reported or reported[slot].ballot < ballot:
                 raise Violation(f"{node} does not report its vote for slot {slot}")
 
-    def _heard(self, send: Send, paxos: Paxos) -> None:
+    def _heard(self, send: Send, paxos: Status) -> None:
         self._on_disk(paxos.me, cast("Heard", send.message).ballot, send.after)
 
     def _on_disk(self, node: NodeId, ballot: Ballot, after: int) -> None:
@@ -176,7 +177,7 @@ class Honesty(Rule):
         if ballot > max(written, default=BOTTOM):
             raise Violation(f"{node} promises or follows {ballot} before it is on disk")
 
-    def _accepted(self, send: Send, paxos: Paxos) -> None:
+    def _accepted(self, send: Send, paxos: Status) -> None:
         message, disk = cast("Accepted", send.message), self.books.disks[paxos.me]
         votes = {
             each.record.slot: each.record.ballot
@@ -187,7 +188,7 @@ class Honesty(Rule):
             if votes.get(slot, disk.votes.get(slot)) != message.ballot:
                 raise Violation(f"{paxos.me} reports its vote for slot {slot} before it is on disk")
 
-    def _chosen(self, send: Send, paxos: Paxos) -> None:
+    def _chosen(self, send: Send, paxos: Status) -> None:
         message = cast("Chosen", send.message)
         last = message.first + len(message.items) - 1
         if last > paxos.applied:
@@ -209,11 +210,11 @@ class Applied(Rule):
     def effects(self) -> dict[type, Handler]:
         return {Decided: self._decided, Installed: self._installed}
 
-    def started(self, paxos: Paxos) -> None:
+    def started(self, paxos: Status) -> None:
         self.applied[paxos.me] = 0
         self.told.pop(paxos.me, None)
 
-    def look(self, paxos: Paxos) -> None:
+    def look(self, paxos: Status) -> None:
         node, books, applied = paxos.me, self.books, paxos.applied
         if applied == self.applied[node]:
             return
@@ -229,10 +230,10 @@ class Applied(Rule):
             )
         self.applied[node] = applied
 
-    def _installed(self, emit: Emit, paxos: Paxos) -> None:
+    def _installed(self, emit: Emit, paxos: Status) -> None:
         self.told[paxos.me] = cast("Installed", emit.event).place
 
-    def _decided(self, emit: Emit, paxos: Paxos) -> None:
+    def _decided(self, emit: Emit, paxos: Status) -> None:
         decided, node, books = cast("Decided", emit.event), paxos.me, self.books
         place = decided.place
         if not books.is_chosen(place, Item(COMMAND, decided.value)):
@@ -255,18 +256,18 @@ class Elected(Rule):
         super().__init__(books)
         self.elected: dict[Ballot, None] = {}
 
-    def look(self, paxos: Paxos) -> None:
-        reign = paxos.reign
-        if reign is None or not reign.elected or reign.ballot in self.elected:
+    def look(self, paxos: Status) -> None:
+        term = paxos.term
+        if term is None or not term.elected or term.ballot in self.elected:
             return
-        self.elected[reign.ballot] = None
+        self.elected[term.ballot] = None
         if paxos.config.nodes() == [paxos.me]:
             return  # a lone member needs no promise
         members = self.books.config(paxos.applied).members
         promised = [
-            member for member in members if self.books.promises.get(member, BOTTOM) >= reign.ballot
+            member for member in members if self.books.promises.get(member, BOTTOM) >= term.ballot
         ]
-        if paxos.applied < reign.promises.known:
+        if paxos.applied < term.promises.known:
             raise Violation(f"{paxos.me} leads without the current membership")
         if 2 * len(promised) <= len(members):
             raise Violation(f"{paxos.me} leads with the promises of only {promised} of {members}")
@@ -279,7 +280,7 @@ class Proposals(Rule):
     def effects(self) -> dict[type, Handler]:
         return {Entry: self._voted, Again: self._voted}
 
-    def _voted(self, append: Append, paxos: Paxos) -> None:
+    def _voted(self, append: Append, paxos: Status) -> None:
         record = cast("Entry | Again", append.record)
         if record.ballot.node == paxos.me:
             self._in_turn(record, paxos.applied)
@@ -342,7 +343,7 @@ class Faith(Rule):
     def effects(self) -> dict[type, Handler]:
         return {Heard: self._heard, Promise: self._promised}
 
-    def received(self, message: Value, paxos: Paxos) -> None:
+    def received(self, message: Value, paxos: Status) -> None:
         """Release a member. A newer leader also frees it, as it was elected after the lease."""
         if not isinstance(message, Release | Accept | Beat):
             return
@@ -352,11 +353,11 @@ class Faith(Rule):
         if leader > BOTTOM and (released or message.ballot > leader):
             del self.bound[me]
 
-    def _heard(self, send: Send, paxos: Paxos) -> None:
+    def _heard(self, send: Send, paxos: Status) -> None:
         end = paxos.now + paxos.options.suspicion
         self.bound[paxos.self_as_member] = cast("Heard", send.message).ballot, end
 
-    def _promised(self, send: Send, paxos: Paxos) -> None:
+    def _promised(self, send: Send, paxos: Status) -> None:
         me, ballot = paxos.self_as_member, cast("Promise", send.message).ballot
         leader, end = self.bound.get(me, (ballot, 0.0))
         # A majority has promised the leader's ballot, so a lower ballot cannot win an election.
@@ -371,18 +372,18 @@ class Leases(Rule):
         super().__init__(books)
         self.faith = faith
         self.told = 0
-        self.reigning: dict[NodeId, Paxos] = {}
+        self.reigning: dict[NodeId, Status] = {}
 
     def effects(self) -> dict[type, Handler]:
         return {Decided: self._decided}
 
-    def look(self, paxos: Paxos) -> None:
-        if paxos.reign is not None:
+    def look(self, paxos: Status) -> None:
+        if paxos.term is not None:
             self.reigning[paxos.me] = paxos
         elif self.reigning:
             self.reigning.pop(paxos.me, None)
 
-    def _decided(self, emit: Emit, paxos: Paxos) -> None:
+    def _decided(self, emit: Emit, paxos: Status) -> None:
         event = cast("Decided", emit.event)
         if event.token >= 0:
             self.told = max(self.told, event.place)
@@ -408,10 +409,10 @@ class Leases(Rule):
         if len(leaders) > 1:
             raise Violation(f"{' and '.join(leaders)} have leases at the same time")
 
-    def _is_bound(self, sim: Simulation, paxos: Paxos) -> None:
+    def _is_bound(self, sim: Simulation, paxos: Status) -> None:
         """Check that a majority of the voters keeps the lease, each by its own clock."""
-        assert paxos.reign is not None
-        ballot, bound = paxos.reign.ballot, [paxos.self_as_member]
+        assert paxos.term is not None
+        ballot, bound = paxos.term.ballot, [paxos.self_as_member]
         for member in paxos.config.members:
             leader, end = self.faith.bound.get(member, (BOTTOM, 0.0))
             if leader == ballot and sim.nodes[member.node].clock.local(sim.now) < end:
@@ -429,10 +430,10 @@ class Memberships(Rule):
         super().__init__(books)
         self.seen: dict[NodeId, int] = {}
 
-    def started(self, paxos: Paxos) -> None:
+    def started(self, paxos: Status) -> None:
         self.seen.pop(paxos.me, None)
 
-    def look(self, paxos: Paxos) -> None:
+    def look(self, paxos: Status) -> None:
         version = paxos.config.version
         if not version or version == self.seen.get(paxos.me):
             return
@@ -449,12 +450,12 @@ class States(Rule):
     def effects(self) -> dict[type, Handler]:
         return {Checkpoint: self._saved, Trim: self._trimmed}
 
-    def _trimmed(self, trim: Trim, paxos: Paxos) -> None:
-        needed = paxos.places.lowest(paxos.kept)
+    def _trimmed(self, trim: Trim, paxos: Status) -> None:
+        needed = paxos.first_record(paxos.kept)
         if needed is not None and trim.number > needed:
             raise Violation(f"{paxos.me} trims record {needed}, which it still needs")
 
-    def _saved(self, snapshot: Snapshot, paxos: Paxos) -> None:
+    def _saved(self, snapshot: Snapshot, paxos: Status) -> None:
         state, node, books = cast("Checkpoint", snapshot.state), paxos.me, self.books
         place = state.place
         if place > books.last or state.chain != books.chosen[place].chain:

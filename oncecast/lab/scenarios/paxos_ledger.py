@@ -329,7 +329,7 @@ class Ledgers:
 
     def layers(self, me: NodeId, rng: Random, group: Paxos) -> list[Protocol]:
         ledger = Ledger(me, rng, group, self.snapshots, self.order)
-        group.learner = ledger
+        group.attach(ledger)
         return [ledger]
 
     def checkers(self) -> list[Checker]:
@@ -369,7 +369,9 @@ class Ledgers:
             assert isinstance(ledger, Ledger)
             if ledger.next != made:
                 raise Violation(f"{node} has {ledger.next} puts by producer, expected {made}")
-            damaged = [place for place, _ in ledger.kept if ledger.group.readable(place) is None]
+            damaged = [
+                place for place, _ in ledger.kept if ledger.group.status.readable(place) is None
+            ]
             if damaged:
                 raise Violation(f"{node} cannot read slots {damaged} and has not fetched them")
             digests.setdefault(ledger.digest(), node)

@@ -14,9 +14,8 @@ from oncecast.lab.scenarios.draw import Draw
 from oncecast.lab.scenarios.paxos_books import Books
 from oncecast.lab.scenarios.paxos_checks import replica
 from oncecast.replication.events import Change, HandOver
-from oncecast.replication.leader import Reign
 from oncecast.replication.messages import CONFIG, Again, Entry, Learned
-from oncecast.replication.paxos import Paxos
+from oncecast.replication.status import Status
 from oncecast.simulator.faults import Storm
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.weather import Front
@@ -147,7 +146,7 @@ class GroupStorm(Storm):
     def _flip_votes(
         self,
         node: NodeId,
-        due: Callable[[Paxos], bool],
+        due: Callable[[Status], bool],
         then: Callable[[], None],
         tries: int,
     ) -> None:
@@ -257,7 +256,7 @@ class GroupStorm(Storm):
             return False
         for member in config.members:
             paxos = replica(self.sim, member.node)
-            if paxos is None or paxos.life != member.life or paxos.applied < max(last, slot):
+            if paxos is None or paxos.incarnation != member.life or paxos.applied < max(last, slot):
                 return False
             if last and (paxos.lost or paxos.storing):
                 return False
@@ -266,7 +265,9 @@ class GroupStorm(Storm):
     def _changing(self) -> bool:
         for node in self.nodes:
             paxos = replica(self.sim, node)
-            if paxos is not None and (paxos.changes or wants_change(paxos.reign)):
+            if paxos is not None and (
+                paxos.changes or (paxos.term is not None and paxos.term.changes_membership)
+            ):
                 return True
         proposed = self.books.proposed
         return any(
@@ -333,7 +334,7 @@ class GroupStorm(Storm):
         self.sim.call(wait, lambda: self._return(rejoin))
         return True
 
-    def _bounce_when(self, node: NodeId, due: Callable[[Paxos], bool], tries: int) -> None:
+    def _bounce_when(self, node: NodeId, due: Callable[[Status], bool], tries: int) -> None:
         paxos = replica(self.sim, node)
         if paxos is not None and due(paxos):
             self._bounce(node)
@@ -427,7 +428,7 @@ class GroupStorm(Storm):
         found = []
         for node in self.nodes:
             paxos = replica(self.sim, node)
-            if paxos is not None and paxos.reign is not None and paxos.reign.acting:
+            if paxos is not None and paxos.term is not None and paxos.term.acting:
                 found.append(node)
         return [node for node in found if not self.sim.nodes[node].paused]
 
@@ -464,9 +465,3 @@ class GroupStorm(Storm):
 
     def _hand_over(self, node: NodeId) -> bool:
         return self._ask(HandOver(self.rng.choice(self._members())))
-
-
-def wants_change(reign: Reign | None) -> bool:
-    if reign is None:
-        return False
-    return reign.changing is not None or any(item.kind == CONFIG for _, item in reign.queue)

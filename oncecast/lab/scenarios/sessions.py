@@ -62,7 +62,7 @@ class Sessions(Checker):
             limits=limits,
             snapshot_bytes=habits.snapshot_bytes,
         )
-        group.learner = service
+        group.attach(service)
         gateway = Gateway(
             me,
             rng,
@@ -71,7 +71,7 @@ class Sessions(Checker):
             window_bytes=habits.window_bytes,
         )
         scanner = Scanner(me, rng, service=service)
-        return [service, gateway, scanner, Governor(me, rng, group=group)]
+        return [service, gateway, scanner, Governor(me, rng, group=group.status)]
 
     def checkers(self) -> list[Checker]:
         return [self, self.outboxes, self.histories]

@@ -14,18 +14,23 @@ from oncecast.lab.scenarios.draw import Draw, draw
 from oncecast.lab.scenarios.paxos import play_drawn
 from oncecast.lab.scenarios.paxos_ledger import Ledger
 from oncecast.replication.acceptor import Acceptor
-from oncecast.replication.core import Core
+from oncecast.replication.catchup import CatchUp
+from oncecast.replication.comparing import Comparison
+from oncecast.replication.index import SlotIndex
 from oncecast.replication.leader import Leader
 from oncecast.replication.learner import Learner
 from oncecast.replication.messages import Learned, Skipped
 from oncecast.replication.options import GroupOptions
-from oncecast.replication.paxos import HANDLERS, Paxos
-from oncecast.replication.places import Places
 from oncecast.replication.promises import Promises
-from oncecast.replication.quorum import Config
-from oncecast.replication.retiring import Retirement
-from oncecast.replication.seats import Seats
-from oncecast.replication.supply import TRIES, Supplier
+from oncecast.replication.quorum import Config, Tallies
+from oncecast.replication.reconfiguration import Reconfiguration
+from oncecast.replication.recovery import Recovery
+from oncecast.replication.retirement import Retirement
+from oncecast.replication.roster import Roster
+from oncecast.replication.state import Fetching, Following, Membership
+from oncecast.replication.supply import TRIES, Supplier, Transfer
+from oncecast.replication.values import Values
+from oncecast.replication.votes import Votes
 from oncecast.simulator.simulated import Simulation
 from tests.lab.scenarios import test_paxos_rules
 from tests.mutants import Mutant, Plant, exact, must_be_noticed, replaced
@@ -255,13 +260,7 @@ def mutant(
 ) -> None:
     """`own_test`: where storms would have to be thousands."""
 
-    def plant(patch: pytest.MonkeyPatch) -> None:
-        before = getattr(Paxos, name, None)
-        replaced(owner, name, text, instead)(patch)
-        for kind, handler in HANDLERS.items():
-            if handler is before:
-                patch.setitem(HANDLERS, kind, getattr(Paxos, name))
-
+    plant = replaced(owner, name, text, instead)
     if own_test is None:
         mutant_by(rule, plant)
     else:
@@ -287,19 +286,19 @@ mutant(
     "a vote waits for the disk",
     Acceptor,
     "on_accept",
-    "last, self.life))",
-    "last, self.life), after=0)",
+    "last, membership.incarnation))",
+    "last, membership.incarnation), after=0)",
 )
 mutant(
     "one's own vote waits for the disk",
-    Core,
+    Values,
     "say_stored",
-    "Stored(self._records.last))",
-    "Stored(self._records.last), after=0)",
+    "Stored(self.io.last_record))",
+    "Stored(self.io.last_record), after=0)",
 )
 mutant(
     "a replica that is far behind says only that it has accepted what it has stored",
-    Acceptor,
+    Votes,
     "accept",
     "return min(message.slot + len(message.items) - 1, reach)",
     "return message.slot + len(message.items) - 1",
@@ -311,55 +310,55 @@ mutant(
     "no promise below a promise",
     Acceptor,
     "on_prepare",
-    "if ballot < self.promised:",
+    "if ballot < votes.promised:",
     "if False:",
 )
 mutant(
     "no vote below a promise",
     Acceptor,
     "on_accept",
-    "if ballot < self.promised:",
+    "if ballot < votes.promised:",
     "if False:",
 )
 mutant(
     "a promise is remembered",
-    Core,
+    Votes,
     "store_promise",
-    "self.append(Promised(ballot, self.vouch))",
+    "self.io.append(m.Promised(ballot, self.vouch))",
     "0",
 )
 mutant(
     "a promise comes back after a restart",
-    Core,
-    "_vouched",
+    Votes,
+    "vouched",
     "max(self.promised, ballot)",
     "self.promised",
 )
 mutant(
     "a promise is in the state",
-    Core,
-    "_restore_state",
-    "self.promised = state.promised",
+    Recovery,
+    "_restore_snapshot",
+    "votes.promised = state.promised",
     "pass",
 )
 mutant(
     "a vote comes back after a restart",
-    Core,
+    Recovery,
     "restore",
-    "self._found(slot, number, item)\n                self._voted(slot, ballot)",
-    "self._found(slot, number, item)",
+    "self.values.found(slot, self.io.last_record, item)\n                votes.voted(slot, ballot)",
+    "self.values.found(slot, self.io.last_record, item)",
 )
 mutant(
     "a vote given again comes back with its last ballot",
-    Core,
+    Recovery,
     "restore",
-    "if slot in self.votes:\n                self._voted(slot, ballot)",
+    "if slot in votes.ballots:\n                votes.voted(slot, ballot)",
     "pass",
 )
 mutant(
     "a vote comes back with its last value, however much is pending",
-    Core,
-    "_found",
+    Values,
+    "found",
     "self.let_go(slot)",
     "if slot in self.items and not self._may_hold_more():\n        return",
     restores_more_than_it_holds,
@@ -372,9 +371,9 @@ MUTANTS.append(
 )
 mutant(
     "a tail that does not fit in memory is applied after the restore",
-    Paxos,
+    Recovery,
     "start",
-    "self.finish_restore()",
+    "self._finish()",
     "pass",
     restores_a_long_tail,
 )
@@ -407,13 +406,13 @@ mutant(
     "a candidate asks again for what it lacks",
     Leader,
     "on_promise",
-    "self.await_more()",
+    "self.fetching.await_more()",
     "pass",
     waits_for_what_it_lacks,
 )
 mutant(
     "what is lost is made out from a majority's votes",
-    Learner,
+    CatchUp,
     "on_recalled",
     "and config.agreed(votes)",
     "",
@@ -421,18 +420,18 @@ mutant(
 )
 mutant(
     "what is lost is made out at all",
-    Learner,
+    CatchUp,
     "on_lacking",
-    "self.send(sender, Recall(message.slot, self.group), after=0)",
+    "self.io.send(sender, Recall(slot, self.membership.group), after=0)",
     "pass",
     makes_out_what_is_lost,
 )
 mutant(
     "a leader with an unknown seat is asked for what is missing",
-    Learner,
+    Fetching,
     "sources",
-    "self.leader, *self.contacts",
-    "*self.contacts",
+    "leader, *contacts",
+    "*contacts",
     is_behind_with_all_whom_it_knows,
 )
 mutant(
@@ -444,8 +443,8 @@ mutant(
 )
 mutant(
     "a promise says up to where all is chosen",
-    Acceptor,
-    "_promise",
+    Votes,
+    "report",
     "first, known, tuple(votes)",
     "first, 0, tuple(votes)",
 )
@@ -473,15 +472,15 @@ mutant(
 mutant(
     "a leader has all that was decided before it acts",
     Leader,
-    "_take_office",
-    "self.applied >= promises.horizon",
+    "_become_leader",
+    "applied >= promises.horizon",
     "True",
 )
 mutant(
     "a leader has caught up before it is elected",
     Leader,
-    "_take_office",
-    "or self.applied < promises.known",
+    "_become_leader",
+    "or applied < promises.known",
     "",
 )
 
@@ -489,8 +488,8 @@ mutant(
 
 mutant(
     "votes of different ballots are not added up",
-    Learner,
-    "_vote",
+    Tallies,
+    "count",
     "if ballot == tally.ballot:",
     "if True:",
 )
@@ -518,7 +517,7 @@ mutant(
 MUTANTS.append(
     Mutant(
         "a leader that hears of another chosen value steps down",
-        lambda patch: patch.delattr(Leader, "keep_learned"),
+        lambda patch: patch.setattr(Leader, "hear_chosen", lambda self, slot, item: None),
         hears_of_another_value,
         1,  # no storm brings it about: docs/protocols/multipaxos.md says why
     )
@@ -526,7 +525,7 @@ MUTANTS.append(
 MUTANTS.append(
     Mutant(
         "what another group asks for is not answered",
-        lambda patch: patch.setattr(Paxos, "group", 0),
+        lambda patch: patch.setattr(Membership, "group", 0),
         hears_of_another_group,
         1,
     )
@@ -542,29 +541,29 @@ mutant(
     "only what is applied is given as chosen",
     Supplier,
     "on_want",
-    "min(message.last, self.applied)",
+    "min(message.last, progress.applied)",
     "message.last",
 )
 mutant(
     "what was chosen takes the place of what was voted for",
-    Core,
-    "keep_learned",
-    "if self.places.get(slot) is not None and self.readable(slot) == item:",
-    "if self.places.get(slot) is not None:",
+    Votes,
+    "store_learned",
+    "if self.values.index.get(slot) is not None and self.values.readable(slot) == item:",
+    "if self.values.index.get(slot) is not None:",
 )
 mutant(
     "a slot is where it was put last",
-    Places,
+    SlotIndex,
     "put",
     "self._apart[slot] = record",
     "pass",
 )
 mutant(
     "a log says of what was applied that it is chosen, and of no more",
-    Core,
+    Recovery,
     "restore",
-    "self.certain = max(self.certain, applied)",
-    "self.certain = max(self.certain, slot)",
+    "progress.certain = max(progress.certain, applied)",
+    "progress.certain = max(progress.certain, slot)",
 )
 
 # -- memberships --
@@ -573,19 +572,19 @@ mutant(
     "the membership of its own slot votes on it",
     Learner,
     "_is_chosen",
-    "self.memberships.of(slot)",
-    "self.memberships._configs[0]",
+    "self.membership.history.of(slot)",
+    "self.membership.history._configs[0]",
 )
 mutant(
     "what comes behind a membership waits for it",
     Leader,
     "proceed",
-    "if reign.changing is not None:",
+    "if term.changing is not None:",
     "if False:",
 )
 mutant(
     "one member more or less at a time",
-    Seats,
+    Reconfiguration,
     "_towards",
     "return config.added(member, size)",
     "return config.successor(*config.removed(change.remove).members, member, size=size)",
@@ -594,10 +593,10 @@ MUTANTS.append(
     Mutant(
         "a silent member is removed after its replacement has joined, not before",
         replaced(
-            Seats,
+            Reconfiguration,
             "_with_one",
             "return config.added(member)",
-            "return config.added(member) if free else config.removed(next(iter(self.silent)))",
+            "return config.added(member) if free else config.removed(next(iter(roster.silent)))",
         ),
         loses_a_disk_beside_a_silent_member,
         1,  # a disk must be lost at just that moment: storms may need more than a hundred
@@ -605,30 +604,30 @@ MUTANTS.append(
 )
 mutant(
     "of one too many one goes",
-    Seats,
-    "_wished",
-    "if len(self.config.members) > self.config.size:",
+    Reconfiguration,
+    "_next",
+    "if len(config.members) > config.size:",
     "if False:",
 )
 mutant(
     "a newcomer is judged by what it was told",
-    Seats,
-    "_told_at",
-    "next((known for at, known in self.beats if at == stamp), self.applied)",
-    "self.applied",
+    Roster,
+    "told_at",
+    "next((known for at, known in self.beats if at == stamp), applied)",
+    "applied",
     is_told_of_much,
 )
 mutant(
     "a newcomer that is near hears of proposals",
-    Seats,
+    Roster,
     "followers",
-    'self.courted if self.live and not alone else NodeId("")',
+    'self.newcomer if self.newcomer_live and not alone else NodeId("")',
     'NodeId("")',
     comes_near,
 )
 mutant(
     "a leader that is alone sends its proposals to no other node",
-    Seats,
+    Roster,
     "followers",
     "and not alone",
     "",
@@ -636,7 +635,7 @@ mutant(
 )
 mutant(
     "a newcomer that falls behind hears of proposals no more",
-    Seats,
+    Roster,
     "_may_follow",
     "offered.lag <= self.options.ahead_slots // 2",
     "True",
@@ -644,31 +643,31 @@ mutant(
 )
 mutant(
     "a newcomer is sent nothing while the group has no free seat",
-    Seats,
+    Reconfiguration,
     "_with_one",
-    'self._court(NodeId(""))  # there is no seat to be had',
+    'self._choose_newcomer(NodeId(""))  # no member is needed',
     "pass",
     comes_too_late,
 )
 mutant(
     "newcomers catch up in turn",
-    Seats,
-    "_next_to_court",
-    "if self.now < self.courted_at + self.options.replace_after:",
+    Reconfiguration,
+    "_next_newcomer",
+    "if self.io.now < self.roster.newcomer_since + self.options.replace_after:",
     "if True:",
     never_catches_up,
 )
 mutant(
     "a membership goes before the commands that wait",
-    Seats,
-    "look_at_seats",
-    "reign.queue.appendleft(",
-    "reign.queue.append(",
+    Reconfiguration,
+    "look",
+    "term.queue.appendleft(",
+    "term.queue.append(",
     joins_a_busy_group,
 )
 mutant(
     "what waits for a missing slot is not all held in memory",
-    Core,
+    Values,
     "on_disk",
     "or self._holds_much()",
     "",
@@ -676,15 +675,15 @@ mutant(
 )
 mutant(
     "no member is removed before a majority of the remaining ones has all slots",
-    Seats,
-    "_informed",
-    "return left.agreed([*told, self.self_as_member])",
+    Roster,
+    "informed",
+    "return left.agreed([*told, self.membership.self_as_member])",
     "return True",
     has_nothing_yet,
 )
 mutant(
     "a member whose node has lost its disk counts as absent",
-    Seats,
+    Roster,
     "absent",
     "or self.reborn(node)",
     "",
@@ -692,9 +691,9 @@ mutant(
 )
 mutant(
     "a surplus member stays if the others would be no majority",
-    Seats,
+    Reconfiguration,
     "_without_one",
-    "self._viable(left) and",
+    "roster.viable(left) and",
     "",
     exact(test_seats.test_a_surplus_member_stays_while_another_one_has_lost_its_disk),
 )
@@ -702,41 +701,41 @@ mutant(
     "a replica reports what is on disk",
     Acceptor,
     "on_beat",
-    "self.life, self.durable, bound",
-    "self.life, self.applied, bound",
+    "incarnation, durable = membership.incarnation, self.values.durable",
+    "incarnation, durable = membership.incarnation, self.learner.progress.applied",
     writes_slowly,
 )
 mutant(
     "a new member waits for a leader",
-    Seats,
-    "_take_seat",
-    "self.later(self.patience(), Silence())",
+    Reconfiguration,
+    "reconfigured",
+    "self.io.later(self.following.patience(), Silence())",
     "pass",
     is_seated_without_a_leader,
 )
 mutant(
     "a state has the membership of its place",
     Supplier,
-    "_save",
-    "config = self.memberships.of(place + 1)",
-    "config = self.memberships.last",
+    "save",
+    "config = membership.history.of(place + 1)",
+    "config = membership.history.last",
 )
 mutant(
     "a given state has the membership of its place",
     Supplier,
     "_give",
-    "config = self.memberships.of(place + 1)",
-    "config = self.memberships._configs[0]",
+    "config = self.membership.history.of(place + 1)",
+    "config = self.membership.history._configs[0]",
 )
 
 # -- lives --
 
 mutant(
     "a wiped disk has another life",
-    Paxos,
-    "_begin_life",
-    "self.life or self.rng.getrandbits(62) + 1",
-    "self.life or 1",
+    Recovery,
+    "_begin",
+    "membership.incarnation or self._new_incarnation()",
+    "membership.incarnation or 1",
 )
 mutant(
     "another life is another member",
@@ -747,9 +746,9 @@ mutant(
 )
 mutant(
     "a replica that may have lost a promise begins a new incarnation",
-    Paxos,
+    Recovery,
     "_outlive_damage",
-    "if self.forgetful:",
+    "if votes.forgetful:",
     "if False:",
 )
 
@@ -757,8 +756,8 @@ mutant(
 
 mutant(
     "lost votes are reported as lost",
-    Acceptor,
-    "_promise",
+    Votes,
+    "report",
     "tuple(votes), tuple(lost))",
     "tuple(votes), ())",
 )
@@ -772,15 +771,15 @@ mutant(
 MUTANTS[-1] = MUTANTS[-1]._replace(story=storm_with_fixed_options)
 mutant(
     "what is lost reaches up to the highest slot accepted",
-    Core,
-    "_vouched",
+    Votes,
+    "vouched",
     "(low, top if high == FAR else high)",
     "(low, low if high == FAR else high)",
 )
 mutant(
     "what may have been replaced is doubted",
-    Core,
-    "_vouched",
+    Votes,
+    "vouched",
     "self._doubt(first)",
     "pass",
 )
@@ -788,22 +787,22 @@ MUTANTS[-1] = MUTANTS[-1]._replace(story=storm_with_fixed_options)
 
 damage_mutant(
     "a new life keeps no value that may not be chosen",
-    Core,
-    "live_anew",
-    "self._doubt(min(self._first_lost(), self.known_to_be_chosen + 1))",
-    "self.votes.clear()",
+    Votes,
+    "begin_incarnation",
+    "self._doubt(min(self._first_lost(), self.progress.known_to_be_chosen + 1))",
+    "self.ballots.clear()",
 )
 mutant(
     "a lost rebirth raises doubt about all votes before it",
-    Core,
-    "_vouched",
+    Votes,
+    "vouched",
     "if reborn or counted is None",
     "if counted is None",
     loses_a_rebirth,
 )
 mutant(
     "votes that were doubted once are doubted again",
-    Core,
+    Votes,
     "_doubt",
     "self.replaced += FORGOT",
     "pass",
@@ -811,62 +810,62 @@ mutant(
 )
 damage_mutant(
     "a lost state is noticed",
-    Supplier,
+    Transfer,
     "_jump",
-    "self.replaced += FORGOT",
+    "self.votes.replaced += FORGOT",
     "pass",
 )
 mutant(
     "what was learned counts as replaced after a restart",
-    Core,
-    "restore",
-    "self.replaced += 1",
+    Recovery,
+    "_restore_learned",
+    "votes.replaced += 1",
     "pass",
     learns_and_loses,
 )
 mutant(
     "a state that was taken counts after a restart",
-    Core,
+    Recovery,
     "restore",
-    "self.replaced += FORGOT",
+    "votes.replaced += FORGOT",
     "pass",
     skips_and_loses,
 )
 damage_mutant(
     "the furthest state that was taken counts",
-    Core,
+    Recovery,
     "restore",
-    "max(self.skipped, place)",
+    "max(progress.skipped, place)",
     "place",
 )
 damage_mutant(
     "no vote replaces what was learned",
-    Acceptor,
+    Votes,
     "accept",
-    "slot not in self.told",
+    "slot not in learned",
     "True",
 )
 damage_mutant(
     "no vote fills a slot that is chosen and cannot be read",
-    Acceptor,
+    Votes,
     "accept",
     "if known < slot",
-    "if self.applied < slot",
+    "if progress.applied < slot",
 )
 mutant(
     "a promise reports what was learned",
-    Acceptor,
-    "_promise",
-    "self.votes | dict.fromkeys(self.told, ballot)",
-    "self.votes",
+    Votes,
+    "report",
+    "self.ballots | dict.fromkeys(progress.learned, ballot)",
+    "self.ballots",
     promises_what_it_learned,
 )
 mutant(
     "what is lost stays lost until it is applied",
-    Acceptor,
-    "_promise",
-    "behind(self.applied, self.lost)",
-    "behind(known, self.lost)",
+    Votes,
+    "report",
+    "after(progress.applied, self.lost)",
+    "after(known, self.lost)",
     reports_what_is_lost,
 )
 mutant(
@@ -879,25 +878,25 @@ mutant(
 )
 mutant(
     "a replica that is no longer alone does not take an open vote for chosen",
-    Leader,
-    "finish_alone",
-    "and self.config.nodes() == [self.me]",
+    Recovery,
+    "_finish_alone",
+    "and membership.is_alone",
     "",
     is_alone_no_more,
 )
 mutant(
     "a replica that is alone applies its log before it starts",
-    Paxos,
+    Recovery,
     "start",
-    "if not self.damage:\n        self.finish_alone()\n    self.started = True",
-    "self.started = True\n    if not self.damage:\n        self.finish_alone()",
+    "if not self.votes.damage:\n        self._finish_alone()\n    self.learner.start()",
+    "self.learner.start()\n    if not self.votes.damage:\n        self._finish_alone()",
     restarts_with_much_undecided,
 )
 mutant(
     "a promise fits in a message",
-    Acceptor,
-    "_promise",
-    "if room <= 0:",
+    Votes,
+    "report",
+    "if bytes_left <= 0:",
     "if False:",
     has_too_many_votes,
 )
@@ -911,15 +910,15 @@ mutant(
 )
 mutant(
     "a check that is long past is not compared",
-    Paxos,
-    "_compare_mine",
+    Comparison,
+    "on_digest",
     "if chain is not None:",
     "if True:",
     comes_upon_an_old_check,
 )
 mutant(
     "a value is held until its newest record is on disk",
-    Core,
+    Values,
     "on_disk",
     "and self.settled(slot)",
     "",
@@ -930,7 +929,7 @@ mutant(
 
 mutant(
     "a replica that has heard of a leader makes no promise to another node",
-    Acceptor,
+    Following,
     "leased",
     "return candidate",
     "return False and candidate",
@@ -941,17 +940,17 @@ mutant_by(
 )
 mutant(
     "a lease binds after a restart",
-    Paxos,
+    Recovery,
     "start",
-    "if alone else self.now",
+    "if alone else self.io.now",
     "",
 )
 mutant(
     "a lease binds the last replica after a restart",
-    Paxos,
+    Recovery,
     "start",
-    "alone and not bound",
-    "alone",
+    "alone and not bound and",
+    "alone and",
     restarts_last,
 )
 mutant(
@@ -959,7 +958,7 @@ mutant(
     Leader,
     "on_heard",
     "message.stamp + ",
-    "self.now + ",
+    "self.io.now + ",
 )
 mutant(
     "a lease ends",
@@ -979,7 +978,7 @@ mutant(
     "an old release does not end the lease of a newer leader",
     Acceptor,
     "on_release",
-    "or message.ballot < self.promised",
+    "or message.ballot < self.votes.promised",
     "",
     exact(test_acceptor.test_an_old_release_frees_nobody_from_a_newer_leader),
 )
@@ -988,13 +987,13 @@ mutant(
     "the ballot that a replica follows is on disk before it answers",
     Acceptor,
     "on_beat",
-    "self.store_promise(message.ballot)",
+    "votes.store_promise(ballot)",
     "pass",
 )
 MUTANTS.append(
     Mutant(
         "a replica that does not lead sends no release",
-        replaced(Leader, "resign", "if reign.acting:", "if True:"),
+        replaced(Leader, "resign", "if term.acting:", "if True:"),
         loses_its_seat_as_a_candidate,
         1,  # storms may need more than a hundred
     )
@@ -1004,7 +1003,7 @@ MUTANTS.append(
 
 mutant(
     "each ballot without a leader is given more time",
-    Acceptor,
+    Following,
     "recess",
     "2.0 ** min(self.vain, 64)",
     "2.0",
@@ -1014,8 +1013,8 @@ mutant(
     "an elected candidate that was rejected is free to promise",
     Leader,
     "on_reject",
-    "if self.reign.elected:",
-    "if self.leader == self.me:",
+    "if self.term.elected:",
+    "if self.following.leader == self.membership.me:",
     exact(test_leader.test_an_elected_candidate_that_was_rejected_promises_another_one_at_once),
 )
 
@@ -1025,7 +1024,7 @@ mutant(
     "a leader hands over before it stops",
     Retirement,
     "begin",
-    "group.resign(reign, heir)",
+    "leader.resign(term, successor)",
     "pass",
     retires,
 )
@@ -1033,7 +1032,7 @@ mutant(
     "the follower that has applied most leads next",
     Retirement,
     "_next",
-    "max(left, key=lambda member: group.reported.get(member, 0)).node",
+    "max(left, key=lambda member: roster.reported.get(member, 0)).node",
     "left[0].node",
     retires,
 )
@@ -1041,8 +1040,8 @@ mutant(
     "another follower is asked if the first is gone",
     Retirement,
     "lost",
-    "heir = self._next()",
-    "heir = None",
+    "successor = self._next()",
+    "successor = None",
     loses_its_heir,
 )
 mutant(
@@ -1059,35 +1058,35 @@ mutant(
 mutant(
     "a state stands for no record behind it",
     Supplier,
-    "_save",
+    "save",
     "else behind - 1",
     "else behind",
 )
 mutant(
     "nothing is trimmed that a state needs",
     Supplier,
-    "_save",
+    "save",
     "else lowest)",
-    "else self._records.last + 1)",
+    "else self.io.last_record + 1)",
 )
 mutant(
     "a state is taken with the entries that were chosen",
-    Supplier,
+    Transfer,
     "_has",
-    "if slot > self.applied:",
+    "if slot > self.progress.applied:",
     "if False:",
 )
 MUTANTS.append(
     Mutant(
         "what was voted for before a state was taken is not chosen",
-        replaced(Supplier, "_jump", "self.append(Skipped(place))", "pass"),
+        replaced(Transfer, "_jump", "self.io.append(m.Skipped(place))", "pass"),
         takes_a_state,
         1,  # a disk must be full at just that moment: storms may need more than two hundred
     )
 )
 mutant(
     "pieces of two states are not mixed",
-    Supplier,
+    Transfer,
     "on_piece",
     "and not taking.whole",
     "and False",
@@ -1106,7 +1105,7 @@ mutant(
 MUTANTS.append(
     Mutant(
         "the source of a state has the suspicion time to answer",
-        lambda patch: patch.setattr(Supplier, "_tries", TRIES),
+        lambda patch: patch.setattr(Transfer, "_tries", TRIES),
         exact(
             test_supply_exactly.test_a_taker_waits_for_its_source_for_the_suspicion_time_however_often_it_asks
         ),

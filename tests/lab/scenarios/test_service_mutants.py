@@ -17,7 +17,8 @@ from oncecast.broker.topic import Topic
 from oncecast.replication.ballot import Ballot
 from oncecast.replication.events import Compact
 from oncecast.replication.messages import Stored
-from oncecast.replication.paxos import Paxos
+from oncecast.replication.supply import Supplier
+from oncecast.replication.values import Values
 from oncecast.simulator.simnode import SimulatedNode
 from oncecast.wire import commands as do
 from tests.client.session.promises import storm
@@ -29,7 +30,7 @@ SEEDS = 100
 MUTANTS: list[Mutant] = []
 
 learn, install = Service.learn, Service.install
-on_disk, on_compact = Paxos.on_disk, Paxos.on_compact
+on_disk, on_compact = Values.on_disk, Supplier.on_compact
 serve, renew, put, append = Gateway._serve, Flow.renew, Topic.put, Topic.append
 
 
@@ -40,10 +41,10 @@ def mutant(plant: Plant) -> Plant:
 
 @mutant
 def ack_before_fsync(patch: pytest.MonkeyPatch) -> None:
-    def impatient(self: Paxos) -> None:
-        self.send(self.me, Stored(self._records.last), after=0)
+    def impatient(self: Values) -> None:
+        self.io.send(self.io.me, Stored(self.io.last_record), after=0)
 
-    patch.setattr(Paxos, "say_stored", impatient)
+    patch.setattr(Values, "say_stored", impatient)
 
 
 @mutant
@@ -53,19 +54,19 @@ def messages_to_self_survive_a_crash(patch: pytest.MonkeyPatch) -> None:
     def hear_itself(self: SimulatedNode, message: Any, life: int) -> None:
         self.receive(self.me, message)
 
-    def all_that_waits(self: Paxos, record: int) -> list[tuple[int, Ballot]]:
-        return on_disk(self, self._records.last)
+    def all_that_waits(self: Values, record: int) -> list[tuple[int, Ballot]]:
+        return on_disk(self, self.io.last_record)
 
     patch.setattr(SimulatedNode, "hear_itself", hear_itself)
-    patch.setattr(Paxos, "on_disk", all_that_waits)
+    patch.setattr(Values, "on_disk", all_that_waits)
 
 
 @mutant
 def trim_above_what_is_needed(patch: pytest.MonkeyPatch) -> None:
-    def compact(self: Paxos, request: Compact) -> None:
+    def compact(self: Supplier, request: Compact) -> None:
         on_compact(self, Compact(request.place, request.place + 1, request.state))
 
-    patch.setattr(Paxos, "on_compact", compact)
+    patch.setattr(Supplier, "on_compact", compact)
 
 
 @mutant

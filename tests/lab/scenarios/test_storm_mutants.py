@@ -22,11 +22,12 @@ from oncecast.kernel.protocol import NodeId, Value
 from oncecast.lab.scenarios.draw import Draw, Shape, draw
 from oncecast.lab.scenarios.histories import Histories
 from oncecast.lab.scenarios.paxos import play_drawn
-from oncecast.replication.core import Core
-from oncecast.replication.learner import Learner
+from oncecast.replication.catchup import CatchUp
 from oncecast.replication.messages import Chosen
-from oncecast.replication.paxos import HANDLERS, Paxos
-from oncecast.replication.seats import Seats
+from oncecast.replication.paxos import Paxos
+from oncecast.replication.reconfiguration import Reconfiguration
+from oncecast.replication.roster import Roster
+from oncecast.replication.values import Values
 from oncecast.simulator.checkers import Checker, Violation
 from oncecast.simulator.simulated import Simulation
 from oncecast.simulator.trace import Step
@@ -114,17 +115,21 @@ def both(*plants: Plant) -> Plant:
 def seat_by_what_was_heard_last(patch: pytest.MonkeyPatch) -> None:
     """Tell a new member about chosen slots by Beats alone, and compare it with the present."""
 
-    def caught_up(self: Seats, node: NodeId) -> bool:
-        return self.applied - self.offers[node].applied <= self.options.window_slots // 4
+    def caught_up(self: Roster, node: NodeId) -> bool:
+        assert isinstance(self.io, Paxos)
+        return self.io.applied - self.offers[node].applied <= self.options.window_slots // 4
 
-    def on_chosen(self: Paxos, sender: NodeId, message: Chosen) -> None:
-        known = self.known
-        Learner.on_chosen(self, sender, Chosen(message.first, message.items, known))
+    def on_chosen(self: CatchUp, sender: NodeId, message: Chosen) -> None:
+        known = self.progress.known
+        self._take(sender, Chosen(message.first, message.items, known))
 
-    patch.setattr(Seats, "_caught_up", caught_up)
-    patch.setattr(Seats, "followers", Seats.others)
-    patch.setitem(HANDLERS, Chosen, on_chosen)
-    replaced(Seats, "look_at_seats", "reign.queue.appendleft(", "reign.queue.append(")(patch)
+    def followers(self: Roster) -> list[NodeId]:
+        return self.membership.others()
+
+    patch.setattr(Roster, "caught_up", caught_up)
+    patch.setattr(Roster, "followers", followers)
+    patch.setattr(CatchUp, "on_chosen", on_chosen)
+    replaced(Reconfiguration, "look", "term.queue.appendleft(", "term.queue.append(")(patch)
 
 
 read_without_a_lease = both(
@@ -136,8 +141,8 @@ read_without_a_lease = both(
 OLD_BUGS: dict[str, tuple[Plant, Story, tuple[int, ...]]] = {
     "restart keeps the first of two values of a slot": (
         replaced(
-            Core,
-            "_found",
+            Values,
+            "found",
             "self.let_go(slot)",
             "if slot in self.items and not self._may_hold_more():\n        return",
         ),

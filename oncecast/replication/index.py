@@ -12,7 +12,7 @@ from collections.abc import Iterator
 Run = tuple[int, int, int]  # the first slot, its record, how many
 
 
-class Places:
+class SlotIndex:
     def __init__(self) -> None:
         self._slots: list[int] = []
         self._records: list[int] = []

@@ -1,0 +1,247 @@
+"""Changes of the membership: decided in the log, one member at a time, proposed by the leader.
+
+A node that is not a member offers itself. The leader admits one when there are fewer members than
+there should be, or when a member has been silent for too long. The silent member stays until the
+new one has joined: it may come back, and its disk counts until another one does. If it is back by
+then, the member that joined last goes again. Only the earlier incarnation of a node that lost its
+disk goes first: it will never vote again, and a node cannot be a member twice.
+
+The leader lets a newcomer catch up first, because a member has a vote. Then it proposes the
+membership that names it. Each membership has one member more or less than the one before, never
+two: so their majorities have a member in common, which safety rests on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.replication.events import Change, Suspected
+from oncecast.replication.leader import Leader, Term
+from oncecast.replication.messages import CONFIG, NOOP, Guide, Heard, Item, Offer, OfferDue, Silence
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.quorum import Config, Member, encode_config
+from oncecast.replication.roster import Roster
+from oncecast.replication.state import Fetching, Following, Membership, Progress
+
+OFFERS_MAX = CONTACTS_MAX = 64
+NO_NODE = NodeId("")
+
+
+@dataclass(eq=False)
+class Reconfiguration:
+    io: Protocol
+    options: GroupOptions
+    membership: Membership
+    progress: Progress
+    following: Following
+    roster: Roster
+    leader: Leader
+
+    # -- what the leader hears --
+
+    def on_offer(self, sender: NodeId, message: Offer) -> None:
+        config, roster, term = self.membership.config, self.roster, self.leader.term
+        self.io.send(sender, Guide(self.following.leader, config), after=0)
+        if term is None or not term.acting:
+            return
+        if config.member(sender) is None:
+            roster.last_heard[sender] = self.io.now  # a node that joins now was not silent before
+        if config.member(sender) or sender in roster.offers or len(roster.offers) < OFFERS_MAX:
+            applied = self.progress.applied
+            roster.note_offer(Member(sender, message.life), message.applied, applied)
+        self.look()
+
+    def on_heard(self, sender: NodeId, message: Heard) -> None:
+        roster = self.roster
+        self.leader.on_heard(sender, message)
+        member = Member(sender, message.life)
+        roster.reported[member] = message.applied
+        if member in self.membership.config.members:
+            roster.last_heard[sender] = self.io.now
+            if sender in roster.silent:
+                del roster.silent[sender]
+                self.io.emit(Suspected(sender, False), after=0)
+        offered = roster.offers.get(sender)
+        if offered is not None and offered.member.life == message.life:
+            told = roster.told_at(message.stamp, self.progress.applied)
+            roster.note_offer(offered.member, message.applied, told)
+
+    def on_change(self, change: Change) -> None:
+        self.roster.changes.append(change)
+        self.look()
+
+    # -- the next membership --
+
+    def look(self) -> None:
+        """Suspect silent members, and propose the next membership if one is due."""
+        roster, membership, term = self.roster, self.membership, self.leader.term
+        if term is None or not term.acting:
+            roster.changes.clear()  # they must be requested from the next leader
+            return
+        self._suspect(term)
+        roster.forget_old()
+        if roster.newcomer and roster.newcomer not in roster.offers:
+            self._choose_newcomer(NodeId(""))
+        if term.changes_membership:
+            return
+        config = self._next(term)
+        if config is None:
+            return
+        if term.proven == membership.config.version or not membership.others():
+            # First in the queue: a group that is behind with its commands needs it most.
+            term.queue.appendleft((-1, Item(CONFIG, encode_config(config))))
+        elif not term.queue and not term.in_flight:
+            term.queue.append((-1, Item(NOOP, b"")))  # another slot must be decided first
+        self.leader.proceed()
+
+    def progressed(self) -> None:
+        """Continue after slots were applied."""
+        self.leader.progressed()
+        if self.roster.changes:
+            self.look()
+
+    def _suspect(self, term: Term) -> None:
+        silent = self.roster.silent
+        for node in self.membership.others():
+            if node not in silent and self._silence(term, node) > self.options.suspicion:
+                silent[node] = None
+                self.io.emit(Suspected(node, True), after=0)
+
+    def _silence(self, term: Term, node: NodeId) -> float:
+        return self.io.now - max(term.since, self.roster.last_heard.get(node, 0.0))
+
+    def _next(self, term: Term) -> Config | None:
+        """Return the membership to propose, if there is one and it is possible now."""
+        config, changes = self.membership.config, self.roster.changes
+        while changes:
+            step = self._towards(changes[0])
+            if step is not config:
+                return step
+            changes.pop(0)
+        lost = self.roster.lost_disk()
+        if lost:
+            left = config.removed(lost)
+            return left if self.roster.informed(left) else None
+        if len(config.members) > config.size:
+            return self._without_one(term)
+        return self._with_one(term)
+
+    def _towards(self, change: Change) -> Config | None:
+        """Return the next step of a change, or None while it waits for a node that catches up.
+
+        The present membership means that the change is done, or impossible.
+        """
+        config, roster, size = self.membership.config, self.roster, change.size
+        if change.add and config.member(change.add) is None:
+            if change.add not in roster.offers:
+                return config
+            member = roster.offers[change.add].member
+            if roster.caught_up(change.add):
+                return config.added(member, size)
+            self._choose_newcomer(change.add)
+            return None
+        if change.remove and config.member(change.remove):
+            left = config.removed(change.remove, size)
+            if not roster.viable(left):
+                return config
+            return left if roster.informed(left) else None
+        if size and size != config.size:
+            return config.successor(*config.members, size=size)
+        return config
+
+    def _without_one(self, term: Term) -> Config | None:
+        """Remove the member that has been silent for longest, or else the last one to join."""
+        config, roster, others = self.membership.config, self.roster, self.membership.others()
+        patience = self.options.suspicion
+        told = self.io.now - term.since > patience  # otherwise it is not known who is silent
+        if not told or not roster.viable(config) or not self.leader.covered(term):
+            return None  # the member that comes back first should stay
+        longest = max(others, key=lambda node: self._silence(term, node))
+        silent = self._silence(term, longest) > patience
+        left = config.removed(longest if silent else others[-1])
+        return left if roster.viable(left) and roster.informed(left) else None
+
+    def _with_one(self, term: Term) -> Config | None:
+        config, roster, limit = self.membership.config, self.roster, self.options.replace_after
+        free, others = len(config.members) < config.size, self.membership.others()
+        if not free and all(self._silence(term, node) <= limit for node in others):
+            self._choose_newcomer(NodeId(""))  # no member is needed
+            return None
+        waiting = [node for node in roster.offers if config.member(node) is None]
+        for node in waiting:
+            member = roster.offers[node].member
+            # Beside a silent member it is needed at once: it must answer the leader.
+            if roster.caught_up(node) and (free or term.ends.get(member, 0.0) > self.io.now):
+                return config.added(member)
+        if waiting:
+            self._choose_newcomer(self._next_newcomer(waiting))
+        return None
+
+    def _next_newcomer(self, waiting: list[NodeId]) -> NodeId:
+        """Take turns: a newcomer that never catches up must not keep others out."""
+        newcomer = self.roster.newcomer
+        if newcomer not in waiting:
+            return waiting[0]
+        if self.io.now < self.roster.newcomer_since + self.options.replace_after:
+            return newcomer
+        return waiting[(waiting.index(newcomer) + 1) % len(waiting)]
+
+    def _choose_newcomer(self, node: NodeId) -> None:
+        """Let this node catch up: it hears what is chosen, and fetches it."""
+        roster, term = self.roster, self.leader.term
+        if node != roster.newcomer:
+            roster.choose_newcomer(node)
+            if node and term is not None:
+                roster.beats.append((self.io.now, self.progress.applied))
+                self.leader.beat_to(node, term)  # or it would begin a heartbeat later
+
+    # -- after a change --
+
+    def reconfigured(self, before: Config) -> None:
+        """Act on a new membership: `before` is the one that it replaces."""
+        membership, roster = self.membership, self.roster
+        roster.reconfigured()
+        if roster.newcomer in membership.config.nodes():
+            self._choose_newcomer(NodeId(""))
+        self.leader.reconfigured()
+        if not membership.is_member:
+            self.io.later(self.options.heartbeat, OfferDue())
+        elif membership.self_as_member not in before.members:
+            # Expect a leader: the one that admitted this replica may be gone.
+            self.io.later(self.following.patience(), Silence())
+
+
+@dataclass(eq=False)
+class Joining:
+    """A node that is not a member: it offers itself to the leader until it is one."""
+
+    io: Protocol
+    options: GroupOptions
+    membership: Membership
+    progress: Progress
+    following: Following
+    fetching: Fetching
+    guide: NodeId = NO_NODE  # the node that a member named as the leader
+
+    def on_offer_due(self) -> None:
+        if self.membership.is_member:
+            return
+        if self.io.now >= self.following.heard + 2 * self.options.suspicion:
+            self.following.lose_leader()  # clients would be sent there for ever
+        self.offer()
+        self.io.later(self.options.heartbeat, OfferDue())
+
+    def offer(self) -> None:
+        leader = self.following.leader or self.guide
+        for node in [leader] if leader else self.fetching.sources():
+            self.io.send(node, Offer(self.membership.incarnation, self.progress.applied))
+        self.guide = NodeId("")  # if it does not answer, another node may
+
+    def on_guide(self, sender: NodeId, message: Guide) -> None:
+        membership = self.membership
+        if membership.is_member or not message.config.members:
+            return
+        self.guide = message.leader if message.leader != membership.me else NodeId("")
+        nodes = [node for node in message.config.nodes() if node != membership.me]
+        membership.contacts = tuple(dict.fromkeys((*nodes, *membership.contacts)))[:CONTACTS_MAX]

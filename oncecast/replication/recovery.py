@@ -1,0 +1,202 @@
+"""Restarts: the log of an earlier run, what damage to it means, and the first steps afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oncecast.errors import Crippled
+from oncecast.kernel.protocol import Protocol
+from oncecast.replication import messages as m
+from oncecast.replication.leader import Leader
+from oncecast.replication.learner import Learner
+from oncecast.replication.messages import CONFIG, Item
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.quorum import NOBODY, Config, decode_config, encode_config
+from oncecast.replication.state import Fetching, Following, Membership, Progress
+from oncecast.replication.values import Values
+from oncecast.replication.votes import FORGOT, Votes
+
+
+@dataclass(eq=False)
+class Recovery:
+    io: Protocol
+    options: GroupOptions
+    membership: Membership
+    progress: Progress
+    following: Following
+    values: Values
+    votes: Votes
+    fetching: Fetching
+    leader: Leader
+    learner: Learner
+    founders: Config
+    born: bool = False  # the log says which incarnation this is
+
+    # -- the log --
+
+    def restore(self, record: m.Record | m.Checkpoint) -> None:
+        progress, votes = self.progress, self.votes
+        match record:
+            case m.Entry(slot, ballot, kind, data, applied, vouch):
+                votes.vouched(ballot, vouch, slot)
+                item = Item(kind, data)
+                self._note_config(item)
+                # A value that is known to be chosen stays, whatever was voted for later.
+                if slot > progress.applied and slot not in progress.learned:
+                    self.values.found(slot, self.io.last_record, item)
+                    votes.voted(slot, ballot)
+                progress.certain = max(progress.certain, applied)
+            case m.Learned():
+                self._restore_learned(record, Item(record.kind, record.data))
+            case m.Again(slot, ballot, vouch):
+                votes.vouched(ballot, vouch, slot)
+                if slot in votes.ballots:
+                    votes.voted(slot, ballot)
+            case m.Promised(ballot, vouch):
+                votes.vouched(ballot, vouch)
+            case m.Skipped(place):
+                progress.skipped = max(progress.skipped, place)
+                progress.certain = max(progress.certain, place)
+                votes.replaced += FORGOT
+                votes.counted = None
+            case m.Reborn(incarnation, rebirths):
+                votes.begin_incarnation(incarnation, rebirths or votes.rebirths + 1)
+            case m.Born(incarnation, config):
+                self.membership.incarnation, self.born = incarnation, True
+                self.membership.history.start(0, config)
+            case m.Checkpoint():
+                self._restore_snapshot(record)
+        self.learner.apply_known(self.values.items.get)
+
+    def _note_config(self, item: Item) -> None:
+        if item.kind == CONFIG:
+            rumours = self.membership.rumour, decode_config(item.data)
+            self.membership.rumour = max(rumours, key=lambda each: each.version)
+
+    def _restore_learned(self, record: m.Learned, item: Item) -> None:
+        slot, number, votes = record.slot, self.io.last_record, self.votes
+        self._note_config(item)
+        # A snapshot may know of a later record.
+        if slot > self.progress.applied or number > (self.values.index.get(slot) or 0):
+            self.values.found(slot, number, item)
+        if slot in votes.ballots:
+            votes.replaced += 1
+            votes.counted = None  # the slot may have been applied by then, without a vote
+        if slot > self.progress.applied:
+            self.progress.learned[slot] = None
+
+    def _restore_snapshot(self, state: m.Checkpoint) -> None:
+        progress, votes, machine = self.progress, self.votes, self.learner.machine
+        assert machine is not None, "a snapshot needs a state machine"
+        self.membership.incarnation, self.born = state.life, True
+        votes.promised = state.promised
+        votes.top, votes.rebirths, votes.replaced = state.vouch
+        progress.applied = progress.certain = state.place
+        progress.chain = state.chain
+        progress.chains.append((state.place, state.chain))
+        self.membership.history.start(state.place, state.config)
+        self.values.kept = state.kept
+        self.values.index.restore(state.runs)
+        votes.lost = list(state.lost)
+        machine.install(state.place, state.chunks)
+
+    def damaged(self, first: int, last: int) -> None:
+        self.votes.damaged(first, last)
+        if not self.born:
+            raise Crippled(
+                f"replica {self.membership.me}: {self.votes.damage}, which had its identity",
+                "move its data directory away and let it join again",
+            )
+
+    # -- the start --
+
+    def start(self) -> None:
+        membership, following = self.membership, self.following
+        if not self.born:
+            self._begin()
+        self._finish()
+        bound = self._bound()
+        self._change_address()
+        if not self.votes.damage:
+            self._finish_alone()
+        self.learner.start()
+        alone = membership.is_alone
+        if self.votes.damage:
+            self._outlive_damage(alone)
+        alone = alone and not bound and not self.votes.damage
+        # An answer to a leader before the restart still binds.
+        following.heard = self.io.now - self.options.suspicion if alone else self.io.now
+        if not membership.is_member:
+            self.io.later(0.0, m.OfferDue())
+        elif alone:
+            self.leader.lead_alone()
+        else:
+            self.io.later(following.patience(), m.Silence())
+
+    def _begin(self) -> None:
+        """Begin the first incarnation of an empty disk."""
+        membership = self.membership
+        membership.incarnation = membership.incarnation or self._new_incarnation()
+        config = self.founders
+        if config is NOBODY and not membership.contacts:
+            me, group = membership.self_as_member, membership.incarnation
+            config = Config(1, (me,), self.options.size, group)
+        membership.history.start(0, config)
+        self.io.append(m.Born(membership.incarnation, config))
+
+    def _new_incarnation(self) -> int:
+        return self.io.rng.getrandbits(62) + 1
+
+    def _finish(self) -> None:
+        """Apply chosen slots that did not fit in memory: now the log can be read."""
+        self.learner.apply_known(self.values.readable)
+
+    def _finish_alone(self) -> None:
+        """Apply the log of a group of one: its votes are chosen, up to where others vote too."""
+        membership, progress = self.membership, self.progress
+        while progress.applied < self.values.index.end - 1 and membership.is_alone:
+            progress.certain = max(progress.certain, progress.applied + 1)
+            before = progress.applied
+            self._finish()
+            if progress.applied == before:
+                raise Crippled(f"replica {membership.me}: slot {before + 1} is not in its log")
+            if membership.history.since == progress.applied:
+                config = Item(CONFIG, encode_config(membership.config))
+                self.values.append_again(progress.applied, config)
+
+    def _bound(self) -> bool:
+        """Return whether another node may still hold a lease from this one.
+
+        A leader that removes itself from a group of two leaves the other one alone, and may not
+        know yet that it is removed.
+        """
+        config, me = self.membership.config, self.membership.me
+        if config.version == 1:
+            return False  # no other node was ever a member; this one may have a new address
+        alone = len(config.members) == 1
+        own = ("", me, *(config.nodes() if alone else ()))
+        return self.votes.promised.node not in own
+
+    def _change_address(self) -> None:
+        """Let a group of one have another address: no other node knows the old one."""
+        membership, config = self.membership, self.membership.config
+        alone = len(config.members) == 1 and config.members[0].life == membership.incarnation
+        if alone and not membership.is_member:
+            members = (membership.self_as_member,)
+            moved = Config(config.version, members, config.size, config.group)
+            membership.history.start(self.progress.applied, moved)
+
+    def _outlive_damage(self, alone: bool) -> None:
+        """Find other replicas, as damaged records may have named them; forget doubtful votes."""
+        membership, votes = self.membership, self.votes
+        if alone:
+            nodes = (*membership.rumour.nodes(), *membership.contacts)
+            membership.contacts = tuple(dict.fromkeys(nodes))
+            if not self.fetching.sources():
+                raise Crippled(
+                    f"replica {membership.me}: {votes.damage}, and no other replica has them",
+                    'run "oncecast log verify"',
+                )
+        if votes.forgetful:
+            votes.begin_incarnation(self._new_incarnation(), votes.rebirths + 1)
+            self.io.append(m.Reborn(membership.incarnation, votes.rebirths))

@@ -1,0 +1,79 @@
+"""The orderly end of a replica: before it stops, another one leads.
+
+A leader that stops without a word leaves its group without a leader for the suspicion time. So it
+hands over first, to the follower that has applied most, and votes on until it hears of the next
+leader. If the link to that follower breaks, it asks the next one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.replication.ballot import BOTTOM, Ballot
+from oncecast.replication.events import Retired
+from oncecast.replication.leader import Leader
+from oncecast.replication.messages import Release
+from oncecast.replication.roster import Roster
+from oncecast.replication.state import Following, Membership
+
+
+@dataclass(eq=False)
+class Retirement:
+    io: Protocol
+    membership: Membership
+    following: Following
+    roster: Roster
+    leader: Leader
+    ballot: Ballot = BOTTOM  # with which this replica led
+    asked: dict[NodeId, None] = field(default_factory=dict)  # followers, in turn
+
+    def begin(self) -> None:
+        leader, term = self.leader, self.leader.term
+        leader.retired = True
+        if term is None or not term.acting:
+            if term is not None:
+                leader.step_down()
+            self.io.emit(Retired(self.following.leader), after=0)
+            return
+        successor = self._next()
+        if successor:
+            self.ballot = term.ballot
+            leader.resign(term, successor)
+            self.io.watch(successor)
+        else:
+            self.io.emit(Retired(NodeId("")), after=0)  # it leads to the end
+
+    def _next(self) -> NodeId:
+        """Return the follower that has applied most, of those not asked yet, or no node."""
+        membership, roster = self.membership, self.roster
+        left = [
+            member
+            for member in membership.config.members
+            if member.node not in (membership.me, *roster.silent, *self.asked)
+        ]
+        if not left:
+            return NodeId("")
+        best = max(left, key=lambda member: roster.reported.get(member, 0)).node
+        self.asked[best] = None
+        return best
+
+    def lost(self, node: NodeId) -> None:
+        """Ask another follower: the link to this one is gone, and it will not lead."""
+        if node not in self.asked or self.following.leader:
+            return
+        successor = self._next()
+        if not successor:
+            self.io.emit(Retired(NodeId("")), after=0)
+            return
+        self.io.watch(successor)
+        for other in self.membership.others():
+            self.io.send(other, Release(self.ballot, successor), after=0)
+
+    def followed(self) -> None:
+        """Finish: another replica leads."""
+        if self.asked:
+            for node in self.asked:
+                self.io.unwatch(node)
+            self.asked.clear()
+            self.io.emit(Retired(self.following.leader), after=0)

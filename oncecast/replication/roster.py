@@ -1,0 +1,136 @@
+"""What a leader knows of the nodes around it: members that are silent, and newcomers that wait."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.replication.events import Change
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.quorum import Config, Member
+from oncecast.replication.state import Membership
+
+
+class Offered(NamedTuple):
+    """A node that offers to become a member, and what it last said to have applied. `lag` is how
+    many slots it was missing then of those it had been told of."""
+
+    member: Member
+    applied: int
+    at: float
+    lag: int = 0
+
+
+class Roster:
+    def __init__(self, io: Protocol, options: GroupOptions, membership: Membership) -> None:
+        self.io, self.options, self.membership = io, options, membership
+        self.offers: dict[NodeId, Offered] = {}
+        self.newcomer = NodeId("")  # the node that the leader lets catch up
+        self.newcomer_since = 0.0
+        self.newcomer_live = False  # the newcomer gets each proposal, too
+        self.beats: deque[tuple[float, int]] = deque(maxlen=8)  # when, and what was applied
+        self.changes: list[Change] = []  # requested, and not yet proposed
+        self.last_heard: dict[NodeId, float] = {}
+        self.reported: dict[Member, int] = {}  # what each member has applied, and on disk
+        self.silent: dict[NodeId, None] = {}
+
+    def note_offer(self, member: Member, applied: int, told: int) -> None:
+        """Note what a node has applied, when it was told that all up to `told` is chosen."""
+        offered = Offered(member, applied, self.io.now, max(0, told - applied))
+        self.offers[member.node] = offered
+        if member.node == self.newcomer:
+            self.newcomer_live = self._may_follow(offered)
+
+    def _may_follow(self, offered: Offered) -> bool:
+        """Return whether it is near enough: else it would drop the proposals that it gets."""
+        return offered.lag <= self.options.ahead_slots // 2
+
+    def choose_newcomer(self, node: NodeId) -> None:
+        self.newcomer, self.newcomer_since = node, self.io.now
+        self.newcomer_live = node in self.offers and self._may_follow(self.offers[node])
+
+    def caught_up(self, node: NodeId) -> bool:
+        """Return whether a node had nearly all that it had been told of.
+
+        Under load no newcomer ever has all that is decided at this moment.
+        """
+        return self.offers[node].lag <= self.options.ahead_slots // 64
+
+    def told_at(self, stamp: float, applied: int) -> int:
+        """Return up to which slot the Beat of this time told that all is chosen."""
+        return next((known for at, known in self.beats if at == stamp), applied)
+
+    def audience(self) -> list[NodeId]:
+        """Return the nodes that get each Beat."""
+        return self._with_newcomer(self.newcomer)
+
+    def followers(self) -> list[NodeId]:
+        """Return the nodes that get each proposal.
+
+        A leader that is alone may lose its ballot in a crash, and use it again for another value.
+        So it sends no proposals until it has company.
+        """
+        alone = len(self.membership.config.members) == 1
+        return self._with_newcomer(
+            self.newcomer if self.newcomer_live and not alone else NodeId("")
+        )
+
+    def _with_newcomer(self, node: NodeId) -> list[NodeId]:
+        others = self.membership.others()
+        return [*others, node] if node and node not in others else others
+
+    def forget_old(self) -> None:
+        """Forget nodes that no longer offer themselves, and when they were heard."""
+        now, limit = self.io.now, 2 * self.options.suspicion
+        for node in [node for node, each in self.offers.items() if now > each.at + limit]:
+            del self.offers[node]
+        known = {*self.offers, *self.membership.nodes(), *self.membership.others()}
+        for node in [node for node in self.last_heard if node not in known]:
+            del self.last_heard[node]
+
+    def reborn(self, node: NodeId) -> bool:
+        """Return whether the node of a member offers itself in another incarnation."""
+        offered, member = self.offers.get(node), self.membership.config.member(node)
+        return offered is not None and member not in (None, offered.member)
+
+    def absent(self, node: NodeId) -> bool:
+        """Return whether a member may never vote again.
+
+        A node that offers itself in another incarnation counts at once. It may take the suspicion
+        time until the incarnation that is a member is silent, and no other member may go meanwhile.
+        """
+        return node in self.silent or self.reborn(node)
+
+    def lost_disk(self) -> NodeId:
+        """Return a member that offers itself in another incarnation, if any.
+
+        As long as the incarnation that is a member is heard, that offer is old.
+        """
+        return next(
+            (node for node in self.offers if node in self.silent and self.reborn(node)), NodeId("")
+        )
+
+    def viable(self, config: Config) -> bool:
+        """Return whether a majority of its members is present."""
+        return config.agreed([each for each in config.members if not self.absent(each.node)])
+
+    def informed(self, left: Config) -> bool:
+        """Return whether a majority of the remaining members has all slots it needs.
+
+        They need all that was decided before the present membership. What was decided since is on
+        enough of their disks: the present majority has stored it.
+        """
+        since = self.membership.history.since
+        told = [each for each in left.members if self.reported.get(each, 0) >= since]
+        return left.agreed([*told, self.membership.self_as_member])
+
+    def reconfigured(self) -> None:
+        """Forget what concerns nodes that are no members any more, and offers of new members."""
+        config = self.membership.config
+        for node in [node for node in self.silent if node not in config.nodes()]:
+            del self.silent[node]
+        for member in config.members:
+            self.offers.pop(member.node, None)
+        for gone in [member for member in self.reported if member not in config.members]:
+            del self.reported[gone]

@@ -1,0 +1,234 @@
+"""The state of a replica that its parts share; each part names the pieces that it touches.
+
+    Membership    which replica this is, and who else is a member
+    Progress      how far the log is chosen and applied here
+    Following     the leader that this replica has heard, and the lease that it has granted
+
+Values of slots are in values.py, promises and votes in votes.py.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import google_crc32c
+
+from oncecast.kernel.protocol import NodeId, Protocol
+from oncecast.replication.ballot import BOTTOM
+from oncecast.replication.events import LeaderChanged
+from oncecast.replication.messages import Behind, Item, Vote, Want
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.quorum import NOBODY, Config, Member, Memberships
+
+HOLES_AT_ONCE = 16
+
+
+class Membership:
+    """Which replica this is, and which members of its group it knows."""
+
+    def __init__(self, me: NodeId, incarnation: int, contacts: tuple[NodeId, ...]) -> None:
+        self.me, self.incarnation, self.contacts = me, incarnation, contacts
+        self.history = Memberships()
+        self.rumour = NOBODY  # the last membership in the log, applied or not
+        self.adopted = 0  # the group that a node learns from before it is a member
+
+    @property
+    def config(self) -> Config:
+        return self.history.last
+
+    @property
+    def group(self) -> int:
+        return self.history.last.group or self.adopted
+
+    @property
+    def self_as_member(self) -> Member:
+        return Member(self.me, self.incarnation)
+
+    @property
+    def is_member(self) -> bool:
+        return self.self_as_member in self.history.last.members
+
+    @property
+    def is_alone(self) -> bool:
+        """Return whether this replica is the only member."""
+        return self.config.nodes() == [self.me]
+
+    def nodes(self) -> tuple[NodeId, ...]:
+        return tuple(self.config.nodes()) or self.contacts
+
+    def others(self) -> list[NodeId]:
+        return [node for node, _ in self.history.last.members if node != self.me]
+
+
+class Progress:
+    """How far the log is chosen and applied here."""
+
+    def __init__(self, options: GroupOptions) -> None:
+        self.applied = 0
+        self.certain = 0  # the local log proves that all slots up to here are chosen
+        self.known = 0  # a slot up to here is chosen, and may be missing here
+        self.skipped = 0  # a snapshot replaced the slots up to here: their votes prove nothing
+        self.learned: dict[int, None] = {}  # slots that others said are chosen, not applied
+        self.chain = 0  # checksum of all applied slots
+        # The checksum after the last commands and snapshots, and after the last checks.
+        self.chains: deque[tuple[int, int]] = deque(maxlen=2 * options.step_slots)
+        self.checks: deque[tuple[int, int]] = deque(maxlen=8)
+
+    @property
+    def known_to_be_chosen(self) -> int:
+        """Return the slot up to which all are chosen, even if some cannot be read here."""
+        return max(self.applied, self.certain)
+
+    def sure_of(self, slot: int) -> bool:
+        """Return whether the value that the log holds for this slot, if any, was chosen."""
+        return self.skipped < slot <= self.certain or slot in self.learned
+
+    def apply(self, slot: int, item: Item) -> None:
+        self.applied = slot
+        chain = google_crc32c.extend(self.chain, b"%d %d " % (slot, item.kind))
+        self.chain = google_crc32c.extend(chain, item.data)
+        self.learned.pop(slot, None)
+
+    def jump(self, slot: int, chain: int) -> None:
+        """Continue after a snapshot of all slots up to this one."""
+        self.applied = slot
+        self.certain = max(self.certain, slot)
+        self.chain = chain
+        self.chains.append((slot, chain))
+
+    def chain_at(self, slot: int) -> int:
+        """Return the checksum after the command at `slot`; 0 for slot 0."""
+        chain = next((chain for at, chain in reversed(self.chains) if at == slot), None)
+        assert chain is not None or not slot, f"the checksum at slot {slot} is forgotten"
+        return chain or 0
+
+
+class Following:
+    """The leader that this replica has heard, and the lease that it has granted."""
+
+    def __init__(self, io: Protocol, options: GroupOptions) -> None:
+        self.io, self.options = io, options
+        self.ballot = BOTTOM  # of the leader heard last
+        self.leader = NodeId("")
+        self.heard = 0.0
+        self.vain = 0  # ballots since then that elected no leader
+
+    def leased(self, candidate: NodeId) -> bool:
+        """Return whether a leader other than `candidate` may still hold a lease from here."""
+        return candidate != self.leader and self.io.now < self.heard + self.options.suspicion
+
+    def release(self) -> None:
+        """End the lease: this replica may promise another candidate at once."""
+        self.heard = self.io.now - self.options.suspicion
+
+    def lose_leader(self) -> None:
+        if self.leader:
+            self.leader = NodeId("")
+            self.io.emit(LeaderChanged(self.leader), after=0)
+
+    def patience(self) -> float:
+        """Return how long to wait for a leader; it is random, so that replicas differ."""
+        return self.options.suspicion * (1 + self.io.rng.random() / 4)
+
+    def recess(self) -> float:
+        """Return how long to let another candidate try, and count its ballot.
+
+        Each ballot without a leader is given twice the time of the one before. An election takes a
+        round trip and two writes: candidates that wait for less end each other's elections.
+        """
+        options = self.options
+        self.vain += 1
+        return min(2.0 ** min(self.vain, 64) * 2 * options.resend, options.suspicion)
+
+
+class Fetching:
+    """The slots that are chosen and missing here, and the replicas that are asked for them."""
+
+    def __init__(
+        self,
+        io: Protocol,
+        options: GroupOptions,
+        membership: Membership,
+        progress: Progress,
+        following: Following,
+    ) -> None:
+        self.io, self.options = io, options
+        self.membership, self.progress, self.following = membership, progress, following
+        self.tried: dict[NodeId, None] = {}  # replicas asked for the next slot in vain
+        self.bereft: dict[NodeId, None] = {}  # replicas whose disk has lost the next slot
+        self.stood_at = -1  # what was applied when the timer was set; -1: it is not set
+        # Applied slots that cannot be read, and the replicas whose disk has lost each of them too.
+        self.holes: dict[int, dict[NodeId, None]] = {}
+        self.recalled: dict[int, dict[Member, Vote | None]] = {}  # votes of others for the holes
+
+    def sources(self) -> list[NodeId]:
+        """Return the nodes that may have what is missing here."""
+        # The leader may be a member that this replica does not know, and the only complete one.
+        membership = self.membership
+        leader, contacts = self.following.leader, membership.contacts
+        nodes = dict.fromkeys((*membership.config.nodes(), leader, *contacts))
+        return [node for node in nodes if node and node != membership.me]
+
+    def want_from(self, node: NodeId) -> None:
+        progress, group = self.progress, self.membership.group
+        if progress.known > progress.applied:
+            self.io.send(node, Want(progress.applied + 1, progress.known, group), after=0)
+        for slot in list(self.holes)[:HOLES_AT_ONCE]:
+            self.io.send(node, Want(slot, slot, group), after=0)
+
+    def want_from_next(self) -> None:
+        """Ask each source in turn, and set the timer for the next one."""
+        sources = self.sources()
+        untried = [node for node in sources if node not in self.tried]
+        if not untried:
+            self.tried.clear()
+            untried = sources
+        if untried:
+            node = self._choose(untried)
+            self.tried[node] = None
+            self.want_from(node)
+        self.io.later(self.options.resend, Behind())
+
+    def _choose(self, nodes: list[NodeId]) -> NodeId:
+        """Return the leader for a member; a newcomer fetches much and spares the leader."""
+        leader = self.following.leader
+        if self.membership.is_member and leader in nodes:
+            return leader
+        return self.io.rng.choice([node for node in nodes if node != leader] or nodes)
+
+    def await_more(self) -> None:
+        """Set the timer to ask for missing slots, unless it is set: no message puts it off."""
+        if self.stood_at < 0:
+            self.io.later(self.options.resend, Behind())
+            self.stood_at = self.progress.applied
+
+    def progressed(self) -> None:
+        """Another slot is the next one now."""
+        self.tried.clear()
+        self.bereft.clear()
+
+    # -- holes --
+
+    def note_hole(self, slot: int) -> None:
+        if slot not in self.holes:
+            self.holes[slot] = {}
+            self.io.later(0.0, Behind())
+
+    def fill_hole(self, slot: int) -> None:
+        del self.holes[slot]
+        self.recalled.pop(slot, None)
+
+    def forget_holes(self, needed: int) -> None:
+        """Forget the holes before slot `needed`."""
+        for slot in [slot for slot in self.holes if slot < needed]:
+            self.fill_hole(slot)
+
+    def gone_everywhere(self, slot: int) -> bool:
+        """Return whether all other replicas have lost this slot too, or there are none."""
+        return self.all_of(self.holes.get(slot, {}))
+
+    def all_of(self, nodes: dict[NodeId, None]) -> bool:
+        """Return whether these are all the nodes that could be asked."""
+        membership = self.membership
+        asked = membership.others() if membership.is_member else self.sources()
+        return all(node in nodes for node in asked)

@@ -1,0 +1,211 @@
+"""The promises and votes of a replica, as its disk has them.
+
+Ballots only grow. Nothing is sent before it is on disk: the kernel sees to that. If records of a
+damaged log cannot be read, the replica does not guess what they held: those slots are `lost` to a
+vote. Each record of a promise or vote says what came before it (a Vouch), which limits the doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from oncecast.kernel.protocol import Protocol
+from oncecast.replication import messages as m
+from oncecast.replication.ballot import BOTTOM, Ballot
+from oncecast.replication.messages import Item, Vote
+from oncecast.replication.options import GroupOptions
+from oncecast.replication.state import Membership, Progress
+from oncecast.replication.values import Values
+
+Range = tuple[int, int]  # the first and the last slot
+
+FAR = 1 << 62  # above every slot
+UNLIMITED = float("inf")
+# A replica that forgets votes on purpose adds this to its count of replaced ones. A single vote
+# adds 1, so a later restart that finds more damage cannot take the sum for its own count.
+FORGOT = 2
+
+
+class Votes:
+    def __init__(
+        self,
+        io: Protocol,
+        options: GroupOptions,
+        membership: Membership,
+        progress: Progress,
+        values: Values,
+    ) -> None:
+        self.io, self.options = io, options
+        self.membership, self.progress, self.values = membership, progress, values
+        self.promised = BOTTOM
+        self.promised_in = 0  # the record that says so
+        self.ballots: dict[int, Ballot] = {}  # of each slot that is accepted and not applied
+        self.top = 0  # the highest slot ever accepted
+        self.replaced = 0  # votes that replaced others
+        self.counted: int | None = None  # `replaced`, as the last record said
+        self.rebirths = 0  # incarnations that this disk has lost
+        self.lost: list[Range] = []  # slots whose votes the log could not give back
+        self.damage = ""
+        self.estranged = False  # the record of the present incarnation is lost
+
+    @property
+    def vouch(self) -> m.Vouch:
+        return m.Vouch(self.top, self.rebirths, self.replaced)
+
+    # -- phase 1 --
+
+    def store_promise(self, ballot: Ballot) -> None:
+        self.promised = ballot
+        self.promised_in = self.io.append(m.Promised(ballot, self.vouch))
+
+    def report(self, ballot: Ballot, first: int, bytes_max: float = UNLIMITED) -> m.Promise:
+        """Return a Promise with all votes from `first` on, or as many as `bytes_max` allows.
+
+        The rest counts as lost, until the candidate has decided these slots and asks again.
+        """
+        progress, bytes_left = self.progress, bytes_max
+        known = progress.known_to_be_chosen
+        # Up to `applied` only: after a restart a replica may know of fewer slots to be chosen.
+        self.lost = after(progress.applied, self.lost)
+        votes: list[Vote] = []
+        lost = after(known, self.lost)
+        # A value that is known to be chosen beats any vote.
+        reported = self.ballots | dict.fromkeys(progress.learned, ballot)
+        slots = sorted(slot for slot in reported if slot >= first and slot > known)
+        for slot in slots:
+            if bytes_left <= 0:
+                lost.append((slot, slots[-1]))
+                break
+            item = self.values.readable(slot)
+            if item is not None:
+                votes.append(Vote(slot, reported[slot], item))
+                lost = without(lost, slot)
+                bytes_left -= len(item.data)
+            elif not within(lost, slot):
+                lost.append((slot, slot))
+        incarnation = self.membership.incarnation
+        return m.Promise(ballot, incarnation, first, known, tuple(votes), tuple(lost))
+
+    # -- phase 2 --
+
+    def accept(self, message: m.Accept) -> int:
+        """Store the new items, and return the last slot that may be acknowledged.
+
+        A replica that is too far behind must catch up first. The value of a slot that is known to
+        be chosen stays, even if it cannot be read here: an older leader may propose another one,
+        which no majority will accept.
+        """
+        io, progress, ballots = self.io, self.progress, self.ballots
+        ballot, before, learned = message.ballot, io.last_record, progress.learned
+        known, reach = progress.known_to_be_chosen, progress.applied + self.options.ahead_slots
+        for slot, item in enumerate(message.items, message.slot):
+            if known < slot <= reach and slot not in learned and ballots.get(slot) != ballot:
+                self._store(slot, ballot, item)
+        if ballot > self.promised:
+            if io.last_record == before:  # no stored vote says it
+                self.store_promise(ballot)
+            self.promised, self.promised_in = ballot, before + 1
+        return min(message.slot + len(message.items) - 1, reach)
+
+    def _store(self, slot: int, ballot: Ballot, item: Item) -> None:
+        """Append a vote; an equal value of this slot is not written again."""
+        again = slot in self.ballots
+        self.voted(slot, ballot)
+        self.top = max(self.top, slot)
+        self.replaced += again
+        if again and self.values.readable(slot) == item:
+            number = self.io.append(m.Again(slot, ballot, self.vouch))
+            self.values.storing.append((number, slot, ballot))
+        else:
+            kind, data = item
+            entry = m.Entry(slot, ballot, kind, data, self.progress.applied, self.vouch)
+            self.values.append(slot, item, entry, ballot)
+
+    def voted(self, slot: int, ballot: Ballot) -> None:
+        self.ballots[slot] = ballot
+        if self.lost:
+            self.lost = without(self.lost, slot)
+
+    def store_learned(self, slot: int, item: Item) -> None:
+        """Keep a value that another replica says is chosen."""
+        if slot > self.progress.applied:
+            self.progress.learned[slot] = None
+        if self.values.index.get(slot) is not None and self.values.readable(slot) == item:
+            return
+        self.replaced += slot in self.ballots
+        self.values.append(slot, item, m.Learned(slot, item.kind, item.data), BOTTOM)
+
+    # -- a damaged log --
+
+    def damaged(self, first: int, last: int) -> None:
+        """Note that these records cannot be read.
+
+        All that they said of slots that were not yet chosen is lost. The next vote tells up to
+        which slot, and whether they replaced values that can still be read. Without a next vote,
+        even a promise may be lost.
+        """
+        self.damage = f"records {first} to {last} of its log cannot be read"
+        self.lost.append((self.progress.known_to_be_chosen + 1, FAR))
+
+    def vouched(self, ballot: Ballot, vouch: m.Vouch, slot: int = 0) -> None:
+        """Take in what a restored record says of all promises and votes before it."""
+        top, rebirths, replaced = vouch
+        self.promised, self.top = max(self.promised, ballot), max(self.top, top)
+        counted = self.counted
+        self.counted, self.replaced = replaced, max(self.replaced, replaced)
+        # The first records after a snapshot may be older than it, of an earlier incarnation.
+        reborn = rebirths > self.rebirths
+        self.estranged |= reborn
+        self.rebirths = max(self.rebirths, rebirths)
+        first = self._first_lost()
+        if first < FAR:
+            if reborn or counted is None or replaced != counted + (slot in self.ballots):
+                self._doubt(first)
+            self.lost = [(low, top if high == FAR else high) for low, high in self.lost]
+            self.lost = [(low, high) for low, high in self.lost if low <= high]
+            for voted in self.ballots:
+                self.lost = without(self.lost, voted)
+
+    def _first_lost(self) -> int:
+        """Return the first slot that damage may concern and no later record has limited."""
+        return min((low for low, high in self.lost if high == FAR), default=FAR)
+
+    def _doubt(self, first: int) -> None:
+        """Forget votes and values from this slot on: lost records may have replaced them."""
+        self.values.cut(max(first, self.progress.applied + 1))
+        self.ballots.clear()
+        self.replaced += FORGOT
+
+    @property
+    def forgetful(self) -> bool:
+        """Return whether a promise or the present incarnation may be lost."""
+        return self.estranged or any(high == FAR for _, high in self.lost)
+
+    def begin_incarnation(self, incarnation: int, rebirths: int) -> None:
+        """Drop all votes, and values that are not known to be chosen."""
+        self._doubt(min(self._first_lost(), self.progress.known_to_be_chosen + 1))
+        self.counted = self.replaced
+        self.membership.incarnation = incarnation
+        self.rebirths = max(self.rebirths, rebirths)
+        self.estranged = False
+        self.lost.clear()
+
+
+def without(ranges: Iterable[Range], slot: int) -> list[Range]:
+    """Return the ranges, less one slot."""
+    left: list[Range] = []
+    for first, last in ranges:
+        if first <= slot <= last:
+            left += [part for part in ((first, slot - 1), (slot + 1, last)) if part[0] <= part[1]]
+        else:
+            left.append((first, last))
+    return left
+
+
+def after(slot: int, ranges: Iterable[Range]) -> list[Range]:
+    """Return the ranges, less all slots up to this one."""
+    return [(max(first, slot + 1), last) for first, last in ranges if last > slot]
+
+
+def within(ranges: Iterable[Range], slot: int) -> bool:
+    return any(first <= slot <= last for first, last in ranges)

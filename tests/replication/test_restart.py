@@ -286,7 +286,7 @@ def test_who_is_alone_cannot_do_without_any_record() -> None:
     group = asleep(A, Config(1, (Member(A, 1),), 1))
     group.restore(Born(1, Config(1, (Member(A, 1),), 1)))
     group.damaged(2, 2)
-    with pytest.raises(Crippled, match="no other to get them from"):
+    with pytest.raises(Crippled, match="no other replica has them"):
         group.start()
 
 

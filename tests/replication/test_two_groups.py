@@ -43,7 +43,7 @@ def test_what_another_group_asks_for_is_not_answered(
 
 def test_who_is_led_by_another_group_too_stops() -> None:
     with pytest.raises(
-        Diverged, match=r"a leads another group, which counts this node .* --join a"
+        Diverged, match=r"a leads another group that has this node as a member; .* --join a"
     ):
         hear(awake(B, OURS), A, Beat(ballot(1), 0, 1.0, 8))
 

@@ -296,7 +296,7 @@ def test_a_founder_that_lost_its_disk_and_is_not_told_to_join_stops(group: Repli
     founder.start()
     assert founder.process is not None
     assert founder.process.wait(PATIENCE) == ExitStatus.FAILURE
-    assert founder.has_said("leads another group, which counts this node .* --join 127.0.0.1:")
+    assert founder.has_said("leads another group that has this node .* --join 127.0.0.1:")
     founder.wipe()
     group.restart(founder)
 
